@@ -48,10 +48,10 @@ from slime_core.rollout import (
     Choices,
     Parts,
     RolloutPolicy,
-    Room,
     Scheduler,
     Scoring,
     SingleTurn,
+    Staleness,
     Stream,
     UsedGenerator,
     UsedReward,
@@ -191,7 +191,7 @@ def controller(kind: str, engine: "AtOnce") -> Scheduler:
         sample_filters=(),
         emit=_ignore,
     )
-    return Stream(parts, Room(BATCH, FULL)) if kind == "continuous" else Waves(parts)
+    return Stream(parts, Staleness(BATCH, FULL)) if kind == "continuous" else Waves(parts)
 
 
 async def _always(sample: Sample, ctx: RewardContext) -> Verdict:

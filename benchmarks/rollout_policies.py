@@ -75,7 +75,7 @@ class Discard(Scheduler):
         tasks = [asyncio.create_task(one(group)) for group in drawn]
         await enough.wait()
         tally = Tally(f"rollout {rollout_id}")
-        self._sieve.sort(finished[:want], FilterContext(rollout_id), tally, want)
+        self.sort(finished[:want], FilterContext(rollout_id), tally, want)
         await cancel_all(tasks)
         return RolloutResult(tally.kept, [], {}, {})
 

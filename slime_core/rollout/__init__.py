@@ -7,7 +7,7 @@ Example:
 """
 
 from slime_core.rollout.calls import LongWaits
-from slime_core.rollout.engine_calls import CheckedEngine, CheckpointEngine, SingleTurn, StreamedText, response_text
+from slime_core.rollout.engine_calls import CheckedEngine, CheckpointEngine, SingleTurn, response_text
 from slime_core.rollout.engine_handle import Limits
 from slime_core.rollout.engine_pool import EnginePool
 from slime_core.rollout.policy import (
@@ -35,7 +35,7 @@ from slime_core.rollout.scheduler import (
     evaluate,
 )
 from slime_core.rollout.scoring import ENVIRONMENT, MAIN, Environment, execution_rewards, executions, main_of
-from slime_core.rollout.stream import POLICIES, Room, Stream, make_scheduler
+from slime_core.rollout.stream import POLICIES, Staleness, Stream, make_scheduler
 
 __all__ = [
     "ENVIRONMENT",
@@ -59,13 +59,12 @@ __all__ = [
     "RewardOnError",
     "RolloutPolicy",
     "RolloutResult",
-    "Room",
     "Scheduler",
     "Scoring",
     "ServedTeacher",
     "SingleTurn",
+    "Staleness",
     "Stream",
-    "StreamedText",
     "Truncated",
     "UsedGenerator",
     "UsedReward",

@@ -19,10 +19,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from contextvars import ContextVar, Token
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import accumulate
 from math import isfinite
-from types import TracebackType
 from typing import NamedTuple, Self, TypeAlias, TypeVar
 
 from slime_core.errors import ContractError, LimitError
@@ -31,20 +30,17 @@ from slime_core.rollout.engine_calls import PausableEngine
 from slime_core.sample import GroupId, Json, PrefixCacheInfo, Sample, SpecInfo
 from slime_core.seeds import derive_seed
 
-# Carry: what an engine said of its answers goes into the samples that a generator made of them, whichever it was.
-
 COUNTERS = {"spec_info": SpecInfo(), "prefix_cache_info": PrefixCacheInfo()}
-"""Fields that are summed, and what they are where nothing was counted."""
+"""Fields that are summed, and their value where nothing was counted."""
 Call: TypeAlias = tuple[Sequence[int], GenerateOutput]
 """A prompt and what was answered."""
 
 
 def carry(calls: Sequence[Call], samples: Sequence[Sample]) -> None:
-    """Fill the fields of finished samples that the answers have something for.
+    """Fill the fields of finished samples from the extras of the answers.
 
     A column is filled where the calls have it of all of its sample: experts of every token, top-p sets of every token
-    that is trained on. The counters of a call are counted once, in the first sample that it is part of, else in the
-    first of all: it cost what it cost.
+    that is trained on. The counters of a call are added to the first sample that it is part of, else to the first.
     """
     known = [_Known(tuple(prompt), tuple(out.tokens), out.extras) for prompt, out in calls if out.extras is not None]
     if not known or not samples:
@@ -61,24 +57,25 @@ def carry(calls: Sequence[Call], samples: Sequence[Sample]) -> None:
         owner = next((place for place, whole in enumerate(wholes) if call.is_part_of(whole)), 0)
         for name in COUNTERS:
             if (more := getattr(call.extras, name)) is not None and uncounted[name][owner]:
-                _add(getattr(samples[owner], name), more)
+                total = getattr(samples[owner], name)
+                for item in fields(total):
+                    setattr(total, item.name, getattr(total, item.name) + getattr(more, item.name))
 
 
 class _Known(NamedTuple):
-    """One call of the engine whose answer holds something to carry over."""
+    """One call whose answer has extras."""
 
     prompt: tuple[int, ...]
     new: tuple[int, ...]
     extras: EngineExtras
 
     def is_part_of(self, whole: tuple[int, ...]) -> bool:
-        """Whether a sample's tokens begin with the prompt and the answer."""
         begin, end = len(self.prompt), len(self.prompt) + len(self.new)
         return whole[begin:end] == self.new and whole[:begin] == self.prompt
 
 
 def _experts(calls: Sequence[_Known], tokens: int) -> "array[int] | None":
-    """The routed experts of each token, from the first call that has them: its log-probs were made with those."""
+    # Each token keeps the experts of the first call that has them: its log-prob was computed with those.
     whole, stride = array("i"), 0
     for prompt, new, extras in calls:
         if extras.routed_experts is not None and (seen := len(prompt) + len(new) - 1):
@@ -102,103 +99,91 @@ def _top_p(calls: Sequence[_Known], sample: Sample) -> "tuple[array[int], array[
     return array("i", [each for ids in kept for each in ids or ()]), array("i", sizes)
 
 
-def _add(total: SpecInfo | PrefixCacheInfo, more: SpecInfo | PrefixCacheInfo) -> None:
-    for item in fields(total):
-        setattr(total, item.name, getattr(total, item.name) + getattr(more, item.name))
-
-
-# Waiting: what the samples in flight are waiting for, how many for what, and which of them for how long.
+# Waiting: what each sample in flight waits for.
 
 T = TypeVar("T")
 Ended: TypeAlias = Callable[[GroupId, int | None, bool, Sequence[tuple[str, float]], float], None]
-"""Told of a sample that is not in flight any more: group, index, whether it was of an evaluation, what it waited for
-from when on, and when it ended, in seconds of `time.monotonic`."""
+"""Called with group, index and whether it is an evaluation, what the sample waited for from when on, and when it ended;
+times are seconds of `time.monotonic`."""
 A_SLOT = "a free slot"
 """What a sample waits for before its turn."""
 NOTHING = "its turn"
-"""What a sample waits for that nothing was said of."""
+"""Label of a sample that has not reported what it waits for."""
 FIRST_S = 25.0
-"""Seconds without the end of a sample after which it is said: within half a minute."""
+"""Seconds without the end of a sample after which `LongWaits` reports."""
 LOOK_S = 1.0
 """Seconds between two looks."""
 MOST_MARKS = 1000
-"""Changes of what a sample waits for that are kept; after these, the last one goes on until it ends."""
+"""Changes that are kept of one sample."""
 MOST_NAMED = 4
-"""Samples that are named, the oldest first."""
+"""Samples that a report names, the oldest first."""
 
 log = logging.getLogger(__name__)
 
 
 class Waiting:
-    """The samples in flight. Each waits for one thing at a time, so that what is counted never falls below none."""
+    """The samples in flight; each waits for one thing at a time."""
 
     def __init__(self) -> None:
-        """Nothing is in flight."""
         self.ended = 0
-        """Samples that are not in flight any more."""
+        """Samples that have ended."""
         self.on_end: Ended | None = None
-        """Whom to tell of each of them."""
-        self._followed: dict[Followed, None] = {}
+        """Called when one ends."""
+        self.followed: dict[Followed, None] = {}
 
     def following(self, group: GroupId, index: int | None, *, evaluation: bool = False) -> "Followed":
-        """A `with` of all that happens to one sample, in its task and in those that this starts."""
+        """A `with` of all that happens to one sample, in its task and the tasks that it starts."""
         return Followed(self, group, index, evaluation)
 
     @property
     def text(self) -> str:
         """Such as "engine: 37 samples, reward math: 2 samples"; "nothing" when none is in flight."""
-        counts = Counter(each.what for each in tuple(self._followed) if each.what != NOTHING)
+        counts = Counter(each.what for each in tuple(self.followed) if each.what != NOTHING)
         return ", ".join(f"{what}: {n} sample{'s' * (n != 1)}" for what, n in sorted(counts.items())) or "nothing"
 
     @property
     def in_flight(self) -> int:
-        """Samples under way that have a slot."""
-        return sum(each.what != A_SLOT for each in tuple(self._followed))
+        """Samples that have a slot."""
+        return sum(each.what != A_SLOT for each in tuple(self.followed))
 
     def oldest(self, most: int) -> list[str]:
-        """The samples that have waited longest for one thing, each with its identity; those without a slot left out."""
-        held_up = sorted((each for each in self._followed if each.what != A_SLOT), key=lambda each: each.since)
-        return [each.told(time.monotonic()) for each in held_up[:most]]
+        """The samples with a slot that have waited longest for one thing, by identity."""
+        held_up = sorted((each for each in self.followed if each.what != A_SLOT), key=lambda each: each.since)
+        return [each.label(time.monotonic()) for each in held_up[:most]]
 
 
+@dataclass(slots=True, eq=False)
 class Followed:
     """One sample in flight."""
 
-    __slots__ = (
-        "_calls",
-        "_evaluation",
-        "_group",
-        "_index",
-        "_marks",
-        "_token",
-        "_waiting",
-        "generator",
-        "place",
-        "since",
-        "what",
-    )
-
-    def __init__(self, waiting: Waiting, group: GroupId, index: int | None, evaluation: bool) -> None:
-        """Nothing has happened to it."""
-        self.what, self.place, self.generator = NOTHING, "", ""
-        self.since = 0.0
-        self._calls = 0
-        self._waiting, self._group, self._index, self._evaluation = waiting, group, index, evaluation
-        self._marks: list[tuple[str, float]] = []
-        self._token: Token[Followed | None] | None = None
+    _waiting: Waiting
+    _group: GroupId
+    _index: int | None
+    _evaluation: bool
+    what: str = NOTHING
+    """What it waits for."""
+    place: str = ""
+    """Which of several engines its call is made of."""
+    generator: str = ""
+    """Its name."""
+    since: float = 0.0
+    """When it began to wait for that."""
+    _calls: int = 0
+    _marks: list[tuple[str, float]] = field(default_factory=list)
+    _token: "Token[Followed | None] | None" = None
 
     def waits_for(self, what: str) -> None:
-        """It waits for this from now on."""
+        """Note what it waits for from now on."""
         self.what, self.since = what, time.monotonic()
         self._mark(what, self.since)
 
     def is_at(self, place: str) -> None:
-        """Which of several engines its call is made of."""
+        """Note which of several engines has its call."""
         self.place = place
         marks = self._marks
         if marks and marks[-1][0] == "engine":
             marks[-1] = (place, marks[-1][1])
-        else:  # one has been asked before
+        else:  # another engine was asked before
             self._mark(place, time.monotonic())
 
     def _mark(self, what: str, at: float) -> None:
@@ -206,79 +191,70 @@ class Followed:
             self._marks.append((what, at))
 
     def call_begins(self) -> "Token[Followed | None]":
-        """One more call of the engine, in whatever task it is made; returns what ends it."""
+        """Count an engine call, in any task; returns what `call_ends` takes."""
         self._calls += 1
         if self._calls == 1:
             self.waits_for("engine")
         return _current.set(self)
 
     def call_ends(self, token: "Token[Followed | None]") -> None:
-        """One call fewer; after the last one it is its generator's turn, unless that has ended already."""
+        """Count one call fewer; after the last one its generator goes on."""
         _current.reset(token)
         self._calls -= 1
         if not self._calls and self.what == "engine":
             self.waits_for("generator")
 
-    def told(self, now: float) -> str:
-        """Which it is, and for how long it has waited for what."""
+    def label(self, now: float) -> str:
+        """Which sample it is, and how long it has waited for what."""
         where = self.place if self.what == "engine" and self.place else self.what
         made = f" (generator {self.generator})" if self.generator else ""
         return f"sample {self._index} of group {self._group}, {now - self.since:.0f} s in {where}{made}"
 
     def __enter__(self) -> "Followed":
-        """It begins."""
-        self.since = time.monotonic()
-        self._mark(self.what, self.since)
-        self._waiting._followed[self] = None
+        self.waits_for(self.what)
+        self._waiting.followed[self] = None
         self._token = _current.set(self)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """It ends."""
+    def __exit__(self, *error: object) -> None:
         assert self._token is not None, "it was entered"
         _current.reset(self._token)
-        del self._waiting._followed[self]
-        self._waiting.ended += 1
-        if self._waiting.on_end is not None:
-            self._waiting.on_end(self._group, self._index, self._evaluation, self._marks, time.monotonic())
+        waiting = self._waiting
+        del waiting.followed[self]
+        waiting.ended += 1
+        if waiting.on_end is not None:
+            waiting.on_end(self._group, self._index, self._evaluation, self._marks, time.monotonic())
 
 
 _current: ContextVar[Followed | None] = ContextVar("sample in flight", default=None)
 
 
 def waits_at(place: str) -> None:
-    """Say which of several engines the current sample waits for."""
+    """Note which of several engines the current sample waits for."""
     if (followed := _current.get()) is not None:
         followed.is_at(place)
 
 
 async def within(call: Awaitable[T], what: str) -> T:
-    """Await a call, while the current sample waits for `what` or for what the call says itself."""
+    """Await a call, while the current sample waits for `what`."""
     if (followed := _current.get()) is not None:
         followed.waits_for(what)
     return await call
 
 
 class LongWaits:
-    """Says what a rollout waits for when no sample has ended for long, and again after twice as long."""
+    """Reports what a rollout waits for when no sample has ended for long, and again after twice as long."""
 
     def __init__(self, waiting: Waiting, tell: Callable[[str], None], first_s: float = FIRST_S) -> None:
-        """Look at nothing yet; `tell` is given a line of text."""
         self._waiting, self._tell, self._first_s = waiting, tell, first_s
         self._ended, self._since, self._next_s = -1, 0.0, first_s
         self._timer: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> Self:
-        """Look from now on."""
         self._look()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Look no more."""
+    def __exit__(self, *error: object) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
@@ -288,22 +264,19 @@ class LongWaits:
             self._ended, self._since, self._next_s = waiting.ended, now, self._first_s
         elif now - self._since >= self._next_s:
             self._next_s *= 2
-            text = self._text(now - self._since)
+            named = waiting.oldest(MOST_NAMED)
+            more = f"; and {count} more" if (count := waiting.in_flight - len(named)) > 0 else ""
+            seconds = f"{now - self._since:.0f} s"
+            text = f"no sample ended for {seconds}; waiting for {waiting.text}: {'; '.join(named)}{more}"
             log.info(text)
             self._tell(text)
         self._timer = asyncio.get_running_loop().call_later(min(LOOK_S, self._first_s / 4), self._look)
 
-    def _text(self, seconds: float) -> str:
-        waiting = self._waiting
-        named = waiting.oldest(MOST_NAMED)
-        more = f"; and {count} more" if (count := waiting.in_flight - len(named)) > 0 else ""
-        return f"no sample ended for {seconds:.0f} s; waiting for {waiting.text}: {'; '.join(named)}{more}"
 
-
-# Calls: the engine as one sample sees it, each call with a name that its seed follows from, within the run's limits.
+# Calls: the engine as one sample sees it.
 
 ATTEMPT = 0
-"""A call that is made again has the seed that it had: its sample is as if nothing had failed."""
+"""Part of every call's seed: a call that is made again draws what it drew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,20 +302,12 @@ class Calls:
         where: tuple[GroupId, int, Followed],
         want: frozenset[Extra] = frozenset(),
     ) -> None:
-        """None yet.
-
-        Args:
-            engine: what answers.
-            limits: what the calls keep to.
-            sampling: of calls that do not say how.
-            where: the sample's group, its number in it, and the sample in flight.
-            want: what training wants of each answer beyond tokens and log-probs.
-        """
+        """Take the sample's group, its number in it and the sample in flight as `where`."""
         group, index, self._followed = where
         self.answers: list[GenerateOutput] = []
-        """In the order in which they came."""
+        """In order of arrival."""
         self.known: list[Call] = []
-        """Prompts and answers of those that say more than tokens."""
+        """Prompts and answers of those with extras."""
         self.measured: dict[str, list[float]] = {}
         """Values by name."""
         self._engine, self._limits, self._sampling, self._group = engine, limits, sampling, group
@@ -355,21 +320,18 @@ class Calls:
         self._busy, self._busy_s = 0, 0.0
 
     def begin(self) -> None:
-        """The generator begins: its time counts from now on."""
+        """Start the generator's time."""
         self._begun, self._busy_s = time.monotonic(), 0.0
 
     def note(self, samples: Sequence[Sample]) -> None:
-        """Give finished samples the session that all calls named, where their generator gave none."""
+        """Give finished samples the one session that all calls named, if their generator gave none."""
         for sample in samples:
             if sample.session_id is None and len(self._sessions) == 1:
                 (sample.session_id,) = self._sessions
 
     @property
     def elsewhere_s(self) -> float:
-        """Seconds without any call, between several: those of tools and environments.
-
-        It is a metric and no field of samples, which are the same in every bit in two runs of one seed.
-        """
+        """Seconds without any call, between several: those of tools and environments."""
         return max(0.0, time.monotonic() - self._begun - self._busy_s) if len(self.answers) > 1 else 0.0
 
     async def generate(
@@ -392,7 +354,7 @@ class Calls:
             seed = seed_of_call(*self._identity, name)
             asked = self._within_context(prompt, asked)
             request = GenerateRequest(prompt, asked, seed, self._group, session=session, media=media, want=self._want)
-            made = await (self._engine.generate(request) if tell is None else self._told(request, tell))
+            made = await (self._engine.generate(request) if tell is None else _told(self._engine, request, tell))
         except BaseException:
             names.discard(name)
             raise
@@ -419,52 +381,45 @@ class Calls:
             raise ContractError(f"measured {name!r} = {value!r}; expected a name and a finite number")
         self.measured.setdefault(name, []).append(float(value))
 
-    async def _told(self, request: GenerateRequest, tell: Callable[[GenerateChunk], None]) -> GenerateOutput:
-        chunks: list[GenerateChunk] = []
-        async with aclosing(self._engine.stream(request)) as parts:
-            async for chunk in parts:
-                chunks.append(chunk)
-                tell(chunk)
-        return GenerateOutput.joined(chunks)
-
     def _named(self, turn: str | None) -> int | str:
-        """The call's name, which no other one has; the number of the calls that came without a name, if it has none."""
         name = self._unnamed if turn is None else turn
         if name in self._names:
             raise ContractError(
-                f"it called the engine twice by the name turn={turn!r}, and both would draw alike: name each call of a "
-                "sample differently"
+                f"two calls of the engine have the name turn={turn!r}, and would draw alike: name each call differently"
             )
         most = self._limits.max_turns
         if most is not None and len(self._names) >= most:
             raise LimitError(
-                f"the sample has made its {most} calls of the engine (rollout_max_turns): return what there is, with "
-                "Status.TRUNCATED (ctx.max_turns says how many there may be)"
+                f"the sample has made its {most} calls of the engine (rollout_max_turns, ctx.max_turns): return what "
+                "there is, with Status.TRUNCATED"
             )
         self._unnamed += turn is None
         self._names.add(name)
         return name
 
     def _within_context(self, prompt: Sequence[int], sampling: SamplingParams) -> SamplingParams:
-        """The same sampling, its budget no larger than the context's room."""
         if (most := self._limits.max_context) is None:
             return sampling
         room = most - len(prompt)
         if room <= 0 < sampling.max_new_tokens:
             raise LimitError(
                 f"a prompt of {len(prompt)} tokens leaves no room for an answer in a context of {most} "
-                "(rollout_max_context_len, else the model's positions; ctx.max_context)"
+                "(rollout_max_context_len, ctx.max_context)"
             )
         return sampling if sampling.max_new_tokens <= room else replace(sampling, max_new_tokens=room)
 
 
 def seed_of_call(seed: int, group: GroupId, index: int, name: int | str) -> int:
-    """The seed of a call: the same in whatever order calls are made, and when it is made again.
-
-    Args:
-        seed: the run's.
-        group: of the sample.
-        index: the sample's number in its group.
-        name: the call's, or its number among those without one, from 0.
-    """
+    """The seed of a call of sample `index`: `name` is the call's, or its number among those without one, from 0."""
     return derive_seed(seed, *group, index, name, ATTEMPT)
+
+
+async def _told(
+    engine: PausableEngine, request: GenerateRequest, tell: Callable[[GenerateChunk], None]
+) -> GenerateOutput:
+    chunks: list[GenerateChunk] = []
+    async with aclosing(engine.stream(request)) as parts:
+        async for chunk in parts:
+            chunks.append(chunk)
+            tell(chunk)
+    return GenerateOutput.joined(chunks)

@@ -1,4 +1,4 @@
-"""Wrappers of an engine: checks of its answers, pause and resume of running calls, streamed text, single-turn calls.
+"""Wrappers of an engine: checks of its answers, pause and resume of running calls, single-turn calls.
 
 A paused call continues later from its own tokens, with newer weights. Generators do not see the pause; the answer
 records which version made which tokens.
@@ -7,7 +7,6 @@ Example:
 
     engine = PausableEngine(CheckedEngine(Used("local", "slime-core", LocalEngine(settings, setup))))
     await engine.pause()                        # interrupts every running call, which then waits
-    await engine.load_weights(channel, 4)
     engine.go_on()
 """
 
@@ -35,33 +34,41 @@ from slime_core.roles import (
     ReleasesMemory,
     SamplingParams,
     ServesCheckpoint,
+    StreamsTokens,
     Tokenizer,
     WeightChannel,
 )
-from slime_core.rollout.policy import parts_of
 from slime_core.sample import Sample, Status
 from slime_core.seeds import derive_seed
 
-# CheckedEngine: a run's engine, its answers checked and its errors named.
+
+async def parts_of(engine: Engine, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
+    """A response in parts; one part of an engine that cannot stream. Errors are the engine's."""
+    if not isinstance(engine, StreamsTokens):
+        yield (await engine.generate(request)).as_chunk
+        return
+    async with aclosing(engine.stream(request)) as chunks:
+        async for chunk in chunks:
+            yield chunk
 
 
 class CheckedEngine:
-    """Implements `slime_core.roles.Engine` and `StreamsTokens`."""
+    """An engine whose answers are checked and whose errors name its plugin. Implements `Engine` and `StreamsTokens`.
+
+    Errors of `generate` and `stream` cost one sample and keep their own type.
+    """
 
     def __init__(self, use: Used[Engine]) -> None:
-        """Wrap an engine."""
         self._use = use
 
     async def start(self) -> None:
-        """Start it."""
         await self._named("start", self._use.part.start())
 
     async def load_weights(self, channel: WeightChannel, version: int) -> None:
-        """Switch to a version."""
         await self._named("load_weights", self._use.part.load_weights(channel, version))
 
     async def generate(self, request: GenerateRequest) -> GenerateOutput:
-        """One continuation; what it raises costs one sample, under its own name.
+        """One continuation.
 
         Raises:
             ContractError: the answer breaks the contract.
@@ -69,7 +76,7 @@ class CheckedEngine:
         return check_output(await self._use.part.generate(request), plugin=self._use.plugin, request=request)
 
     async def stream(self, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
-        """The same in parts, each checked before it is passed on; one part of an engine that cannot stream.
+        """The same in parts, each checked before it is passed on.
 
         Raises:
             ContractError: a part, or the whole, breaks the contract.
@@ -88,11 +95,9 @@ class CheckedEngine:
         raise ContractError(f"engine of plugin {plugin} (stream): it ended after {before} tokens without a finish")
 
     async def release(self, tags: MemoryTags) -> None:
-        """Have it give memory up."""
         await self._named("release", self._releasing.release(tags))
 
     async def resume(self, tags: MemoryTags) -> None:
-        """Have it take memory back."""
         await self._named("resume", self._releasing.resume(tags))
 
     @property
@@ -105,18 +110,16 @@ class CheckedEngine:
         return self._use.part
 
     async def watch(self) -> None:
-        """Wait for its end; for ever, if it cannot tell of it."""
+        """Raise when the engine dies; wait forever if it cannot notice."""
         if isinstance(self._use.part, NoticesDeath):
             await self._named("watch", self._use.part.watch())
         else:
             await asyncio.Event().wait()
 
     async def abort(self) -> None:
-        """Interrupt what runs."""
         await self._named("abort", self._use.part.abort())
 
     async def close(self) -> None:
-        """Stop it."""
         await self._named("close", self._use.part.close())
 
     async def _named(self, method: str, call: Awaitable[None]) -> None:
@@ -125,22 +128,16 @@ class CheckedEngine:
 
 
 class CheckpointEngine(CheckedEngine):
-    """The same without a trainer: an engine that is a `ServesCheckpoint`, and whatever is published, it serves that."""
+    """An engine without a trainer: a `ServesCheckpoint` that serves its model directory, whatever is published."""
 
     async def load_weights(self, channel: WeightChannel, version: int) -> None:
-        """Serve the weights of the model directory."""
         await self._named("load_checkpoint", cast(ServesCheckpoint, self._use.part).load_checkpoint())
 
 
-# PausableEngine: calls of an engine can be interrupted and go on later, with newer weights; generators notice
-# nothing.
-
-
 class PausableEngine:
-    """The `generate` and `stream` of an engine."""
+    """The `generate` and `stream` of an engine, whose calls can be paused."""
 
     def __init__(self, engine: Engine) -> None:
-        """Wrap an engine; it is open."""
         self.interrupted = 0
         """Calls that were interrupted so far."""
         self._engine = engine
@@ -159,7 +156,7 @@ class PausableEngine:
         self._open.set()
 
     async def generate(self, request: GenerateRequest) -> GenerateOutput:
-        """One continuation, in as many parts as pauses made of it. Errors are the engine's."""
+        """One continuation, joined from the parts between pauses. Errors are the engine's."""
         parts: list[GenerateOutput] = []
         rest = request
         while True:
@@ -220,7 +217,7 @@ def _extras(parts: Sequence[GenerateOutput]) -> EngineExtras | None:
 
 
 def _after(request: GenerateRequest, parts: list[GenerateOutput]) -> GenerateRequest:
-    """The rest of a request; its draws are others than those that were made."""
+    """The rest of a request; it draws with another seed."""
     made = [token for part in parts for token in part.tokens]
     asked = request.sampling
     left, least = asked.max_new_tokens - len(made), max(0, asked.min_new_tokens - len(made))
@@ -230,44 +227,34 @@ def _after(request: GenerateRequest, parts: list[GenerateOutput]) -> GenerateReq
     return replace(request, prompt=prompt, sampling=sampling, seed=seed, made=request.made + len(made))
 
 
-# SingleTurn: the default generator: encode the prompt, one engine call, decode the response.
-
 STATUS_OF_FINISH = {
     FinishReason.STOP: Status.COMPLETED,
     FinishReason.LENGTH: Status.TRUNCATED,
     FinishReason.ABORT: Status.ABORTED,
 }
-"""What a response's end makes of its sample."""
+"""Status of a sample by the finish of its response."""
 
 
 def response_text(tokenizer: Tokenizer, output: GenerateOutput, sampling: SamplingParams) -> str:
-    """The text of a response, with or without special tokens and the stop text that ended it, as was asked."""
-    text = text_of(tokenizer, output.tokens, sampling)
+    """The text of a response; `sampling` says whether special tokens and the stop text stay."""
+    keep = {} if sampling.skip_special_tokens else {"skip_special_tokens": False}
+    text = tokenizer.decode(output.tokens, **keep)
     if isinstance(output.matched, str) and not sampling.no_stop_trim:
         text = text.partition(output.matched)[0]
     return text
 
 
-def text_of(tokenizer: Tokenizer, tokens: Sequence[int], sampling: SamplingParams) -> str:
-    """Tokens as text, special ones left out or not, as was asked."""
-    if sampling.skip_special_tokens:
-        return tokenizer.decode(tokens)
-    return tokenizer.decode(tokens, skip_special_tokens=False)
-
-
 class SingleTurn:
-    """Implements `slime_core.roles.Generator`."""
+    """The default generator: one engine call for the prompt. Implements `slime_core.roles.Generator`."""
 
     CACHED_PROMPTS = 1024
 
     def __init__(self) -> None:
-        """Nothing is encoded yet."""
         self._ids: dict[str, Sequence[int]] = {}
         self._tokenizer: Tokenizer | None = None
         self._renderer: Renderer | None = None
 
     async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
-        """One response to `sample.prompt`, text or messages."""
         prompt = self._encode(sample, ctx.tokenizer)
         output = await ctx.generate(prompt, ctx.sampling)
         sample.tokens = prompt
@@ -276,7 +263,7 @@ class SingleTurn:
         return [sample]
 
     def _encode(self, sample: Sample, tokenizer: Tokenizer) -> Sequence[int]:
-        """Ids of the prompt; the samples of a group share one encoding."""
+        # The samples of a group share one encoding.
         text = self.prompt_text(sample, tokenizer)
         if tokenizer is not self._tokenizer or len(self._ids) >= self.CACHED_PROMPTS:
             self._ids, self._tokenizer = {}, tokenizer
@@ -289,7 +276,7 @@ class SingleTurn:
         """What the model continues: a text prompt as it is, messages rendered.
 
         Raises:
-            DataError: the messages cannot be used, as those of a row that is rendered when it is read.
+            DataError: the messages cannot be used.
             ModelError: the model has no chat template.
         """
         messages = sample.prompt
@@ -303,45 +290,3 @@ class SingleTurn:
             raise DataError("the prompt ends with an assistant message: remove it, or make the prompt a text")
         refuse_media(read)
         return self._renderer.prompt(read, tools).text
-
-
-# StreamedText: the text of a response that comes in parts, as far as nothing that is still to come can change it.
-
-CUT = "\ufffd"
-"""What a tokenizer makes of bytes that are not a character, or not yet."""
-
-
-class StreamedText:
-    """The text of one response."""
-
-    def __init__(self, tokenizer: Tokenizer, sampling: SamplingParams) -> None:
-        """Nothing has come yet."""
-        self._tokenizer, self._sampling = tokenizer, sampling
-        self._stops = () if sampling.no_stop_trim else sampling.stop
-        self._chunks: list[GenerateChunk] = []
-        self._shown = ""
-
-    def add(self, chunk: GenerateChunk) -> str:
-        """What is to be shown after this part, and was not before; after the last one, all that is left.
-
-        A tokenizer whose text of more tokens does not begin with that of fewer has the whole text on a new line then.
-        """
-        self._chunks.append(chunk)
-        if chunk.finish is not None:
-            text = response_text(self._tokenizer, GenerateOutput.joined(self._chunks), self._sampling)
-            return text[len(self._shown) :] if text.startswith(self._shown) else f"\n{text}"
-        tokens = [token for each in self._chunks for token in each.tokens]
-        text = before_stops(text_of(self._tokenizer, tokens, self._sampling).rstrip(CUT), self._stops)
-        if not text.startswith(self._shown):
-            return ""
-        new, self._shown = text[len(self._shown) :], text
-        return new
-
-
-def before_stops(text: str, stops: Sequence[str]) -> str:
-    """The text up to the first of the texts that it holds, or to the longest end that one of them begins with."""
-    ends = [len(text)]
-    for stop in stops:
-        ends += [found] if (found := text.find(stop)) >= 0 else []
-        ends += [len(text) - size for size in range(1, len(stop)) if text.endswith(stop[:size])]
-    return text[: min(ends)]

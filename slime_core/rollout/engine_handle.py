@@ -19,7 +19,7 @@ from typing import Literal, Self, TypeAlias
 
 from slime_core.errors import WorkerError
 from slime_core.roles import Engine, EngineSpec, GenerateChunk, GenerateOutput, GenerateRequest, WeightChannel
-from slime_core.rollout.policy import parts_of
+from slime_core.rollout.engine_calls import parts_of
 
 LEAST_START_S = 600.0
 """Seconds that any engine has to start; the others serve meanwhile."""

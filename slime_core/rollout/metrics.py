@@ -12,29 +12,28 @@ Example:
 import math
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
 from slime_core.errors import RolloutError
 from slime_core.roles import Removal
 from slime_core.rollout.runner import RunGroup, failure_of
-from slime_core.rollout.scoring import Allowance, Failures, Scored, execution_rewards
+from slime_core.rollout.scoring import ErrorBudget, Scored, execution_rewards
 from slime_core.sample import Group, GroupId, Json, Sample, Status
 from slime_core.score import NotApplicable, Score
 from slime_core.stats import percentile
 
-# What samples come to: lengths, truncation, repetition, turns, pass rates, what an engine said of its own work.
-
 PASSING_REWARD = 1.0
 """A sample passes, for pass@k, when its reward is at least this."""
 ROUNDS = "round_number"
-"""Where in a sample's metadata a generator says how many turns it made, as slime's do."""
+"""Key of a sample's metadata with its number of turns, as in slime."""
 LOOKED_AT, REPEATS = 10_000, 10.0
-"""Characters at a response's end, and how many times smaller zlib makes them where it repeats itself; slime's."""
+"""Characters at a response's end, and the factor by which zlib shrinks repetition; slime's."""
 
 
 def sample_metrics(prefix: str, samples: Sequence[Sample]) -> dict[str, float]:
-    """Lengths, truncation and repetition of some samples; nothing of none."""
+    """Lengths, truncation and repetition of some samples."""
     if not samples:
         return {}
     return {
@@ -45,7 +44,7 @@ def sample_metrics(prefix: str, samples: Sequence[Sample]) -> dict[str, float]:
 
 
 def repeats_itself(text: str) -> bool:
-    """Whether a long text is the same again and again: its end shrinks to less than a tenth."""
+    """Whether the end of a long text compresses to less than a tenth."""
     if len(text) <= LOOKED_AT:
         return False
     end = text[-LOOKED_AT:].encode("utf-8", "surrogatepass")
@@ -53,7 +52,7 @@ def repeats_itself(text: str) -> bool:
 
 
 def turns(samples: Sequence[Sample]) -> dict[str, float]:
-    """Lengths with and without what tools said, where they said something; turns, where a generator counts them."""
+    """Lengths with and without tokens of tools, if there are any; turns, if a generator counts them."""
     found: dict[str, float] = {}
     whole = [sample.response_length for sample in samples]
     own = [sample.effective_response_length for sample in samples]
@@ -77,21 +76,12 @@ def pass_at_k(rewards: Sequence[Sequence[float]], k: int) -> float:
     The unbiased estimator 1 - C(n-c, k) / C(n, k) of Chen et al. 2021 (arXiv:2107.03374), eq. 1; prompts of fewer
     than k samples are left out.
     """
-    chances = [
-        _pass_at_k(len(each), sum(reward >= PASSING_REWARD for reward in each), k) for each in rewards if len(each) >= k
-    ]
-    return mean(chances)
-
-
-def _pass_at_k(n: int, c: int, k: int) -> float:
-    return 1.0 - math.comb(n - c, k) / math.comb(n, k)
+    passed = [(len(each), sum(reward >= PASSING_REWARD for reward in each)) for each in rewards if len(each) >= k]
+    return mean([1.0 - math.comb(n - c, k) / math.comb(n, k) for n, c in passed])
 
 
 def speculation(samples: Sequence[Sample]) -> dict[str, float]:
-    """What came of speculative decoding, over all tokens of some samples; nothing where none was done.
-
-    It depends on what else the engine was at, and so not on the run's seed alone.
-    """
+    """Accepted tokens of speculative decoding; nothing where none was done. They depend on the engine's load."""
     known = [sample.spec_info for sample in samples if sample.spec_info.spec_verify_ct]
     if not known:
         return {}
@@ -102,7 +92,7 @@ def speculation(samples: Sequence[Sample]) -> dict[str, float]:
 
 
 def caching(samples: Sequence[Sample]) -> dict[str, float]:
-    """What prompts an engine had computed before, over some samples; nothing where no engine says."""
+    """Prompt tokens from the engine's prefix cache; nothing where no engine reports them."""
     known = [sample.prefix_cache_info for sample in samples]
     if not (prompts := sum(each.total_prompt_tokens for each in known)):
         return {}
@@ -143,8 +133,6 @@ def _four(prefix: str, values: Iterable[float]) -> dict[str, float]:
     return {**_three(prefix, ordered), f"{prefix}median": float(median)}
 
 
-# Tally: what a rollout has come to so far: kept and dropped groups, failures, metrics under slime's names.
-
 COUNTS = ("/zero_std/", "/dynamic_filter/", "/sample_filter/", "/errors/")
 """Parts of the names of metrics that count."""
 
@@ -153,8 +141,8 @@ class Tally:
     """Accounts of one rollout, or of one evaluation."""
 
     def __init__(self, what: str) -> None:
-        """Nothing happened yet; `what` is its name in error texts: "rollout 3"."""
-        self._what = what
+        """`what` is its name in error texts: "rollout 3"."""
+        self._what, self.errors = what, ErrorBudget(what)
         self.kept: list[Group] = []
         """In order of the draws."""
         self.dropped: list[Group] = []
@@ -162,9 +150,7 @@ class Tally:
         self.reasons: dict[GroupId, str] = {}
         """Why each dropped group was."""
         self.failed: list[Group] = []
-        """Of groups that go on without them, the samples that failed."""
-        self._samples = 0  # by execution, as failures are
-        self._failures = Failures()
+        """Failed samples, by the groups that go on without them."""
         self._rewards: defaultdict[str, list[float]] = defaultdict(list)
         self._not_applicable: Counter[str] = Counter()
         self._removed: Counter[str] = Counter()
@@ -172,12 +158,10 @@ class Tally:
         self._elsewhere: list[float] = []
 
     def add_samples(self, groups: Iterable[RunGroup]) -> None:
-        """Count what became of the samples of a wave, by execution."""
+        """Count the executions of some groups."""
         for group in groups:
             for execution in group.executions:
-                self._samples += 1
-                if (failure := failure_of(execution)) is not None:
-                    self._failures.add(failure)
+                self.errors.add(failure_of(execution))
                 for scored in execution:
                     self._add_verdicts(scored)
             for name, values in group.measured.items():
@@ -199,43 +183,31 @@ class Tally:
         self.reasons[group.id] = reason
 
     def remove(self, removals: Iterable[Removal]) -> None:
-        """Take samples of kept groups out of training; watchers that were told of the groups keep theirs as told."""
+        """Take samples of kept groups out of training, in copies of these groups."""
         by_group: defaultdict[GroupId, set[int]] = defaultdict(set)
         for removal in removals:
             by_group[removal.group].add(removal.position)
             self._removed[removal.reason] += 1
-        self.kept = [_without(group, by_group[group.id]) if group.id in by_group else group for group in self.kept]
-
-    def check_error_rate(self, limit: float, expected: int = 0) -> None:
-        """Stop a rollout in which too much fails.
-
-        Args:
-            limit: share of the samples that may fail.
-            expected: samples that the rollout will come to, where more are to come.
-
-        Raises:
-            RolloutError: more failed; names the commonest reasons.
-        """
-        samples = max(self._samples, expected)
-        if self._failures.total > limit * samples:
-            raise self._failures.too_many(self._what, samples, limit, samples - self._samples)
-
-    def allowance(self, drawn: int, limit: float) -> Allowance:
-        """What a wave of so many samples is counted against while it runs."""
-        return Allowance(self._what, drawn, limit, self._failures.copy(), self._samples)
+        for at, group in enumerate(self.kept):
+            if positions := by_group.get(group.id):
+                samples = [
+                    replace(each, remove_sample=True) if place in positions else each
+                    for place, each in enumerate(group.samples)
+                ]
+                self.kept[at] = replace(group, samples=samples)
 
     def give_up(self, want: int, waves: int) -> RolloutError:
-        """The error of a rollout that came up short, with a histogram of why groups were dropped."""
+        """The error of a rollout that came up short, with the reasons of its dropped groups."""
         counts = Counter(self.reasons.values()).most_common()
         histogram = "".join(f"\n  {count} x {reason}" for reason, count in counts) or "\n  none: all were interrupted"
         return RolloutError(
             f"{self._what}: {waves} waves of draws kept {len(self.kept)} of the {want} groups wanted; dropped were:"
-            f"{histogram}\nGive prompts that are neither too easy nor too hard for the model, choose another "
+            f"{histogram}\nUse prompts that are neither too easy nor too hard for the model, choose another "
             f"--group-filter, or allow more with --max-filter-waves"
         )
 
     def metrics(self) -> dict[str, float]:
-        """The rollout's metrics; those of lengths and rewards are over kept groups, as in slime."""
+        """The rollout's metrics; lengths and rewards are of kept groups, as in slime."""
         samples = [sample for group in self.kept for sample in group.samples if sample.reward is not None]
         found = sample_metrics("rollout/", samples)
         if samples:
@@ -248,7 +220,7 @@ class Tally:
         for metric, count in sorted(self._not_applicable.items()):
             found[f"rollout/{metric}/not_applicable"] = float(count)
         found |= {f"rollout/sample_filter/{reason}": float(count) for reason, count in sorted(self._removed.items())}
-        found |= {f"rollout/errors/{reason}": float(count) for reason, count in sorted(self._failures.counts.items())}
+        found |= {f"rollout/errors/{reason}": float(count) for reason, count in sorted(self.errors.counts.items())}
         found |= pass_rates("passrate/", [execution_rewards(group.samples) for group in self.kept]) | turns(samples)
         found |= speculation(samples) | caching(samples) | non_generation(self._elsewhere)
         return found | measured_metrics("rollout/", self._measured)
@@ -273,41 +245,28 @@ def joined_metrics(*parts: tuple[Mapping[str, float], int]) -> dict[str, float]:
     return found
 
 
-def _without(group: Group, positions: Collection[int]) -> Group:
-    samples = [
-        replace(sample, remove_sample=True) if position in positions else sample
-        for position, sample in enumerate(group.samples)
-    ]
-    return replace(group, samples=samples)
-
-
 def _zero_std(groups: Iterable[Group]) -> dict[str, int]:
-    """Groups whose rewards are all alike, by reward."""
     alike = [rewards[0] for group in groups if (rewards := group.rewards) and min(rewards) == max(rewards)]
     return dict(sorted(Counter(str(round(float(reward), 1)) for reward in alike).items()))
 
 
-# LengthBias: whether what is trained on is shorter than what was generated, as it is wherever late samples are lost.
-
-
 class LengthBias:
-    """Mean response length of the groups that were handed over so far, against that of all that were kept so far."""
+    """Mean response length of the groups handed over so far, against all kept so far: late samples are longer."""
 
     def __init__(self) -> None:
-        """Nothing was seen."""
         self._all, self._given = [0, 0], [0, 0]
 
     def finished(self, group: Group) -> None:
-        """A kept group; [tokens, samples] are added up."""
+        """Count a kept group."""
         _add(self._all, group)
 
     def handed_over(self, group: Group) -> None:
-        """One of them goes to training."""
+        """Count one of them that goes to training."""
         _add(self._given, group)
 
     @property
     def value(self) -> float:
-        """Ratio of the means, less 1: -0.1 says that the trained ones are a tenth shorter."""
+        """Ratio of the means, less 1: -0.1 if the trained ones are a tenth shorter."""
         if not self._given[0] or not self._all[0]:
             return 0.0
         return (self._given[0] / self._given[1]) / (self._all[0] / self._all[1]) - 1.0
@@ -318,14 +277,9 @@ class LengthBias:
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
         """Continue from saved sums."""
-        self._all, self._given = _sums(state["all"]), _sums(state["given"])
+        self._all, self._given = ([*cast(list[int], state[name])] for name in ("all", "given"))
 
 
 def _add(sums: list[int], group: Group) -> None:
     sums[0] += sum(sample.response_length for sample in group.samples)
     sums[1] += len(group.samples)
-
-
-def _sums(saved: Json) -> list[int]:
-    assert isinstance(saved, list)
-    return [int(str(each)) for each in saved]

@@ -15,8 +15,7 @@ import asyncio
 import enum
 import logging
 import re
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
@@ -28,9 +27,7 @@ from slime_core.data.settings import JudgeSettings
 from slime_core.data.tokenizer import with_bos
 from slime_core.errors import ConfigError, ContractError, ModelError, PluginError, UnknownName, said_by
 from slime_core.roles import (
-    Engine,
     Extra,
-    GenerateChunk,
     GenerateRequest,
     Generator,
     GroupReward,
@@ -41,24 +38,20 @@ from slime_core.roles import (
     ServedModel,
     Setup,
     StartsAndStops,
-    StreamsTokens,
 )
-from slime_core.sample import Message, Sample, Status
+from slime_core.sample import Sample, Status
 from slime_core.score import Score, Unscored, Verdict
 
-# Lifecycle: what a generator holds for a whole run, started once before its first sample and closed whatever happens.
-
 CLOSE_S = 30.0
-"""Seconds for an end in good order."""
+"""Seconds that a generator has to close."""
 
 log = logging.getLogger(__name__)
 
 
 class Lifecycle:
-    """Start and end of one generator."""
+    """Starts a generator once, before its first sample, and closes it; `limit_s` is how long a start may take."""
 
     def __init__(self, name: str, plugin: str, part: StartsAndStops, limit_s: float) -> None:
-        """Nothing is started; `limit_s` is how long that may take."""
         self._name, self._plugin, self._part, self._limit_s = name, plugin, part, limit_s
         self._lock = asyncio.Lock()
         self._began = self._is_up = False
@@ -72,10 +65,11 @@ class Lifecycle:
         if self._is_up:
             return
         async with self._lock:
-            if not self._is_up:
-                await self._start()
+            await self._start()
 
     async def _start(self) -> None:
+        if self._is_up:
+            return
         self._began = True
         with blaming(f"start of generator {self._name!r}", self._plugin):
             try:
@@ -88,7 +82,7 @@ class Lifecycle:
         self._is_up = True
 
     async def close(self) -> None:
-        """Close it, if its start was tried. What it raises is logged: the rest of the run is to be closed, too."""
+        """Close it, if its start was tried; an error is logged."""
         if not self._began:
             return
         self._began = self._is_up = False
@@ -97,8 +91,6 @@ class Lifecycle:
         except Exception as error:
             log.warning("generator %s of plugin %s could not be closed: %s", self._name, self._plugin, said_by(error))
 
-
-# What a rollout is told: its policy, and which generator and rewards its samples meet.
 
 ScorerT = TypeVar("ScorerT", bound=Reward | GroupReward, covariant=True)
 
@@ -186,35 +178,17 @@ class RolloutPolicy:
     """Tokens that the model has; a sample with another one has failed. None: nobody knows."""
 
 
-# A response in parts, of any engine: one that cannot stream gives all of it as one part.
-
-
-async def parts_of(engine: Engine, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
-    """What the engine makes of a request, in as many parts as it can. Errors are the engine's."""
-    if not isinstance(engine, StreamsTokens):
-        yield (await engine.generate(request)).as_chunk
-        return
-    async with aclosing(engine.stream(request)) as chunks:
-        async for chunk in chunks:
-            yield chunk
-
-
-# ServedTeacher: a model of the run tells its log-probs of finished samples, which the policy is distilled from.
-
-
 class ServedTeacher:
-    """Asks about one sample at a time; a pool deals the questions to its engines."""
+    """Fills samples with the log-probs of `served_models.NAME`, at the temperature of `sampling`, for distillation."""
 
     def __init__(self, name: str, model: ServedModel, sampling: SamplingParams) -> None:
-        """Of `served_models.NAME`; nothing is made, and log-probs are at the temperature of `sampling`."""
         self._name, self._model, self._sampling = name, model, sampling
 
     async def teach(self, samples: Sequence[Sample]) -> None:
-        """Fill `teacher_log_probs` of those that can be trained on; what a generator brought is left as it is.
+        """Fill `teacher_log_probs` of those that can be trained on and have none.
 
         Raises:
-            ExceptionGroup: of what the model raised of some, a `WorkerError` where none of its engines serves, and of
-                `ModelError` where it has no room for a sample.
+            ExceptionGroup: of the model's errors; of `ModelError` if its context has no room for a sample.
         """
         async with asyncio.TaskGroup() as tasks:
             for sample in samples:
@@ -227,13 +201,11 @@ class ServedTeacher:
         said = (await self._model.generate(GenerateRequest(sample.tokens, self._sampling, 0, want=TEACHES))).extras
         if said is None or said.prompt_log_probs is None:
             raise ModelError(
-                f"the teacher {self._name!r} told no log-probs of a sample of {len(sample.tokens)} tokens: its context "
-                "has no room for so many; shorten them (rollout_max_context_len), or serve it with a longer context"
+                f"the context of teacher {self._name!r} has no room for a sample of {len(sample.tokens)} tokens: lower "
+                "rollout_max_context_len, or serve the teacher with a longer context"
             )
         sample.teacher_log_probs = list(said.prompt_log_probs[-sample.response_length :])
 
-
-# Choices: which generator and which rewards a sample meets: its row's own, else its data set's, else the run's.
 
 RM_TYPE = "rm_type"
 """Key of a row's metadata that names the reward of its samples."""
@@ -288,26 +260,27 @@ def _find(drawn: Sample, name: object, find: Callable[[str], UseT]) -> UseT | No
         raise ContractError(f"{where}: {error}") from None
 
 
-# Judge: the reward `served_judge`: a model that the run serves reads a response and says what it is worth.
-
-
 class Judge:
-    """Implements `slime_core.roles.Reward`."""
+    """The reward `served_judge`: a served model reads a response and gives a verdict."""
 
     def __init__(self, settings: JudgeSettings, setup: Setup) -> None:
-        """Look for the model at the first call: it may not be started yet."""
         self._settings, self._models = settings, setup.models
         self._verdict = re.compile(settings.verdict)
         self._scores = {text.casefold(): value for text, value in settings.scores.items()}
 
     async def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
-        """What its verdict is worth, and Unscored where it comes to none.
+        """The score of its last verdict; Unscored without one.
 
         Raises:
             ConfigError: the run serves no such model.
-            SlimeError: it could not be asked.
         """
-        settings, model = self._settings, self._model()
+        settings = self._settings
+        if settings.model not in self._models:
+            raise ConfigError(
+                f"reward 'served_judge' asks the model {settings.model!r}, which is not served here: a run serves it, "
+                f"with [served_models.{settings.model}] hf_checkpoint = PATH"
+            )
+        model = self._models[settings.model]
         asked = self._asked(sample)
         if settings.apply_chat_template:
             asked = model.tokenizer.apply_chat_template([{"role": "user", "content": asked}])
@@ -323,26 +296,16 @@ class Judge:
         return Score(value)
 
     def check_label(self, sample: Sample) -> str | None:
-        """See whether there is a label where the judge's prompt shows it; see `slime_core.roles.ChecksLabels`."""
+        """Require a label if the judge's prompt shows it; see `slime_core.roles.ChecksLabels`."""
         is_asked = "{label}" in self._settings.prompt
         return "no gold answer, which the judge's prompt shows" if is_asked and sample.label in (None, "") else None
 
-    def _model(self) -> ServedModel:
-        name = self._settings.model
-        if name not in self._models:
-            raise ConfigError(
-                f"reward 'served_judge' asks the model {name!r}, which is not served here: a run serves it, with "
-                f"[served_models.{name}] hf_checkpoint = PATH"
-            )
-        return self._models[name]
-
     def _asked(self, sample: Sample) -> str:
-        parts = {
-            "prompt": _text_of(sample.prompt),
-            "response": sample.response,
-            "label": "" if sample.label is None else str(sample.label),
-        }
-        # In one pass: a response that says "{label}" is not told it.
+        prompt, label = sample.prompt, "" if sample.label is None else str(sample.label)
+        if not isinstance(prompt, str):
+            prompt = "\n\n".join(f"{each.get('role')}: {each.get('content')}" for each in prompt)
+        parts = {"prompt": prompt, "response": sample.response, "label": label}
+        # In one pass: a response that contains "{label}" does not receive it.
         return re.sub(r"\{(prompt|response|label)\}", lambda found: parts[found[1]], self._settings.prompt)
 
     def _worth(self, verdict: str) -> float | None:
@@ -353,10 +316,3 @@ class Judge:
             return float(plain)
         except ValueError:
             return None
-
-
-def _text_of(prompt: str | list[Message]) -> str:
-    """A prompt as text; of messages what each of them says."""
-    if isinstance(prompt, str):
-        return prompt
-    return "\n\n".join(f"{each.get('role')}: {each.get('content')}" for each in prompt)

@@ -24,16 +24,25 @@ from slime_core.errors import ConfigError, ContractError, RolloutError, WorkerEr
 from slime_core.roles import Engine, Extra, GenerateContext, GenerateOutput, RewardContext, SamplingParams, Tokenizer
 from slime_core.rollout.calls import A_SLOT, CallLimits, Calls, Followed, Waiting, carry, within
 from slime_core.rollout.engine_calls import PausableEngine
-from slime_core.rollout.policy import Choices, RewardOnError, RolloutPolicy, Scoring, ServedTeacher, UsedGenerator
-from slime_core.rollout.scoring import ENVIRONMENT, Allowance, Execution, Failure, Hearing, Scored, hear, hear_together
+from slime_core.rollout.policy import Choices, RewardOnError, RolloutPolicy, Scoring, UsedGenerator
+from slime_core.rollout.scoring import (
+    ENVIRONMENT,
+    ErrorBudget,
+    Execution,
+    Failure,
+    Hearing,
+    Scored,
+    hear,
+    hear_together,
+)
 from slime_core.sample import Group, GroupId, Json, PrefixCacheInfo, Sample, SpecInfo, Status
 from slime_core.seeds import derive_seed
 
-# Versions: which weights made which token of a finished sample, and what older weights made taken out of its loss.
+# Versions: which weights made which token of a finished sample.
 
 
 def note_versions(samples: Sequence[Sample], answers: Sequence[GenerateOutput]) -> None:
-    """Note which version made which tokens, of samples that do not know, where there is more than one version."""
+    """Set which version made which tokens, if several did and the generator has not set it."""
     if len({version for answer in answers for _, version in answer.versions}) < 2:
         return
     made = _Made(answers)
@@ -45,7 +54,7 @@ def note_versions(samples: Sequence[Sample], answers: Sequence[GenerateOutput]) 
 
 
 def mask_stale(sample: Sample) -> None:
-    """Mask tokens that older weights made than the sample's newest; what is masked already stays so."""
+    """Take tokens out of the loss that older weights made than the sample's newest."""
     stretches = list(sample.stretches)
     newest = max((version for *_, version in stretches), default=0)
     stale = [(begin, end) for begin, end, version in stretches if version < newest]
@@ -58,7 +67,7 @@ def mask_stale(sample: Sample) -> None:
 
 
 def _runs(versions: Sequence[int | None]) -> Iterator[tuple[int, int]]:
-    """Version and end of each stretch of tokens; tokens that no weights made belong to the stretch after them."""
+    """Version and end of each stretch of tokens; tokens without a version belong to the next stretch."""
     end = 0
     for version, run in groupby(versions):
         end += sum(1 for _ in run)
@@ -67,68 +76,62 @@ def _runs(versions: Sequence[int | None]) -> Iterator[tuple[int, int]]:
 
 
 class _Made:
-    """All that the engine answered to one sample, to look tokens up in."""
+    """All tokens that the engine made for one sample. A generator may have put them together in any way."""
 
     def __init__(self, answers: Sequence[GenerateOutput]) -> None:
-        self._ids = [list(answer.tokens) for answer in answers]
-        self._log_probs = [array("f", answer.log_probs) for answer in answers]
-        self._versions = [[version for count, version in each.versions for _ in range(count)] for each in answers]
-        self._oldest = min(version for versions in self._versions for version in versions)
+        self._tokens = [
+            list(zip(answer.tokens, array("f", answer.log_probs), _versions(answer), strict=True)) for answer in answers
+        ]
+        self._oldest = min(version for tokens in self._tokens for *_, version in tokens)
         self._places: defaultdict[tuple[int, float], list[tuple[int, int]]] = defaultdict(list)
-        for number, ids in enumerate(self._ids):
-            for place, pair in enumerate(zip(ids, self._log_probs[number], strict=True)):
-                self._places[pair].append((number, place))
+        for number, tokens in enumerate(self._tokens):
+            for place, (token, log_prob, _) in enumerate(tokens):
+                self._places[token, log_prob].append((number, place))
 
     def versions_of(self, sample: Sample) -> list[int | None]:
-        """The version of each response token, None where no weights made it.
-
-        One that is trained on and not to be found counts as the oldest: it is not trained on rather than taken for new.
-        """
+        """The version of each response token; None if no weights made it, the oldest if a trained one is unknown."""
         length = sample.response_length
         ids = list(sample.tokens)[len(sample.tokens) - length :]
         mask = sample.loss_mask or [0] * length
         log_probs = array("f", sample.rollout_log_probs or [0.0] * length)
+        known = [(ids[place], log_probs[place] if mask[place] else None) for place in range(length)]
         found: list[int | None] = []
         at: tuple[int, int] | None = None
         for place in range(length):
             at = None if at is None else (at[0], at[1] + 1)
-            if at is None or not self._is(at, ids[place], log_probs[place] if mask[place] else None):
-                at = self._longest(ids, log_probs, mask, place) if mask[place] else None
+            if at is None or not self._is(at, known[place]):
+                at = self._longest(known, place) if mask[place] else None
             unknown = self._oldest if mask[place] else None
-            found.append(unknown if at is None else self._versions[at[0]][at[1]])
+            found.append(unknown if at is None else self._tokens[at[0]][at[1]][2])
         return found
 
-    def _is(self, at: tuple[int, int], token: int, log_prob: float | None) -> bool:
-        """Whether an answer has this token there; its log-prob is compared where it is known."""
-        number, place = at
-        if place >= len(self._ids[number]) or self._ids[number][place] != token:
-            return False
-        return log_prob is None or self._log_probs[number][place] == log_prob
+    def _is(self, at: tuple[int, int], known: tuple[int, float | None]) -> bool:
+        tokens, place = self._tokens[at[0]], at[1]
+        return place < len(tokens) and tokens[place][0] == known[0] and known[1] in (None, tokens[place][1])
 
-    def _longest(
-        self, ids: Sequence[int], log_probs: Sequence[float], mask: Sequence[int], begin: int
-    ) -> tuple[int, int] | None:
-        """Where the answers have the longest part of what follows; of equals, that of the oldest weights."""
+    def _longest(self, known: Sequence[tuple[int, float | None]], begin: int) -> tuple[int, int] | None:
+        """Where the answers have the longest part of these tokens; of equals, that of the oldest weights."""
         best: tuple[tuple[int, int], tuple[int, int]] | None = None
-        for number, place in self._places.get((ids[begin], log_probs[begin]), ()):
+        for number, place in self._places.get(known[begin], ()):  # type: ignore[arg-type]
             length = 0
-            for there in range(begin, len(ids)):
-                known = log_probs[there] if mask[there] else None
-                if not self._is((number, place + length), ids[there], known):
-                    break
+            while begin + length < len(known) and self._is((number, place + length), known[begin + length]):
                 length += 1
-            key = (length, -self._versions[number][place])
+            key = (length, -self._tokens[number][place][2])
             if best is None or key > best[0]:
                 best = key, (number, place)
         return None if best is None else best[1]
 
 
-# SampleRunner: runs one drawn sample from prompt to reward; whatever a plugin does costs that sample alone.
+def _versions(answer: GenerateOutput) -> list[int]:
+    return [version for count, version in answer.versions for _ in range(count)]
+
+
+# SampleRunner: one drawn sample from prompt to reward.
 
 T = TypeVar("T")
 UNUSED = (
-    "generator %s of plugin %s scores samples itself, and that counts for nothing: give it a weight beside the "
-    "rewards, [reward] use = {..., environment = 1.0}, or 0.0 to measure it alone"
+    "generator %s of plugin %s scores samples itself, without effect: give it a weight beside the rewards, "
+    "[reward] use = {..., environment = 1.0}, or 0.0 to measure it alone"
 )
 log = logging.getLogger(__name__)
 
@@ -147,8 +150,8 @@ class Purpose:
     """Instead of the run's."""
     scoring: Scoring | None = None
     """Instead of the run's."""
-    allowance: Allowance | None = None
-    """Counts failures while samples still run; None waits for all."""
+    budget: ErrorBudget | None = None
+    """Counts failures while samples still run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,13 +161,13 @@ class RunGroup:
     id: GroupId
     """Its identity."""
     drawn: Group
-    """As the data source gave it, untouched."""
+    """As the data source gave it."""
     executions: Sequence[Sequence[Scored]]
     """The finished samples of each drawn one, in order of the drawn ones."""
     measured: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    """What generators measured, by `<generator>/<name>`, in the same order."""
+    """What generators measured, by `<generator>/<name>`."""
     elsewhere: Sequence[float] = ()
-    """Seconds of each execution in tools and environments, in the same order."""
+    """Seconds of each execution in tools and environments."""
 
     @property
     def scored(self) -> list[Scored]:
@@ -172,31 +175,17 @@ class RunGroup:
         return [scored for execution in self.executions for scored in execution]
 
 
-@dataclass(slots=True)
 class _Running:
-    """A group whose samples are being run, and the scoring of them as a group."""
+    """A group whose samples are being run."""
 
-    group: Group
-    made: list[Sequence[Scored] | Execution]
-    """By drawn sample; empty while it runs."""
-    measured: list[Mapping[str, Sequence[float]]]
-    """By drawn sample."""
-    elsewhere: list[float]
-    """Likewise."""
-    missing: int
-    """Drawn samples that still run."""
-    scoring: Scoring
-    freed: Callable[[], None] | None
-    """Told of each drawn sample that needs no slot any more."""
-
-    @classmethod
-    def of(cls, group: Group, scoring: Scoring, freed: Callable[[], None] | None) -> "_Running":
-        """A drawn group."""
+    def __init__(self, group: Group, scoring: Scoring, freed: Callable[[], None] | None) -> None:
         size = len(group.samples)
-        return cls(group, [[] for _ in range(size)], [{} for _ in range(size)], [0.0] * size, size, scoring, freed)
+        self.group, self.scoring, self.freed, self.missing = group, scoring, freed, size
+        self.made: list[Sequence[Scored] | Execution] = [[] for _ in range(size)]
+        self.measured: list[Mapping[str, Sequence[float]]] = [{} for _ in range(size)]
+        self.elsewhere = [0.0] * size
 
     def ended(self) -> RunGroup:
-        """What became of it, all of it being closed."""
         measured: defaultdict[str, list[float]] = defaultdict(list)
         for each in self.measured:
             for name, values in each.items():
@@ -210,62 +199,54 @@ class SampleRunner:
 
     def __init__(self, *, policy: RolloutPolicy, engine: Engine, tokenizer: Tokenizer, choices: Choices) -> None:
         self.waiting = Waiting()
-        """What the samples in flight are waiting for."""
+        """What the samples in flight wait for."""
         self.engine = PausableEngine(engine)
-        """What generates."""
+        """The engine of all calls."""
         self._policy = policy
         self._limits = CallLimits(policy.seed, policy.max_context, policy.max_turns)
         self._tokenizer = tokenizer
         self._choices = choices
         self._slots = Slots(policy.max_concurrency)
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     async def run(
         self, groups: Sequence[Group], purpose: Purpose, freed: Callable[[], None] | None = None
     ) -> list[RunGroup]:
-        """Run all samples of some groups at once; the drawn groups stay as they are.
-
-        Args:
-            groups: as drawn.
-            purpose: what they are run for.
-            freed: called for each drawn sample when it is generated and gave its slot back.
+        """Run all samples of some drawn groups at once; `freed` is called when one is generated and its slot is free.
 
         Raises:
-            RolloutError: a sample failed and the policy is to raise, or more failed than the purpose allows.
+            RolloutError: a sample failed and the policy is to raise, or more failed than the budget allows.
             ContractError: a drawn sample names a generator or a reward that does not exist.
             WorkerError: the engine is gone.
-            ConfigError: a generator says that with its settings no sample can be generated.
+            ConfigError: with the settings of a generator no sample can be generated.
         """
         scoring = purpose.scoring or self._choices.scoring
-        running = [_Running.of(group, scoring, freed) for group in groups]
-        await all_or_none([self._follow(each, place, purpose) for each in running for place in range(each.missing)])
+        running = [_Running(group, scoring, freed) for group in groups]
+        await all_or_none([self._run(each, place, purpose) for each in running for place in range(each.missing)])
         return [each.ended() for each in running]
 
-    async def _follow(self, running: _Running, place: int, purpose: Purpose) -> None:
-        """Run one drawn sample so that it can be named while it is in flight."""
-        group, index = running.group.id, running.group.samples[place].index
-        with self.waiting.following(group, index, evaluation=purpose.evaluation) as followed:
-            await self._run(running, place, purpose, followed)
-
-    async def _run(self, running: _Running, place: int, purpose: Purpose, followed: Followed) -> None:
-        """Run one drawn sample; the last one of a group has the group scored."""
-        made = running.made[place] = await self._run_alone(running, place, purpose, followed)
-        if purpose.allowance is not None:
-            purpose.allowance.ended(failure_of(made.hearings if isinstance(made, Execution) else made))
-        running.missing -= 1
-        if running.missing:
-            return
-        heard = [each for each in running.made if isinstance(each, Execution)]
-        if heard and running.scoring.group_rewards:
-            seed = derive_seed(self._policy.seed, *running.group.id, "group_reward")
-            context = RewardContext(purpose.rollout_id, purpose.evaluation, seed)
-            await hear_together(heard, running.scoring.group_rewards, context)
-        running.made = [self._closed(each) if isinstance(each, Execution) else each for each in running.made]
+    async def _run(self, running: _Running, place: int, purpose: Purpose) -> None:
+        """Run one drawn sample; the last one of a group asks the group rewards."""
+        group_id = running.group.id
+        index = running.group.samples[place].index
+        with self.waiting.following(group_id, index, evaluation=purpose.evaluation) as followed:
+            made = running.made[place] = await self._run_alone(running, place, purpose, followed)
+            if purpose.budget is not None:
+                purpose.budget.add(failure_of(made.hearings if isinstance(made, Execution) else made))
+            running.missing -= 1
+            if running.missing:
+                return
+            heard = [each for each in running.made if isinstance(each, Execution)]
+            if heard and running.scoring.group_rewards:
+                seed = derive_seed(self._policy.seed, *group_id, "group_reward")
+                context = RewardContext(purpose.rollout_id, purpose.evaluation, seed)
+                await hear_together(heard, running.scoring.group_rewards, context)
+            running.made = [self._closed(each) if isinstance(each, Execution) else each for each in running.made]
 
     async def _run_alone(
         self, running: _Running, place: int, purpose: Purpose, followed: Followed
     ) -> Sequence[Scored] | Execution:
-        """Generate, and ask the rewards that look at one sample; it is closed if its own row chose its reward."""
+        """Generate, and ask the rewards about one sample; it is closed if its row chose its reward."""
         group_id, drawn = running.group.id, running.group.samples[place]
         generator = self._choices.generator_of(drawn) or purpose.generator or self._choices.generator
         own_reward = self._choices.reward_of(drawn)
@@ -273,15 +254,18 @@ class SampleRunner:
         want = frozenset[Extra]() if purpose.evaluation else self._policy.want
         calls = Calls(self.engine, self._limits, purpose.sampling, (group_id, drawn.index or 0, followed), want)
         made = await self._generate(fresh_copy(drawn), generator, purpose, calls)
-        told = [] if isinstance(made, Failure) else [each.non_generation_time for each in made]
-        running.elsewhere[place] = max(told, default=0.0) or calls.elsewhere_s
+        reported = [] if isinstance(made, Failure) else [each.non_generation_time for each in made]
+        running.elsewhere[place] = max(reported, default=0.0) or calls.elsewhere_s
         running.measured[place] = {f"{generator.name}/{name}": each for name, each in calls.measured.items()}
         if running.freed is not None:
             running.freed()
         if self._choices.teacher is not None and not purpose.evaluation and not isinstance(made, Failure):
-            made = await self._taught(made, self._choices.teacher)
+            try:
+                await within(self._choices.teacher.teach(made), "teacher")
+            except Exception as error:
+                made = _failure("teacher", error)
         if isinstance(made, Failure):
-            failed = fresh_copy(drawn)  # whatever state the generator left its own in
+            failed = fresh_copy(drawn)  # the generator may have left its own in any state
             failed.status, failed.failure_reason = Status.FAILED, made.reason
             return [self._judged(Scored(failed, failure=made))]
         seed = derive_seed(self._policy.seed, *group_id, drawn.index or 0, "reward")
@@ -335,19 +319,11 @@ class SampleRunner:
         except Exception as error:
             return _failure("generator", error)
 
-    async def _taught(self, made: list[Sample], teacher: ServedTeacher) -> list[Sample] | Failure:
-        """The same samples with the teacher's log-probs."""
-        try:
-            await within(teacher.teach(made), "teacher")
-        except Exception as error:
-            return _failure("teacher", error)
-        return made
-
     def _closed(self, execution: Execution) -> list[Scored]:
         return [self._judged(each) for each in execution.close()]
 
     def _judged(self, scored: Scored) -> Scored:
-        """Apply the policy to one sample, and log the first failure of each kind."""
+        """Apply the policy to a failed sample, and log the first failure of each kind."""
         failure, sample = scored.failure, scored.sample
         if failure is None:
             return scored
@@ -361,18 +337,13 @@ class SampleRunner:
         return scored
 
     def _say_once(self, what: str, text: str, *arguments: object) -> None:
-        if what not in self._told:
-            self._told.add(what)
+        if what not in self._logged:
+            self._logged.add(what)
             log.warning(text, *arguments)
 
 
 def _failure(whose: str, error: Exception) -> Failure:
-    """What somebody's error makes of its sample; of those of a task group the first one counts.
-
-    Raises:
-        WorkerError: all engines are gone, and with them every sample.
-        ConfigError: with these settings no sample can be generated.
-    """
+    """The failure of a sample by an error; a `WorkerError` or `ConfigError` would fail every sample and is raised."""
     if isinstance(error, ExceptionGroup):
         final, _ = error.split((WorkerError, ConfigError))
         return _failure(whose, (final or error).exceptions[0])
@@ -389,12 +360,12 @@ def _failure(whose: str, error: Exception) -> Failure:
 
 
 def failure_of(execution: Sequence[Scored | Hearing]) -> Failure | None:
-    """Why an execution counts as failed: the first failure of its samples, if any."""
+    """The first failure of an execution's samples, by which it counts as failed."""
     return next((each.failure for each in execution if each.failure is not None), None)
 
 
 async def all_or_none(work: Sequence[Coroutine[object, object, T]]) -> list[T]:
-    """Run coroutines at once and return their results in order; when one fails, none is left running."""
+    """Run coroutines at once and return their results in order; when one fails, the others are cancelled."""
     tasks = [asyncio.create_task(each) for each in work]
     if not tasks:
         return []
@@ -414,7 +385,7 @@ _cached = attrgetter(*(item.name for item in fields(PrefixCacheInfo)))
 
 
 def fresh_copy(sample: Sample) -> Sample:
-    """A copy that a generator may change at will: nothing that it can reach is shared."""
+    """A copy that shares nothing mutable, for a generator to change."""
     made = Sample(*_values(sample))
     made.metadata = {key: _copied(value) for key, value in sample.metadata.items()}
     made.weight_versions = list(sample.weight_versions)

@@ -45,86 +45,8 @@ from slime_core.roles import (
 from slime_core.rollout.metrics import Tally, joined_metrics, mean, measured_metrics, pass_rates, sample_metrics
 from slime_core.rollout.policy import Choices, RewardOnError, RolloutPolicy, Scoring, UsedGenerator
 from slime_core.rollout.runner import Purpose, RunGroup, SampleRunner, all_or_none
-from slime_core.rollout.scoring import Allowance, execution_rewards, executions
+from slime_core.rollout.scoring import execution_rewards, executions
 from slime_core.sample import Group, GroupId, Json, Sample, Status
-
-# Sieve: what becomes of finished groups: kept, or dropped with a reason; and which of their samples are left out.
-
-
-class Sieve:
-    """The run's group filter and sample filters."""
-
-    def __init__(
-        self,
-        *,
-        policy: RolloutPolicy,
-        group_filter: Used[GroupFilter] | None,
-        sample_filters: Sequence[Used[SampleFilter]],
-    ) -> None:
-        """Take the filters; a group filter of None keeps all groups."""
-        self.filters_groups = group_filter is not None
-        """Whether groups may be dropped for what they are."""
-        self._policy = policy
-        self._filter = group_filter
-        self._sample_filters = sample_filters
-
-    def sort(self, finished: Sequence[RunGroup], context: FilterContext, tally: Tally, want: int) -> None:
-        """Keep or drop each group, and freeze it; second choices are kept while the tally has fewer than `want`.
-
-        Raises:
-            ContractError: a filter's answer breaks its contract.
-            PluginError: a filter raised.
-        """
-        groups = [_surviving(group, self._policy.reward_on_error) for group in finished]
-        for group, ran in zip(groups, finished, strict=True):
-            if len(group.samples) < len(ran.scored):
-                lost = [scored.sample for scored in ran.scored if scored.failure is not None]
-                tally.failed.append(replace(group, samples=lost))
-                tally.failed[-1].freeze()
-        decisions = [self._decide(group, ran, context) for group, ran in zip(groups, finished, strict=True)]
-        short = want - len(tally.kept) - sum(isinstance(decision, Keep) for decision in decisions)
-        for group, decision in zip(groups, decisions, strict=True):
-            group.freeze()
-            if isinstance(decision, KeepIfShort) and short > 0:
-                short -= 1
-                tally.kept.append(group)
-            elif isinstance(decision, Keep):
-                tally.kept.append(group)
-            else:
-                tally.drop(group, decision.reason)
-
-    def remove_samples(self, tally: Tally, context: FilterContext) -> None:
-        """Ask each sample filter about what the ones before it left; a failed sample is out already.
-
-        Raises:
-            ContractError: a filter's answer breaks its contract.
-            PluginError: a filter raised.
-        """
-        for use in self._sample_filters:
-            groups = tuple(tally.kept)
-            with blaming("sample filter", use.plugin):
-                answer = use.part(groups, context)
-            tally.remove(check_removals(answer, plugin=use.plugin, groups=groups))
-
-    def _decide(self, group: Group, ran: RunGroup, context: FilterContext) -> Decision:
-        """The filter's decision about a group that has something to learn from."""
-        failed = any(scored.failure is not None for scored in ran.scored)
-        if failed and len(execution_rewards(group.samples)) < 2:
-            return Drop("unscored")
-        if self._filter is None:
-            return Keep()
-        with blaming("group filter", self._filter.plugin):
-            answer = self._filter.part(group, context)
-        return check_decision(answer, plugin=self._filter.plugin, group=group)
-
-
-def _surviving(ran: RunGroup, on_error: RewardOnError) -> Group:
-    """The finished group; one that lost all its samples keeps them, to show why."""
-    samples = [scored.sample for scored in ran.scored if on_error is not RewardOnError.DROP or scored.failure is None]
-    return Group(ran.id, samples or [scored.sample for scored in ran.scored], ran.drawn.metadata)
-
-
-# Scheduler: what every policy of filling rollouts shares; each policy says when groups are drawn and handed over.
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +62,10 @@ class RolloutResult:
     metrics: Mapping[str, float]
     """Under slime's names."""
     failed: Sequence[Group] = ()
-    """Samples that failed, frozen, by the groups that went on without them, whenever these are handed over."""
+    """Samples that failed, frozen, by the groups that went on without them."""
 
     def joined(self, later: "RolloutResult") -> "RolloutResult":
-        """Both, as one rollout; its means are those of the parts, weighted by their kept groups."""
+        """Both as one rollout; means are weighted by the kept groups."""
         return RolloutResult(
             [*self.kept, *later.kept],
             [*self.dropped, *later.dropped],
@@ -176,7 +98,7 @@ class Parts:
 
 
 class Scheduler(ABC):
-    """Fills rollouts. One `collect` at a time."""
+    """Fills rollouts. One `collect` at a time; a policy decides when groups are drawn and handed over."""
 
     def __init__(self, parts: Parts) -> None:
         self.policy = policy = parts.policy
@@ -185,8 +107,8 @@ class Scheduler(ABC):
         """Runs the samples; evaluation shares its slots."""
         self.emit = parts.emit
         """Where events go."""
-        self._source = parts.source
-        self._sieve = Sieve(policy=policy, group_filter=parts.group_filter, sample_filters=parts.sample_filters)
+        self._source, self._group_filter = parts.source, parts.group_filter
+        self._sample_filters = parts.sample_filters
 
     @property
     def waiting_for(self) -> str:
@@ -198,35 +120,35 @@ class Scheduler(ABC):
         """Hand over at least `want` kept groups.
 
         Raises:
-            RolloutError: too many samples failed, or too few groups were kept of many that were drawn.
+            RolloutError: too many samples failed, or too few groups were kept.
             ContractError: a filter's answer breaks its contract.
             PluginError: a filter raised.
             WorkerError: the engine is gone.
         """
 
     def look_ahead(self, rollout_id: int, want: int) -> None:
-        """The trainer begins to work; what may be generated meanwhile, for this next rollout, may begin too."""
+        """Start to generate this next rollout while the trainer works, if the policy does that."""
 
     async def settle(self) -> None:
-        """The weights are about to change; returns when nothing stands in the way. Errors as in `collect`."""
+        """Return when the weights may change. Errors as in `collect`."""
 
     def published(self, version: int) -> None:
-        """The engine has a new version of the weights."""
+        """Note that the engine has a new version of the weights."""
 
     def undisturbed(self) -> AbstractAsyncContextManager[None]:
-        """While entered, no draw is half done, so that the state is whole."""
+        """A `with` during which no draw begins, for a consistent state."""
         return nullcontext()
 
     def live(self) -> tuple[int, int]:
-        """Groups drawn and not finished, and finished ones that no `collect` handed over."""
+        """Groups in flight, and finished ones that no `collect` handed over."""
         return 0, 0
 
     def state_dict(self) -> dict[str, Json]:
-        """What was drawn or finished and not yet handed over, as plain JSON."""
+        """Groups drawn or finished and not yet handed over, as plain JSON."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
-        """Continue from a saved state; work that was in flight goes back to the data source, to be run again.
+        """Continue from a saved state; groups that were in flight go back to the data source.
 
         Raises:
             CheckpointError: another policy left unfinished work.
@@ -234,14 +156,63 @@ class Scheduler(ABC):
         refuse_foreign(state, set())
 
     async def close(self) -> None:
-        """End all work in flight; no task is left."""
+        """Cancel all work in flight."""
+
+    # --- which groups and samples are kept
+
+    def sort(self, finished: Sequence[RunGroup], context: FilterContext, tally: Tally, want: int) -> None:
+        """Keep or drop each group, and freeze it; second choices are kept while the tally has fewer than `want`.
+
+        Raises:
+            ContractError: a filter's answer breaks its contract.
+            PluginError: a filter raised.
+        """
+        drops_failed = self.policy.reward_on_error is RewardOnError.DROP
+        groups = list[Group]()
+        for ran in finished:
+            left = [one.sample for one in ran.scored if one.failure is None or not drops_failed]
+            # A group that lost all its samples keeps them, to show why.
+            groups.append(Group(ran.id, left or [one.sample for one in ran.scored], ran.drawn.metadata))
+            if 0 < len(left) < len(ran.scored):
+                tally.failed.append(replace(groups[-1], samples=[one.sample for one in ran.scored if one.failure]))
+                tally.failed[-1].freeze()
+        decisions = [self._decide(group, ran, context) for group, ran in zip(groups, finished, strict=True)]
+        short = want - len(tally.kept) - sum(isinstance(decision, Keep) for decision in decisions)
+        for group, decision in zip(groups, decisions, strict=True):
+            group.freeze()
+            if isinstance(decision, KeepIfShort) and short > 0:
+                short -= 1
+                tally.kept.append(group)
+            elif isinstance(decision, Keep):
+                tally.kept.append(group)
+            else:
+                tally.drop(group, decision.reason)
+
+    def _decide(self, group: Group, ran: RunGroup, context: FilterContext) -> Decision:
+        failed = any(scored.failure is not None for scored in ran.scored)
+        if failed and len(execution_rewards(group.samples)) < 2:
+            return Drop("unscored")
+        use = self._group_filter
+        if use is None:
+            return Keep()
+        with blaming("group filter", use.plugin):
+            answer = use.part(group, context)
+        return check_decision(answer, plugin=use.plugin, group=group)
+
+    def remove_samples(self, tally: Tally, context: FilterContext) -> None:
+        """Ask each sample filter about the samples that the ones before it left. Errors as in `sort`."""
+        for use in self._sample_filters:
+            groups = tuple(tally.kept)
+            with blaming("sample filter", use.plugin):
+                answer = use.part(groups, context)
+            tally.remove(check_removals(answer, plugin=use.plugin, groups=groups))
 
 
 def refuse_foreign(state: Mapping[str, Json], keys: set[str]) -> None:
-    """Refuse unfinished work that has other parts than these.
+    """Refuse unfinished work of another policy, by its keys.
 
     Raises:
-        CheckpointError: it does.
+        CheckpointError: it is of another one.
     """
     if state and set(state) != keys:
         raise CheckpointError(
@@ -251,11 +222,11 @@ def refuse_foreign(state: Mapping[str, Json], keys: set[str]) -> None:
 
 
 def is_interrupted(group: RunGroup) -> bool:
-    """Whether an engine ended one of its samples before its time."""
+    """Whether an engine aborted one of its samples."""
     return any(scored.sample.status is Status.ABORTED for scored in group.scored)
 
 
-# Group filters of dynamic sampling: a group whose rewards are all alike has no advantage to learn from.
+# Filters of groups and samples.
 
 MIN_STD = 1e-6
 """Unbiased standard deviation of rewards below which they count as alike."""
@@ -265,13 +236,13 @@ class NonzeroStd:
     """Keeps groups whose rewards differ (slime's `check_reward_nonzero_std`)."""
 
     def __call__(self, group: Group, ctx: FilterContext) -> Decision:
-        """`Keep`, or `Drop("zero_std_<reward>")`; a lone sample has no deviation and is dropped."""
+        """`Keep`, or `Drop("zero_std_<reward>")`, also for a lone sample."""
         reason = zero_std_reason(group)
         return Keep() if reason is None else Drop(reason)
 
 
 class NonzeroStdWithFallback:
-    """The same, but groups without deviation fill a rollout that would otherwise come up short."""
+    """The same, but the other groups fill a rollout that would otherwise come up short."""
 
     def __call__(self, group: Group, ctx: FilterContext) -> Decision:
         """`Keep`, or `KeepIfShort("zero_std_<reward>")`."""
@@ -280,7 +251,7 @@ class NonzeroStdWithFallback:
 
 
 def zero_std_reason(group: Group) -> str | None:
-    """Why a group has no deviation ("zero_std_1.0" when all rewards are 1.0); None when it has one."""
+    """Why a group is dropped: "zero_std_1.0" if all rewards are 1.0; None if they differ."""
     rewards = group.rewards
     if not rewards:
         return "zero_std_unscored"
@@ -292,39 +263,27 @@ def zero_std_reason(group: Group) -> str | None:
     return f"zero_std_{round(float(rewards[0]), 1)}"
 
 
-# Truncated: a sample filter that leaves out of training what a budget cut off.
-
-
 class Truncated:
-    """DAPO's overlong filtering (Yu et al. 2025, arXiv:2503.14476, section 3.4; TRL: `mask_truncated_completions`).
+    """Leaves truncated responses out of the loss: DAPO's overlong filtering (Yu et al. 2025, arXiv:2503.14476, 3.4).
 
-    The reward of a response that was cut off says little of what it had written so far, so that none of its tokens is
-    trained on; it stays one of its group's rewards, as in TRL: the others are as good as they were beside it. An
-    execution that fanned out is one response: where one of its samples was cut off, all are left out. Denominators
-    count what is left (`token_weights`).
+    Their rewards stay among those of the group, as with TRL's `mask_truncated_completions`. An execution that fanned
+    out is one response: if one of its samples was truncated, all are left out.
     """
 
     def __call__(self, groups: Sequence[Group], ctx: FilterContext) -> Sequence[Removal]:
-        """Every sample of an execution with a `TRUNCATED` one; those that are removed already are not named again."""
-        return [Removal(group.id, position, "truncated") for group in groups for position in _cut_off(group)]
-
-
-def _cut_off(group: Group) -> list[int]:
-    """Positions of the samples whose execution was cut off, and that are still trained on."""
-    those = {
-        id(sample)
-        for siblings in executions(group.samples)
-        if any(sample.status is Status.TRUNCATED for sample in siblings)
-        for sample in siblings
-    }
-    return [at for at, each in enumerate(group.samples) if id(each) in those and not each.remove_sample]
-
-
-# Waves: the policy `sync`: draw a wave of groups, run all its samples at once, filter, and draw again while short.
+        """Every sample of an execution with a `TRUNCATED` one, unless it is removed already."""
+        removals = list[Removal]()
+        for group in groups:
+            cut = [run for run in executions(group.samples) if any(each.status is Status.TRUNCATED for each in run)]
+            ids = {id(sample) for run in cut for sample in run}
+            for at, each in enumerate(group.samples):
+                if id(each) in ids and not each.remove_sample:
+                    removals.append(Removal(group.id, at, "truncated"))
+        return removals
 
 
 class Waves(Scheduler):
-    """Generates between training steps."""
+    """The policy `sync`: run a wave of groups at once, filter, and draw again while short, between training steps."""
 
     async def collect(self, rollout_id: int, want: int) -> RolloutResult:
         """Run groups until at least `want` are kept; errors as in `Scheduler`."""
@@ -335,53 +294,46 @@ class Waves(Scheduler):
             while len(tally.kept) < want:
                 if waves == self.policy.max_filter_waves:
                     raise tally.give_up(want, waves)
-                groups = await self._source.draw(self._wave_size(want - len(tally.kept), want))
+                missing = want - len(tally.kept)  # with a filter more are drawn, because some will be dropped
+                size = (self.policy.over_sampling_batch_size or want) if self._group_filter else missing
+                groups = await self._source.draw(size)
                 drawn += groups
                 interrupted = await self._run_wave(rollout_id, groups, tally, want)
                 self._source.add(interrupted)
                 back = {group.id for group in interrupted}
                 drawn = [group for group in drawn if group.id not in back]
                 waves += 1
-            self._sieve.remove_samples(tally, FilterContext(rollout_id))
+            self.remove_samples(tally, FilterContext(rollout_id))
         except BaseException:
             self._source.add(drawn)
             raise
         return RolloutResult(tally.kept, tally.dropped, tally.reasons, tally.metrics(), tally.failed)
 
-    def _wave_size(self, missing: int, want: int) -> int:
-        """Groups to draw; with a filter more than are missing, because some of them will be dropped."""
-        if not self._sieve.filters_groups:
-            return missing
-        return self.policy.over_sampling_batch_size or want
-
     async def _run_wave(self, rollout_id: int, drawn: Sequence[Group], tally: Tally, want: int) -> list[Group]:
         """Run one wave into the tally; returns the groups that an engine interrupted, as they were drawn."""
-        allowance = tally.allowance(sum(len(group.samples) for group in drawn), self.policy.max_error_rate)
-        ran = await self.runner.run(drawn, Purpose(rollout_id, False, self.policy.sampling, allowance=allowance))
+        budget = tally.errors.wave(sum(len(group.samples) for group in drawn), self.policy.max_error_rate)
+        ran = await self.runner.run(drawn, Purpose(rollout_id, False, self.policy.sampling, budget=budget))
         interrupted = [group for group in ran if is_interrupted(group)]
         finished = [group for group in ran if not is_interrupted(group)]
         tally.add_samples(finished)
         samples = [scored.sample for group in finished for scored in group.scored]
         kept, dropped = len(tally.kept), len(tally.dropped)
-        self._sieve.sort(finished, FilterContext(rollout_id), tally, want)
+        self.sort(finished, FilterContext(rollout_id), tally, want)
         await self.emit(SamplesDone(rollout_id, samples, evaluation=False))
         reasons = {group.id: tally.reasons[group.id] for group in tally.dropped[dropped:]}
         await self.emit(GroupsDone(rollout_id, tally.kept[kept:], reasons))
-        tally.check_error_rate(self.policy.max_error_rate)
+        tally.errors.check(self.policy.max_error_rate)
         return [group.drawn for group in interrupted]
 
 
 class OneAhead(Waves):
-    """Generates during training steps."""
+    """The policy `async`: generates the next rollout during a training step."""
 
     _ahead: "asyncio.Task[RolloutResult] | None" = None
     _ready: RolloutResult | None = None
 
     async def collect(self, rollout_id: int, want: int) -> RolloutResult:
-        """The rollout that was generated ahead, and what it lacks of one that is generated now.
-
-        It lacks groups where the buffer has given up others meanwhile. Errors as in `Scheduler`.
-        """
+        """The rollout that was generated ahead; more groups if it is short. Errors as in `Scheduler`."""
         await self.settle()
         ahead, self._ready = self._ready, None
         if ahead is None:
@@ -395,7 +347,7 @@ class OneAhead(Waves):
         self._ahead = asyncio.create_task(super().collect(rollout_id, want))
 
     async def settle(self) -> None:
-        """Wait until the rollout under way is finished: it is made by one version of the weights."""
+        """Wait for the rollout under way: it is made by one version of the weights."""
         if self._ahead is not None:
             task, self._ahead = self._ahead, None
             try:
@@ -415,7 +367,7 @@ class OneAhead(Waves):
         return {"kept": [group.to_dict() for group in self._ready.kept], "metrics": dict(self._ready.metrics)}
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
-        """Hold that rollout again; of its dropped groups only the metrics are left. Errors as in `Scheduler`."""
+        """Hold that rollout again, without its dropped groups. Errors as in `Scheduler`."""
         refuse_foreign(state, {"kept", "metrics"})
         if state:
             kept = [Group.from_dict(each) for each in cast(list[Mapping[str, Json]], state["kept"])]
@@ -428,7 +380,7 @@ class OneAhead(Waves):
             self._ahead = None
 
 
-# evaluate: run several data sets through the scheduler's slots and rewards, without touching the training state.
+# Evaluation, without touching the training state.
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,15 +397,6 @@ class EvalSet:
     """Instead of the run's."""
     scoring: Scoring | None = None
     """Instead of the run's."""
-
-    def purpose(self, rollout_id: int, allowance: Allowance) -> Purpose:
-        """What its samples are run for."""
-        return Purpose(rollout_id, True, self.sampling, self.generator, self.scoring, allowance)
-
-    @property
-    def drawn(self) -> int:
-        """How many samples that are."""
-        return sum(len(group.samples) for group in self.groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,15 +418,17 @@ async def evaluate(scheduler: Scheduler, sets: Sequence[EvalSet], *, rollout_id:
     """
     runner, limit = scheduler.runner, scheduler.policy.max_error_rate
     tallies = [Tally(f"evaluation of {each.name}") for each in sets]
-    purposes = [
-        each.purpose(rollout_id, tally.allowance(each.drawn, limit)) for each, tally in zip(sets, tallies, strict=True)
-    ]
-    ran = await all_or_none([runner.run(each.groups, purpose) for each, purpose in zip(sets, purposes, strict=True)])
+    calls = []
+    for each, tally in zip(sets, tallies, strict=True):
+        budget = tally.errors.wave(sum(len(group.samples) for group in each.groups), limit)
+        purpose = Purpose(rollout_id, True, each.sampling, each.generator, each.scoring, budget)
+        calls.append(runner.run(each.groups, purpose))
+    ran = await all_or_none(calls)
     samples: dict[str, Sequence[Sample]] = {}
     metrics: dict[str, float] = {}
     for each, tally, groups in zip(sets, tallies, ran, strict=True):
         tally.add_samples(groups)
-        tally.check_error_rate(limit)
+        tally.errors.check(limit)
         samples[each.name] = [scored.sample for group in groups for scored in group.scored]
         for sample in samples[each.name]:
             sample.freeze()
@@ -493,7 +438,7 @@ async def evaluate(scheduler: Scheduler, sets: Sequence[EvalSet], *, rollout_id:
 
 
 def _metrics(name: str, groups: Sequence[RunGroup]) -> dict[str, float]:
-    """Metrics of one data set over what was scored, by execution; failed ones are counted, never scored 0."""
+    """Metrics of one data set over its scored executions; failed ones are counted, never scored 0."""
     measured: defaultdict[str, list[float]] = defaultdict(list)
     rewards = [execution_rewards(one.sample for one in group.scored) for group in groups]
     scored = [one.sample for group in groups for one in group.scored if one.sample.reward is not None]

@@ -13,7 +13,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from slime_core.aio import cancelled_from_outside
 from slime_core.catalog import check_verdict
@@ -23,59 +22,48 @@ from slime_core.processes import StartError
 from slime_core.roles import GroupReward, Reward, RewardContext, RewardGrain
 from slime_core.rollout.calls import within
 from slime_core.rollout.policy import Scoring, UsedReward
-from slime_core.sample import SCORE, Json, Sample, Status, scalar_reward
+from slime_core.sample import SCORE, Sample, Status, scalar_reward
 from slime_core.score import NotApplicable, Score, Unscored, Verdict
 
-__all__ = [
-    "MAIN",
-    "execution_rewards",
-    "executions",
-    "main_of",
-]
-
-
-# Environment: the reward `environment`: what a sample's generator scored itself, weighed like any other reward.
-
 ENVIRONMENT = "environment"
-"""Its name."""
+"""Name of the reward that reads a generator's own score."""
 NO_SCORE = (
-    "environment is the reward that the generator itself gives, and it gave none. Of an agent: the agent returned "
-    'None, and a number is expected, or numbers by name, as {"score": 1.0, "steps": 0.4}; or choose a reward that '
-    "judges the answer, such as math: a command returns none, and always needs one"
+    "environment is the reward that the generator itself gives, and it gave none. An agent returns a number, or "
+    'numbers by name, as {"score": 1.0, "steps": 0.4}; a command returns none: choose a reward that judges the answer, '
+    "such as math"
 )
-"""What to say of a sample that it alone was to score, and could not."""
+"""Why a sample without an own score has no reward."""
 NO_SCORE_AT_LIMIT = (
     "environment is the reward that the generator itself gives, and it gave none for a sample that was cut off at a "
-    "limit of the run. Of an agent: it returned None; return what the sample is worth, as 0.0; or raise the limit: "
-    "rollout_max_response_len, rollout_max_turns, or those in the generator's section"
+    "limit of the run. Return what the sample is worth, as 0.0; or raise the limit: rollout_max_response_len, "
+    "rollout_max_turns, or those in the generator's section"
 )
-"""The same of one that is TRUNCATED."""
+"""The same for a truncated sample."""
 
 
 class Environment:
-    """Implements `slime_core.roles.Reward`."""
+    """The reward `environment`: the generator's own score, its other parts as components."""
 
     async def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
-        """The generator's own score, its other parts as components."""
         return own_score(sample)
 
 
 def own_score(sample: Sample) -> Score | NotApplicable:
-    """What the generator scored, before the rewards have closed the sample."""
+    """The generator's score of a sample that is not closed yet."""
     if sample.reward is None:
         return NotApplicable()
     parts = sample.reward if isinstance(sample.reward, dict) else {}
     return Score(scalar_reward(sample), {name: value for name, value in parts.items() if name != SCORE})
 
 
-# Executions: one drawn sample run once, whatever number of samples it fanned out into; they share `rollout_id`.
+# Executions: one run of one drawn sample; the samples that it fanned out into share `rollout_id`.
 
 MAIN = "main"
-"""Key of a sample's metadata: true for the one that its execution is judged by."""
+"""Key of a sample's metadata: true for the sample by which its execution is judged."""
 
 
 def executions(samples: Iterable[Sample]) -> list[list[Sample]]:
-    """Samples by execution, in order; one without `rollout_id` is one of its own."""
+    """Samples by execution, in order; one without `rollout_id` is an execution."""
     found: dict[tuple[str, int], list[Sample]] = {}
     for sample in samples:
         key = ("sample", id(sample)) if sample.rollout_id is None else ("execution", sample.rollout_id)
@@ -89,12 +77,12 @@ def main_of(siblings: Sequence[Sample]) -> Sample:
 
 
 def execution_rewards(samples: Iterable[Sample]) -> list[float]:
-    """The reward of each execution of which any sample is scored: that of its main one, if it is among them."""
+    """The reward of each execution with a scored sample: that of its main one, if it is scored."""
     scored = executions(sample for sample in samples if sample.reward is not None)
     return [scalar_reward(main_of(siblings)) for siblings in scored]
 
 
-# Hearing: what was said so far of one finished sample, until it is closed with a reward, or a reason why it has none.
+# Verdicts on one sample, and on one execution, until they are closed with a reward or a failure.
 
 LONGEST_REASON = 200
 """Characters of a reason, which becomes the name of a metric."""
@@ -127,35 +115,36 @@ class Scored:
 
 
 class Hearing:
-    """What was said so far of one finished sample."""
+    """The verdicts on one finished sample so far."""
 
     __slots__ = ("_applied", "_asked", "_keeps_parts", "_parts", "_total", "failure", "is_open", "sample", "verdicts")
 
     def __init__(self, sample: Sample, keeps_parts: bool = False) -> None:
-        """Open, unless its generator failed or was interrupted."""
+        """Open, unless the generator failed or was interrupted."""
         self.sample = sample
-        """The sample; its reward is the generator's own, if any, until `close`."""
+        """Its reward is the generator's own, if any, until `close`."""
         self.is_open = sample.status not in (Status.FAILED, Status.ABORTED)
-        """Whether rewards have a say."""
+        """Whether rewards are asked."""
         self.verdicts: dict[str, Verdict] = {}
-        """Answers by metric."""
+        """By metric."""
         self.failure: Failure | None = None
-        """The first one that counts."""
+        """The first one with a weight."""
         if sample.status is Status.FAILED:
-            reason = sample.failure_reason or "generator_failed"
-            self.failure = Failure(countable(reason), _told(reason, sample.metadata.get("failure_detail")))
+            reason, detail = sample.failure_reason or "generator_failed", sample.metadata.get("failure_detail")
+            text = f"the generator set Status.FAILED ({shortened(reason)})"
+            self.failure = Failure(countable(reason), f"{text}: {shortened(str(detail)).strip()}" if detail else text)
         self._total, self._applied = 0.0, False
         self._keeps_parts, self._parts, self._asked = keeps_parts, dict[str, float](), list[str]()
 
     def add(
         self, metric: str, use: UsedReward[Reward | GroupReward], answer: Verdict | Failure, *, counted: bool = True
     ) -> None:
-        """Enter one answer: `NotApplicable` adds nothing, and what fails or is Unscored with a weight costs the sum.
+        """Add one answer; a failure or `Unscored` of a reward with a weight leaves the sample without a reward.
 
-        It is not counted in the metrics where it was said of a sibling.
+        A verdict on a sibling is not counted in the metrics.
         """
         verdict = Unscored(answer.reason, answer.retryable, answer.detail) if isinstance(answer, Failure) else answer
-        if isinstance(verdict, Unscored):  # it goes into every row, name and transcript that tells of the sample
+        if isinstance(verdict, Unscored):  # it goes into metrics' names, rows and transcripts
             verdict = Unscored(verdict.reason[:LONGEST_REASON], verdict.retryable, shortened(verdict.detail))
         if counted:
             self.verdicts[f"{metric}/{use.name}"] = verdict
@@ -167,16 +156,18 @@ class Hearing:
             self._total += use.weight * verdict.value
             self._applied = self._applied or use.weight != 0.0
         elif isinstance(verdict, Unscored) and use.weight != 0.0 and self.failure is None:
-            self.failure = answer if isinstance(answer, Failure) else _declined(use, verdict)
+            declined = Failure(f"{use.name}_{countable(verdict.reason)}", verdict.detail or verdict.reason)
+            self.failure = answer if isinstance(answer, Failure) else declined
 
     def close(self) -> Scored:
-        """Give the sample its reward, or the reason why it has none; a sample that no reward applies to has none."""
+        """Set the sample's reward, or the reason why it has none."""
         sample = self.sample
         if self.is_open and self.failure is None and not self._applied:
-            asked = ", ".join(self._asked)
             why = NO_SCORE_AT_LIMIT if sample.status is Status.TRUNCATED else NO_SCORE
             own = f"; {why}" if ENVIRONMENT in self._asked else ""
-            self.failure = Failure("no_reward_applies", f"none of {asked or 'no rewards'} scored it{own}")
+            self.failure = Failure(
+                "no_reward_applies", f"none of {', '.join(self._asked) or 'no rewards'} scored it{own}"
+            )
         sample.reward = None
         if self.failure is not None:
             sample.status, sample.failure_reason = Status.FAILED, self.failure.reason
@@ -186,12 +177,12 @@ class Hearing:
 
 
 class Execution:
-    """The hearings of all samples that one execution fanned out into; what is said of the main one is said of all."""
+    """The hearings of all samples of one execution; verdicts on the main one hold for all."""
 
     __slots__ = ("hearings", "main")
 
     def __init__(self, samples: Sequence[Sample], keeps_parts: bool) -> None:
-        """Begin. Siblings without a score of the generator's own have the main sample's; they end as it did."""
+        """Siblings without an own score get the main sample's, and end as it did."""
         self.hearings = [Hearing(sample, keeps_parts) for sample in samples]
         """One a sample, in order."""
         chosen = main_of(samples)
@@ -204,20 +195,14 @@ class Execution:
                 each.is_open, each.failure = False, self.main.failure
 
     def add(self, metric: str, use: UsedReward[Reward | GroupReward], answer: Verdict | Failure) -> None:
-        """Enter what was said of the main sample for all that are open."""
+        """Add a verdict on the main sample to all that are open."""
         for each in self.hearings:
             if each.is_open:
                 each.add(metric, use, answer, counted=each is self.main)
 
     def close(self) -> list[Scored]:
-        """What became of each sample; no verdict can be added any more."""
+        """Close each sample."""
         return [each.close() for each in self.hearings]
-
-
-def _told(reason: str, detail: Json) -> str:
-    """What a generator wrote about a sample that it gave up."""
-    told = f"the generator set Status.FAILED ({shortened(reason)})"
-    return f"{told}: {shortened(str(detail)).strip()}" if detail else told
 
 
 def countable(reason: str) -> str:
@@ -225,32 +210,25 @@ def countable(reason: str) -> str:
     return "_".join(reason.split())[:LONGEST_REASON]
 
 
-def _declined(use: UsedReward[Reward | GroupReward], verdict: Unscored) -> Failure:
-    return Failure(f"{use.name}_{countable(verdict.reason)}", verdict.detail or verdict.reason)
+# Asking the rewards: about one execution, then about a group.
 
-
-# Scoring: all rewards of one execution's samples, alone and among their group, as a weighted sum.
-
-AnswerT = TypeVar("AnswerT")
 ATTEMPTS = 2
 """Calls that a retryable failure is worth."""
 
 
 async def hear(samples: Sequence[Sample], scoring: Scoring, ctx: RewardContext) -> Execution:
-    """Ask the rewards of the samples of one execution, one after another: about its main sample, or about each."""
+    """Ask the rewards about one execution, one after another: about its main sample, or about each."""
     execution = Execution(samples, scoring.keeps_parts)
     for use in scoring.rewards:
-        if use.grain is RewardGrain.EXECUTION:
-            if execution.main.is_open:
-                execution.add("reward", use, await _verdict(use, execution.main.sample, ctx))
-            continue
-        for hearing in execution.hearings:
+        by_execution = use.grain is RewardGrain.EXECUTION
+        for hearing in [execution.main] if by_execution else execution.hearings:
             if hearing.is_open:
-                hearing.add("reward", use, await _verdict(use, hearing.sample, ctx))
+                answer = await _verdict(use, hearing.sample, ctx)
+                (execution if by_execution else hearing).add("reward", use, answer)
     if not scoring.reads_own:
         for hearing in execution.hearings:
             if isinstance(own := own_score(hearing.sample), Score):
-                hearing.verdicts[f"reward/{ENVIRONMENT}"] = own  # measured, and of no weight
+                hearing.verdicts[f"reward/{ENVIRONMENT}"] = own  # measured, without a weight
     return execution
 
 
@@ -258,138 +236,106 @@ async def hear_together(
     executions: Sequence[Execution], uses: Sequence[UsedReward[GroupReward]], ctx: RewardContext
 ) -> None:
     """Ask the group rewards about the main samples of a group's executions, or about all of its samples."""
-    open_ones = [each for each in executions if each.main.is_open]
-    hearings = [hearing for each in executions for hearing in each.hearings if hearing.is_open]
-    for use in uses if open_ones else ():
-        if use.grain is RewardGrain.EXECUTION:
-            answers = await _verdicts(use, [each.main.sample for each in open_ones], ctx)
-            for execution, answer in zip(open_ones, answers, strict=True):
-                execution.add("group_reward", use, answer)
-        else:
-            answers = await _verdicts(use, [each.sample for each in hearings], ctx)
-            for hearing, answer in zip(hearings, answers, strict=True):
-                hearing.add("group_reward", use, answer)
+    mains = [(each, each.main.sample) for each in executions if each.main.is_open]
+    alone = [(hearing, hearing.sample) for each in executions for hearing in each.hearings if hearing.is_open]
+    for use in uses if mains else ():
+        asked: Sequence[tuple[Execution | Hearing, Sample]] = mains if use.grain is RewardGrain.EXECUTION else alone
+        answers = await _verdicts(use, [sample for _, sample in asked], ctx)
+        for (heard, _), answer in zip(asked, answers, strict=True):
+            heard.add("group_reward", use, answer)
 
 
 async def _verdict(use: UsedReward[Reward], sample: Sample, ctx: RewardContext) -> Verdict | Failure:
-    """One reward's answer; a retryable failure gets a second chance."""
+    def check(returned: object) -> Sequence[Verdict]:
+        return [check_verdict(returned, plugin=use.plugin, sample=sample)]
 
-    def check(returned: object) -> Verdict:
-        return check_verdict(returned, plugin=use.plugin, sample=sample)
-
-    for _ in range(ATTEMPTS):
-        answer = await _ask(use, lambda: use.part(sample, ctx), check)
-        if not (isinstance(answer, Failure | Unscored) and answer.retryable):
-            break
-    return answer
+    return (await _ask(use, lambda: use.part(sample, ctx), check, 1))[0]
 
 
 async def _verdicts(
     use: UsedReward[GroupReward], samples: Sequence[Sample], ctx: RewardContext
 ) -> Sequence[Verdict | Failure]:
-    """One group reward's answers; a failure is every sample's, and one retryable answer asks again about all."""
-
     def check(returned: object) -> Sequence[Verdict]:
         return check_verdicts(returned, plugin=use.plugin, samples=samples)
 
-    for _ in range(ATTEMPTS):
-        answer = await _ask(use, lambda: use.part(samples, ctx), check)
-        answers = [answer] * len(samples) if isinstance(answer, Failure) else answer
-        if not any(isinstance(each, Failure | Unscored) and each.retryable for each in answers):
-            break
-    return answers
+    return await _ask(use, lambda: use.part(samples, ctx), check, len(samples))
 
 
 async def _ask(
     use: UsedReward[Reward | GroupReward],
     call: Callable[[], Awaitable[object]],
-    check: Callable[[object], AnswerT],
-) -> AnswerT | Failure:
-    """One call of a scorer: its checked answer, or why there is none."""
-    try:
-        return check(await within(call(), f"reward {use.name}"))
-    except TimeoutError as error:
-        return Failure(f"{use.name}_timeout", said_by(error), error, retryable=True)
-    except asyncio.CancelledError:
-        if cancelled_from_outside():
-            raise
-        return Failure(f"{use.name}_cancelled", "the reward cancelled itself")
-    except StartError:
-        raise  # no call of this reward will ever be answered
-    except ContractError as error:
-        return Failure(f"{use.name}_contract", said_by(error), error)
-    except Exception as error:
-        return Failure(f"{use.name}_{type(error).__name__}", said_by(error), error)
+    check: Callable[[object], Sequence[Verdict]],
+    count: int,
+) -> Sequence[Verdict | Failure]:
+    """The checked answers about `count` samples. A failure is every sample's; a retryable answer is asked for again."""
+    answers: Sequence[Verdict | Failure] = ()
+    for _ in range(ATTEMPTS):
+        try:
+            answers = check(await within(call(), f"reward {use.name}"))
+        except TimeoutError as error:
+            answers = [Failure(f"{use.name}_timeout", said_by(error), error, retryable=True)] * count
+        except asyncio.CancelledError:
+            if cancelled_from_outside():
+                raise
+            return [Failure(f"{use.name}_cancelled", "the reward cancelled itself")] * count
+        except StartError:
+            raise  # no call of this reward will ever be answered
+        except Exception as error:
+            kind = "contract" if isinstance(error, ContractError) else type(error).__name__
+            return [Failure(f"{use.name}_{kind}", said_by(error), error)] * count
+        if not any(isinstance(each, Failure | Unscored) and each.retryable for each in answers):
+            break
+    return answers
 
-
-# Allowance: how many samples of a wave may fail; one more, and there is no need to wait for the rest.
 
 MOST_REASONS = 3
 """Reasons that an error text gives, the commonest first."""
 
 
-class Failures:
-    """Samples that failed, by reason, with the first of each."""
+class ErrorBudget:
+    """Counts the executions that ended, and the failed ones by reason, against the limit of a rollout."""
 
-    def __init__(self) -> None:
-        """No sample has failed yet."""
+    def __init__(self, what: str) -> None:
+        """Of "rollout 3", say."""
         self.counts: Counter[str] = Counter()
-        """By reason."""
+        """Failed executions by reason."""
+        self._what, self._ended = what, 0
         self._first: dict[str, Failure] = {}
+        self._limit, self._expected = 1.0, 0
 
-    def add(self, failure: Failure) -> None:
-        """Count one more failed sample."""
-        self.counts[failure.reason] += 1
-        self._first.setdefault(failure.reason, failure)
-
-    @property
-    def total(self) -> int:
-        """How many samples failed."""
-        return self.counts.total()
-
-    def copy(self) -> "Failures":
-        """The same counts, which can be added to without changing these."""
-        made = Failures()
-        made.counts, made._first = self.counts.copy(), dict(self._first)
+    def wave(self, drawn: int, limit: float) -> "ErrorBudget":
+        """A copy that `add` checks while a wave of so many samples runs; `limit` is the share that may fail."""
+        made = ErrorBudget(self._what)
+        made.counts, made._first, made._ended = self.counts.copy(), dict(self._first), self._ended
+        made._limit, made._expected = limit, self._ended + drawn
         return made
 
-    def too_many(self, what: str, samples: int, limit: float, running: int = 0) -> RolloutError:
-        """The error of `what`, in which more than `limit` of its samples failed, with the commonest reasons."""
-        still = f" whatever becomes of the {running} that have not ended" if running else ""
-        common = self.counts.most_common(MOST_REASONS)
-        told = (f"{count} x {reason}: {self._first[reason].detail}" for reason, count in common)
-        top = "".join("\n  " + each.replace("\n", "\n    ") for each in told)
-        return RolloutError(
-            f"{what}: {self.total} of {samples} samples failed, which is over --max-error-rate {limit:g}{still}:{top}"
-        )
-
-
-class Allowance:
-    """Counts one wave's failures while it runs."""
-
-    def __init__(self, what: str, drawn: int, limit: float, before: Failures | None = None, made: int = 0) -> None:
-        """Begin a wave.
-
-        Args:
-            what: of what, such as "rollout 3".
-            drawn: samples of this wave.
-            limit: share of all samples that may fail.
-            before: what failed in earlier waves; it is added to.
-            made: samples of earlier waves.
-        """
-        self._what, self._drawn, self._limit = what, drawn, limit
-        self._failures = Failures() if before is None else before
-        self._made, self._ended = made, 0
-
-    def ended(self, failure: Failure | None) -> None:
-        """Count what one drawn sample became, into whatever number it fanned out.
+    def add(self, failure: Failure | None) -> None:
+        """Count one execution that ended.
 
         Raises:
-            RolloutError: so many failed that the rollout cannot stay within its limit.
+            RolloutError: a wave cannot stay within its limit any more.
         """
         self._ended += 1
         if failure is not None:
-            self._failures.add(failure)
-        running, expected = self._drawn - self._ended, self._made + self._drawn
-        if running and self._failures.total > self._limit * expected:
-            raise self._failures.too_many(self._what, expected, self._limit, running)
+            self.counts[failure.reason] += 1
+            self._first.setdefault(failure.reason, failure)
+            if self._ended < self._expected:
+                self.check(self._limit, self._expected)
+
+    def check(self, limit: float, expected: int = 0) -> None:
+        """Compare with the limit, of the executions so far or of those that are expected.
+
+        Raises:
+            RolloutError: more failed; names the commonest reasons.
+        """
+        samples, failed = max(self._ended, expected), self.counts.total()
+        if failed <= limit * samples:
+            return
+        running = samples - self._ended
+        still = f" whatever becomes of the {running} that have not ended" if running else ""
+        common = (f"{n} x {why}: {self._first[why].detail}" for why, n in self.counts.most_common(MOST_REASONS))
+        top = "".join("\n  " + each.replace("\n", "\n    ") for each in common)
+        raise RolloutError(
+            f"{self._what}: {failed} of {samples} samples failed, which is over --max-error-rate {limit:g}{still}:{top}"
+        )

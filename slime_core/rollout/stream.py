@@ -1,11 +1,11 @@
 """The policy `continuous`: generation goes on while the trainer works, up to a limit of staleness.
 
-No group is dropped for its age. The number of live groups is limited, and the oldest leave first. A step waits for
-a group that would be too old for the next step. `make_scheduler` builds the scheduler of each policy.
+No group is dropped for its age: `Staleness` limits what is generated and says when a step has to wait. `make_scheduler`
+builds the scheduler of each policy.
 
 Example:
 
-    stream = Stream(parts, Room(batch=64, num_rollout=200))
+    stream = Stream(parts, Staleness(batch=64, num_rollout=200, most=1))
     result = await stream.collect(rollout_id=3, want=64)        # and generation goes on
 """
 
@@ -14,7 +14,7 @@ import heapq
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from slime_core.aio import cancel_all
@@ -33,27 +33,54 @@ from slime_core.rollout.scheduler import (
 )
 from slime_core.sample import Group, GroupId, Json
 
-# Stream: generation goes on while the trainer works: a group is drawn wherever there is room for one more.
-
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """How many groups may be alive: drawn, and not handed over."""
+class Staleness:
+    """The staleness limit: step r trains on no group whose weights were of a version below r - `most`.
+
+    A group of version v may be trained on until step v + `most`, and a step takes the oldest finished groups. So once
+    step r has taken its groups, those of versions up to v that are left, finished or in flight, must fit into the steps
+    r + 1 to v + `most`:
+
+        left(v) <= batch * (v + most - r)        for each v
+
+    `room` keeps it for new groups, whose version is the newest. `must_wait` keeps it for those in flight: the step
+    waits for them while the inequality fails for some v.
+    """
 
     batch: int
     """Fresh groups that a step takes."""
     num_rollout: int
     """Steps of the run; nothing is generated for later ones."""
+    most: int = 1
+    """Most versions that a group may be behind (`max_staleness`)."""
     over_sampling: int | None = None
-    """Groups alive while a step is waited for, where nothing is drawn meanwhile; None draws at any time."""
+    """Groups alive while a step waits, if nothing is drawn at other times; None draws at any time."""
 
-    def alive(self, version: int, collected: int, waiting_for: int | None, max_staleness: int) -> int:
+    def room(self, version: int, collected: int, waiting_for: int | None) -> int:
         """Most groups that may be alive with weights of this version, after so many steps were handed over."""
-        steps = min(version + max_staleness + 1, self.num_rollout) - collected
+        steps = min(version + self.most + 1, self.num_rollout) - collected
         bound = max(self.batch * steps, waiting_for or 0)
         if self.over_sampling is None:
             return bound
         return min(bound, max(self.over_sampling, waiting_for)) if waiting_for else 0
+
+    def is_last_step(self, version: int, rollout_id: int) -> bool:
+        """Whether a group of this version would be too old for the step after this one."""
+        return rollout_id - version >= self.most
+
+    def must_wait(self, rollout_id: int, want: int, finished: Mapping[int, int], flying: Mapping[int, int]) -> bool:
+        """Whether this step has to wait for groups in flight; `finished` and `flying` count groups by version."""
+        to_take, left, in_flight = want, 0, 0
+        for version in sorted({*finished, *flying}):
+            done, under_way = finished.get(version, 0), flying.get(version, 0)
+            taken = done if self.is_last_step(version, rollout_id) else min(to_take, done)
+            to_take = max(0, to_take - taken)
+            left += done + under_way - taken
+            in_flight += under_way
+            if in_flight and left > self.batch * (version + self.most - rollout_id):
+                return True
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +97,15 @@ class _Flight:
 class Stream(Scheduler):
     """The policy `continuous`; and `sync` with partial rollouts, which are interrupted while the trainer works."""
 
-    def __init__(self, parts: Parts, room: Room) -> None:
+    def __init__(self, parts: Parts, staleness: Staleness) -> None:
         super().__init__(parts)
-        self._room = room
+        self._staleness = staleness
         self._version = self._collected = 0
         self._flights: dict[GroupId, _Flight] = {}
         self._flying: Counter[int] = Counter()
         """Groups in flight by version."""
         self._ready: list[tuple[int, int, Group]] = []
-        """A heap of version, number of the draw and group: the oldest first."""
+        """A heap of version, number of the draw and group."""
         self._finished: Counter[int] = Counter()
         """Finished groups by version."""
         self._tally = Tally("rollout 0")
@@ -86,16 +113,16 @@ class Stream(Scheduler):
         self._waiting_for: int | None = None
         self._per_group: int | None = None
         self._generating = 0
-        """Samples that hold a slot, or wait for one."""
+        """Samples that hold a slot or wait for one."""
         self._changed = asyncio.Event()
         self._drawing = asyncio.Lock()
         self._drawer: asyncio.Task[None] | None = None
         self._error: BaseException | None = None
 
     async def collect(self, rollout_id: int, want: int) -> RolloutResult:
-        """The oldest finished groups, when there are enough and none in flight has to be among them."""
+        """The oldest finished groups, once there are enough and the staleness limit need not wait for others."""
         self._waiting_for = want
-        self._changed.set()  # what may be drawn for a step that is waited for, with nothing in flight to tell it
+        self._changed.set()  # more may be drawn for a step that waits
         self._drawer = self._drawer or asyncio.create_task(self._draw_on())
         try:
             while not self._is_complete(rollout_id, want):
@@ -104,17 +131,17 @@ class Stream(Scheduler):
         finally:
             self._waiting_for = None
         result = self._hand_over(rollout_id, want)
-        if self._room.over_sampling is not None:
+        if self._staleness.over_sampling is not None:
             await self.runner.engine.pause()
         return result
 
     async def settle(self) -> None:
-        """Interrupt what is in flight, where that is wanted; else the engine decides when it switches."""
+        """Interrupt what is in flight, for partial rollouts; else the engine decides when it switches."""
         if self.policy.partial_rollout and self._flights:
             await self.runner.engine.pause()
 
     def published(self, version: int) -> None:
-        """Count what is drawn from now on as made by this version."""
+        """Set the version of groups that are drawn from now on."""
         if self._drawer is None:
             self._collected, self._tally = version, Tally(f"rollout {version}")
         self._version = version
@@ -123,16 +150,14 @@ class Stream(Scheduler):
 
     @asynccontextmanager
     async def undisturbed(self) -> AsyncIterator[None]:
-        """Let no draw begin while this is entered."""
         async with self._drawing:
             yield
 
     def live(self) -> tuple[int, int]:
-        """Groups in flight, and finished ones."""
         return len(self._flights), len(self._ready)
 
     def state_dict(self) -> dict[str, Json]:
-        """What is alive: as drawn, or as finished."""
+        """Groups alive, as drawn or as finished."""
         return {
             "collected": self._collected,
             "in_flight": [flight.group.to_dict() for flight in self._flights.values()],
@@ -141,7 +166,6 @@ class Stream(Scheduler):
         }
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
-        """Run again what was in flight, from its seeds. Errors as in `Scheduler`."""
         refuse_foreign(state, {"collected", "in_flight", "ready", "length_bias"})
         if not state:
             return
@@ -154,14 +178,12 @@ class Stream(Scheduler):
         self._bias.load_state_dict(cast(Mapping[str, Json], state["length_bias"]))
 
     async def close(self) -> None:
-        """Stop drawing, and end what is in flight."""
         drawer = [self._drawer] if self._drawer else []
         await cancel_all([*drawer, *(flight.task for flight in self._flights.values())])
 
     # --- drawing
 
     async def _draw_on(self) -> None:
-        """Draw wherever there is room, until cancelled."""
         try:
             while True:
                 if count := self._free():
@@ -174,9 +196,9 @@ class Stream(Scheduler):
             self._fail(error)
 
     def _free(self) -> int:
-        """Groups that may be drawn now; the first one alone, to see how many samples it has."""
+        # The first group is drawn alone, to see how many samples it has.
         alive = len(self._flights) + len(self._ready)
-        free = self._room.alive(self._version, self._collected, self._waiting_for, self.policy.max_staleness) - alive
+        free = self._staleness.room(self._version, self._collected, self._waiting_for) - alive
         if self._per_group is None:
             return min(1, max(0, free))
         slots = self.policy.max_concurrency - self._generating
@@ -190,7 +212,6 @@ class Stream(Scheduler):
         self._flying[self._version] += 1
 
     async def _fly(self, group: Group, version: int) -> None:
-        """Run one group to its end, whatever that is."""
         try:
             purpose = Purpose(self._collected, False, self.policy.sampling)
             ran = (await self.runner.run([group], purpose, self._freed))[0]
@@ -209,11 +230,10 @@ class Stream(Scheduler):
             self._changed.set()
 
     async def _finish(self, ran: RunGroup, version: int) -> None:
-        """Keep or drop a group; the accounts are told before anybody else can look."""
         self._tally.add_samples([ran])
         kept = Tally("")
         short = self._waiting_for is not None and len(self._ready) < self._waiting_for
-        self._sieve.sort([ran], FilterContext(self._collected), kept, want=int(short))
+        self.sort([ran], FilterContext(self._collected), kept, want=int(short))
         await self.emit(SamplesDone(self._collected, [each.sample for each in ran.scored], evaluation=False))
         self._land(ran.id)
         self._tally.failed += kept.failed
@@ -229,56 +249,30 @@ class Stream(Scheduler):
         _less(self._flying, self._flights.pop(group_id).version)
 
     def _fail(self, error: BaseException) -> None:
-        """Keep the first error for `collect`; a cancelled task was cancelled by `close`."""
+        # The first error is kept for `collect`; `close` cancels tasks.
         if not isinstance(error, asyncio.CancelledError):
             self._error = self._error or error
         self._changed.set()
 
     # --- handing over
 
-    def _is_late(self, version: int, rollout_id: int) -> bool:
-        """Whether a group of this version would be too old for the step after this one."""
-        return rollout_id - version >= self.policy.max_staleness
-
     def _is_complete(self, rollout_id: int, want: int) -> bool:
         if self._error is not None:
             raise self._error
-        return len(self._ready) >= want and not self._is_awaited(rollout_id, want)
-
-    def _is_awaited(self, rollout_id: int, want: int) -> bool:
-        """Whether this step has to wait for groups in flight, so that all groups find a step before they are too old.
-
-        A group of version v may be trained on until step v + max_staleness. So once step r has taken its groups, those
-        of version <= v that are left, finished or in flight, need room in the steps r + 1 to v + max_staleness:
-
-            left(v) <= batch * (v + max_staleness - r)        for each v
-
-        A step takes the oldest finished groups, and all that would be too late for the next one. Where some v with
-        groups in flight breaks the inequality, the step waits until enough of those have finished.
-        """
-        finished = self._finished
-        to_take, left, flying = want, 0, 0
-        for version in sorted({*finished, *self._flying}):
-            taken = finished[version] if self._is_late(version, rollout_id) else min(to_take, finished[version])
-            to_take = max(0, to_take - taken)
-            left += finished[version] + self._flying[version] - taken
-            flying += self._flying[version]
-            if flying and left > self._room.batch * (version + self.policy.max_staleness - rollout_id):
-                return True
-        return False
+        if len(self._ready) < want:
+            return False
+        return not self._staleness.must_wait(rollout_id, want, self._finished, self._flying)
 
     def _check(self, want: int) -> None:
-        """Give up on a rollout that will not come to its end."""
-        self._tally.check_error_rate(self.policy.max_error_rate, expected=want * (self._per_group or 1))
+        self._tally.errors.check(self.policy.max_error_rate, expected=want * (self._per_group or 1))
         wave = self.policy.over_sampling_batch_size or max(1, want)
         if len(self._tally.dropped) >= self.policy.max_filter_waves * wave:
             self._tally.kept = [group for _, _, group in self._ready]
             raise self._tally.give_up(want, self.policy.max_filter_waves)
 
     def _hand_over(self, rollout_id: int, want: int) -> RolloutResult:
-        """Take the oldest groups, and those that would be too old for the next step."""
-        tally, self._tally = self._tally, Tally(f"rollout {rollout_id + 1}")
-        while self._ready and (len(tally.kept) < want or self._is_late(self._ready[0][0], rollout_id)):
+        staleness, tally, self._tally = self._staleness, self._tally, Tally(f"rollout {rollout_id + 1}")
+        while self._ready and (len(tally.kept) < want or staleness.is_last_step(self._ready[0][0], rollout_id)):
             version, _, group = heapq.heappop(self._ready)
             _less(self._finished, version)
             tally.kept.append(group)
@@ -286,8 +280,8 @@ class Stream(Scheduler):
             self._bias.handed_over(group)
         self._collected = rollout_id + 1
         self._changed.set()
-        self._sieve.remove_samples(tally, FilterContext(rollout_id))
-        tally.check_error_rate(self.policy.max_error_rate)
+        self.remove_samples(tally, FilterContext(rollout_id))
+        tally.errors.check(self.policy.max_error_rate)
         metrics = {**tally.metrics(), "rollout/length_bias": self._bias.value}
         return RolloutResult(tally.kept, tally.dropped, tally.reasons, metrics, tally.failed)
 
@@ -297,29 +291,20 @@ class Stream(Scheduler):
 
 
 def _less(counts: Counter[int], version: int) -> None:
-    """Count one group fewer of a version, and forget versions that have none left."""
     counts[version] -= 1
     if not counts[version]:
         del counts[version]
 
-
-# Policies: when groups are generated, by the name that a run file gives it.
 
 POLICIES = ("sync", "async", "continuous")
 """Names of `rollout_policy`."""
 
 
 def make_scheduler(policy: str, parts: Parts, batch: int, rollouts: int) -> Scheduler:
-    """The scheduler of a policy, with or without partial rollouts, as `parts.policy` says.
-
-    Args:
-        policy: one of `POLICIES`.
-        parts: what it works with.
-        batch: fresh groups that a step needs.
-        rollouts: how many the run has: nothing is drawn for a later one.
-    """
+    """The scheduler of a policy of `POLICIES`, for steps of `batch` fresh groups and a run of so many rollouts."""
+    limit = Staleness(batch, rollouts, parts.policy.max_staleness)
     if policy == "continuous":
-        return Stream(parts, Room(batch, rollouts))
+        return Stream(parts, limit)
     if parts.policy.partial_rollout:
-        return Stream(parts, Room(batch, rollouts, parts.policy.over_sampling_batch_size))
+        return Stream(parts, replace(limit, over_sampling=parts.policy.over_sampling_batch_size))
     return OneAhead(parts) if policy == "async" else Waves(parts)

@@ -11,7 +11,7 @@ from slime_core.errors import RolloutError
 from slime_core.roles import RewardContext
 from slime_core.rollout.metrics import Tally
 from slime_core.rollout.runner import RunGroup
-from slime_core.rollout.scoring import Allowance, Failure, Scored
+from slime_core.rollout.scoring import Failure, Scored
 from slime_core.sample import Group, GroupId, Sample
 from slime_core.score import Verdict
 
@@ -39,15 +39,18 @@ def test_a_wave_that_is_lost_does_not_wait_for_its_hanging_samples(make_bench: M
     made=st.integers(0, 30),
 )
 def test_it_ends_early_exactly_when_the_whole_would_be_refused(outcomes: list[bool], limit: float, made: int) -> None:
-    allowance = Allowance("rollout 0", len(outcomes), limit, made=made)
+    tally = Tally("rollout 0")
+    for _ in range(made):
+        tally.errors.add(None)
+    budget = tally.errors.wave(len(outcomes), limit)
     lost = [sum(outcomes[: place + 1]) > limit * (made + len(outcomes)) for place in range(len(outcomes))]
     for is_last, is_lost, fails in zip([*[False] * (len(outcomes) - 1), True], lost, outcomes, strict=True):
         ended = Failure("bad") if fails else None
         if is_lost and not is_last:
             with pytest.raises(RolloutError, match="whatever becomes of the"):
-                allowance.ended(ended)
+                budget.add(ended)
             return
-        allowance.ended(ended)
+        budget.add(ended)
 
 
 def test_an_execution_is_one_whatever_it_fanned_out_into() -> None:
@@ -58,7 +61,7 @@ def test_an_execution_is_one_whatever_it_fanned_out_into() -> None:
     tally.add_samples([RunGroup(group.id, group, [failed]), RunGroup(group.id, group, [[Scored(samples[0])]])])
     assert tally.metrics()["rollout/errors/bad"] == 1.0
     with pytest.raises(RolloutError, match="1 of 2 samples failed"):
-        tally.check_error_rate(0.4)
+        tally.errors.check(0.4)
 
 
 def test_what_failed_in_earlier_waves_counts() -> None:
@@ -67,9 +70,9 @@ def test_what_failed_in_earlier_waves_counts() -> None:
     tally = Tally("rollout 7")
     executions = [[Scored(sample, failure=Failure("bad"))], *[[Scored(sample)]] * 9]
     tally.add_samples([RunGroup(group.id, group, executions)])
-    allowance = tally.allowance(5, limit=0.2)
+    budget = tally.errors.wave(5, limit=0.2)
     for _ in range(2):
-        allowance.ended(Failure("bad"))
+        budget.add(Failure("bad"))
     with pytest.raises(RolloutError, match=r"rollout 7: 4 of 15 .* of the 2 that have not ended:\n  4 x bad"):
-        allowance.ended(Failure("bad"))
+        budget.add(Failure("bad"))
     assert tally.metrics()["rollout/errors/bad"] == 1.0  # the wave's own are counted when it is done

@@ -53,7 +53,7 @@ def test_a_sample_without_a_score_of_its_generators_says_what_to_return(use: Use
     assert failure is not None
     assert failure.reason == "no_reward_applies"
     assert failure.detail.startswith("none of environment scored it; environment is the reward that the generator")
-    assert "the agent returned None, and a number is expected" in failure.detail
+    assert "An agent returns a number" in failure.detail
 
 
 def test_one_that_was_cut_off_says_so(use: Use) -> None:
@@ -63,7 +63,7 @@ def test_one_that_was_cut_off_says_so(use: Use) -> None:
     hearing.add("reward", use(nobody, "environment"), NotApplicable())
     failure = hearing.close().failure
     assert failure is not None
-    assert "return what the sample is worth" in failure.detail
+    assert "Return what the sample is worth" in failure.detail
 
 
 def test_a_sample_that_nobody_was_asked_about_says_so() -> None:

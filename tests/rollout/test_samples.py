@@ -244,7 +244,7 @@ def test_without_a_weight_it_is_measured_and_said_once(
     assert result.kept[0].rewards == [1.0, 1.0]
     assert result.metrics["rollout/reward/environment"] == 0.75
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
-        "generator scripted of plugin tests scores samples itself, and that counts for nothing"
+        "generator scripted of plugin tests scores samples itself, without effect"
     ]
 
 

@@ -24,7 +24,7 @@ from slime_core.roles import (
     SamplingParams,
     WeightChannel,
 )
-from slime_core.rollout import OneAhead, Parts, RolloutResult, Room, Scheduler, Stream, Waves
+from slime_core.rollout import OneAhead, Parts, RolloutResult, Scheduler, Staleness, Stream, Waves
 from slime_core.sample import Group, Json, Sample
 from slime_core.score import Verdict
 
@@ -116,7 +116,7 @@ async def publish(bench: "Bench", version: int) -> None:  # type: ignore[name-de
 
 
 def stream(steps: int, over_sampling: int | None = None) -> Callable[[Parts], Stream]:
-    return lambda parts: Stream(parts, Room(BATCH, steps, over_sampling))
+    return lambda parts: Stream(parts, Staleness(BATCH, steps, parts.policy.max_staleness, over_sampling))
 
 
 def run(bench: "Bench", steps: int, ticks: int = 5) -> Trained:  # type: ignore[name-defined]  # noqa: F821

@@ -81,7 +81,7 @@ def test_a_sample_that_it_has_no_room_for_is_named_by_its_length() -> None:
         taught(Teaches(room=3), made(3, 4, 5, 6))
     [error] = caught.value.exceptions
     assert isinstance(error, ModelError)
-    assert "the teacher 'teacher' told no log-probs of a sample of 4 tokens" in str(error)
+    assert "the context of teacher 'teacher' has no room for a sample of 4 tokens" in str(error)
 
 
 def test_a_rollout_hands_over_samples_that_are_taught(make_bench: Callable[..., Bench]) -> None:

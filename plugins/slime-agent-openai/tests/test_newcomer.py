@@ -35,7 +35,7 @@ def test_a_run_whose_agent_returns_none_says_so(tmp_path: Path, capsys: pytest.C
     run_file = write_run(tmp_path, f'agent = "{tmp_path}/agents.py:solve"\nworkers = 1')
     code, said = answered(capsys, "train", str(run_file), "--no-progress", "--reward-on-error", "raise")
     assert code == 1
-    assert "the agent returned None, and a number is expected" in said
+    assert "An agent returns a number" in said
 
 
 def test_a_run_with_another_models_parser_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,13 +14,14 @@ from slime_core.aio import cancel_all
 from slime_core.roles import (
     Engine,
     FinishReason,
+    GenerateChunk,
     GenerateOutput,
     GenerateRequest,
     SamplingParams,
     StreamsTokens,
     Tokenizer,
 )
-from slime_core.rollout import StreamedText, response_text
+from slime_core.rollout import response_text
 from slime_core.sample import GroupId
 from slime_core.seeds import derive_seed
 
@@ -97,3 +98,43 @@ async def text_parts(engine: StreamsTokens, tokenizer: Tokenizer, asked: Asked) 
 def _request(prompt: int, sample: int, asked: Asked) -> GenerateRequest:
     seed = derive_seed(asked.seed, "generate", prompt, sample)
     return GenerateRequest(asked.prompts[prompt], asked.sampling, seed, GroupId("generate", 0, prompt, prompt))
+
+
+CUT = "\ufffd"
+"""What a tokenizer makes of bytes that are not a character yet."""
+
+
+class StreamedText:
+    """The text of a response that comes in parts, as far as later parts cannot change it."""
+
+    def __init__(self, tokenizer: Tokenizer, sampling: SamplingParams) -> None:
+        self._tokenizer, self._sampling = tokenizer, sampling
+        self._stops = () if sampling.no_stop_trim else sampling.stop
+        self._chunks: list[GenerateChunk] = []
+        self._shown = ""
+
+    def add(self, chunk: GenerateChunk) -> str:
+        """The new text after this part; after the last part, all that is left.
+
+        Where more tokens change the text of the earlier ones, the whole text follows on a new line at the end.
+        """
+        self._chunks.append(chunk)
+        if chunk.finish is not None:
+            text = response_text(self._tokenizer, GenerateOutput.joined(self._chunks), self._sampling)
+            return text[len(self._shown) :] if text.startswith(self._shown) else f"\n{text}"
+        tokens = [token for each in self._chunks for token in each.tokens]
+        keep = {} if self._sampling.skip_special_tokens else {"skip_special_tokens": False}
+        text = before_stops(self._tokenizer.decode(tokens, **keep).rstrip(CUT), self._stops)
+        if not text.startswith(self._shown):
+            return ""
+        new, self._shown = text[len(self._shown) :], text
+        return new
+
+
+def before_stops(text: str, stops: Sequence[str]) -> str:
+    """The text before the first stop text, or before an end that a stop text begins with."""
+    ends = [len(text)]
+    for stop in stops:
+        ends += [found] if (found := text.find(stop)) >= 0 else []
+        ends += [len(text) - size for size in range(1, len(stop)) if text.endswith(stop[:size])]
+    return text[: min(ends)]

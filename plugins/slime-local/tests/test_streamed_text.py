@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slime_core.roles import FinishReason, GenerateChunk, GenerateOutput, SamplingParams
-from slime_core.rollout import StreamedText, response_text
+from slime_core.rollout import response_text
 from slime_core.sample import Json, Message
+from slime_local.generation import StreamedText
 from slime_local.stop_texts import StopTexts
 
 SPECIAL = 256
