@@ -22,8 +22,8 @@ from slime_core.run.session import settled_heap
 from slime_core.stats import PluginStats
 from slime_reward_math.cases import hostile
 from slime_reward_math.grader import forget
+from slime_reward_math.plugin import MathSettings
 from slime_reward_math.rewards import answers
-from slime_reward_math.rewards.settings import MathSettings
 
 ANSWERS = 1_000
 BEAT_S = 0.001

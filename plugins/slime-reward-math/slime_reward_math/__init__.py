@@ -12,8 +12,7 @@ slime-core finds the rewards in `slime_reward_math.plugin`; the grader itself ne
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from slime_reward_math.grader import compare, grade, grade_many
-    from slime_reward_math.verdict import Grade, Outcome
+    from slime_reward_math.grader import Grade, Outcome, compare, grade, grade_many
 
 __all__ = ["Grade", "Outcome", "compare", "grade", "grade_many"]
 
@@ -22,6 +21,6 @@ def __getattr__(name: str) -> object:
     """What is exported, imported when it is asked for: the grader's patterns take a fifth of a second to compile."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
-    from slime_reward_math import grader, verdict
+    from slime_reward_math import grader
 
-    return getattr(verdict if name in ("Grade", "Outcome") else grader, name)
+    return getattr(grader, name)

@@ -16,8 +16,7 @@ from typing import NamedTuple
 
 from slime_reward_math import plain
 from slime_reward_math.context import later, stated
-from slime_reward_math.extract import extract, thought_ends
-from slime_reward_math.gold import gold_text
+from slime_reward_math.extract import extract, gold_text, thought_ends
 from slime_reward_math.grader import compare
 
 TAIL = 6_000
@@ -41,24 +40,19 @@ _LEFT = re.compile(
 )
 """The letter that is left: `A, B and C fail, leaving D`."""
 _REMAINS = re.compile(
-    r"(?<![A-Za-z0-9])\(?([A-Z])\)?[*_]{0,2} (?:alone |only )?"
-    r"(?:remains\b|is left\b|survives\b|is the only (?:\w+ )?(?:left|remaining|option|choice|possibility|one)\b)"
-    r"|\b[Oo]nly (?:option |choice |answer )?\(?([A-J])\)?[*_]{0,2} (?:satisf\w+|works|fits|is (?:correct|right|"
-    r"left|possible|"
-    r"consistent|true|valid|an?\b|the\b)|remains|holds|match\w+|can\b(?!not)|makes|gives|survives|passes|meets|has|"
-    r"could|"
-    r"agrees|stays|stands|yields)"
+    r"(?<![A-Za-z0-9])\(?([A-Z])\)?[*_]{0,2} (?:alone |only )?(?:remains\b|is left\b|survives\b|is the only (?:\w+ "
+    r")?(?:left|remaining|option|choice|possibility|one)\b)|\b[Oo]nly (?:option |choice |answer "
+    r")?\(?([A-J])\)?[*_]{0,2} (?:satisf\w+|works|fits|is (?:correct|right|left|possible|consistent|true|valid|an?\b|"
+    r"the\b)|remains|holds|match\w+|can\b(?!not)|makes|gives|survives|passes|meets|has|could|agrees|stays|stands|"
+    r"yields)"
 )
 _CONCLUDED = re.compile(
-    r"(?:\b[Ss]o|\b[Hh]ence|\b[Tt]hus|\b[Tt]herefore|\b[Ii]t is|\b[Ii]t's|\b[Ii]t must be|\b[Hh]as to be|\bshould "
-    r"be|\bguess|"
-    r"[Pp]robably|(?:wrong|incorrect|false|fails?|fits?|works?|correct option|impossible) except(?: for)?|which is|"
-    r"\b[Cc]hoose|\b[Pp]ick|\b[Ss]elect|\b[Aa]nswer is|\bgo with|\bmake that|"
-    r"\bactually|\brather)(?:,| then)?:? (?:it is |it's |it must be |I'd say |I say |the answer is |we choose |"
-    r"choose |just )?(?:option |choice |answer )?"
-    r"[(*\[]{0,3}([A-J])[)*\]]{0,3}(?=[.!,;:]|\s*$| (?:because|since|is (?:the )?(?:correct|right|answer)|instead|"
-    r"not\b))"
-    r"|(?<![A-Za-z0-9])[(*]{0,3}([A-J])[)*]{0,3},? (?:it (?:is|must be)|then)(?=[.!,]|\s*$)"
+    r"(?:\b[Ss]o|\b[Hh]ence|\b[Tt]hus|\b[Tt]herefore|\b[Ii]t is|\b[Ii]t's|\b[Ii]t must be|\b[Hh]as to be|\bshould be|"
+    r"\bguess|[Pp]robably|(?:wrong|incorrect|false|fails?|fits?|works?|correct option|impossible) except(?: for)?|"
+    r"which is|\b[Cc]hoose|\b[Pp]ick|\b[Ss]elect|\b[Aa]nswer is|\bgo with|\bmake that|\bactually|\brather)(?:,| "
+    r"then)?:? (?:it is |it's |it must be |I'd say |I say |the answer is |we choose |choose |just )?(?:option |choice |"
+    r"answer )?[(*\[]{0,3}([A-J])[)*\]]{0,3}(?=[.!,;:]|\s*$| (?:because|since|is (?:the )?(?:correct|right|answer)|"
+    r"instead|not\b))|(?<![A-Za-z0-9])[(*]{0,3}([A-J])[)*]{0,3},? (?:it (?:is|must be)|then)(?=[.!,]|\s*$)"
 )
 """The letter that a sentence concludes on: `so it is C`."""
 _DENIALS = (

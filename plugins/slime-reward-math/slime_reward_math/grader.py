@@ -8,23 +8,67 @@ Cheapest first: text, then plain numbers, then trees and exact or rigorous value
 gold answers are read once. Nothing is evaluated as code and no signal is set, so that any thread or process may grade.
 """
 
+import enum
 import re
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
-from slime_reward_math import plain, sentences
+from slime_reward_math import plain
 from slime_reward_math.context import CHANGED, TAKEN_BACK, conditional_within
-from slime_reward_math.extract import MAX_ANSWER, Extracted, extract
-from slime_reward_math.gold import gold_text
+from slime_reward_math.extract import MAX_ANSWER, Extracted, extract, gold_text
 from slime_reward_math.match import Matcher, OutOfTime
 from slime_reward_math.own_time import DEADLINE_S, own_time
 from slime_reward_math.read import Grouping, Unread, clean, read
 from slime_reward_math.read.sayings import NONE, in_signs
-from slime_reward_math.tree import Num, Tree
+from slime_reward_math.tree import Num, Tree, show
 from slime_reward_math.value.same import Unknown
-from slime_reward_math.verdict import Grade, Outcome
+
+
+class Outcome(enum.Enum):
+    """What the grader found."""
+
+    CORRECT = "correct"
+    """The answer is the gold answer."""
+    WRONG = "wrong"
+    """It is another one, or there is none."""
+    UNDECIDED = "undecided"
+    """Neither could be shown, or there is no gold answer; never counted as wrong by itself."""
+    TIMEOUT = "timeout"
+    """The deadline passed first."""
+
+
+class Grade(NamedTuple):
+    """A verdict and what it rests on."""
+
+    outcome: Outcome
+    """What the grader found."""
+    reason: str
+    """Why, in a few countable words: it may become a metric."""
+    answer: str | None = None
+    """What was extracted from the response; None without an answer."""
+    gold: str = ""
+    """The gold answer as text."""
+    trees: tuple[Tree | None, Tree | None] = (None, None)
+    """Gold and answer as they were read; None where text or numbers decided, or where nothing could be read."""
+
+    @property
+    def correct(self) -> bool:
+        """Whether the answer is the gold answer."""
+        return self.outcome is Outcome.CORRECT
+
+    @property
+    def score(self) -> float | None:
+        """1.0 for correct, 0.0 for wrong, None where nothing was decided."""
+        return {Outcome.CORRECT: 1.0, Outcome.WRONG: 0.0}.get(self.outcome)
+
+    @property
+    def forms(self) -> tuple[str, str]:
+        """The normal forms of gold and answer, as far as they were read."""
+        gold, answer = self.trees
+        return show(gold) if gold is not None else self.gold, show(answer) if answer is not None else self.answer or ""
+
 
 MIN_WORDS = 3
 """Words that make an unreadable gold language."""
@@ -219,7 +263,7 @@ def _by_text(left: Side, right: Side) -> tuple[bool, str] | None:
     elif two_words in ("yes", "no") and one_words is None and not any(sign.isdigit() for sign in left.clean):
         one_words = plain.reply(left.clean)
     if one_words is not None and two_words is not None:
-        if sentences.same(one_words, two_words):
+        if plain.same_words(one_words, two_words):
             return True, "the same words"
         if any(len(word) > 2 for word in (*one_words.split(), *two_words.split())):
             return False, "other words"
@@ -293,10 +337,7 @@ def _readings(text: str, of_gold: bool = False) -> list[tuple[str, Grouping]]:
 
 
 def _unread_or_wrong(
-    left: Side,
-    right: Side,
-    readings: list[tuple[Tree | Unread, Tree | Unread]],
-    shown: tuple[Tree | None, Tree | None],
+    left: Side, right: Side, readings: list[tuple[Tree | Unread, Tree | Unread]], shown: tuple[Tree | None, Tree | None]
 ) -> Grade:
     golds = [gold for gold, _ in readings]
     if not all(isinstance(each, Unread) for each in golds):

@@ -1,156 +1,130 @@
 """What slime-core finds through the entry point: nine rewards under slime's names, each with its `boxed_` variant.
 
-A reward is imported when it is built: a run that plans, or trains with another one, needs none of them.
+A reward is imported when it is built: a run that plans, or trains with another one, needs none of them. Settings are
+here, without what grades, which takes a fifth of a second to import.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator
 
 from slime_core import hookimpl
 from slime_core.roles import Isolation, Reward, RewardSpec, Settings, Setup
-from slime_reward_math.rewards.settings import (
-    F1Settings,
-    FormatSettings,
-    GpqaSettings,
-    IfbenchSettings,
-    MathSettings,
-    RemoteSettings,
-)
+from slime_reward_math.own_time import DEADLINE_S
+
+
+class MathSettings(Settings):
+    """Settings of `math`, `deepscaler` and `dapo`."""
+
+    strict_slime: bool = False
+    """Reproduce slime's verdicts, its rejections of right answers included."""
+    deadline_s: float = Field(default=DEADLINE_S, gt=0, le=10)
+    """Seconds of the grading thread's own time after which an answer is given up and the sample is unscored."""
+    answer_phrases: bool = False
+    """Whether `the final answer is ...` will do where there is no box."""
+
+    symbolic: bool = False
+    """Whether sympy decides what is undecided otherwise, in child processes; needs `slime-reward-math[symbolic]`."""
+    symbolic_timeout_s: float = Field(default=2.0, gt=0, le=60)
+    """Seconds after which algebra gives up one comparison and its process is killed."""
+    symbolic_memory_mb: int = Field(default=1024, ge=256, le=2**24)
+    """Memory of each of the child processes."""
+
+
+class GpqaSettings(Settings):
+    """Settings of `gpqa`."""
+
+    strict_slime: bool = False
+    """Reproduce slime's verdicts: the first marked letter, else the last capital, else the label anywhere."""
+
+
+class F1Settings(Settings):
+    """Settings of `f1`."""
+
+    strict_slime: bool = False
+    """Reproduce slime's scores: all punctuation dropped, even in numbers; no empty gold matched; thinking read."""
+
+
+class IfbenchSettings(Settings):
+    """Settings of `ifbench`."""
+
+    strict_slime: bool = False
+    """Verify the thinking too, and score 0 a row without instructions, as slime does."""
+    loose: bool = False
+    """Whether asterisks and a first or last line that break an instruction are forgiven: IFEval's loose score."""
+
+
+class RemoteSettings(Settings):
+    """Settings of `remote_rm`."""
+
+    rm_url: str = ""
+    """Where to post; http or https."""
+    timeout_s: float = Field(default=30.0, gt=0, le=600)
+    """Seconds for one try."""
+    max_retries: int = Field(default=3, ge=0, le=20)
+    """Tries after the first one: after a refused connection, a time-out, 408, 429, or a 5xx."""
+    reward_key: str = "score"
+    """Where the number is in an object."""
+
+    @field_validator("rm_url")
+    @classmethod
+    def _is_web_address(cls, value: str) -> str:
+        if value and urlsplit(value).scheme not in ("http", "https"):
+            raise ValueError(f"rm_url is {value!r}; expected an address like http://127.0.0.1:9000/score")
+        return value
+
+
+class FormatSettings(Settings):
+    """Settings of `format`."""
+
+    box: bool = True
+    """Whether the answer must be in a closed box that is not empty, after the thinking."""
+    think: Literal["optional", "required", "forbidden"] = "optional"
+    """Whether there must be one `</think>`, with at most one `<think>` and nothing but spaces before that."""
+
 
 SLIME_API = "1"
 
 
-def math(settings: MathSettings, setup: Setup) -> Reward:
-    """Compare the last box with the label."""
-    from slime_reward_math.rewards import answers
+def _lazy(module: str, name: str, **arguments: bool) -> Callable[[Any, Setup], Reward]:
+    """Build a factory that imports its reward when it is called."""
 
-    return answers.math(settings)
+    def factory(settings: Settings, setup: Setup) -> Reward:
+        made: Callable[..., Reward] = getattr(import_module(f"slime_reward_math.rewards.{module}"), name)
+        return made(settings, **arguments)
 
-
-def boxed_math(settings: MathSettings, setup: Setup) -> Reward:
-    """Compare the last box with the label."""
-    from slime_reward_math.rewards import answers
-
-    return answers.boxed_math(settings)
-
-
-def deepscaler(settings: MathSettings, setup: Setup) -> Reward:
-    """Compare the last box after the thinking with the label."""
-    from slime_reward_math.rewards import answers
-
-    return answers.deepscaler(settings)
-
-
-def boxed_deepscaler(settings: MathSettings, setup: Setup) -> Reward:
-    """Compare the last box after the thinking with the label."""
-    from slime_reward_math.rewards import answers
-
-    return answers.boxed_deepscaler(settings)
-
-
-def dapo(settings: MathSettings, setup: Setup) -> Reward:
-    """Compare the last answer line with the label."""
-    from slime_reward_math.rewards import answers
-
-    return answers.dapo(settings)
-
-
-def boxed_dapo(settings: MathSettings, setup: Setup) -> Reward:
-    """Compare the last box with the label; 1 or -1."""
-    from slime_reward_math.rewards import answers
-
-    return answers.boxed_dapo(settings)
-
-
-def gpqa(settings: GpqaSettings, setup: Setup) -> Reward:
-    """Compare the chosen letter with the right one."""
-    from slime_reward_math.rewards.letters import Letters
-
-    return Letters(settings)
-
-
-def boxed_gpqa(settings: GpqaSettings, setup: Setup) -> Reward:
-    """Compare the letter in the last box with the right one."""
-    from slime_reward_math.rewards.letters import Letters
-
-    return Letters(settings, within_box=True)
-
-
-def f1(settings: F1Settings, setup: Setup) -> Reward:
-    """Score the words that response and label share."""
-    from slime_reward_math.rewards.overlap import Overlap
-
-    return Overlap(settings)
-
-
-def boxed_f1(settings: F1Settings, setup: Setup) -> Reward:
-    """Score the words that the last box and the label share."""
-    from slime_reward_math.rewards.overlap import Overlap
-
-    return Overlap(settings, within_box=True)
-
-
-def ifbench(settings: IfbenchSettings, setup: Setup) -> Reward:
-    """Verify the row's instructions."""
-    from slime_reward_math.rewards.following import Following
-
-    return Following(settings)
-
-
-def boxed_ifbench(settings: IfbenchSettings, setup: Setup) -> Reward:
-    """Verify the row's instructions on the last box."""
-    from slime_reward_math.rewards.following import Following
-
-    return Following(settings, within_box=True)
-
-
-def draw(settings: Settings, setup: Setup) -> Reward:
-    """Draw 0 or 1."""
-    from slime_reward_math.rewards.draw import Draw
-
-    return Draw()
-
-
-def remote_rm(settings: RemoteSettings, setup: Setup) -> Reward:
-    """Ask a server."""
-    from slime_reward_math.rewards.remote import Remote
-
-    return Remote(settings)
-
-
-def boxed_remote_rm(settings: RemoteSettings, setup: Setup) -> Reward:
-    """Ask a server about the last box."""
-    from slime_reward_math.rewards.remote import Remote
-
-    return Remote(settings, within_box=True)
-
-
-def shape(settings: FormatSettings, setup: Setup) -> Reward:
-    """Look at the form alone."""
-    from slime_reward_math.rewards.shape import Shape
-
-    return Shape(settings)
+    return factory
 
 
 @hookimpl
 def slime_rewards() -> Iterable[RewardSpec]:
     """The rewards of this plugin: on the loop, because they compute for 0.1 ms, or wait in threads of their own."""
-    loop, graded = Isolation.LOOP, MathSettings
-    yield RewardSpec("math", math, graded, "1 when the last boxed answer equals the label, else 0", isolation=loop)
-    yield RewardSpec("boxed_math", boxed_math, graded, "math, under slime's name for boxed answers", isolation=loop)
-    yield RewardSpec("deepscaler", deepscaler, graded, "math after </think> or ###Response", isolation=loop)
-    yield RewardSpec("boxed_deepscaler", boxed_deepscaler, graded, "deepscaler of the last box", isolation=loop)
-    yield RewardSpec("dapo", dapo, graded, "1 when the last 'Answer:' line equals the label, else -1", isolation=loop)
-    yield RewardSpec("boxed_dapo", boxed_dapo, graded, "1 when the last box equals the label, else -1", isolation=loop)
-    yield RewardSpec("gpqa", gpqa, GpqaSettings, "1 when the response chooses the right letter", isolation=loop)
-    yield RewardSpec("boxed_gpqa", boxed_gpqa, GpqaSettings, "gpqa of the last box", isolation=loop)
-    yield RewardSpec("f1", f1, F1Settings, "overlap of words with the label, between 0 and 1", isolation=loop)
-    yield RewardSpec("boxed_f1", boxed_f1, F1Settings, "f1 of the last box", isolation=loop)
-    yield RewardSpec("ifbench", ifbench, IfbenchSettings, "1 when every instruction is followed", isolation=loop)
-    yield RewardSpec("boxed_ifbench", boxed_ifbench, IfbenchSettings, "ifbench of the last box", isolation=loop)
-    yield RewardSpec("random", draw, Settings, "0 or 1 by the sample's seed", isolation=loop)
-    yield RewardSpec("boxed_random", draw, Settings, "random", isolation=loop)
-    asked = RemoteSettings
-    yield RewardSpec("remote_rm", remote_rm, asked, "what the server at rm_url answers", 300.0, isolation=loop)
-    yield RewardSpec("boxed_remote_rm", boxed_remote_rm, asked, "remote_rm of the last box", 300.0, isolation=loop)
+    answers = (
+        ("math", "1 when the last boxed answer equals the label, else 0"),
+        ("boxed_math", "math, under slime's name for boxed answers"),
+        ("deepscaler", "math after </think> or ###Response"),
+        ("boxed_deepscaler", "deepscaler of the last box"),
+        ("dapo", "1 when the last 'Answer:' line equals the label, else -1"),
+        ("boxed_dapo", "1 when the last box equals the label, else -1"),
+    )
+    for name, summary in answers:
+        yield RewardSpec(name, _lazy("answers", name), MathSettings, summary, isolation=Isolation.LOOP)
+    others = (
+        ("gpqa", "letters", "Letters", GpqaSettings, "1 when the response chooses the right letter"),
+        ("f1", "texts", "Overlap", F1Settings, "overlap of words with the label, between 0 and 1"),
+        ("ifbench", "instructions", "Following", IfbenchSettings, "1 when every instruction is followed"),
+        ("remote_rm", "remote", "Remote", RemoteSettings, "what the server at rm_url answers"),
+    )
+    for name, module, kind, model, summary in others:
+        timeout_s = 300.0 if model is RemoteSettings else 30.0
+        made, boxed = _lazy(module, kind), _lazy(module, kind, within_box=True)
+        yield RewardSpec(name, made, model, summary, timeout_s, isolation=Isolation.LOOP)
+        yield RewardSpec(f"boxed_{name}", boxed, model, f"{name} of the last box", timeout_s, isolation=Isolation.LOOP)
+    draw, shape, loop = _lazy("texts", "Draw"), _lazy("texts", "Shape"), Isolation.LOOP
+    yield RewardSpec("random", draw, summary="0 or 1 by the sample's seed", isolation=loop)
+    yield RewardSpec("boxed_random", draw, summary="random", isolation=loop)
     yield RewardSpec("format", shape, FormatSettings, "1 when the response has the expected form", isolation=loop)
     yield RewardSpec("boxed_format", shape, FormatSettings, "format", isolation=loop)

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from slime_reward_math.cli import main
-from slime_reward_math.cli.grading import reward_names
+from slime_reward_math.cli import main, reward_names
+from tests.tables import table
 
 ROWS = [
     {"id": "a", "gold": "1/2", "response": "0.5", "kind": "equiv"},
@@ -41,7 +41,7 @@ def test_run_writes_a_verdict_for_each_row(answers: Path, tmp_path: Path) -> Non
     assert (summary["answers"], summary["correct"], summary["undecided"]) == (4, 2, 1)
 
 
-@pytest.mark.parametrize("name", reward_names())
+@table("name", reward_names())
 def test_every_reward_can_be_run(name: str, answers: Path) -> None:
     assert json.loads(invoke("run", answers, "--reward", name, "--json"))["answers"] == 4
 
@@ -58,9 +58,7 @@ def test_run_repeats_slimes_verdicts(tmp_path: Path) -> None:
     assert "no setting strict_slime" in invoke("run", path, "--reward", "random", "--strict-slime", code=1)
 
 
-@pytest.mark.parametrize(
-    ("line", "message"), [("{", "no JSON"), ("[]", "expected a JSON object"), ('{"gold": 1}', "no response")]
-)
+@table("line, message", [("{", "no JSON"), ("[]", "expected a JSON object"), ('{"gold": 1}', "no response")])
 def test_run_says_which_line_is_bad(tmp_path: Path, line: str, message: str) -> None:
     path = tmp_path / "in.jsonl"
     path.write_text(line, "utf-8")
@@ -74,18 +72,6 @@ def test_explain_goes_step_by_step() -> None:
     assert (steps["answer"], steps["gold read as"], steps["verdict"]) == ("1+x", "(x + 1)", "correct")
     assert "the last box" in invoke("explain", "1", r"\boxed{[1]}")
     assert json.loads(invoke("explain", "1", "2", "--bare", "--json"))["verdict"] == "wrong"
-
-
-def test_compare_lists_what_changed(tmp_path: Path) -> None:
-    one, two = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
-    one.write_text('{"id": "a", "verdict": "correct"}\n{"id": "b", "verdict": "wrong"}\n', "utf-8")
-    two.write_text('{"id": "a", "verdict": "wrong"}\n{"id": "c", "verdict": "wrong"}\n', "utf-8")
-    report = json.loads(invoke("compare", one, two, "--json"))
-    assert report == {"in_both": 1, "only_in_a": 1, "only_in_b": 1, "changed": {"correct -> wrong": 1}, "ids": ["a"]}
-    assert "correct" in invoke("compare", one, two)
-    assert "no verdict differs" in invoke("compare", one, one)
-    one.write_text("{}", "utf-8")
-    assert "no id" in invoke("compare", one, two, code=1)
 
 
 def test_a_row_of_the_kind_mcq_is_graded_by_its_letter(tmp_path: Path) -> None:
@@ -112,9 +98,7 @@ def test_run_settles_what_is_undecided_by_algebra_where_asked(tmp_path: Path) ->
 def test_run_says_why_there_are_no_scores(answers: Path) -> None:
     summary = json.loads(invoke("run", answers, "--reward", "remote_rm", "--json"))
     assert summary["mean_score"] is None
-    assert summary["unscored"] == {
-        "remote_rm has no address: set rm_url, for instance http://127.0.0.1:9000/score": 4,
-    }
+    assert summary["unscored"] == {"remote_rm has no address: set rm_url, for instance http://127.0.0.1:9000/score": 4}
     assert "4 without a score: remote_rm has no address" in " ".join(
         invoke("run", answers, "--reward", "remote_rm").split()
     )
@@ -129,7 +113,7 @@ def test_settings_of_a_reward_are_passed_on_and_checked(answers: Path) -> None:
     assert json.loads(strict)["correct"] == json.loads(invoke("run", answers, "--strict-slime", "--json"))["correct"]
 
 
-@pytest.mark.parametrize(("kind", "meant"), [("equvi", "equiv"), ("mqc", "mcq"), ("Equiv", "equiv")])
+@table("kind, meant", [("equvi", "equiv"), ("mqc", "mcq"), ("Equiv", "equiv")])
 def test_a_misspelt_kind_is_refused_and_a_kind_of_ones_own_is_a_response(tmp_path: Path, kind: str, meant: str) -> None:
     path = tmp_path / "in.jsonl"
     path.write_text(json.dumps({"gold": "2", "response": "2", "kind": kind}), "utf-8")

@@ -1,7 +1,5 @@
 """Every reward of the plugin against slime-core's contract kit."""
 
-from typing import ClassVar
-
 from slime_core import RewardSpec
 from slime_reward_math.plugin import slime_rewards
 from slime_testing import RewardContract, make_sample
@@ -11,40 +9,10 @@ def spec(name: str) -> RewardSpec:
     return next(each for each in slime_rewards() if each.name == name)
 
 
-class TestMath(RewardContract):
-    choice = spec("math")
-    good = make_sample(response=r"Half of one is $\boxed{\frac{1}{2}}$.", label="0.5")
-    bad = make_sample(response=r"Half of one is $\boxed{2}$.", label="0.5")
-
-
-class TestStrictMath(TestMath):
-    settings: ClassVar[dict[str, object]] = {"strict_slime": True}
-
-
-class TestBoxedMath(TestMath):
-    choice = spec("boxed_math")
-
-
-class TestDeepscaler(TestMath):
-    choice = spec("deepscaler")
-
-
-class TestBoxedDeepscaler(TestMath):
-    choice = spec("boxed_deepscaler")
-
-
-class TestBoxedDapo(TestMath):
-    choice = spec("boxed_dapo")
-
-
 class TestDapo(RewardContract):
     choice = spec("dapo")
     good = make_sample(response="So.\nAnswer: 34", label="34")
     bad = make_sample(response="So.\nAnswer: 35", label="34")
-
-
-class TestStrictDapo(TestDapo):
-    settings: ClassVar[dict[str, object]] = {"strict_slime": True}
 
 
 class TestGpqa(RewardContract):
@@ -53,22 +21,10 @@ class TestGpqa(RewardContract):
     bad = make_sample(response="The answer is C.", label="B")
 
 
-class TestBoxedGpqa(RewardContract):
-    choice = spec("boxed_gpqa")
-    good = make_sample(response=r"\boxed{B}", label="B")
-    bad = make_sample(response=r"\boxed{C}", label="B")
-
-
 class TestF1(RewardContract):
     choice = spec("f1")
     good = make_sample(response="the brown fox", label="a quick brown fox")
     bad = make_sample(response="a dog", label="a quick brown fox")
-
-
-class TestBoxedF1(RewardContract):
-    choice = spec("boxed_f1")
-    good = make_sample(response=r"\boxed{brown fox}", label="a quick brown fox")
-    bad = make_sample(response=r"\boxed{dog}", label="a quick brown fox")
 
 
 class TestIfbench(RewardContract):

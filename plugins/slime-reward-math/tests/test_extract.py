@@ -1,13 +1,13 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from slime_reward_math import grade
 from slime_reward_math.extract import MAX_ANSWER, extract, last_marked
+from tests.tables import table
 
 
-@pytest.mark.parametrize(
-    ("response", "answer"),
+@table(
+    "response, answer",
     [
         (r"\boxed{42}", "42"),
         (r"\boxed {42}", "42"),
@@ -32,8 +32,8 @@ def test_the_answer_is_found(response: str, answer: str) -> None:
     assert extract(response).text == answer
 
 
-@pytest.mark.parametrize(
-    ("response", "reason"),
+@table(
+    "response, reason",
     [
         ("42", "no box"),
         ("", "no box"),
@@ -51,8 +51,8 @@ def test_a_missing_answer_has_a_reason(response: str, reason: str) -> None:
     assert extract(response)[:2] == (None, reason)
 
 
-@pytest.mark.parametrize(
-    ("response", "answer"),
+@table(
+    "response, answer",
     [
         ("The final answer is 42.", "42"),
         (r"Final Answer: the final answer is $\frac{1}{2}$. I hope it is correct.", r"\frac{1}{2}"),
@@ -64,8 +64,8 @@ def test_phrases_will_do_where_they_are_wanted(response: str, answer: str) -> No
     assert extract(response, phrases=True).text == answer
 
 
-@pytest.mark.parametrize(
-    ("response", "line"),
+@table(
+    "response, line",
     [
         ("Answer: 34", "34"),
         ("**Answer:** 34", "34"),
@@ -115,8 +115,8 @@ ENDS = (
 """With what the line above a box may end."""
 
 
-@pytest.mark.parametrize("end", ENDS)
-@pytest.mark.parametrize("line", ["\n", "\n\n", " \n", "\r\n"])
-@pytest.mark.parametrize("box", [r"\boxed{10}", r"$\boxed{10}$", r"$$\boxed{10}$$"])
+@table("end", ENDS)
+@table("line", ["\n", "\n\n", " \n", "\r\n"])
+@table("box", [r"\boxed{10}", r"$\boxed{10}$", r"$$\boxed{10}$$"])
 def test_what_the_line_above_ends_with_is_no_part_of_a_box(end: str, line: str, box: str) -> None:
     assert grade("10", f"{end}{line}{box}").correct is True

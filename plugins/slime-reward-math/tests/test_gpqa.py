@@ -1,18 +1,17 @@
 import asyncio
 from collections.abc import Callable
 
-import pytest
-
 from slime_core import Sample, Score, Unscored
 from slime_core.roles import RewardContext, Setup
 from slime_reward_math.choice import chosen_letter, listed_choices
 from slime_reward_math.plugin import slime_rewards
+from tests.tables import table
 
 LETTERS = tuple("ABCDEFGHIJ")
 
 
-@pytest.mark.parametrize(
-    ("response", "letter"),
+@table(
+    "response, letter",
     [
         ("The answer is B.", "B"),
         ("Answer: C", "C"),
@@ -48,7 +47,7 @@ def test_the_chosen_letter(response: str, letter: str) -> None:
     assert chosen_letter(response, LETTERS) == letter
 
 
-@pytest.mark.parametrize(
+@table(
     "response",
     [
         "",
@@ -87,8 +86,8 @@ def test_the_text_of_one_choice_chooses_it() -> None:
 CHOICES = [r"$\frac{1}{3}$", "1/2", "x < 1", "x > 1"]
 
 
-@pytest.mark.parametrize(
-    ("response", "letter"),
+@table(
+    "response, letter",
     [
         (r"\boxed{\frac12}", "B"),
         (r"\boxed{0.5}", "B"),
@@ -105,8 +104,8 @@ def test_a_box_that_holds_one_choice_chooses_it(response: str, letter: str | Non
     assert chosen_letter(response, "ABCD", CHOICES) == letter
 
 
-@pytest.mark.parametrize(
-    ("prompt", "choices"),
+@table(
+    "prompt, choices",
     [
         ("Which? (A) 1/3 (B) 1/2 (C) 2", ["1/3", "1/2", "2"]),
         ("Which?\nA. x < 1\nB. x > 1\n", ["x < 1", "x > 1"]),
@@ -120,8 +119,8 @@ def test_the_choices_that_a_prompt_lists(prompt: str, choices: list[str]) -> Non
     assert listed_choices(prompt) == choices
 
 
-@pytest.mark.parametrize(
-    ("label", "response", "value"),
+@table(
+    "label, response, value",
     [("B", r"\boxed{\frac12}", 1.0), ("B", r"\boxed{\frac13}", 0.0), ("A", r"\boxed{E}", 0.0), ("C", "leaving C", 1.0)],
 )
 def test_the_choices_of_the_prompt_are_known(label: str, response: str, value: float) -> None:
@@ -139,8 +138,8 @@ def test_labels_that_differ_in_a_sign_alone_are_told_apart(score: Callable[..., 
     assert score("gpqa", "x>1", "Answer: A", metadata=choices) == Score(0.0, {"correct": 0.0, "answered": 1.0})
 
 
-@pytest.mark.parametrize(
-    ("label", "metadata", "response", "value"),
+@table(
+    "label, metadata, response, value",
     [
         ("C", {}, "The answer is C.", 1.0),
         ("D", {}, "The answer is C.", 0.0),
@@ -169,8 +168,8 @@ def test_the_boxed_variant_reads_the_box_alone(score: Callable[..., object]) -> 
     assert score("boxed_gpqa", "B", r"Answer: A. \boxed{B}") == Score(1.0, {"correct": 1.0, "answered": 1.0})
 
 
-@pytest.mark.parametrize(
-    ("label", "response", "value"),
+@table(
+    "label, response, value",
     [
         ("B", "The answer is B.", 1.0),
         ("C", "we ruled out A, then B, settled on C", 1.0),

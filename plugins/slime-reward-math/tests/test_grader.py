@@ -1,23 +1,23 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from slime_reward_math import Outcome, compare, grade, grade_many
 from slime_reward_math.cases import box
 from slime_reward_math.grader import FAULT, forget
+from tests.tables import table
 
 ANSWERS = st.text(alphabet="0123456789xyn+-*/^_(){}[],.=<>\\ \\frac\\sqrt%$|", max_size=30)
 
 
-@pytest.mark.parametrize(
-    ("gold", "answer"),
+@table(
+    "gold, answer",
     [(42, "42"), (0, "0"), (0.5, "1/2"), (1e-7, "0.0000001"), (10**400, "1" + "0" * 400), (r"We get \boxed{7}", "7")],
 )
 def test_golds_may_be_numbers_and_boxes(gold: object, answer: str) -> None:
     assert grade(gold, box(answer)).correct
 
 
-@pytest.mark.parametrize("gold", [None, "", "  ", [], {}, True, float("nan"), float("inf"), r"\boxed{4", "x" * 30_000])
+@table("gold", [None, "", "  ", [], {}, True, float("nan"), float("inf"), r"\boxed{4", "x" * 30_000])
 def test_without_a_gold_answer_nothing_is_graded(gold: object) -> None:
     found = grade(gold, box("1"))
     assert (found.outcome, found.reason, found.score) == (Outcome.UNDECIDED, "no gold answer", None)
@@ -99,7 +99,7 @@ SYMMETRIC = [
 ]
 
 
-@pytest.mark.parametrize("one", SYMMETRIC)
-@pytest.mark.parametrize("two", SYMMETRIC)
+@table("one", SYMMETRIC)
+@table("two", SYMMETRIC)
 def test_what_no_gold_driven_rule_touches_is_symmetric(one: str, two: str) -> None:
     assert compare(one, two).outcome is compare(two, one).outcome

@@ -16,6 +16,7 @@ from slime_reward_math.cases import box, hostile
 from slime_reward_math.grader import FAULT, forget
 from slime_reward_math.match import Matcher
 from slime_reward_math.tree import Tree
+from tests.tables import table
 
 MARKER = Path("/tmp/slime_reward_math_was_executed")
 CASES = list(hostile())
@@ -23,18 +24,37 @@ GENEROUS_S = 2.0
 """Twice the deadline, of this thread's own time: the machine may be busy."""
 
 
-def test_there_are_many() -> None:
-    assert len(CASES) > 400
-
-
-@pytest.mark.parametrize("case", CASES, ids=[str(place) for place in range(len(CASES))])
-def test_none_is_paid_and_none_hangs(case: tuple[str, str, str]) -> None:
-    name, gold, response = case
+@table("name, gold, response", CASES)
+def test_none_is_paid_and_none_hangs(name: str, gold: str, response: str) -> None:
     start = time.thread_time()
     found = grade(gold, response)
     assert time.thread_time() - start < GENEROUS_S, name
     assert not found.correct, found
     assert not found.reason.startswith(FAULT), found
+
+
+LONG = [
+    r"\text{%s}5" % ("twice " * 1500),
+    r"5\text{ %s}" % ("squared " * 1100),
+    "5" + " plus 1" * 350,
+    r"\text{%s of }5" % ("a" * 9000),
+    r"\text{%s to }5" % ("simplif" * 1300),
+    r"\text{%s}5" % ("at most " * 1200),
+    r"\text{%s}" % ("one hundred " * 800),
+    r"5\text{ if }n=1, " * 100,
+    r"\text{the answer %s}5" % ("is " * 3000),
+    r"\begin{cases}%s\end{cases}" % (r"5 & n=1\\" * 150),
+]
+
+
+@table("answer", LONG)
+def test_words_without_end_are_bounded(answer: str) -> None:
+    start = time.thread_time()
+    for gold in ("5", "|x|", r"\begin{cases}1 & n\text{ even}\\2 & n\text{ odd}\end{cases}"):
+        found = compare(gold, answer)
+        assert not found.correct
+        assert not found.reason.startswith(FAULT), found.reason
+    assert time.thread_time() - start < GENEROUS_S
 
 
 def test_nothing_was_executed() -> None:

@@ -1,9 +1,8 @@
 from collections.abc import Callable
 
-import pytest
-
 from slime_core import Score, Unscored
 from slime_reward_math.rewards.instructions import VERIFIERS, Arguments
+from tests.tables import table
 
 FOLLOWED = [
     ("keywords:existence", {"keywords": ["red", "fox"]}, "A red fox.", "A redfox."),
@@ -77,7 +76,7 @@ def test_every_verifier_has_its_example() -> None:
     assert {each[0] for each in FOLLOWED} == set(VERIFIERS)
 
 
-@pytest.mark.parametrize(("name", "given", "good", "bad"), FOLLOWED, ids=[each[0] for each in FOLLOWED])
+@table("name, given, good, bad", FOLLOWED)
 def test_what_follows_an_instruction(name: str, given: dict[str, object], good: str, bad: str) -> None:
     assert VERIFIERS[name](good, Arguments(given))  # type: ignore[arg-type]
     assert not VERIFIERS[name](bad, Arguments(given))  # type: ignore[arg-type]

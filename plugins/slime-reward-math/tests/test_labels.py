@@ -6,13 +6,12 @@ The rows are made up in the shape of the ten data sets that RL runs use most, an
 import asyncio
 from typing import cast
 
-import pytest
-
 from slime_core import Sample, Score, Unscored, Verdict
 from slime_core.roles import ChecksLabels, Reward, RewardContext, Settings, Setup
 from slime_core.sample import Json
 from slime_reward_math import plugin
-from slime_reward_math.gold import gold_text
+from slime_reward_math.extract import gold_text
+from tests.tables import table
 
 CONTEXT = RewardContext(0, False, 0)
 SPECS = {spec.name: spec for spec in plugin.slime_rewards()}
@@ -131,8 +130,8 @@ def test_instructions_that_cannot_be_verified_are_named_without_a_response() -> 
     assert all(said in each for each, (_, said) in zip(found, table, strict=True) if each and said)
 
 
-@pytest.mark.parametrize(
-    ("name", "label", "passes"),
+@table(
+    "name, label, passes",
     [
         ("math", "72", True),
         ("math", f"{SOLUTION}.\n#### 72", False),

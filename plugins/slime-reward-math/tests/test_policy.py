@@ -11,18 +11,17 @@ from slime_reward_math.grader import forget
 from slime_reward_math.match import again, matcher
 from slime_reward_math.match.matcher import Matcher
 from slime_reward_math.tree import Tree, rename, symbols
+from tests.tables import table
 
 PAGE = Path(__file__).parent.parent / "POLICY.md"
 EXAMPLE = re.compile(r"- `(.+?)` (←|in) `(.+)`: (correct|wrong)")
-RULES = tuple(range(len(matcher.RULES)))
-NAMES = [rule.__name__ for rule in matcher.RULES]
 
 
 def examples() -> list[tuple[str, str, str, str]]:
     return [match.groups() for line in PAGE.read_text("utf-8").splitlines() if (match := EXAMPLE.fullmatch(line))]
 
 
-@pytest.mark.parametrize(("gold", "how", "answer", "verdict"), examples())
+@table("gold, how, answer, verdict", examples())
 def test_the_policy_says_what_the_grader_does(gold: str, how: str, answer: str, verdict: str) -> None:
     found = compare(gold, answer) if how == "←" else grade(gold, answer)
     assert found.outcome is Outcome(verdict), found
@@ -39,50 +38,39 @@ def verdicts() -> Iterator[Outcome]:
         yield (compare(gold, answer) if how == "←" else grade(gold, answer)).outcome
 
 
-@pytest.mark.parametrize("rule", RULES, ids=NAMES)
-def test_a_rule_that_always_agrees_breaks_the_policy(rule: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = list(verdicts())
-    monkeypatch.setattr(matcher, "RULES", replaced(rule, lambda self, gold, answer: True))
-    assert list(verdicts()) != expected
+def changes(owner: object, name: str, mutant: object) -> bool:
+    """Whether some example's verdict changes with a mutant in place."""
+    expected = [Outcome(verdict) for *_, verdict in examples()]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, mutant)
+        changed = any(one is not two for one, two in zip(verdicts(), expected, strict=True))
     forget()
-
-
-@pytest.mark.parametrize("rule", RULES, ids=NAMES)
-def test_a_rule_that_never_agrees_breaks_the_policy(rule: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = list(verdicts())
-    monkeypatch.setattr(matcher, "RULES", replaced(rule, lambda self, gold, answer: False))
-    assert list(verdicts()) != expected
-    forget()
+    return changed
 
 
 def replaced(rule: int, mutant: object) -> tuple[object, ...]:
     return tuple(mutant if place == rule else each for place, each in enumerate(matcher.RULES))
 
 
-@pytest.mark.parametrize("name", ["any_order", "in_order", "same_region"])
-def test_a_helper_that_always_agrees_breaks_the_policy(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = list(verdicts())
-    monkeypatch.setattr(Matcher, name, lambda self, gold, answer: True)
-    assert list(verdicts()) != expected
-    forget()
+@table("rule", range(len(matcher.RULES)))
+def test_every_rule_of_the_matcher_decides_some_example(rule: int) -> None:
+    assert changes(matcher, "RULES", replaced(rule, lambda self, gold, answer: True))
+    assert changes(matcher, "RULES", replaced(rule, lambda self, gold, answer: False))
 
 
-@pytest.mark.parametrize("place", range(len(again.RULES)), ids=[rule.__name__ for rule, _ in again.RULES])
-def test_a_second_look_that_is_not_taken_breaks_the_policy(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = list(verdicts())
-    rules = tuple(rule for at, rule in enumerate(again.RULES) if at != place)
-    monkeypatch.setattr(again, "RULES", rules)
-    assert list(verdicts()) != expected
-    forget()
+@table("name", ["any_order", "in_order", "same_region"])
+def test_a_helper_that_always_agrees_breaks_the_policy(name: str) -> None:
+    assert changes(Matcher, name, lambda self, gold, answer: True)
 
 
-def test_a_parameter_that_is_not_renamed_breaks_the_policy(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = list(verdicts())
-    monkeypatch.setattr(again, "renamed", lambda gold, answer: iter(()))
-    assert list(verdicts()) != expected
-    monkeypatch.setattr(again, "renamed", every_name_alike)
-    assert list(verdicts()) != expected
-    forget()
+@table("place", range(len(again.RULES)))
+def test_every_second_look_decides_some_example(place: int) -> None:
+    assert changes(again, "RULES", tuple(rule for at, rule in enumerate(again.RULES) if at != place))
+
+
+def test_parameters_are_renamed_and_other_names_are_not() -> None:
+    assert changes(again, "renamed", lambda gold, answer: iter(()))
+    assert changes(again, "renamed", every_name_alike)
 
 
 def every_name_alike(gold: Tree, answer: Tree) -> Iterator[Tree]:

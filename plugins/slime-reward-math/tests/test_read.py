@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slime_reward_math.read import Grouping, Unread, clean, read
-from slime_reward_math.show import show
+from slime_reward_math.tree import show
+from tests.tables import table
 
 PIECES = (
     r"\frac \sqrt \sin \log \left( \right) \{ \} { } ( ) [ ] | ^ _ + - * / = < \le \in \cup , ; : ! ' % & \\ \pm x y "
@@ -15,8 +16,8 @@ PIECES = (
 )
 
 
-@pytest.mark.parametrize(
-    ("text", "form"),
+@table(
+    "text, form",
     [
         (r"1\frac{1}{2}", "(1 + (1/2))"),
         (r"\frac12x", "((1/2)*x)"),
@@ -46,15 +47,13 @@ def test_what_is_read(text: str, form: str) -> None:
     assert show(read(clean(text))) == form
 
 
-@pytest.mark.parametrize(
-    "text", ["", "(", "1 2", "(1]", "\\frac{1", "+", "\\unknown", "\ue000", "{" * 100, "(" * 60 + "1" + ")" * 60]
-)
+@table("text", ["", "(", "1 2", "(1]", "\\frac{1", "+", "\\unknown", "\ue000", "{" * 100, "(" * 60 + "1" + ")" * 60])
 def test_what_is_no_answer_is_refused(text: str) -> None:
     with pytest.raises(Unread):
         read(clean(text))
 
 
-@pytest.mark.parametrize(("grouping", "form"), [(Grouping.NOWHERE, "list(1, 234)"), (Grouping.EVERYWHERE, "1234")])
+@table("grouping, form", [(Grouping.NOWHERE, "list(1, 234)"), (Grouping.EVERYWHERE, "1234")])
 def test_commas_are_read_as_asked(grouping: Grouping, form: str) -> None:
     assert show(read("1,234", grouping)) == form
 
@@ -82,8 +81,8 @@ def test_fractions_are_read_exactly(value: Fraction) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "cleaned"),
+@table(
+    "text, cleaned",
     [
         ("−3", "-3"),
         ("４２", "42"),

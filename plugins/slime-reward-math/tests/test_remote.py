@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from slime_core import Score, Unscored
+from tests.tables import table
 
 
 class Judge(BaseHTTPRequestHandler):
@@ -65,7 +66,7 @@ def test_a_bad_request_is_not_repeated(score: Callable[..., object], url: str) -
     assert (found.reason, found.retryable, len(Judge.asked)) == ("remote_rm was refused", False, 1)
 
 
-@pytest.mark.parametrize("answer", [b"NaN", b"Infinity", b'{"other": 1}', b"[]", b"null", b"not json", b""])
+@table("answer", [b"NaN", b"Infinity", b'{"other": 1}', b"[]", b"null", b"not json", b""])
 def test_an_answer_without_a_score_is_unscored(score: Callable[..., object], url: str, answer: bytes) -> None:
     Judge.answers = [(200, answer)]
     assert isinstance(score("remote_rm", "4", "4", rm_url=url), Unscored)

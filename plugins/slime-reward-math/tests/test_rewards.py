@@ -7,6 +7,7 @@ import pytest
 
 from slime_core import Score, Unscored
 from slime_reward_math.plugin import slime_rewards
+from tests.tables import table
 
 NAMES = ["math", "deepscaler", "dapo", "gpqa", "f1", "ifbench", "random", "remote_rm", "format"]
 
@@ -15,8 +16,8 @@ def test_slimes_names_are_all_there_each_with_its_boxed_variant() -> None:
     assert sorted(spec.name for spec in slime_rewards()) == sorted([*NAMES, *(f"boxed_{name}" for name in NAMES)])
 
 
-@pytest.mark.parametrize(
-    ("name", "label", "response", "value"),
+@table(
+    "name, label, response, value",
     [
         ("math", "1/2", r"\boxed{0.5}", 1.0),
         ("math", "1/2", r"\boxed{2}", 0.0),
@@ -58,8 +59,8 @@ def test_what_is_paid(score: Callable[..., object], name: str, label: object, re
     assert found.value == pytest.approx(value)
 
 
-@pytest.mark.parametrize("name", ["math", "deepscaler", "dapo", "f1", "gpqa", "boxed_math", "boxed_gpqa"])
-@pytest.mark.parametrize("label", [None, "", []])
+@table("name", ["math", "deepscaler", "dapo", "f1", "gpqa", "boxed_math", "boxed_gpqa"])
+@table("label", [None, "", []])
 def test_a_row_without_a_gold_answer_is_unscored(score: Callable[..., object], name: str, label: object) -> None:
     assert isinstance(score(name, label, r"Answer: \boxed{A}"), Unscored)
 
@@ -83,8 +84,8 @@ def test_random_is_drawn_from_the_seed(score: Callable[..., object]) -> None:
     assert {each.value for each in values if isinstance(each, Score)} == {0.0, 1.0}
 
 
-@pytest.mark.parametrize(
-    ("settings", "response", "value"),
+@table(
+    "settings, response, value",
     [
         ({"box": False}, "4", 1.0),
         ({"think": "required"}, r"\boxed{4}", 0.0),

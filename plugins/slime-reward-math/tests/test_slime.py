@@ -6,10 +6,11 @@ import pytest
 
 from slime_core import Score
 from slime_reward_math import slime
+from tests.tables import table
 
 
-@pytest.mark.parametrize(
-    ("raw", "form"),
+@table(
+    "raw, form",
     [
         (r"\frac12", r"\frac{1}{2}"),
         (r"\tfrac{1}{2}", r"\frac{1}{2}"),
@@ -30,8 +31,8 @@ def test_the_string_form_of_math(raw: str, form: str) -> None:
     assert slime.mathd_form(raw) == form
 
 
-@pytest.mark.parametrize(
-    ("raw", "form"),
+@table(
+    "raw, form",
     [
         ("x = 42", "42"),
         ("an answer", "answer"),
@@ -47,8 +48,8 @@ def test_the_string_form_of_dapo(raw: str, form: str) -> None:
     assert slime.dapo_form(raw) == form
 
 
-@pytest.mark.parametrize(
-    ("name", "label", "response", "value"),
+@table(
+    "name, label, response, value",
     [
         ("math", r"\boxed{42}", r"answer: \boxed{42}", 1.0),
         ("math", "42", "just 42", 0.0),

@@ -9,8 +9,9 @@ from slime_core import Score, Unscored
 from slime_reward_math import Outcome, compare
 from slime_reward_math.read import read
 from slime_reward_math.symbolic import Settler, Workers
-from slime_reward_math.symbolic.wire import packed, unpacked
+from slime_reward_math.symbolic.workers import packed, unpacked
 from slime_reward_math.tree import Node, Tree, number
+from tests.tables import table
 
 
 @pytest.fixture(scope="module")
@@ -36,14 +37,14 @@ WRONG = (
 )
 
 
-@pytest.mark.parametrize(("gold", "answer"), RIGHT)
+@table("gold, answer", RIGHT)
 def test_what_is_equal_by_algebra_is_correct(settler: Settler, gold: str, answer: str) -> None:
     first = compare(gold, answer)
     assert first.outcome is Outcome.UNDECIDED
     assert settler(first).outcome is Outcome.CORRECT
 
 
-@pytest.mark.parametrize(("gold", "answer"), WRONG)
+@table("gold, answer", WRONG)
 def test_what_differs_by_algebra_is_wrong(settler: Settler, gold: str, answer: str) -> None:
     assert settler(compare(gold, answer)).outcome is Outcome.WRONG
 
@@ -58,7 +59,7 @@ def test_a_slope_is_not_zero(settler: Settler) -> None:
     assert settler(grade).outcome is not Outcome.CORRECT
 
 
-@pytest.mark.parametrize("text", [r"\frac{1}{2}x^2 < \sin y", r"\lim_{x\to 0^+} x", r"\text{no} ", "f(x, -3.5)"])
+@table("text", [r"\frac{1}{2}x^2 < \sin y", r"\lim_{x\to 0^+} x", r"\text{no} ", "f(x, -3.5)"])
 def test_trees_come_back_from_the_wire(text: str) -> None:
     tree = read(text)
     found = packed(tree)

@@ -8,8 +8,8 @@ from slime_core import Sample, Score, Verdict
 from slime_core.roles import RewardContext
 from slime_reward_math.cases import box
 from slime_reward_math.grader import forget
+from slime_reward_math.plugin import MathSettings
 from slime_reward_math.rewards import answers
-from slime_reward_math.rewards.settings import MathSettings
 
 CONTEXT = RewardContext(0, False, 1)
 SAMPLES = [Sample(label=str(number % 7), response=box(f"{number}-{number}+3")) for number in range(50)]
@@ -19,7 +19,7 @@ EXPECTED = [1.0 if sample.label == "3" else 0.0 for sample in SAMPLES]
 @pytest.fixture
 def reward(monkeypatch: pytest.MonkeyPatch) -> answers.Answers:
     """The reward `math`, whose every verdict is its turn's last."""
-    monkeypatch.setattr("slime_reward_math.rewards.turns.LIMIT_S", 1e-9)
+    monkeypatch.setattr("slime_reward_math.rewards.answers.LIMIT_S", 1e-9)
     forget()
     return answers.math(MathSettings())
 

@@ -6,8 +6,7 @@ Example:
 """
 
 from slime_reward_math.context.around import Around, around, equated
-from slime_reward_math.context.conditions import conditional_within
-from slime_reward_math.context.later import CHANGED, NOTHING, TAKEN_BACK, later
-from slime_reward_math.context.prose import stated
+from slime_reward_math.context.before import conditional_within
+from slime_reward_math.context.later import CHANGED, NOTHING, TAKEN_BACK, later, stated
 
 __all__ = ["CHANGED", "NOTHING", "TAKEN_BACK", "Around", "around", "conditional_within", "equated", "later", "stated"]

@@ -1,16 +1,93 @@
-r"""What a response says after its box: that the box is wrong, or another answer.
+r"""What a response says after its box: that the box is wrong, or another answer; and answers stated without a box.
 
 Example:
 
     later(". Scratch that, the answer is 7.").stated      # "7"
+    stated("So the answer is $5$ apples.")      # Stated(r"5\text{ apples}", ".")
 """
 
 import re
 from typing import NamedTuple
 
+from slime_reward_math.context.before import before_box, denied
 from slime_reward_math.context.doubt import Heard, given_again, heard, restates, settles, turns_against
-from slime_reward_math.context.folded import folded, low_case
-from slime_reward_math.tree import listed
+from slime_reward_math.tree import folded, listed, low_case
+
+_LEAD = re.compile(
+    r"(?:final answer|answer)(?:\*\*|__)?(?: (?:to|of|for) [^.:=\n]{1,80}?)?(?:\*\*|__)?(?: ?(?::|=|-(?= ))|"
+    r"\s*\n+(?=[\d$\\-])| ?\b(?:is|equals|comes out (?:to|as)|would be|must be|should be)\b:?)(?:\*\*|__)?",
+    re.IGNORECASE,
+)
+_VALUE_FIRST = re.compile(
+    r"(?:^|(?<=[\n.:,;] )|\n|(?<=so )|(?<=[Hh]ence )|(?<=[Tt]hus )|(?<=[Tt]herefore "
+    r"))[\s*_$]*([^\s*_$][^\n*_$]{0,60}?)[*_$]* (?:is|was) (?:indeed |thus |therefore |clearly |our |the )*"
+    r"(?:final |correct |right |required |desired )*answer\b(?! (?:to|if|when|for)\b)",
+    re.IGNORECASE,
+)
+"""A value before the word for it: `64 is the answer`."""
+_CUT = re.compile(
+    r"[;—]| - |,? \((?:see|as|from|by|since|because|check)\b|,? \(?(?:because|since|so|which|where|therefore|thus|"
+    r"hence|as (?:we|it|the|required|desired|shown|calculated|computed)|by (?:the|adding|sub\w+|multi\w+|div\w+)|using|"
+    r"found by)\b|,? (?:and not|but not|not|rather than|instead of|as opposed to)(?= \$?-?[\d\\])"
+)
+_NOT_BUT = re.compile(r"\s*(?:not|neither) [^,.;\n]{1,30}?,? but (?:rather |actually |instead )?")
+"""What an answer is set against: `not 30 but 31`."""
+_END = re.compile(r"(?<!i\.e)(?<!e\.g)[.!](?=\s|$)|\n|\?")
+_PIECE = re.compile(r"\$\$?(.+?)\$\$?|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
+
+
+class Stated(NamedTuple):
+    """An answer that a sentence states."""
+
+    text: str | None
+    """The answer; None where the sentence denies it, or asks."""
+    after: str
+    """What the response says behind it."""
+
+
+def stated(response: str, start: int) -> Stated | None:
+    """The last answer that the text from `start` on states in words; None without one."""
+    found = list(_LEAD.finditer(response, start))
+    if not found:
+        said = list(_VALUE_FIRST.finditer(response, start))
+        return Stated(said[-1][1].strip(), response[said[-1].end() :]) if said else None
+    match = found[-1]
+    if denied(before_box(response, start, match.start()) + " " + match[0].strip(" :*=")):
+        return Stated(None, "")
+    place = match.end()
+    while place < len(response) and response[place] in " \n\t*_:":
+        place += 1
+    end = _END.search(_hidden(response, place))
+    stop = place + end.start() if end is not None else len(response)
+    supposed = (
+        match[0].lower().endswith("would be") and re.search(r"\b(?:if|unless|had)\b", response[place:stop]) is not None
+    )
+    asked = supposed or (end is not None and end[0] == "?")
+    text = response[place:stop]
+    text = text[set_against.end() :] if (set_against := _NOT_BUT.match(text)) is not None else text
+    cut = _CUT.search(_hidden(text, 0))
+    text = (text[: cut.start()] if cut else text).replace("**", "").strip(" *_`,")
+    return Stated(None if asked or not text else _written(text), response[stop:])
+
+
+def _hidden(text: str, start: int) -> str:
+    """The text with its formulas blanked out, so that their stops and commas are not seen."""
+    return _PIECE.sub(lambda match: "x" * len(match[0]), text[start:])
+
+
+def _written(text: str) -> str:
+    r"""Prose with formulas as an answer: words in `\text{}`; plain prose as it is."""
+    pieces: list[str] = []
+    place = 0
+    for match in _PIECE.finditer(text):
+        words = text[place : match.start()]
+        pieces += [f"\\text{{{words}}}" if words.strip(" ,") else words, next(each for each in match.groups() if each)]
+        place = match.end()
+    if not pieces:
+        return text
+    rest = text[place:]
+    return "".join([*pieces, f"\\text{{{rest}}}" if rest.strip(" ,.") else ""]).strip()
+
 
 TAKEN_BACK = "the box is taken back"
 """The reason where a response says that what it put into its box is not the answer."""
@@ -20,26 +97,22 @@ CHANGED = "(changed)"
 """What stands for a later answer that is said relative to the box: `twice that`."""
 _BACK = folded(
     r"\b(?:scratch that|just kidding|kidding|not sure which|unsure which|can't decide|cannot decide|don't know which|"
-    r"never ?mind|oops|whoops|correction:|strike that|disregard|on second thoughts?|"
-    r"I (?:made|did make|have made|must have made|think I made) (?:an? |some )?(?:\w+ )?(?:mistake|error|slip|typo|"
-    r"blunder)|I was wrong|I am wrong|I'm wrong|"
-    r"(?:that|this|it|which|the (?:answer|above|value|result|box|last step|boxed answer|boxed value))(?:'s| is| was|"
-    r" seems| looks| must be| cannot be| can't be| isn't| wasn't)"
-    r" (?:(?!not\b|never\b|if\b)\w+ )?(?:wrong(?! to\b)|incorrect|not right|not correct|not the (?:final |correct |"
-    r"right |actual )?answer|not (?:what|yet|it\b|the one)|mistaken|a mistake|an error|"
-    r"false|impossible(?! to\b)|too (?:big|small|large|high|low)|off by|only (?:half|part|an? )|right\b(?<=n't right)|"
-    r"the answer\b(?<=n't the answer))|"
-    r"(?:my|the|this|above|that) (?:\w+ )?(?:answer|solution|result|calculation|computation|box|reasoning|"
-    r"work) (?:\w+ )?(?:is|was) (?:\w+ )?(?:wrong|incorrect|not (?:right|correct|valid)|flawed|mistaken)|"
-    r"I (?:misread|miscalculated|miscounted|forgot|overlooked|misinterpreted|mistyped|misplaced|missed|swapped|"
-    r"double[- ]counted|overcounted|undercounted|mixed up|messed up)|"
-    r"(?:ignore|discard|forget) (?:that|the above|this|it)|let me (?:redo|retry|start over|correct|fix|reconsider|"
-    r"recompute|recalculate|recount|try again|rethink|change)|"
-    r"I take (?:that|it|this) back|I (?:retract|withdraw)|(?:this|that|it) (?:does not|doesn't|cannot|can't|"
-    r"fails to) (?:work|satisfy|hold|be (?:right|correct|true))|"
-    r"(?:that|this) contradicts|(?:we|I|you)(?: still| then| now| must| also)* (?:need|have|has) to (?:add|subtract|"
-    r"multiply|divide|double|halve|square)|"
-    r"(?:then|now|next|finally),? (?:we |I |you )?(?:add|subtract|multiply|divide|double|halve|square|round)\b)",
+    r"never ?mind|oops|whoops|correction:|strike that|disregard|on second thoughts?|I (?:made|did make|have made|must "
+    r"have made|think I made) (?:an? |some )?(?:\w+ )?(?:mistake|error|slip|typo|blunder)|I was wrong|I am wrong|I'm "
+    r"wrong|(?:that|this|it|which|the (?:answer|above|value|result|box|last step|boxed answer|boxed value))(?:'s| is| "
+    r"was| seems| looks| must be| cannot be| can't be| isn't| wasn't) (?:(?!not\b|never\b|if\b)\w+ )?(?:wrong(?! to\b)|"
+    r"incorrect|not right|not correct|not the (?:final |correct |right |actual )?answer|not (?:what|yet|it\b|the one)|"
+    r"mistaken|a mistake|an error|false|impossible(?! to\b)|too (?:big|small|large|high|low)|off by|only (?:half|part|"
+    r"an? )|right\b(?<=n't right)|the answer\b(?<=n't the answer))|(?:my|the|this|above|that) (?:\w+ )?(?:answer|"
+    r"solution|result|calculation|computation|box|reasoning|work) (?:\w+ )?(?:is|was) (?:\w+ )?(?:wrong|incorrect|not "
+    r"(?:right|correct|valid)|flawed|mistaken)|I (?:misread|miscalculated|miscounted|forgot|overlooked|misinterpreted|"
+    r"mistyped|misplaced|missed|swapped|double[- ]counted|overcounted|undercounted|mixed up|messed up)|(?:ignore|"
+    r"discard|forget) (?:that|the above|this|it)|let me (?:redo|retry|start over|correct|fix|reconsider|recompute|"
+    r"recalculate|recount|try again|rethink|change)|I take (?:that|it|this) back|I (?:retract|withdraw)|(?:this|that|"
+    r"it) (?:does not|doesn't|cannot|can't|fails to) (?:work|satisfy|hold|be (?:right|correct|true))|(?:that|this) "
+    r"contradicts|(?:we|I|you)(?: still| then| now| must| also)* (?:need|have|has) to (?:add|subtract|multiply|divide|"
+    r"double|halve|square)|(?:then|now|next|finally),? (?:we |I |you )?(?:add|subtract|multiply|divide|double|halve|"
+    r"square|round)\b)"
 )
 """What takes a box back, unless the same answer is stated after it."""
 _NAME = (
@@ -50,18 +123,16 @@ _NAME = (
 _STATED = folded(
     rf"(?:\b{_NAME}(?:\*\*|_)? ?(?:is|was|=|:|should be|should have been|must be|would be|becomes|has to be|comes to|"
     rf"turns out to be|equals)(?:\*\*)?|"
-    r"\b(?:it|that|this|which) (?:should|must|ought to|has to) (?:actually |really |rather |in fact )?(?:be|have "
-    r"been|read|say|equal|give|come to)|"
-    r"\b(?:actually|in fact|really|rather|no|nope|wait|oops|sorry|correction|hmm|but|instead|I mean|better)[,.:—-]* "
-    r"(?:(?:no|wait|actually|rather|I mean|sorry|make that|make it|I think|I believe|really)[,.:]? ){0,3}"
-    r"(?:(?:it|this|that|the \w+)(?:'s| is| was| should be| equals| must be)(?: really| actually| in fact|"
-    r" just)?)?)[:\s]*",
+    r"\b(?:it|that|this|which) (?:should|must|ought to|has to) (?:actually |really |rather |in fact )?(?:be|have been|"
+    r"read|say|equal|give|come to)|\b(?:actually|in fact|really|rather|no|nope|wait|oops|sorry|correction|hmm|but|"
+    r"instead|I mean|better)[,.:—-]* (?:(?:no|wait|actually|rather|I mean|sorry|make that|make it|I think|I believe|"
+    r"really)[,.:]? ){0,3}(?:(?:it|this|that|the \w+)(?:'s| is| was| should be| equals| must be)(?: really| actually| "
+    r"in fact| just)?)?)[:\s]*"
 )
 """What leads to an answer that is stated behind a box."""
 _AT_ONCE = re.compile(
-    r"[\s$)\]*.!;:,—-]*(?:(?:wrong|incorrect|false|nope|not really|not quite|a contradiction|contradiction|"
-    r"an impossibility|which is absurd|absurd|invalid|rejected|impossible|[✗✘❌✖])"
-    r"(?=\s*(?:$|[.,;:!)])))",
+    r"[\s$)\]*.!;:,—-]*(?:(?:wrong|incorrect|false|nope|not really|not quite|a contradiction|contradiction|an "
+    r"impossibility|which is absurd|absurd|invalid|rejected|impossible|[✗✘❌✖])(?=\s*(?:$|[.,;:!)])))",
     re.IGNORECASE,
 )
 """What takes a box back in a word."""
@@ -86,22 +157,18 @@ _VALUE = re.compile(
 )
 _SPELLED = re.compile(
     r"(?:\*\*|\s)*((?:minus |negative )?(?:zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|"
-    r"thirteen|fourteen|fifteen|sixteen|"
-    r"seventeen|eighteen|nineteen|twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety|hundred)(?:-\w+)?)\b(?! (?:of|"
-    r"more|less|that|which|way|thing|who|with|whose|where|in))",
+    r"thirteen|fourteen|fifteen|sixteen|seventeen|eighteen|nineteen|twenty|thirty|forty|fifty|sixty|seventy|eighty|"
+    r"ninety|hundred)(?:-\w+)?)\b(?! (?:of|more|less|that|which|way|thing|who|with|whose|where|in))",
     re.IGNORECASE,
 )
 _RELATIVE = re.compile(
     r"(?:\*\*|\s)*(?:(?:somewhat|slightly|much|far|a bit|a little|probably|actually|even|really|strictly|likely|"
-    r"certainly) )*"
-    r"(?:twice|double|half|triple|thrice|(?:one|two|three|four|five|\d+|a bit|slightly|much) (?:more|less|"
-    r"fewer|greater|smaller|larger|times)\b|"
-    r"not\b(?! (?:un|sur|dif|too))|that (?:plus|minus|times|divided|squared|doubled|multiplied)|this (?:plus|minus|"
-    r"times)|its (?:square|double|half|negative|reciprocal|opposite)|"
-    r"the (?:square|double|negative|reciprocal|opposite|inverse|complement|cube|half) of|different|another|"
-    r"something else|larger|smaller|bigger|higher|lower|"
-    r"unknown|impossible|(?:\w+ )?(?:times|plus|minus) (?:that|this|it)|\d+ (?:plus|minus|times)|wrong|incorrect|"
-    r"none)\b",
+    r"certainly) )*(?:twice|double|half|triple|thrice|(?:one|two|three|four|five|\d+|a bit|slightly|much) (?:more|less|"
+    r"fewer|greater|smaller|larger|times)\b|not\b(?! (?:un|sur|dif|too))|that (?:plus|minus|times|divided|squared|"
+    r"doubled|multiplied)|this (?:plus|minus|times)|its (?:square|double|half|negative|reciprocal|opposite)|the "
+    r"(?:square|double|negative|reciprocal|opposite|inverse|complement|cube|half) of|different|another|something else|"
+    r"larger|smaller|bigger|higher|lower|unknown|impossible|(?:\w+ )?(?:times|plus|minus) (?:that|this|it)|\d+ (?:plus|"
+    r"minus|times)|wrong|incorrect|none)\b",
     re.IGNORECASE,
 )
 _SUPPOSED = re.compile(r"(?i)\b(?:if|otherwise|without|had|unless)\b")

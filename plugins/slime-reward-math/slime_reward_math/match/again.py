@@ -3,27 +3,183 @@ r"""Again: what is looked at a second time when two answers differ as they are w
 Example:
 
     again(read(r"3,4,\ldots,7"), read("3,4,5,6,7"))      # one pair: the five numbers, twice
+    list(renamed(read(r"2n, n \in \mathbb{Z}"), read("2k")))      # 2n
 
 Each rule writes a side in a plainer way: dots written out, declared names listed, parameters renamed. Whatever comes of
 it is compared as if it had been written so, by the rules that compare everything.
 """
 
+import itertools
+import re
 from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
 
-from slime_reward_math.match.antiderivatives import up_to_constant
-from slime_reward_math.match.builders import enumerated, excluded
-from slime_reward_math.match.congruences import congruent, counted_alike
-from slime_reward_math.match.counts import closed
-from slime_reward_math.match.determinants import expanded, identity, inverted
-from slime_reward_math.match.dots import written_out
-from slime_reward_math.match.forms import LISTS, is_label, is_node, items
-from slime_reward_math.match.lengths import in_feet
-from slime_reward_math.match.measures import added_up, clock, with_unit
-from slime_reward_math.match.parameters import renamed
-from slime_reward_math.match.parts import SHAPE
+from slime_reward_math.match.equations import right_side
+from slime_reward_math.match.forms import LISTS, is_aside, is_domain, is_label, is_node, items, minus
+from slime_reward_math.match.parts import SHAPE, without_condition
 from slime_reward_math.match.piecewise import extremes
-from slime_reward_math.match.vectors import components, scaled, without_arrows
-from slime_reward_math.tree import Node, Rel, Sym, Tree, Words, has_head, names_and_heads, rebuild, symbols, walk
+from slime_reward_math.match.quantities import added_up, clock, in_feet, with_unit
+from slime_reward_math.match.rewrites import (
+    closed,
+    components,
+    congruent,
+    counted_alike,
+    enumerated,
+    excluded,
+    expanded,
+    identity,
+    inverted,
+    scaled,
+    without_arrows,
+    written_out,
+)
+from slime_reward_math.tree import (
+    Node,
+    Num,
+    Rel,
+    Sym,
+    Tree,
+    Words,
+    has_head,
+    names_and_heads,
+    rebuild,
+    rename,
+    symbols,
+    walk,
+)
+from slime_reward_math.value.evaluate import approximate
+from slime_reward_math.value.same import COUNTS, SIGNED, Unknown, same
+
+_CONSTANTS = (Sym("C"), Sym("c"), Sym("K"))
+_PLACES = (Fraction(1, 3), Fraction(5, 2), Fraction(29, 4))
+"""Where the constant is read off: the first where the difference has a value."""
+
+
+def up_to_constant(tree: Tree, other: Tree) -> Tree:
+    """One of the two, if both have the same constant of integration and differ by a constant; else the tree."""
+    one, two = _expression(tree), _expression(other)
+    bare, rest = _without_constant(one), _without_constant(two)
+    if bare is None or rest is None or bare[1] != rest[1] or not _differ_by_constant(bare[0], rest[0]):
+        return tree
+    # Both sides are asked, and have to choose the same of the two.
+    chosen = min(one, two, key=repr)
+    return Rel(tree.ops, (*tree.terms[:-1], chosen)) if isinstance(tree, Rel) else chosen
+
+
+def _expression(tree: Tree) -> Tree:
+    """What a named value is, and anything else as it is."""
+    return tree.terms[1] if isinstance(tree, Rel) and tree.ops == ("=",) and is_label(tree.terms[0]) else tree
+
+
+def _without_constant(tree: Tree) -> tuple[Tree, Tree] | None:
+    """A sum without its constant of integration, and that constant; None without exactly one."""
+    if not (isinstance(tree, Node) and tree.head == "+"):
+        return None
+    constants = [each for each in tree.args if each in _CONSTANTS]
+    terms = tuple(each for each in tree.args if each not in _CONSTANTS)
+    if len(constants) != 1 or not terms or not SIGNED.issuperset(names := symbols(Node("+", terms))) or not names:
+        return None
+    return Node("+", terms), constants[0]
+
+
+def _differ_by_constant(left: Tree, right: Tree) -> bool:
+    difference = minus(left, right)
+    names = frozenset(symbols(difference))
+    for place in _PLACES:
+        fixed = _at(difference, names, place)
+        if approximate(fixed) is None:
+            continue
+        try:
+            return same(difference, fixed)
+        except Unknown:
+            return False
+    return False
+
+
+def _at(tree: Tree, names: frozenset[str], place: Fraction) -> Tree:
+    return rebuild(tree, lambda each: Num(place) if isinstance(each, Sym) and each.name in names else None)
+
+
+MAX_PARAMETERS = 3
+"""More are not renamed: each arrangement of them is tried."""
+_DECLARING = re.compile(r"\b(?:integers?|constants?|arbitrary|any|some|parameters?|natural|whole|positive)\b")
+_CONSTANT = re.compile(r"[Cc]_\d|C")
+_CONSTANT_TOO = re.compile(r"[CcKkABDab](?:_\d)?")
+_WHOLE = ("ZZ", "NN")
+
+
+def renamed(gold: Tree, answer: Tree) -> Iterator[Tree]:
+    """The answer with its own parameters named as the gold names them, in every arrangement."""
+    told, given = symbols(_said(gold)), symbols(_said(answer))
+    ours = [name for name in told if name not in given]
+    theirs = [name for name in given if name not in told]
+    if not 0 < len(ours) == len(theirs) <= MAX_PARAMETERS or isinstance(_bare(gold), Sym):
+        return
+    free = declared(gold).issuperset(ours) or declared(answer).issuperset(theirs)
+    free = free or (_real(gold).issuperset(ours) and _real(answer).issuperset(theirs))
+    if free or (len(told) > len(ours) and _constants(ours, theirs)):
+        for arrangement in itertools.permutations(ours):
+            yield rename(answer, dict(zip(theirs, arrangement, strict=True)))
+
+
+def _said(tree: Tree) -> Tree:
+    """What is said without the conditions, and without the name of what it is said: `A x` of `y(x) = A x`."""
+    parts = [without_condition(each) for each in items(tree) if not is_aside(each)]
+    return (right_side(parts[0]) or parts[0]) if len(parts) == 1 else tree
+
+
+def _bare(tree: Tree) -> Tree:
+    """The first of a list: what its conditions are about."""
+    return items(tree)[0]
+
+
+def _constants(ours: list[str], theirs: list[str]) -> bool:
+    """Whether both are names of constants that a general solution leaves open."""
+    for one, two in ((ours, theirs), (theirs, ours)):
+        if all(map(_CONSTANT.fullmatch, one)) and all(map(_CONSTANT_TOO.fullmatch, two)):
+            return True
+    return False
+
+
+def declared(tree: Tree) -> set[str]:
+    """The names of which a tree says that they stand for any integer, any constant, or any count above a bound."""
+    found: set[str] = set()
+    for each in walk(tree):
+        if isinstance(each, Rel) and is_domain(each) and _is_whole(each.terms[-1]):
+            found |= set(symbols(each.terms[0]))
+        elif isinstance(each, Node) and each.head == "given":
+            for condition in each.args[1:]:
+                found |= _of_condition(condition)
+        elif isinstance(each, Node) and each.head == "list":
+            for clause in each.args:
+                found |= _counted(clause)
+    return found
+
+
+def _real(tree: Tree) -> set[str]:
+    r"""The names that a tree puts in some domain, the reals included: both sides have to, for such a name to change."""
+    domains = [each for each in walk(tree) if isinstance(each, Rel) and is_domain(each)]
+    return {name for each in domains for name in symbols(each.terms[0])}
+
+
+def _is_whole(domain: Tree) -> bool:
+    return isinstance(domain, Sym) and domain.name.removesuffix("*").removesuffix("+").removesuffix(">=0") in _WHOLE
+
+
+def _of_condition(condition: Tree) -> set[str]:
+    words = " ".join(each.text for each in walk(condition) if isinstance(each, Words))
+    if _DECLARING.search(words):
+        return set(symbols(condition))
+    parts = condition.args if isinstance(condition, Node) and condition.head in ("and", "list") else (condition,)
+    return set().union(*map(_counted, parts))
+
+
+def _counted(condition: Tree) -> set[str]:
+    r"""The letter of a count that is bounded: `k \ge 0`."""
+    if isinstance(condition, Rel) and condition.ops[0] in ("<", "<=", ">", ">="):
+        return set(COUNTS.intersection(symbols(condition)))
+    return set()
+
 
 _ANGULAR = frozenset({"sin", "cos", "tan"})
 _CHOICES = frozenset("ABCDEFGHIJ")

@@ -13,7 +13,7 @@ from typing import Protocol
 from slime_reward_math.match.forms import ROUND, is_label, minus, negative
 from slime_reward_math.read.names import FLIPPED
 from slime_reward_math.tree import CONSTANTS, Node, Num, Rel, Sym, Tree, Words, number, rebuild, rename, symbols, walk
-from slime_reward_math.value.approximate import approximate
+from slime_reward_math.value.evaluate import approximate
 from slime_reward_math.value.same import Unknown, same
 
 _EQUAL = {"=", "~"}

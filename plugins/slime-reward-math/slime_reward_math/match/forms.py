@@ -8,7 +8,7 @@ Example:
 from collections.abc import Iterable
 
 from slime_reward_math.tree import CONSTANTS, Node, Num, Rel, Sym, Tree, Words, has_head, rebuild, walk
-from slime_reward_math.value.approximate import approximate
+from slime_reward_math.value.evaluate import approximate
 
 LISTS = frozenset({"list", "and", "or"})
 """Heads of enumerations."""

@@ -28,6 +28,8 @@ from slime_reward_math.match.parts import (
     DECIMAL,
     SHAPE,
     alike,
+    based,
+    dots,
     exactly_said,
     heads_of,
     is_point,
@@ -36,7 +38,9 @@ from slime_reward_math.match.parts import (
     labelled,
     named_once,
     plain_words,
+    ratio,
     relisted,
+    residue,
     said,
     shapes,
     spreads,
@@ -45,7 +49,6 @@ from slime_reward_math.match.parts import (
     without_condition,
 )
 from slime_reward_math.match.piecewise import cases
-from slime_reward_math.match.proportions import based, dots, ratio, residue
 from slime_reward_math.match.quantities import close, degrees_of, is_radians, percent_of, quantity, units_agree
 from slime_reward_math.match.regions import all_round, is_set_like, may_be_region, region_names, regions
 from slime_reward_math.own_time import own_time

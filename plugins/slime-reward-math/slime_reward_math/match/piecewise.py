@@ -14,7 +14,7 @@ from typing import Protocol
 
 from slime_reward_math.match.forms import LISTS, is_domain
 from slime_reward_math.tree import CONSTANTS, Node, Num, Rel, Sym, Tree, Words, has_head, rebuild, symbols, walk
-from slime_reward_math.value.approximate import approximate, exactly
+from slime_reward_math.value.evaluate import approximate, exactly
 from slime_reward_math.value.same import COUNTS
 
 Compare = Callable[[Tree, Tree], bool]

@@ -1,20 +1,74 @@
-r"""Reads what expressions are made of: numbers, symbols, brackets, fractions, roots.
+r"""Reads what expressions are made of: symbols, brackets, fractions, roots, values of functions.
 
 Example:
 
     Atoms(tokens(r"\frac12", ...)).atom()      # 1 / 2
 """
 
+import re
 from abc import abstractmethod
 from collections.abc import Callable
 
-from slime_reward_math.read.combinations import choices
+from slime_reward_math.read.cursor import FRACTIONS, Numerals, Operators
 from slime_reward_math.read.names import ACCENTS, BLACKBOARD, CONSTANTS, GREEK, RELATIONS
-from slime_reward_math.read.numerals import FRACTIONS, Numerals
-from slime_reward_math.read.operators import Operators
 from slime_reward_math.read.tokens import Token, Unread
-from slime_reward_math.tree import Node, Sym, Tree, is_constant, number
+from slime_reward_math.tree import Node, Num, Sym, Tree, is_constant, number
 from slime_reward_math.value.units import is_short_unit
+
+_KIND = re.compile(r"([CAP])_(\d{0,6})([nmN]?)((?<=[nmN])[+-]\d{1,3})?")
+
+
+def combination(base: Tree, exponent: Tree) -> Tree | None:
+    """`C_{10}^{5}`, `C_{2n}^n` and `A_5^3` as binomial coefficients and falling factorials; None for a plain power."""
+    match = _KIND.fullmatch(base.name) if isinstance(base, Sym) else None
+    if match is None:
+        return None
+    kind, factor, name, shift = match.groups()
+    if name and kind != "C":
+        return None
+    if not name and not (factor and isinstance(exponent, Num) and 1 < int(factor) >= exponent.value):
+        return None
+    above: Tree = Sym(name) if name else number(int(factor))
+    if name and factor:
+        above = Node("*", (number(int(factor)), above))
+    if shift:
+        above = Node("+", (above, number(int(shift))))
+    return choices(kind, above, exponent)
+
+
+def choices(kind: str, above: Tree, below: Tree) -> Tree:
+    """How many choices there are, and for any letter but C how many arrangements of them."""
+    chosen = Node("binom", (above, below))
+    return chosen if kind == "C" else Node("*", (chosen, Node("factorial", (below,))))
+
+
+def applied(name: str, base: Tree | None, arguments: tuple[Tree, ...]) -> Tree:
+    """The value of a function, by its name as `FUNCTIONS` has it."""
+    if name in ("log", "lg", "lb", "ln"):
+        if len(arguments) == 2 and base is None:
+            first, base = arguments
+            arguments = (first,)
+        if base is None:
+            known: dict[str, Tree] = {"lg": number(10), "lb": number(2), "ln": Sym("e")}
+            base = known.get(name)
+        return Node("log", arguments if base is None else (*arguments, base))
+    if name == "cis":
+        return Node("+", (Node("cos", arguments), Node("*", (Sym("i"), Node("sin", arguments)))))
+    if name in ("sqrt", "cbrt"):
+        return Node("root", (arguments[0], number(2 if name == "sqrt" else 3)))
+    if base is not None:
+        return Node(f"call:{name}", (*arguments, base))
+    if name in ("det", "dim", "tr", "rank", "arg", "sup", "zeta", "erf", "erfc", "Re", "Im"):
+        return Node(f"call:{name}", arguments)
+    if name == "deg" or (name not in ("max", "min", "gcd", "lcm") and len(arguments) != 1):
+        return Node(f"call:{name}", arguments)
+    return Node(name, arguments)
+
+
+def is_function(tree: Tree) -> bool:
+    """Whether a tree names a function: `f(x)`, or one of the letters that do so alone."""
+    return (isinstance(tree, Node) and tree.head.startswith("call:")) or tree in (Sym("f"), Sym("g"), Sym("h"))
+
 
 _ALWAYS_CALLED = frozenset("fghFGH") | {"\\phi", "\\psi", "\\Phi", "\\Psi", "\\Gamma"}
 _BINOMIALS = frozenset({"\\binom", "\\dbinom", "\\tbinom"})

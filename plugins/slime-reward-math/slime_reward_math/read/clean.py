@@ -93,7 +93,7 @@ _FORM_FEED = re.compile("\x0c(?=rac|orall|lo)")
 _ABOUT = re.compile(
     r"(?<=[\w}\])%])(?:\s|\\[,; ]|,)*\(?\s*(?:\\(?:text|mathrm)\{)?[\s(,]*"
     r"(?:approximately|approx|roughly|circa)\b[.)\s]*\}?\s*\)?$"
-    r"|(?<=\\text\{)\s*(?:ca|circa)\b\.?(?=\s*\}?\s*-?[\d\\])",
+    r"|(?<=\\text\{)\s*(?:ca|circa)\b\.?(?=\s*\}?\s*-?[\d\\])"
 )
 """What says that a value is rounded: `5 (approximately)`. It is right or wrong as it is."""
 

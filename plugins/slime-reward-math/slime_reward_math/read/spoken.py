@@ -12,9 +12,8 @@ itself.
 from collections.abc import Callable
 from fractions import Fraction
 
-from slime_reward_math.read.counting import PARTS, SCALES, VOCABULARY, counted
-from slime_reward_math.read.loaded import changes_ahead, changes_behind, counts
-from slime_reward_math.read.things import counts_things, names_value
+from slime_reward_math.read.loaded import changes_ahead, changes_behind, counts, counts_things, names_value
+from slime_reward_math.read.names import PARTS, SCALES, VOCABULARY, counted
 from slime_reward_math.tree import Node, Num, Rel, Sym, Tree, Words, number
 from slime_reward_math.value.units import measure
 

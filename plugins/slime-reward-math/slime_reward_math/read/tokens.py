@@ -11,8 +11,18 @@ import string
 from dataclasses import dataclass
 from fractions import Fraction
 
-from slime_reward_math.read.counting import joined, part_behind
-from slime_reward_math.read.names import CONDITIONS, CONSTANTS, FUNCTIONS, JOINS, ORDINALS, SPACES, TEXT, UPRIGHT
+from slime_reward_math.read.names import (
+    CONDITIONS,
+    CONSTANTS,
+    FUNCTIONS,
+    JOINS,
+    ORDINALS,
+    SPACES,
+    TEXT,
+    UPRIGHT,
+    joined,
+    part_behind,
+)
 from slime_reward_math.tree import listed
 from slime_reward_math.value.units import is_unit, is_unit_text
 

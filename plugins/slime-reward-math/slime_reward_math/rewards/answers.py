@@ -7,21 +7,100 @@ Example:
 """
 
 import asyncio
+import json
+import time
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
-from slime_core import Sample, Score, Verdict
+from slime_core import Sample, Score, Unscored, Verdict
 from slime_core.errors import ConfigError
 from slime_core.roles import RewardContext
 from slime_core.sample import Json
 from slime_reward_math import slime
-from slime_reward_math.extract import Extracted, extract, last_marked, thought_ends
-from slime_reward_math.gold import gold_text
-from slime_reward_math.grader import judged, settled
-from slime_reward_math.rewards.settings import MathSettings
-from slime_reward_math.rewards.turns import Turns
-from slime_reward_math.rewards.verdicts import NO_GOLD, golds, verdict_of
-from slime_reward_math.value.fields import warm_up
-from slime_reward_math.verdict import Grade, Outcome
+from slime_reward_math.extract import Extracted, extract, gold_text, last_marked, thought_ends
+from slime_reward_math.grader import Grade, Outcome, judged, settled
+from slime_reward_math.plugin import MathSettings
+from slime_reward_math.value.field import warm_up
+
+NO_GOLD = Unscored("no gold answer")
+"""What a row without a gold answer gets: a zero would say that the model was wrong."""
+
+
+def verdict_of(found: Grade, right: float = 1.0, wrong: float = 0.0) -> Verdict:
+    """A grade as a verdict: undecided and timed out answers are unscored; the run's policy decides."""
+    if found.outcome is Outcome.TIMEOUT:
+        return Unscored("timeout", retryable=True, detail=f"gold {found.gold[:200]!r}")
+    if found.outcome is Outcome.UNDECIDED:
+        if found.reason == "no gold answer":
+            return NO_GOLD
+        return Unscored("undecided", detail=f"{found.reason}: gold {found.gold[:200]!r}, answer {found.answer!r:.200}")
+    components = {"correct": float(found.correct), "answered": float(found.answer is not None)}
+    return Score(right if found.correct else wrong, components)
+
+
+def boxed(sample: Sample) -> str:
+    """What the `boxed_` variant of a reward reads: the last box alone; nothing without one."""
+    return extract(sample.response).text or ""
+
+
+def golds(label: Json) -> list[Json]:
+    """The gold answers of a label: each item of a list, or the label itself; nothing for None and empty texts.
+
+    A text that is a JSON list of texts, as `["72"]`, is that list: parquet files of verl keep labels so.
+    """
+    if isinstance(label, str) and label.startswith('["') and label.endswith('"]'):
+        with suppress(ValueError):
+            label = json.loads(label)
+    several = label if isinstance(label, list) else [label]
+    return [each for each in several if each is not None and not (isinstance(each, str) and not each.strip())]
+
+
+LIMIT_S = 0.002
+"""Seconds of grading in one turn; the verdict that passes them is the turn's last."""
+WOKEN = 40
+"""Waiting calls that a turn goes on with, at most: about what the limit leaves time for."""
+
+
+class Turns:
+    """Counts the seconds that are spent in a turn; the body may not await."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._spent = self._began = 0.0
+        self._is_due = False
+
+    async def __aenter__(self) -> None:
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._loop, self._spent, self._is_due = loop, 0.0, False
+            self._waiting.clear()
+        while self._spent >= LIMIT_S:
+            place = loop.create_future()
+            self._waiting.append(place)
+            await place
+        self._renew_later(loop)
+        self._began = time.perf_counter()
+
+    async def __aexit__(self, *raised: object) -> None:
+        self._spent += time.perf_counter() - self._began
+
+    def _renew_later(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._is_due:
+            self._is_due = True
+            loop.call_soon(self._renew, loop)
+
+    def _renew(self, loop: asyncio.AbstractEventLoop) -> None:
+        """A new turn: the loop has been through everything that was ready when the last one began."""
+        self._spent, self._is_due = 0.0, False
+        for _ in range(min(WOKEN, len(self._waiting))):
+            place = self._waiting.popleft()
+            if not place.done():
+                place.set_result(None)
+        if self._waiting:
+            self._renew_later(loop)
+
 
 RESPONSE_MARKER = "###Response"
 """What `deepscaler` takes for the end of thought where there is no `</think>`."""

@@ -14,8 +14,8 @@ from slime_core.roles import RewardContext
 from slime_core.sample import Json
 from slime_reward_math import plain
 from slime_reward_math.choice import chosen_letter, listed_choices
-from slime_reward_math.rewards.settings import GpqaSettings
-from slime_reward_math.rewards.verdicts import NO_GOLD, boxed
+from slime_reward_math.plugin import GpqaSettings
+from slime_reward_math.rewards.answers import NO_GOLD, boxed
 
 DEFAULT_LETTERS = tuple(string.ascii_uppercase[:10])
 """The letters where the row names none: A to J, as in slime."""

@@ -21,8 +21,8 @@ from math import isfinite
 from slime_core import Sample, Score, Unscored, Verdict
 from slime_core.roles import RewardContext
 from slime_core.sample import Json
-from slime_reward_math.rewards.settings import RemoteSettings
-from slime_reward_math.rewards.verdicts import boxed
+from slime_reward_math.plugin import RemoteSettings
+from slime_reward_math.rewards.answers import boxed
 
 CONNECTIONS = 64
 """Requests at once, as in slime."""

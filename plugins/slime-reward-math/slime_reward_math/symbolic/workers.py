@@ -6,21 +6,77 @@ Example:
         workers.equal(left, right)      # True, False, or None where the time did not suffice
 
 A worker that does not answer in time is killed and another takes its place. Nothing here uses a signal handler or asks
-for the main thread; whoever waits, waits in the thread that asked.
+for the main thread; whoever waits, waits in the thread that asked. Trees go to a child as nested JSON lists.
 """
 
 import json
 import os
 import queue
+import resource
 import select
 import subprocess
 import sys
 import time
 import weakref
+from fractions import Fraction
 from types import TracebackType
+from typing import TypeAlias, cast
 
-from slime_reward_math.symbolic.wire import packed
-from slime_reward_math.tree import Tree
+from slime_reward_math.tree import Node, Num, Rel, Sym, Tree, Words, walk
+
+MAX_NODES = 300
+"""Of one tree; larger ones are not sent."""
+MAX_BITS = 4_000
+"""Of one number."""
+Packed: TypeAlias = list["str | Packed"]
+"""A kind, then what it is made of."""
+
+
+def packed(tree: Tree) -> Packed | None:
+    """The tree as lists; None for one that is too large."""
+    for place, each in enumerate(walk(tree)):
+        if place >= MAX_NODES or (isinstance(each, Num) and _bits(each.value) > MAX_BITS):
+            return None
+    return _packed(tree)
+
+
+def _bits(value: Fraction) -> int:
+    return max(value.numerator.bit_length(), value.denominator.bit_length())
+
+
+def _packed(tree: Tree) -> Packed:
+    if isinstance(tree, Num):
+        return ["num", f"{tree.value.numerator:x}", f"{tree.value.denominator:x}"]
+    if isinstance(tree, Sym):
+        return ["sym", tree.name]
+    if isinstance(tree, Words):
+        return ["words", tree.text]
+    if isinstance(tree, Rel):
+        return ["rel", list(tree.ops), *map(_packed, tree.terms)]
+    return ["node", tree.head, *map(_packed, tree.args)]
+
+
+def unpacked(found: Packed) -> Tree:
+    """The tree that lists hold.
+
+    Raises:
+        ValueError: they hold none.
+    """
+    kind, first, *rest = found
+    parts = tuple(unpacked(each) for each in rest if isinstance(each, list)) if kind in ("rel", "node") else ()
+    if kind == "num" and isinstance(first, str) and isinstance(rest[0], str):
+        return Num(Fraction(int(first, 16), int(rest[0], 16)))
+    if kind == "rel" and isinstance(first, list):
+        return Rel(tuple(map(str, first)), parts)
+    if isinstance(first, str):
+        if kind == "sym":
+            return Sym(first)
+        if kind == "words":
+            return Words(first)
+        if kind == "node":
+            return Node(first, parts)
+    raise ValueError("no tree")
+
 
 START_S = 30.0
 """Seconds that a worker has to import sympy."""
@@ -28,7 +84,7 @@ MAX_QUESTIONS = 500
 """Pairs after which a worker is replaced: sympy's caches grow."""
 _MAIN = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from slime_reward_math.symbolic.child import main; main(int(sys.argv[2]))"
+    "from slime_reward_math.symbolic.workers import serve; serve(int(sys.argv[2]))"
 )
 
 
@@ -148,3 +204,26 @@ def _kill(process: "subprocess.Popen[bytes]") -> None:
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
             pipe.close()
+
+
+def serve(memory_mb: int) -> None:
+    """Answer `true`, `false` or `null` for each pair on the standard input."""
+    size = memory_mb * 1024 * 1024
+    resource.setrlimit(resource.RLIMIT_AS, (size, size))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    answers = os.fdopen(os.dup(1), "w")
+    # What sympy prints is not an answer.
+    os.dup2(2, 1)
+    from slime_reward_math.symbolic.algebra import equal
+
+    print("ready", file=answers, flush=True)
+    for line in sys.stdin:
+        left, right = (unpacked(each) for each in cast(list[Packed], json.loads(line)))
+        try:
+            found = equal(left, right)
+        except MemoryError:
+            # What is left of the heap is not to be trusted with another pair.
+            os._exit(1)
+        except Exception:
+            found = None
+        print(json.dumps(found), file=answers, flush=True)

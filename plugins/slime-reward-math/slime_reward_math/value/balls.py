@@ -7,7 +7,6 @@ import math
 import os
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from fractions import Fraction
 
 from flint import acb, arb, ctx, fmpq, fmpz
@@ -31,33 +30,20 @@ _LARGEST_EXPONENT = 1 << 40
 """Of two: beyond it a value is called too big."""
 
 
-class Precision(AbstractContextManager["Balls"]):
-    """Sets python-flint's precision, and sets it back."""
+class Balls:
+    """Complex balls at one precision in bits, for as long as the context lasts."""
 
     def __init__(self, bits: int) -> None:
-        self._bits, self._before = bits, bits
-        self._held = _lock
+        self.bits, self._before, self._held = bits, bits, _lock
 
     def __enter__(self) -> "Balls":
         self._held.acquire()
-        self._before, ctx.prec = ctx.prec, self._bits
-        return Balls(self._bits)
+        self._before, ctx.prec = ctx.prec, self.bits
+        return self
 
     def __exit__(self, *arguments: object) -> None:
         ctx.prec = self._before
         self._held.release()
-
-
-class Balls:
-    """Complex balls at one precision in bits."""
-
-    def __init__(self, bits: int) -> None:
-        self.bits = bits
-
-    @staticmethod
-    def precision(bits: int) -> "Precision":
-        """The field at a precision, for as long as the context lasts."""
-        return Precision(bits)
 
     def ball(self, value: Fraction) -> acb:
         return acb(arb(fmpq(value.numerator, value.denominator)))

@@ -1,20 +1,56 @@
-"""Evaluates a tree: exact fractions while they last, then balls of a Field; every step is bounded.
+r"""Evaluates a tree: exact fractions while they last, then balls of a field; every step is bounded.
 
 Example:
 
     with field(128) as numbers:
         Evaluation(numbers, {"x": Fraction(3)}).value(tree)
+    approximate(read(r"\sqrt{2}"))      # 1.4142135623730951
 
 Powers, factorials, binomials and sums are guarded before they are computed.
 """
 
 import math
+import zlib
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 
-from slime_reward_math.tree import CONSTANTS, Node, Num, Rel, Sym, Tree, Words, listed
-from slime_reward_math.value.field import Ball, Beyond, Field, Imprecise, Undefined, Value
-from slime_reward_math.value.roots import exact_root, fraction_of
+from slime_reward_math.tree import CONSTANTS, Node, Num, Rel, Sym, Tree, Words, listed, symbols
+from slime_reward_math.value.field import (
+    EXACT,
+    Ball,
+    Beyond,
+    Field,
+    Imprecise,
+    NeedsBalls,
+    TooBig,
+    Undefined,
+    Value,
+    field,
+)
+
+
+def fraction_of(name: str) -> Fraction:
+    """A rational between 1 and 2 that belongs to a name, the same in every process."""
+    return 1 + Fraction(zlib.crc32(name.encode("utf-8", "replace")) % 99_991, 99_991)
+
+
+def exact_root(base: Fraction, degree: int) -> Fraction | None:
+    """The rational root of a positive rational; None if it is irrational or the degree is large."""
+    if degree > 64:
+        return None
+    above, below = _integer_root(base.numerator, degree), _integer_root(base.denominator, degree)
+    return None if above is None or below is None else Fraction(above, below)
+
+
+def _integer_root(number: int, degree: int) -> int | None:
+    if degree == 2:
+        root = math.isqrt(number)
+        return root if root * root == number else None
+    if number.bit_length() > 900:
+        return None
+    guess = round(number ** (1 / degree))
+    return next((each for each in (guess - 1, guess, guess + 1) if each >= 0 and each**degree == number), None)
+
 
 MAX_BITS = 40_000
 """Of an exact numerator or denominator; larger values go on as balls."""
@@ -398,3 +434,44 @@ _RULES: dict[str, Callable[[Evaluation, tuple[Tree, ...]], Value]] = {
     "prod": Evaluation._many_product,
 }
 _VALUED = _RULES.keys() | _ELEMENTARY
+
+
+def approximate(tree: Tree, bits: int = 128) -> float | None:
+    """The real value of a constant as a float; None if it has none, or none that is real and fits."""
+    if isinstance(tree, Num):
+        return _float(tree.value)
+    if symbols(tree):
+        return None
+    for precision in (EXACT, bits):
+        try:
+            with field(precision) as numbers:
+                value = Evaluation(numbers, {}).value(tree)
+                if isinstance(value, Fraction):
+                    return _float(value)
+                return numbers.approximate(value) if numbers.is_real(value) else None
+        except NeedsBalls:
+            continue
+        except (Undefined, Imprecise, TooBig, Beyond):
+            return None
+    return None
+
+
+def exactly(tree: Tree) -> Fraction | None:
+    """The rational value of a constant; None if it has none or is irrational."""
+    if isinstance(tree, Num):
+        return tree.value
+    if symbols(tree):
+        return None
+    try:
+        with field(EXACT) as numbers:
+            value = Evaluation(numbers, {}).value(tree)
+    except (NeedsBalls, Undefined, Imprecise, TooBig, Beyond):
+        return None
+    return value if isinstance(value, Fraction) else None
+
+
+def _float(value: Fraction) -> float | None:
+    try:
+        return float(value)
+    except OverflowError:
+        return None

@@ -1,11 +1,34 @@
 """Field: the numbers that an evaluation runs in when fractions do not suffice, and what went wrong when none came out.
 
-python-flint's complex balls are rigorous; without python-flint decimals of two precisions take their place.
+Example:
+
+    with field(128) as numbers:
+        numbers.function("sin", numbers.constant("pi"))
+
+At precision 0 there are fractions alone; above it, python-flint's rigorous complex balls.
 """
 
 import enum
+from contextlib import AbstractContextManager, nullcontext
 from fractions import Fraction
-from typing import Protocol, TypeAlias
+from functools import cache
+from typing import TYPE_CHECKING, NoReturn, TypeAlias, cast
+
+if TYPE_CHECKING:
+    from flint import acb
+
+    from slime_reward_math.value.balls import Balls
+
+    Ball: TypeAlias = acb
+    Field: TypeAlias = Balls
+else:
+    # python-flint is imported on first use: that takes 0.1 s.
+    Ball = Field = object
+
+EXACT = 0
+"""The precision at which there are fractions alone."""
+Value: TypeAlias = Fraction | Ball
+"""An exact rational while it lasts, then a complex number with its error."""
 
 
 class Undefined(Exception):
@@ -24,6 +47,10 @@ class Beyond(Exception):
     """This evaluator has no rule for it, or it would take too long."""
 
 
+class NeedsBalls(Exception):
+    """Fractions do not suffice."""
+
+
 class Order(enum.Enum):
     """How two values compare."""
 
@@ -35,67 +62,32 @@ class Order(enum.Enum):
     """Neither."""
 
 
-class Ball(Protocol):
-    """A complex number with its error."""
+class _Fractions:
+    """No field: each method raises NeedsBalls. Most answers never call one, so they never import python-flint."""
 
-    def __add__(self, other: "Ball", /) -> "Ball": ...
-    def __sub__(self, other: "Ball", /) -> "Ball": ...
-    def __mul__(self, other: "Ball", /) -> "Ball": ...
-    def __truediv__(self, other: "Ball", /) -> "Ball": ...
-    def __neg__(self) -> "Ball": ...
+    @staticmethod
+    def ball(*arguments: object) -> NoReturn:
+        raise NeedsBalls
 
-
-class Field(Protocol):
-    """Arithmetic on balls at one precision."""
-
-    def ball(self, value: Fraction) -> Ball:
-        """A rational as a ball."""
-        ...
-
-    def constant(self, name: str) -> Ball:
-        """`pi`, `e` or `i`."""
-        ...
-
-    def divide(self, above: Ball, below: Ball) -> Ball:
-        """The quotient; raises Undefined or Imprecise."""
-        ...
-
-    def power(self, base: Ball, exponent: Ball) -> Ball:
-        """The principal value."""
-        ...
-
-    def integer_power(self, base: Ball, exponent: int) -> Ball:
-        """A power with an integer exponent of at most 400 bits."""
-        ...
-
-    def function(self, name: str, argument: Ball) -> Ball:
-        """A named function's value: `sin`, `ln`, `gamma`, `abs`, ...; raises Beyond for an unknown name."""
-        ...
-
-    def floor(self, argument: Ball) -> int:
-        """The floor of a real; raises Imprecise, or Undefined for what is not real."""
-        ...
-
-    def sign(self, argument: Ball) -> int:
-        """-1, 0 or 1 for a real; raises Imprecise, or Undefined for what is not real."""
-        ...
-
-    def is_real(self, argument: Ball) -> bool:
-        """Whether the imaginary part may be zero."""
-        ...
-
-    def approximate(self, argument: Ball) -> float | None:
-        """The real part as a float; None if it does not fit."""
-        ...
-
-    def is_large(self, argument: Ball) -> bool:
-        """Whether the precision does not reach the units: that two such look the same proves nothing."""
-        ...
-
-    def order(self, left: Ball, right: Ball) -> Order:
-        """How two values compare."""
-        ...
+    constant = divide = power = integer_power = function = floor = sign = is_real = approximate = is_large = ball
+    order = ball
 
 
-Value: TypeAlias = Fraction | Ball
-"""An exact rational while it lasts, then a ball."""
+_EXACTLY = nullcontext(cast(Field, _Fractions()))
+
+
+def field(bits: int) -> AbstractContextManager[Field]:
+    """The field at a precision in bits; fractions alone at `EXACT`."""
+    return _EXACTLY if bits == EXACT else _balls()(bits)
+
+
+@cache
+def _balls() -> type[Field]:
+    from slime_reward_math.value.balls import Balls
+
+    return Balls
+
+
+def warm_up() -> None:
+    """Import what balls need now, so that no verdict waits for it."""
+    _balls()

@@ -1,21 +1,24 @@
-"""The reward `f1`: how many words an answer shares with the gold answer, as the harmonic mean of precision and recall.
+r"""The rewards `f1` (words shared with the gold answer), `format` (the form alone) and `random`.
 
 Example:
 
     f1("the brown fox", "a quick brown fox")      # 0.8
+    shape_reason("<think>2+2</think> \\boxed{4}", FormatSettings())      # "" : nothing is wrong
 """
 
+import random
 import re
 import string
 import unicodedata
 from collections import Counter
 
-from slime_core import Sample, Score, Verdict
+from slime_core import Sample, Score, Settings, Verdict
 from slime_core.roles import RewardContext
 from slime_core.sample import Json
-from slime_reward_math.extract import thought_ends
-from slime_reward_math.rewards.settings import F1Settings
-from slime_reward_math.rewards.verdicts import NO_GOLD, boxed, golds
+from slime_reward_math.context import TAKEN_BACK
+from slime_reward_math.extract import END_OF_THOUGHT, START_OF_THOUGHT, extract, thought_ends
+from slime_reward_math.plugin import F1Settings, FormatSettings
+from slime_reward_math.rewards.answers import NO_GOLD, boxed, golds
 
 MAX_WORDS, MAX_SIGNS = 20_000, 120_000
 """Of a response; later ones are not read: a mebibyte kept the event loop for 0.4 s."""
@@ -80,3 +83,43 @@ def normal_form(text: str, strict: bool = False) -> str:
         kept = (sign for sign in marked if sign == "\ue000" or not unicodedata.category(sign).startswith(("P", "S")))
         bare = _WITHOUT_SPACES.sub(r" \1 ", "".join(kept))
     return " ".join(_ARTICLES.sub(" ", bare).split())
+
+
+class Shape:
+    """Looks at the form alone."""
+
+    def __init__(self, settings: FormatSettings) -> None:
+        self._settings = settings
+
+    async def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
+        """Return 1 for a well-formed response, else 0."""
+        return Score(float(not shape_reason(sample.response, self._settings)))
+
+
+def shape_reason(response: str, settings: FormatSettings) -> str:
+    """What is wrong with a response's form; empty if nothing is."""
+    starts, ends = response.count(START_OF_THOUGHT), response.count(END_OF_THOUGHT)
+    if settings.think == "forbidden" and starts + ends:
+        return "thinking where none is wanted"
+    if settings.think == "required" and not ends:
+        return "no end of thought"
+    if ends > 1 or starts > ends:
+        return "thinking that does not end, or ends twice"
+    if starts and response[: response.find(START_OF_THOUGHT)].strip():
+        return "text before the thinking"
+    if not response.rpartition(END_OF_THOUGHT)[2].strip():
+        return "nothing after the thinking"
+    found = extract(response)
+    # What a box says is not this reward's to judge.
+    return found.reason if settings.box and found.text is None and found.reason != TAKEN_BACK else ""
+
+
+class Draw:
+    """Draws from the seed alone."""
+
+    def __init__(self, settings: Settings) -> None:
+        pass
+
+    async def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
+        """Return 0 or 1 with equal probability."""
+        return Score(float(random.Random(ctx.seed).getrandbits(1)))
