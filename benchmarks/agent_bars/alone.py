@@ -18,7 +18,7 @@ from agent_bars.clients import Spent, talk, talked
 from agent_bars.engines import Tell, context_of
 from slime_agent_openai.bridge import Bridge
 from slime_agent_openai.gateway import Gateway
-from slime_agent_openai.parsers import hermes
+from slime_agent_openai.parsers.json_families import HERMES
 from slime_agent_openai.session import Session, SessionLimits
 from slime_core.data import HfTokenizer
 from slime_core.processes.launcher import LocalLauncher
@@ -90,7 +90,7 @@ async def _through(engine: LocalEngine, tokenizer: HfTokenizer) -> tuple[dict[st
             chains = [Through(engine, tokenizer) for _ in range(CHAINS)]
             urls = []
             for each in chains:
-                session = Session(each.context, SessionLimits(max_turn_tokens=TOKENS), bridge, hermes.FAMILY)
+                session = Session(each.context, SessionLimits(max_turn_tokens=TOKENS), bridge, HERMES)
                 urls.append(await stack.enter_async_context(gateway.opened(session)))
             figures = _figures(await talked("agent_bars.alone", urls))
     finally:

@@ -28,9 +28,8 @@ from agent_bars.engines import Tell, context_of
 from slime_agent_openai.bridge import Bridge
 from slime_agent_openai.forest import Forest, Node, Plan
 from slime_agent_openai.gateway import Gateway
-from slime_agent_openai.message import Message
-from slime_agent_openai.parsers import hermes
-from slime_agent_openai.request import Request
+from slime_agent_openai.message import Message, Request
+from slime_agent_openai.parsers.json_families import HERMES
 from slime_agent_openai.session import Session, SessionLimits
 from slime_core.data import HfTokenizer
 from slime_core.roles import FinishReason, GenerateChunk, GenerateOutput, SamplingParams
@@ -135,7 +134,7 @@ async def measured(tokenizer: HfTokenizer, options: Load, *, anew: bool) -> dict
             sessions = []
             bridge = Bridge(tokenizer)
             for _ in range(options.sessions):
-                session = Session(engine.context, SessionLimits(), bridge, hermes.FAMILY)
+                session = Session(engine.context, SessionLimits(), bridge, HERMES)
                 forest = Rerendering(bridge) if anew else session.forest
                 session.forest = Timed(forest, seconds)  # type: ignore[assignment]
                 sessions.append(session)

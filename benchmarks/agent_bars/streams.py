@@ -14,7 +14,7 @@ from agent_bars.dialogs import TOOL, answers, tokenizer_of
 from agent_bars.engines import Tell, context_of
 from slime_agent_openai.bridge import Bridge
 from slime_agent_openai.gateway import Gateway
-from slime_agent_openai.parsers import hermes
+from slime_agent_openai.parsers.json_families import HERMES
 from slime_agent_openai.session import Session, SessionLimits
 from slime_core.data import HfTokenizer
 from slime_core.roles import FinishReason, GenerateChunk, GenerateOutput, SamplingParams
@@ -74,7 +74,7 @@ async def heard(gateway: Gateway, tokenizer: HfTokenizer, http: aiohttp.ClientSe
     bridge = Bridge(tokenizer)
     for stream in (True, False):
         engine, told = Telling(tokenizer), Heard()
-        session = Session(engine.context, SessionLimits(), bridge, hermes.FAMILY)
+        session = Session(engine.context, SessionLimits(), bridge, HERMES)
         async with gateway.opened(session) as url, http.post(f"{url}/v1/chat/completions", json=_asked(stream)) as made:
             if stream:
                 async for line in made.content:
@@ -90,7 +90,7 @@ async def heard(gateway: Gateway, tokenizer: HfTokenizer, http: aiohttp.ClientSe
 async def left(gateway: Gateway, tokenizer: HfTokenizer, http: aiohttp.ClientSession) -> float:
     """Seconds from a client's going away to the engine's hearing of it."""
     engine = Telling(tokenizer)
-    session = Session(engine.context, SessionLimits(), Bridge(tokenizer), hermes.FAMILY)
+    session = Session(engine.context, SessionLimits(), Bridge(tokenizer), HERMES)
     async with gateway.opened(session) as url:
         made = await http.post(f"{url}/v1/chat/completions", json=_asked(True))
         await made.content.readany()

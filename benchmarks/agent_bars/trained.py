@@ -19,8 +19,7 @@ from agent_bars.dialogs import ECHOES, STYLES, TEMPLATES, answers, share, talk, 
 from agent_bars.engines import Tell, context_of
 from slime_agent_openai.bridge import Bridge
 from slime_agent_openai.gateway import Gateway
-from slime_agent_openai.parsers.fitting import fitting
-from slime_agent_openai.parsers.registry import families
+from slime_agent_openai.parsers.registry import families, fitting
 from slime_agent_openai.samples import Outcome, samples_of
 from slime_agent_openai.session import Session, SessionLimits
 from slime_core.data import HfTokenizer

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from slime_agent_openai.failure import AgentError, ended_reason, last_words
+from slime_agent_openai.errors import AgentError, ended_reason, last_words
 from slime_agent_openai.task import Task, Verdict
 from slime_core.errors import did_you_mean
 from slime_core.processes import CommandError, command

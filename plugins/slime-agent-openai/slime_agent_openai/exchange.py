@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Self
 
 from slime_agent_openai.errors import ApiError, nested_too_deeply
-from slime_agent_openai.reply import Delta, Reply
+from slime_agent_openai.message import Delta, Reply
 from slime_agent_openai.session import Listener
 from slime_agent_openai.wires.wire import Body, Wire
 

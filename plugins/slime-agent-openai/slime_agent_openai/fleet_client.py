@@ -14,10 +14,9 @@ from contextlib import suppress
 
 import aiohttp
 
-from slime_agent_openai.failure import AgentError
+from slime_agent_openai.errors import AgentError
 from slime_agent_openai.generator import Agents
-from slime_agent_openai.task import Task
-from slime_agent_openai.verdict import said_of
+from slime_agent_openai.task import Task, said_of
 from slime_core.errors import ConfigError, WorkerError
 from slime_core.sample import Json
 

@@ -21,8 +21,7 @@ from operator import itemgetter
 
 from slime_agent_openai.bridge import Bridge, without_overlap
 from slime_agent_openai.errors import ApiError, refused
-from slime_agent_openai.message import Message, Role, Tool
-from slime_agent_openai.request import Request
+from slime_agent_openai.message import Message, Request, Role, Tool
 from slime_core.errors import DataError
 from slime_core.roles import GenerateOutput
 

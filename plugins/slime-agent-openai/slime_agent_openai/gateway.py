@@ -1,4 +1,4 @@
-"""Gateway: the HTTP server that agents talk to; whose request it is, its key says, in the path or as a header.
+"""Gateway: the HTTP server that agents talk to. A key, in the path or in a header, names the session.
 
 Example:
 
@@ -12,28 +12,55 @@ Example:
 import asyncio
 import hashlib
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from slime_agent_openai.bodies import Bodies
 from slime_agent_openai.connections import LIMITS, Door, Limits, Refusals, end_connections, finish, read_body
 from slime_agent_openai.errors import ApiError, nested_too_deeply, refused, session_closed
 from slime_agent_openai.exchange import Exchange
-from slime_agent_openai.fetching import answered
-from slime_agent_openai.memory import Memory, Turn
-from slime_agent_openai.request import Request
-from slime_agent_openai.routes import Route, routes
+from slime_agent_openai.message import Request
+from slime_agent_openai.response_store import ResponseStore, Turn, answered
 from slime_agent_openai.session import Session
-from slime_agent_openai.wires.failing import anthropic_error, openai_error
-from slime_agent_openai.wires.known import Known
-from slime_agent_openai.wires.offered import Hosted
-from slime_agent_openai.wires.reading import Value
-from slime_agent_openai.wires.wire import Body, Wire
+from slime_agent_openai.wires.bodies import Bodies, Known
+from slime_agent_openai.wires.chat import read_chat
+from slime_agent_openai.wires.completions import read_completions
+from slime_agent_openai.wires.messages import read_messages
+from slime_agent_openai.wires.options import Hosted
+from slime_agent_openai.wires.responses import read_responses
+from slime_agent_openai.wires.values import Value
+from slime_agent_openai.wires.wire import Body, NewId, Wire, anthropic_error, openai_error
 from slime_core.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A path that replies."""
+
+    read: Callable[[Body, NewId, Turn, Known], tuple[Request, Wire]]
+    """Reads a body, given what it goes on from if the session stores that, and what was read of the one before."""
+    describe: Callable[[ApiError], Body]
+    """Body of an error."""
+    is_kept: bool = False
+    """Whether its replies are stored, and its bodies may name what is."""
+
+
+def routes(hosted: Hosted) -> dict[str, Route]:
+    """All of them, by path."""
+    return {
+        "chat/completions": Route(lambda body, new_id, _, known: read_chat(body, new_id, known), openai_error),
+        "completions": Route(lambda body, new_id, _, __: read_completions(body, new_id), openai_error),
+        "responses": Route(
+            lambda body, new_id, turn, _: read_responses(body, new_id, turn, hosted=hosted), openai_error, is_kept=True
+        ),
+        "messages": Route(
+            lambda body, new_id, _, known: read_messages(body, new_id, known, hosted=hosted), anthropic_error
+        ),
+    }
+
 
 MOST_CLOSED = 100_000
 """Keys of sessions that have ended that are told from unknown ones; 12 MB."""
@@ -86,11 +113,11 @@ class _Opened:
     """The latest answer to each body that is not for the model, for a client that sends it again."""
     askers: defaultdict[tuple[str, str], _Asker] = field(default_factory=lambda: defaultdict(_Asker))
     """By the route, and the name of the agent."""
-    memory: Memory = field(init=False)
+    memory: ResponseStore = field(init=False)
     """What it stores."""
 
     def __post_init__(self) -> None:
-        self.memory = Memory(self.session.new_id)
+        self.memory = ResponseStore(self.session.new_id)
 
 
 class Gateway:

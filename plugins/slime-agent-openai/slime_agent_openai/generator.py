@@ -8,15 +8,12 @@ import json
 from collections.abc import Callable
 from typing import Protocol
 
-from slime_agent_openai.asides import Asides
 from slime_agent_openai.bridge import Bridge
-from slime_agent_openai.failure import AgentError
+from slime_agent_openai.errors import AgentError
 from slime_agent_openai.gateway import Gateway
-from slime_agent_openai.parsers import plain
-from slime_agent_openai.parsers.family import Family
-from slime_agent_openai.parsers.fitting import fitting, misfit
-from slime_agent_openai.parsers.registry import another_fits, families, family_named
-from slime_agent_openai.samples import Outcome, samples_of
+from slime_agent_openai.parsers.answer import Family
+from slime_agent_openai.parsers.registry import PLAIN, another_fits, families, family_named, fitting, misfit
+from slime_agent_openai.samples import Asides, Outcome, samples_of
 from slime_agent_openai.session import Session, SessionLimits
 from slime_agent_openai.task import Task, Verdict
 from slime_core import Sample
@@ -177,7 +174,7 @@ class AgentGenerator:
 def _family_of(tokenizer: Tokenizer, parser: str) -> tuple[Family, str]:
     """The same; what reads no calls at all, where nothing fits the template."""
     if parser == "auto":
-        return fitting(tokenizer, families().values()) or plain.FAMILY, ""
+        return fitting(tokenizer, families().values()) or PLAIN, ""
     family = family_named(parser)
     found = misfit(tokenizer, family, families().values()) if family.reads_calls else None
     return family, another_fits(str(tokenizer), family.name, found.family.name, found.written) if found else ""

@@ -1,16 +1,21 @@
-"""Message: one message of a conversation, whichever protocol it came by.
+"""What wires read and write, whichever protocol: messages, a request, and a reply with its deltas.
 
 Example:
 
     said = Message(Role.ASSISTANT, calls=(ToolCall("call_1", "add", '{"a": 1, "b": 2}'),))
-    said.means(echoed)        # whether a client that sends it back means this one, however it wrote it down
+    said.means(echoed)        # whether a client that sends it back means this one, however it wrote it
+    wire.add(TextDelta("Let me "))
+    wire.add(CallBegun(0, "call_1", "add"))
+    wire.add(ArgumentsDelta(0, '{"a": 1'))
+    wire.end(reply)           # all text, reasoning and arguments of the deltas, put together, are the reply's
 """
 
 import enum
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import TypeAlias
 
 from slime_core.sample import Json
 
@@ -151,18 +156,18 @@ def canonical(arguments: str) -> str:
 
 def as_text(arguments: str) -> str:
     """Arguments as text that is a JSON object: what was written, if it is one."""
-    return arguments if _read(arguments) is not None else json.dumps(as_object(arguments), ensure_ascii=False)
+    return arguments if _read_object(arguments) is not None else json.dumps(as_object(arguments), ensure_ascii=False)
 
 
 def as_object(arguments: str) -> dict[str, Json]:
     """Arguments for a template, which wants an object: of others, what was written is its one value."""
     if not arguments:
         return {}
-    made = _read(arguments)
+    made = _read_object(arguments)
     return {"value": _value(arguments)} if made is None else made
 
 
-def _read(arguments: str) -> dict[str, Json] | None:
+def _read_object(arguments: str) -> dict[str, Json] | None:
     """The object that a JSON is; None: it is another, or none."""
     value = _known_value(arguments) if len(arguments) < SHORT else _value(arguments)
     return dict(value) if isinstance(value, Mapping) else None
@@ -181,3 +186,138 @@ def _value(arguments: str) -> Json:
     except (ValueError, RecursionError):  # Python reads NaN and halves of surrogate pairs; hardly anything else does
         return arguments
     return value
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A field that would keep the reply to a form, which nothing does here."""
+
+    field: str
+    """Where it is, such as "tool_choice"."""
+    why: str
+    """Why it is not heeded, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A setting of the draw, as an agent wants it."""
+
+    field: str
+    """Where it is, such as "repeat_penalty"."""
+    value: float = 0.0
+    """Its value; of a flag 0 or 1."""
+    setting: str = ""
+    """Which of `SamplingParams` it is, by name; empty: none, so nothing here draws that way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request for a reply."""
+
+    messages: tuple[Message, ...]
+    """The conversation so far; with `after`, what came since."""
+    ids: tuple[str, ...] = ()
+    """Ids that the reply will be known by, on its wire: what a later `after` says."""
+    tools: tuple[Tool, ...] = ()
+    """What the model may call."""
+    after: str = ""
+    """Id of an earlier reply of this session that this goes on from; empty: `messages` is the whole conversation."""
+    after_field: str = "previous_response_id"
+    """The field of the body that says `after`, for errors."""
+    instructions: str = ""
+    """With `after`: what the conversation's SYSTEM message is to be from here on; empty: as it was."""
+    template: str = ""
+    """What the chat template is given beside the run's own arguments, as JSON with sorted keys; empty: nothing."""
+    raw: str = ""
+    """A prompt as it is, without a chat template: its reply is text alone. `messages` and `tools` are empty then."""
+    max_tokens: int | None = None
+    """Tokens that the reply may have; None: as many as the run gives."""
+    stop: tuple[str, ...] = ()
+    """Texts that end the reply."""
+    sampling: tuple[Wanted, ...] = ()
+    """What the agent wants of the draw, the run's or other than that: what is left out is as the run has it."""
+    constraints: tuple[Constraint, ...] = ()
+    """What would keep the reply to a form: it is refused, or left aside and counted."""
+    has_call_rules: bool = False
+    """Whether it wants no more than one call, or arguments that fit their schema (`strict`). Unmodified clients say so
+    on their own: it is left aside and counted."""
+    log_probs: bool = False
+    """Whether the text and the log-prob of each token are wanted."""
+    agent: str = ""
+    """Which of a session's agents asks, where a client says so: the main one says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """More of what the model thinks."""
+
+    text: str
+    """Never empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """More of what the model says."""
+
+    text: str
+    """Never empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallBegun:
+    """The model calls a tool; its arguments follow."""
+
+    index: int
+    """Number of the call in this reply, from 0."""
+    id: str
+    """Of the call."""
+    name: str
+    """The tool's."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentsDelta:
+    """More of a call's arguments; calls come one after the other."""
+
+    index: int
+    """Number of the call."""
+    text: str
+    """A part of the JSON; never empty."""
+
+
+Delta: TypeAlias = ReasoningDelta | TextDelta | CallBegun | ArgumentsDelta
+
+
+class Finish(enum.Enum):
+    """Why the reply ended."""
+
+    STOP = "stop"
+    """The model ended it, or a text of `stop` did."""
+    LENGTH = "length"
+    """Its tokens were used up."""
+    CALLS = "calls"
+    """It waits for tools."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A whole reply."""
+
+    message: Message
+    """What it says, an ASSISTANT message."""
+    finish: Finish
+    """Why it ended."""
+    prompt_tokens: int
+    """Tokens of the prompt."""
+    cached_tokens: int
+    """How many of them were the conversation's already."""
+    tokens: Sequence[int]
+    """Ids that the model made: [n]."""
+    log_probs: Sequence[float]
+    """Log-prob of each: [n]."""
+    texts: Sequence[str]
+    """Text of each, for a client that asks for log-probs: [n]."""
+    reasoning_tokens: int = 0
+    """How many of them are reasoning."""
+    stop: str | None = None
+    """The text of `stop` that ended it."""

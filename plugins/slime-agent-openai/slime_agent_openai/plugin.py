@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from slime_agent_openai.environment import VerifiersSettings
-from slime_agent_openai.remote.settings import RemoteSettings
-from slime_agent_openai.settings import AgentSettings, CliSettings, CommonSettings, FleetSettings
+from slime_agent_openai.remote_settings import RemoteSettings
+from slime_agent_openai.settings import AgentSettings, CliSettings, CommonSettings, FleetSettings, VerifiersSettings
 from slime_agent_openai.turns import COLUMNS, TurnColumns, TurnLevelSettings
 from slime_core import hookimpl
 from slime_core.roles import (
@@ -106,13 +105,13 @@ def slime_sample_filters() -> Iterable[SampleFilterSpec]:
 
 
 def _split(settings: Settings, setup: Setup) -> RewardShaper:
-    from slime_agent_openai.branches import Split
+    from slime_agent_openai.samples import Split
 
     return Split()
 
 
 def _last_branch(settings: Settings, setup: Setup) -> SampleFilter:
-    from slime_agent_openai.branches import LastBranch
+    from slime_agent_openai.samples import LastBranch
 
     return LastBranch()
 
@@ -162,9 +161,8 @@ def _agent_fleet(settings: FleetSettings, setup: Setup) -> Generator:
 
 
 def _agent_remote(settings: RemoteSettings, setup: Setup) -> Generator:
-    from slime_agent_openai.remote.agents import RemoteAgents, RemoteLimits
-    from slime_agent_openai.remote.aws import Aws, Target
-    from slime_agent_openai.remote.wire import Form
+    from slime_agent_openai.aws import Aws, Target
+    from slime_agent_openai.remote_agents import Form, RemoteAgents, RemoteLimits
 
     target = Target(
         settings.agent_runtime_arn,

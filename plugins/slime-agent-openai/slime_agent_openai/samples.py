@@ -1,22 +1,79 @@
-"""Samples: what is trained on of a session, one for each conversation in it.
+"""Samples: what is trained on of a session, one for each conversation in it; and how they share a reward.
 
 A reply is trained on once, in the first conversation that holds it; where others share it, it is context. Rewards by
-turn are the main conversation's: each stands at the end of its reply.
+turn belong to the main conversation: each stands at the end of its reply.
+
+An auxiliary call (a client's request for a title or a summary) is one question and one answer without tools beside a
+longer conversation. Its text is not looked at: clients word such requests anew with each release. The setting `asides`
+trains on them, masks or drops them. Leave it at `train` where an agent's own work looks like that.
+
+All samples of an execution have its reward, or the one that their agent was given by name (`Result.agents`), unless:
+
+    reward_shaper = {use = "agent_split"}          # each sample has its part of the reward
+    sample_filter = {use = "agent_last_branch"}    # only the main conversation is trained on
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
+from typing import Literal, TypeAlias
 
-from slime_agent_openai.asides import Asides, sort
 from slime_agent_openai.forest import Node
+from slime_agent_openai.message import Role
 from slime_agent_openai.session import Session
 from slime_agent_openai.task import Result, Reward, Verdict
 from slime_agent_openai.turns import TURN_REWARDS
-from slime_core import Sample, Status
-from slime_core.roles import FinishReason, Tokenizer
-from slime_core.rollout import MAIN
-from slime_core.sample import Json, PrefixCacheInfo, SpecInfo
+from slime_core import Status
+from slime_core.roles import FilterContext, FinishReason, Removal, ShapeContext, Tokenizer
+from slime_core.rollout import MAIN, executions
+from slime_core.sample import Group, Json, PrefixCacheInfo, Sample, SpecInfo
+
+Asides: TypeAlias = Literal["train", "mask", "drop"]
+"""They are samples like others; samples that are not trained on; none."""
+Chain: TypeAlias = Sequence[tuple[Node, bool]]
+"""A conversation from its beginning to its end, each message with whether it is trained on here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """The conversations of a session."""
+
+    main: Chain
+    """The one that ends with the latest reply to the main agent, else to any; of those that the model was asked for at
+    once, which end by chance, the longest."""
+    chains: Sequence[Chain]
+    """All that become samples, the main one among them."""
+    masked: Sequence[Chain]
+    """Those of them that are not trained on."""
+    count: int
+    """Asides, dropped ones included."""
+
+
+def sort(chains: Sequence[Chain], policy: Asides) -> Sorted:
+    """Find the main conversation of a session, and its asides where a policy asks for them.
+
+    Args:
+        chains: at least one, in an order that is not chance.
+        policy: what becomes of asides.
+    """
+    asides = [chain for chain in chains if _is_aside(chain)] if policy != "train" else []
+    asides = asides if len(asides) < len(chains) else []
+    kept = [chain for chain in chains if chain not in asides]
+    main = _main([chain for chain in kept if not chain[-1][0].agent] or kept)
+    return Sorted(main, kept if policy == "drop" else chains, asides, len(asides))
+
+
+def _main(chains: Sequence[Chain]) -> Chain:
+    """Of the conversations that had not ended when the last reply was asked for the longest, else the last in order."""
+    asked = max(chain[-1][0].asked for chain in chains)
+    last = [chain for chain in chains if chain[-1][0].made > asked]
+    return max(reversed(last), key=len)
+
+
+def _is_aside(chain: Chain) -> bool:
+    spoken = [node for node, _ in chain if node.message.role is Role.ASSISTANT]
+    return len(spoken) == 1 and not spoken[0].tools and not spoken[0].agent
+
 
 ASKED_NOTHING = "agent_asked_nothing"
 """Why an agent's sample failed that never asked the model."""
@@ -147,3 +204,37 @@ def _close(sample: Sample, session: Session, outcome: Outcome, *, is_cut: bool, 
 
 def _copy(drawn: Sample) -> Sample:
     return replace(drawn, metadata=dict(drawn.metadata), spec_info=SpecInfo(), prefix_cache_info=PrefixCacheInfo())
+
+
+class Split:
+    """Implements `slime_core.roles.RewardShaper`: a reward is divided among the samples of its execution.
+
+    Agents that fan out into many samples then weigh no more than others: of an execution with reward r and n samples
+    each has r / n.
+    """
+
+    def __call__(self, groups: Sequence[Group], ctx: ShapeContext) -> Sequence[Sequence[float | None]]:
+        """The rewards so far, each over how many samples share it; samples without one share nothing."""
+        return [_split(group.samples, rewards) for group, rewards in zip(groups, ctx.rewards, strict=True)]
+
+
+class LastBranch:
+    """Implements `slime_core.roles.SampleFilter`: of an execution only the main sample is trained on."""
+
+    def __call__(self, groups: Sequence[Group], ctx: FilterContext) -> Sequence[Removal]:
+        """Remove all others: those that `metadata["main"]` is false of, where an execution has several samples."""
+        return [
+            Removal(group.id, position, "other_branch")
+            for group in groups
+            for position, sample in enumerate(group.samples)
+            if sample.metadata.get(MAIN) is False
+        ]
+
+
+def _split(samples: Sequence[Sample], rewards: Sequence[float | None]) -> list[float | None]:
+    scored = [sample for sample, reward in zip(samples, rewards, strict=True) if reward is not None]
+    sharing = {id(sample): len(siblings) for siblings in executions(scored) for sample in siblings}
+    return [
+        None if reward is None else reward / sharing[id(sample)]
+        for sample, reward in zip(samples, rewards, strict=True)
+    ]

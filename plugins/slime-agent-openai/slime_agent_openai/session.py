@@ -1,36 +1,124 @@
 """Session: what one sample's agent may ask, and its answers: prompt, engine call, reading, commit.
 
-A reply is committed to the forest before anybody is told its end. One that is given up, by a client that went away, is
-cancelled in the engine and leaves nothing.
+A reply is committed to the forest before its client receives the end. A reply whose client went away is cancelled in
+the engine and leaves nothing.
 
 Example:
 
     session = Session(context, limits, Bridge(tokenizer), family)
-    reply = await session.reply(request, Listener(begin, add))
+    reply = await session.reply(request, listener)
 """
 
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from slime_agent_openai.bridge import WHY_A_TEMPLATE, Bridge
-from slime_agent_openai.drawing import drawn
-from slime_agent_openai.errors import IN_SECTION, ApiError, session_closed, unsupported
+from slime_agent_openai.errors import IN_SECTION, ApiError, refused, session_closed, unsupported
 from slime_agent_openai.forest import Forest, Plan
-from slime_agent_openai.message import Message, Role
-from slime_agent_openai.parsers import plain
-from slime_agent_openai.parsers.family import Family
-from slime_agent_openai.parsers.reading import Reading
-from slime_agent_openai.parsers.registry import none_fits
-from slime_agent_openai.reply import Delta, Finish, Reply
-from slime_agent_openai.request import Request
-from slime_agent_openai.stops import Stops
+from slime_agent_openai.message import Delta, Finish, Message, Reply, Request, Role, TextDelta, Wanted
+from slime_agent_openai.parsers.answer import Family, Reading
+from slime_agent_openai.parsers.registry import RAW, none_fits
 from slime_core.data import HfTokenizer
 from slime_core.errors import ConfigError, LimitError, ModelError
 from slime_core.roles import FinishReason, GenerateChunk, GenerateContext, GenerateOutput, SamplingParams
+
+LEAVE_OUT = 'leave it out, or set on_sampling = "ignore" in the generator\'s section of the run file'
+
+
+def drawn(
+    own: SamplingParams, request: Request, *, is_free: bool, on_sampling: Literal["refuse", "ignore"]
+) -> tuple[SamplingParams, bool]:
+    """What to draw a reply with, and whether something of what its agent wants was left aside.
+
+    Args:
+        own: the run's.
+        request: what the agent wants.
+        is_free: whether it may have what is other than the run's.
+        on_sampling: what becomes of what it may not have.
+
+    Raises:
+        ApiError: it is refused; or it is none that anything can be drawn with.
+    """
+    aside = [wanted for wanted in request.sampling if not _may(own, wanted, is_free=is_free)]
+    if aside and on_sampling == "refuse":
+        raise _refusal(own, aside[0])
+    taken = {each.setting: each for each in request.sampling if each not in aside and each.value != _of(own, each)}
+    if not taken and not request.stop:
+        return own, bool(aside)
+    try:
+        values = {name: each.value for name, each in taken.items()}
+        return replace(own, stop=(*own.stop, *request.stop), **values), bool(aside)  # type: ignore[arg-type]  # keys and types were checked above
+    except ValueError as error:
+        raise refused(str(error), next((each.field for each in taken.values()), "stop")) from None
+
+
+def _may(own: SamplingParams, wanted: Wanted, *, is_free: bool) -> bool:
+    return bool(wanted.setting) and (is_free or wanted.value == _of(own, wanted))
+
+
+def _refusal(own: SamplingParams, wanted: Wanted) -> ApiError:
+    if not wanted.setting:
+        return unsupported(wanted.field, f"the model draws from its own distribution; {LEAVE_OUT}")
+    runs, theirs = _shown(_of(own, wanted)), _shown(wanted.value)
+    return unsupported(wanted.field, f"the policy is trained with {runs}, not {theirs}; {LEAVE_OUT}")
+
+
+def _of(own: SamplingParams, wanted: Wanted) -> float:
+    value: float = getattr(own, wanted.setting)
+    return value
+
+
+def _shown(value: float) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}"
+
+
+@dataclass(slots=True)
+class Stops:
+    """What a reply says, up to one of some texts."""
+
+    wanted: Sequence[str]
+    """The texts."""
+    text: str = ""
+    """What was told so far."""
+    matched: str | None = None
+    """The one that came."""
+    _held: str = ""
+
+    def kept(self, deltas: Sequence[Delta]) -> Iterator[Delta]:
+        """The deltas, less what is held back."""
+        for delta in deltas:
+            if not isinstance(delta, TextDelta):
+                yield from self._told(self._held)
+                self._held = ""
+                yield delta
+            elif self.matched is None:
+                yield from self._more(self._held + delta.text)
+
+    def end(self) -> list[Delta]:
+        """What was held back and is none of them."""
+        held, self._held = self._held, ""
+        return list(self._told(held))
+
+    def _more(self, text: str) -> Iterator[Delta]:
+        found = [(place, stop) for stop in self.wanted if (place := text.find(stop)) >= 0]
+        if found:
+            place, self.matched = min(found)
+            self._held = ""
+            yield from self._told(text[:place])
+            return
+        size = max((n for stop in self.wanted for n in range(1, len(stop)) if text.endswith(stop[:n])), default=0)
+        self._held = text[len(text) - size :]
+        yield from self._told(text[: len(text) - size])
+
+    def _told(self, text: str) -> Iterator[Delta]:
+        if text:
+            self.text += text
+            yield TextDelta(text)
+
 
 LONG_TEXT = 2_000
 """Characters from which a text is encoded in a thread: 18,700 tokens take 89 ms, which the driver has not."""
@@ -171,7 +259,7 @@ class Session:
     def _reading(self, request: Request, plan: Plan) -> Reading:
         """What reads the answer."""
         if request.raw:
-            return Reading(self._context.tokenizer, plain.RAW, self.new_id, (), thinks=False)
+            return Reading(self._context.tokenizer, RAW, self.new_id, (), thinks=False)
         thinks = self._family.thinks(plan.text)
         return Reading(self._context.tokenizer, self._family, self.new_id, plan.tools, thinks)
 

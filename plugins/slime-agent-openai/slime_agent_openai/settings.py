@@ -1,10 +1,10 @@
-"""Settings of the generators: what is run, what it may use, and where it reaches the model."""
+"""Settings of the generators: what is run, its limits, and where it reaches the model."""
 
 from ipaddress import ip_address
 from typing import Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, JsonValue, SecretStr, field_validator, model_validator
 
 from slime_agent_openai.cli_agent import check_command
 from slime_agent_openai.reference import check
@@ -170,3 +170,31 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+LOADS = "load_environment"
+"""Name of the function that packages of environments have."""
+
+
+class VerifiersSettings(PooledSettings):
+    """`[generator.verifiers]`."""
+
+    environment: str = Field(
+        description="The environment: name of its installed package, or ./file.py:function or package.module:function "
+        "that makes one; the function is load_environment where none is named."
+    )
+    arguments: dict[str, JsonValue] = Field({}, description="Keyword arguments of that function.")
+
+    @model_validator(mode="after")
+    def _find(self) -> Self:
+        check(reference_of(self.environment), takes_task=False)
+        return self
+
+
+def reference_of(environment: str) -> str:
+    """The function that makes an environment; a package may be named as on a hub, with owner and hyphens."""
+    if ":" in environment:
+        return environment
+    if environment.endswith(".py"):
+        return f"{environment}:{LOADS}"
+    return f"{environment.rpartition('/')[2].replace('-', '_')}:{LOADS}"

@@ -14,8 +14,8 @@ from math import isfinite
 from numbers import Real
 from typing import Protocol, TypeAlias, cast
 
-from slime_agent_openai.environment import reference_of
 from slime_agent_openai.reference import resolve
+from slime_agent_openai.settings import reference_of
 from slime_agent_openai.task import Result, Task
 from slime_core.errors import ConfigError, SlimeError
 from slime_core.sample import Json

@@ -17,10 +17,9 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import cast
 
-from slime_agent_openai.failure import SHOWN, raised
+from slime_agent_openai.errors import SHOWN, raised
 from slime_agent_openai.reference import NoAgent, resolve
-from slime_agent_openai.task import Task
-from slime_agent_openai.verdict import said_of
+from slime_agent_openai.task import Task, said_of
 from slime_core.sample import Json
 
 LONGEST = 64 << 20

@@ -13,8 +13,7 @@ from wild import Answer, Asked
 from wirecalls import body_of, reply_of
 
 from slime_agent_openai.errors import ApiError
-from slime_agent_openai.reply import ArgumentsDelta, Delta, ReasoningDelta, Reply, TextDelta
-from slime_agent_openai.request import Request
+from slime_agent_openai.message import ArgumentsDelta, Delta, ReasoningDelta, Reply, Request, TextDelta
 from slime_agent_openai.session import Session
 
 

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from slime_agent_openai.forest import Forest, Node
-from slime_agent_openai.message import Message, Role, Tool, ToolCall
-from slime_agent_openai.request import Request
+from slime_agent_openai.message import Message, Request, Role, Tool, ToolCall
 from slime_core.data import HfTokenizer
 from slime_core.roles import FinishReason, GenerateOutput
 

@@ -9,7 +9,7 @@ import sys
 from contract_agents import asks_thrice
 
 from slime_agent_openai import fleet_client
-from slime_agent_openai.failure import AgentError
+from slime_agent_openai.errors import AgentError
 from slime_agent_openai.task import Task, Verdict
 from slime_core.errors import WorkerError
 

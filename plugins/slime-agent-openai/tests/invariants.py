@@ -16,8 +16,7 @@ from anyone import Anyone, Made
 from wild import FOREIGN, Agent, Turn
 
 from slime_agent_openai.errors import ApiError
-from slime_agent_openai.message import Message, Role
-from slime_agent_openai.request import Request
+from slime_agent_openai.message import Message, Request, Role
 from slime_agent_openai.samples import Outcome, samples_of
 from slime_agent_openai.session import Session
 from slime_core import Sample, Status

@@ -10,19 +10,26 @@ from functools import partial
 from aiohttp import web
 
 from slime_agent_openai.errors import ApiError
-from slime_agent_openai.fetching import answered
-from slime_agent_openai.memory import Memory, Turn
-from slime_agent_openai.message import Message, Role, ToolCall
-from slime_agent_openai.reply import ArgumentsDelta, Delta, Finish, ReasoningDelta, Reply, TextDelta
-from slime_agent_openai.request import Request
+from slime_agent_openai.message import (
+    ArgumentsDelta,
+    Delta,
+    Finish,
+    Message,
+    ReasoningDelta,
+    Reply,
+    Request,
+    Role,
+    TextDelta,
+    ToolCall,
+)
+from slime_agent_openai.response_store import ResponseStore, Turn, answered
+from slime_agent_openai.wires.blocks import deltas_of
 from slime_agent_openai.wires.chat import read_chat
 from slime_agent_openai.wires.completions import read_completions
-from slime_agent_openai.wires.failing import anthropic_error, openai_error
 from slime_agent_openai.wires.messages import read_messages
-from slime_agent_openai.wires.pieces import deltas_of
-from slime_agent_openai.wires.reading import Value
 from slime_agent_openai.wires.responses import read_responses
-from slime_agent_openai.wires.wire import Body, NewId, Wire
+from slime_agent_openai.wires.values import Value
+from slime_agent_openai.wires.wire import Body, NewId, Wire, anthropic_error, openai_error
 
 READERS = {
     "chat/completions": read_chat,
@@ -83,10 +90,10 @@ class Script:
     hosted: str = "refuse"
     draw: random.Random = field(default_factory=lambda: random.Random(5))
     new_id: NewId = field(default_factory=counted_ids)
-    memory: Memory = field(init=False)
+    memory: ResponseStore = field(init=False)
 
     def __post_init__(self) -> None:
-        self.memory = Memory(self.new_id)
+        self.memory = ResponseStore(self.new_id)
 
     async def post(self, http: web.Request) -> web.StreamResponse:
         """Answer a request."""

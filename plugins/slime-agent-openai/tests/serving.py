@@ -14,7 +14,7 @@ from talker import Talker
 
 from slime_agent_openai.bridge import Bridge
 from slime_agent_openai.gateway import Gateway
-from slime_agent_openai.parsers import hermes
+from slime_agent_openai.parsers.json_families import HERMES
 from slime_agent_openai.session import Session, SessionLimits
 
 
@@ -45,7 +45,7 @@ async def served(
     gateway = gateway or Gateway()
     await gateway.start()
     made = talker.context(**context)  # type: ignore[arg-type]
-    session = Session(made, limits or SessionLimits(), Bridge(talker.tokenizer), hermes.FAMILY)
+    session = Session(made, limits or SessionLimits(), Bridge(talker.tokenizer), HERMES)
     try:
         async with gateway.opened(session) as url, aiohttp.ClientSession() as http:
             yield There(url, session, http)

@@ -8,12 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime_agent_openai.bodies import Bodies
 from slime_agent_openai.errors import ApiError
-from slime_agent_openai.message import Message, Role
-from slime_agent_openai.request import Request
+from slime_agent_openai.message import Message, Request, Role
+from slime_agent_openai.wires.bodies import Bodies, Known
 from slime_agent_openai.wires.chat import read_chat
-from slime_agent_openai.wires.known import Known
 
 PLAIN = st.recursive(
     st.none()

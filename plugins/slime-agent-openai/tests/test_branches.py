@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime_agent_openai.branches import LastBranch, Split
+from slime_agent_openai.samples import LastBranch, Split
 from slime_core import Sample
 from slime_core.roles import FilterContext, ShapeContext
 from slime_core.sample import Group, GroupId

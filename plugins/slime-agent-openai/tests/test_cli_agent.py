@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slime_agent_openai.cli_agent import CliAgents, check_command, prompt_of
-from slime_agent_openai.failure import AgentError
+from slime_agent_openai.errors import AgentError
 from slime_agent_openai.task import Task
 from slime_core.sample import Json, Message
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from slime_agent_openai.environment import VerifiersSettings, reference_of
+from slime_agent_openai.settings import VerifiersSettings, reference_of
 
 FILE = f"{Path(__file__).parent}/some_environments.py"
 

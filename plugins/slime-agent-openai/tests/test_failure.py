@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from slime_agent_openai.failure import SHOWN, raised
+from slime_agent_openai.errors import SHOWN, raised
 
 
 def agent(text: str, why: str) -> None:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
-from slime_agent_openai.failure import AgentError
+from slime_agent_openai.errors import AgentError
 from slime_agent_openai.fleet import Fleet
 from slime_agent_openai.fleet_client import FleetClient
 from slime_agent_openai.gateway import Gateway
@@ -170,7 +170,7 @@ def test_who_asks_in_vain_asks_again_and_at_the_end_is_told() -> None:
 def test_a_run_whose_fleet_has_nobody_says_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("slime_agent_openai.attendance.QUIET_S", 0.05)
+    monkeypatch.setattr("slime_agent_openai.fleet.QUIET_S", 0.05)
 
     async def main() -> None:
         async with there() as here:
@@ -190,7 +190,7 @@ def test_a_run_whose_fleet_has_nobody_says_so(
 
 
 def test_a_run_says_when_workers_come_and_go(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr("slime_agent_openai.attendance.AWAY_S", 0.05)
+    monkeypatch.setattr("slime_agent_openai.fleet.AWAY_S", 0.05)
 
     def said() -> list[str]:
         return [record.message for record in caplog.records]

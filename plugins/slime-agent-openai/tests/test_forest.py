@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from slime_agent_openai.bridge import Bridge
 from slime_agent_openai.errors import ApiError
 from slime_agent_openai.forest import Forest
-from slime_agent_openai.message import Message, Role
-from slime_agent_openai.request import Request
+from slime_agent_openai.message import Message, Request, Role
 from slime_core.data import HfTokenizer
 
 SAID = st.builds(

@@ -14,7 +14,7 @@ from yarl import URL
 from slime_agent_openai import exchange
 from slime_agent_openai.bridge import Bridge
 from slime_agent_openai.gateway import Address, Gateway
-from slime_agent_openai.parsers import hermes
+from slime_agent_openai.parsers.json_families import HERMES
 from slime_agent_openai.session import Session, SessionLimits
 from slime_core.data import HfTokenizer
 from slime_core.errors import ConfigError, WorkerError
@@ -89,7 +89,7 @@ class TestKeys:
             gateway = Gateway()
             await gateway.start()
             talker.hold = asyncio.Event()
-            session = Session(talker.context(), SessionLimits(), Bridge(talker.tokenizer), hermes.FAMILY)
+            session = Session(talker.context(), SessionLimits(), Bridge(talker.tokenizer), HERMES)
             async with aiohttp.ClientSession() as http:
                 async with gateway.opened(session) as url:
                     asking = asyncio.create_task(http.post(f"{url}/v1/chat/completions", json=CHAT).__aenter__())
@@ -104,7 +104,7 @@ class TestKeys:
         async def run() -> None:
             gateway = Gateway()
             await gateway.start()
-            session = Session(talker.context(), SessionLimits(), Bridge(talker.tokenizer), hermes.FAMILY)
+            session = Session(talker.context(), SessionLimits(), Bridge(talker.tokenizer), HERMES)
             async with gateway.opened(session) as url:
                 pass
             async with aiohttp.ClientSession() as http:

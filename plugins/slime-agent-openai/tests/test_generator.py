@@ -10,10 +10,10 @@ from chat import load_chat
 from cloud import Cloud
 from talker import Talker
 
-from slime_agent_openai.asides import Asides
 from slime_agent_openai.gateway import Gateway
 from slime_agent_openai.generator import AgentGenerator
 from slime_agent_openai.plugin import slime_generators
+from slime_agent_openai.samples import Asides
 from slime_agent_openai.session import SessionLimits
 from slime_agent_openai.workers import Workers
 from slime_core import Sample, Status

@@ -22,7 +22,7 @@ from wirecalls import PATHS
 
 from slime_agent_openai.bridge import Bridge
 from slime_agent_openai.gateway import Gateway
-from slime_agent_openai.parsers import hermes
+from slime_agent_openai.parsers.json_families import HERMES
 from slime_agent_openai.session import Session, SessionLimits
 from slime_core.data import HfTokenizer
 
@@ -43,7 +43,7 @@ class World:
         """One that may end at its limits."""
         budget = 100_000 if draw.random() < 0.95 else draw.randint(20, 400)
         limits = SessionLimits(keeps_template=self.keeps_template)
-        return Session(engine.context(max_new_tokens=budget), limits, self.bridge, hermes.FAMILY)
+        return Session(engine.context(max_new_tokens=budget), limits, self.bridge, HERMES)
 
 
 @dataclass(frozen=True, slots=True)

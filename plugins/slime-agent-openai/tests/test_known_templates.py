@@ -8,10 +8,8 @@ from talker import Talker
 from trl_templates import trl_tokenizer
 
 from slime_agent_openai.bridge import Bridge
-from slime_agent_openai.message import Message, Role, Tool, canonical
-from slime_agent_openai.parsers.fitting import fitting
-from slime_agent_openai.parsers.registry import OWN
-from slime_agent_openai.request import Request
+from slime_agent_openai.message import Message, Request, Role, Tool, canonical
+from slime_agent_openai.parsers.registry import OWN, fitting
 from slime_agent_openai.session import Session, SessionLimits
 from slime_core.roles import FinishReason, SamplingParams
 

@@ -8,7 +8,7 @@ import pytest
 from chat import load_chat
 from test_spans import execution, sample
 
-from slime_agent_openai.page import page
+from slime_agent_openai.conversations import page
 from slime_core import Status
 from slime_core.data import HfTokenizer
 

@@ -8,10 +8,9 @@ from talker import Talker
 
 from slime_agent_openai.bridge import Bridge
 from slime_agent_openai.errors import ApiError
-from slime_agent_openai.message import Message, Role, Tool
-from slime_agent_openai.parsers import hermes, plain
-from slime_agent_openai.reply import Delta, Finish, Reply, TextDelta
-from slime_agent_openai.request import Constraint, Request, Wanted
+from slime_agent_openai.message import Constraint, Delta, Finish, Message, Reply, Request, Role, TextDelta, Tool, Wanted
+from slime_agent_openai.parsers.json_families import HERMES
+from slime_agent_openai.parsers.registry import PLAIN
 from slime_agent_openai.session import Session, SessionLimits
 from slime_core.data import HfTokenizer
 from slime_core.errors import LimitError
@@ -50,7 +49,7 @@ def talks(tokenizer: HfTokenizer, *texts: str) -> Talker:
 
 def session_of(talker: Talker, limits: SessionLimits | None = None, **context: object) -> Session:
     made = talker.context(**context)  # type: ignore[arg-type]
-    return Session(made, limits or SessionLimits(), Bridge(talker.tokenizer), hermes.FAMILY)
+    return Session(made, limits or SessionLimits(), Bridge(talker.tokenizer), HERMES)
 
 
 def ask(session: Session, request: Request, heard: Heard | None = None) -> Reply:
@@ -259,7 +258,7 @@ def test_a_reply_that_is_given_up_leaves_nothing_and_its_turn_is_free(tokenizer:
 
 
 def test_tools_without_a_parser_are_refused(tokenizer: HfTokenizer) -> None:
-    session = Session(talks(tokenizer, "42").context(), SessionLimits(), Bridge(tokenizer), plain.FAMILY)
+    session = Session(talks(tokenizer, "42").context(), SessionLimits(), Bridge(tokenizer), PLAIN)
     error = refusal(lambda: ask(session, Request(ASKED, tools=TOOLS)))
     assert (error.status, error.code, error.param) == (400, "unsupported_parameter", "tools")
     assert str(session.broken) in error.message
@@ -275,7 +274,7 @@ def test_a_model_without_a_chat_template_ends_the_run(
     load_chat(folder)
     (folder / "tokenizer_config.json").write_text('{"eos_token": "<|im_end|>"}', "utf-8")
     bare = HfTokenizer.load(folder)
-    session = Session(talks(bare, "42").context(), SessionLimits(), Bridge(bare), plain.FAMILY)
+    session = Session(talks(bare, "42").context(), SessionLimits(), Bridge(bare), PLAIN)
     assert refusal(lambda: ask(session, Request(ASKED, tools=tools))).param == "messages"
     assert "has no chat template" in str(session.broken)
     assert session.interrupted.is_set()
@@ -291,7 +290,7 @@ def test_messages_that_the_template_refuses_are_refused(
     tokenizer: HfTokenizer, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     picky = load_chat(tmp_path_factory.mktemp("picky"), "{{ raise_exception('roles must alternate') }}")
-    session = Session(talks(picky, "42").context(), SessionLimits(), Bridge(picky), hermes.FAMILY)
+    session = Session(talks(picky, "42").context(), SessionLimits(), Bridge(picky), HERMES)
     error = refusal(lambda: ask(session, Request(ASKED)))
     assert (error.status, error.param) == (400, "messages")
     assert "roles must alternate" in error.message

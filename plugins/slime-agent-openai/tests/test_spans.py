@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime_agent_openai.spans import Execution, SpanKind, executions_of, spans_of, tokens_of
+from slime_agent_openai.conversations import Execution, SpanKind, executions_of, spans_of, tokens_of
 from slime_core import Sample, Status
 from slime_core.rollout import main_of
 from slime_core.sample import Group, GroupId

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slime_agent_openai import Result
-from slime_agent_openai.task import Verdict
-from slime_agent_openai.verdict import said_of, verdict_of
+from slime_agent_openai.task import Verdict, said_of, verdict_of
 
 NUMBER = st.floats(allow_nan=False, allow_infinity=False)
 REWARD = st.none() | NUMBER | st.dictionaries(st.text(), NUMBER, min_size=1)

@@ -11,9 +11,9 @@ import pytest
 from chat import load_chat
 from talker import Talker
 
-from slime_agent_openai.environment import VerifiersSettings
 from slime_agent_openai.generator import AgentGenerator
 from slime_agent_openai.plugin import slime_generators
+from slime_agent_openai.settings import VerifiersSettings
 from slime_core import Sample, Status
 from slime_core.data import HfTokenizer
 from slime_core.errors import ConfigError

@@ -10,7 +10,7 @@ from serving import served
 from talker import Talker
 
 from slime_agent_openai.session import SessionLimits
-from slime_agent_openai.wires.templating import KWARGS, OWN, TEMPLATED, TOLD
+from slime_agent_openai.wires.options import KWARGS, OWN, TEMPLATED, TOLD
 from slime_core.sample import Json
 
 USER: Json = {"role": "user", "content": "What is 17 + 25?"}

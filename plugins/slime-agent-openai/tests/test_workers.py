@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from slime_agent_openai import running
-from slime_agent_openai.failure import AgentError
+from slime_agent_openai import workers as running
+from slime_agent_openai.errors import AgentError
 from slime_agent_openai.task import Result, Task, Verdict
 from slime_agent_openai.workers import Workers, environment
 from slime_core.errors import ConfigError

@@ -30,8 +30,7 @@ def conversations(run: OpenRun, group: str) -> tuple[str, str]:
     """
     if not there_are_agents():
         raise ConfigError("conversations are drawn by slime-agent-openai, which is not installed")
-    from slime_agent_openai.page import page
-    from slime_agent_openai.spans import executions_of
+    from slime_agent_openai.conversations import executions_of, page
 
     path = run.file_of(group)
     if path is None:

@@ -5,10 +5,10 @@ import click
 from slime_core.cli import Commands, LazyGroup
 
 COMMANDS: Commands = {
-    "serve": ("slime_agent_openai.commands.serve:serve", "Train with agents that run elsewhere and ask for work."),
-    "work": ("slime_agent_openai.commands.work:work", "Run an agent for whoever serves, elsewhere."),
-    "show": ("slime_agent_openai.commands.show:show", "Show the conversations of a run, in the terminal or as a page."),
-    "prove": ("slime_agent_openai.commands.prove:prove", "Show which turns of a model are trained without a fork."),
+    "serve": ("slime_agent_openai.commands.fleet:serve", "Train with agents that run elsewhere and ask for work."),
+    "work": ("slime_agent_openai.commands.fleet:work", "Run an agent for whoever serves, elsewhere."),
+    "show": ("slime_agent_openai.commands.inspect:show", "Show the conversations of a run as text or as a page."),
+    "prove": ("slime_agent_openai.commands.inspect:prove", "Show which turns of a model are trained without a fork."),
 }
 
 

@@ -1,23 +1,202 @@
-"""Answer: the parser that all families of this package share: reasoning first, then text, and calls in between.
+"""Reads one answer: from pieces of text to deltas to a message. What differs by model is a `Family`.
 
-What a family adds is a `Form`: the markers that open a call, and who reads from there on.
+`Reading` feeds tokens to a family's `Parser`. `Answer` is the parser that families of this package share: reasoning,
+then text with calls in between; a `Form` names the markers that open a call and the `CallReader` of each. Chunking
+changes nothing: the deltas, put together, are the message.
 
 Example:
 
     form = Form(openers={"<tool_call>": HermesCall})
-    parser = form.parser(new_id, tools, thinks)
+    family = Family("hermes", markers, form.parser, "JSON in <tool_call>")      # or of another package, by entry point:
+    # [project.entry-points."slime.agent_parsers"]
+    # shouted = "my_package.shouted:FAMILY"
+    reading = Reading(tokenizer, family, new_id, request.tools, thinks=family.thinks(prompt))
+    async for chunk in engine.stream(request):
+        for delta in reading.feed(chunk.tokens): ...
+    for delta in reading.end(): ...
+    reading.message, reading.malformed, reading.reasoning_tokens
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-from slime_agent_openai.message import Tool
-from slime_agent_openai.parsers.draft import Draft
-from slime_agent_openai.parsers.family import Parser
-from slime_agent_openai.parsers.pieces import Piece
-from slime_agent_openai.reply import Delta
+from slime_agent_openai.message import (
+    ArgumentsDelta,
+    CallBegun,
+    Delta,
+    Message,
+    ReasoningDelta,
+    Role,
+    TextDelta,
+    Tool,
+    ToolCall,
+)
+from slime_agent_openai.parsers.pieces import Piece, Pieces
 from slime_agent_openai.wires.wire import NewId
+from slime_core.roles import Tokenizer
+
+
+class Parser(Protocol):
+    """Reads one answer. Its deltas, put together, are the message: none is ever taken back."""
+
+    @property
+    def malformed(self) -> int:
+        """Calls that could not be read: their text, markers included, is part of the message's text.
+
+        A call that breaks off or is not JSON after its name was told stays a call, and counts here.
+        """
+        ...
+
+    @property
+    def thinking(self) -> bool:
+        """Whether the reasoning goes on."""
+        ...
+
+    def feed(self, piece: Piece) -> Iterator[Delta]:
+        """What a piece adds."""
+        ...
+
+    def end(self) -> Iterator[Delta]:
+        """What the end of the answer makes certain."""
+        ...
+
+
+MakeParser: TypeAlias = Callable[[NewId, tuple[Tool, ...], bool], Parser]
+"""Makes the parser of one answer: ids of calls, the tools offered, whether the prompt opened the reasoning already.
+
+Without tools no call is read.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A way of writing calls."""
+
+    name: str
+    """What a user types."""
+    markers: frozenset[str]
+    """Texts that mean something when they are a token, or where there is none for them."""
+    parser: MakeParser
+    """Reads one answer."""
+    summary: str
+    """Which models, in a line."""
+    reads_calls: bool = True
+    """Whether it reads calls; where it reads none, no tools may be offered."""
+    thinks_after: str = "<think>"
+    """A prompt that ends with this opened the reasoning already; empty: none does."""
+
+    def thinks(self, prompt: str) -> bool:
+        """Whether the answer to this prompt begins within its reasoning."""
+        return bool(self.thinks_after) and prompt.rstrip().endswith(self.thinks_after)
+
+
+class Draft:
+    """Collects what parsers read."""
+
+    def __init__(self, new_id: NewId) -> None:
+        """Nothing is said."""
+        self.malformed = 0
+        self._new_id = new_id
+        self._deltas: list[Delta] = []
+        self._thought = self._said = False
+        self._held_thought = self._held = ""
+        self._skip_newlines = self._skip_space = False
+        self._calls = 0
+        self._ids: set[str] = set()
+        self._arguments: list[str] = []
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing is said yet and no tool called."""
+        return not (self._said or self._calls)
+
+    @property
+    def thought(self) -> bool:
+        """Whether there is reasoning."""
+        return self._thought
+
+    def take(self) -> list[Delta]:
+        """The deltas since the last time."""
+        taken, self._deltas = self._deltas, []
+        return taken
+
+    def reason(self, text: str) -> None:
+        """More reasoning."""
+        whole = self._held_thought + text if self._thought else text.lstrip()
+        known = whole.rstrip()
+        self._held_thought = whole[len(known) :] if known or self._thought else ""
+        if known:
+            self._thought = True
+            self._deltas.append(ReasoningDelta(known))
+
+    def reasoned(self) -> None:
+        """The reasoning is over; what was before it, and newlines after it, are not text."""
+        self._held_thought = self._held = ""
+        self._skip_newlines = True
+
+    def text(self, text: str) -> None:
+        """More text."""
+        if self._skip_space:
+            text = text.lstrip()
+        elif self._skip_newlines:
+            text = text.lstrip("\n")
+        if not text:
+            return
+        self._skip_newlines = self._skip_space = False
+        whole = self._held + text
+        known = whole.rstrip()
+        self._held = whole[len(known) :]
+        if known:
+            self._said = True
+            self._deltas.append(TextDelta(known))
+
+    def back(self, text: str) -> None:
+        """What looked like a call is none: it is text, and counted."""
+        self.malformed += 1
+        self.text(text)
+
+    def begin(self, name: str, written: str = "") -> None:
+        """A call; `arguments` and `end` follow. `written` is the id that the model gave it, if it gave one."""
+        if not self._said:
+            self._held = ""
+        self._skip_space = True  # what is held comes between the texts if more text follows the call
+        call = written if written and written not in self._ids else self._new_id("call")
+        self._deltas.append(CallBegun(self._calls, call, name))
+        self._ids.add(call)
+        self._calls += 1
+        self._arguments = []
+
+    def arguments(self, text: str) -> None:
+        """More of the call's arguments."""
+        if text:
+            self._arguments.append(text)
+            self._deltas.append(ArgumentsDelta(self._calls - 1, text))
+
+    def end(self, *, whole: bool = True) -> None:
+        """The call is over; one that is not whole, or whose arguments are not a JSON object, is malformed."""
+        if not (whole and _is_object("".join(self._arguments))):
+            self.malformed += 1
+
+    def finish(self) -> None:
+        """The answer is over."""
+        if self._held and not self._skip_space:
+            self._deltas.append(TextDelta(self._held))
+        self._held = ""
+
+
+def can_name(name: object) -> bool:
+    """Whether this may be the name of a tool."""
+    return isinstance(name, str) and bool(name) and name.isprintable() and " " not in name
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
 
 THINK = ("<think>", "</think>")
 """What most models write around their reasoning."""
@@ -128,3 +307,100 @@ class Answer:
         if self._tools and bare is not None and self._draft.silent and piece.text.lstrip().startswith("{"):
             return bare(self._draft, self._tools, ""), False
         return None, True
+
+
+class Reading:
+    """Reads one answer."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, family: Family, new_id: NewId, tools: tuple[Tool, ...], thinks: bool
+    ) -> None:
+        """Nothing is read; `thinks`: the prompt ends within the reasoning."""
+        self.reasoning_tokens = 0
+        """Tokens up to the reasoning's end, its marker included; 0 if there is none."""
+        self._pieces = Pieces(tokenizer, family.markers)
+        self._parser = family.parser(new_id, tools, thinks)
+        self._tokens = 0
+        self._said: list[Delta] = []
+
+    @property
+    def malformed(self) -> int:
+        """Calls that could not be read, or broke off, or whose arguments are not a JSON object."""
+        return self._parser.malformed
+
+    @property
+    def message(self) -> Message:
+        """What is read so far."""
+        return folded(self._said)
+
+    def feed(self, tokens: Sequence[int]) -> list[Delta]:
+        """What more tokens tell."""
+        told: list[Delta] = []
+        for run in self._pieces.runs(tokens):
+            thinks = self._parser.thinking
+            told += self._read(self._pieces.feed_run(run))
+            self._tokens += len(run)
+            if thinks or self._parser.thinking:
+                self.reasoning_tokens = self._tokens
+        return self._joined(told)
+
+    def end(self) -> list[Delta]:
+        """What the end of the answer tells."""
+        told = self._read(self._pieces.end())
+        told += self._parser.end()
+        return self._joined(told)
+
+    def _read(self, pieces: Iterable[Piece]) -> list[Delta]:
+        return [delta for piece in pieces for delta in self._parser.feed(piece)]
+
+    def _joined(self, told: list[Delta]) -> list[Delta]:
+        deltas = joined(told)
+        self._said += deltas
+        return deltas
+
+
+def joined(deltas: Iterable[Delta]) -> list[Delta]:
+    """The same with fewer deltas."""
+    made: list[Delta] = []
+    texts: list[str] = []
+    for delta in deltas:
+        last = made[-1] if made else None
+        if last is None or isinstance(delta, CallBegun) or type(delta) is not type(last):
+            _close(made, texts)
+            made.append(delta)
+            texts = [] if isinstance(delta, CallBegun) else [delta.text]
+        else:
+            texts.append(delta.text)
+    _close(made, texts)
+    return made
+
+
+def _close(made: list[Delta], texts: list[str]) -> None:
+    match made[-1:]:
+        case [TextDelta()]:
+            made[-1] = TextDelta("".join(texts))
+        case [ReasoningDelta()]:
+            made[-1] = ReasoningDelta("".join(texts))
+        case [ArgumentsDelta(index=index)]:
+            made[-1] = ArgumentsDelta(index, "".join(texts))
+
+
+def folded(deltas: Iterable[Delta]) -> Message:
+    """The message that the deltas tell."""
+    text: list[str] = []
+    reasoning: list[str] = []
+    begun: list[CallBegun] = []
+    arguments: list[list[str]] = []
+    for delta in deltas:
+        match delta:
+            case TextDelta():
+                text.append(delta.text)
+            case ReasoningDelta():
+                reasoning.append(delta.text)
+            case CallBegun():
+                begun.append(delta)
+                arguments.append([])
+            case ArgumentsDelta():
+                arguments[delta.index].append(delta.text)
+    calls = [ToolCall(call.id, call.name, "".join(parts)) for call, parts in zip(begun, arguments, strict=True)]
+    return Message(Role.ASSISTANT, "".join(text), "".join(reasoning), tuple(calls))

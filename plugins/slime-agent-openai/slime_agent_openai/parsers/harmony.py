@@ -12,12 +12,10 @@ import enum
 import re
 from collections.abc import Iterator
 
-from slime_agent_openai.message import Tool
-from slime_agent_openai.parsers.draft import Draft, can_name
-from slime_agent_openai.parsers.family import Family
-from slime_agent_openai.parsers.json_value import JsonValue
+from slime_agent_openai.message import Delta, Tool
+from slime_agent_openai.parsers.answer import Draft, Family, can_name
+from slime_agent_openai.parsers.json_call import JsonValue
 from slime_agent_openai.parsers.pieces import Piece
-from slime_agent_openai.reply import Delta
 from slime_agent_openai.wires.wire import NewId
 
 START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"
@@ -125,7 +123,7 @@ class Harmony:
             (self._draft.back if is_call else self._draft.text)(head)
 
 
-FAMILY = Family(
+HARMONY = Family(
     "gpt-oss",
     frozenset({START, CHANNEL, MESSAGE, CONSTRAIN, *ENDS}),
     Harmony,

@@ -1,24 +1,50 @@
-"""OpenAI's chat completions: reads the body of `POST /v1/chat/completions`.
+"""OpenAI's chat completions: reads the body of `POST /v1/chat/completions`, and writes its reply.
 
 Example:
 
     request, wire = read_chat({"model": "policy", "messages": [{"role": "user", "content": "Hi"}]}, new_id)
-    request.messages        # (Message(Role.USER, "Hi"),)
+    request.messages                   # (Message(Role.USER, "Hi"),)
+    wire.whole(reply)["choices"]       # [{"index": 0, "message": {"role": "assistant", ...}, ...}]
 """
 
-from slime_agent_openai.errors import refused, unsupported
-from slime_agent_openai.message import Message, Role, Tool, ToolCall
-from slime_agent_openai.request import Request
-from slime_agent_openai.wires.chat_reply import ChatWire
-from slime_agent_openai.wires.constraints import FORMS, choice_of, format_of, forms_of, has_call_rules
-from slime_agent_openai.wires.fields import NO_RECORDING, ONE_REPLY, Fields, Only
-from slime_agent_openai.wires.known import Known
-from slime_agent_openai.wires.models import MODEL
-from slime_agent_openai.wires.offered import function_tool
-from slime_agent_openai.wires.reading import Value, text_of
-from slime_agent_openai.wires.sampling import SAMPLING, sampling_of, stop_texts, wants_usage
-from slime_agent_openai.wires.templating import KWARGS, TEMPLATED, template_of
-from slime_agent_openai.wires.wire import Body, NewId, Wire
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from slime_agent_openai.errors import ApiError, refused, unsupported
+from slime_agent_openai.message import (
+    ArgumentsDelta,
+    CallBegun,
+    Delta,
+    Finish,
+    Message,
+    ReasoningDelta,
+    Reply,
+    Request,
+    Role,
+    TextDelta,
+    Tool,
+    ToolCall,
+)
+from slime_agent_openai.wires.bodies import Known
+from slime_agent_openai.wires.options import (
+    FORMS,
+    KWARGS,
+    SAMPLING,
+    TEMPLATED,
+    choice_of,
+    format_of,
+    forms_of,
+    function_tool,
+    has_call_rules,
+    sampling_of,
+    stop_texts,
+    template_of,
+    wants_usage,
+)
+from slime_agent_openai.wires.values import NO_RECORDING, ONE_REPLY, Fields, Only, Value, text_of
+from slime_agent_openai.wires.wire import MODEL, Body, NewId, Wire, as_json, event, openai_error
+from slime_core.sample import Json
 
 FIELDS = Fields(
     heeded={
@@ -55,7 +81,7 @@ def read_chat(body: Body, new_id: NewId, known: Known | None = None) -> tuple[Re
         ApiError: it asks for what is not here, or is none of this protocol.
     """
     asked, known = FIELDS.read(body), known or Known()
-    messages = known.messages.read(asked.at("messages"), lambda said: (_message(said),))
+    messages = known.messages.read(asked.at("messages"), lambda said: (_read_message(said),))
     if not messages:
         raise refused("messages is empty; a conversation has at least one", "messages")
     tools = known.tools.read(asked.at("tools"), lambda offered: (_tool(offered),))
@@ -84,7 +110,7 @@ def read_chat(body: Body, new_id: NewId, known: Known | None = None) -> tuple[Re
     return request, wire
 
 
-def _message(said: Value) -> Message:
+def _read_message(said: Value) -> Message:
     content, role = text_of(said.at("content"), TEXTS), said.at("role")
     match role.text():
         case "system" | "developer":
@@ -120,3 +146,115 @@ def _function(at: Value) -> Value:
     if (kind := at.at("type").text("function")) != "function":
         raise unsupported(at.path, f"a tool of type {kind!r} is not a function of the agent's")
     return at
+
+
+FINISHES = {Finish.STOP: "stop", Finish.LENGTH: "length", Finish.CALLS: "tool_calls"}
+LEAST_LOG_PROB = -9999.0
+"""What OpenAI writes for what has no probability: JSON has no infinity."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatWire:
+    """Writes one reply."""
+
+    id: str
+    """Of the completion."""
+    model: str
+    """As the agent calls it."""
+    streams: bool
+    """Whether the request asks for a stream."""
+    tells_usage: bool = False
+    """Whether a stream tells how many tokens it took."""
+    log_probs: bool = False
+    """Whether each token is told."""
+    created: int = field(default_factory=lambda: int(time.time()))
+    """Seconds since 1970."""
+    _heads: list[str] = field(default_factory=list, repr=False)
+
+    def whole(self, reply: Reply) -> Body:
+        """The body of a reply that is not streamed."""
+        choice: Body = {
+            "index": 0,
+            "message": _message(reply.message),
+            "logprobs": self._log_probs(reply),
+            "finish_reason": FINISHES[reply.finish],
+        }
+        return {**self._head("chat.completion"), "choices": [choice], "usage": usage(reply)}
+
+    def begin(self, prompt_tokens: int) -> Iterator[bytes]:
+        """Who speaks."""
+        yield self._chunk('{"role":"assistant","content":""}')
+
+    def add(self, delta: Delta) -> Iterator[bytes]:
+        """A chunk."""
+        match delta:
+            case ReasoningDelta(text=text):
+                yield self._chunk(f'{{"reasoning_content":{as_json(text)}}}')
+            case TextDelta(text=text):
+                yield self._chunk(f'{{"content":{as_json(text)}}}')
+            case CallBegun(index=index, id=call, name=name):
+                function: Body = {"name": name, "arguments": ""}
+                made: Body = {"index": index, "id": call, "type": "function", "function": function}
+                yield self._chunk(as_json({"tool_calls": [made]}))
+            case ArgumentsDelta(index=index, text=text):
+                part = f'{{"index":{index},"function":{{"arguments":{as_json(text)}}}}}'
+                yield self._chunk(f'{{"tool_calls":[{part}]}}')
+
+    def end(self, reply: Reply) -> Iterator[bytes]:
+        """Why it ended, and what it took."""
+        told = as_json({"logprobs": self._log_probs(reply), "finish_reason": FINISHES[reply.finish]})
+        yield self._chunk("{}", told[1:-1])
+        if self.tells_usage:
+            yield event({**self._head("chat.completion.chunk"), "choices": [], "usage": usage(reply)})
+        yield event("[DONE]")
+
+    def fail(self, error: ApiError) -> Iterator[bytes]:
+        """An error, and no end: clients take a stream that just stops for a whole answer."""
+        yield event(openai_error(error))
+
+    def _head(self, kind: str) -> Body:
+        return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
+
+    def _chunk(self, delta: str, rest: str = '"logprobs":null,"finish_reason":null') -> bytes:
+        """A chunk, of what it says as JSON: its head is the same each time, and written once."""
+        if not self._heads:
+            self._heads.append(as_json(self._head("chat.completion.chunk"))[:-1])
+        return f'data: {self._heads[0]},"choices":[{{"index":0,"delta":{delta},{rest}}}]}}\n\n'.encode()
+
+    def _log_probs(self, reply: Reply) -> Json:
+        if not self.log_probs:
+            return None
+        tokens: list[Json] = [
+            {
+                "token": text,
+                "logprob": max(log_prob, LEAST_LOG_PROB),
+                "bytes": list(text.encode()),
+                "top_logprobs": [],
+            }
+            for text, log_prob in zip(reply.texts, reply.log_probs, strict=True)
+        ]
+        return {"content": tokens, "refusal": None}
+
+
+def usage(reply: Reply) -> Body:
+    """How many tokens it took, as chat and legacy completions tell it."""
+    made = len(reply.tokens)
+    return {
+        "prompt_tokens": reply.prompt_tokens,
+        "completion_tokens": made,
+        "total_tokens": reply.prompt_tokens + made,
+        "prompt_tokens_details": {"cached_tokens": reply.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": reply.reasoning_tokens},
+    }
+
+
+def _message(message: Message) -> Body:
+    made: Body = {"role": "assistant", "content": message.text or (None if message.calls else ""), "refusal": None}
+    if message.reasoning:
+        made["reasoning_content"] = message.reasoning
+    if message.calls:
+        made["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.calls
+        ]
+    return made

@@ -11,16 +11,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from slime_agent_openai.errors import ApiError
-from slime_agent_openai.reply import Delta, Finish, Reply, TextDelta
-from slime_agent_openai.request import Request
-from slime_agent_openai.wires.chat_reply import usage
-from slime_agent_openai.wires.constraints import FORMS, format_of, forms_of
-from slime_agent_openai.wires.failing import openai_error
-from slime_agent_openai.wires.fields import ONE_REPLY, Fields, Only
-from slime_agent_openai.wires.models import MODEL
-from slime_agent_openai.wires.sampling import SAMPLING, sampling_of, stop_texts, wants_usage
-from slime_agent_openai.wires.templating import KWARGS, TOLD
-from slime_agent_openai.wires.wire import Body, NewId, Wire, event
+from slime_agent_openai.message import Delta, Finish, Reply, Request, TextDelta
+from slime_agent_openai.wires.chat import usage
+from slime_agent_openai.wires.options import (
+    FORMS,
+    KWARGS,
+    SAMPLING,
+    TOLD,
+    format_of,
+    forms_of,
+    sampling_of,
+    stop_texts,
+    wants_usage,
+)
+from slime_agent_openai.wires.values import ONE_REPLY, Fields, Only
+from slime_agent_openai.wires.wire import MODEL, Body, NewId, Wire, event, openai_error
 
 FIELDS = Fields(
     heeded={"max_tokens", "model", "prompt", "response_format", "stop", "stream", "stream_options", *SAMPLING, *FORMS},

@@ -1,27 +1,41 @@
-"""Anthropic's Messages: reads the body of `POST /v1/messages`, and of `/v1/messages/count_tokens`.
+"""Anthropic's Messages: reads the bodies of `POST /v1/messages` and `/v1/messages/count_tokens`, and writes replies.
+
+Each block of a reply is one content block. Arguments of a call are sent when they are complete, as Anthropic does by
+default: clients that parse partial JSON fail where the model's JSON is wrong.
 
 Example:
 
     request, wire = read_messages({"max_tokens": 64, "messages": [{"role": "user", "content": "Hi"}]}, new_id)
-    request.messages        # (Message(Role.USER, "Hi"),)
+    request.messages                   # (Message(Role.USER, "Hi"),)
+    wire.whole(reply)["content"]       # [{"type": "thinking", ...}, {"type": "text", "text": "Let me see."}, ...]
 """
 
+import json
 from collections.abc import Iterator
 from functools import partial
 
-from slime_agent_openai.errors import refused
-from slime_agent_openai.message import Message, Role, Tool, ToolCall
-from slime_agent_openai.request import Request
-from slime_agent_openai.wires.constraints import FORMS, format_of, forms_of, has_call_rules, typed_choice_of
-from slime_agent_openai.wires.fields import Fields, Only
-from slime_agent_openai.wires.known import Known
-from slime_agent_openai.wires.messages_reply import MessagesWire
-from slime_agent_openai.wires.models import MODEL
-from slime_agent_openai.wires.offered import Hosted, function_tool, hosted_tool
-from slime_agent_openai.wires.reading import Value, text_of, unreadable
-from slime_agent_openai.wires.sampling import SAMPLING, sampling_of, stop_texts
-from slime_agent_openai.wires.templating import KWARGS, TEMPLATED, template_of
-from slime_agent_openai.wires.wire import Body, NewId, Wire
+from slime_agent_openai.errors import ApiError, refused
+from slime_agent_openai.message import Delta, Finish, Message, Reply, Request, Role, Tool, ToolCall, as_object
+from slime_agent_openai.wires.blocks import Block, Blocks, Kind, Moment, Step
+from slime_agent_openai.wires.bodies import Known
+from slime_agent_openai.wires.options import (
+    FORMS,
+    KWARGS,
+    SAMPLING,
+    TEMPLATED,
+    Hosted,
+    format_of,
+    forms_of,
+    function_tool,
+    has_call_rules,
+    hosted_tool,
+    sampling_of,
+    stop_texts,
+    template_of,
+    typed_choice_of,
+)
+from slime_agent_openai.wires.values import Fields, Only, Value, text_of, unreadable
+from slime_agent_openai.wires.wire import MODEL, Body, NewId, Wire, anthropic_error, event
 
 FIELDS = Fields(
     heeded={
@@ -171,3 +185,112 @@ def _tools(offered: Value, hosted: Hosted) -> Iterator[Tool]:
         yield function_tool(offered, "input_schema")
     else:
         hosted_tool(offered, hosted)
+
+
+FINISHES = {Finish.STOP: "end_turn", Finish.LENGTH: "max_tokens", Finish.CALLS: "tool_use"}
+BLOCK_IDS = {Kind.REASONING: "sig", Kind.TEXT: "text", Kind.CALL: "use"}
+"""Of ids; the only ones that clients see are those of reasoning: its signatures."""
+
+
+class MessagesWire:
+    """Writes one reply."""
+
+    def __init__(self, name: str, model: str, new_id: NewId, *, streams: bool) -> None:
+        """Nothing is written yet.
+
+        Args:
+            name: id of the message.
+            model: as the agent calls it.
+            new_id: makes signatures.
+            streams: whether the request asks for a stream.
+        """
+        self._base: Body = {"id": name, "type": "message", "role": "assistant", "model": model}
+        self._streams = streams
+        self._blocks = Blocks(new_id, BLOCK_IDS)
+
+    @property
+    def streams(self) -> bool:
+        """Whether the request asks for a stream."""
+        return self._streams
+
+    def whole(self, reply: Reply) -> Body:
+        """The body of a reply that is not streamed."""
+        blocks = [_block(block) for block in self._blocks.of(reply.message)]
+        return {**self._base, "content": [*blocks], **_stop(reply), "usage": _usage(reply)}
+
+    def begin(self, prompt_tokens: int) -> Iterator[bytes]:
+        """The message is there."""
+        usage: Body = {"input_tokens": prompt_tokens, "output_tokens": 0}
+        begun: Body = {**self._base, "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
+        yield _event("message_start", {"message": begun})
+
+    def add(self, delta: Delta) -> Iterator[bytes]:
+        """Blocks begin, grow and end."""
+        for step in self._blocks.add(delta):
+            yield from _step_events(step)
+
+    def end(self, reply: Reply) -> Iterator[bytes]:
+        """The last block ends, and the message."""
+        for step in self._blocks.end():
+            yield from _step_events(step)
+        yield _event("message_delta", {"delta": _stop(reply), "usage": _usage(reply)})
+        yield _event("message_stop", {})
+
+    def fail(self, error: ApiError) -> Iterator[bytes]:
+        """An error, and no end."""
+        yield event(anthropic_error(error), "error")
+
+
+def _step_events(step: Step) -> Iterator[bytes]:
+    """Events of a step."""
+    block, at = step.block, {"index": step.block.index}
+    match step.moment, block.kind:
+        case Moment.BEGUN, _:
+            yield _event("content_block_start", {**at, "content_block": {**_block(block), **_NOTHING[block.kind]}})
+        case Moment.MORE, Kind.REASONING:
+            yield _event("content_block_delta", {**at, "delta": {"type": "thinking_delta", "thinking": step.text}})
+        case Moment.MORE, Kind.TEXT:
+            yield _event("content_block_delta", {**at, "delta": {"type": "text_delta", "text": step.text}})
+        case Moment.ENDED, kind:
+            if kind is Kind.REASONING:
+                signed: Body = {"type": "signature_delta", "signature": block.id}
+                yield _event("content_block_delta", {**at, "delta": signed})
+            if kind is Kind.CALL:
+                arguments = json.dumps(as_object(block.text), ensure_ascii=False)
+                told: Body = {"type": "input_json_delta", "partial_json": arguments}
+                yield _event("content_block_delta", {**at, "delta": told})
+            yield _event("content_block_stop", {**at})
+
+
+_NOTHING: dict[Kind, Body] = {Kind.REASONING: {"thinking": "", "signature": ""}, Kind.TEXT: {}, Kind.CALL: {}}
+"""What a block that begins has not yet."""
+
+
+def _block(block: Block) -> Body:
+    if block.call is not None:
+        return {"type": "tool_use", "id": block.call.id, "name": block.call.name, "input": as_object(block.text)}
+    if block.kind is Kind.TEXT:
+        return {"type": "text", "text": block.text}
+    return {"type": "thinking", "thinking": block.text, "signature": block.id}
+
+
+def _stop(reply: Reply) -> Body:
+    by_text = reply.finish is Finish.STOP and reply.stop is not None
+    return {
+        "stop_reason": "stop_sequence" if by_text else FINISHES[reply.finish],
+        "stop_sequence": reply.stop if by_text else None,
+    }
+
+
+def _usage(reply: Reply) -> Body:
+    """Tokens; those that were there already are counted apart, as Anthropic does."""
+    return {
+        "input_tokens": reply.prompt_tokens - reply.cached_tokens,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": reply.cached_tokens,
+        "output_tokens": len(reply.tokens),
+    }
+
+
+def _event(kind: str, told: Body) -> bytes:
+    return event({"type": kind, **told}, kind)

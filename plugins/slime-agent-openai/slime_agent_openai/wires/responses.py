@@ -1,28 +1,41 @@
-"""OpenAI's Responses: reads the body of `POST /v1/responses`.
+"""OpenAI's Responses: reads the body of `POST /v1/responses`, and writes its reply.
+
+Each block of a reply is an item, which has the same id in all events and in the body.
 
 Example:
 
     request, wire = read_responses({"input": "And now?", "previous_response_id": "resp_1"}, new_id)
-    request.after           # "resp_1": what was said so far need not be sent again
+    request.after           # "resp_1": the history need not be sent again
+    wire.begin(12)          # response.created, response.in_progress
 """
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from slime_agent_openai.errors import refused, unsupported
-from slime_agent_openai.memory import Memory, Turn
-from slime_agent_openai.message import Message, Role, Tool
-from slime_agent_openai.request import Constraint, Request
-from slime_agent_openai.wires.constraints import FORMS, choice_of, format_of, forms_of, has_call_rules
-from slime_agent_openai.wires.fields import Fields, Only
-from slime_agent_openai.wires.items import messages_of, prefix
-from slime_agent_openai.wires.models import MODEL
-from slime_agent_openai.wires.offered import Hosted, function_tool, hosted_tool
-from slime_agent_openai.wires.reading import Value
-from slime_agent_openai.wires.responses_reply import ResponsesWire
-from slime_agent_openai.wires.sampling import SAMPLING, number, sampling_of
-from slime_agent_openai.wires.templating import KWARGS, TEMPLATED, template_of
-from slime_agent_openai.wires.wire import Body, NewId, Wire
+from slime_agent_openai.errors import ApiError, refused, unsupported
+from slime_agent_openai.message import Constraint, Delta, Finish, Message, Reply, Request, Role, Tool
+from slime_agent_openai.response_store import ResponseStore, Turn, messages_of, prefix
+from slime_agent_openai.wires.blocks import Block, Blocks, Kind, Moment, Step
+from slime_agent_openai.wires.options import (
+    FORMS,
+    KWARGS,
+    SAMPLING,
+    TEMPLATED,
+    Hosted,
+    choice_of,
+    format_of,
+    forms_of,
+    function_tool,
+    has_call_rules,
+    hosted_tool,
+    number,
+    sampling_of,
+    template_of,
+)
+from slime_agent_openai.wires.values import Fields, Only, Value
+from slime_agent_openai.wires.wire import MODEL, Body, NewId, Wire, event
+from slime_core.sample import Json
 
 FIELDS = Fields(
     heeded={
@@ -72,7 +85,7 @@ def read_responses(
     """
     asked = FIELDS.read(body)
     _refuse_more(asked)
-    turn = turn or Memory(new_id).turn(body)
+    turn = turn or ResponseStore(new_id).turn(body)
     said = messages_of([*turn.before, *turn.said])
     if not said:
         raise refused("input is empty; it has at least one message", "input")
@@ -134,3 +147,153 @@ def _tools(offered: Value, hosted: Hosted) -> Iterator[tuple[str, Tool]]:
                 yield space, replace(tool, name=prefix(space) + tool.name)
         case _:
             hosted_tool(offered, hosted)
+
+
+PREFIXES = {Kind.REASONING: "rs", Kind.TEXT: "msg", Kind.CALL: "fc"}
+
+
+class ResponsesWire:
+    """Writes one reply."""
+
+    def __init__(
+        self,
+        name: str,
+        echoed: Body,
+        new_id: NewId,
+        *,
+        streams: bool,
+        namespaces: Mapping[str, tuple[str, str]] | None = None,
+    ) -> None:
+        """Nothing is written yet.
+
+        Args:
+            name: id of the response.
+            echoed: what its body repeats of the request.
+            new_id: makes ids of its items.
+            streams: whether the request asks for a stream.
+            namespaces: of a tool's name that the model sees: its namespace, and its name therein.
+        """
+        self._base: Body = {
+            "id": name,
+            "object": "response",
+            "created_at": int(time.time()),
+            "error": None,
+            "incomplete_details": None,
+            "instructions": None,
+            "parallel_tool_calls": True,
+            "text": {"format": {"type": "text"}},
+            "tools": [],
+            "usage": None,
+            **echoed,
+        }
+        self._streams, self._namespaces = streams, namespaces or {}
+        self._blocks = Blocks(new_id, PREFIXES)
+        self._sent = 0
+
+    @property
+    def streams(self) -> bool:
+        """Whether the request asks for a stream."""
+        return self._streams
+
+    def whole(self, reply: Reply) -> Body:
+        """The body, of a stream too: with the ids of its events."""
+        blocks = self._blocks.of(reply.message)
+        output = [self._item(block, "completed") for block in blocks[:-1]]
+        output.append(self._item(blocks[-1], _status(reply)))
+        more: Body = {"incomplete_details": {"reason": "max_output_tokens"}} if _status(reply) == "incomplete" else {}
+        return {**self._base, **more, "status": _status(reply), "output": [*output], "usage": _usage(reply)}
+
+    def begin(self, prompt_tokens: int) -> Iterator[bytes]:
+        """The response is there."""
+        for kind in ("created", "in_progress"):
+            yield self._event(f"response.{kind}", {"response": {**self._base, "status": "in_progress", "output": []}})
+
+    def add(self, delta: Delta) -> Iterator[bytes]:
+        """Items begin, grow and end."""
+        for step in self._blocks.add(delta):
+            yield from self._told(step, "completed")
+
+    def end(self, reply: Reply) -> Iterator[bytes]:
+        """The last item ends, and with it the response."""
+        steps = list(self._blocks.end())
+        for step in steps:
+            yield from self._told(step, _status(reply) if step.block is steps[-1].block else "completed")
+        yield self._event(f"response.{_status(reply)}", {"response": self.whole(reply)})
+
+    def fail(self, error: ApiError) -> Iterator[bytes]:
+        """An error, and the response as a failed one."""
+        yield self._event("error", {"code": error.code, "message": error.message, "param": error.param})
+        output: list[Json] = [self._item(block, "incomplete") for block in self._blocks.told]
+        told: Body = {"code": "server_error", "message": error.message}
+        failed: Body = {**self._base, "status": "failed", "error": told, "output": output}
+        yield self._event("response.failed", {"response": failed})
+
+    def _told(self, step: Step, status: str) -> Iterator[bytes]:
+        """Events of a step; `status` is that of an item that ends."""
+        block = step.block
+        at: Body = {"item_id": block.id, "output_index": block.index}
+        within: Body = at if block.kind is Kind.CALL else {**at, "content_index": 0}
+        match step.moment:
+            case Moment.BEGUN:
+                begun = {**self._item(block, "in_progress"), **({} if block.kind is Kind.CALL else {"content": []})}
+                yield self._event("response.output_item.added", {"output_index": block.index, "item": begun})
+                if block.kind is not Kind.CALL:
+                    yield self._event("response.content_part.added", {**within, "part": _part(block.kind, "")})
+            case Moment.MORE:
+                more: Body = {"delta": step.text, **({"logprobs": []} if block.kind is Kind.TEXT else {})}
+                yield self._event(f"response.{_TOLD_AS[block.kind]}.delta", {**within, **more})
+            case Moment.ENDED:
+                yield from self._ended(block, within, status)
+
+    def _ended(self, block: Block, within: Body, status: str) -> Iterator[bytes]:
+        item = self._item(block, status)
+        kind = f"response.{_TOLD_AS[block.kind]}.done"
+        match block.kind:
+            case Kind.REASONING:
+                yield self._event(kind, {**within, "text": block.text})
+            case Kind.TEXT:
+                yield self._event(kind, {**within, "text": block.text, "logprobs": []})
+            case Kind.CALL:
+                yield self._event(kind, {**within, "arguments": block.text, "name": item["name"]})
+        if block.kind is not Kind.CALL:
+            yield self._event("response.content_part.done", {**within, "part": _part(block.kind, block.text)})
+        yield self._event("response.output_item.done", {"output_index": block.index, "item": item})
+
+    def _item(self, block: Block, status: str) -> Body:
+        if block.call is not None:
+            space, name = self._namespaces.get(block.call.name, ("", block.call.name))
+            made: Body = {"type": "function_call", "id": block.id, "call_id": block.call.id, "name": name}
+            return {**made, **({"namespace": space} if space else {}), "arguments": block.text, "status": status}
+        if block.kind is Kind.TEXT:
+            head: Body = {"type": "message", "id": block.id, "status": status, "role": "assistant"}
+            return {**head, "content": [_part(block.kind, block.text)]}
+        thoughts = _part(block.kind, block.text)
+        return {"type": "reasoning", "id": block.id, "status": status, "summary": [], "content": [thoughts]}
+
+    def _event(self, kind: str, told: Body) -> bytes:
+        number, self._sent = self._sent, self._sent + 1
+        return event({"type": kind, "sequence_number": number, **told}, kind)
+
+
+_TOLD_AS = {Kind.REASONING: "reasoning_text", Kind.TEXT: "output_text", Kind.CALL: "function_call_arguments"}
+
+
+def _part(kind: Kind, text: str) -> Body:
+    if kind is Kind.REASONING:
+        return {"type": "reasoning_text", "text": text}
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def _status(reply: Reply) -> str:
+    return "incomplete" if reply.finish is Finish.LENGTH else "completed"
+
+
+def _usage(reply: Reply) -> Body:
+    made = len(reply.tokens)
+    return {
+        "input_tokens": reply.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": reply.cached_tokens, "cache_write_tokens": 0},
+        "output_tokens": made,
+        "output_tokens_details": {"reasoning_tokens": reply.reasoning_tokens},
+        "total_tokens": reply.prompt_tokens + made,
+    }

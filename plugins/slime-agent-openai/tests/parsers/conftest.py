@@ -10,8 +10,7 @@ import tokenizers
 from chat import load_with
 
 from slime_agent_openai.message import Message, Role, Tool
-from slime_agent_openai.parsers.family import Family
-from slime_agent_openai.parsers.reading import Reading
+from slime_agent_openai.parsers.answer import Family, Reading
 from slime_agent_openai.parsers.registry import OWN
 from slime_core.data import HfTokenizer
 

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from slime_agent_openai.message import Tool
-from slime_agent_openai.parsers.arguments import Arguments
+from slime_agent_openai.parsers.tagged import Arguments
 from slime_core.sample import Json
 
 

@@ -7,8 +7,7 @@ import pytest
 from chat import load_chat
 from trl_templates import trl_tokenizer
 
-from slime_agent_openai.parsers.fitting import fitting, misfit
-from slime_agent_openai.parsers.registry import OWN, families
+from slime_agent_openai.parsers.registry import OWN, families, fitting, misfit
 from slime_core.data import HfTokenizer
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slime_agent_openai.message import Message, Role, ToolCall
-from slime_agent_openai.parsers.reading import folded
-from slime_agent_openai.reply import ArgumentsDelta, CallBegun, ReasoningDelta, TextDelta
+from slime_agent_openai.message import ArgumentsDelta, CallBegun, Message, ReasoningDelta, Role, TextDelta, ToolCall
+from slime_agent_openai.parsers.answer import folded
 
 if TYPE_CHECKING:
     from conftest import Written

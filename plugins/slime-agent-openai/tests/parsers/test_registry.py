@@ -23,7 +23,7 @@ def test_none_fits_names_all_and_what_to_type() -> None:
 
 
 def test_families_of_other_packages_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch, shouted="slime_agent_openai.parsers.plain:FAMILY")
+    install(monkeypatch, shouted="slime_agent_openai.parsers.registry:PLAIN")
     assert family_named("shouted") == OWN["plain"]
     assert list(families()) == ["shouted", *OWN]
 

@@ -9,12 +9,11 @@ from typing import TypeVar
 import pytest
 from cloud import Cloud
 
-from slime_agent_openai.failure import AgentError
-from slime_agent_openai.remote import leaving
-from slime_agent_openai.remote.agents import RemoteAgents, RemoteLimits
-from slime_agent_openai.remote.aws import Aws, Target
-from slime_agent_openai.remote.settings import RemoteSettings
-from slime_agent_openai.remote.wire import Form
+from slime_agent_openai import remote_agents as leaving
+from slime_agent_openai.aws import Aws, Target
+from slime_agent_openai.errors import AgentError
+from slime_agent_openai.remote_agents import Form, RemoteAgents, RemoteLimits
+from slime_agent_openai.remote_settings import RemoteSettings
 from slime_agent_openai.task import Task, Verdict
 from slime_core.sample import Json
 

@@ -2,8 +2,8 @@ import pytest
 from cloud import CREDENTIALS, Cloud
 from cloud_server import ARN, BUCKET
 
-from slime_agent_openai.failure import AgentError
-from slime_agent_openai.remote.aws import Aws, NotTaken, Target
+from slime_agent_openai.aws import Aws, NotTaken, Target
+from slime_agent_openai.errors import AgentError
 from slime_core.errors import ConfigError
 
 

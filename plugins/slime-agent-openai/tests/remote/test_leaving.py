@@ -4,10 +4,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from slime_agent_openai.failure import AgentError
-from slime_agent_openai.remote import leaving as module
-from slime_agent_openai.remote.aws import NotTaken
-from slime_agent_openai.remote.leaving import Leaving, RemoteSession, backoff_s
+from slime_agent_openai import remote_agents as module
+from slime_agent_openai.aws import NotTaken
+from slime_agent_openai.errors import AgentError
+from slime_agent_openai.remote_agents import Leaving, RemoteSession, backoff_s
 
 BUSY = NotTaken("agent_remote_ThrottlingException", "slow down", again=True)
 GONE = NotTaken("agent_remote_ResourceNotFoundException", "no such session", again=False)

@@ -1,7 +1,7 @@
 import asyncio
 from itertools import pairwise
 
-from slime_agent_openai.remote.agents import Pace
+from slime_agent_openai.remote_agents import Pace
 
 
 def turns(a_second: float, count: int) -> list[float]:

@@ -5,7 +5,7 @@ from cloud_server import ARN
 from pydantic import ValidationError
 
 from slime_agent_openai.plugin import slime_generators
-from slime_agent_openai.remote.settings import REFUSED, RemoteSettings
+from slime_agent_openai.remote_settings import REFUSED, RemoteSettings
 
 GIVEN: dict[str, object] = {
     "agent_runtime_arn": ARN,

@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from slime_agent_openai.remote.threads import Threads
+from slime_agent_openai.remote_agents import Threads
 
 
 def test_the_loop_goes_on_while_a_call_blocks() -> None:

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from slime_agent_openai.failure import AgentError
-from slime_agent_openai.remote.wire import Form, place_of, verdict_of
+from slime_agent_openai.errors import AgentError
+from slime_agent_openai.remote_agents import Form, place_of, reward_of
 from slime_agent_openai.task import Task, Verdict
 
 FORM = Form("math", "results", "default", "prompt", "answer")
@@ -87,15 +87,15 @@ def test_an_answer_that_says_no_place_is_told(answer: bytes, said: str) -> None:
 )
 def test_a_result_holds_a_reward(rewards: object, verdict: Verdict) -> None:
     result = json.dumps({"rewards": rewards, "status_code": 200, "stop_reason": "end_turn"}).encode()
-    assert verdict_of(result, "rewards") == verdict
+    assert reward_of(result, "rewards") == verdict
 
 
 def test_a_result_that_says_no_status_is_one_that_succeeded() -> None:
-    assert verdict_of(b'{"score": 0.5}', "score") == 0.5
+    assert reward_of(b'{"score": 0.5}', "score") == 0.5
 
 
 def test_without_a_key_the_run_gives_the_reward() -> None:
-    assert verdict_of(b'{"rewards": "whatever"}', "") is None
+    assert reward_of(b'{"rewards": "whatever"}', "") is None
 
 
 @pytest.mark.parametrize(
@@ -115,20 +115,20 @@ def test_without_a_key_the_run_gives_the_reward() -> None:
 )
 def test_what_is_no_finite_reward_is_told(rewards: str) -> None:
     with pytest.raises(AgentError, match="expected a finite number, or some by name") as caught:
-        verdict_of(f'{{"rewards": {rewards}}}'.encode(), "rewards")
+        reward_of(f'{{"rewards": {rewards}}}'.encode(), "rewards")
     assert caught.value.reason == "agent_remote_reward"
 
 
 def test_a_result_without_a_reward_says_what_it_has() -> None:
     with pytest.raises(AgentError, match="the result has no 'rewards'; it has reward, stop_reason") as caught:
-        verdict_of(b'{"reward": 1.0, "stop_reason": "end_turn"}', "rewards")
+        reward_of(b'{"reward": 1.0, "stop_reason": "end_turn"}', "rewards")
     assert caught.value.reason == "agent_remote_reward"
 
 
 def test_a_result_of_an_agent_that_failed_says_why_and_its_last_words_are_kept() -> None:
     result = {"status_code": 500, "stop_reason": "no river", "traceback": "x" * 5_000 + "KeyError: 'no river'"}
     with pytest.raises(AgentError) as caught:
-        verdict_of(json.dumps(result).encode(), "rewards")
+        reward_of(json.dumps(result).encode(), "rewards")
     assert caught.value.reason == "agent_remote_failed"
     assert caught.value.detail.endswith("KeyError: 'no river'")
     assert len(caught.value.detail) == 800
@@ -137,6 +137,6 @@ def test_a_result_of_an_agent_that_failed_says_why_and_its_last_words_are_kept()
 @pytest.mark.parametrize("result", [b"<html>" + b"x" * 5_000, b"[" * 100_000])
 def test_a_result_that_is_no_json_is_told(result: bytes) -> None:
     with pytest.raises(AgentError, match="the result is not JSON") as caught:
-        verdict_of(result, "rewards")
+        reward_of(result, "rewards")
     assert caught.value.reason == "agent_remote_result"
     assert len(caught.value.detail) <= 800

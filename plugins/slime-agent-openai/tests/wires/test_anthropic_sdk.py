@@ -10,8 +10,7 @@ from pydantic import TypeAdapter
 from scripted import Script, reply, serving
 
 from slime_agent_openai.errors import ApiError
-from slime_agent_openai.message import Message, Role, ToolCall, as_object
-from slime_agent_openai.reply import Finish, Reply
+from slime_agent_openai.message import Finish, Message, Reply, Role, ToolCall, as_object
 from slime_agent_openai.wires.messages import FIELDS, read_messages
 
 CALLS = (ToolCall("call_a", "add", '{"a": 1,  "b":2}'), ToolCall("call_b", "add", '{"b": 4, "a": 3}'))

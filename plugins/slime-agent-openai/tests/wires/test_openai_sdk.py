@@ -18,10 +18,9 @@ from pydantic import TypeAdapter
 from scripted import READERS, Script, reply, serving
 
 from slime_agent_openai.errors import ApiError
-from slime_agent_openai.message import Message, Role, ToolCall
-from slime_agent_openai.reply import Finish, Reply
+from slime_agent_openai.message import Finish, Message, Reply, Role, ToolCall
 from slime_agent_openai.wires import chat, completions, responses
-from slime_agent_openai.wires.fields import Fields
+from slime_agent_openai.wires.values import Fields
 
 CALLS = (ToolCall("call_a", "add", '{"a": 1,  "b":2}'), ToolCall("call_b", "add", '{"b": 4, "a": 3}'))
 FULL = reply("Let me see.\n", "Two sums: é, 加", CALLS)

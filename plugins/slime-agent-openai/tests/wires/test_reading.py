@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from scripted import READERS, counted_ids
 
 from slime_agent_openai.errors import ApiError
-from slime_agent_openai.message import Message, Role, Tool, ToolCall
-from slime_agent_openai.request import Wanted
+from slime_agent_openai.message import Message, Role, Tool, ToolCall, Wanted
 from slime_agent_openai.wires import chat, completions, messages, responses
-from slime_agent_openai.wires.failing import anthropic_error, openai_error
+from slime_agent_openai.wires.wire import anthropic_error, openai_error
 
 USER = {"role": "user", "content": "Hi"}
 CALL = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": "{}"}}

@@ -9,15 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted import counted_ids, parts_of, reply
 
-from slime_agent_openai.message import Message, Role, ToolCall
-from slime_agent_openai.reply import (
+from slime_agent_openai.message import (
     ArgumentsDelta,
     CallBegun,
     Delta,
     Finish,
+    Message,
     ReasoningDelta,
     Reply,
+    Role,
     TextDelta,
+    ToolCall,
 )
 from slime_agent_openai.wires.chat import read_chat
 from slime_agent_openai.wires.messages import read_messages

@@ -1,26 +1,25 @@
-"""Pieces: a reply as stretches of reasoning, text and calls, for protocols that number those.
+"""Blocks: a reply as runs of reasoning, text and calls, for protocols that number those.
 
-A stretch ends when something else begins; the reply is told as steps, which a wire writes as events. Whether it came
-in deltas or whole, the pieces are the same.
+A block ends when another kind begins. A reply comes as steps, which a wire writes as events; a reply that comes whole
+has the same blocks.
 
 Example:
 
-    pieces = Pieces(new_id, {Kind.TEXT: "msg", Kind.REASONING: "rs", Kind.CALL: "fc"})
-    for step in pieces.add(TextDelta("Hello")):
-        step.moment, step.piece.kind, step.text      # BEGUN, TEXT, ""; then MORE, TEXT, "Hello"
+    blocks = Blocks(new_id, {Kind.TEXT: "msg", Kind.REASONING: "rs", Kind.CALL: "fc"})
+    for step in blocks.add(TextDelta("Hello")):
+        step.moment, step.block.kind, step.text      # BEGUN, TEXT, ""; then MORE, TEXT, "Hello"
 """
 
 import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from slime_agent_openai.message import Message
-from slime_agent_openai.reply import ArgumentsDelta, CallBegun, Delta, ReasoningDelta, TextDelta
+from slime_agent_openai.message import ArgumentsDelta, CallBegun, Delta, Message, ReasoningDelta, TextDelta
 from slime_agent_openai.wires.wire import NewId
 
 
 class Kind(enum.Enum):
-    """What a piece is."""
+    """What a block is."""
 
     REASONING = "reasoning"
     TEXT = "text"
@@ -28,7 +27,7 @@ class Kind(enum.Enum):
 
 
 class Moment(enum.Enum):
-    """What happens to a piece."""
+    """What happens to a block."""
 
     BEGUN = "begun"
     MORE = "more"
@@ -36,7 +35,7 @@ class Moment(enum.Enum):
 
 
 @dataclass(slots=True)
-class Piece:
+class Block:
     """A stretch of one kind."""
 
     kind: Kind
@@ -61,12 +60,12 @@ class Step:
     """What a wire tells next."""
 
     moment: Moment
-    piece: Piece
+    block: Block
     text: str = ""
     """What is added, at MORE."""
 
 
-class Pieces:
+class Blocks:
     """A reply, as far as it is known."""
 
     def __init__(self, new_id: NewId, prefixes: Mapping[Kind, str]) -> None:
@@ -77,7 +76,7 @@ class Pieces:
             prefixes: of the ids, by kind.
         """
         self._new_id, self._prefixes = new_id, prefixes
-        self._pieces: list[Piece] = []
+        self._blocks: list[Block] = []
         self._is_open = False
         self._empty = self._made(Kind.TEXT)
 
@@ -96,53 +95,53 @@ class Pieces:
     def end(self) -> Iterator[Step]:
         """The last steps."""
         if self._says_nothing:
-            self._empty.index = len(self._pieces)
+            self._empty.index = len(self._blocks)
             yield from self._begun(self._empty)
         yield from self._ended()
 
-    def of(self, message: Message) -> list[Piece]:
-        """The pieces of a whole message: as they were told, if they were."""
-        if not self._pieces:
+    def of(self, message: Message) -> list[Block]:
+        """The blocks of a whole message: as they were told, if they were."""
+        if not self._blocks:
             for delta in deltas_of(message):
                 for _ in self.add(delta):
                     pass
         if not self._says_nothing:
-            return list(self._pieces)
-        self._empty.index = len(self._pieces)
-        return [*self._pieces, self._empty]
+            return list(self._blocks)
+        self._empty.index = len(self._blocks)
+        return [*self._blocks, self._empty]
 
     @property
-    def told(self) -> list[Piece]:
+    def told(self) -> list[Block]:
         """What was told so far."""
-        return list(self._pieces)
+        return list(self._blocks)
 
     @property
     def _says_nothing(self) -> bool:
         """Clients look for a text where there is no call: an empty one is told then."""
-        return all(piece.kind is Kind.REASONING for piece in self._pieces)
+        return all(block.kind is Kind.REASONING for block in self._blocks)
 
-    def _made(self, kind: Kind, call: CallBegun | None = None) -> Piece:
-        return Piece(kind, len(self._pieces), self._new_id(self._prefixes[kind]), call)
+    def _made(self, kind: Kind, call: CallBegun | None = None) -> Block:
+        return Block(kind, len(self._blocks), self._new_id(self._prefixes[kind]), call)
 
     def _stretch(self, kind: Kind, text: str) -> Iterator[Step]:
-        if not self._is_open or self._pieces[-1].kind is not kind:
+        if not self._is_open or self._blocks[-1].kind is not kind:
             yield from self._begun(self._made(kind))
         yield self._more(text)
 
-    def _begun(self, piece: Piece) -> Iterator[Step]:
+    def _begun(self, block: Block) -> Iterator[Step]:
         yield from self._ended()
-        self._pieces.append(piece)
+        self._blocks.append(block)
         self._is_open = True
-        yield Step(Moment.BEGUN, piece)
+        yield Step(Moment.BEGUN, block)
 
     def _more(self, text: str) -> Step:
-        self._pieces[-1].parts.append(text)
-        return Step(Moment.MORE, self._pieces[-1], text)
+        self._blocks[-1].parts.append(text)
+        return Step(Moment.MORE, self._blocks[-1], text)
 
     def _ended(self) -> Iterator[Step]:
         if self._is_open:
             self._is_open = False
-            yield Step(Moment.ENDED, self._pieces[-1])
+            yield Step(Moment.ENDED, self._blocks[-1])
 
 
 def deltas_of(message: Message) -> Iterator[Delta]:

@@ -1,7 +1,7 @@
-"""Bodies: what a client sends, as JSON, of which only what is new is read: a history begins as the one before it did.
+"""Bodies and Known: a conversation's requests repeat its history; only what is new is parsed and read.
 
-Where a body is, byte for byte, the one before with more messages behind its last, the messages that both have are the
-very objects that were read then: who keeps what it made of them (`wires.known`) need not make it again.
+If a body is, byte for byte, the one before with more messages at the end, the messages of both are the same objects.
+`Known` recognises an object by identity (in Python 1 == True, so equal JSON may differ) and reuses what was read of it.
 
 Example:
 
@@ -14,10 +14,14 @@ Example:
 import json
 import re
 import secrets
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import Generic, TypeVar
 
+from slime_agent_openai.message import Message, Tool
+from slime_agent_openai.wires.values import Value
 from slime_agent_openai.wires.wire import Body
 from slime_core.sample import Json
 
@@ -114,3 +118,39 @@ def _more(hashed: blake2b, raw: bytes) -> blake2b:
     state = hashed.copy()
     state.update(raw)
     return state
+
+
+Read = TypeVar("Read")
+
+
+class Rows(Generic[Read]):
+    """One such list."""
+
+    def __init__(self) -> None:
+        """Nothing is known."""
+        self._rows: list[Json] = []
+        self._made: list[tuple[Read, ...]] = []
+
+    def read(self, given: Value, one: Callable[[Value], Iterable[Read]]) -> tuple[Read, ...]:
+        """What the members of a list are, in order; `one` reads a member.
+
+        Raises:
+            ApiError: it is not a list, or a member cannot be read.
+        """
+        rows = given.json if isinstance(given.json, list) else []
+        pairs = enumerate(zip(rows, self._rows, strict=False))
+        same = next((place for place, (row, before) in pairs if row is not before), min(len(rows), len(self._rows)))
+        made = self._made[:same]
+        made += (tuple(one(member)) for member in given.each(same))
+        self._rows, self._made = rows, made
+        return tuple(each for row in made for each in row)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What was read of one conversation."""
+
+    messages: Rows[Message] = field(default_factory=Rows)
+    """The history."""
+    tools: Rows[Tool] = field(default_factory=Rows)
+    """What is offered."""

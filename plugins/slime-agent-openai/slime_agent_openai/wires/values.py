@@ -1,17 +1,18 @@
-"""Value: a part of a body with the path to it, so that what is wrong with it is said by name.
+"""Value: a part of a body with its path, so that an error names it; and the fields that a protocol accepts.
 
 Example:
 
-    body = Value({"messages": [{"content": 3}]})
-    for message in body.at("messages").each():
+    FIELDS = Fields(heeded={"messages"}, harmless={"user"}, refused={"n": Only((1,), "a request has one reply")})
+    for message in FIELDS.read(body).at("messages").each():
         message.at("content").text()     # ApiError: messages[0].content is a number; expected a text
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 
 from slime_agent_openai.errors import ApiError, refused, unsupported
+from slime_agent_openai.wires.wire import Body
 from slime_core.sample import Json
 
 NO_MODEL_READS = frozenset({"audio", "document", "file", "input_audio", "input_file", "video", "video_url"})
@@ -159,3 +160,39 @@ def _described(value: Json) -> str:
         case list():
             return f"a list of {len(value)}"
     return "an object"
+
+
+@dataclass(frozen=True, slots=True)
+class Only:
+    """A field that is refused but for values that ask for nothing."""
+
+    values: tuple[Json, ...]
+    """Those, beside null."""
+    why: str
+    """Why others are refused, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """All that one protocol knows."""
+
+    heeded: Set[str]
+    """Read."""
+    harmless: Set[str]
+    """Left aside: they change no answer, or only advise."""
+    refused: Mapping[str, Only]
+    """Refused."""
+
+    def read(self, body: Body) -> Value:
+        """The body, to be read on, without anything that is refused."""
+        for name, only in self.refused.items():
+            value = body.get(name)
+            if value is not None and value not in only.values:
+                raise unsupported(name, only.why)
+        return Value(body)
+
+
+NO_RECORDING = "the model's answers are text"
+"""Why others than text are refused."""
+ONE_REPLY = "a request has one reply; send it again for another"
+"""Why more replies are refused."""

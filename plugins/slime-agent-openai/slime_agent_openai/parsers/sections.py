@@ -1,19 +1,21 @@
-"""Section: calls in a row between two markers, each with markers around its name and its JSON arguments.
+"""Families with a section of calls between two markers, each with markers around its name and its JSON: DeepSeek, Kimi.
 
 Example:
+
+    <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>add<｜tool▁sep｜>{"a": 1, "b": 2}<｜tool▁call▁end｜><｜tool▁calls▁end｜>
 
     <|tool_calls_section_begin|><|tool_call_begin|>functions.add:0<|tool_call_argument_begin|>{"a": 1}<|tool_call_end|>
     <|tool_calls_section_end|>
 """
 
 import enum
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from slime_agent_openai.message import Tool
-from slime_agent_openai.parsers.answer import NOTHING, CallReader
-from slime_agent_openai.parsers.draft import Draft, can_name
-from slime_agent_openai.parsers.json_value import JsonValue
+from slime_agent_openai.parsers.answer import NOTHING, THINK, CallReader, Draft, Family, Form, can_name
+from slime_agent_openai.parsers.json_call import JsonValue
 from slime_agent_openai.parsers.pieces import Piece
 
 
@@ -162,3 +164,61 @@ class Section:
         if self._raw:
             self._draft.back(self._raw)
         self._raw = ""
+
+
+_FENCED = re.compile(r"([^\n]+)\n\s*```(?:json)?\s*")
+
+
+def _deepseek_name(head: str, body: str) -> str:
+    """V3.1: the name, then its arguments. V3: the word `function`, then the name, then arguments in a code block."""
+    if not body.strip():
+        return head.strip()
+    found = _FENCED.fullmatch(body)
+    return found[1].strip() if found and head.strip() == "function" else ""
+
+
+DEEPSEEK_MARKS = Marks(
+    opens="<｜tool▁calls▁begin｜>",
+    call="<｜tool▁call▁begin｜>",
+    parts="<｜tool▁sep｜>",
+    ends="<｜tool▁call▁end｜>",
+    closes="<｜tool▁calls▁end｜>",
+    name=_deepseek_name,
+)
+DEEPSEEK = Family(
+    "deepseek",
+    DEEPSEEK_MARKS.all | set(THINK),
+    Form({DEEPSEEK_MARKS.opens: DEEPSEEK_MARKS.reader}).parser,
+    "calls after <｜tool▁calls▁begin｜>: DeepSeek V3, R1, V3.1 and V3.2-Exp",
+)
+
+
+_WHOLE_ID = re.compile(r"functions\.[^\s:]+:\d+")
+_ID = re.compile(r"\s*(?:functions\.)?(.+?)(?::\d+)?\s*")
+
+
+def _kimi_name(head: str, body: str) -> str:
+    found = _ID.fullmatch(head)
+    return found[1] if found and not body.strip() else ""
+
+
+def _kimi_id(head: str) -> str:
+    """The id as templates write it; one of another form is none."""
+    return head.strip() if _WHOLE_ID.fullmatch(head.strip()) else ""
+
+
+KIMI_MARKS = Marks(
+    opens="<|tool_calls_section_begin|>",
+    call="<|tool_call_begin|>",
+    parts="<|tool_call_argument_begin|>",
+    ends="<|tool_call_end|>",
+    closes="<|tool_calls_section_end|>",
+    name=_kimi_name,
+    call_id=_kimi_id,
+)
+KIMI = Family(
+    "kimi-k2",
+    KIMI_MARKS.all | set(THINK),
+    Form({KIMI_MARKS.opens: KIMI_MARKS.reader}).parser,
+    "calls after <|tool_calls_section_begin|>: Kimi K2",
+)

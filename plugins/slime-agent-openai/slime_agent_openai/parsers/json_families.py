@@ -1,20 +1,107 @@
-"""Mistral: calls after a marker, as a JSON list; or, of newer tokenizers, each as its name and its arguments.
+"""Families that write a call as JSON: Hermes (and Qwen 2.5 and 3), Llama 3 and Mistral.
 
 Example:
 
-    [TOOL_CALLS] [{"name": "add", "arguments": {"a": 1}, "id": "D681PevKs"}]
+    <tool_call>
+    {"name": "add", "arguments": {"a": 1, "b": 2}}
+    </tool_call>
+
+    {"name": "add", "parameters": {"a": 1, "b": 2}}; {"name": ...}                              # Llama 3
+
+    [TOOL_CALLS] [{"name": "add", "arguments": {"a": 1}, "id": "D681PevKs"}]                    # Mistral
     [TOOL_CALLS]add[ARGS]{"a": 1}[TOOL_CALLS]add[CALL_ID]D681PevKs[ARGS]{"a": 2}
 """
 
 from slime_agent_openai.message import Tool
-from slime_agent_openai.parsers.answer import NOTHING, Form
-from slime_agent_openai.parsers.draft import Draft, can_name
-from slime_agent_openai.parsers.family import Family
-from slime_agent_openai.parsers.json_call import JsonCall
-from slime_agent_openai.parsers.json_value import JsonValue
+from slime_agent_openai.parsers.answer import NOTHING, THINK, Draft, Family, Form, can_name
+from slime_agent_openai.parsers.json_call import JsonCall, JsonValue
 from slime_agent_openai.parsers.pieces import Piece
 
-OPENS, ID, ARGUMENTS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
+HERMES_OPENS, HERMES_CLOSES = "<tool_call>", "</tool_call>"
+
+
+class HermesCall:
+    """Implements `CallReader`."""
+
+    def __init__(self, draft: Draft, tools: tuple[Tool, ...], raw: str) -> None:
+        """The marker is read."""
+        self._draft, self._call = draft, JsonCall(draft, raw)
+
+    def feed(self, piece: Piece) -> Piece | None:
+        """Read on, to the closing marker."""
+        call = self._call
+        if piece.marker and not call.in_string:
+            (self._draft.end if call.whole else call.fail)()
+            return NOTHING if piece.text == HERMES_CLOSES and (call.whole or call.begun) else piece
+        left = piece.text if call.whole else call.feed(piece.text)
+        if left is None or (call.whole and not left.strip()):
+            return None
+        if call.whole:
+            self._draft.end(whole=False)
+        return Piece(left)
+
+    def end(self) -> None:
+        """A whole object is a call, though its marker is missing."""
+        (self._draft.end if self._call.whole else self._call.fail)()
+
+
+HERMES = Family(
+    "hermes",
+    frozenset({HERMES_OPENS, HERMES_CLOSES, *THINK}),
+    Form({HERMES_OPENS: HermesCall}).parser,
+    "JSON in <tool_call>: Qwen 2.5, Qwen 3, Hermes",
+)
+
+
+LLAMA_OPENS = "<|python_tag|>"
+
+
+class LlamaCalls:
+    """Implements `CallReader`."""
+
+    def __init__(self, draft: Draft, tools: tuple[Tool, ...], raw: str) -> None:
+        """The marker is read, if there was one."""
+        self._draft, self._names = draft, frozenset(tool.name for tool in tools)
+        self._call: JsonCall | None = JsonCall(draft, raw, self._names)
+        self._between = ""
+
+    def feed(self, piece: Piece) -> Piece | None:
+        """Read on, to what is neither a call nor a semicolon."""
+        left: str | None = piece.text
+        while left:
+            if self._call is None:
+                self._between += left
+                begins = self._between.lstrip(" \n;")
+                if not begins:
+                    return None
+                if not begins.startswith("{"):
+                    return Piece(self._between)
+                self._call, left, self._between = JsonCall(self._draft, "", self._names), begins, ""
+            call = self._call
+            left = call.feed(left)
+            if left is not None:
+                if not call.whole:
+                    return Piece(left)
+                self._draft.end()
+                self._call = None
+        return None
+
+    def end(self) -> None:
+        """What is open is broken off."""
+        if self._call is not None:
+            self._call.fail()
+
+
+LLAMA3 = Family(
+    "llama3",
+    frozenset({LLAMA_OPENS}),
+    Form({LLAMA_OPENS: LlamaCalls}, bare=LlamaCalls, think=None).parser,
+    "the answer is JSON, or JSON after <|python_tag|>: Llama 3.1, 3.2 and 3.3",
+    thinks_after="",
+)
+
+
+MISTRAL_OPENS, ID, ARGUMENTS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
 MISTRAL_THINK = ("[THINK]", "[/THINK]")
 
 
@@ -146,10 +233,10 @@ class _Named:
         return Piece(piece.text[size:]) if size < len(piece.text) else NOTHING
 
 
-FAMILY = Family(
+MISTRAL = Family(
     "mistral",
-    frozenset({OPENS, ID, ARGUMENTS, *MISTRAL_THINK}),
-    Form({OPENS: MistralCalls}, think=MISTRAL_THINK).parser,
+    frozenset({MISTRAL_OPENS, ID, ARGUMENTS, *MISTRAL_THINK}),
+    Form({MISTRAL_OPENS: MistralCalls}, think=MISTRAL_THINK).parser,
     "calls after [TOOL_CALLS]: Mistral, Ministral, Devstral, Magistral",
     thinks_after=MISTRAL_THINK[0],
 )

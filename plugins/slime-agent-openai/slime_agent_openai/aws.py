@@ -1,7 +1,7 @@
-"""Aws: the calls that a run makes of AWS, on boto3's clients; each blocks, and says in its error what went wrong.
+"""Aws: the calls that a run makes of AWS, on boto3's clients; each blocks, and its error says what went wrong.
 
-An invocation that may have begun an agent is never sent twice, for two agents would then talk in one session: botocore
-sends none again, and `NotTaken` says which may be.
+An invocation that may have begun an agent is never sent twice: two agents would share one session. botocore retries
+none, and `NotTaken` says which may be repeated.
 
 Example:
 
@@ -17,7 +17,7 @@ from functools import cache
 from threading import Lock
 from typing import Protocol, TypeVar
 
-from slime_agent_openai.failure import AgentError
+from slime_agent_openai.errors import AgentError
 from slime_core.errors import ConfigError
 
 CONNECT_S = 10.0

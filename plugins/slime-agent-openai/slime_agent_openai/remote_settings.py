@@ -1,4 +1,4 @@
-"""RemoteSettings: which runtime is invoked, how often, and where its results are; and what is called otherwise here."""
+"""RemoteSettings: which AgentCore runtime is invoked, how often, and where its results are."""
 
 import re
 from collections.abc import Mapping

@@ -1,1 +1,0 @@
-"""Agents that run elsewhere: in runtimes of Amazon Bedrock AgentCore."""

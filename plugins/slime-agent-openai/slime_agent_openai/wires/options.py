@@ -1,0 +1,250 @@
+"""Options that all protocols share: sampling, stop texts, tools, constraints and `chat_template_kwargs`.
+
+Example:
+
+    sampling_of(Value({"temperature": 0.7, "best_of": 1}))      # (Wanted("temperature", 0.7, "temperature"),)
+    choice_of(Value("required", "tool_choice"))                 # (True, (Constraint("tool_choice", ...),))
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Literal, TypeAlias
+
+from slime_agent_openai.errors import IN_SECTION, unsupported
+from slime_agent_openai.message import Constraint, Tool, Wanted
+from slime_agent_openai.wires.values import Only, Value
+from slime_core.roles import RANGES
+from slime_core.sample import Json
+
+
+def sampling_of(asked: Value) -> tuple[Wanted, ...]:
+    """What a request wants of the draw, in the words of any protocol or engine.
+
+    Raises:
+        ApiError: a value is none of its setting.
+    """
+    found = []
+    for at in asked.given(SETTINGS):
+        setting, read = SETTINGS[at.path]
+        found.append(Wanted(at.path, read(at), setting))
+    found += [Wanted(at.path) for at in asked.given(UNDRAWN) if at.json not in UNDRAWN[at.path]]
+    return tuple(found)
+
+
+def number(asked: Value, name: str, most: float) -> float:
+    """A setting that a reply repeats; 1 if it is not given."""
+    given = asked.at(name).number(0, most)
+    return 1.0 if given is None else given
+
+
+def stop_texts(stop: Value) -> tuple[str, ...]:
+    """Texts that end a reply: one, or a list of them."""
+    texts = [stop] if isinstance(stop.json, str) else list(stop.each())
+    for text in texts:
+        if not text.text():
+            raise text.wrong("a text of at least a character")
+    return tuple(text.text() for text in texts)
+
+
+def wants_usage(asked: Value) -> bool:
+    """Whether a stream shall tell how many tokens it took."""
+    options = asked.at("stream_options")
+    return options.is_given and options.at("include_usage").flag()
+
+
+def _within(name: str, most: float | None = None) -> Callable[[Value], float]:
+    """Reads a setting of `SamplingParams` in the range that it has everywhere, or up to a protocol's own `most`."""
+    allowed = RANGES[name]
+
+    def read(at: Value) -> float:
+        value = at.number(allowed.least, most or allowed.most) or 0.0
+        if value not in allowed:
+            raise at.wrong(f"a number {allowed}")
+        return value
+
+    return read
+
+
+def _top_k(at: Value) -> float:
+    return at.whole(-1) or -1  # some engines write 0 for all
+
+
+def _count(at: Value) -> float:
+    return at.whole(0) or 0
+
+
+SETTINGS: Mapping[str, tuple[str, Callable[[Value], float]]] = {
+    "temperature": ("temperature", _within("temperature", most=2)),
+    "top_p": ("top_p", _within("top_p")),
+    "top_k": ("top_k", _top_k),
+    "min_p": ("min_p", _within("min_p")),
+    "presence_penalty": ("presence_penalty", _within("presence_penalty")),
+    "frequency_penalty": ("frequency_penalty", _within("frequency_penalty")),
+    "repetition_penalty": ("repetition_penalty", _within("repetition_penalty")),
+    "repeat_penalty": ("repetition_penalty", _within("repetition_penalty")),
+    "min_tokens": ("min_new_tokens", _count),
+    "min_new_tokens": ("min_new_tokens", _count),
+    "ignore_eos": ("ignore_eos", Value.flag),
+}
+"""By field: which setting of `SamplingParams` it is, and what reads it. vLLM, SGLang and llama.cpp take them all."""
+UNDRAWN: Mapping[str, tuple[Json, ...]] = {
+    "allowed_token_ids": ([],),
+    "bad_words": ([],),
+    "best_of": (1,),
+    "custom_logit_processor": ("",),
+    "dry_multiplier": (0,),
+    "dynatemp_range": (0,),
+    "length_penalty": (1,),
+    "logit_bias": ({},),
+    "logits_processors": ([],),
+    "mirostat": (0,),
+    "no_repeat_ngram_size": (0,),
+    "stop_regex": ("", []),
+    "stop_token_ids": ([],),
+    "tfs_z": (1,),
+    "top_a": (0,),
+    "typical_p": (1,),
+    "use_beam_search": (False,),
+    "xtc_probability": (0,),
+}
+"""Fields by which engines draw otherwise, and nothing here does; each with the values that ask for nothing."""
+SAMPLING = frozenset({*SETTINGS, *UNDRAWN})
+"""All such fields. `seed` is none: the run's own seeds draw, from the same distribution."""
+
+
+KWARGS = "chat_template_kwargs"
+"""The field, in all protocols that have messages."""
+OWN = frozenset({"add_generation_prompt", "continue_final_message", "documents", "messages", "tokenize", "tools"})
+"""Variables of templates that are not a request's to set."""
+_BEGUN = "a reply is begun by the model: send the text as the user's, or post a whole prompt to /v1/completions"
+_TEXT_ONLY_REPLY = "replies are told as text; the run keeps their tokens"
+TOLD: Mapping[str, Only] = {
+    "include_stop_str_in_output": Only((False,), "the text of stop is left out of a reply"),
+    "lora_path": Only(("",), "there is one policy, and it is what is trained"),
+    "no_stop_trim": Only((False,), "the text of stop is left out of a reply"),
+    "prompt_logprobs": Only((), "only the log-probs of what was sampled are known"),
+    "return_hidden_states": Only((False,), _TEXT_ONLY_REPLY),
+    "return_token_ids": Only((False,), _TEXT_ONLY_REPLY),
+    "return_tokens_as_token_ids": Only((False,), _TEXT_ONLY_REPLY),
+    "skip_special_tokens": Only((True,), "a reply's text has no special tokens"),
+    "truncate_prompt_tokens": Only((), "what is too long is refused; send less"),
+}
+"""Fields of vLLM and SGLang that would have a reply be told otherwise, in all protocols."""
+TEMPLATED: Mapping[str, Only] = {
+    "add_generation_prompt": Only((True,), _BEGUN),
+    "add_special_tokens": Only((False,), "the chat template writes all tokens of the prompt"),
+    "chat_template": Only((), "the policy is trained with its own chat template"),
+    "continue_final_message": Only((False,), _BEGUN),
+    "documents": Only(([],), "send what they say in a message"),
+    "echo": Only((False,), "a reply does not repeat its prompt"),
+    "enable_thinking": Only((), 'send {"chat_template_kwargs": {"enable_thinking": ...}}'),
+    "include_reasoning": Only((True,), "reasoning is told, and may be left aside"),
+    "input_ids": Only((), "send messages"),
+    "separate_reasoning": Only((True,), "reasoning is told apart from the text"),
+    "stream_reasoning": Only((True,), "reasoning is told while it is made"),
+    **TOLD,
+}
+"""The same, and what would have the prompt be another, in protocols that have messages."""
+
+
+def template_of(kwargs: Value) -> str:
+    """What the template is to be given, as JSON; empty: nothing.
+
+    Raises:
+        ApiError: it is not an object, or sets what is not a request's to set.
+    """
+    given = kwargs.object()
+    if own := sorted(OWN & given.keys()):
+        raise unsupported(f"{kwargs.path}.{own[0]}", "it follows from the request's other fields")
+    if not given:
+        return ""
+    return json.dumps(json.loads(kwargs.as_json()), sort_keys=True, separators=(",", ":"))
+
+
+UNFORCED = 'what the model calls is its own choice; send "auto" or "none"'
+TEXT_ONLY = "the model's answers are text that is not constrained; check them in the agent"
+OPENAI_CHOICES = {"auto": True, "none": False, "required": None}
+ANTHROPIC_CHOICES = {"auto": True, "none": False, "any": None, "tool": None}
+"""By name: whether the model may call tools; None: it has to."""
+FORMS = (
+    *("ebnf", "grammar", "guided_choice", "guided_grammar", "guided_json", "guided_json_object", "guided_regex"),
+    *("json_schema", "regex", "structural_tag", "structured_outputs"),
+)
+"""Fields by which vLLM, SGLang and llama.cpp keep a reply to a form, in all protocols."""
+
+
+def choice_of(choice: Value) -> tuple[bool, tuple[Constraint, ...]]:
+    """Whether the model may call tools, and whether it is kept to that, from OpenAI's `tool_choice`.
+
+    Raises:
+        ApiError: it is none.
+    """
+    if isinstance(choice.json, dict):  # one tool by its name, or some of those that are offered
+        choice.at("type").text()
+        return True, (Constraint(choice.path, UNFORCED),)
+    return _chosen(choice, choice, OPENAI_CHOICES)
+
+
+def typed_choice_of(choice: Value) -> tuple[bool, tuple[Constraint, ...]]:
+    """The same from Anthropic's, which is an object.
+
+    Raises:
+        ApiError: it is none.
+    """
+    return _chosen(choice, choice.at("type") if choice.is_given else choice, ANTHROPIC_CHOICES)
+
+
+def format_of(wanted: Value) -> tuple[Constraint, ...]:
+    """Whether a reply is to be anything but text.
+
+    Raises:
+        ApiError: it is not a format.
+    """
+    if not wanted.is_given or wanted.at("type").text() == "text":
+        return ()
+    return (Constraint(wanted.path, TEXT_ONLY),)
+
+
+def forms_of(asked: Value) -> tuple[Constraint, ...]:
+    """What of a body would keep the reply to a form, in the words of engines."""
+    return tuple(Constraint(at.path, TEXT_ONLY) for at in asked.given(FORMS) if at.json)
+
+
+def has_call_rules(tools: Iterable[Tool], *, one_call: bool) -> bool:
+    """Whether calls of tools that are offered are to be one at most, or to fit their schemas, which nothing sees to."""
+    return any(one_call or tool.is_strict for tool in tools)
+
+
+def _chosen(choice: Value, kind: Value, known: Mapping[str, bool | None]) -> tuple[bool, tuple[Constraint, ...]]:
+    if (name := kind.text("auto")) not in known:
+        raise kind.wrong(f"one of {', '.join(known)}")
+    may = known[name]
+    return may is not False, (Constraint(choice.path, UNFORCED),) if may is None else ()
+
+
+Hosted: TypeAlias = Literal["refuse", "ignore"]
+"""What becomes of tools that are not functions of the agent's, such as a provider's search: some agents always list
+them, and do without."""
+
+
+def function_tool(at: Value, parameters: str) -> Tool:
+    """A function, its JSON Schema in the member `parameters`."""
+    name = at.at("name").text()
+    if not name:
+        raise at.at("name").wrong("a name")
+    description, schema = at.at("description").text(""), at.at(parameters)
+    made = Tool(name, description, is_strict=at.at("strict").flag())
+    return replace(made, parameters=schema.as_json()) if schema.is_given else made
+
+
+def hosted_tool(at: Value, hosted: Hosted) -> None:
+    """Nothing, or an error: a tool that a provider would run.
+
+    Raises:
+        ApiError: such tools are refused.
+    """
+    if hosted == "refuse":
+        kind = at.at("type").text("")
+        why = f"a tool of type {kind!r} would be run by a provider; offer functions only"
+        raise unsupported(at.path, f'{why}, or set hosted_tools = "ignore" {IN_SECTION}')
