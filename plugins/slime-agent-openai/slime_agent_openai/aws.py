@@ -5,61 +5,34 @@ none, and `NotTaken` says which may be repeated.
 
 Example:
 
-    aws = Aws(Target(arn, "us-west-2", "results"))
+    aws = Aws(settings)
     aws.open()                                          # ConfigError: no credentials, no such bucket
     answer = aws.invoke(session_id, payload)
     raw = aws.fetch("math/1/2.json")                    # None: it is not there yet
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from threading import Lock
 from typing import Protocol, TypeVar
 
 from slime_agent_openai.errors import AgentError
+from slime_agent_openai.remote_settings import RemoteSettings
 from slime_core.errors import ConfigError
 
-CONNECT_S = 10.0
-"""Seconds to connect."""
-ANSWER_S = 60.0
-"""Seconds for an answer of S3."""
+CONNECT_S = 10.0  # Seconds to connect
+ANSWER_S = 60.0  # Seconds for an answer of S3
 BUSY = (402, 409, 429, 503)
 """What is answered where the same may be taken later: over a quota, busy with the session, throttled, unavailable."""
-REFUSED = (400, 401, 403, 404)
-"""What is answered where it never will."""
-LONGEST = 64 << 20
-"""Bytes of an answer or a result."""
+REFUSED = (400, 401, 403, 404)  # What is answered where it never will
+LONGEST = 64 << 20  # Bytes of an answer or a result
 ResultT = TypeVar("ResultT")
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """What is called."""
-
-    arn: str
-    """The runtime."""
-    region: str
-    """Where it is."""
-    bucket: str
-    """Where results are."""
-    endpoint_url: str = ""
-    """Of the runtime's API, if not AWS's."""
-    s3_endpoint_url: str = ""
-    """Of S3, if not AWS's."""
-    connections: int = 10
-    """That are kept."""
-    attempts: int = 5
-    """At a read of S3, after the first."""
-    invoke_s: float = 120.0
-    """Seconds in which an invocation must be answered."""
 
 
 class NotTaken(AgentError):
     """A call that has changed nothing: an invocation that has begun no agent."""
 
     def __init__(self, reason: str, detail: str, *, again: bool) -> None:
-        """Say why, and whether it may be taken later."""
         super().__init__(reason, detail)
         self.again = again
 
@@ -67,9 +40,7 @@ class NotTaken(AgentError):
 class Body(Protocol):
     """Of an answer."""
 
-    def read(self, amt: int | None = None) -> bytes:
-        """All of it, or so many bytes."""
-        ...
+    def read(self, amt: int | None = None) -> bytes: ...
 
 
 class RuntimeClient(Protocol):
@@ -77,41 +48,24 @@ class RuntimeClient(Protocol):
 
     def invoke_agent_runtime(
         self, *, agentRuntimeArn: str, runtimeSessionId: str, contentType: str, accept: str, payload: bytes
-    ) -> dict[str, Body]:
-        """Begin an agent."""
-        ...
-
-    def stop_runtime_session(self, *, agentRuntimeArn: str, runtimeSessionId: str) -> object:
-        """End it, with the machine that it runs on."""
-        ...
-
-    def close(self) -> None:
-        """Close all connections."""
-        ...
+    ) -> dict[str, Body]: ...
+    def stop_runtime_session(self, *, agentRuntimeArn: str, runtimeSessionId: str) -> object: ...
+    def close(self) -> None: ...
 
 
 class S3Client(Protocol):
     """What is used of boto3's client of `s3`."""
 
-    def head_bucket(self, *, Bucket: str) -> object:
-        """See that it is there."""
-        ...
-
-    def get_object(self, *, Bucket: str, Key: str) -> dict[str, Body]:
-        """Read one."""
-        ...
-
-    def close(self) -> None:
-        """Close all connections."""
-        ...
+    def head_bucket(self, *, Bucket: str) -> object: ...
+    def get_object(self, *, Bucket: str, Key: str) -> dict[str, Body]: ...
+    def close(self) -> None: ...
 
 
 class Aws:
     """Safe to call from many threads at once, after `open`."""
 
-    def __init__(self, target: Target) -> None:
-        """Nothing is imported or connected."""
-        self._target = target
+    def __init__(self, settings: RemoteSettings) -> None:
+        self._settings = settings
         self._lock = Lock()
         self._is_closed = False
         self._runtime: RuntimeClient | None = None
@@ -127,25 +81,27 @@ class Aws:
         from botocore.config import Config
         from botocore.session import Session
 
-        target = self._target
+        given = self._settings
         inner = Session()
         inner.register_component("data_loader", _loader())
-        session = boto3.Session(botocore_session=inner, region_name=target.region)
+        session = boto3.Session(botocore_session=inner, region_name=given.region)
         if session.get_credentials() is None:
             raise ConfigError(
                 "no credentials of AWS: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run "
                 "where a role gives them"
             )
-        common = {"max_pool_connections": target.connections, "connect_timeout": CONNECT_S}
-        once = Config(read_timeout=target.invoke_s, retries={"mode": "standard", "total_max_attempts": 1}, **common)
+        common = {"max_pool_connections": given.max_pool_connections, "connect_timeout": CONNECT_S}
+        once = Config(
+            read_timeout=given.invoke_seconds, retries={"mode": "standard", "total_max_attempts": 1}, **common
+        )
         often = Config(
             read_timeout=ANSWER_S,
-            retries={"mode": "standard", "total_max_attempts": target.attempts + 1},
-            s3={"addressing_style": "path"} if target.s3_endpoint_url else {},
+            retries={"mode": "standard", "total_max_attempts": given.max_retry_attempts + 1},
+            s3={"addressing_style": "path"} if given.s3_endpoint_url else {},
             **common,
         )
-        self._runtime = session.client("bedrock-agentcore", endpoint_url=target.endpoint_url or None, config=once)
-        self._s3 = session.client("s3", endpoint_url=target.s3_endpoint_url or None, config=often)
+        self._runtime = session.client("bedrock-agentcore", endpoint_url=given.endpoint_url or None, config=once)
+        self._s3 = session.client("s3", endpoint_url=given.s3_endpoint_url or None, config=often)
         try:
             self._see_bucket(self._s3)
         finally:
@@ -154,12 +110,8 @@ class Aws:
                     self._close()
 
     def _see_bucket(self, s3: S3Client) -> None:
-        """See that it is there and may be listed: else S3 answers 403 for a result that is not there yet.
-
-        Raises:
-            ConfigError: it is not, or may not.
-        """
-        bucket = self._target.bucket
+        """Refuse a bucket that may not be listed: S3 would answer 403 for a result that is not there yet."""
+        bucket = self._settings.s3_bucket
         try:
             _called(lambda: s3.head_bucket(Bucket=bucket))
         except AgentError as error:
@@ -175,7 +127,7 @@ class Aws:
             NotTaken: no agent was begun.
             AgentError: it failed otherwise, and there may be one.
         """
-        runtime, arn = self._runtime, self._target.arn
+        runtime, arn = self._runtime, self._settings.agent_runtime_arn
         assert runtime is not None, "it was opened"
         return _called(
             lambda: runtime.invoke_agent_runtime(
@@ -193,7 +145,7 @@ class Aws:
         Raises:
             AgentError: it was not ended.
         """
-        runtime, arn = self._runtime, self._target.arn
+        runtime, arn = self._runtime, self._settings.agent_runtime_arn
         assert runtime is not None, "it was opened"
         _called(lambda: runtime.stop_runtime_session(agentRuntimeArn=arn, runtimeSessionId=session_id))
 
@@ -203,7 +155,7 @@ class Aws:
         Raises:
             AgentError: it cannot be read.
         """
-        s3, bucket = self._s3, self._target.bucket
+        s3, bucket = self._s3, self._settings.s3_bucket
         assert s3 is not None, "it was opened"
         try:
             return _called(lambda: s3.get_object(Bucket=bucket, Key=key)["Body"].read(LONGEST))
@@ -233,12 +185,7 @@ def _loader() -> object:
 
 
 def _called(act: Callable[[], ResultT]) -> ResultT:
-    """What a call returns.
-
-    Raises:
-        NotTaken: it has changed nothing.
-        AgentError: it failed otherwise.
-    """
+    """What a call returns; raises NotTaken if it has changed nothing, else AgentError."""
     from botocore.exceptions import BotoCoreError, ClientError, ConnectTimeoutError, EndpointConnectionError
 
     try:

@@ -23,12 +23,9 @@ from slime_core.errors import DataError, ModelError
 from slime_core.roles import Tokenizer
 from slime_core.sample import Json
 
-MARK = "qSENTINELq"
-"""Stands where the model's answer is; nothing that a template quotes or trims."""
-OVERLAP = 8
-"""Tokens of the turn's end that the model may have made itself."""
-MOST_OTHERS = 64
-"""Sets of arguments of requests for which what was proved is kept."""
+MARK = "qSENTINELq"  # Stands where the model's answer is; nothing that a template quotes or trims
+OVERLAP = 8  # Tokens of the turn's end that the model may have made itself
+MOST_OTHERS = 64  # Sets of arguments of requests for which what was proved is kept
 WHY_A_TEMPLATE = "agents are trained on conversations, which a template writes"
 _HEAD = (Message(Role.USER, "x"),)
 
@@ -37,14 +34,10 @@ _HEAD = (Message(Role.USER, "x"),)
 class Kind:
     """What decides whether and how a turn is bridged."""
 
-    calls: int
-    """Tools that the answer calls, 2 standing for more."""
-    speaks: bool
-    """Whether it also says something."""
-    tail: tuple[Role, ...]
-    """Who speaks after it, in order."""
-    tools: bool
-    """Whether tools are offered."""
+    calls: int  # Tools that the answer calls, 2 standing for more
+    speaks: bool  # Whether it also says something
+    tail: tuple[Role, ...]  # Who speaks after it, in order
+    tools: bool  # Whether tools are offered
 
 
 class Strategy(Protocol):
@@ -135,7 +128,6 @@ class Bridge:
 
     @cached_property
     def closer(self) -> str:
-        """What ends an assistant's turn."""
         return _after_mark(self.whole([*_HEAD, Message(Role.ASSISTANT, MARK)], open_turn=False)) or ""
 
     def call_end(self, marked: Message, kind: tuple[int, bool]) -> str | None:
@@ -169,7 +161,6 @@ def without_overlap(answer: Sequence[int], suffix: Sequence[int]) -> list[int]:
 
 
 def _after_text(bridge: Bridge, anchor: Message, tail: Sequence[Message]) -> str | None:
-    """After an answer in words."""
     return _after_mark(bridge.whole([*_HEAD, Message(Role.ASSISTANT, MARK), *tail]))
 
 
@@ -194,7 +185,6 @@ def _after_mark(text: str) -> str | None:
 
 
 def _dialog(kind: Kind) -> tuple[Message, list[Message], tuple[Tool, ...]]:
-    """An answer and what follows it, of that kind, unlike what strategies render."""
     names = ("call_7f3a", "call_91bc")[: kind.calls]
     calls = tuple(
         ToolCall(name, "find_river", f'{{"city": "Lyon", "name": "{river}"}}')

@@ -65,8 +65,7 @@ class CliAgents:
             raise AgentError(ended_reason(ended.code), last_words(ended.stdout + ended.stderr))
         return None
 
-    run_alone = run
-    """Each has a process of its own already."""
+    run_alone = run  # Each has a process of its own already
 
 
 def check_command(argv: Sequence[str], env: Mapping[str, str]) -> None:
@@ -113,7 +112,6 @@ def prompt_of(task: Task) -> str:
 
 
 def _text(content: object) -> str:
-    """What a message says: a text, or the texts among its parts."""
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else []

@@ -29,16 +29,12 @@ _FULL = (
 class Limits:
     """What one gateway takes."""
 
-    body: int = 32 << 20
-    """Bytes of one request: a history may hold whole files."""
-    body_s: float = 60.0
-    """Seconds in which it has to come."""
-    head_s: float = 30.0
-    """Seconds from a connection to the whole head of its first request."""
+    body: int = 32 << 20  # Bytes of one request: a history may hold whole files
+    body_s: float = 60.0  # Seconds in which it has to come
+    head_s: float = 30.0  # Seconds from a connection to the whole head of its first request
     idle_s: float = 120.0
     """Seconds from an answer to the whole head of the next request: longer than clients keep a connection."""
-    connections: int = 8192
-    """At a time."""
+    connections: int = 8192  # At a time
 
 
 LIMITS = web.AppKey("limits", Limits)
@@ -48,11 +44,9 @@ class Refusals:
     """Logs the first refusal of each kind, and no other: one agent may be refused a thousand times a second."""
 
     def __init__(self) -> None:
-        """Nothing was refused."""
         self._kinds: set[str] = set()
 
     def note(self, kind: str, text: str) -> None:
-        """Log it, if it is the first of its kind."""
         if kind not in self._kinds:
             self._kinds.add(kind)
             log.warning("a request of an agent is refused, %s: %s (logged once for this kind)", kind, text)
@@ -77,12 +71,10 @@ class Door:
     """Makes the protocol of each connection, as `create_server` asks for it."""
 
     def __init__(self, server: web.Server, limits: Limits, refusals: Refusals) -> None:
-        """Let connections of a server in."""
         self._server, self._limits, self._refusals = server, limits, refusals
         self._silent: set[asyncio.BaseProtocol] = set()
 
     def __call__(self) -> asyncio.BaseProtocol:
-        """The protocol of a new connection."""
         if len(self._server.connections) >= self._limits.connections:
             self._refusals.note("connections", f"{self._limits.connections} connections are open")
             return _Full()
@@ -92,7 +84,6 @@ class Door:
         return made
 
     def heard(self, request: web.BaseRequest) -> None:
-        """The head of a connection's request is there."""
         self._silent.discard(request.protocol)
 
     def _end_silent(self, connection: web.RequestHandler) -> None:

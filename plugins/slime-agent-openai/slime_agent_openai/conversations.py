@@ -28,52 +28,38 @@ from slime_core.sample import Group
 class SpanKind(enum.Enum):
     """Whose words they are."""
 
-    PROMPT = "prompt"
-    """What came before the model first spoke."""
-    MODEL = "model"
-    """The model's, trained on."""
-    CONTEXT = "context"
-    """Others': users', tools', or the model's that another client wrote again."""
+    PROMPT = "prompt"  # What came before the model first spoke
+    MODEL = "model"  # The model's, trained on
+    CONTEXT = "context"  # Others': users', tools', or the model's that another client wrote again
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
     """One token of a conversation."""
 
-    id: int
-    """Its id."""
-    kind: SpanKind
-    """Whose it is."""
-    log_prob: float | None = None
-    """The sampler's; None where it is not the model's."""
-    version: str = ""
-    """Version of the weights that made it; empty where it is not the model's, or was not noted."""
+    id: int  # Its id
+    kind: SpanKind  # Whose it is
+    log_prob: float | None = None  # The sampler's; None where it is not the model's
+    version: str = ""  # Version of the weights that made it; empty where it is not the model's, or was not noted
 
 
 @dataclass(eq=False, slots=True)
 class Span:
     """Tokens in a row that are of one kind and of the same samples."""
 
-    kind: SpanKind
-    """Whose words they are."""
-    depth: int
-    """Spans above it at which conversations part."""
-    tokens: list[Token]
-    """At least one."""
-    samples: list[Sample]
-    """Those that hold it."""
-    children: list["Span"] = field(default_factory=list)
-    """What comes after it."""
+    kind: SpanKind  # Whose words they are
+    depth: int  # Spans above it at which conversations part
+    tokens: list[Token]  # At least one
+    samples: list[Sample]  # Those that hold it
+    children: list["Span"] = field(default_factory=list)  # What comes after it
 
     @property
     def ends(self) -> list[Sample]:
-        """Samples that end here."""
         further = {id(sample) for child in self.children for sample in child.samples}
         return [sample for sample in self.samples if id(sample) not in further]
 
     @property
     def version(self) -> str:
-        """Versions of the weights that made it."""
         return ", ".join(dict.fromkeys(token.version for token in self.tokens if token.version))
 
 
@@ -81,17 +67,12 @@ class Span:
 class Execution:
     """One drawn sample that was run once."""
 
-    group: str
-    """Identity of its group."""
-    samples: Sequence[Sample]
-    """Those that it fanned out into."""
-    roots: Sequence[Span]
-    """Its conversations, by how they begin."""
-    drop_reason: str | None = None
-    """Why its group was dropped."""
+    group: str  # Identity of its group
+    samples: Sequence[Sample]  # Those that it fanned out into
+    roots: Sequence[Span]  # Its conversations, by how they begin
+    drop_reason: str | None = None  # Why its group was dropped
 
     def walk(self) -> Iterator[Span]:
-        """Every span, a conversation after the other."""
         stack = list(self.roots)[::-1]
         while stack:
             yield (span := stack.pop())
@@ -163,15 +144,13 @@ class _Left:
 
 
 def _versions(sample: Sample) -> list[str]:
-    """The version of each response token, where it was noted."""
     made = [sample.weight_versions[0] if len(set(sample.weight_versions)) == 1 else ""] * sample.response_length
     for begin, end, version in sample.stretches:
         made[begin:end] = [str(version)] * (end - begin)
     return made
 
 
-SHADES = 9
-"""Steps of colour between a token that was sure and one of a probability of 1 in 1,000."""
+SHADES = 9  # Steps of colour between a token that was sure and one of a probability of 1 in 1,000
 _LEAST = math.log(1e-3)
 _STYLE = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8881; }
@@ -219,7 +198,6 @@ def _execution(execution: Execution, tokenizer: Tokenizer | None) -> str:
 
 
 def _spans(roots: Sequence[Span], tokenizer: Tokenizer | None) -> Iterator[str]:
-    """Spans in order; where a conversation parts, each way has a frame of its own."""
     stack: list[Span | str] = [*_framed(roots)[::-1]]
     while stack:
         item = stack.pop()

@@ -43,8 +43,7 @@ def refused(message: str, param: str | None = None, code: str = "invalid_request
     return ApiError(400, message, code=code, param=param)
 
 
-IN_SECTION = "in the generator's section of the run file"
-"""Where a setting stands that an error names."""
+IN_SECTION = "in the generator's section of the run file"  # Where a setting stands that an error names
 
 
 def unsupported(name: str, why: str) -> ApiError:
@@ -62,8 +61,7 @@ def nested_too_deeply() -> ApiError:
     return refused("the body is nested too deeply: no request needs a hundred levels", code="invalid_json")
 
 
-SHOWN = 800
-"""Characters of what an agent said last."""
+SHOWN = 800  # Characters of what an agent said last
 _HERE = Path(__file__).parent
 _OF_OTHERS = (*(sysconfig.get_paths()[each] for each in ("stdlib", "platstdlib", "purelib", "platlib")), "<")
 """Where the code lies that the agent only uses."""
@@ -109,7 +107,6 @@ def raised(error: BaseException) -> str:
 
 
 def _own(stack: StackSummary) -> Iterator[FrameSummary]:
-    """Without what called the agent, and without the marks below a line, which say less than they take up."""
     frames = [each for each in stack if Path(each.filename).parent != _HERE]
     for each in frames:
         if each in (frames[0], frames[-1]) or not each.filename.startswith(_OF_OTHERS):

@@ -24,10 +24,8 @@ from slime_agent_openai.session import Listener
 from slime_agent_openai.wires.wire import Body, Wire
 
 log = logging.getLogger(__name__)
-KEEPALIVE = b": keepalive\n\n"
-"""A comment that every client leaves aside (HTML standard, section 9.2)."""
-KEEPALIVE_S = 10.0
-"""Seconds of silence before one: an engine that loads weights says nothing, and proxies hang up."""
+KEEPALIVE = b": keepalive\n\n"  # A comment that every client leaves aside (HTML standard, section 9.2)
+KEEPALIVE_S = 10.0  # Seconds of silence before one: an engine that loads weights says nothing, and proxies hang up
 
 
 class Exchange:
@@ -48,12 +46,9 @@ class Exchange:
             describe: body of an error that comes before anything else.
             keep: told of the whole body, streamed or not.
         """
-        self.status = 0
-        """Of HTTP; 0 until it is known."""
-        self.may_retry = False
-        """Whether a failed one may be asked again."""
-        self.was_lost = False
-        """Whether the connection of who followed it last broke before the end."""
+        self.status = 0  # Of HTTP; 0 until it is known
+        self.may_retry = False  # Whether a failed one may be asked again
+        self.was_lost = False  # Whether the connection of who followed it last broke before the end
         self._wire, self._describe, self._keep = wire, describe, keep
         self._chunks: list[bytes] = []
         self._waiting: list[asyncio.Future[bool]] = []
@@ -66,7 +61,6 @@ class Exchange:
 
     @property
     def streams(self) -> bool:
-        """Whether it is a stream of events: only one that was not refused."""
         return self._wire.streams and self.status == 200
 
     @property
@@ -76,16 +70,13 @@ class Exchange:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more is made."""
         return self._task.done()
 
     async def begun(self) -> None:
-        """Wait until its status is known."""
         while not self.status and not self._task.done():
             await self._wait()
 
     async def __aenter__(self) -> Self:
-        """Follow it."""
         self._followers += 1
         return self
 
@@ -96,7 +87,6 @@ class Exchange:
             await self.close()
 
     async def whole(self) -> bytes:
-        """All bytes, once there are all."""
         while not self._task.done():
             await self._wait()
         return b"".join(self._chunks)
@@ -120,7 +110,6 @@ class Exchange:
             await asyncio.wait({self._task})
 
     async def _wait(self) -> bool:
-        """Wait for more, or for the end; false: it has been silent for a while."""
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[bool] = loop.create_future()
         self._waiting.append(waiter)
@@ -130,7 +119,6 @@ class Exchange:
         return await waiter
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """See whether it has been silent."""
         left = self._said_at + KEEPALIVE_S - loop.time()
         if left <= 0:
             self._said_at, left = loop.time(), KEEPALIVE_S

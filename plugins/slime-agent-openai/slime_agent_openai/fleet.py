@@ -28,15 +28,13 @@ from slime_core.sample import Json
 
 AWAY_S = 10.0
 """Seconds without a request after which a worker has gone: longer than a client waits before it asks again."""
-QUIET_S = 15.0
-"""Seconds that a task waits before it is said that no worker is there; each time after twice as long."""
+QUIET_S = 15.0  # Seconds that a task waits before it is said that no worker is there; each time after twice as long
 
 
 class Attendance:
     """The workers of one fleet, by name."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
-        """Nobody is there; `tell` is given a line of text."""
         self._tell = tell
         self._there: set[str] = set()
         self._busy: Counter[str] = Counter()
@@ -46,12 +44,10 @@ class Attendance:
         self._is_closed = False
 
     def open(self, url: str) -> None:
-        """Say where workers ask from now on."""
         self._how_to_start = f"slime agent work {url} FILE.py:FUNCTION"
         self._tell(f"the fleet is served at {url}; start workers elsewhere: {self._how_to_start}")
 
     def close(self) -> None:
-        """Say nothing more."""
         self._is_closed = True
         for timer in (*self._timers.values(), *([self._quiet] if self._quiet is not None else [])):
             timer.cancel()
@@ -59,7 +55,6 @@ class Attendance:
         self._quiet = None
 
     def enter(self, name: str) -> None:
-        """A worker asks, or has a task."""
         self._busy[name] += 1
         if (timer := self._timers.pop(name, None)) is not None:
             timer.cancel()
@@ -68,7 +63,6 @@ class Attendance:
             self._tell(f"worker {name} has come: {self._counted()}")
 
     def leave(self, name: str) -> None:
-        """It does so no more."""
         self._busy[name] -= 1
         if not self._busy[name]:
             del self._busy[name]
@@ -83,7 +77,6 @@ class Attendance:
             self._quiet = asyncio.get_running_loop().call_later(wait_s, self._alone, wait_s)
 
     def relax(self) -> None:
-        """No task waits any more."""
         if self._quiet is not None:
             self._quiet.cancel()
             self._quiet = None
@@ -109,12 +102,9 @@ class Attendance:
                 return f"{many} are there"
 
 
-LONGEST_WAIT_S = 60.0
-"""Seconds that a request for work may wait: proxies cut longer ones."""
-LONGEST_NAME = 100
-"""Characters of a worker's name."""
-LOST, TIMEOUT = "agent_lost", "agent_timeout"
-"""Why a sample failed whose worker fell silent twice, or took too long."""
+LONGEST_WAIT_S = 60.0  # Seconds that a request for work may wait: proxies cut longer ones
+LONGEST_NAME = 100  # Characters of a worker's name
+LOST, TIMEOUT = "agent_lost", "agent_timeout"  # Why a sample failed whose worker fell silent twice, or took too long
 
 log = logging.getLogger(__name__)
 
@@ -125,12 +115,10 @@ class _Job:
 
     task: Task
     timeout_s: float
-    is_alone: bool
-    """Whether it was lost before: nobody else is to run where its agent does."""
+    is_alone: bool  # Whether it was lost before: nobody else is to run where its agent does
     key: str = field(default_factory=lambda: secrets.token_urlsafe(12))
     ended: asyncio.Future[Verdict] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    worker: str = ""
-    """Who has it."""
+    worker: str = ""  # Who has it
     taken_at: float | None = None
     heard_at: float = 0.0
 
@@ -154,18 +142,15 @@ class Fleet:
 
     @property
     def routes(self) -> list[web.RouteDef]:
-        """Where workers ask."""
         return [web.post("/fleet/next", self._next), web.post("/fleet/{key}/{said}", self._told)]
 
     async def start(self) -> None:
         """Workers ask: there is nothing to start."""
 
     def announce(self, url: str) -> None:
-        """Say where workers ask: the gateway answers there."""
         self._attendance.open(url)
 
     async def close(self) -> None:
-        """Tell all who ask that there is no more."""
         self._attendance.close()
         async with self._news:
             self._is_closed = True
@@ -209,7 +194,6 @@ class Fleet:
                 self._attendance.relax()
 
     def _see_to(self, job: _Job) -> None:
-        """End a job whose time is over, or whose worker is silent."""
         now = asyncio.get_running_loop().time()
         if job.taken_at is None:
             return

@@ -20,12 +20,9 @@ from slime_agent_openai.task import Task, said_of
 from slime_core.errors import ConfigError, WorkerError
 from slime_core.sample import Json
 
-WAIT_S = 20.0
-"""Seconds that a request for work waits for some."""
-TELL_S = 30.0
-"""Seconds between two lines of how far it is."""
-AGAIN_S = 1.0
-"""Seconds before a run that could not be reached is tried again."""
+WAIT_S = 20.0  # Seconds that a request for work waits for some
+TELL_S = 30.0  # Seconds between two lines of how far it is
+AGAIN_S = 1.0  # Seconds before a run that could not be reached is tried again
 
 
 class FleetClient:
@@ -78,7 +75,6 @@ class FleetClient:
         return self._counts
 
     async def _tell_progress(self) -> None:
-        """Say how far it is, every now and then, if that has changed."""
         last = ""
         while True:
             await asyncio.sleep(TELL_S)
@@ -88,7 +84,6 @@ class FleetClient:
                 last = line
 
     def _connect(self, trouble: str = "") -> None:
-        """Say that the run can be reached, or why not, if that is news."""
         is_connected = not trouble
         if is_connected == self._is_connected:
             return
@@ -99,7 +94,6 @@ class FleetClient:
             self._tell(f"{self._url} cannot be reached, and is tried for {self._patience_s:g} s: {trouble}")
 
     async def _served(self, http: aiohttp.ClientSession, agents: Agents) -> None:
-        """Take one task after the other."""
         while True:
             status, given = await self._asked(http, "next", {"wait_s": WAIT_S, "worker": self._name})
             if status == 410:
@@ -108,7 +102,6 @@ class FleetClient:
                 await self._did(http, agents, given)
 
     async def _did(self, http: aiohttp.ClientSession, agents: Agents, given: Mapping[str, Json]) -> None:
-        """Have one done, and say so; nobody is told of one that nobody waits for."""
         key, lease_s, timeout_s = str(given["id"]), float(str(given["lease_s"])), float(str(given["timeout_s"]))
         task = Task(**given["task"])  # type: ignore[arg-type]  # the gateway's own answer
         run = agents.run_alone if given["alone"] else agents.run
@@ -136,7 +129,6 @@ class FleetClient:
     async def _asked(
         self, http: aiohttp.ClientSession, path: str, body: Mapping[str, Json]
     ) -> tuple[int, Mapping[str, Json]]:
-        """Status and body of a request, tried again while the run cannot be reached."""
         loop = asyncio.get_running_loop()
         until = loop.time() + self._patience_s
         while True:
@@ -165,7 +157,6 @@ def told(counts: Mapping[str, int]) -> str:
 
 
 def _told(running: "asyncio.Task[object]") -> tuple[str, Mapping[str, Json]]:
-    """What to say of an agent that has ended."""
     error = running.exception()
     if isinstance(error, AgentError) and error.shared:
         return "back", {}

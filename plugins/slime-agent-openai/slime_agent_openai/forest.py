@@ -33,32 +33,21 @@ LOST = {"thread.previous_message_id": "thread_not_found"}
 class Node:
     """One message, and what it added."""
 
-    parent: "Node | None"
-    """What came before; None: it begins a conversation."""
-    message: Message
-    """What it says."""
-    ids: list[int]
-    """Tokens that it added."""
-    tools: tuple[Tool, ...]
-    """What was offered."""
-    agent: str
-    """Who asked."""
-    template: str = ""
-    """What the chat template was given beside the run's arguments."""
-    output: GenerateOutput | None = None
-    """What the engine gave, if the model said it."""
+    parent: "Node | None"  # What came before; None: it begins a conversation
+    message: Message  # What it says
+    ids: list[int]  # Tokens that it added
+    tools: tuple[Tool, ...]  # What was offered
+    agent: str  # Who asked
+    template: str = ""  # What the chat template was given beside the run's arguments
+    output: GenerateOutput | None = None  # What the engine gave, if the model said it
     hashed: blake2b | None = None
     """State of the hash of all tokens up to its end, if the model said it: a prompt that goes on hashes what is new."""
-    children: list["Node"] = field(default_factory=list)
-    """What came after."""
-    asked: int = 0
-    """When the model was asked for it, by the forest's clock, which counts requests and replies."""
-    made: int = 0
-    """When that was there."""
+    children: list["Node"] = field(default_factory=list)  # What came after
+    asked: int = 0  # When the model was asked for it, by the forest's clock, which counts requests and replies
+    made: int = 0  # When that was there
 
     @property
     def path(self) -> list["Node"]:
-        """From the beginning of the conversation to this one."""
         nodes = [self]
         while (above := nodes[-1].parent) is not None:
             nodes.append(above)
@@ -69,43 +58,30 @@ class Node:
 class Plan:
     """Where a request goes on."""
 
-    anchor: Node | None
-    """The reply that it follows; None: it begins anew."""
-    tail: tuple[Message, ...]
-    """Messages since."""
-    tools: tuple[Tool, ...]
-    """What is offered."""
-    agent: str
-    """Who asks."""
-    asked: int
-    """When the request came, by the forest's clock."""
-    text: str
-    """What is to be encoded of it."""
-    template: str = ""
-    """What the chat template is given beside the run's arguments."""
+    anchor: Node | None  # The reply that it follows; None: it begins anew
+    tail: tuple[Message, ...]  # Messages since
+    tools: tuple[Tool, ...]  # What is offered
+    agent: str  # Who asks
+    asked: int  # When the request came, by the forest's clock
+    text: str  # What is to be encoded of it
+    template: str = ""  # What the chat template is given beside the run's arguments
 
 
 @dataclass(slots=True)
 class Counts:
     """What a session came to."""
 
-    turns: int = 0
-    """Replies of the model."""
-    bridged: int = 0
-    """Those that went on from exactly what was there."""
-    forks: int = 0
-    """Those whose history was written anew, or edited, though the model had spoken in it."""
-    generated: int = 0
-    """Tokens of the model."""
+    turns: int = 0  # Replies of the model
+    bridged: int = 0  # Those that went on from exactly what was there
+    forks: int = 0  # Those whose history was written anew, or edited, though the model had spoken in it
+    generated: int = 0  # Tokens of the model
 
 
 class Forest:
     """The conversations of one session."""
 
     def __init__(self, bridge: Bridge, *, keeps_template: bool = False) -> None:
-        """Empty; `keeps_template`: a new question is asked as the template would, which may drop earlier reasoning."""
-        self.counts = Counts()
-        """What it came to."""
+        self.counts = Counts()  # What it came to
         self._bridge, self._keeps_template = bridge, keeps_template
         self._roots: list[Node] = []
         self._clock = count(1)
@@ -189,7 +165,6 @@ class Forest:
             trained.update(path)
 
     def _found(self, request: Request) -> tuple[Node | None, tuple[Message, ...], tuple[Tool, ...]]:
-        """The reply that a request follows, what came since, and the tools."""
         if request.after:
             return self._after(request)
         tools = self._tools.setdefault(request.tools, request.tools)

@@ -42,10 +42,8 @@ class Route:
 
     read: Callable[[Body, NewId, Turn, Known], tuple[Request, Wire]]
     """Reads a body, given what it goes on from if the session stores that, and what was read of the one before."""
-    describe: Callable[[ApiError], Body]
-    """Body of an error."""
-    is_kept: bool = False
-    """Whether its replies are stored, and its bodies may name what is."""
+    describe: Callable[[ApiError], Body]  # Body of an error
+    is_kept: bool = False  # Whether its replies are stored, and its bodies may name what is
 
 
 def routes(hosted: Hosted) -> dict[str, Route]:
@@ -62,22 +60,17 @@ def routes(hosted: Hosted) -> dict[str, Route]:
     }
 
 
-MOST_CLOSED = 100_000
-"""Keys of sessions that have ended that are told from unknown ones; 12 MB."""
-BACKLOG = 4096
-"""Connections that may wait to be accepted: a thousand agents begin at once."""
+MOST_CLOSED = 100_000  # Keys of sessions that have ended that are told from unknown ones; 12 MB
+BACKLOG = 4096  # Connections that may wait to be accepted: a thousand agents begin at once
 CLOSE_S = 0.2
 """Seconds, twice, that a close gives each connection: one that was just made and asks nothing yet waits that long."""
 LINGER_S = 2.0
 """Seconds in which the rest of a refused body is read and thrown away, so that its client reads the answer."""
-TURNS = 5
-"""Turns of the event loop within which a connection that was accepted is made."""
-SUBAGENT_HEADERS = ("x-claude-code-agent-id",)
-"""By which clients say which of their agents asks; a setting adds more."""
+TURNS = 5  # Turns of the event loop within which a connection that was accepted is made
+SUBAGENT_HEADERS = ("x-claude-code-agent-id",)  # By which clients say which of their agents asks; a setting adds more
 COUNTS = {"messages/count_tokens": "messages", "responses/input_tokens": "responses"}
 """Paths that say how many tokens the prompt of a request would have, and whose request that is."""
-RETRIES = "x-stainless-retry-count"
-"""How often a client sent the request before; SDKs of both protocols say it."""
+RETRIES = "x-stainless-retry-count"  # How often a client sent the request before; SDKs of both protocols say it
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,20 +79,16 @@ class Address:
 
     host: str = "127.0.0.1"
     """Address to bind; others than this machine's agents reach one that is not a loopback address."""
-    port: int = 0
-    """0 takes a free one."""
-    public_url: str = ""
-    """What agents elsewhere reach it by; empty: host and port."""
+    port: int = 0  # 0 takes a free one
+    public_url: str = ""  # What agents elsewhere reach it by; empty: host and port
 
 
 @dataclass(frozen=True, slots=True)
 class _Asker:
     """What was read of one agent's requests of one kind: it begins its next one with the same."""
 
-    bodies: Bodies = field(default_factory=Bodies)
-    """As JSON."""
-    known: Known = field(default_factory=Known)
-    """As messages and tools."""
+    bodies: Bodies = field(default_factory=Bodies)  # As JSON
+    known: Known = field(default_factory=Known)  # As messages and tools
 
 
 @dataclass(slots=True)
@@ -113,8 +102,7 @@ class _Opened:
     """The latest answer to each body that is not for the model, for a client that sends it again."""
     askers: defaultdict[tuple[str, str], _Asker] = field(default_factory=lambda: defaultdict(_Asker))
     """By the route, and the name of the agent."""
-    memory: ResponseStore = field(init=False)
-    """What it stores."""
+    memory: ResponseStore = field(init=False)  # What it stores
 
     def __post_init__(self) -> None:
         self.memory = ResponseStore(self.session.new_id)
@@ -190,7 +178,6 @@ class Gateway:
         self._listening = await loop.create_server(self._door, host, port, backlog=BACKLOG)
 
     async def close(self) -> None:
-        """Stop listening; requests under way are given up."""
         if self._runner is None:
             return
         runner, self._runner = self._runner, None
@@ -207,7 +194,6 @@ class Gateway:
 
     @property
     def url(self) -> str:
-        """What agents reach it by, without a session."""
         if self._address.public_url:
             return self._address.public_url.rstrip("/")
         assert self._listening is not None, "it was started"
@@ -262,7 +248,6 @@ class Gateway:
         return await handler(request)
 
     async def _posted(self, request: web.Request, opened: _Opened, path: str) -> web.StreamResponse:
-        """A request for a reply, or for the number of its prompt's tokens."""
         name = COUNTS.get(path, path)
         route = self._routes.get(name)
         raw = await read_body(request)
@@ -297,7 +282,6 @@ class Gateway:
         )
 
     def _told(self, opened: _Opened, request: web.Request, raw: bytes) -> Body:
-        """What a POST that is not for the model is answered."""
         path = _path(request)
         digest = hashlib.blake2b(b"\0".join((path.encode(), raw)), digest_size=16).digest()
         is_again = request.headers.get(RETRIES, "0") != "0" and digest in opened.told
@@ -329,7 +313,6 @@ class Gateway:
 
 
 def _path(request: web.Request) -> str:
-    """What is asked, without the session's key and the version."""
     return request.match_info["path"].strip("/").removeprefix("v1/")
 
 
@@ -339,7 +322,6 @@ def _is_again(request: web.Request, exchange: Exchange) -> bool:
 
 
 async def _sent(exchange: Exchange, request: web.Request) -> web.StreamResponse:
-    """An exchange's bytes, as they come."""
     exchange.was_lost = False
     async with exchange:
         was_sent = False

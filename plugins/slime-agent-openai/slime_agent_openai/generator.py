@@ -23,9 +23,7 @@ from slime_core.roles import GenerateContext, Tokenizer
 class Agents(Protocol):
     """What runs agents."""
 
-    async def start(self) -> None:
-        """Be ready to run some."""
-        ...
+    async def start(self) -> None: ...
 
     async def run(self, task: Task, *, timeout_s: float) -> Verdict:
         """Run one.
@@ -43,17 +41,13 @@ class Agents(Protocol):
         """
         ...
 
-    async def close(self) -> None:
-        """End all."""
-        ...
+    async def close(self) -> None: ...
 
 
 class Run(Protocol):
     """One of the ways to run an agent."""
 
-    async def __call__(self, task: Task, *, timeout_s: float) -> Verdict:
-        """Run one."""
-        ...
+    async def __call__(self, task: Task, *, timeout_s: float) -> Verdict: ...
 
 
 class AgentGenerator:
@@ -89,14 +83,12 @@ class AgentGenerator:
         self._finding = asyncio.Lock()
 
     async def start(self) -> None:
-        """Listen, and be ready to run agents."""
         await self._gateway.start()
         await self._agents.start()
         if self._announce is not None:
             self._announce(self._gateway.url)
 
     async def close(self) -> None:
-        """End all agents, then the gateway."""
         try:
             await self._agents.close()
         finally:

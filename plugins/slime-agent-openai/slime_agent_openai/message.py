@@ -19,8 +19,7 @@ from typing import TypeAlias
 
 from slime_core.sample import Json
 
-SHORT = 1_000
-"""Characters of arguments up to which what they are is kept for another time."""
+SHORT = 1_000  # Characters of arguments up to which what they are is kept for another time
 
 
 class Role(enum.Enum):
@@ -36,18 +35,14 @@ class Role(enum.Enum):
 class Tool:
     """What an agent offers the model."""
 
-    name: str
-    """Of the function."""
-    description: str = ""
-    """What it does, for the model."""
-    parameters: str = '{"type": "object", "properties": {}}'
-    """JSON Schema of its arguments, as JSON."""
+    name: str  # Of the function
+    description: str = ""  # What it does, for the model
+    parameters: str = '{"type": "object", "properties": {}}'  # JSON Schema of its arguments, as JSON
     is_strict: bool = field(default=False, compare=False)
     """Whether the agent wants arguments that fit it: nothing sees to that, and no template is told."""
 
     @property
     def for_template(self) -> dict[str, Json]:
-        """As chat templates take it."""
         function = {"name": self.name, "description": self.description, "parameters": json.loads(self.parameters)}
         return {"type": "function", "function": function}
 
@@ -56,15 +51,11 @@ class Tool:
 class ToolCall:
     """What the model asks of a tool."""
 
-    id: str
-    """Unique; the tool's answer names it."""
-    name: str
-    """The tool's."""
-    arguments: str
-    """JSON, as the model wrote it; what is not JSON is a mistake of the model's."""
+    id: str  # Unique; the tool's answer names it
+    name: str  # The tool's
+    arguments: str  # JSON, as the model wrote it; what is not JSON is a mistake of the model's
 
     def means(self, other: "ToolCall") -> bool:
-        """Whether both ask the same, however their JSON is written."""
         if self.arguments == other.arguments:  # as most clients send it back: a quarter of a turn's time otherwise
             return self.name == other.name
         return self.name == other.name and canonical(self.arguments) == canonical(other.arguments)
@@ -74,16 +65,11 @@ class ToolCall:
 class Message:
     """One message."""
 
-    role: Role
-    """Whose."""
-    text: str = ""
-    """What it says; of a TOOL message: the tool's answer."""
-    reasoning: str = ""
-    """What the model thought before it spoke."""
-    calls: tuple[ToolCall, ...] = ()
-    """What the model asks of tools."""
-    answers: str = ""
-    """Of a TOOL message: id of the call that it answers, if that is known."""
+    role: Role  # Whose
+    text: str = ""  # What it says; of a TOOL message: the tool's answer
+    reasoning: str = ""  # What the model thought before it spoke
+    calls: tuple[ToolCall, ...] = ()  # What the model asks of tools
+    answers: str = ""  # Of a TOOL message: id of the call that it answers, if that is known
     stop: str = field(default="", compare=False)
     """Of a reply: the text of `stop` that ended it. It is in the reply's tokens and not in `text`."""
 
@@ -123,7 +109,6 @@ class Message:
 
     @property
     def for_template(self) -> dict[str, Json]:
-        """As chat templates take it, arguments as an object."""
         return self._for_template(as_object)
 
     @property
@@ -168,7 +153,6 @@ def as_object(arguments: str) -> dict[str, Json]:
 
 
 def _read_object(arguments: str) -> dict[str, Json] | None:
-    """The object that a JSON is; None: it is another, or none."""
     value = _known_value(arguments) if len(arguments) < SHORT else _value(arguments)
     return dict(value) if isinstance(value, Mapping) else None
 
@@ -192,48 +176,37 @@ def _value(arguments: str) -> Json:
 class Constraint:
     """A field that would keep the reply to a form, which nothing does here."""
 
-    field: str
-    """Where it is, such as "tool_choice"."""
-    why: str
-    """Why it is not heeded, and what to do."""
+    field: str  # Where it is, such as "tool_choice"
+    why: str  # Why it is not heeded, and what to do
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """A setting of the draw, as an agent wants it."""
 
-    field: str
-    """Where it is, such as "repeat_penalty"."""
-    value: float = 0.0
-    """Its value; of a flag 0 or 1."""
-    setting: str = ""
-    """Which of `SamplingParams` it is, by name; empty: none, so nothing here draws that way."""
+    field: str  # Where it is, such as "repeat_penalty"
+    value: float = 0.0  # Its value; of a flag 0 or 1
+    setting: str = ""  # Which of `SamplingParams` it is, by name; empty: none, so nothing here draws that way
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """One request for a reply."""
 
-    messages: tuple[Message, ...]
-    """The conversation so far; with `after`, what came since."""
-    ids: tuple[str, ...] = ()
-    """Ids that the reply will be known by, on its wire: what a later `after` says."""
-    tools: tuple[Tool, ...] = ()
-    """What the model may call."""
+    messages: tuple[Message, ...]  # The conversation so far; with `after`, what came since
+    ids: tuple[str, ...] = ()  # Ids that the reply will be known by, on its wire: what a later `after` says
+    tools: tuple[Tool, ...] = ()  # What the model may call
     after: str = ""
     """Id of an earlier reply of this session that this goes on from; empty: `messages` is the whole conversation."""
-    after_field: str = "previous_response_id"
-    """The field of the body that says `after`, for errors."""
+    after_field: str = "previous_response_id"  # The field of the body that says `after`, for errors
     instructions: str = ""
     """With `after`: what the conversation's SYSTEM message is to be from here on; empty: as it was."""
     template: str = ""
     """What the chat template is given beside the run's own arguments, as JSON with sorted keys; empty: nothing."""
     raw: str = ""
     """A prompt as it is, without a chat template: its reply is text alone. `messages` and `tools` are empty then."""
-    max_tokens: int | None = None
-    """Tokens that the reply may have; None: as many as the run gives."""
-    stop: tuple[str, ...] = ()
-    """Texts that end the reply."""
+    max_tokens: int | None = None  # Tokens that the reply may have; None: as many as the run gives
+    stop: tuple[str, ...] = ()  # Texts that end the reply
     sampling: tuple[Wanted, ...] = ()
     """What the agent wants of the draw, the run's or other than that: what is left out is as the run has it."""
     constraints: tuple[Constraint, ...] = ()
@@ -241,48 +214,39 @@ class Request:
     has_call_rules: bool = False
     """Whether it wants no more than one call, or arguments that fit their schema (`strict`). Unmodified clients say so
     on their own: it is left aside and counted."""
-    log_probs: bool = False
-    """Whether the text and the log-prob of each token are wanted."""
-    agent: str = ""
-    """Which of a session's agents asks, where a client says so: the main one says nothing."""
+    log_probs: bool = False  # Whether the text and the log-prob of each token are wanted
+    agent: str = ""  # Which of a session's agents asks, where a client says so: the main one says nothing
 
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
     """More of what the model thinks."""
 
-    text: str
-    """Never empty."""
+    text: str  # Never empty
 
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
     """More of what the model says."""
 
-    text: str
-    """Never empty."""
+    text: str  # Never empty
 
 
 @dataclass(frozen=True, slots=True)
 class CallBegun:
     """The model calls a tool; its arguments follow."""
 
-    index: int
-    """Number of the call in this reply, from 0."""
-    id: str
-    """Of the call."""
-    name: str
-    """The tool's."""
+    index: int  # Number of the call in this reply, from 0
+    id: str  # Of the call
+    name: str  # The tool's
 
 
 @dataclass(frozen=True, slots=True)
 class ArgumentsDelta:
     """More of a call's arguments; calls come one after the other."""
 
-    index: int
-    """Number of the call."""
-    text: str
-    """A part of the JSON; never empty."""
+    index: int  # Number of the call
+    text: str  # A part of the JSON; never empty
 
 
 Delta: TypeAlias = ReasoningDelta | TextDelta | CallBegun | ArgumentsDelta
@@ -291,33 +255,21 @@ Delta: TypeAlias = ReasoningDelta | TextDelta | CallBegun | ArgumentsDelta
 class Finish(enum.Enum):
     """Why the reply ended."""
 
-    STOP = "stop"
-    """The model ended it, or a text of `stop` did."""
-    LENGTH = "length"
-    """Its tokens were used up."""
-    CALLS = "calls"
-    """It waits for tools."""
+    STOP = "stop"  # The model ended it, or a text of `stop` did
+    LENGTH = "length"  # Its tokens were used up
+    CALLS = "calls"  # It waits for tools
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
     """A whole reply."""
 
-    message: Message
-    """What it says, an ASSISTANT message."""
-    finish: Finish
-    """Why it ended."""
-    prompt_tokens: int
-    """Tokens of the prompt."""
-    cached_tokens: int
-    """How many of them were the conversation's already."""
-    tokens: Sequence[int]
-    """Ids that the model made: [n]."""
-    log_probs: Sequence[float]
-    """Log-prob of each: [n]."""
-    texts: Sequence[str]
-    """Text of each, for a client that asks for log-probs: [n]."""
-    reasoning_tokens: int = 0
-    """How many of them are reasoning."""
-    stop: str | None = None
-    """The text of `stop` that ended it."""
+    message: Message  # What it says, an ASSISTANT message
+    finish: Finish  # Why it ended
+    prompt_tokens: int  # Tokens of the prompt
+    cached_tokens: int  # How many of them were the conversation's already
+    tokens: Sequence[int]  # Ids that the model made: [n]
+    log_probs: Sequence[float]  # Log-prob of each: [n]
+    texts: Sequence[str]  # Text of each, for a client that asks for log-probs: [n]
+    reasoning_tokens: int = 0  # How many of them are reasoning
+    stop: str | None = None  # The text of `stop` that ended it

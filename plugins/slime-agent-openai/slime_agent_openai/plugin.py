@@ -59,7 +59,7 @@ def slime_generators() -> Iterable[GeneratorSpec]:
         _agent_remote,
         RemoteSettings,
         "Agents in a runtime of Amazon Bedrock AgentCore, one session for each sample",
-        max_concurrency=_sessions,
+        max_concurrency=lambda settings: settings.max_concurrent,  # the wait for one is not the sample's time
         renders_prompts=True,
     )
     yield GeneratorSpec(
@@ -161,42 +161,10 @@ def _agent_fleet(settings: FleetSettings, setup: Setup) -> Generator:
 
 
 def _agent_remote(settings: RemoteSettings, setup: Setup) -> Generator:
-    from slime_agent_openai.aws import Aws, Target
-    from slime_agent_openai.remote_agents import Form, RemoteAgents, RemoteLimits
+    from slime_agent_openai.aws import Aws
+    from slime_agent_openai.remote_agents import RemoteAgents
 
-    target = Target(
-        settings.agent_runtime_arn,
-        settings.region,
-        settings.s3_bucket,
-        settings.endpoint_url,
-        settings.s3_endpoint_url,
-        settings.max_pool_connections,
-        settings.max_retry_attempts,
-        settings.invoke_seconds,
-    )
-    form = Form(
-        settings.exp_id,
-        settings.s3_bucket,
-        settings.model_id,
-        settings.prompt_key,
-        settings.label_key,
-        settings.rollout,
-    )
-    limits = RemoteLimits(
-        settings.max_concurrent,
-        settings.max_pool_connections,
-        settings.tps_limit,
-        settings.max_retry_attempts,
-        settings.initial_interval,
-        settings.max_interval,
-        settings.backoff_factor,
-    )
-    return _generator(settings, RemoteAgents(Aws(target), form, limits, reward_key=settings.reward_key))
-
-
-def _sessions(settings: RemoteSettings) -> int:
-    """Who waits for one waits before the sample's time begins."""
-    return settings.max_concurrent
+    return _generator(settings, RemoteAgents(Aws(settings), settings))
 
 
 def _generator(

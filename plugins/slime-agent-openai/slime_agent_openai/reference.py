@@ -37,8 +37,7 @@ _VALUES: dict[type[ast.expr], str] = {
     ast.JoinedStr: "a str",
     ast.GeneratorExp: "a generator",
 }
-_MAKES = {"__new__", "__await__"}
-"""Methods with which making an object of a class may be running an agent."""
+_MAKES = {"__new__", "__await__"}  # Methods with which making an object of a class may be running an agent
 
 
 def top(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
@@ -93,7 +92,6 @@ def _bound(node: ast.stmt) -> Iterator[tuple[str, Bound]]:
 
 
 def _takes_one(arguments: ast.arguments) -> bool:
-    """Whether a call with one positional argument fits."""
     positional = len(arguments.posonlyargs) + len(arguments.args)
     needed = positional - len(arguments.defaults)
     return needed <= 1 and (positional > 0 or arguments.vararg is not None) and None not in arguments.kw_defaults
@@ -188,7 +186,6 @@ def _parts(reference: str) -> tuple[str, str]:
 
 
 def _source(where: str) -> Path | None:
-    """The file of a module, which is not run; None where it has no source."""
     if where.endswith(".py"):
         path = Path(where).expanduser().absolute()
         if not path.is_file():

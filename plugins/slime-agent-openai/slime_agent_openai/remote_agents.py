@@ -9,7 +9,7 @@ key; an object with `rewards`.
 
 Example:
 
-    agents = RemoteAgents(Aws(target), form, RemoteLimits(), reward_key="rewards")
+    agents = RemoteAgents(Aws(settings), settings)
     await agents.start()
     verdict = await agents.run(task, timeout_s=600.0)
 """
@@ -19,7 +19,7 @@ import json
 import logging
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,105 +29,80 @@ from uuid import uuid4
 
 from slime_agent_openai.aws import Aws, NotTaken
 from slime_agent_openai.errors import SHOWN, AgentError
+from slime_agent_openai.remote_settings import RemoteSettings
 from slime_agent_openai.task import Task, Verdict
 from slime_core.sample import Json
 
+QUOTED = 300  # characters of an answer that an error quotes
+STOPPING = 4  # sessions that are stopped at once
+BACKOFF_S = 0.5  # until a call that was not taken is repeated, the first time; then twice as long each
+LONGEST_BACKOFF_S = 20.0
+CLOSING_S = 15.0  # for all sessions to be stopped when the run ends
+THREADS_CLOSING_S = 0.3  # for calls without a caller to end when the run does
 ResultT = TypeVar("ResultT")
+
+log = logging.getLogger(__name__)
 
 
 class Threads:
-    """One for what shares a number of connections."""
+    """Runs blocking calls, each in its own thread, at most `most` at once; none of them keeps the process alive.
+
+    A thread cannot be cancelled: a call whose caller has gone keeps its place until it has ended.
+    """
 
     def __init__(self, most: int) -> None:
-        """Nothing runs; `most` may, at once."""
         self._places = asyncio.Semaphore(most)
-        self._running: set[asyncio.Future[None]] = set()
+        self._running: set[asyncio.Future[object]] = set()
 
     async def call(self, act: Callable[[], ResultT]) -> ResultT:
-        """What it returns, or raises."""
         return await asyncio.shield(await self.begin(act))
 
     async def begin(self, act: Callable[[], ResultT]) -> "asyncio.Future[ResultT]":
-        """Wait for a place, and begin; whoever waits for the end should shield it."""
+        """Wait for a place, and begin; shield the returned future where you await it."""
         await self._places.acquire()
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[ResultT] = loop.create_future()
-        ended.add_done_callback(_seen)
-        gone: asyncio.Future[None] = loop.create_future()
-        self._running.add(gone)
-
-        def end(settle: Callable[[], None]) -> None:
-            self._places.release()
-            self._running.discard(gone)
-            gone.set_result(None)
-            if not ended.done():
-                settle()
+        self._running.add(ended)  # type: ignore[arg-type]  # of any result
+        ended.add_done_callback(self._ended)
 
         def run() -> None:
             try:
-                made = act()
+                settle = partial(ended.set_result, act())
             except BaseException as error:
                 failure = error if isinstance(error, Exception) else RuntimeError(repr(error))
-                _tell(loop, lambda: end(lambda: ended.set_exception(failure)))
-            else:
-                _tell(loop, lambda: end(lambda: ended.set_result(made)))
+                settle = partial(ended.set_exception, failure)
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(settle)
 
         threading.Thread(target=run, name="agent-remote", daemon=True).start()
         return ended
 
     async def wait(self, timeout_s: float) -> None:
-        """Wait until all have ended, but no longer than that."""
+        """Wait until all have ended, at most that long."""
         if self._running:
             await asyncio.wait(self._running, timeout=timeout_s)
 
-
-def _tell(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
-    with suppress(RuntimeError):  # the loop is closed: nobody waits
-        loop.call_soon_threadsafe(act)
-
-
-def _seen(ended: "asyncio.Future[ResultT]") -> None:
-    """Whoever asked may have gone: its error is not lost, it is nobody's."""
-    if not ended.cancelled():
-        ended.exception()
+    def _ended(self, ended: "asyncio.Future[ResultT]") -> None:
+        self._places.release()
+        self._running.discard(ended)  # type: ignore[arg-type]
+        ended.exception()  # seen, for a caller that may have gone
 
 
-QUOTED = 300
-"""Characters of an answer that an error quotes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """What all payloads of a run have in common."""
-
-    exp_id: str
-    """Begins the keys of the results."""
-    s3_bucket: str
-    """Where they are written."""
-    model_id: str
-    """What the agent is to call the model."""
-    prompt_key: str
-    """Where the prompt is; empty: nowhere."""
-    label_key: str
-    """Where the label is; empty: nowhere."""
-    more: Mapping[str, Json] = field(default_factory=dict)
-    """What else `_rollout` holds."""
-
-    def payload(self, task: Task, input_id: str) -> bytes:
-        """What one sample's agent is given: its row's metadata with prompt and label, and where the model is."""
-        rollout: dict[str, Json] = {
-            "exp_id": self.exp_id,
-            "input_id": input_id,
-            "s3_bucket": self.s3_bucket,
-            "base_url": task.openai_base_url,
-            "api_key": task.api_key,
-            "model_id": self.model_id,
-            "sampling_params": dict(task.sampling),
-            "evaluation": task.evaluation,
-        }
-        given: dict[str, object] = {self.prompt_key: task.prompt, self.label_key: task.label}
-        given.pop("", None)
-        return json.dumps({**given, **task.metadata, "_rollout": {**rollout, **self.more}}).encode()
+def payload_of(settings: RemoteSettings, task: Task, input_id: str) -> bytes:
+    """What one sample's agent is given: its row's metadata with prompt and label, and where the model is."""
+    rollout: dict[str, Json] = {
+        "exp_id": settings.exp_id,
+        "input_id": input_id,
+        "s3_bucket": settings.s3_bucket,
+        "base_url": task.openai_base_url,
+        "api_key": task.api_key,
+        "model_id": settings.model_id,
+        "sampling_params": dict(task.sampling),
+        "evaluation": task.evaluation,
+    }
+    given: dict[str, object] = {settings.prompt_key: task.prompt, settings.label_key: task.label}
+    given.pop("", None)
+    return json.dumps({**given, **task.metadata, "_rollout": {**rollout, **settings.rollout}}).encode()
 
 
 def place_of(answer: bytes, bucket: str) -> str:
@@ -174,11 +149,6 @@ def reward_of(result: bytes, reward_key: str) -> Verdict:
 
 
 def _finite(number: object, given: object) -> float:
-    """One number of a reward.
-
-    Raises:
-        AgentError: it is none, or not finite.
-    """
     try:
         if isinstance(number, float | int) and isfinite(number):
             return float(number)
@@ -192,11 +162,6 @@ def _no_reward(given: object) -> AgentError:
 
 
 def _object(raw: bytes, reason: str, what: str) -> dict[str, Json]:
-    """The object that JSON says.
-
-    Raises:
-        AgentError: it is not JSON, or something else.
-    """
     try:
         said = json.loads(raw)
     except (ValueError, RecursionError) as error:
@@ -210,76 +175,57 @@ def _quoted(raw: bytes) -> str:
     return repr(raw[:QUOTED].decode(errors="replace"))
 
 
-AT_ONCE = 4
-"""Sessions that are being ended at once."""
-BACKOFF_S = 0.5
-"""Seconds until what was not taken is sent again, the first time; then twice as long each."""
-LONGEST_BACKOFF_S = 20.0
-CLOSING_S = 15.0
-"""Seconds that all have to end when the run does."""
-
-
 @dataclass(slots=True)
 class RemoteSession:
     """One session of the runtime."""
 
-    release: Callable[[], None]
-    """Gives its place to another."""
-    id: str = field(default_factory=lambda: str(uuid4()))
-    """AWS wants 33 characters or more."""
-    invocation: "asyncio.Future[bytes] | None" = None
-    """On its way or answered; None where there is nothing to end."""
+    release: Callable[[], None]  # gives its place to another
+    id: str = field(default_factory=lambda: str(uuid4()))  # AWS wants 33 characters or more
+    invocation: "asyncio.Future[bytes] | None" = None  # under way or answered; None: there is nothing to stop
 
 
-class Leaving:
-    """One for all sessions of a run."""
+class SessionStopper:
+    """Stops sessions in the background: the run waits for none of them."""
 
     def __init__(self, stop: Callable[[str], Awaitable[None]], attempts: int) -> None:
-        """Nothing runs.
-
-        Args:
-            stop: ends the session of an id, or raises an AgentError.
-            attempts: at each, after the first.
-        """
+        """`stop` stops the session of an id or raises AgentError; `attempts` follow the first that is not taken."""
         self._stop, self._attempts = stop, attempts
-        self._left: asyncio.Queue[RemoteSession] = asyncio.Queue()
-        self._unended = 0
-        self._at_work: list[asyncio.Task[None]] = []
+        self._queue: asyncio.Queue[RemoteSession] = asyncio.Queue()
+        self._left = 0
+        self._workers: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Be ready."""
-        self._at_work = [asyncio.create_task(self._work()) for _ in range(AT_ONCE)]
+        self._workers = [asyncio.create_task(self._work()) for _ in range(STOPPING)]
 
     def add(self, session: RemoteSession) -> None:
-        """End one, if there is anything to end, and then give its place away."""
+        """Stop a session, if it was invoked, and then release its place."""
         if session.invocation is None:
             session.release()
         else:
-            self._unended += 1
-            self._left.put_nowait(session)
+            self._left += 1
+            self._queue.put_nowait(session)
 
     async def close(self) -> None:
-        """End those that are left, as far as that takes no longer than CLOSING_S."""
-        left = asyncio.create_task(self._left.join())
+        """Stop the sessions that are left, for at most CLOSING_S."""
+        joined = asyncio.create_task(self._queue.join())
         try:
-            await asyncio.wait({left}, timeout=CLOSING_S)
-            if not left.done():
-                log.warning("%d sessions of the runtime were not ended; they end when idle", self._unended)
+            await asyncio.wait({joined}, timeout=CLOSING_S)
+            if not joined.done():
+                log.warning("%d sessions of the runtime were not ended; they end when idle", self._left)
         finally:
-            for task in (left, *self._at_work):
+            for task in (joined, *self._workers):
                 task.cancel()
-            await asyncio.wait({left, *self._at_work})
-            self._at_work = []
+            await asyncio.wait({joined, *self._workers})
 
     async def _work(self) -> None:
         while True:
-            session = await self._left.get()
+            session = await self._queue.get()
             try:
                 await self._end(session)
-                self._unended -= 1
+                self._left -= 1
             finally:
                 session.release()
-                self._left.task_done()
+                self._queue.task_done()
 
     async def _end(self, session: RemoteSession) -> None:
         if session.invocation is not None and not session.invocation.done():
@@ -302,42 +248,19 @@ def backoff_s(attempt: int) -> float:
     return min(BACKOFF_S * 2.0**attempt, LONGEST_BACKOFF_S)
 
 
-THREADS_CLOSING_S = 0.3
-"""Seconds for calls that nobody waits for to end when the run does."""
+THREADS_CLOSING_S = 0.3  # Seconds for calls that nobody waits for to end when the run does
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteLimits:
-    """What is asked of AWS, and how often."""
-
-    sessions: int = 100
-    """At once."""
-    calls: int = 100
-    """To AWS, at once."""
-    tps: float = 25.0
-    """Invocations and stops a second."""
-    attempts: int = 5
-    """At an invocation or a stop that was not taken, after the first."""
-    look_s: float = 0.5
-    """Until a result is looked for again, the first time."""
-    longest_look_s: float = 5.0
-    """The same, at most."""
-    factor: float = 1.5
-    """What it grows by."""
 
 
 class Pace:
     """So many a second and no more, first come, first served: one for all that counts against one quota."""
 
     def __init__(self, a_second: float) -> None:
-        """Nobody waits."""
         self._interval = 1.0 / a_second
         self._next = 0.0
 
     async def __call__(self) -> None:
-        """Wait for one's turn."""
         now = asyncio.get_running_loop().time()
         turn = max(now, self._next)
         self._next = turn + self._interval
@@ -348,21 +271,12 @@ class Pace:
 class RemoteAgents:
     """Implements `slime_agent_openai.generator.Agents`."""
 
-    def __init__(self, aws: Aws, form: Form, limits: RemoteLimits, *, reward_key: str) -> None:
-        """Nothing is connected.
-
-        Args:
-            aws: what is called.
-            form: what an invocation says.
-            limits: how often.
-            reward_key: where a result has the reward; empty leaves it to the run.
-        """
-        self._aws, self._form, self._limits, self._reward_key = aws, form, limits, reward_key
-        self._places = asyncio.Semaphore(limits.sessions)
-        self._threads, self._pace = Threads(limits.calls), Pace(limits.tps)
-        self._leaving = Leaving(self._stop, limits.attempts)
-        self.counts: Counter[str] = Counter()
-        """How often what happened, by the reason that it is told by."""
+    def __init__(self, aws: Aws, settings: RemoteSettings) -> None:
+        self._aws, self._settings = aws, settings
+        self._places = asyncio.Semaphore(settings.max_concurrent)
+        self._threads, self._pace = Threads(settings.max_pool_connections), Pace(settings.tps_limit)
+        self._stopper = SessionStopper(self._stop, settings.max_retry_attempts)
+        self.counts: Counter[str] = Counter()  # invocations that were not taken, by reason
 
     async def start(self) -> None:
         """Connect.
@@ -371,11 +285,10 @@ class RemoteAgents:
             ConfigError: there are no credentials, or results cannot be read.
         """
         await Threads(1).call(self._aws.open)  # on its own: a close need not wait for it
-        self._leaving.start()
+        self._stopper.start()
 
     async def close(self) -> None:
-        """Stop all sessions that are left."""
-        await self._leaving.close()
+        await self._stopper.close()
         await self._threads.wait(THREADS_CLOSING_S)
         self._aws.close()
         if self.counts:
@@ -391,24 +304,18 @@ class RemoteAgents:
         await self._places.acquire()
         session = RemoteSession(self._places.release)
         try:
-            key = place_of(await self._invoked(task, session), self._form.s3_bucket)
-            return reward_of(await self._result(key, timeout_s), self._reward_key)
+            key = place_of(await self._invoked(task, session), self._settings.s3_bucket)
+            return reward_of(await self._result(key, timeout_s), self._settings.reward_key)
         except AgentError as error:
             raise AgentError(error.reason, f"{error.detail} (runtime session {session.id})") from None
         finally:
-            self._leaving.add(session)
+            self._stopper.add(session)
 
-    run_alone = run
-    """Each has a machine of its own already."""
+    run_alone = run  # Each has a machine of its own already
 
     async def _invoked(self, task: Task, session: RemoteSession) -> bytes:
-        """The runtime's answer, where it takes the invocation.
-
-        Raises:
-            AgentError: it does not.
-        """
-        payload = self._form.payload(task, input_id=session.id)
-        for attempt in range(self._limits.attempts + 1):
+        payload = payload_of(self._settings, task, session.id)
+        for attempt in range(self._settings.max_retry_attempts + 1):
             if attempt:
                 await asyncio.sleep(backoff_s(attempt - 1))
             await self._pace()
@@ -424,21 +331,15 @@ class RemoteAgents:
         raise AgentError("agent_remote_busy", f"it was not taken in {attempt + 1} attempts, the last: {last.detail}")
 
     async def _result(self, key: str, timeout_s: float) -> bytes:
-        """What is at a key, once it is there.
-
-        Raises:
-            AgentError: it never is, or cannot be read.
-        """
-        limits = self._limits
-        look_s = limits.look_s
+        look_s = self._settings.initial_interval
         try:
             async with asyncio.timeout(timeout_s):
                 while (found := await self._found(key)) is None:
                     await asyncio.sleep(look_s)
-                    look_s = min(look_s * limits.factor, limits.longest_look_s)
+                    look_s = min(look_s * self._settings.backoff_factor, self._settings.max_interval)
                 return found
         except TimeoutError:
-            where = f"s3://{self._form.s3_bucket}/{key}"
+            where = f"s3://{self._settings.s3_bucket}/{key}"
             raise AgentError("agent_remote_timeout", f"there was no result at {where} after {timeout_s:g} s") from None
 
     async def _found(self, key: str) -> bytes | None:

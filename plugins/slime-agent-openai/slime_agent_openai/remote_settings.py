@@ -1,13 +1,11 @@
 """RemoteSettings: which AgentCore runtime is invoked, how often, and where its results are."""
 
 import re
-from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Self
 from urllib.parse import urlsplit
 
-from pydantic import ConfigDict, Field, JsonValue, ValidationError, field_validator, model_validator
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import ConfigDict, Field, JsonValue, field_validator, model_validator
 
 from slime_agent_openai.settings import CommonSettings, is_loopback
 
@@ -18,26 +16,6 @@ BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 PREFIX = re.compile(r"[\w.-]+(/[\w.-]+)*", re.ASCII)
 OURS = ("exp_id", "input_id", "s3_bucket", "base_url", "api_key", "model_id", "evaluation")
 """Of `_rollout`, what the run writes itself."""
-REFUSED: Mapping[str, str] = {
-    "acr_timeout": "it is called seconds here, as for all agents: write seconds = 900.0",
-    "acr_tps_limit": "it is called tps_limit here",
-    "gateway_port": "it is called port here; host says what is bound, public_url what the runtime reaches it by",
-    "gateway_log_level": "there is no other process of a gateway that could say much: the run's log has all; leave it "
-    "out",
-    "reward_postprocessing": "rewards are made advantages by the run's estimator, once for each episode: "
-    'advantage_estimator = "grpo" of the run file for grpo, and rewards_normalization = false for identity',
-    "cumulative_token_mode": "turns always go on from the tokens that the engine saw; leave it out",
-    "renderer_family": "turns are written by the chat template of the policy's own tokenizer; leave it out",
-    "sglang_tool_call_parser": 'what reads calls of tools is called parser here, as parser = "hermes"; "auto" finds it',
-    "sglang_reasoning_parser": "parser reads reasoning, too; leave it out",
-    "sglang_data_parallel_size": "the engine is the run's: write it among the settings of [engine]",
-    "base_url": "the gateway is the run's own: public_url says what the runtime reaches it by",
-    "timeout": "it is called seconds here",
-    "max_concurrent_sessions": "it is called max_concurrent here",
-    "log_interval": "the run itself says what it waits for; leave it out",
-    "memory_mb": "the runtime's memory is set where it is deployed; leave it out",
-}
-"""What others call otherwise, or need, by its name there; and what to write instead."""
 
 
 class RemoteSettings(CommonSettings):
@@ -77,22 +55,6 @@ class RemoteSettings(CommonSettings):
     backoff_factor: float = Field(1.5, ge=1, le=1000, description="What the interval grows by with each look.")
     endpoint_url: str = Field("", description="Where the runtime's API answers; empty: AWS, by the region.")
     s3_endpoint_url: str = Field("", description="Where S3 answers, as one of your own does; empty: AWS.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse(cls, given: object) -> object:
-        names = [name for name in REFUSED if isinstance(given, Mapping) and name in given]
-        if names and isinstance(given, Mapping):
-            told = [
-                InitErrorDetails(
-                    type=PydanticCustomError("refused", "{why}", {"why": REFUSED[name]}),
-                    loc=(name,),
-                    input=given[name],
-                )
-                for name in names
-            ]
-            raise ValidationError.from_exception_data(cls.__name__, told)
-        return given
 
     @field_validator("agent_runtime_arn")
     @classmethod
@@ -155,7 +117,6 @@ class RemoteSettings(CommonSettings):
 
     @property
     def region(self) -> str:
-        """That of the runtime, as its ARN says."""
         found = ARN.fullmatch(self.agent_runtime_arn)
         assert found is not None, "it was checked"
         return found["region"]

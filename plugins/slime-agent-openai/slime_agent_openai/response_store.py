@@ -28,8 +28,7 @@ ITEMS = "message, reasoning, function_call, function_call_output and item_refere
 ROLES = {"system": Role.SYSTEM, "developer": Role.SYSTEM, "user": Role.USER, "assistant": Role.ASSISTANT}
 PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "function_call_output": "fco"}
 """Of ids of items that came without one."""
-MOST_LISTED = 100
-"""Items of one page."""
+MOST_LISTED = 100  # Items of one page
 
 
 def items_of(given: Value, known: Mapping[str, Body]) -> Iterator[Value]:
@@ -138,34 +137,24 @@ def list_body(items: Sequence[Body], *, has_more: bool = False) -> Body:
 class Kept:
     """A reply that may be fetched again."""
 
-    asked: list[Body]
-    """The items of the request."""
-    replied: Body
-    """The reply."""
+    asked: list[Body]  # The items of the request
+    replied: Body  # The reply
 
 
 @dataclass(slots=True)
 class Conversation:
     """A conversation that is kept by name."""
 
-    id: str
-    """By which clients know it."""
-    metadata: Body
-    """The client's."""
-    created: int = field(default_factory=lambda: int(time.time()))
-    """Seconds since 1970."""
-    items: list[Body] = field(default_factory=list)
-    """What was said, in order."""
-    last: str = ""
-    """The reply that ends with the first `covered` items; empty: none goes on."""
-    covered: int = 0
-    """How many items that reply and what came before it are."""
-    changes: int = 0
-    """How often items came or went."""
+    id: str  # By which clients know it
+    metadata: Body  # The client's
+    created: int = field(default_factory=lambda: int(time.time()))  # Seconds since 1970
+    items: list[Body] = field(default_factory=list)  # What was said, in order
+    last: str = ""  # The reply that ends with the first `covered` items; empty: none goes on
+    covered: int = 0  # How many items that reply and what came before it are
+    changes: int = 0  # How often items came or went
 
     @property
     def body(self) -> Body:
-        """As clients see it."""
         return {
             "id": self.id,
             "object": "conversation",
@@ -174,7 +163,6 @@ class Conversation:
         }
 
     def add(self, items: Iterable[Body]) -> None:
-        """Items at its end."""
         self.items += items
         self.changes += 1
 
@@ -197,29 +185,20 @@ class Conversation:
 class Turn:
     """What a request for a response goes on from, and what it says."""
 
-    after: str = ""
-    """Id of the reply that it follows."""
-    before: tuple[Value, ...] = ()
-    """Items of its conversation since then."""
-    said: tuple[Value, ...] = ()
-    """Its own items."""
-    conversation: Conversation | None = None
-    """To which these and the reply are added."""
-    changes: int = 0
-    """Of the conversation, when the request came."""
-    stores: bool = True
-    """Whether its reply can be fetched again, or gone on from."""
+    after: str = ""  # Id of the reply that it follows
+    before: tuple[Value, ...] = ()  # Items of its conversation since then
+    said: tuple[Value, ...] = ()  # Its own items
+    conversation: Conversation | None = None  # To which these and the reply are added
+    changes: int = 0  # Of the conversation, when the request came
+    stores: bool = True  # Whether its reply can be fetched again, or gone on from
 
 
 class ResponseStore:
     """What a session stores."""
 
     def __init__(self, new_id: NewId) -> None:
-        """Nothing yet; `new_id` makes ids."""
-        self.replies: dict[str, Kept] = {}
-        """By id."""
-        self.conversations: dict[str, Conversation] = {}
-        """By id."""
+        self.replies: dict[str, Kept] = {}  # By id
+        self.conversations: dict[str, Conversation] = {}  # By id
         self._new_id = new_id
         self._items: dict[str, Body] = {}
         self._gone: set[str] = set()
@@ -247,7 +226,6 @@ class ResponseStore:
         return Turn(conversation.last, before, said, conversation, conversation.changes, stores)
 
     def keep(self, turn: Turn, ids: tuple[str, ...], replied: Body) -> None:
-        """Store a reply, and add it to its conversation."""
         asked = _list_items(turn.said, self._new_id, turn.conversation.items if turn.conversation is not None else ())
         output = replied["output"]
         assert isinstance(output, list), "it is a response"
@@ -265,7 +243,6 @@ class ResponseStore:
             turn.conversation.covered = len(turn.conversation.items) if is_next else 0
 
     def converse(self, items: Value, metadata: Body) -> Conversation:
-        """Begin a conversation."""
         begun = Conversation(self._new_id("conv"), metadata)
         self.extend(begun, items)
         self.conversations[begun.id] = begun
@@ -337,8 +314,7 @@ def missing(what: str, name: str, param: str | None = None) -> ApiError:
 NO_COMPACTION = (
     "nobody would be trained on what a provider's model makes of a history; let the agent ask the model for a summary, "
     "and go on from that in a conversation of its own"
-)
-"""Why no conversation is compacted."""
+)  # Why no conversation is compacted
 
 
 def answered(memory: ResponseStore, method: str, path: str, said: Value) -> Body | None:

@@ -41,12 +41,9 @@ class Sorted:
     main: Chain
     """The one that ends with the latest reply to the main agent, else to any; of those that the model was asked for at
     once, which end by chance, the longest."""
-    chains: Sequence[Chain]
-    """All that become samples, the main one among them."""
-    masked: Sequence[Chain]
-    """Those of them that are not trained on."""
-    count: int
-    """Asides, dropped ones included."""
+    chains: Sequence[Chain]  # All that become samples, the main one among them
+    masked: Sequence[Chain]  # Those of them that are not trained on
+    count: int  # Asides, dropped ones included
 
 
 def sort(chains: Sequence[Chain], policy: Asides) -> Sorted:
@@ -75,14 +72,12 @@ def _is_aside(chain: Chain) -> bool:
     return len(spoken) == 1 and not spoken[0].tools and not spoken[0].agent
 
 
-ASKED_NOTHING = "agent_asked_nothing"
-"""Why an agent's sample failed that never asked the model."""
+ASKED_NOTHING = "agent_asked_nothing"  # Why an agent's sample failed that never asked the model
 HOW_TO_ASK = (
     "it ended without a reply of the model: its client asks there with base_url = task.openai_base_url or "
     "task.anthropic_base_url and api_key = task.api_key; a command, with what its environment has"
 )
-ROUNDS = "round_number"
-"""Replies of the model in a conversation, by the name under which their number is a metric."""
+ROUNDS = "round_number"  # Replies of the model in a conversation, by the name under which their number is a metric
 WRONG_TURNS = "agent_turn_rewards"
 """Why a sample failed whose agent returned another number of rewards than its main conversation has replies."""
 
@@ -91,22 +86,15 @@ WRONG_TURNS = "agent_turn_rewards"
 class Outcome:
     """How an agent ended."""
 
-    reward: Reward = None
-    """What it returned."""
-    failure: str | None = None
-    """Why it failed, short and countable."""
-    detail: str = ""
-    """What else there is to say of that."""
-    turn_rewards: Sequence[float] | None = None
-    """One for each reply of the main conversation; None: there are none."""
-    agents: Mapping[str, Reward] = field(default_factory=dict)
-    """Rewards of sub-agents that have their own."""
-    metadata: Mapping[str, Json] = field(default_factory=dict)
-    """What it wants kept."""
+    reward: Reward = None  # What it returned
+    failure: str | None = None  # Why it failed, short and countable
+    detail: str = ""  # What else there is to say of that
+    turn_rewards: Sequence[float] | None = None  # One for each reply of the main conversation; None: there are none
+    agents: Mapping[str, Reward] = field(default_factory=dict)  # Rewards of sub-agents that have their own
+    metadata: Mapping[str, Json] = field(default_factory=dict)  # What it wants kept
 
     @classmethod
     def of(cls, verdict: Verdict) -> "Outcome":
-        """The outcome of an agent that returned."""
         if isinstance(verdict, Result):
             return cls(verdict.reward, None, "", verdict.turn_rewards, verdict.agents, verdict.metadata)
         return cls(verdict)
@@ -162,7 +150,6 @@ def _begin(chain: Sequence[tuple[Node, bool]]) -> int:
 
 
 def _sample(drawn: Sample, chain: Sequence[tuple[Node, bool]], tokenizer: Tokenizer) -> Sample:
-    """One conversation."""
     begin = _begin(chain)
     made = _copy(drawn)
     made.tokens = [token for node, _ in chain[:begin] for token in node.ids]
@@ -186,7 +173,6 @@ def _empty(drawn: Sample, session: Session, outcome: Outcome) -> Sample:
 
 
 def _close(sample: Sample, session: Session, outcome: Outcome, *, is_cut: bool, agent: str = "") -> None:
-    """Say how it ended."""
     sample.metadata |= outcome.metadata
     reward = outcome.agents.get(agent, outcome.reward) if agent else outcome.reward
     if session.interrupted.is_set():

@@ -80,16 +80,12 @@ def _shown(value: float) -> str:
 class Stops:
     """What a reply says, up to one of some texts."""
 
-    wanted: Sequence[str]
-    """The texts."""
-    text: str = ""
-    """What was told so far."""
-    matched: str | None = None
-    """The one that came."""
+    wanted: Sequence[str]  # The texts
+    text: str = ""  # What was told so far
+    matched: str | None = None  # The one that came
     _held: str = ""
 
     def kept(self, deltas: Sequence[Delta]) -> Iterator[Delta]:
-        """The deltas, less what is held back."""
         for delta in deltas:
             if not isinstance(delta, TextDelta):
                 yield from self._told(self._held)
@@ -99,7 +95,6 @@ class Stops:
                 yield from self._more(self._held + delta.text)
 
     def end(self) -> list[Delta]:
-        """What was held back and is none of them."""
         held, self._held = self._held, ""
         return list(self._told(held))
 
@@ -127,29 +122,22 @@ LONG_TEXT = 2_000
 class Listener(Protocol):
     """Who hears a reply while it is made."""
 
-    def begin(self, prompt_tokens: int) -> None:
-        """It was not refused."""
-        ...
+    def begin(self, prompt_tokens: int) -> None: ...
 
-    def add(self, delta: Delta) -> None:
-        """More of it."""
-        ...
+    def add(self, delta: Delta) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
     """What one session may use."""
 
-    max_turns: int | None = None
-    """Replies; None: as many as the run allows."""
-    max_turn_tokens: int | None = None
-    """Tokens of one reply; None: as many as are left."""
+    max_turns: int | None = None  # Replies; None: as many as the run allows
+    max_turn_tokens: int | None = None  # Tokens of one reply; None: as many as are left
     on_sampling: Literal["refuse", "ignore"] = "refuse"
     """What becomes of an agent's own settings of the draw in training: the run's are what is trained with."""
     on_constraints: Literal["refuse", "ignore"] = "refuse"
     """What becomes of what would keep a reply to a form, which nothing does here."""
-    keeps_template: bool = False
-    """Whether a new question drops earlier reasoning, where the template does."""
+    keeps_template: bool = False  # Whether a new question drops earlier reasoning, where the template does
 
 
 class Session:
@@ -175,19 +163,14 @@ class Session:
             misfit: why no tools may be offered, if the calls are not what that family reads.
             name: of the session, by which routers keep it on one server, and which its samples have.
         """
-        self.key = secrets.token_urlsafe(24)
-        """What its agent shows; nobody can guess it."""
+        self.key = secrets.token_urlsafe(24)  # What its agent shows; nobody can guess it
         self._bridge, self._name = bridge, name
-        self.forest = Forest(bridge, keeps_template=limits.keeps_template)
-        """What happened."""
-        self.counts = Counter({"constraints_ignored": 0})
-        """What else is worth counting, by name."""
+        self.forest = Forest(bridge, keeps_template=limits.keeps_template)  # What happened
+        self.counts = Counter({"constraints_ignored": 0})  # What else is worth counting, by name
         self.interrupted = asyncio.Event()
         """Set once nothing more is answered: the run took the engine away, and the sample is run again; or `broken`."""
-        self.broken: ConfigError | None = None
-        """Why no sample of this run can be generated, if that turned out."""
-        self.is_used_up = False
-        """Whether it asked for more than it may use."""
+        self.broken: ConfigError | None = None  # Why no sample of this run can be generated, if that turned out
+        self.is_used_up = False  # Whether it asked for more than it may use
         self._context, self._limits, self._family = context, limits, family
         self._misfit = misfit if family.reads_calls else none_fits(str(context.tokenizer), family.name)
         self._is_closed = False
@@ -195,15 +178,12 @@ class Session:
         self._taken: Counter[str] = Counter()
 
     def new_id(self, kind: str) -> str:
-        """An id that nobody can guess."""
         return f"{kind}_{secrets.token_hex(12)}"
 
     def close(self) -> None:
-        """Answer nothing more."""
         self._is_closed = True
 
     async def prompt_tokens(self, request: Request) -> int:
-        """Tokens that the prompt of a request would have."""
         self._require_open()
         plan = self.forest.plan(request)
         prompt, _ = self.forest.prompt(plan, await self._encoded(plan.text))
@@ -257,7 +237,6 @@ class Session:
         )
 
     def _reading(self, request: Request, plan: Plan) -> Reading:
-        """What reads the answer."""
         if request.raw:
             return Reading(self._context.tokenizer, RAW, self.new_id, (), thinks=False)
         thinks = self._family.thinks(plan.text)
@@ -299,7 +278,6 @@ class Session:
         return unsupported(field, why)
 
     def _sampling(self, request: Request) -> SamplingParams:
-        """The run's sampling, with what an agent may change of it."""
         context, on_sampling = self._context, self._limits.on_sampling
         sampling, is_aside = drawn(context.sampling, request, is_free=context.evaluation, on_sampling=on_sampling)
         self.counts["sampling_ignored"] += is_aside
@@ -314,7 +292,6 @@ class Session:
         self.counts["call_rules_ignored"] += request.has_call_rules
 
     def _room(self, plan: Plan, prompt: Sequence[int], request: Request) -> int:
-        """Tokens that the reply may have."""
         used = len(prompt) - _first_prompt(plan, prompt)
         left = self._context.sampling.max_new_tokens - used
         if left <= 0:
@@ -378,7 +355,6 @@ class _Heard:
         self._tell(self._reading.feed(tokens))
 
     def end(self, output: GenerateOutput) -> Message:
-        """The whole message."""
         self._tell(self._reading.end())
         rest = self.stops.end()
         if self._listener is not None:

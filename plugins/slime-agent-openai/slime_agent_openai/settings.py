@@ -11,8 +11,7 @@ from slime_agent_openai.reference import check
 from slime_core import Settings
 
 EXAMPLE_URL = 'public_url = "http://10.0.0.5:8700"'
-UNREACHABLE = ("0.0.0.0", "::")
-"""Addresses that mean all of a machine's, to who binds them alone."""
+UNREACHABLE = ("0.0.0.0", "::")  # Addresses that mean all of a machine's, to who binds them alone
 
 
 class CommonSettings(Settings):
@@ -172,8 +171,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-LOADS = "load_environment"
-"""Name of the function that packages of environments have."""
+LOADS = "load_environment"  # Name of the function that packages of environments have
 
 
 class VerifiersSettings(PooledSettings):

@@ -33,8 +33,7 @@ class Result:
     """What else is worth keeping with the sample: added to its metadata."""
 
 
-Verdict: TypeAlias = Reward | Result
-"""What an agent returns: its own reward, or more."""
+Verdict: TypeAlias = Reward | Result  # What an agent returns: its own reward, or more
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +59,10 @@ class Task:
 
     @property
     def openai_base_url(self) -> str:
-        """Base URL of OpenAI's clients."""
         return f"{self.url}/v1"
 
     @property
     def anthropic_base_url(self) -> str:
-        """Base URL of Anthropic's clients."""
         return self.url
 
     def to_json(self) -> dict[str, Json]:

@@ -10,8 +10,7 @@ import torch
 from slime_agent_openai.turns import TURN_INDEX, TURN_REWARDS, TurnLevelSettings
 from slime_core.roles import AdvantageInput
 
-EPSILON = 1e-6
-"""Added to the standard deviation, as GRPO has it in slime."""
+EPSILON = 1e-6  # Added to the standard deviation, as GRPO has it in slime
 
 
 class TurnLevel:
@@ -31,7 +30,6 @@ class TurnLevel:
     """
 
     def __init__(self, settings: TurnLevelSettings) -> None:
-        """Take the settings."""
         self._settings = settings
 
     def __call__(self, batch: AdvantageInput) -> torch.Tensor:

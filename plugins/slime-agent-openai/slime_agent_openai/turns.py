@@ -22,10 +22,8 @@ from slime_core.sample import Json
 TURN_REWARDS = "turn_rewards"
 """Key of a sample's metadata: `[[end, value], ...]`, `end` the offset, in response tokens, just behind a turn's last.
 Column: the value at the turn's last token, 0 elsewhere."""
-TURN_INDEX = "turn_index"
-"""Column: the number of a token's turn, from 1."""
-COLUMNS = {TURN_REWARDS: Grain.TOKEN, TURN_INDEX: Grain.TOKEN}
-"""What `TurnColumns` makes."""
+TURN_INDEX = "turn_index"  # Column: the number of a token's turn, from 1
+COLUMNS = {TURN_REWARDS: Grain.TOKEN, TURN_INDEX: Grain.TOKEN}  # What `TurnColumns` makes
 
 
 class TurnLevelSettings(Settings):
@@ -82,7 +80,6 @@ def _turns(sample: Sample) -> list[tuple[int, float]]:
 
 
 def _turn(given: Json) -> tuple[int, float] | None:
-    """One end and its value, if it is that."""
     match given:
         case [int() as end, int() | float() as value] if isfinite(value):
             return end, float(value)

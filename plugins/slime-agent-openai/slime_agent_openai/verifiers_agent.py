@@ -22,8 +22,7 @@ from slime_core.sample import Json
 
 LIMITS = ("turn_limit", "context_length_exceeded")
 """Codes of the gateway's refusals after which a rollout is cut short, and scored."""
-State: TypeAlias = MutableMapping[str, object]
-"""What `verifiers` knows of a rollout."""
+State: TypeAlias = MutableMapping[str, object]  # What `verifiers` knows of a rollout
 
 
 class EnvironmentFailed(SlimeError):

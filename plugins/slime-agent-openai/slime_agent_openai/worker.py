@@ -22,8 +22,7 @@ from slime_agent_openai.reference import NoAgent, resolve
 from slime_agent_openai.task import Task, said_of
 from slime_core.sample import Json
 
-LONGEST = 64 << 20
-"""Bytes of one task."""
+LONGEST = 64 << 20  # Bytes of one task
 
 
 class Worker:
@@ -34,7 +33,6 @@ class Worker:
         self._running: dict[int, asyncio.Task[Json]] = {}
 
     async def serve(self, reader: asyncio.StreamReader) -> None:
-        """Do what is asked until the driver hangs up."""
         while line := await reader.readline():
             asked = json.loads(line)
             number = asked["number"]

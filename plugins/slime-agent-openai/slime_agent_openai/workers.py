@@ -30,20 +30,14 @@ from slime_core.errors import ConfigError
 from slime_core.processes import CommandError, command
 from slime_core.sample import Json
 
-START_S = 300.0
-"""Seconds to import an agent: on a busy machine three SDKs took 43 s."""
-GRACE_S = 2.0
-"""Seconds that an agent has to end once its time is over."""
+START_S = 300.0  # Seconds to import an agent: on a busy machine three SDKs took 43 s
+GRACE_S = 2.0  # Seconds that an agent has to end once its time is over
 LEAVING_S = 30.0
 """Seconds that it has where it is the run that needs it no more: a thread ends when what it waits for has."""
-BLOCKED_S = 10.0
-"""Seconds after which a worker that does not hear is killed."""
-LAST_WORDS_S = 1.0
-"""Seconds for what a process said before it ended to arrive."""
-FOR_EVER_S = 3e7
-"""Seconds that a worker may live: a year."""
-FORKS_EACH = 16
-"""Processes that one agent may have at once, taken over all of a worker."""
+BLOCKED_S = 10.0  # Seconds after which a worker that does not hear is killed
+LAST_WORDS_S = 1.0  # Seconds for what a process said before it ended to arrive
+FOR_EVER_S = 3e7  # Seconds that a worker may live: a year
+FORKS_EACH = 16  # Processes that one agent may have at once, taken over all of a worker
 
 _Answer = Mapping[str, Json] | AgentError
 
@@ -55,10 +49,8 @@ class RunningWorker:
         self, argv: Sequence[str], env: Mapping[str, str], memory_mb: int, socket: Path, *, most: int = 1
     ) -> None:
         """Nothing runs; `argv` connects to the socket, and `most` agents are in it at once."""
-        self.has_ended = False
-        """Whether its process is gone, or was never there."""
-        self.is_stuck = False
-        """Whether an agent in it did not end when it was told to."""
+        self.has_ended = False  # Whether its process is gone, or was never there
+        self.is_stuck = False  # Whether an agent in it did not end when it was told to
         self._argv, self._env, self._memory_mb, self._socket, self._most = argv, env, memory_mb, socket, most
         self._answers: dict[int, asyncio.Future[_Answer]] = {}  # of agents that are at work, told to end or not
         self._heard: dict[int, asyncio.Future[None]] = {}
@@ -117,14 +109,12 @@ class RunningWorker:
         return _verdict_of(answer.result())
 
     async def retire(self) -> None:
-        """Wait for the agents in it that end, and end it."""
         try:
             await self._is_idle.wait()
         finally:
             await self.close()
 
     async def close(self) -> None:
-        """End it, with all that its agents started."""
         self.has_ended = True
         try:
             await self._kill()
@@ -156,7 +146,6 @@ class RunningWorker:
         return is_doubtful
 
     async def _kill(self) -> None:
-        """End its process, and wait until that is over."""
         if self._life is not None:
             if not self._life.cancelling():  # once: the second would interrupt the first
                 self._life.cancel()
@@ -167,7 +156,6 @@ class RunningWorker:
             self._writer.write(json.dumps(asked).encode() + b"\n")
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """The process is there."""
         if self.has_ended:
             writer.close()
             return
@@ -175,7 +163,6 @@ class RunningWorker:
         self._serving.add_done_callback(lambda _: writer.close())  # also of a task that is cancelled before it begins
 
     async def _serve(self, reader: asyncio.StreamReader) -> None:
-        """Hear what the process says."""
         with suppress(ConnectionError):
             while line := await reader.readline():
                 self._hear(json.loads(line))
@@ -192,7 +179,6 @@ class RunningWorker:
             answer.set_result(said)
 
     async def _live(self) -> None:
-        """The process from its start to its end, of which all agents in it are told."""
         most = max(256, FORKS_EACH * self._most)
         program = command(
             self._argv, env=self._env, memory_mb=self._memory_mb, timeout_s=FOR_EVER_S, most_processes=most
@@ -241,8 +227,7 @@ def _verdict_of(said: _Answer) -> Verdict:
 
 __all__ = ["Workers"]
 
-LONGEST_FOLDER = 60
-"""Characters of a folder of temporary files in which a socket fits: the path of one has about 100."""
+LONGEST_FOLDER = 60  # Characters of a folder of temporary files in which a socket fits: the path of one has about 100
 MAIN = (
     "import asyncio, json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from slime_agent_openai.worker import main; asyncio.run(main(*sys.argv[2:]))"
@@ -347,7 +332,6 @@ class Workers:
             return worker
 
     def _retire(self, worker: RunningWorker) -> None:
-        """Let the others in it end, and then it."""
         retiring = asyncio.create_task(self._retired(worker))
         self._retiring.add(retiring)
         retiring.add_done_callback(self._retiring.discard)

@@ -61,6 +61,7 @@ class TestAgentCli(GeneratorContract):
     settings = {"command": ["sh", f"{AGENTS.removesuffix('.py')}.sh"]}  # noqa: RUF012
 
 
+@pytest.mark.long  # TestAgent runs the same gateway; test_fleet.py shows what a fleet adds
 @pytest.mark.usefixtures("fleet")
 class TestAgentFleet(GeneratorContract):
     choice = "slime-agent-openai/agent_fleet"

@@ -21,10 +21,8 @@ from slime_core.cli import run_cli
 from slime_core.config import read_run_file
 from slime_core.errors import ConfigError
 
-TOKEN = "SLIME_FLEET_TOKEN"
-"""Variable that has the fleet's token."""
-KINDS = ("agent_fleet", "agent", "agent_cli")
-"""Generators whose settings a fleet takes; the first that a run file has."""
+TOKEN = "SLIME_FLEET_TOKEN"  # Variable that has the fleet's token
+KINDS = ("agent_fleet", "agent", "agent_cli")  # Generators whose settings a fleet takes; the first that a run file has
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -64,7 +62,6 @@ def require_token() -> str:
 
 
 def _settings(run_file: Path) -> dict[str, str]:
-    """What a run file says of agents, and a fleet takes, as flags give it."""
     section = read_run_file(run_file).get("generator", {})
     tables = [section.get(kind) for kind in KINDS] if isinstance(section, dict) else []
     found: Mapping[str, object] = next((each for each in tables if isinstance(each, dict)), {})

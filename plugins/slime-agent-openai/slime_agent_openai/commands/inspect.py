@@ -22,8 +22,7 @@ from slime_core.roles import Tokenizer
 from slime_core.rollout import main_of
 from slime_view.samples import Shard, list_shards
 
-SHOWN = 400
-"""Characters of a span that are shown in the terminal."""
+SHOWN = 400  # Characters of a span that are shown in the terminal
 
 
 @click.command()
@@ -70,7 +69,6 @@ def _shard(run: Path, number: int | None) -> Shard:
 
 
 def _advice(run: Path) -> str:
-    """What to do where nothing is kept."""
     if not (run / "run.toml").is_file():
         return "RUN is a run's folder, what --save says."
     return (
@@ -131,8 +129,7 @@ def _span_lines(span: Span, tokenizer: Tokenizer | None) -> Iterator[str]:
 ANSWERS = (("words", 0, True), ("a call", 1, False), ("words and a call", 1, True), ("calls", 2, False))
 """What the model said: its name, how many calls, whether there are words."""
 AFTER_WORDS: Sequence[tuple[Role, ...]] = ((Role.USER,), (Role.SYSTEM, Role.USER))
-AFTER_CALLS: Sequence[tuple[Role, ...]] = ((Role.TOOL,), (Role.TOOL, Role.USER))
-"""Who speaks next."""
+AFTER_CALLS: Sequence[tuple[Role, ...]] = ((Role.TOOL,), (Role.TOOL, Role.USER))  # Who speaks next
 
 
 @click.command()
@@ -162,7 +159,6 @@ def prove(model: Path, as_json: bool) -> int:
 
 
 def _model_in(folder: Path) -> Path:
-    """The folder itself, or the newest model of a run folder."""
     saved = sorted(folder.glob("checkpoints/*/hf/config.json"))
     return saved[-1].parent if saved else folder
 
@@ -178,7 +174,6 @@ def kinds() -> list[tuple[str, Kind]]:
 
 
 def _tail(tail: tuple[Role, ...], calls: int) -> tuple[Role, ...]:
-    """A result for each call."""
     return (Role.TOOL,) * (calls - 1) + tail if calls else tail
 
 

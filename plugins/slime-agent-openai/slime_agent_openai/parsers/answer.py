@@ -50,13 +50,9 @@ class Parser(Protocol):
         ...
 
     @property
-    def thinking(self) -> bool:
-        """Whether the reasoning goes on."""
-        ...
+    def thinking(self) -> bool: ...
 
-    def feed(self, piece: Piece) -> Iterator[Delta]:
-        """What a piece adds."""
-        ...
+    def feed(self, piece: Piece) -> Iterator[Delta]: ...
 
     def end(self) -> Iterator[Delta]:
         """What the end of the answer makes certain."""
@@ -96,7 +92,6 @@ class Draft:
     """Collects what parsers read."""
 
     def __init__(self, new_id: NewId) -> None:
-        """Nothing is said."""
         self.malformed = 0
         self._new_id = new_id
         self._deltas: list[Delta] = []
@@ -109,21 +104,17 @@ class Draft:
 
     @property
     def silent(self) -> bool:
-        """Whether nothing is said yet and no tool called."""
         return not (self._said or self._calls)
 
     @property
     def thought(self) -> bool:
-        """Whether there is reasoning."""
         return self._thought
 
     def take(self) -> list[Delta]:
-        """The deltas since the last time."""
         taken, self._deltas = self._deltas, []
         return taken
 
     def reason(self, text: str) -> None:
-        """More reasoning."""
         whole = self._held_thought + text if self._thought else text.lstrip()
         known = whole.rstrip()
         self._held_thought = whole[len(known) :] if known or self._thought else ""
@@ -137,7 +128,6 @@ class Draft:
         self._skip_newlines = True
 
     def text(self, text: str) -> None:
-        """More text."""
         if self._skip_space:
             text = text.lstrip()
         elif self._skip_newlines:
@@ -169,7 +159,6 @@ class Draft:
         self._arguments = []
 
     def arguments(self, text: str) -> None:
-        """More of the call's arguments."""
         if text:
             self._arguments.append(text)
             self._deltas.append(ArgumentsDelta(self._calls - 1, text))
@@ -180,7 +169,6 @@ class Draft:
             self.malformed += 1
 
     def finish(self) -> None:
-        """The answer is over."""
         if self._held and not self._skip_space:
             self._deltas.append(TextDelta(self._held))
         self._held = ""
@@ -198,10 +186,8 @@ def _is_object(text: str) -> bool:
         return False
 
 
-THINK = ("<think>", "</think>")
-"""What most models write around their reasoning."""
-NOTHING = Piece("")
-"""Nothing is left of a piece."""
+THINK = ("<think>", "</think>")  # What most models write around their reasoning
+NOTHING = Piece("")  # Nothing is left of a piece
 
 
 class CallReader(Protocol):
@@ -211,9 +197,7 @@ class CallReader(Protocol):
         """Read on: None; or this is no longer of the call: what is left of the piece, maybe NOTHING."""
         ...
 
-    def end(self) -> None:
-        """The answer ends here."""
-        ...
+    def end(self) -> None: ...
 
 
 MakeReader: TypeAlias = Callable[[Draft, tuple[Tool, ...], str], CallReader]
@@ -224,15 +208,11 @@ MakeReader: TypeAlias = Callable[[Draft, tuple[Tool, ...], str], CallReader]
 class Form:
     """What a family's answers are made of."""
 
-    openers: Mapping[str, MakeReader] = field(default_factory=dict)
-    """Who reads on, by the marker that opens a call."""
-    bare: MakeReader | None = None
-    """Who reads an answer that begins with a brace."""
-    think: tuple[str, str] | None = THINK
-    """What opens and closes the reasoning; None: there is none."""
+    openers: Mapping[str, MakeReader] = field(default_factory=dict)  # Who reads on, by the marker that opens a call
+    bare: MakeReader | None = None  # Who reads an answer that begins with a brace
+    think: tuple[str, str] | None = THINK  # What opens and closes the reasoning; None: there is none
 
     def parser(self, new_id: NewId, tools: tuple[Tool, ...], thinks: bool) -> Parser:
-        """The parser of one answer."""
         return Answer(self, new_id, tools, thinks)
 
 
@@ -240,7 +220,6 @@ class Answer:
     """Implements `Parser`."""
 
     def __init__(self, form: Form, new_id: NewId, tools: tuple[Tool, ...], thinks: bool) -> None:
-        """Nothing is read."""
         self._form, self._tools = form, tools
         self._opens, self._closes = form.think or ("", "")
         self._thinking = self._thought = thinks and form.think is not None
@@ -249,16 +228,13 @@ class Answer:
 
     @property
     def malformed(self) -> int:
-        """Calls that could not be read."""
         return self._draft.malformed
 
     @property
     def thinking(self) -> bool:
-        """Whether the reasoning goes on."""
         return self._thinking
 
     def feed(self, piece: Piece) -> Iterator[Delta]:
-        """What a piece adds."""
         if self._thinking:
             self._think(piece)
         elif piece.marker and piece.text in (self._opens, self._closes) and not self._thought and self._may_think:
@@ -269,7 +245,6 @@ class Answer:
         yield from self._draft.take()
 
     def end(self) -> Iterator[Delta]:
-        """What was held back."""
         if self._reader is not None:
             self._reader.end()
         self._draft.finish()
@@ -316,8 +291,7 @@ class Reading:
         self, tokenizer: Tokenizer, family: Family, new_id: NewId, tools: tuple[Tool, ...], thinks: bool
     ) -> None:
         """Nothing is read; `thinks`: the prompt ends within the reasoning."""
-        self.reasoning_tokens = 0
-        """Tokens up to the reasoning's end, its marker included; 0 if there is none."""
+        self.reasoning_tokens = 0  # Tokens up to the reasoning's end, its marker included; 0 if there is none
         self._pieces = Pieces(tokenizer, family.markers)
         self._parser = family.parser(new_id, tools, thinks)
         self._tokens = 0
@@ -330,11 +304,9 @@ class Reading:
 
     @property
     def message(self) -> Message:
-        """What is read so far."""
         return folded(self._said)
 
     def feed(self, tokens: Sequence[int]) -> list[Delta]:
-        """What more tokens tell."""
         told: list[Delta] = []
         for run in self._pieces.runs(tokens):
             thinks = self._parser.thinking
@@ -345,7 +317,6 @@ class Reading:
         return self._joined(told)
 
     def end(self) -> list[Delta]:
-        """What the end of the answer tells."""
         told = self._read(self._pieces.end())
         told += self._parser.end()
         return self._joined(told)

@@ -37,7 +37,6 @@ class Harmony:
     """Implements `Parser`."""
 
     def __init__(self, new_id: NewId, tools: tuple[Tool, ...], thinks: bool) -> None:
-        """Nothing is read."""
         self._tools = tools
         self._draft = Draft(new_id)
         self._in = _In.REASONING if thinks else _In.HEAD
@@ -46,16 +45,13 @@ class Harmony:
 
     @property
     def malformed(self) -> int:
-        """Calls that could not be read."""
         return self._draft.malformed
 
     @property
     def thinking(self) -> bool:
-        """Whether the reasoning goes on."""
         return self._in is _In.REASONING
 
     def feed(self, piece: Piece) -> Iterator[Delta]:
-        """What a piece adds."""
         if piece.marker and not (self._in is _In.ARGUMENTS and self._value.in_string):
             self._mark(piece.text)
         else:
@@ -63,7 +59,6 @@ class Harmony:
         yield from self._draft.take()
 
     def end(self) -> Iterator[Delta]:
-        """What was held back."""
         self._leave()
         self._draft.finish()
         yield from self._draft.take()
@@ -93,7 +88,6 @@ class Harmony:
                 self._draft.arguments(text)
 
     def _open(self) -> None:
-        """A head is whole."""
         head, self._head = self._head, ""
         recipient, channel = _RECIPIENT.search(head), _CHANNEL.search(head)
         name = recipient[1].removeprefix("functions.") if recipient is not None else ""

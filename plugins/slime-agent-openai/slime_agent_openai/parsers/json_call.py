@@ -27,10 +27,8 @@ class JsonValue:
     def __init__(self) -> None:
         """Nothing has come; the first character is the value's."""
         self.done = False
-        self.in_string = False
-        """Whether a string is open: what looks like a marker there is part of it."""
-        self.begun = False
-        """Whether a character has come."""
+        self.in_string = False  # Whether a string is open: what looks like a marker there is part of it
+        self.begun = False  # Whether a character has come
         self._escaped = self._word = False
         self._depth = 0
 
@@ -116,16 +114,14 @@ class JsonCall:
                 object that is not a call is not a failed call either.
             only: names of tools, where nothing but its content says that an object is a call.
         """
-        self.whole = False
-        """Whether the object is closed, and was a call."""
+        self.whole = False  # Whether the object is closed, and was a call
         self._draft, self._raw, self._only = draft, [raw], only
         self._marked = bool(raw)
         self._next = _Next.BRACE
         self._reading: JsonValue | None = None
         self._key = self._read = self._name = ""
         self._early: list[str] = []
-        self.begun = False
-        """Whether its name is told."""
+        self.begun = False  # Whether its name is told
         self._telling = self._has_arguments = False
 
     @property
@@ -207,7 +203,6 @@ class JsonCall:
         return end if not value.done or self._took() else None
 
     def _took(self) -> bool:
-        """A key or a value is complete."""
         read, self._read = self._read, ""
         if self._next is not _Next.VALUE:
             self._key, self._next = str(_loaded(read)), _Next.COLON

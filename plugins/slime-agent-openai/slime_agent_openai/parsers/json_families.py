@@ -24,11 +24,9 @@ class HermesCall:
     """Implements `CallReader`."""
 
     def __init__(self, draft: Draft, tools: tuple[Tool, ...], raw: str) -> None:
-        """The marker is read."""
         self._draft, self._call = draft, JsonCall(draft, raw)
 
     def feed(self, piece: Piece) -> Piece | None:
-        """Read on, to the closing marker."""
         call = self._call
         if piece.marker and not call.in_string:
             (self._draft.end if call.whole else call.fail)()
@@ -60,13 +58,11 @@ class LlamaCalls:
     """Implements `CallReader`."""
 
     def __init__(self, draft: Draft, tools: tuple[Tool, ...], raw: str) -> None:
-        """The marker is read, if there was one."""
         self._draft, self._names = draft, frozenset(tool.name for tool in tools)
         self._call: JsonCall | None = JsonCall(draft, raw, self._names)
         self._between = ""
 
     def feed(self, piece: Piece) -> Piece | None:
-        """Read on, to what is neither a call nor a semicolon."""
         left: str | None = piece.text
         while left:
             if self._call is None:
@@ -87,7 +83,6 @@ class LlamaCalls:
         return None
 
     def end(self) -> None:
-        """What is open is broken off."""
         if self._call is not None:
             self._call.fail()
 
@@ -109,12 +104,10 @@ class MistralCalls:
     """Implements `CallReader`: waits for what tells which way it is, and hands on."""
 
     def __init__(self, draft: Draft, tools: tuple[Tool, ...], raw: str) -> None:
-        """The marker is read."""
         self._draft, self._raw, self._marker = draft, raw, raw
         self._way: _List | _Named | None = None
 
     def feed(self, piece: Piece) -> Piece | None:
-        """Read on, to the list's or the arguments' end."""
         if self._way is not None:
             return self._way.feed(piece)
         if not piece.marker and not piece.text.strip():
@@ -125,7 +118,6 @@ class MistralCalls:
         return self._way.feed(piece)
 
     def end(self) -> None:
-        """What is open is broken off."""
         if self._way is not None:
             self._way.end()
         else:

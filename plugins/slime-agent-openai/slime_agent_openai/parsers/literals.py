@@ -20,8 +20,7 @@ from slime_agent_openai.message import Tool
 from slime_agent_openai.parsers.answer import NOTHING, THINK, Draft, Family, Form, can_name
 from slime_agent_openai.parsers.pieces import Piece
 
-DEEPEST = 100
-"""Lists and objects within each other that are read: what is deeper is not a call of anybody's."""
+DEEPEST = 100  # Lists and objects within each other that are read: what is deeper is not a call of anybody's
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _CONSTANTS = {"True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null"}
 
@@ -86,7 +85,6 @@ class _GemmaText:
     at: int = 0
 
     def whole(self) -> tuple[str, str]:
-        """The tool's name, and its arguments as JSON."""
         self._take("call")
         self._take(":")
         name = named(self._next().text)
@@ -115,7 +113,6 @@ class _GemmaText:
         return (None if part.is_string else bare(part.text)) or _quoted(part)
 
     def _next(self) -> _Part:
-        """A word or a string."""
         part = self.parts[self.at] if self.at < len(self.parts) else _Part("}")
         if not part.is_string and part.text in "{}[]:,":
             raise NoCallError
@@ -140,12 +137,10 @@ class GemmaCall:
     """Implements `CallReader`."""
 
     def __init__(self, draft: Draft, tools: tuple[Tool, ...], raw: str) -> None:
-        """The marker is read."""
         self._draft, self._raw = draft, [raw]
         self._said: list[tuple[bool, list[str]]] = [(False, [])]
 
     def feed(self, piece: Piece) -> Piece | None:
-        """Read on, to the closing marker that is in no string."""
         in_string, said = self._said[-1]
         if piece.marker and piece.text == QUOTE:
             self._said.append((not in_string, []))
@@ -195,8 +190,7 @@ _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 _QUOTE = re.compile("['\"]")
 _STRING_ENDS = {
     quote: re.compile(rf"(?:[^\\{quote}]|\\.|{quote}(?!\s*[,)\]}}:=]))*{quote}", re.DOTALL) for quote in "'\""
-}
-"""A quote ends a string where the list goes on after it: templates of LFM2.5 do not escape those within."""
+}  # A quote ends a string where the list goes on after it: templates of LFM2.5 do not escape those within
 
 
 @dataclass(slots=True)
@@ -219,7 +213,6 @@ class _LfmText:
             raise NoCallError
 
     def _members(self, closes: str, between: str, depth: int) -> str:
-        """Keys and values up to a bracket, as an object."""
         return f"{{{members(closes, self._is_next, lambda: self._member(between, depth))}}}"
 
     def _member(self, between: str, depth: int) -> str:
@@ -294,11 +287,9 @@ class LfmCalls:
     """Implements `CallReader`."""
 
     def __init__(self, draft: Draft, tools: tuple[Tool, ...], raw: str) -> None:
-        """The marker is read."""
         self._draft, self._raw = draft, [raw]
 
     def feed(self, piece: Piece) -> Piece | None:
-        """Read on, to the closing marker."""
         if piece.marker and piece.text == LFM_CLOSES and not _is_in_string("".join(self._raw[1:])):
             self._tell(LFM_CLOSES)
             return NOTHING
@@ -306,7 +297,6 @@ class LfmCalls:
         return None
 
     def end(self) -> None:
-        """Calls that are whole are told, though their marker is missing."""
         self._tell("")
 
     def _tell(self, closing: str) -> None:

@@ -19,46 +19,33 @@ from functools import lru_cache
 
 from slime_core.roles import Tokenizer
 
-CUT = "\ufffd"
-"""What tokenizers make of bytes that are not a character, or not yet."""
-WINDOW = 24
-"""Tokens from which on the first of them are no longer decoded again."""
-CONTEXT = 8
-"""Those that stay at least: more than a character has bytes."""
+CUT = "\ufffd"  # What tokenizers make of bytes that are not a character, or not yet
+WINDOW = 24  # Tokens from which on the first of them are no longer decoded again
+CONTEXT = 8  # Those that stay at least: more than a character has bytes
 LARGEST = 96
 """Tokens from which on the first of them go whatever they are: the text of those that stay does not fit the others'."""
-TOGETHER = 48
-"""Tokens that are decoded at once at most, where an answer comes whole; each call costs 4 µs."""
-HALF = 3
-"""Bytes of a character that may be missing its last one."""
+TOGETHER = 48  # Tokens that are decoded at once at most, where an answer comes whole; each call costs 4 µs
+HALF = 3  # Bytes of a character that may be missing its last one
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
     """A marker, or text between markers."""
 
-    text: str
-    """Never empty."""
-    marker: bool = False
-    """Whether it is one of the markers asked for."""
+    text: str  # Never empty
+    marker: bool = False  # Whether it is one of the markers asked for
 
 
 @dataclass(frozen=True, slots=True)
 class _Signs:
     """How the markers of a family are known in a tokenizer's tokens."""
 
-    by_id: Mapping[int, str]
-    """Markers that are a token."""
-    spelled: re.Pattern[str] | None
-    """The others, if there are any."""
-    begun: Set[str]
-    """What those begin with."""
-    longest: int
-    """Characters of the longest of these."""
-    ends: Set[int]
-    """Tokens that end answers and are not markers."""
-    alone: Set[int]
-    """Tokens that are decoded alone."""
+    by_id: Mapping[int, str]  # Markers that are a token
+    spelled: re.Pattern[str] | None  # The others, if there are any
+    begun: Set[str]  # What those begin with
+    longest: int  # Characters of the longest of these
+    ends: Set[int]  # Tokens that end answers and are not markers
+    alone: Set[int]  # Tokens that are decoded alone
 
 
 @lru_cache(maxsize=8)  # a run has one or two, and each answer would call the tokenizer for every marker
@@ -76,7 +63,6 @@ class Pieces:
     """The pieces of one answer, which together are its text."""
 
     def __init__(self, tokenizer: Tokenizer, markers: Iterable[str]) -> None:
-        """Look up which markers have a token."""
         self._signs = signs = _signs_of(tokenizer, frozenset(markers))  # type: ignore[arg-type]  # which is known by itself
         self._by_id, self._spelled, self._ends = signs.by_id, signs.spelled, signs.ends
         self._held_ends: list[int] = []
@@ -85,7 +71,6 @@ class Pieces:
         self._told = self._held = ""
 
     def feed(self, tokens: Iterable[int]) -> Iterator[Piece]:
-        """What more tokens make certain."""
         for run in self.runs(tokens):
             yield from self.feed_run(run)
 
@@ -113,7 +98,6 @@ class Pieces:
             begin = place + 1
 
     def end(self) -> Iterator[Piece]:
-        """What was held back."""
         text = self._decode()[len(self._told) :] if self._window else ""
         self._window, self._told = [], ""
         yield from self._search(text)
@@ -164,7 +148,6 @@ class Pieces:
         return self._tokenizer.decode(self._window, skip_special_tokens=False)
 
     def _search(self, text: str) -> Iterator[Piece]:
-        """Find markers that are known by their characters."""
         if self._spelled is None:
             if text:
                 yield Piece(text)

@@ -31,12 +31,10 @@ RAW = Family("raw", frozenset(), Form(think=None).parser, "no chat template, so 
 """Reads the answer to a prompt that was given as it is."""
 
 
-GROUP = "slime.agent_parsers"
-"""Entry points of families from other packages: name = "module:FAMILY"."""
+GROUP = "slime.agent_parsers"  # Entry points of families from other packages: name = "module:FAMILY"
 OWN = {
     family.name: family for family in (HERMES, CODER, GLM, DEEPSEEK, KIMI, MISTRAL, LLAMA3, LFM, GEMMA, HARMONY, PLAIN)
-}
-"""The families of this package."""
+}  # The families of this package
 
 
 def names() -> list[str]:
@@ -149,10 +147,8 @@ def fitting(tokenizer: Tokenizer, among: Iterable[Family]) -> Family | None:
 class Misfit:
     """A call that one family does not read, and another one does."""
 
-    written: str
-    """What the chat template wrote."""
-    family: Family
-    """The one that reads it."""
+    written: str  # What the chat template wrote
+    family: Family  # The one that reads it
 
 
 def misfit(tokenizer: Tokenizer, family: Family, among: Iterable[Family]) -> Misfit | None:
@@ -182,7 +178,6 @@ class _Trial:
 
     @property
     def rendered(self) -> dict[str, Json]:
-        """The message as this trial gives it."""
         calls: list[Json] = [
             {
                 "id": call.id,

@@ -23,16 +23,11 @@ from slime_agent_openai.parsers.pieces import Piece
 class Marks:
     """The markers of a family."""
 
-    opens: str
-    """Before the first call."""
-    call: str
-    """Before each call."""
-    parts: str
-    """Between what comes first and what comes then."""
-    ends: str
-    """After each call."""
-    closes: str
-    """After the last call."""
+    opens: str  # Before the first call
+    call: str  # Before each call
+    parts: str  # Between what comes first and what comes then
+    ends: str  # After each call
+    closes: str  # After the last call
     name: Callable[[str, str], str]
     """The tool's name, from the text before `parts` and that between it and the arguments' brace; or ""."""
     call_id: Callable[[str], str] = lambda head: ""
@@ -40,11 +35,9 @@ class Marks:
 
     @property
     def all(self) -> frozenset[str]:
-        """Every marker."""
         return frozenset({self.opens, self.call, self.parts, self.ends, self.closes})
 
     def reader(self, draft: Draft, tools: tuple[Tool, ...], raw: str) -> CallReader:
-        """Reads on after `opens`."""
         return Section(self, draft, raw)
 
 
@@ -62,14 +55,12 @@ class Section:
     """Implements `CallReader`."""
 
     def __init__(self, marks: Marks, draft: Draft, raw: str) -> None:
-        """The opening marker is read."""
         self._marks, self._draft, self._raw = marks, draft, raw
         self._in, self._called = _In.SECTION, False
         self._head = self._body = self._tail = ""
         self._value = JsonValue()
 
     def feed(self, piece: Piece) -> Piece | None:
-        """Read on, to the closing marker."""
         if piece.marker and not (self._in is _In.ARGUMENTS and self._value.in_string):
             return self._mark(piece)
         match self._in:
@@ -147,7 +138,6 @@ class Section:
             self._in, self._tail = _In.TAIL, text[end:]
 
     def _leave(self) -> None:
-        """The call is over."""
         inside, self._in = self._in, _In.SECTION
         match inside:
             case _In.HEAD | _In.BODY:
@@ -160,7 +150,6 @@ class Section:
                 self._draft.text(spare)
 
     def _lose(self) -> None:
-        """What was read and not told is text."""
         if self._raw:
             self._draft.back(self._raw)
         self._raw = ""

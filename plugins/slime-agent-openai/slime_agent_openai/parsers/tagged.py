@@ -27,8 +27,7 @@ from slime_core.sample import Json
 
 _PYTHON = {"True": "true", "False": "false", "None": "null"}
 """What templates make of these values that print them as they are."""
-_DEPTH = 8
-"""Schemas that refer to each other more often are taken for endless."""
+_DEPTH = 8  # Schemas that refer to each other more often are taken for endless
 _NAMES: Mapping[type, str] = {
     str: "string",
     bool: "boolean",
@@ -53,13 +52,11 @@ class Arguments:
         self._empty = True
 
     def add(self, key: str, value: str) -> str:
-        """More JSON: one parameter."""
         before = "{" if self._empty else ", "
         self._empty = False
         return f"{before}{json.dumps(key, ensure_ascii=False)}: {self._typed(key, value)}"
 
     def close(self) -> str:
-        """The rest of the JSON."""
         return "{}" if self._empty else "}"
 
     def _typed(self, key: str, value: str) -> str:
@@ -73,7 +70,6 @@ class Arguments:
 
 
 def _types(schema: Json, root: Json, depth: int = 0) -> Iterator[str]:
-    """The types that a JSON schema allows, as far as it says so."""
     if not isinstance(schema, dict) or depth > _DEPTH:
         return
     given = schema.get("type")
@@ -91,7 +87,6 @@ def _types(schema: Json, root: Json, depth: int = 0) -> Iterator[str]:
 
 
 def _referred(reference: str, root: Json) -> Json:
-    """What `#/$defs/Name` means in this schema."""
     found = root
     for part in reference.removeprefix("#/").split("/"):
         found = found.get(part) if isinstance(found, dict) else None
@@ -134,14 +129,12 @@ class TaggedCall:
     _in = _In.CALL
 
     def __init__(self, draft: Draft, tools: tuple[Tool, ...], raw: str) -> None:
-        """The marker is read."""
         self._draft, self._tools, self._raw = draft, tools, raw
         self._arguments: Arguments | None = None
         self._read: list[str] = []
         self._key = ""
 
     def feed(self, piece: Piece) -> Piece | None:
-        """Read on, to the closing marker."""
         if piece.marker and piece.text == CLOSES and self._closes():
             return NOTHING
         left = self._mark(piece.text) if piece.marker else self._text(piece.text)
@@ -154,7 +147,6 @@ class TaggedCall:
         return NOTHING if begun and piece.marker and left == CLOSES else Piece(left, piece.marker)
 
     def end(self) -> None:
-        """A call that is whole is one, though its marker is missing."""
         if self._in is _In.DONE:
             self._draft.end()
         else:

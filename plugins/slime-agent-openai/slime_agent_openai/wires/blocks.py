@@ -38,20 +38,14 @@ class Moment(enum.Enum):
 class Block:
     """A stretch of one kind."""
 
-    kind: Kind
-    """What it is."""
-    index: int
-    """Its number in the reply."""
-    id: str
-    """By which clients know it."""
-    call: CallBegun | None = None
-    """The call, of a call."""
-    parts: list[str] = field(default_factory=list)
-    """What it says so far; of a call: its arguments."""
+    kind: Kind  # What it is
+    index: int  # Its number in the reply
+    id: str  # By which clients know it
+    call: CallBegun | None = None  # The call, of a call
+    parts: list[str] = field(default_factory=list)  # What it says so far; of a call: its arguments
 
     @property
     def text(self) -> str:
-        """What it says so far."""
         return "".join(self.parts)
 
 
@@ -61,8 +55,7 @@ class Step:
 
     moment: Moment
     block: Block
-    text: str = ""
-    """What is added, at MORE."""
+    text: str = ""  # What is added, at MORE
 
 
 class Blocks:
@@ -81,7 +74,6 @@ class Blocks:
         self._empty = self._made(Kind.TEXT)
 
     def add(self, delta: Delta) -> Iterator[Step]:
-        """The steps of one delta."""
         match delta:
             case ReasoningDelta(text=text):
                 yield from self._stretch(Kind.REASONING, text)
@@ -93,7 +85,6 @@ class Blocks:
                 yield self._more(text)
 
     def end(self) -> Iterator[Step]:
-        """The last steps."""
         if self._says_nothing:
             self._empty.index = len(self._blocks)
             yield from self._begun(self._empty)
@@ -112,7 +103,6 @@ class Blocks:
 
     @property
     def told(self) -> list[Block]:
-        """What was told so far."""
         return list(self._blocks)
 
     @property

@@ -25,8 +25,7 @@ from slime_agent_openai.wires.values import Value
 from slime_agent_openai.wires.wire import Body
 from slime_core.sample import Json
 
-HISTORY = "messages"
-"""The list that grows; protocols that store histories call theirs otherwise."""
+HISTORY = "messages"  # The list that grows; protocols that store histories call theirs otherwise
 _BEGINS = re.compile(rf'"{HISTORY}"\s*:\s*\['.encode())
 _SPACE = " \t\n\r"
 _MARK = secrets.token_hex(16)
@@ -42,27 +41,19 @@ def _hash(raw: bytes = b"") -> blake2b:
 class _Known:
     """A body that was read."""
 
-    begins: int
-    """Bytes before the list's first message."""
-    raw: bytes
-    """Its bytes up to the end of the last message."""
-    rows: list[Json]
-    """The messages."""
-    rest: str = ""
-    """What comes after the list."""
-    others: Body = field(default_factory=dict)
-    """What it says beside the list, the mark in its place."""
-    hashed: blake2b = field(default_factory=_hash)
-    """State of the hash of `raw`."""
+    begins: int  # Bytes before the list's first message
+    raw: bytes  # Its bytes up to the end of the last message
+    rows: list[Json]  # The messages
+    rest: str = ""  # What comes after the list
+    others: Body = field(default_factory=dict)  # What it says beside the list, the mark in its place
+    hashed: blake2b = field(default_factory=_hash)  # State of the hash of `raw`
 
 
 class Bodies:
     """Reads the bodies of one conversation."""
 
     def __init__(self) -> None:
-        """None was read."""
-        self.digest = b""
-        """Of the bytes of the latest."""
+        self.digest = b""  # Of the bytes of the latest
         self._known: _Known | None = None
 
     def read(self, raw: bytes) -> Json:
@@ -114,7 +105,6 @@ def _grown(known: _Known, raw: bytes) -> _Known | None:
 
 
 def _more(hashed: blake2b, raw: bytes) -> blake2b:
-    """The state after more bytes."""
     state = hashed.copy()
     state.update(raw)
     return state
@@ -127,7 +117,6 @@ class Rows(Generic[Read]):
     """One such list."""
 
     def __init__(self) -> None:
-        """Nothing is known."""
         self._rows: list[Json] = []
         self._made: list[tuple[Read, ...]] = []
 
@@ -150,7 +139,5 @@ class Rows(Generic[Read]):
 class Known:
     """What was read of one conversation."""
 
-    messages: Rows[Message] = field(default_factory=Rows)
-    """The history."""
-    tools: Rows[Tool] = field(default_factory=Rows)
-    """What is offered."""
+    messages: Rows[Message] = field(default_factory=Rows)  # The history
+    tools: Rows[Tool] = field(default_factory=Rows)  # What is offered

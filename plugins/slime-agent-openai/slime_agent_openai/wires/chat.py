@@ -69,8 +69,7 @@ FIELDS = Fields(
         "top_logprobs": Only((0,), "only the log-probs of what was sampled are known"),
         "web_search_options": Only((), "nothing here searches the web; offer a function that does"),
     },
-)
-"""What a chat completion may ask."""
+)  # What a chat completion may ask
 TEXTS = {"text": "text", "refusal": "refusal"}
 
 
@@ -142,37 +141,28 @@ def _tool(offered: Value) -> Tool:
 
 
 def _function(at: Value) -> Value:
-    """A tool or a call, if it is a function's."""
     if (kind := at.at("type").text("function")) != "function":
         raise unsupported(at.path, f"a tool of type {kind!r} is not a function of the agent's")
     return at
 
 
 FINISHES = {Finish.STOP: "stop", Finish.LENGTH: "length", Finish.CALLS: "tool_calls"}
-LEAST_LOG_PROB = -9999.0
-"""What OpenAI writes for what has no probability: JSON has no infinity."""
+LEAST_LOG_PROB = -9999.0  # What OpenAI writes for what has no probability: JSON has no infinity
 
 
 @dataclass(frozen=True, slots=True)
 class ChatWire:
     """Writes one reply."""
 
-    id: str
-    """Of the completion."""
-    model: str
-    """As the agent calls it."""
-    streams: bool
-    """Whether the request asks for a stream."""
-    tells_usage: bool = False
-    """Whether a stream tells how many tokens it took."""
-    log_probs: bool = False
-    """Whether each token is told."""
-    created: int = field(default_factory=lambda: int(time.time()))
-    """Seconds since 1970."""
+    id: str  # Of the completion
+    model: str  # As the agent calls it
+    streams: bool  # Whether the request asks for a stream
+    tells_usage: bool = False  # Whether a stream tells how many tokens it took
+    log_probs: bool = False  # Whether each token is told
+    created: int = field(default_factory=lambda: int(time.time()))  # Seconds since 1970
     _heads: list[str] = field(default_factory=list, repr=False)
 
     def whole(self, reply: Reply) -> Body:
-        """The body of a reply that is not streamed."""
         choice: Body = {
             "index": 0,
             "message": _message(reply.message),
@@ -182,11 +172,9 @@ class ChatWire:
         return {**self._head("chat.completion"), "choices": [choice], "usage": usage(reply)}
 
     def begin(self, prompt_tokens: int) -> Iterator[bytes]:
-        """Who speaks."""
         yield self._chunk('{"role":"assistant","content":""}')
 
     def add(self, delta: Delta) -> Iterator[bytes]:
-        """A chunk."""
         match delta:
             case ReasoningDelta(text=text):
                 yield self._chunk(f'{{"reasoning_content":{as_json(text)}}}')
@@ -201,7 +189,6 @@ class ChatWire:
                 yield self._chunk(f'{{"tool_calls":[{part}]}}')
 
     def end(self, reply: Reply) -> Iterator[bytes]:
-        """Why it ended, and what it took."""
         told = as_json({"logprobs": self._log_probs(reply), "finish_reason": FINISHES[reply.finish]})
         yield self._chunk("{}", told[1:-1])
         if self.tells_usage:

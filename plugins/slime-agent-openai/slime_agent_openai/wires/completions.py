@@ -38,8 +38,7 @@ FIELDS = Fields(
         "suffix": Only(("",), "the model goes on from a prompt and fills no gap"),
         **TOLD,
     },
-)
-"""What a legacy completion may ask."""
+)  # What a legacy completion may ask
 
 
 def read_completions(body: Body, new_id: NewId) -> tuple[Request, Wire]:
@@ -71,39 +70,29 @@ def read_completions(body: Body, new_id: NewId) -> tuple[Request, Wire]:
 class CompletionsWire:
     """Writes one reply: its text, for a raw prompt's has nothing else."""
 
-    id: str
-    """Of the completion."""
-    model: str
-    """As the agent calls it."""
-    streams: bool
-    """Whether the request asks for a stream."""
-    tells_usage: bool = False
-    """Whether a stream tells how many tokens it took."""
-    created: int = field(default_factory=lambda: int(time.time()))
-    """Seconds since 1970."""
+    id: str  # Of the completion
+    model: str  # As the agent calls it
+    streams: bool  # Whether the request asks for a stream
+    tells_usage: bool = False  # Whether a stream tells how many tokens it took
+    created: int = field(default_factory=lambda: int(time.time()))  # Seconds since 1970
 
     def whole(self, reply: Reply) -> Body:
-        """The body of a reply that is not streamed."""
         return {**self._made(reply.message.text, _finish(reply)), "usage": usage(reply)}
 
     def begin(self, prompt_tokens: int) -> Iterator[bytes]:
-        """Nothing: the text says all."""
         yield from ()
 
     def add(self, delta: Delta) -> Iterator[bytes]:
-        """More text."""
         if isinstance(delta, TextDelta):
             yield event(self._made(delta.text, None))
 
     def end(self, reply: Reply) -> Iterator[bytes]:
-        """Why it ended, and what it took."""
         yield event(self._made("", _finish(reply)))
         if self.tells_usage:
             yield event({**self._made("", None), "choices": [], "usage": usage(reply)})
         yield event("[DONE]")
 
     def fail(self, error: ApiError) -> Iterator[bytes]:
-        """An error, and no end."""
         yield event(openai_error(error))
 
     def _made(self, text: str, finish: str | None) -> Body:

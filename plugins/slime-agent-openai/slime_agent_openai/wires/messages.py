@@ -55,8 +55,7 @@ FIELDS = Fields(
         "container": Only((), "nothing is run for the model; offer functions"),
         "mcp_servers": Only(([],), "servers of tools are the agent's to ask; offer their functions"),
     },
-)
-"""What a request may ask."""
+)  # What a request may ask
 TEXTS = {"text": "text"}
 BLOCKS = "text, thinking, redacted_thinking, tool_use and tool_result are read"
 
@@ -210,39 +209,32 @@ class MessagesWire:
 
     @property
     def streams(self) -> bool:
-        """Whether the request asks for a stream."""
         return self._streams
 
     def whole(self, reply: Reply) -> Body:
-        """The body of a reply that is not streamed."""
         blocks = [_block(block) for block in self._blocks.of(reply.message)]
         return {**self._base, "content": [*blocks], **_stop(reply), "usage": _usage(reply)}
 
     def begin(self, prompt_tokens: int) -> Iterator[bytes]:
-        """The message is there."""
         usage: Body = {"input_tokens": prompt_tokens, "output_tokens": 0}
         begun: Body = {**self._base, "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
         yield _event("message_start", {"message": begun})
 
     def add(self, delta: Delta) -> Iterator[bytes]:
-        """Blocks begin, grow and end."""
         for step in self._blocks.add(delta):
             yield from _step_events(step)
 
     def end(self, reply: Reply) -> Iterator[bytes]:
-        """The last block ends, and the message."""
         for step in self._blocks.end():
             yield from _step_events(step)
         yield _event("message_delta", {"delta": _stop(reply), "usage": _usage(reply)})
         yield _event("message_stop", {})
 
     def fail(self, error: ApiError) -> Iterator[bytes]:
-        """An error, and no end."""
         yield event(anthropic_error(error), "error")
 
 
 def _step_events(step: Step) -> Iterator[bytes]:
-    """Events of a step."""
     block, at = step.block, {"index": step.block.index}
     match step.moment, block.kind:
         case Moment.BEGUN, _:

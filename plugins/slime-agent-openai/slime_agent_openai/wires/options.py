@@ -86,8 +86,7 @@ SETTINGS: Mapping[str, tuple[str, Callable[[Value], float]]] = {
     "min_tokens": ("min_new_tokens", _count),
     "min_new_tokens": ("min_new_tokens", _count),
     "ignore_eos": ("ignore_eos", Value.flag),
-}
-"""By field: which setting of `SamplingParams` it is, and what reads it. vLLM, SGLang and llama.cpp take them all."""
+}  # By field: which setting of `SamplingParams` it is, and what reads it. vLLM, SGLang and llama.cpp take them all.
 UNDRAWN: Mapping[str, tuple[Json, ...]] = {
     "allowed_token_ids": ([],),
     "bad_words": ([],),
@@ -107,14 +106,12 @@ UNDRAWN: Mapping[str, tuple[Json, ...]] = {
     "typical_p": (1,),
     "use_beam_search": (False,),
     "xtc_probability": (0,),
-}
-"""Fields by which engines draw otherwise, and nothing here does; each with the values that ask for nothing."""
+}  # Fields by which engines draw otherwise, and nothing here does; each with the values that ask for nothing
 SAMPLING = frozenset({*SETTINGS, *UNDRAWN})
 """All such fields. `seed` is none: the run's own seeds draw, from the same distribution."""
 
 
-KWARGS = "chat_template_kwargs"
-"""The field, in all protocols that have messages."""
+KWARGS = "chat_template_kwargs"  # The field, in all protocols that have messages
 OWN = frozenset({"add_generation_prompt", "continue_final_message", "documents", "messages", "tokenize", "tools"})
 """Variables of templates that are not a request's to set."""
 _BEGUN = "a reply is begun by the model: send the text as the user's, or post a whole prompt to /v1/completions"
@@ -129,8 +126,7 @@ TOLD: Mapping[str, Only] = {
     "return_tokens_as_token_ids": Only((False,), _TEXT_ONLY_REPLY),
     "skip_special_tokens": Only((True,), "a reply's text has no special tokens"),
     "truncate_prompt_tokens": Only((), "what is too long is refused; send less"),
-}
-"""Fields of vLLM and SGLang that would have a reply be told otherwise, in all protocols."""
+}  # Fields of vLLM and SGLang that would have a reply be told otherwise, in all protocols
 TEMPLATED: Mapping[str, Only] = {
     "add_generation_prompt": Only((True,), _BEGUN),
     "add_special_tokens": Only((False,), "the chat template writes all tokens of the prompt"),
@@ -144,8 +140,7 @@ TEMPLATED: Mapping[str, Only] = {
     "separate_reasoning": Only((True,), "reasoning is told apart from the text"),
     "stream_reasoning": Only((True,), "reasoning is told while it is made"),
     **TOLD,
-}
-"""The same, and what would have the prompt be another, in protocols that have messages."""
+}  # The same, and what would have the prompt be another, in protocols that have messages
 
 
 def template_of(kwargs: Value) -> str:
@@ -170,8 +165,7 @@ ANTHROPIC_CHOICES = {"auto": True, "none": False, "any": None, "tool": None}
 FORMS = (
     *("ebnf", "grammar", "guided_choice", "guided_grammar", "guided_json", "guided_json_object", "guided_regex"),
     *("json_schema", "regex", "structural_tag", "structured_outputs"),
-)
-"""Fields by which vLLM, SGLang and llama.cpp keep a reply to a form, in all protocols."""
+)  # Fields by which vLLM, SGLang and llama.cpp keep a reply to a form, in all protocols
 
 
 def choice_of(choice: Value) -> tuple[bool, tuple[Constraint, ...]]:

@@ -65,8 +65,7 @@ FIELDS = Fields(
         "prompt": Only((), "no prompts are stored; send its messages"),
         "top_logprobs": Only((0,), "only chat completions tell log-probs"),
     },
-)
-"""What a request may ask."""
+)  # What a request may ask
 
 
 def read_responses(
@@ -124,7 +123,6 @@ def read_responses(
 
 
 def _refuse_more(asked: Value) -> None:
-    """What is refused within a field."""
     for included in asked.at("include").each():
         if included.text() == "message.output_text.logprobs":
             raise unsupported(included.path, "only chat completions tell log-probs")
@@ -192,7 +190,6 @@ class ResponsesWire:
 
     @property
     def streams(self) -> bool:
-        """Whether the request asks for a stream."""
         return self._streams
 
     def whole(self, reply: Reply) -> Body:
@@ -204,24 +201,20 @@ class ResponsesWire:
         return {**self._base, **more, "status": _status(reply), "output": [*output], "usage": _usage(reply)}
 
     def begin(self, prompt_tokens: int) -> Iterator[bytes]:
-        """The response is there."""
         for kind in ("created", "in_progress"):
             yield self._event(f"response.{kind}", {"response": {**self._base, "status": "in_progress", "output": []}})
 
     def add(self, delta: Delta) -> Iterator[bytes]:
-        """Items begin, grow and end."""
         for step in self._blocks.add(delta):
             yield from self._told(step, "completed")
 
     def end(self, reply: Reply) -> Iterator[bytes]:
-        """The last item ends, and with it the response."""
         steps = list(self._blocks.end())
         for step in steps:
             yield from self._told(step, _status(reply) if step.block is steps[-1].block else "completed")
         yield self._event(f"response.{_status(reply)}", {"response": self.whole(reply)})
 
     def fail(self, error: ApiError) -> Iterator[bytes]:
-        """An error, and the response as a failed one."""
         yield self._event("error", {"code": error.code, "message": error.message, "param": error.param})
         output: list[Json] = [self._item(block, "incomplete") for block in self._blocks.told]
         told: Body = {"code": "server_error", "message": error.message}
@@ -229,7 +222,6 @@ class ResponsesWire:
         yield self._event("response.failed", {"response": failed})
 
     def _told(self, step: Step, status: str) -> Iterator[bytes]:
-        """Events of a step; `status` is that of an item that ends."""
         block = step.block
         at: Body = {"item_id": block.id, "output_index": block.index}
         within: Body = at if block.kind is Kind.CALL else {**at, "content_index": 0}

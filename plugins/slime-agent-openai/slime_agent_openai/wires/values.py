@@ -23,18 +23,14 @@ NO_MODEL_READS = frozenset({"audio", "document", "file", "input_audio", "input_f
 class Value:
     """A value of JSON. What is missing is null, as SDKs write what was not given either way."""
 
-    json: Json
-    """The value."""
-    path: str = ""
-    """Where it is, such as "messages[2].content[0]"; empty: it is the body itself."""
+    json: Json  # The value
+    path: str = ""  # Where it is, such as "messages[2].content[0]"; empty: it is the body itself
 
     @property
     def is_given(self) -> bool:
-        """Whether there is one."""
         return self.json is not None
 
     def at(self, name: str) -> "Value":
-        """A member of this object."""
         if not isinstance(self.json, dict):
             raise self.wrong("an object")
         return Value(self.json.get(name), f"{self.path}.{name}" if self.path else name)
@@ -73,7 +69,6 @@ class Value:
         return self.is_given and not self.flag()
 
     def whole(self, least: int) -> int | None:
-        """An integer, if there is one."""
         if self.json is None:
             return None
         if not isinstance(self.json, int) or isinstance(self.json, bool) or self.json < least:
@@ -81,7 +76,6 @@ class Value:
         return self.json
 
     def number(self, least: float, most: float) -> float | None:
-        """A number, if there is one."""
         if self.json is None:
             return None
         if not isinstance(self.json, int | float) or isinstance(self.json, bool) or not least <= self.json <= most:
@@ -89,13 +83,11 @@ class Value:
         return float(self.json)
 
     def object(self) -> dict[str, Json]:
-        """An object; an empty one if there is none."""
         if self.json is not None and not isinstance(self.json, dict):
             raise self.wrong("an object")
         return dict(self.json or {})
 
     def as_json(self) -> str:
-        """This object as JSON, its keys in their order."""
         try:
             return self._encodable(json.dumps(self.object(), ensure_ascii=False, allow_nan=False))
         except (ValueError, RecursionError):
@@ -166,25 +158,19 @@ def _described(value: Json) -> str:
 class Only:
     """A field that is refused but for values that ask for nothing."""
 
-    values: tuple[Json, ...]
-    """Those, beside null."""
-    why: str
-    """Why others are refused, and what to do."""
+    values: tuple[Json, ...]  # Those, beside null
+    why: str  # Why others are refused, and what to do
 
 
 @dataclass(frozen=True, slots=True)
 class Fields:
     """All that one protocol knows."""
 
-    heeded: Set[str]
-    """Read."""
-    harmless: Set[str]
-    """Left aside: they change no answer, or only advise."""
-    refused: Mapping[str, Only]
-    """Refused."""
+    heeded: Set[str]  # Read
+    harmless: Set[str]  # Left aside: they change no answer, or only advise
+    refused: Mapping[str, Only]  # Refused
 
     def read(self, body: Body) -> Value:
-        """The body, to be read on, without anything that is refused."""
         for name, only in self.refused.items():
             value = body.get(name)
             if value is not None and value not in only.values:
@@ -192,7 +178,5 @@ class Fields:
         return Value(body)
 
 
-NO_RECORDING = "the model's answers are text"
-"""Why others than text are refused."""
-ONE_REPLY = "a request has one reply; send it again for another"
-"""Why more replies are refused."""
+NO_RECORDING = "the model's answers are text"  # Why others than text are refused
+ONE_REPLY = "a request has one reply; send it again for another"  # Why more replies are refused

@@ -27,21 +27,15 @@ class Wire(Protocol):
     """Writes one reply."""
 
     @property
-    def streams(self) -> bool:
-        """Whether the request asks for a stream."""
-        ...
+    def streams(self) -> bool: ...
 
     def whole(self, reply: Reply) -> Body:
         """The body of a reply that is not streamed; of one that is, before `end` or after: as its events tell it."""
         ...
 
-    def begin(self, prompt_tokens: int) -> Iterator[bytes]:
-        """The first events."""
-        ...
+    def begin(self, prompt_tokens: int) -> Iterator[bytes]: ...
 
-    def add(self, delta: Delta) -> Iterator[bytes]:
-        """Events of one delta."""
-        ...
+    def add(self, delta: Delta) -> Iterator[bytes]: ...
 
     def end(self, reply: Reply) -> Iterator[bytes]:
         """The last events; only after them the client has an answer."""
@@ -52,8 +46,7 @@ class Wire(Protocol):
         ...
 
 
-as_json = json.JSONEncoder(separators=(",", ":")).encode
-"""JSON in ASCII, without spaces."""
+as_json = json.JSONEncoder(separators=(",", ":")).encode  # JSON in ASCII, without spaces
 
 
 def event(data: Json, name: str | None = None) -> bytes:
@@ -75,8 +68,7 @@ def anthropic_error(error: ApiError) -> Body:
     return {"type": "error", "error": {"type": error.kind, "message": error.message, "details": details}}
 
 
-MODEL = "policy"
-"""What the model is called when nobody calls it anything."""
+MODEL = "policy"  # What the model is called when nobody calls it anything
 
 
 def models_body(*names: str) -> Body:

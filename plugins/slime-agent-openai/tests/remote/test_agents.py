@@ -9,13 +9,14 @@ from typing import TypeVar
 import pytest
 from cloud import Cloud
 
-from slime_agent_openai import remote_agents as leaving
-from slime_agent_openai.aws import Aws, Target
+from slime_agent_openai import remote_agents as module
+from slime_agent_openai.aws import Aws
 from slime_agent_openai.errors import AgentError
-from slime_agent_openai.remote_agents import Form, RemoteAgents, RemoteLimits
+from slime_agent_openai.remote_agents import RemoteAgents
 from slime_agent_openai.remote_settings import RemoteSettings
 from slime_agent_openai.task import Task, Verdict
 from slime_core.sample import Json
+from tests.tables import table
 
 ResultT = TypeVar("ResultT")
 GOOD = json.dumps({"rewards": 1.0})
@@ -24,27 +25,13 @@ THROTTLED: dict[str, Json] = {"status": 429, "code": "ThrottlingException"}
 
 @pytest.fixture(autouse=True)
 def _in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leaving, "BACKOFF_S", 0.01)
-    monkeypatch.setattr(leaving, "CLOSING_S", 5.0)
+    monkeypatch.setattr(module, "BACKOFF_S", 0.01)
+    monkeypatch.setattr(module, "CLOSING_S", 5.0)
 
 
 def made(cloud: Cloud, **changes: object) -> RemoteAgents:
-    told = RemoteSettings.model_validate(cloud.settings(**changes))
-    target = Target(
-        told.agent_runtime_arn,
-        told.region,
-        told.s3_bucket,
-        told.endpoint_url,
-        told.s3_endpoint_url,
-        told.max_pool_connections,
-        told.max_retry_attempts,
-        told.invoke_seconds,
-    )
-    limits = RemoteLimits(
-        told.max_concurrent, told.max_pool_connections, told.tps_limit, told.max_retry_attempts, 0.02, 0.1, 1.5
-    )
-    form = Form(told.exp_id, told.s3_bucket, told.model_id, told.prompt_key, told.label_key)
-    return RemoteAgents(Aws(target), form, limits, reward_key=told.reward_key)
+    settings = RemoteSettings.model_validate(cloud.settings(**changes))
+    return RemoteAgents(Aws(settings), settings)
 
 
 def with_agents(
@@ -109,19 +96,6 @@ def test_an_agent_that_fails_says_why_and_in_which_session(cloud: Cloud) -> None
     assert stopped(cloud, "fails") == [True]
 
 
-@pytest.mark.parametrize(
-    ("result", "reason"),
-    [
-        ("<html>", "agent_remote_result"),
-        ("[1.0]", "agent_remote_result"),
-        ('{"rewards": NaN}', "agent_remote_reward"),
-        ('{"metrics": 1}', "agent_remote_reward"),
-    ],
-)
-def test_a_result_without_a_finite_reward_fails(cloud: Cloud, result: str, reason: str) -> None:
-    assert failure(cloud, task(f"no reward: {result}", result=result)).reason == reason
-
-
 def test_a_result_that_never_comes_is_waited_for_no_longer_than_it_may_take(cloud: Cloud) -> None:
     error = failure(cloud, task("never", never=True), timeout_s=0.3)
     assert error.reason == "agent_remote_timeout"
@@ -156,8 +130,9 @@ def test_one_that_is_throttled_is_sent_again_to_the_same_session_and_counted(
     assert len(set(sessions(cloud, "throttled"))) == 1
 
 
-@pytest.mark.parametrize(
-    ("status", "code"), [(429, "ThrottlingException"), (402, "ServiceQuotaExceededException"), (503, "Unavailable")]
+@table(
+    "status, code",
+    [(429, "ThrottlingException"), (402, "ServiceQuotaExceededException"), (503, "Unavailable")],
 )
 def test_one_that_is_never_taken_fails_and_stops_nothing(cloud: Cloud, status: int, code: str) -> None:
     error = failure(cloud, task(code, refuse={"status": status, "code": code}), max_retry_attempts=2)
@@ -167,8 +142,8 @@ def test_one_that_is_never_taken_fails_and_stops_nothing(cloud: Cloud, status: i
     assert (len(sessions(cloud, code)), stopped(cloud, code)) == (3, [])
 
 
-@pytest.mark.parametrize(
-    ("status", "code", "has_begun"),
+@table(
+    "status, code, has_begun",
     [
         (403, "AccessDeniedException", False),
         (404, "ResourceNotFoundException", False),
@@ -181,13 +156,6 @@ def test_an_error_is_not_asked_for_again(cloud: Cloud, status: int, code: str, *
     assert error.reason == f"agent_remote_{code}"
     assert len(sessions(cloud, code)) == 1
     assert len(stopped(cloud, code)) == has_begun
-
-
-def test_a_runtime_that_answers_something_else_is_told(cloud: Cloud) -> None:
-    error = failure(cloud, task("chats", answer='{"result": "42"}'))
-    assert error.reason == "agent_remote_answer"
-    assert "rollout_entrypoint" in error.detail
-    assert stopped(cloud, "chats") == [True]
 
 
 def test_a_runtime_that_does_not_answer_is_not_asked_twice(cloud: Cloud) -> None:
@@ -203,27 +171,17 @@ def test_a_runtime_that_is_not_there_is_asked_again_and_again(cloud: Cloud) -> N
     assert "it was not taken in 2 attempts, the last: Could not connect to the endpoint URL" in error.detail
 
 
-def test_one_that_is_cancelled_stops_its_session(cloud: Cloud) -> None:
+@table("name, cold_s", [("cancelled", 0.0), ("while it is invoked", 0.5)])
+def test_one_that_is_cancelled_stops_its_session(cloud: Cloud, name: str, cold_s: float) -> None:
     async def act(agents: RemoteAgents) -> None:
-        running = asyncio.create_task(agents.run(task("cancelled", never=True), timeout_s=60.0))
-        await until_invoked(cloud, "cancelled")
+        running = asyncio.create_task(agents.run(task(name, never=True, cold_s=cold_s), timeout_s=60.0))
+        await until_invoked(cloud, name)
         running.cancel()
         await asyncio.wait({running})
         assert running.cancelled()
 
     with_agents(cloud, act)
-    assert stopped(cloud, "cancelled") == [True]
-
-
-def test_one_that_is_cancelled_while_it_is_invoked_is_stopped_after_that(cloud: Cloud) -> None:
-    async def act(agents: RemoteAgents) -> None:
-        running = asyncio.create_task(agents.run(task("early", never=True, cold_s=0.5), timeout_s=60.0))
-        await until_invoked(cloud, "early")
-        running.cancel()
-        await asyncio.wait({running})
-
-    with_agents(cloud, act)
-    assert stopped(cloud, "early") == [True]
+    assert stopped(cloud, name) == [True]
 
 
 def test_nothing_of_it_goes_on_after_its_close(cloud: Cloud) -> None:

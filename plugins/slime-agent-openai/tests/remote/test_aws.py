@@ -2,18 +2,20 @@ import pytest
 from cloud import CREDENTIALS, Cloud
 from cloud_server import ARN, BUCKET
 
-from slime_agent_openai.aws import Aws, NotTaken, Target
+from slime_agent_openai.aws import Aws, NotTaken
 from slime_agent_openai.errors import AgentError
+from slime_agent_openai.remote_settings import RemoteSettings
 from slime_core.errors import ConfigError
 
 
-def target(cloud: Cloud, bucket: str = BUCKET, arn: str = ARN) -> Target:
-    return Target(arn, "us-west-2", bucket, cloud.url, cloud.url, attempts=0)
+def made(cloud: Cloud, bucket: str = BUCKET, arn: str = ARN) -> Aws:
+    given = cloud.settings(agent_runtime_arn=arn, s3_bucket=bucket, max_retry_attempts=0)
+    return Aws(RemoteSettings.model_validate(given))
 
 
 @pytest.fixture
 def opened(cloud: Cloud) -> Aws:
-    aws = Aws(target(cloud))
+    aws = made(cloud)
     aws.open()
     return aws
 
@@ -21,7 +23,7 @@ def opened(cloud: Cloud) -> Aws:
 @pytest.mark.parametrize(("bucket", "said"), [("no-such", r"\(404\)"), ("forbidden", r"\(403\)")])
 def test_a_bucket_that_cannot_be_seen_is_told_before_any_sample(cloud: Cloud, bucket: str, said: str) -> None:
     with pytest.raises(ConfigError, match=rf"results are read from s3://{bucket}, which cannot be seen: .*{said}"):
-        Aws(target(cloud, bucket)).open()
+        made(cloud, bucket).open()
 
 
 def test_no_credentials_are_told_before_any_sample(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,7 +33,7 @@ def test_no_credentials_are_told_before_any_sample(cloud: Cloud, monkeypatch: py
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
     with pytest.raises(ConfigError, match="no credentials of AWS: set AWS_PROFILE, or AWS_ACCESS_KEY_ID"):
-        Aws(target(cloud)).open()
+        made(cloud).open()
 
 
 def test_what_is_not_there_yet_is_nothing(opened: Aws) -> None:
@@ -45,7 +47,7 @@ def test_a_session_that_nobody_knows_cannot_be_stopped(opened: Aws) -> None:
 
 
 def test_another_runtime_is_not_found(cloud: Cloud) -> None:
-    aws = Aws(target(cloud, arn=f"{ARN}x"))
+    aws = made(cloud, arn=f"{ARN}x")
     aws.open()
     with pytest.raises(NotTaken, match="no such runtime"):
         aws.invoke("x" * 36, b"{}")
@@ -58,7 +60,7 @@ def test_what_boto3_itself_refuses_fails_its_sample(opened: Aws) -> None:
 
 
 def test_an_open_that_ends_after_the_close_leaves_no_connection(cloud: Cloud) -> None:
-    aws = Aws(target(cloud))
+    aws = made(cloud)
     aws.close()
     aws.open()
     aws.close()

@@ -1,0 +1,327 @@
+"""Parts of remote agents without a runtime: payloads and results, threads, pace, and what stops sessions."""
+
+import asyncio
+import json
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
+
+import pytest
+from cloud_server import ARN
+
+from slime_agent_openai import remote_agents as module
+from slime_agent_openai.aws import NotTaken
+from slime_agent_openai.errors import AgentError
+from slime_agent_openai.remote_agents import (
+    Pace,
+    RemoteSession,
+    SessionStopper,
+    Threads,
+    backoff_s,
+    payload_of,
+    place_of,
+    reward_of,
+)
+from slime_agent_openai.remote_settings import RemoteSettings
+from slime_agent_openai.task import Task, Verdict
+from tests.tables import table
+
+TASK = Task(
+    "17 + 25?", "42", "http://10.0.0.7:9090/s/key", "key", {"level": 3}, sampling={"temperature": 0.7, "max_tokens": 9}
+)
+BUSY = NotTaken("agent_remote_ThrottlingException", "slow down", again=True)
+GONE = NotTaken("agent_remote_ResourceNotFoundException", "no such session", again=False)
+DENIED = NotTaken("agent_remote_AccessDeniedException", "you may not", again=False)
+
+
+def payload(task: Task = TASK, **changes: object) -> dict[str, object]:
+    given = {"agent_runtime_arn": ARN, "s3_bucket": "results", "exp_id": "math", "endpoint_url": "http://127.0.0.1:9"}
+    return dict(json.loads(payload_of(RemoteSettings.model_validate(given | changes), task, "the-input")))
+
+
+def test_a_payload_is_the_row_and_where_the_model_is() -> None:
+    rollout = {
+        "exp_id": "math",
+        "input_id": "the-input",
+        "s3_bucket": "results",
+        "base_url": "http://10.0.0.7:9090/s/key/v1",
+        "api_key": "key",
+        "model_id": "default",
+        "sampling_params": {"temperature": 0.7, "max_tokens": 9},
+        "evaluation": False,
+    }
+    assert payload() == {"prompt": "17 + 25?", "answer": "42", "level": 3, "_rollout": rollout}
+    task = Task("for the run", "1", "u", "k", {"prompt": "for the agent", "answer": "2", "_rollout": "?"})
+    made = payload(task)
+    assert (made["prompt"], made["answer"]) == ("for the agent", "2")
+    assert isinstance(made["_rollout"], dict)
+    assert set(payload(prompt_key="question", label_key="")) == {"question", "level", "_rollout"}
+    more = payload(rollout={"sampling_params": {"top_p": 0.5}, "tools": ["calc"]})["_rollout"]
+    assert more == {**rollout, "sampling_params": {"top_p": 0.5}, "tools": ["calc"]}
+
+
+@table(
+    "answer, said",
+    [
+        (b"Hello!", "the runtime's answer is not JSON .*'Hello!'"),
+        (b"[1]", "the runtime's answer is a list, expected an object"),
+        (b'{"status": "processing"}', "expected s3_bucket 'results' and a result_key. Is its entry point"),
+        (b'{"s3_bucket": "others", "result_key": "k"}', "expected s3_bucket 'results'"),
+        (b'{"s3_bucket": "results", "result_key": ""}', "expected s3_bucket 'results'"),
+        (b"\xff" * 10_000, "the runtime's answer is not JSON"),
+    ],
+)
+def test_an_answer_that_says_no_place_is_told(answer: bytes, said: str) -> None:
+    with pytest.raises(AgentError, match=said) as caught:
+        place_of(answer, "results")
+    assert caught.value.reason == "agent_remote_answer"
+    assert len(caught.value.detail) <= 800
+    given = {"status": "processing", "s3_bucket": "results", "result_key": "math/1/2.json"}
+    assert place_of(json.dumps(given).encode(), "results") == "math/1/2.json"
+
+
+@table(
+    "result, key, verdict",
+    [
+        ('{"rewards": 1, "status_code": 200, "stop_reason": "end_turn"}', "rewards", 1.0),
+        ('{"rewards": 0.25}', "rewards", 0.25),
+        ('{"rewards": [0.0, 0.5, 1.0]}', "rewards", 1.0),
+        ('{"rewards": {"score": 0.5, "steps": 3}}', "rewards", {"score": 0.5, "steps": 3.0}),
+        ('{"score": 0.5}', "score", 0.5),
+        ('{"rewards": "whatever"}', "", None),
+    ],
+)
+def test_a_result_holds_a_reward(result: str, key: str, verdict: Verdict) -> None:
+    assert reward_of(result.encode(), key) == verdict
+
+
+@table("rewards", ["null", '"1.0"', "[]", "{}", "NaN", "1" + "0" * 400, "[1.0, Infinity]", '[1.0, "no"]', '{"a": NaN}'])
+def test_what_is_no_finite_reward_is_told(rewards: str) -> None:
+    with pytest.raises(AgentError, match="expected a finite number, or some by name") as caught:
+        reward_of(f'{{"rewards": {rewards}}}'.encode(), "rewards")
+    assert caught.value.reason == "agent_remote_reward"
+
+
+FAILED = json.dumps({"status_code": 500, "stop_reason": "no river", "traceback": "x" * 5_000 + "KeyError: 'no river'"})
+
+
+@table(
+    "result, reason, said",
+    [
+        (
+            '{"reward": 1.0, "stop_reason": "end_turn"}',
+            "reward",
+            "the result has no 'rewards'; it has reward, stop_reason",
+        ),
+        (FAILED, "failed", r"KeyError: 'no river'$"),
+        ("<html>" + "x" * 5_000, "result", "the result is not JSON"),
+        ("[" * 100_000, "result", "the result is not JSON"),
+    ],
+)
+def test_a_result_without_a_reward_says_why(result: str, reason: str, said: str) -> None:
+    with pytest.raises(AgentError, match=said) as caught:
+        reward_of(result.encode(), "rewards")
+    assert caught.value.reason == f"agent_remote_{reason}"
+    assert len(caught.value.detail) <= 800
+
+
+class Stops:
+    """Stops sessions; raises some errors first."""
+
+    def __init__(self, *errors: AgentError) -> None:
+        self.errors, self.asked = list(errors), list[str]()
+
+    async def __call__(self, session_id: str) -> None:
+        self.asked.append(session_id)
+        if self.errors:
+            raise self.errors.pop(0)
+
+
+@pytest.fixture(autouse=True)
+def _in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BACKOFF_S", 0.001)
+
+
+def used(stop: Callable[[str], Awaitable[None]], act: Callable[[SessionStopper], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        stopper = SessionStopper(stop, attempts=2)
+        stopper.start()
+        await act(stopper)
+        await stopper.close()
+
+    asyncio.run(whole())
+
+
+def invoked(release: Callable[[], None], *, is_answered: bool = True) -> RemoteSession:
+    session = RemoteSession(release, invocation=asyncio.get_running_loop().create_future())
+    if is_answered:
+        session.invocation.set_result(b"{}")  # type: ignore[union-attr]
+    return session
+
+
+def test_a_session_keeps_its_place_until_it_has_ended() -> None:
+    happened = list[str]()
+
+    async def stop(session_id: str) -> None:
+        await asyncio.sleep(0.01)
+        happened.append("stopped")
+
+    async def act(stopper: SessionStopper) -> None:
+        stopper.add(RemoteSession(lambda: happened.append("never invoked")))
+        stopper.add(invoked(lambda: happened.append("released")))
+        assert happened == ["never invoked"]
+
+    used(stop, act)
+    assert happened == ["never invoked", "stopped", "released"]
+
+
+def test_one_whose_invocation_is_under_way_is_stopped_after_its_answer() -> None:
+    stop = Stops()
+
+    async def act(stopper: SessionStopper) -> None:
+        session = invoked(lambda: None, is_answered=False)
+        stopper.add(session)
+        await asyncio.sleep(0.01)
+        assert stop.asked == []
+        assert session.invocation is not None
+        session.invocation.set_result(b"{}")
+
+    used(stop, act)
+    assert len(stop.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("errors", "asked", "warned"),
+    [
+        ([BUSY, BUSY], 3, ""),
+        ([BUSY, BUSY, BUSY], 3, "slow down"),
+        ([GONE], 1, ""),
+        ([DENIED], 1, "you may not"),
+        ([AgentError("agent_remote_InternalServerException", "oh")], 1, "oh"),
+    ],
+)
+def test_only_a_busy_runtime_is_asked_again(
+    errors: list[AgentError], asked: int, warned: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    stop, released = Stops(*errors), list[bool]()
+
+    async def act(stopper: SessionStopper) -> None:
+        stopper.add(invoked(lambda: released.append(True)))
+
+    with caplog.at_level(logging.WARNING):
+        used(stop, act)
+    assert (len(stop.asked), released) == (asked, [True])
+    assert (warned in caplog.text) if warned else not caplog.records
+    assert [backoff_s(attempt) for attempt in (0, 1, 2, 40)] == [0.001, 0.002, 0.004, 20.0]
+
+
+def test_a_close_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(module, "CLOSING_S", 0.05)
+    released = list[bool]()
+
+    async def stop(session_id: str) -> None:
+        await asyncio.sleep(600)
+
+    async def act(stopper: SessionStopper) -> None:
+        for _ in range(6):
+            stopper.add(invoked(lambda: released.append(True)))
+
+    with caplog.at_level(logging.WARNING):
+        used(stop, act)
+    assert "6 sessions of the runtime were not ended" in caplog.text
+    assert len(released) == 4  # nothing had begun to stop the others
+
+
+def test_all_that_come_at_once_have_their_turns_one_by_one() -> None:
+    async def act() -> list[float]:
+        """When they have their turns, by a clock that only sleeping moves."""
+        loop, pace, now, had = asyncio.get_running_loop(), Pace(10.0), 100.0, list[float]()
+
+        async def one() -> None:
+            await pace()
+            had.append(loop.time())
+
+        loop.time = lambda: now  # type: ignore[method-assign]
+        asked = [asyncio.create_task(one()) for _ in range(4)]
+        while not all(task.done() for task in asked):
+            await asyncio.sleep(0)
+            now += 0.01
+        return had
+
+    assert [round(later - earlier, 1) for earlier, later in pairwise(asyncio.run(act()))] == [0.1] * 3
+
+
+def test_who_comes_late_does_not_wait() -> None:
+    async def act() -> list[bool]:
+        pace, waited = Pace(0.001), list[bool]()
+        for later in (0.0, 2_000.0):
+            asyncio.get_running_loop().time = lambda later=later: 5_000.0 + later  # type: ignore[method-assign]
+            turn = asyncio.ensure_future(pace())
+            await asyncio.sleep(0)
+            waited.append(not turn.done())
+            turn.cancel()
+        return waited
+
+    assert asyncio.run(act()) == [False, False]
+
+
+def test_the_loop_goes_on_while_a_call_blocks_and_hears_what_it_raises() -> None:
+    async def act() -> str:
+        opened = threading.Event()
+        threads = Threads(1)
+        call = asyncio.create_task(threads.call(lambda: str(opened.wait(30))))
+        await asyncio.sleep(0)
+        opened.set()  # impossible if the loop waited for it
+        assert await call == "True"
+        return await threads.call(lambda: [][1])
+
+    with pytest.raises(IndexError):
+        asyncio.run(act())
+
+
+def test_never_more_are_at_work_than_may_be_even_after_their_callers_have_gone() -> None:
+    async def act() -> tuple[int, int]:
+        threads, at_work, most, gate = Threads(2), 0, 0, threading.Event()
+        lock = threading.Lock()
+
+        def block() -> None:
+            nonlocal at_work, most
+            with lock:
+                at_work += 1
+                most = max(most, at_work)
+            gate.wait(30)
+            with lock:
+                at_work -= 1
+
+        gone = [asyncio.create_task(threads.call(block)) for _ in range(2)]
+        while at_work < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        for task in gone:
+            task.cancel()
+        await asyncio.wait(gone)
+        others = [asyncio.create_task(threads.call(block)) for _ in range(5)]
+        await asyncio.sleep(0.02)
+        gate.set()
+        await threads.wait(30)  # for those without a caller
+        await asyncio.gather(*others)
+        await threads.wait(30)
+        return most, at_work
+
+    assert asyncio.run(act()) == (2, 0)
+
+
+def test_a_call_that_outlives_the_loop_says_nothing() -> None:
+    gate = threading.Event()
+
+    async def act() -> None:
+        threads = Threads(1)
+        await threads.begin(lambda: gate.wait(30))
+        await threads.wait(0.0)
+
+    before = set(threading.enumerate())
+    asyncio.run(act())
+    (left,) = set(threading.enumerate()) - before
+    assert left.daemon
+    gate.set()
+    left.join(30)
