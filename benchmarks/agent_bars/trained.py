@@ -22,6 +22,7 @@ from slime_agent_openai.gateway import Gateway
 from slime_agent_openai.parsers.registry import families, fitting
 from slime_agent_openai.samples import Outcome, samples_of
 from slime_agent_openai.session import Session, SessionLimits
+from slime_agent_openai.task import Result
 from slime_core.data import HfTokenizer
 from slime_core.roles import FinishReason, GenerateOutput, SamplingParams
 from slime_core.sample import Sample
@@ -57,7 +58,7 @@ async def played(template: str, style: str, echo: str, folder: Path) -> dict[str
             await talk(http, url, session.key, echo)
     finally:
         await gateway.close()
-    samples = samples_of(Sample(index=0, rollout_id=0), session, Outcome(1.0), tokenizer)
+    samples = samples_of(Sample(index=0, rollout_id=0), session, Outcome(Result(1.0)), tokenizer)
     trained = sum(sample.effective_response_length for sample in samples)
     return {
         "share": share(trained, [ids for _, ids in engine.log]),

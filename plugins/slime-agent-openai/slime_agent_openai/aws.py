@@ -140,21 +140,13 @@ class Aws:
         )
 
     def stop(self, session_id: str) -> None:
-        """End a session, with all that runs in it.
-
-        Raises:
-            AgentError: it was not ended.
-        """
+        """End a session, with all that runs in it. Raises AgentError: it was not ended."""
         runtime, arn = self._runtime, self._settings.agent_runtime_arn
         assert runtime is not None, "it was opened"
         _called(lambda: runtime.stop_runtime_session(agentRuntimeArn=arn, runtimeSessionId=session_id))
 
     def fetch(self, key: str) -> bytes | None:
-        """What is there; None if nothing is.
-
-        Raises:
-            AgentError: it cannot be read.
-        """
+        """What is there; None if nothing is. Raises AgentError: it cannot be read."""
         s3, bucket = self._s3, self._settings.s3_bucket
         assert s3 is not None, "it was opened"
         try:

@@ -28,13 +28,7 @@ class CliAgents:
     """Implements `slime_agent_openai.generator.Agents`."""
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], memory_mb: int) -> None:
-        """Nothing runs.
-
-        Args:
-            argv: the command and its arguments, with placeholders.
-            env: variables beside those that say where the model is.
-            memory_mb: resident mebibytes of each, with all that it starts.
-        """
+        """`env` are variables beside those that say where the model is; `memory_mb` MiB of each, with all it starts."""
         first = shutil.which(argv[0], path=env.get("PATH")) or argv[0]  # as seen from here, not from its folder
         self._argv = [str(Path(first).absolute()) if os.sep in first else first, *argv[1:]]
         self._env, self._memory_mb = dict(env), memory_mb
@@ -46,11 +40,7 @@ class CliAgents:
         """Each command ends with its sample."""
 
     async def run(self, task: Task, *, timeout_s: float) -> Verdict:
-        """Run one; its reward is the run's to give.
-
-        Raises:
-            AgentError: it ended with another code than 0, or at a limit.
-        """
+        """Run one; its reward is the run's to give."""
         values = values_of(task)
         argv = [_NAMED.sub(lambda found: values.get(found[1], found[0]), argument) for argument in self._argv]
         folder = tempfile.TemporaryDirectory(prefix="slime-agent-", ignore_cleanup_errors=True)
@@ -69,11 +59,7 @@ class CliAgents:
 
 
 def check_command(argv: Sequence[str], env: Mapping[str, str]) -> None:
-    """See that there is such a command, and what its arguments name.
-
-    Raises:
-        ValueError: there is not, a placeholder is none, or an argument names a file by where the driver is.
-    """
+    """See that there is such a command, and what its arguments name."""
     if not argv:
         raise ValueError('no command: write command = ["codex", "exec", "{prompt}"]')
     if shutil.which(argv[0], path=env.get("PATH")) is None:

@@ -13,14 +13,9 @@ class ApiError(SlimeError):
     """Becomes the error body of the request's own protocol."""
 
     def __init__(self, status: int, message: str, *, code: str, param: str | None = None, retry: bool = False) -> None:
-        """Say what went wrong.
+        """`message` is for the reader of the agent's log; `code` is short and countable ("unsupported_parameter").
 
-        Args:
-            status: of HTTP. SDKs send 408, 409, 429 and 500 and above again.
-            message: for whoever reads the agent's log.
-            code: short and countable, such as "unsupported_parameter".
-            param: where in the request, such as "messages[2].content[0]".
-            retry: whether SDKs shall send it again; else they are told not to.
+        `param` says where in the request, as "messages[2].content[0]"; SDKs repeat it if `retry`, and else do not.
         """
         super().__init__(message)
         self.status, self.message, self.code, self.param, self.retry = status, message, code, param, retry
@@ -71,13 +66,9 @@ class AgentError(SlimeError):
     """An agent failed, or was ended."""
 
     def __init__(self, reason: str, detail: str, *, shared: bool = False) -> None:
-        """Say why.
+        """`reason` is short and countable ("agent_KeyError"), `detail` what the agent said last.
 
-        Args:
-            reason: short and countable, such as "agent_KeyError" or "agent_exit_3".
-            detail: what it said last.
-            shared: whether others ran in the process that ended, so that nobody knows whose fault it was: run it
-                again, alone.
+        `shared`: others ran in the process that ended, so that the cause is unknown: run it again, alone.
         """
         super().__init__(f"{reason}: {detail[-SHOWN:]}")
         self.reason, self.detail, self.shared = reason, detail[-SHOWN:], shared

@@ -29,7 +29,7 @@ KEEPALIVE_S = 10.0  # Seconds of silence before one: an engine that loads weight
 
 
 class Exchange:
-    """An answer that is made once."""
+    """An answer that is made once; it is the `Listener` of its reply where that is streamed."""
 
     def __init__(
         self,
@@ -38,14 +38,7 @@ class Exchange:
         describe: Callable[[ApiError], Body],
         keep: Callable[[Body], None] | None = None,
     ) -> None:
-        """Begin to make it.
-
-        Args:
-            wire: writes it down.
-            make: makes it.
-            describe: body of an error that comes before anything else.
-            keep: told of the whole body, streamed or not.
-        """
+        """Begin to make it; `describe` writes an early error, `keep` gets the whole body, streamed or not."""
         self.status = 0  # Of HTTP; 0 until it is known
         self.may_retry = False  # Whether a failed one may be asked again
         self.was_lost = False  # Whether the connection of who followed it last broke before the end
@@ -136,6 +129,13 @@ class Exchange:
             self._timer.cancel()
         self._wake(in_time=True)
 
+    def begin(self, prompt_tokens: int) -> None:
+        self.status = 200
+        self._say(self._wire.begin(prompt_tokens))
+
+    def add(self, delta: Delta) -> None:
+        self._say(self._wire.add(delta))
+
     def _say(self, chunks: Iterable[bytes]) -> None:
         self._chunks += chunks
         self._said_at = asyncio.get_running_loop().time()
@@ -144,7 +144,7 @@ class Exchange:
     async def _make(self, make: Callable[[Listener | None], Awaitable[Reply]]) -> None:
         """The answer, as its wire writes it; nothing but a cancellation comes out."""
         try:
-            reply = await make(_Told(self) if self._wire.streams else None)
+            reply = await make(self if self._wire.streams else None)
         except ApiError as error:
             self._fail(error)
         except RecursionError:
@@ -169,20 +169,6 @@ class Exchange:
             return
         self.status = error.status
         self._say([_json(self._describe(error))])
-
-
-class _Told:
-    """Hears a reply for a stream."""
-
-    def __init__(self, exchange: Exchange) -> None:
-        self._exchange = exchange
-
-    def begin(self, prompt_tokens: int) -> None:
-        self._exchange.status = 200
-        self._exchange._say(self._exchange._wire.begin(prompt_tokens))
-
-    def add(self, delta: Delta) -> None:
-        self._exchange._say(self._exchange._wire.add(delta))
 
 
 _as_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

@@ -31,49 +31,47 @@ AWAY_S = 10.0
 QUIET_S = 15.0  # Seconds that a task waits before it is said that no worker is there; each time after twice as long
 
 
-class Attendance:
-    """The workers of one fleet, by name."""
+class WorkerLog:
+    """Says which workers of a fleet come and go, and that tasks wait while there is none.
+
+    A worker is there while it asks for work or has a task, and AWAY_S longer.
+    """
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
-        self._there: set[str] = set()
-        self._busy: Counter[str] = Counter()
+        self._busy: Counter[str] = Counter()  # requests and tasks of each worker that is there
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._quiet: asyncio.TimerHandle | None = None
-        self._how_to_start = ""
+        self._command = ""
         self._is_closed = False
 
     def open(self, url: str) -> None:
-        self._how_to_start = f"slime agent work {url} FILE.py:FUNCTION"
-        self._tell(f"the fleet is served at {url}; start workers elsewhere: {self._how_to_start}")
+        self._command = f"slime agent work {url} FILE.py:FUNCTION"
+        self._tell(f"the fleet is served at {url}; start workers elsewhere: {self._command}")
 
     def close(self) -> None:
         self._is_closed = True
-        for timer in (*self._timers.values(), *([self._quiet] if self._quiet is not None else [])):
+        self.relax()
+        for timer in self._timers.values():
             timer.cancel()
-        self._timers.clear()
-        self._quiet = None
 
     def enter(self, name: str) -> None:
+        if name in self._timers:
+            self._timers.pop(name).cancel()
+        is_new = name not in self._busy
         self._busy[name] += 1
-        if (timer := self._timers.pop(name, None)) is not None:
-            timer.cancel()
-        if name not in self._there:
-            self._there.add(name)
+        if is_new:
             self._tell(f"worker {name} has come: {self._counted()}")
 
     def leave(self, name: str) -> None:
         self._busy[name] -= 1
-        if not self._busy[name]:
-            del self._busy[name]
-            if self._is_closed:
-                return
+        if not self._busy[name] and not self._is_closed:
             self._timers[name] = asyncio.get_running_loop().call_later(AWAY_S, self._gone, name)
 
-    def expect(self, after_s: float | None = None) -> None:
-        """A task waits: say so if nobody comes for it, and again, until `relax`."""
+    def expect(self, wait_s: float | None = None) -> None:
+        """A task waits: say so, again and again, as long as there is no worker, until `relax`."""
         if self._quiet is None:
-            wait_s = QUIET_S if after_s is None else after_s
+            wait_s = wait_s or QUIET_S
             self._quiet = asyncio.get_running_loop().call_later(wait_s, self._alone, wait_s)
 
     def relax(self) -> None:
@@ -82,24 +80,18 @@ class Attendance:
             self._quiet = None
 
     def _gone(self, name: str) -> None:
-        del self._timers[name]
-        self._there.discard(name)
+        del self._timers[name], self._busy[name]
         self._tell(f"worker {name} has gone: {self._counted()}")
 
     def _alone(self, waited_s: float) -> None:
         self._quiet = None
-        if not self._there:
-            self._tell(f"tasks wait, and no worker of the fleet asks for them: start some, {self._how_to_start}")
+        if not self._busy:
+            self._tell(f"tasks wait, and no worker of the fleet asks for them: start some, {self._command}")
         self.expect(2 * waited_s)
 
     def _counted(self) -> str:
-        match len(self._there):
-            case 0:
-                return "none is there"
-            case 1:
-                return "1 is there"
-            case many:
-                return f"{many} are there"
+        count = len(self._busy)
+        return f"{count or 'none'} {'are' if count > 1 else 'is'} there"
 
 
 LONGEST_WAIT_S = 60.0  # Seconds that a request for work may wait: proxies cut longer ones
@@ -127,18 +119,13 @@ class Fleet:
     """Implements `slime_agent_openai.generator.Agents`; its routes are the gateway's."""
 
     def __init__(self, token: str, *, lease_s: float) -> None:
-        """Nobody waits.
-
-        Args:
-            token: what workers show.
-            lease_s: seconds after which a silent worker has lost its task.
-        """
+        """Workers show `token`; one that is silent for `lease_s` seconds has lost its task."""
         self._token, self._lease_s = token, lease_s
         self._waiting: dict[str, _Job] = {}
         self._taken: dict[str, _Job] = {}
         self._news = asyncio.Condition()
         self._is_closed = False
-        self._attendance = Attendance(log.warning)  # what is less than a warning no run shows
+        self._workers = WorkerLog(log.warning)  # what is less than a warning no run shows
 
     @property
     def routes(self) -> list[web.RouteDef]:
@@ -148,10 +135,10 @@ class Fleet:
         """Workers ask: there is nothing to start."""
 
     def announce(self, url: str) -> None:
-        self._attendance.open(url)
+        self._workers.open(url)
 
     async def close(self) -> None:
-        self._attendance.close()
+        self._workers.close()
         async with self._news:
             self._is_closed = True
             self._news.notify_all()
@@ -159,19 +146,11 @@ class Fleet:
             _fail(job, AgentError("agent_stopped", "the run has ended", shared=True))
 
     async def run(self, task: Task, *, timeout_s: float) -> Verdict:
-        """Have one done. What it waits for a worker does not count against its time.
-
-        Raises:
-            AgentError: it failed, took too long, or its worker fell silent.
-        """
+        """Have one done. What it waits for a worker does not count against its time."""
         return await self._done(_Job(task, timeout_s, is_alone=False))
 
     async def run_alone(self, task: Task, *, timeout_s: float) -> Verdict:
-        """Have one done whose worker fell silent before.
-
-        Raises:
-            AgentError: it failed, took too long, or its worker fell silent, too.
-        """
+        """Have one done whose worker fell silent before."""
         return await self._done(_Job(task, timeout_s, is_alone=True))
 
     async def _done(self, job: _Job) -> Verdict:
@@ -180,7 +159,7 @@ class Fleet:
         async with self._news:
             self._waiting[job.key] = job
             self._news.notify()
-        self._attendance.expect()
+        self._workers.expect()
         try:
             while not job.ended.done():
                 await asyncio.wait({job.ended}, timeout=self._lease_s / 4)
@@ -189,9 +168,9 @@ class Fleet:
         finally:
             self._waiting.pop(job.key, None)
             if self._taken.pop(job.key, None) is not None:
-                self._attendance.leave(job.worker)
+                self._workers.leave(job.worker)
             if not self._waiting:
-                self._attendance.relax()
+                self._workers.relax()
 
     def _see_to(self, job: _Job) -> None:
         now = asyncio.get_running_loop().time()
@@ -208,7 +187,7 @@ class Fleet:
         wait_s, worker = said.get("wait_s", 20.0), str(said.get("worker") or request.remote)[:LONGEST_NAME]
         if not isinstance(wait_s, int | float) or not 0 <= wait_s <= LONGEST_WAIT_S:
             raise _error(web.HTTPBadRequest, f"wait_s is {wait_s!r:.80}; expected 0 to {LONGEST_WAIT_S:g}")
-        self._attendance.enter(worker)
+        self._workers.enter(worker)
         try:
             async with asyncio.timeout(wait_s), self._news:
                 await self._news.wait_for(lambda: self._waiting or self._is_closed)
@@ -218,11 +197,11 @@ class Fleet:
                 job = self._taken[key] = self._waiting.pop(key)
                 job.taken_at = job.heard_at = asyncio.get_running_loop().time()
                 job.worker = worker
-                self._attendance.enter(worker)
+                self._workers.enter(worker)
         except TimeoutError:
             return web.Response(status=204)
         finally:
-            self._attendance.leave(worker)
+            self._workers.leave(worker)
         times = {"timeout_s": job.timeout_s, "lease_s": self._lease_s}
         return web.json_response({"id": key, "task": job.task.to_json(), "alone": job.is_alone, **times})
 

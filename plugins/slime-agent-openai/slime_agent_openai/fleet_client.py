@@ -31,16 +31,10 @@ class FleetClient:
     def __init__(
         self, url: str, token: str, *, patience_s: float = 120.0, tell: Callable[[str], None] = lambda line: None
     ) -> None:
-        """Nothing is asked yet.
+        """Ask the run at `url`; raises ConfigError if that is not a URL.
 
-        Args:
-            url: of the run that serves.
-            token: of its fleet.
-            patience_s: seconds for which a run that cannot be reached is tried again.
-            tell: given a line of text when it has reached the run, or lost it, and of how far it is.
-
-        Raises:
-            ConfigError: it is not a URL.
+        A run that cannot be reached is tried again for `patience_s` seconds. `tell` gets a line about connection and
+        progress.
         """
         if not url.startswith(("http://", "https://")):
             raise ConfigError(f"{url!r} is not a URL: write http://HOST:PORT, as slime agent serve has it")
@@ -52,14 +46,9 @@ class FleetClient:
         self._is_connected: bool | None = None
 
     async def work(self, agents: Agents, most: int) -> Counter[str]:
-        """Do what there is, so much of it at once, until the run says that it has ended.
+        """Run up to `most` agents at once until the run ends; returns how many ended how.
 
-        Returns:
-            How many agents ended how.
-
-        Raises:
-            ConfigError: the token is another.
-            WorkerError: the run cannot be reached.
+        Raises ConfigError for a wrong token, WorkerError if the run cannot be reached.
         """
         timeout = aiohttp.ClientTimeout(total=WAIT_S + 40)
         connector = aiohttp.TCPConnector(limit=2 * most + 2)

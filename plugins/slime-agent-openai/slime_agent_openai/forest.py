@@ -90,11 +90,7 @@ class Forest:
         self._tools: dict[tuple[Tool, ...], tuple[Tool, ...]] = {(): ()}
 
     def plan(self, request: Request) -> Plan:
-        """Find where a request goes on.
-
-        Raises:
-            ApiError: it goes on from a reply that is not there, or the template refuses its messages.
-        """
+        """Find where a request goes on."""
         asked = next(self._clock)
         if request.raw:
             return Plan(None, (Message(Role.USER, request.raw),), (), request.agent, asked, request.raw)

@@ -120,14 +120,9 @@ class Gateway:
         beside: Sequence[web.RouteDef] = (),
         limits: Limits | None = None,
     ) -> None:
-        """Nothing is bound yet.
+        """`hosted`: what becomes of tools that a provider would run; `subagent_headers` name the agent of a session.
 
-        Args:
-            address: where it will be.
-            hosted: what becomes of tools that a provider would run.
-            subagent_headers: more headers that say which of a session's agents asks.
-            beside: what else its server answers, for no session.
-            limits: of connections and requests.
+        `beside`: what else its server answers, for no session.
         """
         self._address = address or Address()
         self._routes = routes(hosted)
@@ -141,11 +136,7 @@ class Gateway:
         self._listening: asyncio.Server | None = None
 
     async def start(self) -> None:
-        """Bind and listen.
-
-        Raises:
-            ConfigError: the address is taken, or none of this machine's.
-        """
+        """Bind and listen. Raises ConfigError: the address is taken, or none of this machine's."""
         app = web.Application(client_max_size=self._limits.body, middlewares=[self._heard])
         app[LIMITS] = self._limits
         app.add_routes(self._beside)

@@ -15,7 +15,7 @@ from slime_agent_openai.parsers.answer import Family
 from slime_agent_openai.parsers.registry import PLAIN, another_fits, families, family_named, fitting, misfit
 from slime_agent_openai.samples import Asides, Outcome, samples_of
 from slime_agent_openai.session import Session, SessionLimits
-from slime_agent_openai.task import Task, Verdict
+from slime_agent_openai.task import Result, Task, Verdict
 from slime_core import Sample
 from slime_core.roles import GenerateContext, Tokenizer
 
@@ -26,19 +26,11 @@ class Agents(Protocol):
     async def start(self) -> None: ...
 
     async def run(self, task: Task, *, timeout_s: float) -> Verdict:
-        """Run one.
-
-        Raises:
-            AgentError: it failed, or took too long.
-        """
+        """Run one. Raises AgentError: it failed, or took too long."""
         ...
 
     async def run_alone(self, task: Task, *, timeout_s: float) -> Verdict:
-        """Run one where nobody else runs.
-
-        Raises:
-            AgentError: it failed, or took too long.
-        """
+        """Run one where nobody else runs. Raises AgentError: it failed, or took too long."""
         ...
 
     async def close(self) -> None: ...
@@ -64,16 +56,9 @@ class AgentGenerator:
         asides: Asides = "train",
         announce: Callable[[str], None] | None = None,
     ) -> None:
-        """Nothing is started.
+        """`parser` names the family that reads the answers, "auto" finds it; `seconds` is the time limit of one agent.
 
-        Args:
-            agents: runs them.
-            gateway: answers them.
-            limits: what each may use.
-            parser: name of the family that reads the model's answers; "auto" finds it.
-            seconds: that one agent may take.
-            asides: what becomes of questions beside the conversation.
-            announce: told the gateway's URL once agents can be run.
+        `announce` gets the gateway's URL once agents can be run.
         """
         self._agents, self._gateway, self._limits = agents, gateway, limits
         self._parser, self._seconds, self._asides = parser, seconds, asides
@@ -95,11 +80,7 @@ class AgentGenerator:
             await self._gateway.close()
 
     async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
-        """Run the agent on one sample.
-
-        Raises:
-            ConfigError: agents offer tools, and the parser reads no calls.
-        """
+        """Run the agent on one sample. Raises ConfigError: agents offer tools, and the parser reads no calls."""
         try:
             session, outcome = await self._session(sample, ctx, self._agents.run)
         except AgentError as error:
@@ -134,7 +115,8 @@ class AgentGenerator:
             await asyncio.wait({running, interrupted}, return_when=asyncio.FIRST_COMPLETED)
             if session.interrupted.is_set():
                 return Outcome()
-            return Outcome.of(running.result())
+            made = running.result()
+            return Outcome(made if isinstance(made, Result) else Result(made))
         except AgentError as error:
             if error.shared:
                 raise
@@ -145,9 +127,9 @@ class AgentGenerator:
             await asyncio.wait({running, interrupted})
 
     async def _family_of(self, tokenizer: Tokenizer) -> tuple[Family, str]:
-        """What reads the model's answers, and why it reads no calls of it, if it is another one that does.
+        """The family of the answers; and why it does not read the model's calls, if another does.
 
-        Found once, in a thread: a dozen dialogs are rendered and read by all families, which takes up to a second.
+        Found once, in a thread: families read a dozen rendered dialogs, which takes up to a second.
         """
         async with self._finding:
             if self._family is None:

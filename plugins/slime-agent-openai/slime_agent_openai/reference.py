@@ -14,102 +14,16 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from importlib.machinery import ModuleSpec, PathFinder
+from collections.abc import Callable, Iterable, Iterator
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import TypeAlias
 
 from slime_core.errors import did_you_mean
 
-Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
-Bound: TypeAlias = ast.stmt | ast.expr
-"""A definition, the value of an assignment, or an import, of which only a worker knows what it is."""
-_VALUES: dict[type[ast.expr], str] = {
-    ast.List: "a list",
-    ast.ListComp: "a list",
-    ast.Tuple: "a tuple",
-    ast.Dict: "a dict",
-    ast.DictComp: "a dict",
-    ast.Set: "a set",
-    ast.SetComp: "a set",
-    ast.JoinedStr: "a str",
-    ast.GeneratorExp: "a generator",
-}
-_MAKES = {"__new__", "__await__"}  # Methods with which making an object of a class may be running an agent
-
-
-def top(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """What runs when a module is imported: what stands in it, also below if, try, with and loops."""
-    for node in body:
-        yield node
-        if not isinstance(node, Function | ast.ClassDef):
-            inner = [each for each in ast.iter_child_nodes(node) if isinstance(each, ast.stmt | ast.ExceptHandler)]
-            for each in inner:
-                yield from top(each.body if isinstance(each, ast.ExceptHandler) else [each])
-
-
-def bindings(module: ast.Module, name: str) -> list[Bound]:
-    """Everything that a module binds a name to, in order; also what may: `from x import *`, `__getattr__`."""
-    return [bound for node in top(module.body) for known, bound in _bound(node) if known in (name, "*", "__getattr__")]
-
-
-def fault(bound: Bound, *, takes_task: bool) -> str | None:
-    """Why what a name is bound to is not a function, of one argument where it `takes_task`; None: it may be one."""
-    match bound:
-        case ast.FunctionDef(decorator_list=[]) | ast.AsyncFunctionDef(decorator_list=[]) if takes_task:
-            if not _takes_one(bound.args):
-                return f"({ast.unparse(bound.args)}) does not take one argument"
-            return " yields, and nothing takes what it yields: an agent returns" if _yields(bound) else None
-        case ast.Lambda() if takes_task and not _takes_one(bound.args):
-            return f" = {ast.unparse(bound)} does not take one argument"
-        case ast.ClassDef(bases=[], keywords=[], decorator_list=[]) if takes_task:
-            made = {each.name for each in bound.body if isinstance(each, Function)} & _MAKES
-            return None if made else " is a class"
-        case ast.Constant(value=None):
-            return " is None"
-        case ast.Constant():
-            return f" is {'an' if isinstance(bound.value, int) else 'a'} {type(bound.value).__name__}"
-        case ast.expr() if type(bound) in _VALUES:
-            return f" is {_VALUES[type(bound)]}"
-    return None
-
-
-def _bound(node: ast.stmt) -> Iterator[tuple[str, Bound]]:
-    match node:
-        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-            yield node.name, node
-        case ast.ImportFrom() | ast.Import():
-            yield from ((alias.asname or alias.name.partition(".")[0], node) for alias in node.names)
-        case ast.Assign() | ast.AnnAssign(value=ast.expr()):
-            assert node.value is not None
-            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                if isinstance(target, ast.Name):
-                    yield target.id, node.value
-                else:
-                    yield from ((each.id, node) for each in ast.walk(target) if isinstance(each, ast.Name))
-
-
-def _takes_one(arguments: ast.arguments) -> bool:
-    positional = len(arguments.posonlyargs) + len(arguments.args)
-    needed = positional - len(arguments.defaults)
-    return needed <= 1 and (positional > 0 or arguments.vararg is not None) and None not in arguments.kw_defaults
-
-
-def _yields(function: Function) -> bool:
-    """Whether calling it makes a generator: functions within it do not count."""
-    left: list[ast.AST] = [*function.body]
-    while left:
-        node = left.pop()
-        if isinstance(node, ast.Yield | ast.YieldFrom):
-            return True
-        if not isinstance(node, Function | ast.ClassDef | ast.Lambda):
-            left += ast.iter_child_nodes(node)
-    return False
-
-
 EXAMPLE = "./agents.py:solve or my_package.agents:solve"
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class NoAgent(ValueError):
@@ -117,27 +31,30 @@ class NoAgent(ValueError):
 
 
 def check(reference: str, *, takes_task: bool = True) -> None:
-    """See that there is such a function, of one argument where it `takes_task`.
+    """Refuse a reference to what is not there; what its source does not tell, `resolve` finds in a worker.
 
     Raises:
-        NoAgent: there is none, or it is something else; says what there is.
+        NoAgent: there is no such function, or where it `takes_task` it does not take one argument.
     """
     where, name = _parts(reference)
     path = _source(where)
-    if path is None:  # compiled: a worker will tell
+    if path is None:  # compiled
         return
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError) as error:
         raise NoAgent(f"{path} is not Python: {error}") from None
-    bound = bindings(tree, name)
+    bindings = list(_bindings([tree]))
+    bound = [node for known, node in bindings if known in (name, "*", "__getattr__")]
     if not bound:
-        functions = {node.name: node for node in top(tree.body) if isinstance(node, Function)}
+        functions = [known for known, node in bindings if isinstance(node, Function)]
         there = f"Its functions are {', '.join(functions)}" if functions else "It has no functions"
         raise NoAgent(f"{path} has no function {name!r}.{did_you_mean(name, functions)} {there}")
-    faults = [fault(each, takes_task=takes_task) for each in bound]
-    if faults[-1] is not None and None not in faults:  # of several, which one holds only a worker knows
-        raise NoAgent(f"{path}:{bound[-1].lineno}: {name}{faults[-1]}: {_wanted(name, takes_task=takes_task)}")
+    match bound:
+        case [ast.FunctionDef(decorator_list=[]) | ast.AsyncFunctionDef(decorator_list=[]) as only] if takes_task:
+            if not _takes_one(only.args):
+                found = f"{path}:{only.lineno}: {name}({ast.unparse(only.args)}) does not take one argument"
+                raise NoAgent(f"{found}: {_wanted(name, takes_task=True)}")
 
 
 def resolve(reference: str, *, takes_task: bool = False) -> Callable[..., object]:
@@ -185,7 +102,29 @@ def _parts(reference: str) -> tuple[str, str]:
     return where, name
 
 
+def _bindings(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.AST]]:
+    """The names that a module binds when it is imported, with the node that does so."""
+    for node in nodes:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                yield node.name, node
+            case ast.Import() | ast.ImportFrom():
+                yield from ((alias.asname or alias.name.partition(".")[0], node) for alias in node.names)
+            case ast.Name(ctx=ast.Store()):
+                yield node.id, node
+            case _:
+                yield from _bindings(ast.iter_child_nodes(node))
+
+
+def _takes_one(arguments: ast.arguments) -> bool:
+    """Whether a call with one positional argument fits."""
+    positional = len(arguments.posonlyargs) + len(arguments.args)
+    needed = positional - len(arguments.defaults)
+    return needed <= 1 and (positional > 0 or arguments.vararg is not None) and None not in arguments.kw_defaults
+
+
 def _source(where: str) -> Path | None:
+    """The file of a module, found without importing anything; None where it has no source."""
     if where.endswith(".py"):
         path = Path(where).expanduser().absolute()
         if not path.is_file():
@@ -193,32 +132,18 @@ def _source(where: str) -> Path | None:
             there = f" There are {', '.join(beside[:8])}" if beside else ""
             raise NoAgent(f"there is no file {path}.{did_you_mean(path.name, beside)}{there}")
         return path
-    folders: list[str] | None = None
-    parts = where.split(".")
-    spec: ModuleSpec | None = None
-    for place, part in enumerate(parts):
-        spec = _found(".".join(parts[: place + 1]), folders) if part.isidentifier() else None
-        if spec is None:
-            raise NoAgent(f"there is no module {where!r} here: install its package, or write {EXAMPLE}")
-        if spec.origin is None:  # a folder without __init__.py; what it says of itself would import its parent
-            folders = [str(Path(each) / part) for each in (_paths() if folders is None else folders)]
-        else:
-            folders = list(spec.submodule_search_locations or [])
-    origin = spec.origin if spec is not None else None
-    return Path(origin) if origin is not None and origin.endswith(".py") else None
-
-
-def _found(name: str, folders: Sequence[str] | None) -> ModuleSpec | None:
-    """A module, as `importlib.util.find_spec` finds it, but that no parent is imported; and beside the run file."""
-    for finder in sys.meta_path:
-        with suppress(KeyError):  # of a folder without __init__.py, whose parent is not imported
-            if (spec := finder.find_spec(name, folders)) is not None:
-                return spec
-    return PathFinder.find_spec(name.rpartition(".")[2], _paths() if folders is None else folders)
-
-
-def _paths() -> list[str]:
-    return [*sys.path, str(Path.cwd())]
+    top, *parts = where.split(".")
+    spec = importlib.util.find_spec(top) or PathFinder.find_spec(top, [str(Path.cwd())]) if top else None
+    origin = Path(spec.origin) if spec is not None and spec.origin is not None else None
+    folders = [Path(each) for each in spec.submodule_search_locations or ()] if spec is not None else []
+    for part in parts:
+        found = [each for folder in folders for each in (folder / part, *sorted(folder.glob(f"{part}.*")))]
+        folders = [each for each in found if each.is_dir()]
+        origin = next((each for each in found if not each.is_dir()), None)
+        origin = next((each / "__init__.py" for each in folders if (each / "__init__.py").is_file()), origin)
+    if origin is None and not folders:
+        raise NoAgent(f"there is no module {where!r} here: install its package, or write {EXAMPLE}")
+    return origin if origin is not None and origin.suffix == ".py" else None
 
 
 def _from_file(where: str) -> ModuleType:

@@ -84,7 +84,7 @@ class Threads:
 
     def _ended(self, ended: "asyncio.Future[ResultT]") -> None:
         self._places.release()
-        self._running.discard(ended)  # type: ignore[arg-type]
+        self._running.discard(ended)
         ended.exception()  # seen, for a caller that may have gone
 
 
@@ -106,11 +106,7 @@ def payload_of(settings: RemoteSettings, task: Task, input_id: str) -> bytes:
 
 
 def place_of(answer: bytes, bucket: str) -> str:
-    """The key that a runtime says the result will have.
-
-    Raises:
-        AgentError: it says something else, or names another bucket.
-    """
+    """The key that a runtime says the result will have."""
     said = _object(answer, "agent_remote_answer", "the runtime's answer")
     key = said.get("result_key")
     if said.get("s3_bucket") != bucket or not isinstance(key, str) or not key:
@@ -123,11 +119,7 @@ def place_of(answer: bytes, bucket: str) -> str:
 
 
 def reward_of(result: bytes, reward_key: str) -> Verdict:
-    """The reward that a result holds; None where no key says which.
-
-    Raises:
-        AgentError: the agent failed, or there is no finite reward.
-    """
+    """The reward that a result holds; None where no key says which."""
     said = _object(result, "agent_remote_result", "the result")
     if said.get("status_code", 200) != 200:
         told = f"{said.get('stop_reason', '')}\n{said.get('traceback', '')}".strip()
@@ -279,11 +271,7 @@ class RemoteAgents:
         self.counts: Counter[str] = Counter()  # invocations that were not taken, by reason
 
     async def start(self) -> None:
-        """Connect.
-
-        Raises:
-            ConfigError: there are no credentials, or results cannot be read.
-        """
+        """Connect. Raises ConfigError: there are no credentials, or results cannot be read."""
         await Threads(1).call(self._aws.open)  # on its own: a close need not wait for it
         self._stopper.start()
 
@@ -296,11 +284,7 @@ class RemoteAgents:
             log.warning("the runtime did not take invocations at once: %s; tps_limit is what paces them", told)
 
     async def run(self, task: Task, *, timeout_s: float) -> Verdict:
-        """Run one. Neither what it waits for a place counts against its time, nor what the runtime takes to begin it.
-
-        Raises:
-            AgentError: it failed, or took too long.
-        """
+        """Run one. Neither what it waits for a place counts against its time, nor what the runtime takes to begin it."""
         await self._places.acquire()
         session = RemoteSession(self._places.release)
         try:

@@ -32,11 +32,7 @@ MOST_LISTED = 100  # Items of one page
 
 
 def items_of(given: Value, known: Mapping[str, Body]) -> Iterator[Value]:
-    """An input, item by item; what only refers to an item is that item.
-
-    Raises:
-        ApiError: it is not a list of items, or refers to one that is not known.
-    """
+    """An input, item by item; what only refers to an item is that item."""
     if isinstance(given.json, str):
         yield Value({"type": "message", "role": "user", "content": given.text()}, given.path)
         return
@@ -103,15 +99,7 @@ def listed(item: Value, new_id: NewId, taken: Set[Json]) -> Body:
 
 
 def page(items: Sequence[Body], query: Value) -> Body:
-    """A page of a list of items, as the `limit`, `order` and `after` of a query want it.
-
-    Args:
-        items: all of them, the first one first.
-        query: of the URL; `order` is "desc", the last item first, if it does not say otherwise.
-
-    Raises:
-        ApiError: the query is wrong, or `after` is none of the items.
-    """
+    """A page of a list of items, by the query's `limit`, `order` (the last item first by default) and `after`."""
     order, after, limit = query.at("order"), query.at("after").text(""), query.at("limit")
     if order.text("desc") not in ("asc", "desc"):
         raise order.wrong('"asc" or "desc"')
@@ -167,11 +155,7 @@ class Conversation:
         self.changes += 1
 
     def remove(self, name: str) -> None:
-        """One less.
-
-        Raises:
-            ApiError: there is no such item.
-        """
+        """One less."""
         place = next((place for place, item in enumerate(self.items) if item["id"] == name), None)
         if place is None:
             raise missing("item of this conversation", name)
@@ -204,11 +188,7 @@ class ResponseStore:
         self._gone: set[str] = set()
 
     def turn(self, body: Body) -> Turn:
-        """What a request goes on from.
-
-        Raises:
-            ApiError: it goes on from what is not there.
-        """
+        """What a request goes on from."""
         asked = Value(body)
         after, named = asked.at("previous_response_id").text(""), asked.at("conversation")
         if after in self._gone:
@@ -249,11 +229,7 @@ class ResponseStore:
         return begun
 
     def extend(self, conversation: Conversation, items: Value) -> list[Body]:
-        """Add items of a client's to a conversation; as they are listed.
-
-        Raises:
-            ApiError: one of them cannot be read.
-        """
+        """Add items of a client's to a conversation; as they are listed."""
         given = list(items_of(items, self._items))
         messages_of(given)
         added = _list_items(given, self._new_id, conversation.items)
@@ -266,31 +242,19 @@ class ResponseStore:
         self._items = {str(item["id"]): item for item in items} | self._items
 
     def reply(self, name: str) -> Kept:
-        """A reply.
-
-        Raises:
-            ApiError: there is no such one.
-        """
+        """A reply."""
         if (kept := self.replies.get(name)) is None:
             raise missing("reply of this session", name)
         return kept
 
     def conversation(self, name: str) -> Conversation:
-        """A conversation.
-
-        Raises:
-            ApiError: there is no such one.
-        """
+        """A conversation."""
         if (found := self.conversations.get(name)) is None:
             raise missing("conversation of this session", name, "conversation")
         return found
 
     def forget(self, name: str) -> None:
-        """Delete a reply.
-
-        Raises:
-            ApiError: there is no such one.
-        """
+        """Delete a reply."""
         self.reply(name)
         del self.replies[name]
         self._gone.add(name)
@@ -318,17 +282,7 @@ NO_COMPACTION = (
 
 
 def answered(memory: ResponseStore, method: str, path: str, said: Value) -> Body | None:
-    """The body of an answer; None: nothing here answers that.
-
-    Args:
-        memory: of the session that is asked.
-        method: of HTTP.
-        path: after /v1/.
-        said: the query of the URL, or the body of a POST.
-
-    Raises:
-        ApiError: what is asked for is not there, or asked for wrongly.
-    """
+    """The answer to a request that needs no model; `path` is after /v1/, `said` the query or body. None: no such path."""
     match method, path.split("/"):
         case "GET", ["models"]:
             return models_body()

@@ -13,7 +13,7 @@ All samples of an execution have its reward, or the one that their agent was giv
     sample_filter = {use = "agent_last_branch"}    # only the main conversation is trained on
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import Literal, TypeAlias
@@ -21,12 +21,12 @@ from typing import Literal, TypeAlias
 from slime_agent_openai.forest import Node
 from slime_agent_openai.message import Role
 from slime_agent_openai.session import Session
-from slime_agent_openai.task import Result, Reward, Verdict
+from slime_agent_openai.task import Result
 from slime_agent_openai.turns import TURN_REWARDS
 from slime_core import Status
 from slime_core.roles import FilterContext, FinishReason, Removal, ShapeContext, Tokenizer
 from slime_core.rollout import MAIN, executions
-from slime_core.sample import Group, Json, PrefixCacheInfo, Sample, SpecInfo
+from slime_core.sample import Group, PrefixCacheInfo, Sample, SpecInfo
 
 Asides: TypeAlias = Literal["train", "mask", "drop"]
 """They are samples like others; samples that are not trained on; none."""
@@ -47,12 +47,7 @@ class Sorted:
 
 
 def sort(chains: Sequence[Chain], policy: Asides) -> Sorted:
-    """Find the main conversation of a session, and its asides where a policy asks for them.
-
-    Args:
-        chains: at least one, in an order that is not chance.
-        policy: what becomes of asides.
-    """
+    """The main conversation of a session, and its asides where a policy asks for them; `chains` in a fixed order."""
     asides = [chain for chain in chains if _is_aside(chain)] if policy != "train" else []
     asides = asides if len(asides) < len(chains) else []
     kept = [chain for chain in chains if chain not in asides]
@@ -86,18 +81,9 @@ WRONG_TURNS = "agent_turn_rewards"
 class Outcome:
     """How an agent ended."""
 
-    reward: Reward = None  # What it returned
-    failure: str | None = None  # Why it failed, short and countable
-    detail: str = ""  # What else there is to say of that
-    turn_rewards: Sequence[float] | None = None  # One for each reply of the main conversation; None: there are none
-    agents: Mapping[str, Reward] = field(default_factory=dict)  # Rewards of sub-agents that have their own
-    metadata: Mapping[str, Json] = field(default_factory=dict)  # What it wants kept
-
-    @classmethod
-    def of(cls, verdict: Verdict) -> "Outcome":
-        if isinstance(verdict, Result):
-            return cls(verdict.reward, None, "", verdict.turn_rewards, verdict.agents, verdict.metadata)
-        return cls(verdict)
+    result: Result = field(default_factory=Result)  # what it returned
+    failure: str | None = None  # why it failed, short and countable
+    detail: str = ""  # what else there is to say of that
 
 
 def samples_of(
@@ -115,8 +101,8 @@ def samples_of(
         end = chain[-1][0]
         is_cut = end.output is not None and end.output.finish is FinishReason.LENGTH
         _close(sample, session, outcome, is_cut=is_cut, agent=end.agent)
-        if chain is found.main and outcome.turn_rewards is not None and sample.status is not Status.ABORTED:
-            turns = zip(pairwise([0, *ends]), outcome.turn_rewards, strict=True)
+        if chain is found.main and outcome.result.turn_rewards is not None and sample.status is not Status.ABORTED:
+            turns = zip(pairwise([0, *ends]), outcome.result.turn_rewards, strict=True)
             sample.metadata[TURN_REWARDS] = [[end, value] for (before, end), value in turns if end > before]
         if end.agent:
             sample.metadata["agent"] = end.agent
@@ -134,7 +120,7 @@ def _checked(outcome: Outcome, main: Sequence[tuple[Node, bool]]) -> tuple[list[
     begin = _begin(main)
     lengths = accumulate(len(node.ids) for node, _ in main[begin:])
     ends = [end for end, (node, _) in zip(lengths, main[begin:], strict=True) if node.output is not None]
-    given = outcome.turn_rewards
+    given = outcome.result.turn_rewards
     if given is None or len(given) == len(ends):
         return ends, outcome
     detail = (
@@ -173,8 +159,9 @@ def _empty(drawn: Sample, session: Session, outcome: Outcome) -> Sample:
 
 
 def _close(sample: Sample, session: Session, outcome: Outcome, *, is_cut: bool, agent: str = "") -> None:
-    sample.metadata |= outcome.metadata
-    reward = outcome.agents.get(agent, outcome.reward) if agent else outcome.reward
+    sample.metadata |= outcome.result.metadata
+    result = outcome.result
+    reward = result.agents.get(agent, result.reward) if agent else result.reward
     if session.interrupted.is_set():
         sample.status = Status.ABORTED
     elif session.is_used_up:  # what its agent made of the refusal is not its mistake, and earned it nothing

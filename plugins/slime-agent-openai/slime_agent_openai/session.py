@@ -32,17 +32,7 @@ LEAVE_OUT = 'leave it out, or set on_sampling = "ignore" in the generator\'s sec
 def drawn(
     own: SamplingParams, request: Request, *, is_free: bool, on_sampling: Literal["refuse", "ignore"]
 ) -> tuple[SamplingParams, bool]:
-    """What to draw a reply with, and whether something of what its agent wants was left aside.
-
-    Args:
-        own: the run's.
-        request: what the agent wants.
-        is_free: whether it may have what is other than the run's.
-        on_sampling: what becomes of what it may not have.
-
-    Raises:
-        ApiError: it is refused; or it is none that anything can be drawn with.
-    """
+    """What to draw a reply with, and whether a wish of its agent was ignored; `is_free`: all wishes are granted."""
     aside = [wanted for wanted in request.sampling if not _may(own, wanted, is_free=is_free)]
     if aside and on_sampling == "refuse":
         raise _refusal(own, aside[0])
@@ -153,15 +143,9 @@ class Session:
         misfit: str = "",
         name: str | None = None,
     ) -> None:
-        """Nothing was asked yet.
+        """`misfit`: why no tools may be offered, if `family` does not read the model's calls.
 
-        Args:
-            context: of the sample.
-            limits: what it may use.
-            bridge: of the policy's template.
-            family: how its answers are read.
-            misfit: why no tools may be offered, if the calls are not what that family reads.
-            name: of the session, by which routers keep it on one server, and which its samples have.
+        `name`: by which routers keep the session on one server.
         """
         self.key = secrets.token_urlsafe(24)  # What its agent shows; nobody can guess it
         self._bridge, self._name = bridge, name
@@ -190,11 +174,7 @@ class Session:
         return len(prompt)
 
     async def reply(self, request: Request, listener: Listener | None = None) -> Reply:
-        """Answer one request.
-
-        Raises:
-            ApiError: it is refused, or the engine was taken away.
-        """
+        """Answer one request. Raises ApiError: it is refused, or the engine was taken away."""
         self._require_open()
         self._require_turn()
         self._require_free(request)

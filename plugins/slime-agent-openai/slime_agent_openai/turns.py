@@ -44,11 +44,7 @@ class TurnColumns:
         """Needs nothing."""
 
     def __call__(self, sample: Sample, group: Group, ctx: ShapeContext) -> Mapping[str, float | Sequence[float]]:
-        """Both columns, [response_length] each.
-
-        Raises:
-            ValueError: its metadata has something else under that name.
-        """
+        """Both columns, [response_length] each. Raises ValueError: its metadata has something else under that name."""
         turns, length = _turns(sample), sample.response_length
         values = [0.0] * length
         for end, value in turns:
@@ -59,11 +55,7 @@ class TurnColumns:
 
 
 def _turns(sample: Sample) -> list[tuple[int, float]]:
-    """Ends and values.
-
-    Raises:
-        ValueError: they are none, or not in order.
-    """
+    """Ends and values. Raises ValueError: they are none, or not in order."""
     given = sample.metadata.get(TURN_REWARDS)
     if given is None:
         return []

@@ -49,11 +49,7 @@ class _Environment(Protocol):
 
 
 def agent(environment: str, arguments: Mapping[str, Json]) -> Callable[[Task], Awaitable[Result]]:
-    """Make an environment, and what runs it on a task.
-
-    Raises:
-        ConfigError: verifiers is not there, or the environment is none or compares rollouts.
-    """
+    """Make an environment, and what runs it on a task."""
     made = _loaded(environment, arguments)
     if made.requires_group_rollouts:
         raise ConfigError(
@@ -81,11 +77,7 @@ def agent(environment: str, arguments: Mapping[str, Json]) -> Callable[[Task], A
 
 
 def rows_of(environment: str, arguments: Mapping[str, Json], *, evaluation: bool = False) -> Iterable[dict[str, Json]]:
-    """The data set of an environment, as rows of prompt, answer and metadata.
-
-    Raises:
-        ConfigError: verifiers is not there, or the environment is none.
-    """
+    """The data set of an environment, as rows of prompt, answer and metadata."""
     made = _loaded(environment, arguments)
     for row in made.get_eval_dataset() if evaluation else made.get_dataset():
         rest = {name: value for name, value in row.items() if name not in ("prompt", "answer")}

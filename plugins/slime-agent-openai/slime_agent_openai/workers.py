@@ -65,11 +65,7 @@ class RunningWorker:
         self._end = ("agent_stopped", "its worker was ended")
 
     async def start(self) -> None:
-        """Start it, and wait until it has imported the agent.
-
-        Raises:
-            AgentError: it did not; says why.
-        """
+        """Start it, and wait until it has imported the agent. Raises AgentError: it did not; says why."""
         self._server = await asyncio.start_unix_server(self._connected, self._socket, limit=LONGEST)
         if self.has_ended:
             raise AgentError(*self._end, shared=True)
@@ -81,11 +77,7 @@ class RunningWorker:
             raise error
 
     async def run(self, task: Task, timeout_s: float) -> Verdict:
-        """Run one agent.
-
-        Raises:
-            AgentError: it failed, took too long, or the process ended.
-        """
+        """Run one agent. Raises AgentError: it failed, took too long, or the process ended."""
         if self.has_ended:
             raise AgentError(*self._end, shared=True)
         self._number += 1
@@ -213,11 +205,7 @@ class RunningWorker:
 
 
 def _verdict_of(said: _Answer) -> Verdict:
-    """What an agent returned.
-
-    Raises:
-        AgentError: it raised, or its process is gone.
-    """
+    """What an agent returned. Raises AgentError: it raised, or its process is gone."""
     if isinstance(said, AgentError):
         raise said
     if "failed" in said:
@@ -246,15 +234,7 @@ class Workers:
         memory_mb: int,
         arguments: Mapping[str, Json] | None = None,
     ) -> None:
-        """Nothing runs.
-
-        Args:
-            agent: file or module and function.
-            workers: processes.
-            agents_per_worker: agents in each of them at once.
-            memory_mb: resident mebibytes of each, with all that it starts.
-            arguments: keyword arguments with which the function makes the agent, where it is not the agent itself.
-        """
+        """`memory_mb` is of each process, with all that it starts; `arguments`: the function makes the agent from them."""
         self._arguments = json.dumps(arguments)
         self._agent, self._memory_mb, self._most = agent, memory_mb, agents_per_worker
         self._slots = asyncio.Semaphore(workers * agents_per_worker)
@@ -267,11 +247,7 @@ class Workers:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     async def start(self) -> None:
-        """Start all workers, and import the agent in each.
-
-        Raises:
-            ConfigError: it cannot be imported.
-        """
+        """Start all workers, and import the agent in each. Raises ConfigError: it cannot be imported."""
         short = None if len(tempfile.gettempdir()) < LONGEST_FOLDER else "/tmp"
         self._folder = tempfile.TemporaryDirectory(prefix="slime-agents-", dir=short)
         places = range(len(self._places))
@@ -292,11 +268,7 @@ class Workers:
             folder.cleanup()
 
     async def run(self, task: Task, *, timeout_s: float) -> Verdict:
-        """Run one agent. What it waits for a free place does not count against its time.
-
-        Raises:
-            AgentError: it failed, or took too long.
-        """
+        """Run one agent. What it waits for a free place does not count against its time."""
         async with self._slots:
             place = self._loads.index(min(self._loads))
             self._loads[place] += 1
@@ -307,11 +279,7 @@ class Workers:
                 self._loads[place] -= 1
 
     async def run_alone(self, task: Task, *, timeout_s: float) -> Verdict:
-        """Run one in a process of its own: what ends that is its own doing.
-
-        Raises:
-            AgentError: it failed, or took too long.
-        """
+        """Run one in a process of its own: what ends that is its own doing."""
         async with self._alone:
             worker = await self._started()
             try:
@@ -341,11 +309,7 @@ class Workers:
         self._running.discard(worker)
 
     async def _started(self) -> RunningWorker:
-        """A new one.
-
-        Raises:
-            AgentError: it did not start, or all are being ended.
-        """
+        """A new one. Raises AgentError: it did not start, or all are being ended."""
         if self._folder is None:
             raise AgentError("agent_stopped", "the workers were ended", shared=True)
         socket = Path(tempfile.mkdtemp(dir=self._folder.name)) / "socket"

@@ -19,6 +19,7 @@ from slime_agent_openai.errors import ApiError
 from slime_agent_openai.message import Message, Request, Role
 from slime_agent_openai.samples import Outcome, samples_of
 from slime_agent_openai.session import Session
+from slime_agent_openai.task import Result
 from slime_core import Sample, Status
 from slime_testing import make_pending
 
@@ -69,7 +70,7 @@ def samples_after(session: Session, engine: Anyone) -> list[Sample]:
 
 
 def _samples(session: Session, engine: Anyone) -> list[Sample]:
-    return samples_of(make_pending(prompt="17 + 25?"), session, Outcome(1.0), engine.tokenizer)
+    return samples_of(make_pending(prompt="17 + 25?"), session, Outcome(Result(1.0)), engine.tokenizer)
 
 
 def require_exact(samples: Sequence[Sample], engine: Anyone) -> Counter[str]:

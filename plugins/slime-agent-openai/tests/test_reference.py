@@ -1,4 +1,3 @@
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -6,13 +5,9 @@ from pathlib import Path
 import pytest
 
 from slime_agent_openai.reference import check, resolve
+from tests.tables import table
 
 AGENTS = Path(__file__).parent / "some_agents.py"
-
-
-@pytest.mark.parametrize("name", ["raises", "blocks", "Task"])
-def test_what_a_file_defines_or_imports_is_found(name: str) -> None:
-    check(f"{AGENTS}:{name}")
 
 
 def test_a_module_is_found_without_being_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,54 +26,29 @@ def test_what_has_no_source_is_left_to_a_worker() -> None:
     check("math:sqrt")
 
 
-@pytest.mark.parametrize(
-    "defined", ["def solve(task)", "async def solve(*tasks)", "def solve(task, more=1, *, and_=2)"]
-)
+@table("defined", ["def solve(task)", "async def solve(*tasks)", "def solve(task, more=1, *, and_=2)"])
 def test_a_function_of_one_argument_will_do(tmp_path: Path, defined: str) -> None:
     (tmp_path / "mine.py").write_text(f"if True:\n    {defined}:\n        return 1.0\n")
     check(f"{tmp_path}/mine.py:solve")
 
 
-@pytest.mark.parametrize("defined", ["def solve()", "async def solve(task, client)", "def solve(task, *, client)"])
-def test_a_function_of_none_or_several_is_refused(tmp_path: Path, defined: str) -> None:
-    (tmp_path / "mine.py").write_text(f"\n{defined}:\n    return 1.0\n")
-    with pytest.raises(
-        ValueError, match=r"mine\.py:2: solve\(.*\) does not take one argument: .* write def solve\(task\)"
-    ):
+@table("defined", ["def solve()", "async def solve(task, client)", "def solve(task, *, client)"])
+def test_a_function_of_none_or_several_is_refused_without_being_run(tmp_path: Path, defined: str) -> None:
+    (tmp_path / "mine.py").write_text(f"raise RuntimeError\n{defined}:\n    return 1.0\n")
+    said = r"mine\.py:2: solve\(.*\) does not take one argument: .* write def solve\(task\)"
+    with pytest.raises(ValueError, match=said):
         check(f"{tmp_path}/mine.py:solve")
 
 
-BOUND = [
-    ("solve = [print]", " is a list"),
-    ("solve: dict = {}", " is a dict"),
-    ("solve = 42", " is an int"),
-    ("solve = None", " is None"),
-    ("solve = 'text'", " is a str"),
-    ("solve = (print, print)", " is a tuple"),
-    ("class solve:\n    pass", " is a class"),
-    ("solve = lambda task, client: 1.0", " = lambda task, client: 1.0 does not take one argument"),
-    ("async def solve(task):\n    yield 1.0", " yields, and nothing takes what it yields"),
-]
-
-
-@pytest.mark.parametrize(("source", "what"), BOUND)
-def test_what_is_no_agent_is_refused_without_being_run(tmp_path: Path, source: str, what: str) -> None:
-    (tmp_path / "mine.py").write_text(f"raise RuntimeError\n{source}\n")
-    with pytest.raises(
-        ValueError, match=rf"mine\.py:2: solve{re.escape(what)}.*: an agent is a function of one argument"
-    ):
-        check(f"{tmp_path}/mine.py:solve")
-
-
-@pytest.mark.parametrize(
+@table(
     "source",
     [
         "solve = lambda task: 1.0",
         "from functools import partial\nsolve = partial(print, 1)",
         "try:\n    from mine_too import solve\nexcept ImportError:\n    solve = None",
-        "class solve:\n    def __await__(self): ...",
+        "with open('x') as file:\n    more, (solve, other) = file",
+        "from mine_too import *",
         "import functools\n@functools.cache\ndef solve(task, more): ...",
-        "def solve(task):\n    def each():\n        yield task\n    return len(list(each()))",
     ],
 )
 def test_what_may_be_one_is_left_to_a_worker(tmp_path: Path, source: str) -> None:
@@ -86,10 +56,10 @@ def test_what_may_be_one_is_left_to_a_worker(tmp_path: Path, source: str) -> Non
     check(f"{tmp_path}/mine.py:solve")
 
 
-@pytest.mark.parametrize(
-    ("source", "said"),
+@table(
+    "source, said",
     [
-        ("import sys\nsolve = sys.path", r"solve of .* is not a function but \["),
+        ("solve = [print]", r"solve of .* is not a function but \["),
         ("from shutil import move as solve", r"solve\(src, dst.*\) of .* does not take one argument"),
     ],
 )
@@ -113,8 +83,8 @@ def test_a_file_is_imported_with_what_lies_beside_it(tmp_path: Path) -> None:
     assert resolve(f"{tmp_path}/mine.py:solve")(None) == 42
 
 
-@pytest.mark.parametrize(
-    ("reference", "said"),
+@table(
+    "reference, said",
     [
         ("agents.py", r"agent 'agents.py' names no function: write ./agents.py:solve"),
         (f"{AGENTS}:9", "names no function"),

@@ -48,11 +48,7 @@ def serve(run_file: Path, host: str | None, port: int, public_url: str | None, f
 
 
 def require_token() -> str:
-    """What workers of the fleet show.
-
-    Raises:
-        ConfigError: the environment has none.
-    """
+    """What workers of the fleet show. Raises ConfigError: the environment has none."""
     if token := os.environ.get(TOKEN):
         return token
     raise ConfigError(

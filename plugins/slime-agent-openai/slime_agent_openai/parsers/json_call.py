@@ -106,13 +106,10 @@ class JsonCall:
     """One call. It tells the draft all but the end of a call that is whole."""
 
     def __init__(self, draft: Draft, raw: str = "", only: frozenset[str] | None = None) -> None:
-        """Nothing is read.
+        """`raw` is what was read of the call already, such as its marker: text again if this is no call.
 
-        Args:
-            draft: where to write.
-            raw: what was read of the call already, such as its marker: given back as text if it is none. Empty: an
-                object that is not a call is not a failed call either.
-            only: names of tools, where nothing but its content says that an object is a call.
+        Without `raw`, an object that is no call is not a failed call either. `only`: names of tools, where nothing but
+        its content says that an object is a call.
         """
         self.whole = False  # Whether the object is closed, and was a call
         self._draft, self._raw, self._only = draft, [raw], only

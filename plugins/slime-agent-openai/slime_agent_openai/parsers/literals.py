@@ -35,27 +35,14 @@ def bare(word: str) -> str | None:
 
 
 def named(word: str) -> str:
-    """A word, if it may be the name of a tool.
-
-    Raises:
-        NoCallError: it may not.
-    """
+    """A word, if it may be the name of a tool."""
     if not can_name(word):
         raise NoCallError
     return word
 
 
 def members(closes: str, is_next: Callable[[str], bool], one: Callable[[], str]) -> str:
-    """What is written up to a bracket, with commas between.
-
-    Args:
-        closes: the bracket.
-        is_next: whether a mark comes next, which is read then.
-        one: reads a member, and writes it as JSON.
-
-    Raises:
-        NoCallError: there is no comma.
-    """
+    """Members up to the bracket `closes`, with commas between; `one` reads a member and writes it as JSON."""
     made: list[str] = []
     while not is_next(closes):
         if made and not is_next(","):

@@ -43,22 +43,13 @@ def names() -> list[str]:
 
 
 def families() -> Mapping[str, Family]:
-    """Every family; those of other packages come first, in the order of their names.
-
-    Raises:
-        PluginError: one of another package cannot be loaded.
-    """
+    """Every family; those of other packages come first, in the order of their names."""
     others = {entry.name: _loaded(entry) for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name)}
     return others | {name: family for name, family in OWN.items() if name not in others}
 
 
 def family_named(name: str) -> Family:
-    """The family of this name.
-
-    Raises:
-        UnknownName: there is none.
-        PluginError: it is of another package and cannot be loaded.
-    """
+    """The family of this name."""
     for entry in entry_points(group=GROUP, name=name):
         return _loaded(entry)
     if name in OWN:

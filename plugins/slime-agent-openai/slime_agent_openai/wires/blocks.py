@@ -62,12 +62,6 @@ class Blocks:
     """A reply, as far as it is known."""
 
     def __init__(self, new_id: NewId, prefixes: Mapping[Kind, str]) -> None:
-        """None yet.
-
-        Args:
-            new_id: makes their ids.
-            prefixes: of the ids, by kind.
-        """
         self._new_id, self._prefixes = new_id, prefixes
         self._blocks: list[Block] = []
         self._is_open = False

@@ -57,11 +57,7 @@ class Bodies:
         self._known: _Known | None = None
 
     def read(self, raw: bytes) -> Json:
-        """A body: the same as `json.loads` makes of it.
-
-        Raises:
-            ValueError: it is not JSON.
-        """
+        """A body: the same as `json.loads` makes of it."""
         known, self._known = self._known, None
         if known is None or not raw.startswith(known.raw):
             begins = _BEGINS.search(raw)
@@ -79,11 +75,7 @@ class Bodies:
 
 
 def _grown(known: _Known, raw: bytes) -> _Known | None:
-    """A body that begins as a known one does; None: its list is not where it seemed to be.
-
-    Raises:
-        ValueError: it does not go on as a list would.
-    """
+    """A body that begins as a known one does; None: its list is not where it seemed to be."""
     fresh = raw[len(known.raw) :].decode().lstrip(_SPACE)
     goes_on = bool(known.rows) and fresh.startswith(",")
     if known.rows and not goes_on and not fresh.startswith("]"):
@@ -121,11 +113,7 @@ class Rows(Generic[Read]):
         self._made: list[tuple[Read, ...]] = []
 
     def read(self, given: Value, one: Callable[[Value], Iterable[Read]]) -> tuple[Read, ...]:
-        """What the members of a list are, in order; `one` reads a member.
-
-        Raises:
-            ApiError: it is not a list, or a member cannot be read.
-        """
+        """What the members of a list are, in order; `one` reads a member."""
         rows = given.json if isinstance(given.json, list) else []
         pairs = enumerate(zip(rows, self._rows, strict=False))
         same = next((place for place, (row, before) in pairs if row is not before), min(len(rows), len(self._rows)))

@@ -74,11 +74,7 @@ TEXTS = {"text": "text", "refusal": "refusal"}
 
 
 def read_chat(body: Body, new_id: NewId, known: Known | None = None) -> tuple[Request, Wire]:
-    """A request, and what writes its reply; `known`: what was read of the conversation before.
-
-    Raises:
-        ApiError: it asks for what is not here, or is none of this protocol.
-    """
+    """A request, and what writes its reply; `known`: what was read of the conversation before."""
     asked, known = FIELDS.read(body), known or Known()
     messages = known.messages.read(asked.at("messages"), lambda said: (_read_message(said),))
     if not messages:

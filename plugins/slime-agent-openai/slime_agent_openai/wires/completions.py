@@ -42,11 +42,7 @@ FIELDS = Fields(
 
 
 def read_completions(body: Body, new_id: NewId) -> tuple[Request, Wire]:
-    """A request, and what writes its reply.
-
-    Raises:
-        ApiError: it asks for what is not here, or is none of this protocol.
-    """
+    """A request, and what writes its reply."""
     asked = FIELDS.read(body)
     if not (prompt := asked.at("prompt").text()):
         raise asked.at("prompt").wrong("a text of at least a character")

@@ -63,17 +63,7 @@ BLOCKS = "text, thinking, redacted_thinking, tool_use and tool_result are read"
 def read_messages(
     body: Body, new_id: NewId, known: Known | None = None, *, hosted: Hosted = "refuse"
 ) -> tuple[Request, Wire]:
-    """A request, and what writes its reply.
-
-    Args:
-        body: of the HTTP request.
-        new_id: makes ids.
-        known: what was read of the conversation before.
-        hosted: what becomes of tools that are not functions.
-
-    Raises:
-        ApiError: it asks for what is not here, or is none of this protocol.
-    """
+    """A request, and what writes its reply; `known`: what was read before; `hosted`: for tools that are not functions."""
     asked, known = FIELDS.read(body), known or Known()
     after = _continued(asked.at("thread"))
     said = known.messages.read(asked.at("messages"), _messages)
@@ -195,14 +185,6 @@ class MessagesWire:
     """Writes one reply."""
 
     def __init__(self, name: str, model: str, new_id: NewId, *, streams: bool) -> None:
-        """Nothing is written yet.
-
-        Args:
-            name: id of the message.
-            model: as the agent calls it.
-            new_id: makes signatures.
-            streams: whether the request asks for a stream.
-        """
         self._base: Body = {"id": name, "type": "message", "role": "assistant", "model": model}
         self._streams = streams
         self._blocks = Blocks(new_id, BLOCK_IDS)

@@ -19,11 +19,7 @@ from slime_core.sample import Json
 
 
 def sampling_of(asked: Value) -> tuple[Wanted, ...]:
-    """What a request wants of the draw, in the words of any protocol or engine.
-
-    Raises:
-        ApiError: a value is none of its setting.
-    """
+    """What a request wants of the draw, in the words of any protocol or engine."""
     found = []
     for at in asked.given(SETTINGS):
         setting, read = SETTINGS[at.path]
@@ -144,11 +140,7 @@ TEMPLATED: Mapping[str, Only] = {
 
 
 def template_of(kwargs: Value) -> str:
-    """What the template is to be given, as JSON; empty: nothing.
-
-    Raises:
-        ApiError: it is not an object, or sets what is not a request's to set.
-    """
+    """What the template is to be given, as JSON; empty: nothing."""
     given = kwargs.object()
     if own := sorted(OWN & given.keys()):
         raise unsupported(f"{kwargs.path}.{own[0]}", "it follows from the request's other fields")
@@ -169,11 +161,7 @@ FORMS = (
 
 
 def choice_of(choice: Value) -> tuple[bool, tuple[Constraint, ...]]:
-    """Whether the model may call tools, and whether it is kept to that, from OpenAI's `tool_choice`.
-
-    Raises:
-        ApiError: it is none.
-    """
+    """Whether the model may call tools, and whether it is kept to that, from OpenAI's `tool_choice`."""
     if isinstance(choice.json, dict):  # one tool by its name, or some of those that are offered
         choice.at("type").text()
         return True, (Constraint(choice.path, UNFORCED),)
@@ -181,20 +169,12 @@ def choice_of(choice: Value) -> tuple[bool, tuple[Constraint, ...]]:
 
 
 def typed_choice_of(choice: Value) -> tuple[bool, tuple[Constraint, ...]]:
-    """The same from Anthropic's, which is an object.
-
-    Raises:
-        ApiError: it is none.
-    """
+    """The same from Anthropic's, which is an object."""
     return _chosen(choice, choice.at("type") if choice.is_given else choice, ANTHROPIC_CHOICES)
 
 
 def format_of(wanted: Value) -> tuple[Constraint, ...]:
-    """Whether a reply is to be anything but text.
-
-    Raises:
-        ApiError: it is not a format.
-    """
+    """Whether a reply is to be anything but text."""
     if not wanted.is_given or wanted.at("type").text() == "text":
         return ()
     return (Constraint(wanted.path, TEXT_ONLY),)
@@ -233,11 +213,7 @@ def function_tool(at: Value, parameters: str) -> Tool:
 
 
 def hosted_tool(at: Value, hosted: Hosted) -> None:
-    """Nothing, or an error: a tool that a provider would run.
-
-    Raises:
-        ApiError: such tools are refused.
-    """
+    """Nothing, or an error: a tool that a provider would run."""
     if hosted == "refuse":
         kind = at.at("type").text("")
         why = f"a tool of type {kind!r} would be run by a provider; offer functions only"

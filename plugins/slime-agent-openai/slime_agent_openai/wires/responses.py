@@ -40,16 +40,8 @@ from slime_core.sample import Json
 FIELDS = Fields(
     heeded={
         *("conversation", "include", "input", "instructions", "max_output_tokens", "metadata", "model"),
-        *(
-            "parallel_tool_calls",
-            "previous_response_id",
-            "store",
-            "stream",
-            "text",
-            "tool_choice",
-            "tools",
-            "truncation",
-        ),
+        *("parallel_tool_calls", "previous_response_id", "store", "stream", "text", "tool_choice", "tools"),
+        "truncation",
         *SAMPLING,
         *FORMS,
         KWARGS,
@@ -71,17 +63,7 @@ FIELDS = Fields(
 def read_responses(
     body: Body, new_id: NewId, turn: Turn | None = None, *, hosted: Hosted = "refuse"
 ) -> tuple[Request, Wire]:
-    """A request, and what writes its reply.
-
-    Args:
-        body: of the HTTP request.
-        new_id: makes ids.
-        turn: what it goes on from, as `Memory.turn` finds it; None: nothing is stored that it could name.
-        hosted: what becomes of tools that are not functions.
-
-    Raises:
-        ApiError: it asks for what is not here, or is none of this protocol.
-    """
+    """A request, and what writes its reply; `turn`: what it goes on from, as `ResponseStore.turn` finds it."""
     asked = FIELDS.read(body)
     _refuse_more(asked)
     turn = turn or ResponseStore(new_id).turn(body)
@@ -162,15 +144,7 @@ class ResponsesWire:
         streams: bool,
         namespaces: Mapping[str, tuple[str, str]] | None = None,
     ) -> None:
-        """Nothing is written yet.
-
-        Args:
-            name: id of the response.
-            echoed: what its body repeats of the request.
-            new_id: makes ids of its items.
-            streams: whether the request asks for a stream.
-            namespaces: of a tool's name that the model sees: its namespace, and its name therein.
-        """
+        """`echoed` is repeated in the body; `namespaces`: by a tool's name for the model, its namespace and name in that."""
         self._base: Body = {
             "id": name,
             "object": "response",

@@ -107,23 +107,14 @@ class Value:
 
 
 def text_of(content: Value, kinds: Mapping[str, str]) -> str:
-    """A content: a text, or a list of parts that are texts, put together.
-
-    Args:
-        content: what a message holds.
-        kinds: of each type of part that is text, the member that has it.
-    """
+    """A content: a text, or a list of parts that are texts, put together; `kinds`: the member with it, by type of part."""
     if not isinstance(content.json, list):
         return content.text("")
     return "".join(part_text(part, kinds) for part in content.each())
 
 
 def part_text(part: Value, kinds: Mapping[str, str]) -> str:
-    """Text of one part.
-
-    Raises:
-        ApiError: it is an image or a file or something else that is not text.
-    """
+    """Text of one part."""
     kind = part.at("type").text()
     if kind not in kinds:
         raise unreadable(part, kind, f"only {', '.join(kinds)}")
