@@ -284,7 +284,7 @@ class RemoteAgents:
             log.warning("the runtime did not take invocations at once: %s; tps_limit is what paces them", told)
 
     async def run(self, task: Task, *, timeout_s: float) -> Verdict:
-        """Run one. Neither what it waits for a place counts against its time, nor what the runtime takes to begin it."""
+        """Run one. Neither its wait for a place nor its cold start counts against its time."""
         await self._places.acquire()
         session = RemoteSession(self._places.release)
         try:

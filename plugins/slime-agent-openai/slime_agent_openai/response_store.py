@@ -282,7 +282,7 @@ NO_COMPACTION = (
 
 
 def answered(memory: ResponseStore, method: str, path: str, said: Value) -> Body | None:
-    """The answer to a request that needs no model; `path` is after /v1/, `said` the query or body. None: no such path."""
+    """Answers a request that needs no model; `path` is after /v1/, `said` the query or body. None: no such path."""
     match method, path.split("/"):
         case "GET", ["models"]:
             return models_body()

@@ -234,7 +234,7 @@ class Workers:
         memory_mb: int,
         arguments: Mapping[str, Json] | None = None,
     ) -> None:
-        """`memory_mb` is of each process, with all that it starts; `arguments`: the function makes the agent from them."""
+        """`memory_mb` is of each process, with all that it starts; from `arguments` the function makes the agent."""
         self._arguments = json.dumps(arguments)
         self._agent, self._memory_mb, self._most = agent, memory_mb, agents_per_worker
         self._slots = asyncio.Semaphore(workers * agents_per_worker)

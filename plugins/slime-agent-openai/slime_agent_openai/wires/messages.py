@@ -63,7 +63,7 @@ BLOCKS = "text, thinking, redacted_thinking, tool_use and tool_result are read"
 def read_messages(
     body: Body, new_id: NewId, known: Known | None = None, *, hosted: Hosted = "refuse"
 ) -> tuple[Request, Wire]:
-    """A request, and what writes its reply; `known`: what was read before; `hosted`: for tools that are not functions."""
+    """A request, and what writes its reply; `known`: what was read before; `hosted`: for tools of a provider."""
     asked, known = FIELDS.read(body), known or Known()
     after = _continued(asked.at("thread"))
     said = known.messages.read(asked.at("messages"), _messages)

@@ -144,7 +144,7 @@ class ResponsesWire:
         streams: bool,
         namespaces: Mapping[str, tuple[str, str]] | None = None,
     ) -> None:
-        """`echoed` is repeated in the body; `namespaces`: by a tool's name for the model, its namespace and name in that."""
+        """`echoed` is repeated in the body; `namespaces`: by a tool's name for the model, its namespace and name."""
         self._base: Body = {
             "id": name,
             "object": "response",

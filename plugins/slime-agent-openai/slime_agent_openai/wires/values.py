@@ -107,7 +107,7 @@ class Value:
 
 
 def text_of(content: Value, kinds: Mapping[str, str]) -> str:
-    """A content: a text, or a list of parts that are texts, put together; `kinds`: the member with it, by type of part."""
+    """A content: a text, or parts that are texts, put together; `kinds`: the member that has it, by type of part."""
     if not isinstance(content.json, list):
         return content.text("")
     return "".join(part_text(part, kinds) for part in content.each())
