@@ -24,8 +24,7 @@ from slime_core.roles import (
 )
 from slime_core.sample import Json
 
-PART = 16
-"""Tokens of a part of an answer."""
+PART = 16  # Tokens of a part of an answer
 THOUGHTS = ("", "", "17 + 25 = 42", "Hm.\n\nTwo lines, größer", "  spaces around  ")
 TEXTS = ("", "", "Let me see.", "It is 42.\n", "Größe \U0001f30a", "\n\nLate", "a < b", "no <tool_call> at all: 813 km")
 ARGUMENTS = (
@@ -45,8 +44,7 @@ class Made:
     prompt: tuple[int, ...]
     output: GenerateOutput
     turn: str
-    fate: str = ""
-    """Why nobody is trained on it; empty: somebody is."""
+    fate: str = ""  # Why nobody is trained on it; empty: somebody is
 
     @property
     def whole(self) -> tuple[int, ...]:
@@ -59,20 +57,14 @@ class Anyone:
     """One for a session."""
 
     tokenizer: HfTokenizer
-    log: list[Made] = field(default_factory=list)
-    """All calls, in the order in which they ended."""
-    dawdles: random.Random | None = None
-    """How long it takes, if anything decides that."""
-    is_unlike: bool = False
-    """Whether no two answers say the same."""
+    log: list[Made] = field(default_factory=list)  # All calls, in the order in which they ended
+    dawdles: random.Random | None = None  # How long it takes, if anything decides that
+    is_unlike: bool = False  # Whether no two answers say the same
     fates: list[str] = field(default_factory=list)
     """What becomes of the next calls: "" is well, "hang", "broken" or "interrupted"."""
-    asked: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once there is a call."""
-    hanging: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once a call hangs."""
-    gave_up: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once one was given up."""
+    asked: asyncio.Event = field(default_factory=asyncio.Event)  # Set once there is a call
+    hanging: asyncio.Event = field(default_factory=asyncio.Event)  # Set once a call hangs
+    gave_up: asyncio.Event = field(default_factory=asyncio.Event)  # Set once one was given up
 
     def context(self, *, max_new_tokens: int, **named: object) -> GenerateContext:
         """For one sample."""

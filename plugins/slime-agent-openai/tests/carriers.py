@@ -112,10 +112,8 @@ class OverHttp:
     http: aiohttp.ClientSession
     engine: Anyone
     draw: random.Random
-    luck: random.Random
-    """Where connections end."""
-    paths: Sequence[str]
-    """Of its protocols."""
+    luck: random.Random  # Where connections end
+    paths: Sequence[str]  # Of its protocols
     faults: Sequence[str] = ("disconnect", "engine error", "sent twice", "cut off", "sent again")
 
     async def ask(self, asked: Asked) -> Answer:

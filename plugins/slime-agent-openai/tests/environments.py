@@ -22,10 +22,8 @@ UNREACHABLE = (
     "NewConnectionError",
     "ConnectTimeoutError",
     "NameResolutionError",
-)
-"""What pip says of an index that is not there."""
-NPM_UNREACHABLE = ("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ETIMEDOUT")
-"""And npm."""
+)  # What pip says of an index that is not there
+NPM_UNREACHABLE = ("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ETIMEDOUT")  # And npm
 
 
 def environment(*wanted: str) -> Path:

@@ -23,10 +23,8 @@ from slime_agent_openai.task import Result
 from slime_core import Sample, Status
 from slime_testing import make_pending
 
-END = "<|im_end|>"
-"""Of a turn, in all templates of these tests."""
-BEGIN = "<|im_start|>assistant"
-"""Of the model's turn, in the same."""
+END = "<|im_end|>"  # Of a turn, in all templates of these tests
+BEGIN = "<|im_start|>assistant"  # Of the model's turn, in the same
 
 
 @dataclass(slots=True)
@@ -37,8 +35,7 @@ class Ended:
     engine: Anyone
     agent: Agent
     _: KW_ONLY
-    appends: bool
-    """Whether its template leaves what came before as it was; else a turn may begin anew."""
+    appends: bool  # Whether its template leaves what came before as it was; else a turn may begin anew
     samples: list[Sample] = field(default_factory=list)
 
     def checked(self) -> Counter[str]:

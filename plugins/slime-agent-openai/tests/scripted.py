@@ -81,12 +81,10 @@ class Script:
     """What the model says, and what it was asked."""
 
     says: list[Reply | ApiError]
-    breaks: ApiError | None = None
-    """What every stream breaks off with."""
+    breaks: ApiError | None = None  # What every stream breaks off with
     asked: list[Request] = field(default_factory=list)
     bodies: list[Body] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
-    """Codes of errors."""
+    refused: list[str] = field(default_factory=list)  # Codes of errors
     hosted: str = "refuse"
     draw: random.Random = field(default_factory=lambda: random.Random(5))
     new_id: NewId = field(default_factory=counted_ids)

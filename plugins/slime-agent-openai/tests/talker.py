@@ -29,24 +29,15 @@ class Talker:
     """One for a test."""
 
     tokenizer: HfTokenizer
-    says: Callable[[str, int], str]
-    """Given the prompt's text and how many calls were answered."""
-    log: list[Asked] = field(default_factory=list)
-    """What was answered."""
-    part: int = 3
-    """Tokens of a part."""
-    finish: FinishReason | None = None
-    """How all answers end, if not of themselves."""
-    hold: asyncio.Event | None = None
-    """What each call waits for, after its first part."""
-    dies: SlimeError | None = None
-    """What each call raises after its first part."""
-    cancelled: int = 0
-    """Calls that were given up."""
-    waiting: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once a call waits for `hold`."""
-    gave_up: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once one was given up."""
+    says: Callable[[str, int], str]  # Given the prompt's text and how many calls were answered
+    log: list[Asked] = field(default_factory=list)  # What was answered
+    part: int = 3  # Tokens of a part
+    finish: FinishReason | None = None  # How all answers end, if not of themselves
+    hold: asyncio.Event | None = None  # What each call waits for, after its first part
+    dies: SlimeError | None = None  # What each call raises after its first part
+    cancelled: int = 0  # Calls that were given up
+    waiting: asyncio.Event = field(default_factory=asyncio.Event)  # Set once a call waits for `hold`
+    gave_up: asyncio.Event = field(default_factory=asyncio.Event)  # Set once one was given up
 
     def context(self, *, max_new_tokens: int = 400, evaluation: bool = False, **named: object) -> GenerateContext:
         """For one sample."""

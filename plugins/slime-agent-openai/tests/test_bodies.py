@@ -12,6 +12,7 @@ from slime_agent_openai.errors import ApiError
 from slime_agent_openai.message import Message, Request, Role
 from slime_agent_openai.wires.bodies import Bodies, Known
 from slime_agent_openai.wires.chat import read_chat
+from tests.tables import table
 
 PLAIN = st.recursive(
     st.none()
@@ -55,7 +56,7 @@ def test_a_body_is_what_json_makes_of_it(rows: list[object], data: st.DataObject
         rows = [*rows[: data.draw(st.integers(0, len(rows)))], *data.draw(st.lists(PLAIN, max_size=2))]
 
 
-@pytest.mark.parametrize("then", [*BROKEN, *('{"messages": [1' + end for end in BROKEN), "\ufeff{}"])
+@table("then", [*BROKEN, *('{"messages": [1' + end for end in BROKEN), "\ufeff{}"])
 def test_what_is_no_json_after_a_good_body_is_refused_as_ever(then: str) -> None:
     bodies = Bodies()
     bodies.read(b'{"messages": [1]}')
@@ -63,7 +64,7 @@ def test_what_is_no_json_after_a_good_body_is_refused_as_ever(then: str) -> None
     assert bodies.read(b'{"messages": [1, 2]}') == {"messages": [1, 2]}
 
 
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
+@table("encoding", ["utf-8-sig", "utf-16", "utf-32"])
 def test_other_encodings_are_read_as_ever(encoding: str) -> None:
     raw = '{"messages": [{"content": "ü"}]}'.encode(encoding)
     assert Bodies().read(raw) == json.loads(raw)

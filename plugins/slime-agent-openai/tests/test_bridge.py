@@ -5,6 +5,7 @@ from chat import CHATML, MOVES_TOOLS, load_chat
 
 from slime_agent_openai.bridge import Bridge, Kind, kind_of, without_overlap
 from slime_agent_openai.message import Message, Role, Tool, ToolCall
+from tests.tables import table
 
 TOOLS = (Tool("add", "Adds.", '{"type": "object", "properties": {"a": {"type": "integer"}}}'),)
 HEAD = [Message(Role.SYSTEM, "Count."), Message(Role.USER, "What is 17 + 25?")]
@@ -18,8 +19,8 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Bridge:
     return Bridge(load_chat(tmp_path_factory.mktemp("chatml")))
 
 
-@pytest.mark.parametrize(
-    ("answer", "tail", "tools"),
+@table(
+    "answer, tail, tools",
     [
         (Message(Role.ASSISTANT, "It is 42."), [Message(Role.USER, "Sure?")], ()),
         (Message(Role.ASSISTANT, "It is 42."), [Message(Role.USER, "Sure?")], TOOLS),
@@ -70,10 +71,10 @@ WRITES_TEXT = CHATML.replace(
 WRITES_PYTHON = CHATML.replace("call.function.arguments | tojson", "call.function.arguments")
 
 
-@pytest.mark.parametrize("template", [WRITES_TEXT, WRITES_PYTHON])
+@table("template", [WRITES_TEXT, WRITES_PYTHON])
 def test_a_template_that_writes_arguments_as_they_come_is_given_text(tmp_path: Path, template: str) -> None:
     assert template != CHATML
-    bridge = Bridge(load_chat(tmp_path, template))
+    bridge = Bridge(load_chat(tmp_path / str(len(template)), template))
     spaced = Message(Role.ASSISTANT, calls=(ToolCall("call_1", "add", '{"value":17,  "b": true}'),))
     whole = bridge.whole([*HEAD, spaced, RESULT], TOOLS)
     assert '{"value":17,  "b": true}' in whole
@@ -130,8 +131,8 @@ def test_a_kind_is_of_calls_words_and_who_speaks_next() -> None:
     assert kind_of(Message(Role.ASSISTANT, "a"), [Message(Role.USER, "b")], ()) == Kind(0, True, (Role.USER,), False)
 
 
-@pytest.mark.parametrize(
-    ("answer", "suffix", "rest"),
+@table(
+    "answer, suffix, rest",
     [([1, 2, 9], [9, 5], [5]), ([1, 2], [9, 5], [9, 5]), ([1, 9, 5], [9, 5, 6], [6]), ([], [9], [9])],
 )
 def test_what_the_model_wrote_of_the_turns_end_is_not_written_twice(

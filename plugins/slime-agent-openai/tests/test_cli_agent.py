@@ -11,6 +11,7 @@ from slime_agent_openai.cli_agent import CliAgents, check_command, prompt_of
 from slime_agent_openai.errors import AgentError
 from slime_agent_openai.task import Task
 from slime_core.sample import Json, Message
+from tests.tables import table
 
 TASK = Task("What is {17}?", None, "http://127.0.0.1:1/s/key", "the-key")
 
@@ -79,8 +80,8 @@ def test_one_that_takes_too_long_is_ended() -> None:
     assert failure(["sleep", "600"], timeout_s=0.3).reason == "agent_timeout"
 
 
-@pytest.mark.parametrize(
-    ("argv", "said"),
+@table(
+    "argv, said",
     [
         ([], "no command: write command ="),
         (["no-such-agent"], "there is no command 'no-such-agent' on PATH: install it"),

@@ -54,18 +54,12 @@ QUESTION = "What is twice 42?"
 class Program:
     """One of them, and how it is told where its model is."""
 
-    package: str
-    """NAME@VERSION, for npm."""
-    command: tuple[str, ...]
-    """Its name and arguments."""
-    tool: str
-    """Its tool that runs commands."""
-    argument: str = "command"
-    """Of the tool."""
-    more: str = ""
-    """More arguments that the tool must have."""
-    files: dict[str, str] = field(default_factory=dict)
-    """By path in its HOME; {url} stands for the session's."""
+    package: str  # NAME@VERSION, for npm
+    command: tuple[str, ...]  # Its name and arguments
+    tool: str  # Its tool that runs commands
+    argument: str = "command"  # Of the tool
+    more: str = ""  # More arguments that the tool must have
+    files: dict[str, str] = field(default_factory=dict)  # By path in its HOME; {url} stands for the session's
 
 
 PROGRAMS = {

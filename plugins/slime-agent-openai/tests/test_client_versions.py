@@ -32,8 +32,7 @@ CLIENTS = {
     "autogen, newest": ("autogen_chat", "autogen-agentchat", "autogen-ext[openai]"),
     "haystack, newest": ("haystack_chat", "haystack-ai"),
     "strands, newest": ("strands_messages", "strands-agents[anthropic]"),
-}
-"""By name: a script, and what is installed for it: the client, and what its makers forgot to say it needs."""
+}  # By name: a script, and what is installed for it: the client, and what its makers forgot to say it needs
 AI_SDK = ("ai@6.0.326", "@ai-sdk/openai@3.0.141", "@ai-sdk/openai-compatible@2.0.92", "@ai-sdk/anthropic@3.0.140")
 NODE_CLIENTS = {
     "openai chat": ("openai_node", "chat", "openai@6.49.0"),
@@ -42,8 +41,7 @@ NODE_CLIENTS = {
     **{
         f"ai {kind}": ("ai_sdk", kind, *AI_SDK, "zod@4.6.7") for kind in ("chat", "compatible", "responses", "messages")
     },
-}
-"""By name: a script, what it speaks, and what npm installs for it."""
+}  # By name: a script, what it speaks, and what npm installs for it
 
 
 @pytest.mark.clients

@@ -13,6 +13,7 @@ from talker import Talker
 from three_turns import CALLS, QUESTION, run
 
 from slime_core.data import HfTokenizer
+from tests.tables import table
 
 ADD = {
     "name": "add",
@@ -26,8 +27,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> HfTokenizer:
     return load_chat(tmp_path_factory.mktemp("chatml"))
 
 
-@pytest.fixture
-def talker(tokenizer: HfTokenizer) -> Talker:
+def talker_of(tokenizer: HfTokenizer) -> Talker:
     """Three turns, with reasoning, two calls at once, and JSON as models write it."""
     return Talker(tokenizer, lambda text, turn: CALLS[turn])
 
@@ -37,8 +37,8 @@ def total(arguments: str) -> str:
     return str(values["a"] + values["b"])
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_openai_chat(talker: Talker, stream: bool) -> None:
+@table("stream", [False, True])
+def test_openai_chat(tokenizer: HfTokenizer, stream: bool) -> None:
     async def client(there: There) -> str:
         tools = [{"type": "function", "function": ADD}]
         messages: list[object] = [{"role": "user", "content": QUESTION}]
@@ -58,12 +58,11 @@ def test_openai_chat(talker: Talker, stream: bool) -> None:
                     for call in said.tool_calls
                 ]
 
-    run(talker, client)
+    run(talker_of(tokenizer), client)
 
 
-@pytest.mark.parametrize("by_id", [False, True])
-@pytest.mark.parametrize("stream", [False, True])
-def test_openai_responses(talker: Talker, stream: bool, by_id: bool) -> None:
+@table("stream, by_id", [(False, False), (True, True)])
+def test_openai_responses(tokenizer: HfTokenizer, stream: bool, by_id: bool) -> None:
     async def client(there: There) -> str:
         tools = [{"type": "function", **ADD}]
         items: list[object] = [{"role": "user", "content": QUESTION}]
@@ -87,11 +86,11 @@ def test_openai_responses(talker: Talker, stream: bool, by_id: bool) -> None:
                     ({"previous_response_id": made.id}, results) if by_id else ({}, [*items, *echoed, *results])
                 )
 
-    run(talker, client)
+    run(talker_of(tokenizer), client)
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_anthropic_messages(talker: Talker, stream: bool) -> None:
+@table("stream", [False, True])
+def test_anthropic_messages(tokenizer: HfTokenizer, stream: bool) -> None:
     async def client(there: There) -> str:
         tools = [{"name": "add", "description": "Adds.", "input_schema": ADD["parameters"]}]
         messages: list[object] = [{"role": "user", "content": QUESTION}]
@@ -113,11 +112,11 @@ def test_anthropic_messages(talker: Talker, stream: bool) -> None:
                 ]
                 messages.append({"role": "user", "content": results})
 
-    run(talker, client)
+    run(talker_of(tokenizer), client)
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_anthropic_threads(talker: Talker, stream: bool) -> None:
+@table("stream", [False, True])
+def test_anthropic_threads(tokenizer: HfTokenizer, stream: bool) -> None:
     @anthropic.beta_async_tool
     async def add(a: int, b: int) -> str:
         """Adds."""
@@ -135,11 +134,11 @@ def test_anthropic_threads(talker: Talker, stream: bool) -> None:
             )
             return str((await runner.until_done()).content[-1].text)
 
-    run(talker, client)
+    run(talker_of(tokenizer), client)
 
 
-def test_a_thread_that_is_lost_is_begun_anew_by_its_client(talker: Talker) -> None:
-    talker.says = lambda text, turn: f"Answer {turn}"
+def test_a_thread_that_is_lost_is_begun_anew_by_its_client(tokenizer: HfTokenizer) -> None:
+    talker = Talker(tokenizer, lambda text, turn: f"Answer {turn}")
 
     async def whole() -> None:
         async with served(talker) as there, served(talker) as elsewhere:
@@ -161,9 +160,8 @@ def test_a_thread_that_is_lost_is_begun_anew_by_its_client(talker: Talker) -> No
     asyncio.run(asyncio.wait_for(whole(), 60))
 
 
-@pytest.mark.parametrize("kind", ["chat", "responses"])
-@pytest.mark.parametrize("stream", [False, True])
-def test_openai_agents(talker: Talker, kind: str, stream: bool) -> None:
+@table("stream, kind", [(False, "chat"), (True, "responses")])
+def test_openai_agents(tokenizer: HfTokenizer, kind: str, stream: bool) -> None:
     @agents.function_tool
     def add(a: int, b: int) -> int:
         """Adds."""
@@ -181,4 +179,4 @@ def test_openai_agents(talker: Talker, kind: str, stream: bool) -> None:
                 pass
             return str(told.final_output)
 
-    run(talker, client)
+    run(talker_of(tokenizer), client)

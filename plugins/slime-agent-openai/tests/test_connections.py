@@ -15,6 +15,7 @@ from talker import Talker
 from slime_agent_openai.connections import Limits
 from slime_agent_openai.gateway import Gateway
 from slime_core.data import HfTokenizer
+from tests.tables import table
 
 CHAT = {"model": "policy", "messages": [{"role": "user", "content": "What is 17 + 25?"}]}
 MESSAGES = {**CHAT, "max_tokens": 100}
@@ -92,10 +93,9 @@ def test_no_text_within_the_context_is_refused_by_its_bytes(tokenizer: HfTokeniz
         assert len(text.encode()) <= tokenizer.longest_token * len(tokenizer.encode(text))
 
 
-@pytest.mark.parametrize(
+@table(
     "body",
     [b"[" * 100_000, b'{"messages": ' + b"[" * 90_000, b'{"messages": [' + b'{"a":' * 15_000 + b"1" + b"}" * 15_000],
-    ids=["lists", "of messages", "objects"],
 )
 def test_a_body_nested_for_ever_is_a_bad_request(tokenizer: HfTokenizer, body: bytes) -> None:
     async def act(there: There) -> None:

@@ -13,6 +13,7 @@ from slime_agent_openai.fleet_client import FleetClient
 from slime_agent_openai.gateway import Gateway
 from slime_agent_openai.task import Result, Task, Verdict
 from slime_core.errors import ConfigError, WorkerError
+from tests.tables import table
 
 TASK = Task("What is 17 + 25?", "42", "http://127.0.0.1:1/s/KEY", "KEY", {"level": 3})
 TOKEN = "the token of this fleet"
@@ -56,26 +57,15 @@ def test_a_worker_is_given_the_task_and_says_what_came_of_it() -> None:
             assert Task(**given["task"]) == TASK  # type: ignore[arg-type]
             assert (given["timeout_s"], given["lease_s"], given["alone"]) == (60.0, 30.0, False)
             assert (await here.post(f"{given['id']}/alive"))[0] == 200
-            assert (await here.post(f"{given['id']}/done", {"reward": {"right": 1, "brief": 0.5}}))[0] == 200
-            assert await running == {"right": 1.0, "brief": 0.5}
+            said = {"reward": {"right": 1, "brief": 0.5}, "turn_rewards": [0.5, 1], "metadata": {"tools": 2}}
+            assert (await here.post(f"{given['id']}/done", said))[0] == 200
+            assert await running == Result({"right": 1.0, "brief": 0.5}, (0.5, 1.0), metadata={"tools": 2})
 
     asyncio.run(main())
 
 
-def test_rewards_by_turn_and_metadata_come_back() -> None:
-    async def main() -> Verdict:
-        async with there() as here:
-            running = asyncio.create_task(here.fleet.run(TASK, timeout_s=60.0))
-            given = await here.taken()
-            said = {"reward": 1.0, "turn_rewards": [0.5, 1], "metadata": {"tools": 2}}
-            await here.post(f"{given['id']}/done", said)
-            return await running
-
-    assert asyncio.run(main()) == Result(1.0, (0.5, 1.0), metadata={"tools": 2})
-
-
-@pytest.mark.parametrize(
-    ("said", "why"),
+@table(
+    "said, why",
     [
         ({"reward": "much"}, "expected a number"),
         ({"reward": float("nan")}, "finite"),
@@ -241,8 +231,10 @@ def test_a_client_says_what_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_client_says_that_the_run_cannot_be_reached_yet() -> None:
     said: list[str] = []
-    with pytest.raises(WorkerError):
-        asyncio.run(FleetClient("http://127.0.0.1:9", TOKEN, patience_s=0.5, tell=said.append).work(Doing(), 2))
+    with pytest.raises(ConfigError, match="not a URL"):
+        FleetClient("localhost", TOKEN)
+    with pytest.raises(WorkerError, match=r"no run serves at http://127\.0\.0\.1:9"):
+        asyncio.run(FleetClient("http://127.0.0.1:9/", TOKEN, patience_s=0.5, tell=said.append).work(Doing(), 2))
     assert len(said) == 1
     assert said[0].startswith("http://127.0.0.1:9 cannot be reached, and is tried for 0.5 s: ")
 
@@ -356,15 +348,5 @@ def test_a_client_that_is_stopped_gives_back_what_it_was_at() -> None:
             with pytest.raises(AgentError, match="gave it back"):
                 await waiting
             assert doing.cancelled == 1
-
-    asyncio.run(main())
-
-
-def test_a_run_that_cannot_be_reached_is_named() -> None:
-    async def main() -> None:
-        with pytest.raises(WorkerError, match=r"no run serves at http://127\.0\.0\.1:9"):
-            await FleetClient("http://127.0.0.1:9/", TOKEN, patience_s=0.0).work(Doing(), 1)
-        with pytest.raises(ConfigError, match="not a URL"):
-            await FleetClient("localhost", TOKEN).work(Doing(), 1)
 
     asyncio.run(main())

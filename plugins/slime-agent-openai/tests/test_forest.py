@@ -13,6 +13,7 @@ from slime_agent_openai.errors import ApiError
 from slime_agent_openai.forest import Forest
 from slime_agent_openai.message import Message, Request, Role
 from slime_core.data import HfTokenizer
+from tests.tables import table
 
 SAID = st.builds(
     Said,
@@ -62,9 +63,11 @@ def require_exact(session: Played) -> None:
     assert {id(node) for node in trained} == {id(turn.node) for turn in session.log}
 
 
-@pytest.mark.parametrize("echo", Echo)
-def test_a_conversation_is_one_chain_however_its_client_writes_it_down(session: Played, echo: Echo) -> None:
-    session.echo = echo
+@table("echo", Echo)
+def test_a_conversation_is_one_chain_however_its_client_writes_it_down(
+    tokenizer: HfTokenizer, bridge: Bridge, echo: Echo
+) -> None:
+    session = Played(Forest(bridge), tokenizer, echo)
     session.play([(Move.GO_ON, said) for said in SPEAKS])
     (chain,) = session.forest.chains()
     assert sum(is_trained for _, is_trained in chain) == len(SPEAKS)

@@ -22,6 +22,7 @@ from slime_core.errors import ConfigError
 from slime_core.roles import FinishReason, GenerateOutput, Setup, StartsAndStops
 from slime_core.sample import Json
 from slime_testing import make_pending
+from tests.tables import table
 
 HERE = Path(__file__).parent
 
@@ -74,7 +75,7 @@ def test_a_conversation_is_one_sample_and_the_models_words_are_trained_on(talker
     assert trained == [token for asked in talker.log for token in asked.output]
     assert list(sample.tokens) == [*talker.log[-1].prompt, *talker.log[-1].output]
     assert sample.prompt_length == len(talker.log[0].prompt)
-    assert sample.weight_versions == ["3", "3"]
+    assert (sample.weight_versions, sample.prompt) == (["3", "3"], "17 + 25?")
 
 
 def test_two_conversations_are_two_samples_and_one_of_them_is_the_main_one(talker: Talker) -> None:
@@ -84,7 +85,7 @@ def test_two_conversations_are_two_samples_and_one_of_them_is_the_main_one(talke
     assert (first.reward, second.reward) == (0.5, 0.5)
 
 
-@pytest.mark.parametrize("first", ["long", "short"])
+@table("first", ["long", "short"])
 def test_which_of_two_last_replies_is_the_main_one_is_not_which_ended_first(tokenizer: HfTokenizer, first: str) -> None:
     class Ordered(Talker):
         """Whose last two replies end in the order that the test says."""
@@ -103,8 +104,8 @@ def test_which_of_two_last_replies_is_the_main_one_is_not_which_ended_first(toke
     assert tokenizer.decode(main.tokens).count("Hm.") == 2
 
 
-@pytest.mark.parametrize(
-    ("asides", "expected"),
+@table(
+    "asides, expected",
     [
         ("train", [("Sure?", False, False), ("title", True, False)]),
         ("mask", [("Sure?", True, False), ("title", False, True)]),
@@ -120,10 +121,7 @@ def test_what_is_asked_beside_the_conversation_becomes_what_the_setting_says(
     for (text, _), (part, *_) in zip(found, expected, strict=True):
         assert part in text
     assert shown == [(main, removed) for _, main, removed in expected]
-
-
-def test_questions_of_which_none_is_more_are_no_asides(talker: Talker) -> None:
-    (made,) = play(talker, "asks_twice_anew", "17 + 25?", asides="drop")
+    (made,) = play(talker, "asks_twice_anew", "17 + 25?", asides=asides)  # of which none is more than a question
     assert [sample.metadata["main"] for sample in made] == [False, True]
 
 
@@ -167,13 +165,11 @@ def test_an_agent_that_raises_fails_its_sample_which_keeps_its_tokens(talker: Ta
     assert sample.effective_response_length == len(talker.log[0].output)
 
 
-def test_an_agent_that_asks_nothing_fails(talker: Talker) -> None:
+def test_an_agent_that_asks_nothing_or_takes_too_long_fails(talker: Talker) -> None:
     ((sample,),) = play(talker, "asks_nothing", "17 + 25?")
     assert (sample.status, sample.failure_reason) == (Status.FAILED, "agent_asked_nothing")
     assert "base_url = task.openai_base_url" in str(sample.metadata["failure_detail"])
 
-
-def test_an_agent_that_takes_too_long_fails(talker: Talker) -> None:
     ((sample,),) = play(talker, "sleeps", "17 + 25?", seconds=0.5)
     assert (sample.status, sample.failure_reason) == (Status.FAILED, "agent_timeout")
 
@@ -184,13 +180,11 @@ def test_an_agent_that_ends_its_process_costs_the_others_nothing(talker: Talker)
     assert [sample.status for samples in others for sample in samples] == [Status.COMPLETED] * 2
 
 
-def test_more_turns_than_allowed_truncate_the_sample(talker: Talker) -> None:
+def test_more_turns_than_allowed_or_a_cut_answer_truncate_the_sample(talker: Talker) -> None:
     ((sample,),) = play(talker, "two_turns", "17 + 25?", limits=SessionLimits(max_turns=1))
     assert (sample.status, sample.failure_reason, sample.reward) == (Status.TRUNCATED, None, 0.0)
     assert len(talker.log) == 1
 
-
-def test_an_answer_that_was_cut_truncates_the_sample(talker: Talker) -> None:
     ((sample,),) = play(talker, "one_turn", "17 + 25?", max_new_tokens=2)
     assert (sample.status, sample.reward) == (Status.TRUNCATED, 1.0)
 
@@ -237,11 +231,6 @@ def test_who_was_lost_with_another_is_run_again_from_nothing(talker: Talker) -> 
     assert begun[0] == 2
     names = [(asked.prompt, asked.turn) for asked in talker.log]
     assert sorted(names[:2]) == sorted(names[2:])  # so that the engine says what it would have said
-
-
-def test_the_samples_own_prompt_stays_as_it_was(talker: Talker) -> None:
-    ((sample,),) = play(talker, "one_turn", "17 + 25?")
-    assert sample.prompt == "17 + 25?"
 
 
 def test_what_the_plugin_offers_can_be_built_and_starts_nothing() -> None:

@@ -36,8 +36,7 @@ class World:
     tokenizer: HfTokenizer
     bridge: Bridge
     keeps_template: bool = False
-    appends: bool = True
-    """Whether each turn goes on from the last, as long as nobody changes anything."""
+    appends: bool = True  # Whether each turn goes on from the last, as long as nobody changes anything
 
     def session(self, engine: Anyone, draw: random.Random) -> Session:
         """One that may end at its limits."""
@@ -50,13 +49,10 @@ class World:
 class Sizes:
     """How many sessions are played."""
 
-    alone: int
-    """Without HTTP."""
+    alone: int  # Without HTTP
     over_http: int
-    in_two_orders: int
-    """Pairs."""
-    with_and_without_faults: int
-    """Pairs, over HTTP."""
+    in_two_orders: int  # Pairs
+    with_and_without_faults: int  # Pairs, over HTTP
 
     @property
     def all(self) -> int:

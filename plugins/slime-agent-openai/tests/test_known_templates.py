@@ -3,7 +3,6 @@
 import asyncio
 from pathlib import Path
 
-import pytest
 from talker import Talker
 from trl_templates import trl_tokenizer
 
@@ -12,6 +11,7 @@ from slime_agent_openai.message import Message, Request, Role, Tool, canonical
 from slime_agent_openai.parsers.registry import OWN, fitting
 from slime_agent_openai.session import Session, SessionLimits
 from slime_core.roles import FinishReason, SamplingParams
+from tests.tables import table
 
 ASKED = Message(Role.USER, "What is 17 + 25?")
 TOOLS = (Tool("add", "Adds.", '{"type": "object", "properties": {"a": {"type": "integer"}}}'),)
@@ -50,10 +50,10 @@ class Exactly(Talker):
         return self.tokenizer.encode(text), FinishReason.STOP
 
 
-@pytest.mark.parametrize("name", MODELS)
+@table("name", MODELS)
 def test_a_session_is_one_sample(tmp_path: Path, name: str) -> None:
     ends, called, answered = MODELS[name]
-    talker = Exactly(trl_tokenizer(name, tmp_path, ends), lambda text, turn: (called, answered, answered)[turn])
+    talker = Exactly(trl_tokenizer(name, tmp_path / name, ends), lambda text, turn: (called, answered, answered)[turn])
     family = fitting(talker.tokenizer, OWN.values())
     assert family is not None
     session = Session(talker.context(max_new_tokens=5000), SessionLimits(), Bridge(talker.tokenizer), family)

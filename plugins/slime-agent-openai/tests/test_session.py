@@ -15,6 +15,7 @@ from slime_agent_openai.session import Session, SessionLimits
 from slime_core.data import HfTokenizer
 from slime_core.errors import LimitError
 from slime_core.roles import FinishReason
+from tests.tables import table
 
 FORCED = Constraint("tool_choice", "it is free")
 COOL = Wanted("temperature", 0.2, "temperature")
@@ -111,22 +112,16 @@ def test_the_next_turn_goes_on_from_what_the_engine_saw(tokenizer: HfTokenizer) 
 class TestLimits:
     """What one session may use."""
 
-    def test_turns(self, tokenizer: HfTokenizer) -> None:
-        session = session_of(talks(tokenizer, "42"), SessionLimits(max_turns=1))
-        ask(session, Request(ASKED))
-        error = refusal(lambda: ask(session, Request(ASKED)))
-        assert (error.status, error.code, session.is_used_up) == (400, "turn_limit", True)
-
-    def test_turns_of_the_run(self, tokenizer: HfTokenizer) -> None:
-        session = session_of(talks(tokenizer, "42"), max_turns=1)
-        ask(session, Request(ASKED))
-        assert refusal(lambda: ask(session, Request(ASKED))).code == "turn_limit"
+    def test_turns_of_the_agent_and_of_the_run(self, tokenizer: HfTokenizer) -> None:
+        talker = talks(tokenizer, "42")
+        for session in (session_of(talker, SessionLimits(max_turns=1)), session_of(talker, max_turns=1)):
+            ask(session, Request(ASKED))
+            error = refusal(lambda session=session: ask(session, Request(ASKED)))
+            assert (error.status, error.code, session.is_used_up) == (400, "turn_limit", True)
 
     def test_tokens_of_one_reply(self, tokenizer: HfTokenizer) -> None:
         reply = ask(session_of(talks(tokenizer, "42 is it"), SessionLimits(max_turn_tokens=2)), Request(ASKED))
         assert (len(reply.tokens), reply.finish) == (2, Finish.LENGTH)
-
-    def test_tokens_that_the_agent_allows(self, tokenizer: HfTokenizer) -> None:
         reply = ask(session_of(talks(tokenizer, "42 is it")), Request(ASKED, max_tokens=3))
         assert (len(reply.tokens), reply.finish) == (3, Finish.LENGTH)
 
@@ -189,8 +184,10 @@ class TestSampling:
 
     def test_it_is_taken_in_evaluation(self, tokenizer: HfTokenizer) -> None:
         talker = talks(tokenizer, "42")
-        ask(session_of(talker, evaluation=True), Request(ASKED, sampling=(COOL,)))
+        session = session_of(talker, evaluation=True)
+        ask(session, Request(ASKED, sampling=(COOL,)))
         assert talker.log[0].sampling.temperature == 0.2
+        assert refusal(lambda: ask(session, Request(ASKED, sampling=(Wanted("top_p", 1.5, "top_p"),)))).param == "top_p"
 
     def test_a_form_is_refused(self, tokenizer: HfTokenizer) -> None:
         session = session_of(talks(tokenizer, "42"), evaluation=True)
@@ -205,10 +202,6 @@ class TestSampling:
         ask(session, Request(ASKED))
         assert session.counts["constraints_ignored"] == 1
         assert talker.log[0].sampling == talker.log[1].sampling
-
-    def test_one_that_nobody_can_draw_with_is_refused(self, tokenizer: HfTokenizer) -> None:
-        session = session_of(talks(tokenizer, "42"), evaluation=True)
-        assert refusal(lambda: ask(session, Request(ASKED, sampling=(Wanted("top_p", 1.5, "top_p"),)))).param == "top_p"
 
 
 def test_seeds_follow_from_what_is_asked_and_not_from_when(tokenizer: HfTokenizer) -> None:
@@ -266,7 +259,7 @@ def test_tools_without_a_parser_are_refused(tokenizer: HfTokenizer) -> None:
     assert 'parser = "hermes"' in error.message
 
 
-@pytest.mark.parametrize("tools", [(), TOOLS])
+@table("tools", [(), TOOLS])
 def test_a_model_without_a_chat_template_ends_the_run(
     tools: tuple[Tool, ...], tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -1,16 +1,27 @@
+"""Settings: what is refused with the plan, and the table in docs/agents.md."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal, get_args, get_origin
 
 import pytest
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 
-from slime_agent_openai.settings import AgentSettings, CliSettings
+from slime_agent_openai.plugin import slime_generators
+from slime_agent_openai.settings import AgentSettings, CliSettings, VerifiersSettings, reference_of
+from tests.tables import table
 
 AGENT = f"{Path(__file__).parent}/some_agents.py:raises"
+ENVIRONMENTS = f"{Path(__file__).parent}/some_environments.py"
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.0.0.7"])
-def test_a_loopback_address_needs_no_url(host: str) -> None:
-    assert AgentSettings(agent=AGENT, host=host).public_url == ""
+def test_a_loopback_address_needs_no_url() -> None:
+    for host in ("127.0.0.1", "::1", "localhost", "127.0.0.7"):
+        assert AgentSettings(agent=AGENT, host=host).public_url == ""
 
 
 def test_others_can_reach_the_gateway_only_where_that_is_said() -> None:
@@ -19,8 +30,8 @@ def test_others_can_reach_the_gateway_only_where_that_is_said() -> None:
     assert AgentSettings(agent=AGENT, host="0.0.0.0", port=8000, public_url="http://10.0.0.7:8000").host == "0.0.0.0"
 
 
-@pytest.mark.parametrize(
-    ("url", "port", "said"),
+@table(
+    "url, port, said",
     [
         ("10.0.0.7:8000", 8000, 'this is not a URL: .* public_url = "http://10.0.0.5:8700"'),
         ("http://0.0.0.0:8000", 8000, "0.0.0.0 is what is bound, and nobody reaches it"),
@@ -33,17 +44,82 @@ def test_an_address_that_leads_nowhere_is_refused_with_the_plan(url: str, port: 
         AgentSettings(agent=AGENT, host="0.0.0.0", public_url=url, port=port)
 
 
-def test_an_agent_that_is_not_there_is_refused_with_the_plan() -> None:
+def test_what_is_not_there_is_refused_with_the_plan() -> None:
     with pytest.raises(ValidationError, match=r"has no function 'raisesz'\. Did you mean 'raises'\?"):
         AgentSettings(agent=f"{AGENT}z")
-
-
-def test_a_command_that_is_not_there_is_refused_with_the_plan() -> None:
     with pytest.raises(ValidationError, match="there is no command 'no-such-agent' on PATH"):
         CliSettings(command=["no-such-agent"])
-
-
-def test_a_parser_that_is_not_there_is_refused_with_the_plan() -> None:
     with pytest.raises(ValidationError, match=r"no agent parser 'hermess'\. Did you mean 'hermes'\?"):
         AgentSettings(agent=AGENT, parser="hermess")
     assert AgentSettings(agent=AGENT, parser="hermes").parser == "hermes"
+
+
+@table(
+    "environment, reference",
+    [
+        ("my-env", "my_env:load_environment"),
+        ("owner/my-env", "my_env:load_environment"),
+        ("./my-env.py", "./my-env.py:load_environment"),
+        ("./my-env.py:make", "./my-env.py:make"),
+        ("package.module:make", "package.module:make"),
+    ],
+)
+def test_a_name_is_a_function(environment: str, reference: str) -> None:
+    assert reference_of(environment) == reference
+
+
+def test_an_environment_that_is_not_there_is_refused_with_the_plan() -> None:
+    assert VerifiersSettings(environment=ENVIRONMENTS).arguments == {}
+    with pytest.raises(ValidationError, match=r"has no function 'load_tool'\. Did you mean 'load_tools'\?"):
+        VerifiersSettings(environment=f"{ENVIRONMENTS}:load_tool")
+    with pytest.raises(ValidationError, match="there is no module 'no_such_env' here: install its package"):
+        VerifiersSettings(environment="owner/no-such-env")
+
+
+def test_without_verifiers_the_extra_is_named(tmp_path: Path) -> None:
+    (tmp_path / "verifiers.py").write_text("")  # no package, as a later release without what is needed
+    command = [sys.executable, "-m", "slime_agent_openai.verifiers_agent", ENVIRONMENTS]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert ran.returncode == 1
+    assert "install the extra `verifiers` of slime-agent-openai, which is verifiers>=0.3,<0.4" in ran.stderr
+
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "agents.md"
+HEAD = "| setting | of | default | meaning |\n| --- | --- | --- | --- |\n"
+
+
+def rows() -> Iterator[str]:
+    """A row for each setting, those of all generators first."""
+    models = {spec.name: spec.model for spec in slime_generators()}
+    fields = {name: field for model in models.values() for name, field in model.model_fields.items()}
+    owners = {
+        name: [each for each, model in models.items() if model.model_fields.get(name) is not None] for name in fields
+    }
+    for name in sorted(fields, key=lambda name: -len(owners[name])):
+        of = "all" if len(owners[name]) == len(models) else ", ".join(f"`{each}`" for each in owners[name])
+        yield f"| `{name}` | {of} | {_default(fields[name])} | {_meaning(fields[name])} |"
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "needed"
+    value = field.get_default(call_default_factory=True)
+    return "none" if value is None else f"`{json.dumps(value)}`"
+
+
+def _meaning(field: FieldInfo) -> str:
+    choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+    told = " or ".join(f"`{json.dumps(each)}`" for each in choices)
+    return f"{field.description}{f' {told}.' if told else ''}"
+
+
+def test_the_page_has_every_setting_as_it_is() -> None:
+    page = HEAD + "\n".join(rows()) + "\n"
+    assert page in PAGE.read_text("utf-8"), f"docs/agents.md, section Settings, is to be:\n\n{page}"
+
+
+def test_the_page_names_the_command_that_lists_them() -> None:
+    text = PAGE.read_text("utf-8")
+    for spec in slime_generators():
+        assert f"| `{spec.name}` |" in text
+    assert "slime plugins show generator/agent" in text

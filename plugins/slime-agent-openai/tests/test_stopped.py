@@ -11,6 +11,7 @@ from talker import Talker
 from slime_agent_openai.message import Message, Role
 from slime_agent_openai.session import SessionLimits
 from slime_core.data import HfTokenizer
+from tests.tables import table
 
 SAID = ("<think>\nHm.\n</think>\n\nAction: look\nObservation: I make it up", "It is 42.", "Yes.")
 STOP = "\nObservation:"
@@ -50,8 +51,8 @@ def played(
     return talker, *asyncio.run(run())
 
 
-@pytest.mark.parametrize("path", FIELDS)
-@pytest.mark.parametrize(
+@table("path", FIELDS)
+@table(
     "echo",
     [
         pytest.param(lambda text: text, id="as it came"),
@@ -75,8 +76,8 @@ def test_a_reply_with_the_text_that_stopped_it_is_the_same_reply(
     assert rest.startswith("<|im_end|>\n<|im_start|>user\nObservation: a 42")  # the turn is ended; its stop stays
 
 
-@pytest.mark.parametrize("path", FIELDS)
-@pytest.mark.parametrize("more", [f"{STOP} and more", "\nObs", f"!{STOP}", f"{STOP}{STOP}"])
+@table("path", FIELDS)
+@table("more", [f"{STOP} and more", "\nObs", f"!{STOP}", f"{STOP}{STOP}"])
 def test_other_words_are_another_reply(tokenizer: HfTokenizer, path: str, more: str) -> None:
     _, samples, forks = played(tokenizer, path, lambda text: f"{text}{more}")
     assert (samples, forks) == (2, 1)

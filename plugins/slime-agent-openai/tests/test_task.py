@@ -1,8 +1,17 @@
+"""What an agent is given, what it may return, and what is kept of its exception."""
+
 import json
 import subprocess
 import sys
 
-from slime_agent_openai import Task
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slime_agent_openai import Result, Task
+from slime_agent_openai.errors import SHOWN, raised
+from slime_agent_openai.task import Verdict, said_of, verdict_of
+from tests.tables import table
 
 TASK = Task([{"role": "user", "content": "2 + 2?"}], "4", "http://127.0.0.1:1/s/key", "key", {"level": 3}, True)
 
@@ -20,3 +29,76 @@ def test_an_agents_file_that_imports_it_imports_no_server() -> None:
     said = "import sys; from slime_agent_openai import Task; print({'aiohttp', 'pydantic', 'torch'} & set(sys.modules))"
     ran = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
     assert ran.stdout == "set()\n"
+
+
+NUMBER = st.floats(allow_nan=False, allow_infinity=False)
+REWARD = st.none() | NUMBER | st.dictionaries(st.text(), NUMBER, min_size=1)
+RESULT = st.builds(
+    Result,
+    REWARD,
+    st.none() | st.lists(NUMBER).map(tuple),
+    st.dictionaries(st.text(), REWARD),
+    st.dictionaries(st.text(), st.lists(st.text() | NUMBER)),
+)
+
+
+@given(REWARD | RESULT)
+def test_a_verdict_arrives_as_it_was(verdict: Verdict) -> None:
+    assert verdict_of(json.loads(json.dumps(said_of(verdict)))) == verdict
+
+
+@table(
+    "made, kind, said",
+    [
+        ("1.0", TypeError, "the agent returned '1.0'; expected a number"),
+        ({}, TypeError, "expected a number"),
+        (float("nan"), ValueError, "the agent returned nan; expected a finite number"),
+        (Result("much"), TypeError, "the agent returned 'much'; expected a number"),
+        (Result(turn_rewards=0.5), TypeError, "turn_rewards 0.5; expected a number for each reply"),
+        (Result(turn_rewards="12"), TypeError, "turn_rewards '12'; expected a number for each reply"),
+        (Result(turn_rewards=[1, None]), TypeError, r"turn_rewards \[1, None\]; expected a number for each reply"),
+        (Result(turn_rewards=[float("nan")]), ValueError, r"turn_rewards \[nan\]; expected finite numbers"),
+        (Result(metadata=[1]), TypeError, r"metadata \[1\]; expected values of JSON by name"),
+        (Result(metadata={1: 1}), TypeError, "expected values of JSON by name"),
+        (Result(metadata={"seen": {1}}), TypeError, r"metadata \{'seen': .*, which is not JSON: "),
+        (Result(metadata={"seen": float("inf")}), TypeError, r"metadata \{'seen': .*, which is not JSON: "),
+        (Result(agents=[0.5]), TypeError, "expected rewards by the name of a sub-agent"),
+        (Result(agents={"scout": float("nan")}), ValueError, "finite"),
+    ],
+)
+def test_what_is_no_verdict_is_said(made: object, kind: type[Exception], said: str) -> None:
+    with pytest.raises(kind, match=said):
+        said_of(made)
+
+
+def agent(text: str, why: str) -> None:
+    try:
+        json.loads(text)
+    except ValueError as error:
+        raise RuntimeError(why) from error
+
+
+def of(text: str, why: str) -> str:
+    with pytest.raises(RuntimeError) as caught:
+        agent(text, why)
+    return raised(caught.value)
+
+
+def test_a_traceback_keeps_the_agents_own_lines_and_the_last() -> None:
+    told = of("{", "no plan")
+    assert told.count(__file__) == 3  # in both, and where it was called
+    assert "json/decoder.py" in told
+    assert "json/__init__.py" not in told  # a line between them
+    assert "^^^" not in told
+    assert told.endswith("RuntimeError: no plan\n")
+
+
+def test_one_that_is_long_begins_with_a_whole_line() -> None:
+    told = of("{", "\n".join(f"line {number} of many" for number in range(100)))
+    assert len(told) <= SHOWN
+    assert told.startswith("line ")
+    assert told.endswith("line 99 of many\n")
+
+
+def test_a_line_that_is_too_long_keeps_its_end() -> None:
+    assert of("{", f"{'x' * 2 * SHOWN}end") == f"{'x' * (SHOWN - 4)}end\n"

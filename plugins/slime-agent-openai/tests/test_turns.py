@@ -9,6 +9,7 @@ from slime_core import Settings, Setup
 from slime_core.roles import ShapeContext
 from slime_core.sample import Group, GroupId, Json, Sample
 from slime_testing import BatchTransformContract, make_group, make_sample
+from tests.tables import table
 
 
 def columns_of(rewards: Json, length: int) -> tuple[list[float], list[float]]:
@@ -30,13 +31,13 @@ def test_what_follows_the_last_end_belongs_to_the_last_turn() -> None:
     assert columns_of([[1, 1.0], [2, 0.0]], 4) == ([1.0, 0.0, 0.0, 0.0], [1.0, 2.0, 2.0, 2.0])
 
 
-@pytest.mark.parametrize("rewards", [None, []])
+@table("rewards", [None, []])
 def test_a_sample_without_rewards_by_turn_is_one_turn(rewards: Json) -> None:
     assert columns_of(rewards, 3) == ([0.0] * 3, [1.0] * 3)
     assert columns_of(rewards, 0) == ([], [])
 
 
-@pytest.mark.parametrize(
+@table(
     "rewards",
     [
         0.5,
@@ -49,7 +50,6 @@ def test_a_sample_without_rewards_by_turn_is_one_turn(rewards: Json) -> None:
         [[3, 1.0], [3, 1.0]],
         [[1, float("nan")]],
     ],
-    ids=str,
 )
 def test_what_is_no_list_of_turns_is_refused_with_what_it_is(rewards: Json) -> None:
     with pytest.raises(

@@ -12,6 +12,7 @@ from talker import Talker
 from slime_agent_openai.session import SessionLimits
 from slime_agent_openai.wires.options import KWARGS, OWN, TEMPLATED, TOLD
 from slime_core.sample import Json
+from tests.tables import table
 
 USER: Json = {"role": "user", "content": "What is 17 + 25?"}
 BODIES: dict[str, dict[str, Json]] = {
@@ -41,8 +42,7 @@ IDLE: dict[str, Json] = {
     "grammar": "",
     "structured_outputs": {},
     "parallel_tool_calls": True,
-}
-"""Fields as they ask for nothing that is not done anyway."""
+}  # Fields as they ask for nothing that is not done anyway
 BENT: dict[str, Json] = {
     "temperature": 0.5,
     "top_k": 20,
@@ -53,8 +53,7 @@ BENT: dict[str, Json] = {
     "repeat_penalty": 1.1,
     "min_tokens": 4,
     "ignore_eos": True,
-}
-"""Fields that are settings of the engine's, other than the run's."""
+}  # Fields that are settings of the engine's, other than the run's
 UNDRAWN: dict[str, Json] = {
     "best_of": 3,
     "logit_bias": {"11": -100},
@@ -63,8 +62,7 @@ UNDRAWN: dict[str, Json] = {
     "bad_words": ["42"],
     "stop_token_ids": [11],
     "xtc_probability": 0.5,
-}
-"""Fields that are none of its settings."""
+}  # Fields that are none of its settings
 FORMS: dict[str, Json] = {
     "guided_json": {"type": "object"},
     "guided_regex": "[0-9]+",
@@ -78,7 +76,7 @@ FORMS: dict[str, Json] = {
     "structural_tag": "{}",
 }
 SCHEMA: Json = {"type": "object", "properties": {"a": {"type": "integer"}}}
-EACH = pytest.mark.parametrize("path", BODIES)
+EACH = table("path", BODIES)
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +169,7 @@ ONE_CALL: dict[str, dict[str, Json]] = {
 }
 
 
-@pytest.mark.parametrize("path", ONE_CALL)
+@table("path", ONE_CALL)
 def test_rules_of_calls_that_nothing_keeps_are_counted_and_not_refused(talker: Talker, path: str) -> None:
     free, strict = offered(path, strict=False), offered(path, strict=True)
     asked = (ONE_CALL[path] | free, strict, ONE_CALL[path] | strict, free, offered(path), ONE_CALL[path])
@@ -183,7 +181,7 @@ def test_rules_of_calls_that_nothing_keeps_are_counted_and_not_refused(talker: T
     assert prompts[5] != prompts[0]
 
 
-@pytest.mark.parametrize("path", ONE_CALL)
+@table("path", ONE_CALL)
 def test_none_is_counted_where_no_tool_may_be_called(talker: Talker, path: str) -> None:
     none: Json = {"type": "none"} if path == "messages" else "none"
     _, counts = answered(talker, path, offered(path, strict=True) | ONE_CALL[path] | {"tool_choice": none})
@@ -204,7 +202,7 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> Talker:
     return Talker(load_chat(tmp_path_factory.mktemp("quiet"), QUIET), lambda text, turn: "It is 42.")
 
 
-@pytest.mark.parametrize("path", CHATS)
+@table("path", CHATS)
 def test_the_template_is_given_what_a_request_has_for_it(quiet: Talker, path: str) -> None:
     each: list[dict[str, Json]] = [{}, {KWARGS: {"enable_thinking": False}}, {KWARGS: {"enable_thinking": True}}]
     told, counts = answered(quiet, path, *each, {KWARGS: {}}, {KWARGS: None})
@@ -233,8 +231,8 @@ def test_a_conversation_goes_on_in_its_way_of_writing_prompts_and_another_way_is
     assert "<think>" not in quiet.tokenizer.decode(other, skip_special_tokens=False)
 
 
-@pytest.mark.parametrize("path", CHATS)
-@pytest.mark.parametrize("name", sorted(OWN))
+@table("path", CHATS)
+@table("name", sorted(OWN))
 def test_what_follows_from_a_request_is_not_the_templates_to_be_told(talker: Talker, path: str, name: str) -> None:
     ((status, error),), _ = answered(talker, path, {KWARGS: {name: True}})
     assert (status, error["param"]) == (400, f"{KWARGS}.{name}")

@@ -14,7 +14,7 @@ from slime_agent_openai.errors import AgentError
 from slime_agent_openai.task import Result, Task, Verdict
 from slime_agent_openai.workers import Workers, environment
 from slime_core.errors import ConfigError
-from slime_core.sample import Json
+from tests.tables import table
 
 HERE = Path(__file__).parent
 
@@ -55,47 +55,18 @@ def failure(name: str, asked: Task | None = None, *, timeout_s: float = 30.0, me
 
 
 def test_what_an_agent_returns_is_its_reward() -> None:
-    assert one("gives_a_reward", task(label=0.25)) == 0.25
     assert one("gives_parts") == {"score": 0.5, "steps": 3.0}
+    assert one("blocks") == 1.0  # a plain function
 
 
-def test_a_plain_function_may_block() -> None:
-    assert one("blocks") == 1.0
-
-
-@pytest.mark.parametrize(
-    ("name", "reason", "said"),
-    [("gives_text", "TypeError", "'1.0'; expected a number"), ("gives_nan", "ValueError", "nan; expected a finite")],
-)
-def test_what_is_no_reward_is_said(name: str, reason: str, said: str) -> None:
-    error = failure(name)
-    assert error.reason == f"agent_{reason}"
-    assert f"the agent returned {said}" in error.detail
+def test_what_is_no_reward_is_said() -> None:
+    error = failure("gives_text")
+    assert error.reason == "agent_TypeError"
+    assert "the agent returned '1.0'; expected a number" in error.detail
 
 
 def test_what_an_agent_returns_may_say_more() -> None:
     assert one("gives_as_told", task(label={"turn_rewards": [1, 0.5]})) == Result(None, (1.0, 0.5))
-    assert one("gives_as_told", task(label={"turn_rewards": []})) == Result(None, ())
-    assert one("gives_as_told", task(label={"reward": {"score": 1}})) == Result({"score": 1.0})
-    assert one("gives_as_told", task(label={"metadata": {"moves": [1, "b"]}})) == Result(metadata={"moves": [1, "b"]})
-
-
-@pytest.mark.parametrize(
-    ("label", "reason", "said"),
-    [
-        ({"turn_rewards": 0.5}, "TypeError", "turn_rewards 0.5; expected a number for each reply"),
-        ({"turn_rewards": "12"}, "TypeError", "turn_rewards '12'; expected a number for each reply"),
-        ({"turn_rewards": [1, None]}, "TypeError", "turn_rewards [1, None]; expected a number for each reply"),
-        ({"turn_rewards": "nan"}, "ValueError", "turn_rewards [nan]; expected finite numbers"),
-        ({"reward": "much"}, "TypeError", "'much'; expected a number"),
-        ({"metadata": [1]}, "TypeError", "metadata [1]; expected values of JSON by name"),
-        ({"metadata": "set"}, "TypeError", "metadata {1}; expected values of JSON by name"),
-    ],
-)
-def test_more_that_is_none_is_said(label: Json, reason: str, said: str) -> None:
-    error = failure("gives_as_told", task(label=label))
-    assert error.reason == f"agent_{reason}"
-    assert f"the agent returned {said}" in error.detail
 
 
 def test_an_agent_that_raises_says_what_and_where() -> None:
@@ -161,7 +132,7 @@ def test_who_shares_a_process_with_one_that_hangs_ends_as_ever() -> None:
 
 
 def test_one_that_nobody_needs_any_more_has_time_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "LEAVING_S", 2.0)
+    monkeypatch.setattr(running, "LEAVING_S", 1.2)
 
     async def act(workers: Workers) -> list[object]:
         pids = [await workers.run(task(), timeout_s=30)]
@@ -171,7 +142,7 @@ def test_one_that_nobody_needs_any_more_has_time_to_end(monkeypatch: pytest.Monk
             left.cancel()
             await asyncio.wait({left}, timeout=0.1)
             assert left.cancelled()  # at once
-            await asyncio.sleep(2.5)
+            await asyncio.sleep(1.5)
             pids.append(await workers.run(task(), timeout_s=30))
         return pids
 
@@ -194,7 +165,7 @@ def test_one_that_keeps_the_loop_is_no_fault_of_others(monkeypatch: pytest.Monke
     assert [error.reason for error in made] == ["agent_timeout", "agent_blocked", "agent_blocked"]  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(("end", "reason"), [("kill", "agent_killed"), ("segfault", "agent_signal_11")])
+@table("end, reason", [("kill", "agent_killed"), ("segfault", "agent_signal_11")])
 def test_a_signal_ends_an_agent(end: str, reason: str) -> None:
     error = failure("ends_as_asked", task(end))
     assert (error.reason, error.shared) == (reason, False)

@@ -25,8 +25,7 @@ Now double it.
 <tool_call>
 {"name": "add", "arguments": {"a": 42, "b": 42}}
 </tool_call>"""
-CALLS = (FIRST, SECOND, "It is 84.")
-"""With reasoning, two calls at once, and JSON as models write it."""
+CALLS = (FIRST, SECOND, "It is 84.")  # With reasoning, two calls at once, and JSON as models write it
 
 
 def run(

@@ -57,15 +57,13 @@ def solve(task):
             return float(task.label in said.content)
         messages.append(said.model_dump(exclude_none=True))
         messages += [{"role": "tool", "tool_call_id": call.id, "content": "42"} for call in said.tool_calls]
-"""
-"""A file of agents."""
+"""  # A file of agents
 
 
 class Settled(Settings):
     """`[engine.settled]`."""
 
-    model: str
-    """Folder of the tokenizer."""
+    model: str  # Folder of the tokenizer
 
 
 class SettledEngine:

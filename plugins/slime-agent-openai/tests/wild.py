@@ -21,8 +21,7 @@ FIND = Tool("find", "Finds.", '{"type": "object", "properties": {"b": {"type": "
 ADD = Tool("add", "Adds.", '{"type": "object", "properties": {"a": {"type": "integer"}}}')
 OFFERS = ((ADD, FIND), (ADD, FIND), (ADD, FIND), (ADD,), ())
 SYSTEMS = ("", "", "Count.", "Be brief, größer.")
-FOREIGN = "somebody else said this"
-"""What is in all words of an assistant that no engine made."""
+FOREIGN = "somebody else said this"  # What is in all words of an assistant that no engine made
 ENDS = {"turn_limit", "context_length_exceeded", "interrupted"}
 """Codes of errors after which a session answers nothing more."""
 
@@ -31,19 +30,14 @@ ENDS = {"turn_limit", "context_length_exceeded", "interrupted"}
 class Asked:
     """One request."""
 
-    messages: tuple[Message, ...]
-    """The whole conversation, as its client has it."""
+    messages: tuple[Message, ...]  # The whole conversation, as its client has it
     tools: tuple[Tool, ...]
     agent: str = ""
     max_tokens: int | None = None
-    base: "Turn | None" = None
-    """The reply that it goes on from."""
-    by_id: bool = False
-    """Whether it names that one, instead of the conversation."""
-    is_edited: bool = False
-    """Whether the client changed something in what came before."""
-    fault: str = ""
-    """What happens to it on its way."""
+    base: "Turn | None" = None  # The reply that it goes on from
+    by_id: bool = False  # Whether it names that one, instead of the conversation
+    is_edited: bool = False  # Whether the client changed something in what came before
+    fault: str = ""  # What happens to it on its way
 
     @property
     def new(self) -> tuple[Message, ...]:
@@ -56,10 +50,8 @@ class Answer:
     """What came back."""
 
     message: Message
-    handle: str
-    """Its id."""
-    made: Made | None = None
-    """The engine's, where who carries requests knows."""
+    handle: str  # Its id
+    made: Made | None = None  # The engine's, where who carries requests knows
 
 
 @dataclass(eq=False, slots=True)
@@ -73,8 +65,7 @@ class Turn:
 class Carries(Protocol):
     """Who takes requests to the session."""
 
-    faults: Sequence[str]
-    """What can happen to one on its way."""
+    faults: Sequence[str]  # What can happen to one on its way
 
     async def ask(self, asked: Asked) -> Answer:
         """Ask.
@@ -92,18 +83,13 @@ class Agent:
     carrier: Carries
     engine: Anyone
     draw: random.Random
-    order: random.Random
-    """In which order requests of one time are begun."""
-    luck: random.Random
-    """What happens to requests on their way."""
+    order: random.Random  # In which order requests of one time are begun
+    luck: random.Random  # What happens to requests on their way
     echo: Echo = Echo.EXACT
     turns: list[Turn] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
-    """What it did, by name."""
-    fault_rate: float = 0.1
-    """Of requests, those that something happens to."""
-    cut_rate: float = 0.1
-    """Of requests, those that allow no more than some tokens."""
+    counts: Counter[str] = field(default_factory=Counter)  # What it did, by name
+    fault_rate: float = 0.1  # Of requests, those that something happens to
+    cut_rate: float = 0.1  # Of requests, those that allow no more than some tokens
 
     async def play(self, turns: int) -> None:
         """Take so many turns, or end with the session."""

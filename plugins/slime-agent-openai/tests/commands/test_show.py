@@ -32,14 +32,10 @@ def failing(folder: Path) -> Path:
     return write_run(folder, f'agent = "{folder / "agents.py"}:solve"\nworkers = 1')
 
 
-def test_a_run_that_agents_end_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_cli(["train", str(failing(tmp_path)), "--no-progress"]) == 1
-    assert "KeyError: 'nope'" in capsys.readouterr().err
-
-
 def test_why_an_agent_failed_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_file = str(failing(tmp_path))
     assert run_cli(["train", run_file, "--no-progress"]) == 1
+    assert "KeyError: 'nope'" in capsys.readouterr().err
     assert run_cli(["agent", "show", str(tmp_path / "run")]) == 2  # which says what keeps failed samples
     assert "train again with --max-error-rate 1: then they are kept" in capsys.readouterr().err
     assert run_cli(["train", run_file, "--no-progress", "--max-error-rate", "1"]) == 0

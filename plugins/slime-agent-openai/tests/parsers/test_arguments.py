@@ -1,10 +1,9 @@
 import json
 
-import pytest
-
 from slime_agent_openai.message import Tool
 from slime_agent_openai.parsers.tagged import Arguments
 from slime_core.sample import Json
+from tests.tables import table
 
 
 def written(schema: Json, value: str, **root: Json) -> Json:
@@ -14,8 +13,8 @@ def written(schema: Json, value: str, **root: Json) -> Json:
     return made["given"]
 
 
-@pytest.mark.parametrize(
-    ("schema", "value", "read"),
+@table(
+    "schema, value, read",
     [
         ({"type": "string"}, "42", "42"),
         ({"type": "string"}, " a\n", " a\n"),
@@ -47,6 +46,6 @@ def test_of_a_tool_that_nobody_offered_all_are_strings() -> None:
     assert arguments.add("a", "1") + arguments.add('"', "ü") + arguments.close() == '{"a": "1", "\\"": "ü"}'
 
 
-@pytest.mark.parametrize("schema", ["[]", "{", '{"properties": []}'])
+@table("schema", ["[]", "{", '{"properties": []}'])
 def test_a_schema_that_is_none_makes_strings(schema: str) -> None:
     assert Arguments([Tool("note", parameters=schema)], "note").add("a", "1") == '{"a": "1"'

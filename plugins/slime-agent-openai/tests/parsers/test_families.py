@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import pytest
-
 from slime_agent_openai.parsers.registry import OWN
+from tests.tables import table
 
 if TYPE_CHECKING:
     from conftest import Written
@@ -19,8 +18,8 @@ OSS = "<|channel|>commentary to=functions.note <|constrain|>json<|message|>"
 GEMMA, GEMMA_ENDS, QUOTE = "<|tool_call>", "<tool_call|>", '<|"|>'
 
 
-@pytest.mark.parametrize(
-    ("way", "answer"),
+@table(
+    "way, answer",
     [
         ("hermes", f"{OPEN}\nnote()\n{CLOSE}"),
         ("hermes", f'{OPEN}{{"arguments": {{}}}}{CLOSE} and on'),
@@ -78,8 +77,8 @@ def test_what_is_no_call_is_text_and_counted(written: Mapping[str, "Written"], w
         assert reading.malformed == 1
 
 
-@pytest.mark.parametrize(
-    ("way", "answer", "arguments", "text"),
+@table(
+    "way, answer, arguments, text",
     [
         ("hermes", f'{OPEN}{{"name": "note", "arguments": {{"query": "x', '{"query": "x', ""),
         ("hermes", f'{OPEN}{{"name": "note", "arguments": "x"}}{CLOSE}', '"x"', ""),
@@ -122,7 +121,7 @@ def test_a_spoiled_call_spoils_no_other(written: Mapping[str, "Written"]) -> Non
         assert reading.malformed == 1
 
 
-@pytest.mark.parametrize(
+@table(
     "answer",
     ['{"name": "Ada", "age": 36}', '{"name": "note", "age": 36}', '{"answer": [1, 2]}', "{", '{"name": "note"}'],
 )
@@ -173,8 +172,8 @@ def test_tagged_values_are_typed_by_the_schema(written: Mapping[str, "Written"])
         assert reading.message.calls[0].arguments == wanted
 
 
-@pytest.mark.parametrize(
-    ("written_as", "wanted"),
+@table(
+    "written_as, wanted",
     [
         ("query='it's so', limit=-1", '{"query": "it\'s so", "limit": -1}'),
         (r"""query='a\'b\\', tags=['x', "y"]""", r"""{"query": "a'b\\", "tags": ["x", "y"]}"""),
@@ -198,8 +197,8 @@ def test_lfm_writes_values_as_python_does(
     assert (reading.message.text, reading.malformed) == ("See.", 0)
 
 
-@pytest.mark.parametrize(
-    ("written_as", "wanted"),
+@table(
+    "written_as, wanted",
     [
         ("query:Q42Q,limit:-1,exact:True", '{"query": "42", "limit": -1, "exact": true}'),
         ("query:Qa, {b}: [c]Q", '{"query": "a, {b}: [c]"}'),
@@ -230,7 +229,7 @@ def test_harmony_says_in_heads_what_a_message_is(written: Mapping[str, "Written"
         assert (message.text, message.reasoning, message.calls) == ("Let me see.\n\nIt is 42.\n", "Hm.\n\nSo.", ())
 
 
-@pytest.mark.parametrize(
+@table(
     "head",
     [
         "<|channel|>commentary to=functions.note <|constrain|>json",

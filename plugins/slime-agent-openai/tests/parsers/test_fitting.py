@@ -3,12 +3,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
 from chat import load_chat
 from trl_templates import trl_tokenizer
 
 from slime_agent_openai.parsers.registry import OWN, families, fitting, misfit
 from slime_core.data import HfTokenizer
+from tests.tables import table
 
 if TYPE_CHECKING:
     from conftest import Written
@@ -87,8 +87,8 @@ FIT = {
 }
 
 
-@pytest.mark.parametrize("name", FIT)
+@table("name", FIT)
 def test_templates_of_known_models_find_their_family(tmp_path: Path, name: str) -> None:
-    tokenizer = trl_tokenizer(name, tmp_path, ["<|im_end|>", "<|eot_id|>", "<｜end▁of▁sentence｜>"])
+    tokenizer = trl_tokenizer(name, tmp_path / name, ["<|im_end|>", "<|eot_id|>", "<｜end▁of▁sentence｜>"])
     family = fitting(tokenizer, OWN.values())
     assert (family and family.name) == FIT[name]

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from slime_agent_openai.parsers.pieces import Piece, Pieces
 from slime_core.data import HfTokenizer
+from tests.tables import table
 
 CALL, THINK = "<tool_call>", "</think>"
 MARKERS = (CALL, THINK)
@@ -75,9 +76,8 @@ def pieces_of(tokenizer: HfTokenizer, ids: list[int]) -> list[Piece]:
     return [*pieces.feed(ids), *pieces.end()]
 
 
-@pytest.mark.parametrize("name", MADE)
-@settings(deadline=None)
-@given(data=st.data())
+@settings(deadline=None, max_examples=200)
+@given(name=st.sampled_from(sorted(MADE)), data=st.data())
 def test_all_pieces_together_are_the_text(name: str, data: st.DataObject) -> None:
     tokenizer = MADE[name]
     ends = tokenizer.eos_token_ids
@@ -157,7 +157,7 @@ def test_what_may_become_a_marker_waits() -> None:
     assert "".join(piece.text for piece in pieces.feed(SPELLED.encode("x"))) == "<tool_x"
 
 
-@pytest.mark.parametrize(("written", "read"), [("the", "the"), ("the<|end|>", "the"), ("<|end|>the", "<|end|>the")])
+@table("written, read", [("the", "the"), ("the<|end|>", "the"), ("<|end|>the", "<|end|>the")])
 def test_an_end_is_left_out_where_the_answer_ends(written: str, read: str) -> None:
     assert "".join(piece.text for piece in pieces_of(MARKED, MARKED.encode(written))) == read
 

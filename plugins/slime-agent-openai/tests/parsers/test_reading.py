@@ -3,12 +3,12 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slime_agent_openai.message import ArgumentsDelta, CallBegun, Message, ReasoningDelta, Role, TextDelta, ToolCall
 from slime_agent_openai.parsers.answer import folded
+from tests.tables import table
 
 if TYPE_CHECKING:
     from conftest import Written
@@ -113,9 +113,8 @@ def equal(read: Message, wanted: Message) -> bool:
     )
 
 
-@pytest.mark.parametrize("way", EVERY)
-@settings(max_examples=25, deadline=None)
-@given(data=st.data())
+@settings(max_examples=150, deadline=None)
+@given(way=st.sampled_from(EVERY), data=st.data())
 def test_what_is_written_is_read_back(written: Mapping[str, "Written"], way: str, data: st.DataObject) -> None:
     writes = written[way]
     message = data.draw(messages(way, writes.family.markers))
@@ -124,9 +123,8 @@ def test_what_is_written_is_read_back(written: Mapping[str, "Written"], way: str
     assert reading.malformed == 0
 
 
-@pytest.mark.parametrize("way", EVERY)
-@settings(max_examples=25, deadline=None)
-@given(data=st.data())
+@settings(max_examples=150, deadline=None)
+@given(way=st.sampled_from(EVERY), data=st.data())
 def test_how_tokens_are_cut_into_chunks_changes_nothing(
     written: Mapping[str, "Written"], way: str, data: st.DataObject
 ) -> None:
@@ -152,9 +150,8 @@ def test_how_tokens_are_cut_into_chunks_changes_nothing(
     assert all(getattr(delta, "text", "a call") for delta in deltas)
 
 
-@pytest.mark.parametrize("way", EVERY)
-@settings(max_examples=25, deadline=None)
-@given(data=st.data())
+@settings(max_examples=150, deadline=None)
+@given(way=st.sampled_from(EVERY), data=st.data())
 def test_no_garbage_is_too_much(written: Mapping[str, "Written"], way: str, data: st.DataObject) -> None:
     writes = written[way]
     marks = [token for marker in sorted(writes.family.markers) for token in writes.tokenizer.encode(marker)]
@@ -169,9 +166,8 @@ def test_no_garbage_is_too_much(written: Mapping[str, "Written"], way: str, data
     json.dumps(reading.message.for_template, ensure_ascii=False).encode()
 
 
-@pytest.mark.parametrize("way", [way for way in EVERY if not way.startswith("gpt-oss")])  # whose text has a head
-@settings(max_examples=20, deadline=None)
-@given(data=st.data())
+@settings(max_examples=100, deadline=None)
+@given(way=st.sampled_from([way for way in EVERY if not way.startswith("gpt-oss")]), data=st.data())  # has a head
 def test_without_tools_no_call_is_read(written: Mapping[str, "Written"], way: str, data: st.DataObject) -> None:
     writes = written[way]
     message = data.draw(messages(way, writes.family.markers))
@@ -212,7 +208,7 @@ def test_arguments_are_those_that_were_written(written: Mapping[str, "Written"])
     assert reading.message.calls == (ToolCall("call_1", "note", spaced),)
 
 
-@pytest.mark.parametrize(("thinks", "before"), [(False, "<think>\n"), (True, ""), (True, "\n"), (True, "<think>\n")])
+@table("thinks, before", [(False, "<think>\n"), (True, ""), (True, "\n"), (True, "<think>\n")])
 def test_reasoning_ends_with_its_marker(written: Mapping[str, "Written"], thinks: bool, before: str) -> None:
     writes = written["hermes"]
     reading = writes.read(before + "One\n\n and two. \n</think>\n\n  Three. <think> Four", thinks=thinks)

@@ -12,6 +12,7 @@ from scripted import Script, reply, serving
 from slime_agent_openai.errors import ApiError
 from slime_agent_openai.message import Finish, Message, Reply, Role, ToolCall, as_object
 from slime_agent_openai.wires.messages import FIELDS, read_messages
+from tests.tables import table
 
 CALLS = (ToolCall("call_a", "add", '{"a": 1,  "b":2}'), ToolCall("call_b", "add", '{"b": 4, "a": 3}'))
 FULL = reply("Let me see.\n", "Two sums: é, 加", CALLS)
@@ -48,7 +49,7 @@ def assert_shown(message: anthropic.types.Message, said: Reply) -> None:
     assert (usage.input_tokens, usage.cache_read_input_tokens, usage.output_tokens) == (12, 8, 5)
 
 
-@pytest.mark.parametrize(
+@table(
     "said",
     [
         FULL,
@@ -87,7 +88,7 @@ def test_messages_show_the_reply_and_send_it_back(said: Reply) -> None:
     assert rest == [*answers, Message(Role.USER, "And?")]
 
 
-@pytest.mark.parametrize("said", [FULL, DONE, reply("cut", finish=Finish.LENGTH), reply()])
+@table("said", [FULL, DONE, reply("cut", finish=Finish.LENGTH), reply()])
 def test_bodies_and_events_are_strictly_of_the_types(said: Reply) -> None:
     script = Script([])
     _, wire = read_messages({"messages": [USER]}, script.new_id)
@@ -107,26 +108,6 @@ def test_a_stop_text_is_told() -> None:
     script = Script([said])
     with_client(script, use)
     assert script.asked[0].stop == ("\n\n",)
-
-
-def test_the_tool_runner_leaves_the_history_to_a_thread() -> None:
-    script = Script([FULL, DONE])
-
-    @anthropic.beta_async_tool
-    async def add(a: int, b: int) -> str:
-        """Adds."""
-        return str(a + b)
-
-    async def use(client: anthropic.AsyncAnthropic) -> None:
-        runner = client.beta.messages.tool_runner(**ASKED, messages=[USER], tools=[add])
-        message = await runner.until_done()
-        assert message.content[-1].text == "3 and 7."
-
-    with_client(script, use)
-    first, second = script.asked
-    assert (first.after, second.after) == ("", first.ids[0])
-    assert second.messages == (Message(Role.TOOL, "3", answers="call_a"), Message(Role.TOOL, "7", answers="call_b"))
-    assert (second.tools, second.instructions) == ((), "")
 
 
 def test_a_refusal_says_why() -> None:

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 import agents
 import openai
 import pytest
-from agents.models.openai_chatcompletions import OpenAIChatCompletionsModel
 from agents.models.openai_responses import OpenAIResponsesModel
 from openai.types import Completion
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
@@ -21,6 +20,7 @@ from slime_agent_openai.errors import ApiError
 from slime_agent_openai.message import Finish, Message, Reply, Role, ToolCall
 from slime_agent_openai.wires import chat, completions, responses
 from slime_agent_openai.wires.values import Fields
+from tests.tables import table
 
 CALLS = (ToolCall("call_a", "add", '{"a": 1,  "b":2}'), ToolCall("call_b", "add", '{"b": 4, "a": 3}'))
 FULL = reply("Let me see.\n", "Two sums: é, 加", CALLS)
@@ -66,7 +66,7 @@ def shown(response: Response) -> Message:
     return Message(Role.ASSISTANT, text, thoughts, tuple(calls))
 
 
-@pytest.mark.parametrize("said", [FULL, DONE, reply(), reply(calls=CALLS[:1])])
+@table("said", [FULL, DONE, reply(), reply(calls=CALLS[:1])])
 def test_chat_shows_the_reply_and_sends_it_back(said: Reply) -> None:
     script = Script([said, said, said])
 
@@ -121,7 +121,7 @@ def test_chat_tells_log_probs_whole_and_streamed() -> None:
     with_client(Script([DONE, DONE]), use)
 
 
-@pytest.mark.parametrize("said", [FULL, DONE, reply(), reply(calls=CALLS[:1])])
+@table("said", [FULL, DONE, reply(), reply(calls=CALLS[:1])])
 def test_responses_show_the_reply_and_send_it_back(said: Reply) -> None:
     script = Script([said, said, said, said])
 
@@ -171,82 +171,7 @@ def test_a_response_that_is_cut_is_incomplete() -> None:
     with_client(Script([said, said]), use)
 
 
-def test_input_items_are_listed_page_by_page() -> None:
-    said = [USER, {"type": "function_call", "call_id": "c", "name": "add", "arguments": "{}", "id": "fc_9"}]
-    said.append({"type": "function_call_output", "call_id": "c", "output": "3"})
-
-    async def use(client: openai.AsyncOpenAI) -> None:
-        stream = await client.responses.create(model="m", input=said, stream=True)
-        name = [event.response.id async for event in stream if event.type == "response.created"].pop()
-        listed = [item async for item in client.responses.input_items.list(name, limit=2, order="asc")]
-        assert [item.type for item in listed] == ["message", "function_call", "function_call_output"]
-        ids = [item.id for item in listed]
-        assert ids[1] == "fc_9"
-        assert len(set(ids)) == 3
-        assert listed[0].content[0].text == "Add!"
-        latest = await client.responses.input_items.list(name, include=["reasoning.encrypted_content"])
-        assert [item.id for item in latest.data] == ids[::-1]
-        assert not latest.has_more
-        rest = await client.responses.input_items.list(name, after=ids[1])
-        assert [item.id for item in rest.data] == ids[:1]
-
-    with_client(Script([DONE]), use)
-
-
-@pytest.mark.parametrize("model", [OpenAIChatCompletionsModel, OpenAIResponsesModel])
-@pytest.mark.parametrize("streams", [False, True])
-def test_agents_with_tools_get_the_reply_and_send_it_back(model: type[agents.Model], streams: bool) -> None:
-    script = Script([FULL, DONE])
-    added: list[tuple[int, int]] = []
-
-    @agents.function_tool
-    def add(a: int, b: int) -> int:
-        """Adds."""
-        added.append((a, b))
-        return a + b
-
-    async def use(client: openai.AsyncOpenAI) -> None:
-        agent = agents.Agent("adder", instructions="Be brief.", tools=[add], model=model("m", client))
-        if streams:
-            result = agents.Runner.run_streamed(agent, "Add!")
-            async for _ in result.stream_events():
-                pass
-        else:
-            result = await agents.Runner.run(agent, "Add!")
-        assert result.final_output == "3 and 7."
-
-    with_client(script, use)
-    assert sorted(added) == [(1, 2), (3, 4)]
-    first, second = script.asked
-    assert [tool.name for tool in first.tools] == ["add"]
-    assert [message.role.value for message in first.messages] == ["system", "user"]
-    assert second.messages[:2] == first.messages
-    assert second.messages[2].calls == CALLS
-    assert FULL.message.means(second.messages[2])
-    answers = [(message.answers, message.text) for message in second.messages[3:]]
-    assert answers == [("call_a", "3"), ("call_b", "7")]
-
-
-def test_agents_may_leave_the_history_to_the_server() -> None:
-    script = Script([FULL, DONE])
-
-    @agents.function_tool
-    def add(a: int, b: int) -> int:
-        """Adds."""
-        return a + b
-
-    async def use(client: openai.AsyncOpenAI) -> None:
-        agent = agents.Agent("adder", instructions="Be brief.", tools=[add], model=OpenAIResponsesModel("m", client))
-        result = await agents.Runner.run(agent, "Add!", auto_previous_response_id=True)
-        assert result.final_output == "3 and 7."
-
-    with_client(script, use)
-    first, second = script.asked
-    assert (second.after, second.instructions) == (first.ids[0], "Be brief.")
-    assert second.messages == (Message(Role.TOOL, "3", answers="call_a"), Message(Role.TOOL, "7", answers="call_b"))
-
-
-@pytest.mark.parametrize("said", [FULL, DONE, reply("cut", finish=Finish.LENGTH), reply()])
+@table("said", [FULL, DONE, reply("cut", finish=Finish.LENGTH), reply()])
 def test_bodies_and_events_are_strictly_of_the_types(said: Reply) -> None:
     script = Script([])
     asked = {
@@ -335,16 +260,8 @@ def test_no_stream_that_breaks_off_is_taken_for_an_answer() -> None:
     with_client(script, use)
 
 
-def test_models_are_listed() -> None:
-    async def use(client: openai.AsyncOpenAI) -> None:
-        assert [model.id async for model in client.models.list()] == ["policy"]
-        assert (await client.models.retrieve("gpt")).id == "gpt"
-
-    with_client(Script([]), use)
-
-
-@pytest.mark.parametrize(
-    ("params", "fields"),
+@table(
+    "params, fields",
     [(ChatParams, chat.FIELDS), (LegacyParams, completions.FIELDS), (ResponsesParams, responses.FIELDS)],
 )
 def test_every_field_of_the_client_is_decided(params: type, fields: Fields) -> None:

@@ -12,6 +12,7 @@ from slime_agent_openai.errors import ApiError
 from slime_agent_openai.message import Message, Role, Tool, ToolCall, Wanted
 from slime_agent_openai.wires import chat, completions, messages, responses
 from slime_agent_openai.wires.wire import anthropic_error, openai_error
+from tests.tables import table
 
 USER = {"role": "user", "content": "Hi"}
 CALL = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": "{}"}}
@@ -157,8 +158,8 @@ def test_answers_of_tools_keep_their_place_among_texts() -> None:
     assert Wanted("top_k", 3, "top_k") in request.sampling
 
 
-@pytest.mark.parametrize(
-    ("path", "choice"),
+@table(
+    "path, choice",
     [("chat/completions", "none"), ("responses", "none"), ("messages", {"type": "none"})],
 )
 def test_no_tools_are_offered_when_none_may_be_called(path: str, choice: object) -> None:
@@ -166,8 +167,8 @@ def test_no_tools_are_offered_when_none_may_be_called(path: str, choice: object)
     assert request.tools == ()
 
 
-@pytest.mark.parametrize(
-    ("path", "choice"),
+@table(
+    "path, choice",
     [
         ("chat/completions", "required"),
         ("chat/completions", {"type": "function", "function": {"name": "add"}}),
@@ -183,15 +184,15 @@ def test_a_call_that_is_forced_is_a_constraint(path: str, choice: object) -> Non
     assert request.tools
 
 
-@pytest.mark.parametrize("path", ["chat/completions", "responses", "messages"])
+@table("path", ["chat/completions", "responses", "messages"])
 def test_a_choice_that_is_none_is_refused(path: str) -> None:
     error = refusal(changed(path, tool_choice={"type": "maybe"} if path == "messages" else "maybe"))
     assert (error.code, str(error.param).removesuffix(".type")) == ("invalid_request", "tool_choice")
     assert "expected one of auto, none, " in error.message
 
 
-@pytest.mark.parametrize(
-    ("path", "fields", "where"),
+@table(
+    "path, fields, where",
     [
         ("chat/completions", {"response_format": {"type": "json_object"}}, "response_format"),
         ("responses", {"text": {"format": {"type": "json_schema", "name": "a", "schema": {}}}}, "text.format"),
@@ -204,8 +205,8 @@ def test_a_format_is_a_constraint(path: str, fields: dict[str, object], where: s
     assert [each.field for each in request.constraints] == [where]
 
 
-@pytest.mark.parametrize(
-    ("path", "fields"),
+@table(
+    "path, fields",
     [
         ("chat/completions", {"response_format": {"type": "text"}, "tool_choice": "auto"}),
         ("responses", {"text": {"format": {"type": "text"}, "verbosity": "low"}, "tool_choice": "auto"}),
@@ -217,8 +218,8 @@ def test_what_leaves_the_model_free_is_no_constraint(path: str, fields: dict[str
     assert request.constraints == ()
 
 
-@pytest.mark.parametrize(
-    ("path", "field", "value"),
+@table(
+    "path, field, value",
     [
         ("chat/completions", "n", 2),
         ("chat/completions", "top_logprobs", 5),
@@ -236,7 +237,7 @@ def test_what_is_not_done_is_refused_by_name(path: str, field: str, value: objec
     assert error.message.startswith(f"{field} is not supported here: ")
 
 
-@pytest.mark.parametrize("path", BODIES)
+@table("path", BODIES)
 def test_values_that_ask_for_nothing_are_taken(path: str) -> None:
     fields = FIELDS[path]
     for name, only in fields.refused.items():
@@ -245,8 +246,8 @@ def test_values_that_ask_for_nothing_are_taken(path: str) -> None:
     changed(path, **dict.fromkeys(fields.harmless, "anything"), unheard_of={"a": 1})()
 
 
-@pytest.mark.parametrize(
-    ("path", "fields", "param", "told"),
+@table(
+    "path, fields, param, told",
     [
         (
             "chat/completions",
@@ -380,8 +381,8 @@ def test_what_is_wrong_is_said_with_its_path(path: str, fields: dict[str, object
     assert (error.param, error.message) == (param, told)
 
 
-@pytest.mark.parametrize(
-    ("fields", "code", "param"),
+@table(
+    "fields, code, param",
     [
         ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "item_not_found", "input[0]"),
         ({"input": [{"id": "msg_1"}]}, "item_not_found", "input[0]"),
@@ -400,7 +401,7 @@ def test_tokens_of_a_history_that_ends_with_the_assistant_can_be_counted() -> No
     assert request.messages[-1] == Message(Role.ASSISTANT, "Well,")
 
 
-@pytest.mark.parametrize("read", [responses.read_responses, messages.read_messages])
+@table("read", [responses.read_responses, messages.read_messages])
 def test_tools_of_a_provider_may_be_left_aside(read: Callable[..., tuple]) -> None:
     path = "responses" if read is responses.read_responses else "messages"
     tools = [{"type": "web_search", "name": "web_search"}, *BODIES[path]["tools"]]
@@ -432,7 +433,7 @@ class Read(dict):
         return super().get(name, default)
 
 
-@pytest.mark.parametrize("path", BODIES)
+@table("path", BODIES)
 def test_the_table_says_what_is_read(path: str) -> None:
     body = Read(BODIES[path])
     READERS[path](body, counted_ids())

@@ -1,4 +1,4 @@
-"""Conversations on the server's side, as OpenAI's client and its agents use them: one sample, nothing written anew."""
+"""What a session stores for OpenAI's Responses, as its client and its agents use that: one sample, nothing anew."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,11 +8,15 @@ import openai
 import pytest
 from agents.models.openai_responses import OpenAIResponsesModel
 from chat import load_chat
+from openai.types.conversations import Conversation, ConversationItem, ConversationItemList
+from pydantic import TypeAdapter
 from serving import There, served
 from talker import Talker
 
 from slime_core.data import HfTokenizer
+from tests.tables import table
 
+HI = {"role": "user", "content": "Hi"}
 ADD = {"type": "function", "name": "add", "parameters": {"type": "object"}, "strict": False}
 CALLS = (
     '<think>\nHm.\n</think>\n\nAdding.\n<tool_call>\n{"name": "add",  "arguments": {"a": 17, "b": 25}}\n</tool_call>'
@@ -59,8 +63,10 @@ async def items_of(client: openai.AsyncOpenAI, conversation: str) -> list[tuple[
     return found
 
 
-@pytest.mark.parametrize("streams", [False, True])
-def test_a_conversation_holds_the_history(talker: Talker, streams: bool) -> None:
+@table("streams", [False, True])
+def test_a_conversation_holds_the_history(tokenizer: HfTokenizer, streams: bool) -> None:
+    talker = Talker(tokenizer, lambda text, turn: SAYS[turn % 3])
+
     async def act(there: There, client: openai.AsyncOpenAI) -> None:
         async def ask(said: object, conversation: object) -> openai.types.responses.Response:
             asked = {"model": "m", "input": said, "conversation": conversation, "tools": [ADD]}
@@ -90,24 +96,6 @@ def test_a_conversation_holds_the_history(talker: Talker, streams: bool) -> None
             ("message", "sure?"),
             ("message", "Quite sure."),
         ]
-        assert_one_sample(there, talker)
-
-    play(talker, act)
-
-
-def test_agents_go_on_with_a_conversation(talker: Talker) -> None:
-    @agents.function_tool
-    def add(a: int, b: int) -> int:
-        """Adds."""
-        return a + b
-
-    async def act(there: There, client: openai.AsyncOpenAI) -> None:
-        agent = agents.Agent("adder", instructions="Be brief.", tools=[add], model=OpenAIResponsesModel("m", client))
-        begun = await client.conversations.create()
-        result = await agents.Runner.run(agent, "What is 17 + 25?", conversation_id=begun.id)
-        assert result.final_output == "It is 42."
-        result = await agents.Runner.run(agent, "Sure?", conversation_id=begun.id)
-        assert result.final_output == "Quite sure."
         assert_one_sample(there, talker)
 
     play(talker, act)
@@ -214,3 +202,139 @@ def test_what_is_not_stored_can_neither_be_fetched_nor_gone_on_from(talker: Talk
         assert len(talker.log) == 2
 
     play(talker, act)
+
+
+def test_conversations_come_and_go(talker: Talker) -> None:
+    async def act(there: There, client: openai.AsyncOpenAI) -> None:
+        begun = await client.conversations.create(items=[HI], metadata={"task": "7"})
+        assert (begun.object, begun.metadata) == ("conversation", {"task": "7"})
+        assert await client.conversations.retrieve(begun.id) == begun
+        changed = await client.conversations.update(begun.id, metadata={"task": "8"})
+        assert (changed.id, changed.created_at, changed.metadata) == (begun.id, begun.created_at, {"task": "8"})
+        gone = await client.conversations.delete(begun.id)
+        assert (gone.id, gone.deleted, gone.object) == (begun.id, True, "conversation.deleted")
+        for act in (client.conversations.retrieve, client.conversations.delete, client.conversations.items.list):
+            with pytest.raises(openai.NotFoundError, match=begun.id):
+                await act(begun.id)
+
+    play(talker, act)
+    assert talker.log == []
+
+
+def test_items_of_a_conversation_come_and_go(talker: Talker) -> None:
+    call = {"type": "function_call", "call_id": "c", "name": "add", "arguments": "{}"}
+    answer = {"type": "function_call_output", "call_id": "c", "output": "3"}
+
+    async def act(there: There, client: openai.AsyncOpenAI) -> None:
+        begun = await client.conversations.create(items=[HI])
+        added = await client.conversations.items.create(begun.id, items=[call, answer, {**HI, "id": "msg_mine"}])
+        ids = [item.id for item in added.data]
+        assert (added.first_id, added.last_id, added.has_more) == (ids[0], "msg_mine", False)
+        again = await client.conversations.items.create(begun.id, items=[{**HI, "id": "msg_mine"}])
+        assert again.first_id != "msg_mine"
+        found = await client.conversations.items.retrieve(ids[0], conversation_id=begun.id)
+        assert (found.type, found.name, found.id) == ("function_call", "add", ids[0])
+        assert (await client.conversations.items.delete(ids[0], conversation_id=begun.id)).id == begun.id
+        for act in (client.conversations.items.retrieve, client.conversations.items.delete):
+            with pytest.raises(openai.NotFoundError, match=ids[0]):
+                await act(ids[0], conversation_id=begun.id)
+        listed = [item async for item in client.conversations.items.list(begun.id, limit=1)]
+        assert [item.id for item in listed][:3] == [again.first_id, "msg_mine", ids[1]]
+        assert len(listed) == 4
+
+    play(talker, act)
+
+
+def test_what_is_sent_again_is_added_once(talker: Talker) -> None:
+    async def act(there: There, client: openai.AsyncOpenAI) -> None:
+        begun = await client.conversations.create()
+        path = f"conversations/{begun.id}/items"
+        first = await there.post(path, {"items": [HI]})
+        assert await there.post(path, {"items": [HI]}, **{"x-stainless-retry-count": "1"}) == first
+        assert len((await client.conversations.items.list(begun.id)).data) == 1
+        assert await there.post(path, {"items": [HI]}) != first
+        assert len((await client.conversations.items.list(begun.id)).data) == 2
+
+    play(talker, act)
+
+
+def test_lists_are_as_the_client_wants_them(talker: Talker) -> None:
+    async def act(there: There, client: openai.AsyncOpenAI) -> None:
+        made = await client.responses.create(model="m", input=[HI, HI, HI])
+        begun = await client.conversations.create(items=[HI, HI, HI])
+        for each, lists in ((made.id, client.responses.input_items.list), (begun.id, client.conversations.items.list)):
+            ids = [item.id async for item in lists(each, order="asc", include=["reasoning.encrypted_content"])]
+            assert len(set(ids)) == 3
+            assert [item.id for item in (await lists(each)).data] == ids[::-1]
+            page = await lists(each, after=ids[1])
+            assert ([item.id for item in page.data], page.has_more) == ([ids[0]], False)
+            assert [item.id for item in (await lists(each, limit=2)).data] == [ids[2], ids[1]]
+            for wrong in ({"limit": 0}, {"limit": 101}, {"order": "up"}):
+                with pytest.raises(openai.BadRequestError) as caught:
+                    await lists(each, **wrong)
+                assert caught.value.param == next(iter(wrong))
+            with pytest.raises(openai.NotFoundError):
+                await lists(each, after="msg_unheard_of")
+
+    play(talker, act)
+
+
+def test_what_cannot_be_read_is_no_item(talker: Talker) -> None:
+    image = {"role": "user", "content": [{"type": "input_image", "image_url": "http://localhost/x.png"}]}
+
+    async def act(there: There, client: openai.AsyncOpenAI) -> None:
+        begun = await client.conversations.create()
+        with pytest.raises(openai.BadRequestError) as caught:
+            await client.conversations.items.create(begun.id, items=[HI, image])
+        assert (caught.value.code, caught.value.param) == ("unsupported_content", "items[1].content[0]")
+        assert (await client.conversations.items.list(begun.id)).data == []
+
+    play(talker, act)
+
+
+def test_bodies_are_strictly_of_the_types(talker: Talker) -> None:
+    async def act(there: There, client: openai.AsyncOpenAI) -> None:
+        _, begun = await there.post("conversations", {"items": [HI, {"role": "assistant", "content": "Hello."}]})
+        Conversation.model_validate(begun)
+        await there.post("responses", {"input": "And?", "conversation": begun["id"]})
+        _, listed = await there.get(f"conversations/{begun['id']}/items")
+        ConversationItemList.model_validate(listed)
+        for item in listed["data"]:  # type: ignore[attr-defined]
+            TypeAdapter(ConversationItem).validate_python(item)
+
+    play(talker, act)
+
+
+def test_tokens_of_a_response_are_counted_without_a_turn(talker: Talker) -> None:
+    async def act(there: There, client: openai.AsyncOpenAI) -> None:
+        counted = await client.responses.input_tokens.count(model="m", input="What is 17 + 25?")
+        made = await client.responses.create(model="m", input="What is 17 + 25?")
+        assert counted.input_tokens == made.usage.input_tokens
+        assert (await client.responses.cancel(made.id)).output_text == made.output_text
+
+    play(talker, act)
+    assert len(talker.log) == 1
+
+
+def test_what_nothing_answers_is_not_found(talker: Talker) -> None:
+    async def act(there: There, client: openai.AsyncOpenAI) -> None:
+        for method, path in (("POST", "responses/more"), ("GET", "files"), ("PUT", "conversations/conv_1")):
+            async with there.http.request(method, f"{there.url}/v1/{path}") as answer:
+                told = (await answer.json())["error"]
+                assert (answer.status, told["code"]) == (404, "not_found")
+                assert f"nothing answers {method} /v1/{path}" in told["message"]
+
+    play(talker, act)
+
+
+def test_compaction_is_refused_by_its_name(talker: Talker) -> None:
+    async def act(there: There, client: openai.AsyncOpenAI) -> None:
+        status, body = await there.post("responses/compact", {"model": "m", "input": "Hello"})
+        told = body["error"]
+        assert isinstance(told, dict)
+        assert (status, told["code"]) == (404, "not_found")
+        assert "/v1/responses/compact is not supported here" in told["message"]
+        assert "ask the model for a summary" in told["message"]
+
+    play(talker, act)
+    assert talker.log == []
