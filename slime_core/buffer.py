@@ -21,8 +21,6 @@ from slime_core.errors import CheckpointError, ContractError
 from slime_core.roles import Buffer, BufferContext, BufferFilter, BufferSetup, Draw, Selection
 from slime_core.sample import Group, GroupId, Json
 
-# FifoBuffer: holds finished groups in order of arrival; a pure filter says which to hand out and which to drop.
-
 
 class FifoFilter:
     """The oldest groups first; drops nothing."""
@@ -39,17 +37,15 @@ class FifoBuffer:
     """Reason of the groups that the filter drops."""
 
     def __init__(self, setup: BufferSetup) -> None:
-        """Start empty."""
         self._filter = setup.buffer_filter
         self._waiting = _Waiting()
         self._dropped: dict[GroupId, str] = {}
 
     def add(self, groups: Sequence[Group]) -> None:
-        """Take finished groups in, behind those that are held."""
         self._waiting.extend(groups)
 
     def sample(self, want: int, ctx: BufferContext) -> Draw:
-        """Hand out what the filter takes; what it drops is reported by the next `evict`."""
+        """Hand out the groups that the filter takes; the next `evict` reports those that it drops."""
         chosen = self._filter.select(self._waiting, want, ctx)
         if not chosen.drop and list(chosen.take) == list(range(len(chosen.take))):
             taken = self._waiting.take_first(len(chosen.take))
@@ -60,7 +56,7 @@ class FifoBuffer:
         return Draw(taken, [1.0] * len(taken))
 
     def update(self, scores: Mapping[GroupId, float]) -> None:
-        """Nothing to learn: arrival alone decides."""
+        """Do nothing: arrival alone decides."""
 
     def evict(self, ctx: BufferContext) -> Mapping[GroupId, str]:
         """The groups dropped since the last call, with their reason."""
@@ -68,7 +64,7 @@ class FifoBuffer:
         return dropped
 
     def state_dict(self) -> dict[str, Json]:
-        """Held groups, and dropped ones that nobody has been told of."""
+        """Held groups, and dropped ones that were not reported yet."""
         return {
             "groups": [group.to_dict() for group in self._waiting],
             "dropped": {str(group_id): reason for group_id, reason in self._dropped.items()},
@@ -90,23 +86,20 @@ class FifoBuffer:
         self._dropped = {GroupId.parse(group_id): reason for group_id, reason in dropped.items()}
 
     def __len__(self) -> int:
-        """Groups held."""
         return len(self._waiting)
 
 
 class _Waiting(Sequence[Group]):
-    """Groups in order, as filters see them; the first ones leave at a cost that does not grow with what is held."""
+    """Groups in order, as filters see them; the first ones leave in constant time."""
 
     def __init__(self) -> None:
         self._groups: list[Group | None] = []
         self._first = 0
 
     def extend(self, groups: Iterable[Group]) -> None:
-        """Add groups at the end."""
         self._groups.extend(groups)
 
     def take_first(self, count: int) -> list[Group]:
-        """Take the first groups out."""
         first, self._first = self._first, self._first + count
         taken = self._groups[first : self._first]
         self._groups[first : self._first] = [None] * count
@@ -116,7 +109,6 @@ class _Waiting(Sequence[Group]):
         return cast(list[Group], taken)
 
     def remove(self, positions: set[int]) -> None:
-        """Take any groups out."""
         self._groups = [group for position, group in enumerate(self) if position not in positions]
         self._first = 0
 
@@ -136,14 +128,10 @@ class _Waiting(Sequence[Group]):
         return len(self._groups) - self._first
 
 
-# CheckedBuffer, CheckedFilter: a run's buffer and its filter, their answers checked and their errors named.
-
-
 class CheckedFilter:
-    """A buffer filter as every buffer gets it."""
+    """A buffer filter whose answers are checked."""
 
     def __init__(self, use: Used[BufferFilter]) -> None:
-        """Wrap a filter."""
         self._use = use
 
     def select(self, groups: Sequence[Group], want: int, ctx: BufferContext) -> Selection:
@@ -159,44 +147,45 @@ class CheckedFilter:
 
 
 class CheckedBuffer:
-    """A buffer as the loop sees it; `ContractError` for what breaks its contract, `PluginError` for what it raises."""
+    """An empty buffer that may hand out each group `max_uses` times.
+
+    Raises `ContractError` for an answer that breaks the contract, and `PluginError` for what the buffer raises.
+    """
 
     def __init__(self, use: Used[Buffer], max_uses: int) -> None:
-        """Wrap an empty buffer, which may hand out each group `max_uses` times."""
         self._use = use
         self._max_uses = max_uses
         self._held: dict[GroupId, int] = {}
         self._out: dict[GroupId, int] = {}
 
     def add(self, groups: Sequence[Group]) -> None:
-        """Pass finished groups on."""
         with self._blaming("add"):
             self._use.part.add(groups)
         self._held.update((group.id, 0) for group in groups)
 
     def sample(self, want: int, ctx: BufferContext) -> Draw:
-        """At most `want` of the groups that it has, none twice nor again before `update`; at least one."""
+        """At most `want` of its groups, at least one; none twice nor again before `update`."""
         with self._blaming("sample"):
             answer = self._use.part.sample(want, ctx)
         draw = check_draw(answer, plugin=self._use.plugin, want=want, is_held=self._held.__contains__)
         if want and not draw.groups:
             held = len(self._held)
             raise ContractError(
-                f"buffer of plugin {self._use.plugin}: it holds {held} groups and handed out none of {want}: a step "
-                "needs one at least; hand groups out while `len` says that there are any"
+                f"buffer of plugin {self._use.plugin}: it holds {held} groups and handed out none of {want}: hand "
+                "groups out while `len` says that there are any"
             )
         self._out |= {group.id: self._held.pop(group.id) + 1 for group in draw.groups}
         return draw
 
     def update(self, scores: Mapping[GroupId, float]) -> None:
-        """Pass scores on; groups that were handed out are held again, but those that were used up."""
+        """Pass scores on; the groups that were handed out are held again, if they have uses left."""
         with self._blaming("update"):
             self._use.part.update(scores)
         self._held |= {group_id: uses for group_id, uses in self._out.items() if uses < self._max_uses}
         self._out = {}
 
     def evict(self, ctx: BufferContext) -> Mapping[GroupId, str]:
-        """Groups that it had, and why it gave them up."""
+        """Groups that it gave up, and why."""
         with self._blaming("evict"):
             answer = self._use.part.evict(ctx)
         evicted = check_evicted(answer, plugin=self._use.plugin, is_held=self._held.__contains__)
@@ -205,21 +194,19 @@ class CheckedBuffer:
         return evicted
 
     def state_dict(self) -> dict[str, Json]:
-        """What the wrapped buffer gives, for a checkpoint."""
         with self._blaming("state_dict"):
             return self._use.part.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
-        """The buffer's; `hold` tells which groups that state holds."""
+        """Restore the buffer; `hold` sets which groups it holds."""
         with self._blaming("load_state_dict"):
             self._use.part.load_state_dict(state)
 
     def hold(self, uses: Mapping[GroupId, int]) -> None:
-        """What it holds after a resume, and how often each was used, by the accounts."""
+        """Set what it holds after a resume, and how often each was used, by the ledger."""
         self._held = dict(uses)
 
     def __len__(self) -> int:
-        """Groups that `sample` could still hand out."""
         with self._blaming("len"):
             return len(self._use.part)
 

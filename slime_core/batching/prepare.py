@@ -1,13 +1,11 @@
 """Prepares a draw for training, and checks what shapers, batch transforms and trainers return. No torch.
 
-Preparing shapes rewards, adds columns and replaces masks. The groups stay unchanged: their samples keep raw rewards
-and masks. The core's own columns, the penalty for overlong responses and the limits on the distance of trainer and
-sampler are also here.
+Preparing shapes rewards, adds columns and replaces masks, and leaves the groups unchanged. The core's own columns, the
+penalty for overlong responses and the limits on the distance of trainer and sampler are also here.
 
 Example:
 
     prepared = Preparation(shapers, columns).of(draw, rollout_id=3)
-    batches = split_step(prepared, 2, rollout_id=3)
 """
 
 from array import array
@@ -34,8 +32,6 @@ from slime_core.roles import (
     WeightSlot,
 )
 from slime_core.sample import Group, Sample, scalar_reward
-
-# The soft penalty of overlong responses, a reward shaper. No torch.
 
 
 class OverlongSettings(Settings):
@@ -65,7 +61,6 @@ class Overlong:
         self._settings = settings
 
     def __call__(self, groups: Sequence[Group], ctx: ShapeContext) -> Sequence[Sequence[float | None]]:
-        """The rewards so far, less the penalty."""
         return [
             [
                 None if reward is None else reward - self.penalty(sample.response_length)
@@ -75,13 +70,13 @@ class Overlong:
         ]
 
     def penalty(self, length: int) -> float:
-        """What a response of so many tokens costs, in units of reward."""
+        """Penalty of a response of so many tokens, in units of reward."""
         settings = self._settings
         over = length - (settings.max_response_len - settings.overlong_buffer_len)
         return settings.overlong_penalty_factor * min(1.0, max(0.0, over / settings.overlong_buffer_len))
 
 
-# What reward shapers, batch transforms and trainers return, checked where the core takes it over.
+# Checks of what reward shapers, batch transforms and trainers return.
 
 Rewards = Sequence[Sequence[float | None]]
 """A row a group, a number a sample, None where it has none."""
@@ -99,24 +94,21 @@ def check_shaped(
     rows = check_list(where, "a row of rewards a group", returned)
     if len(rows) != len(groups):
         raise ContractError(f"{where}: {len(rows)} rows for {len(groups)} groups; return a row a group")
-    return [
-        _shaped_row(f"{where}, group {group.id}", row, was)
-        for group, row, was in zip(groups, rows, before, strict=True)
-    ]
-
-
-def _shaped_row(where: str, returned: object, before: Sequence[float | None]) -> list[float | None]:
-    row = check_list(where, "a row of rewards", returned)
-    if len(row) != len(before):
-        raise ContractError(f"{where}: {len(row)} rewards for {len(before)} samples; return a number a sample")
-    made: list[float | None] = []
-    for position, (reward, was) in enumerate(zip(row, before, strict=True)):
-        here = f"{where}, sample {position}"
-        if was is None and reward is not None:
-            raise ContractError(f"{here}: shaped to {reward!r}, but it has no reward: leave it None")
-        if was is not None and reward is None:
-            raise ContractError(f"{here}: shaped to None, but it has a reward; a sample filter takes samples out")
-        made.append(None if reward is None else _number(here, reward))
+    made: list[list[float | None]] = []
+    for group, shaped, was in zip(groups, rows, before, strict=True):
+        row = check_list(f"{where}, group {group.id}", "a row of rewards", shaped)
+        if len(row) != len(was):
+            raise ContractError(
+                f"{where}, group {group.id}: {len(row)} rewards for {len(was)} samples; return a number a sample"
+            )
+        made.append([])
+        for position, (reward, old) in enumerate(zip(row, was, strict=True)):
+            here = f"{where}, group {group.id}, sample {position}"
+            if old is None and reward is not None:
+                raise ContractError(f"{here}: shaped to {reward!r}, but it has no reward: leave it None")
+            if old is not None and reward is None:
+                raise ContractError(f"{here}: shaped to None, but it has a reward; a sample filter takes samples out")
+            made[-1].append(None if reward is None else _number(here, reward))
     return made
 
 
@@ -152,11 +144,11 @@ def check_columns(
 
 
 def check_step_result(returned: object, *, plugin: str, rank: int, groups: Collection[int]) -> StepResult:
-    """What a trainer's rank reports of a step on the groups of these numbers.
+    """The report of a trainer's rank on a step with the groups of these numbers.
 
     Raises:
-        ContractError: not a `StepResult`, a sum or a scalar that is not a number, a name in `over_all_tokens` that is
-            not a metric, or scores of other groups than its own.
+        ContractError: not a `StepResult`, a value that is not a number, a name in `over_all_tokens` that is not a
+            metric, or scores of other groups.
     """
     where = f"trainer of plugin {plugin}, rank {rank}"
     if not isinstance(returned, StepResult):
@@ -178,7 +170,7 @@ def check_step_result(returned: object, *, plugin: str, rank: int, groups: Colle
 
 
 def check_slots(returned: object, *, plugin: str) -> Sequence[WeightSlot]:
-    """What a trainer's rank says that its weights are.
+    """The weight slots of a trainer's rank.
 
     Raises:
         ContractError: not a sequence of `WeightSlot`, an empty one, or two slots of one name.
@@ -193,7 +185,7 @@ def check_slots(returned: object, *, plugin: str) -> Sequence[WeightSlot]:
             raise ContractError(f"{where}: there are two of {slot.name!r}; each weight travels once")
         names.add(slot.name)
     if not names:
-        raise ContractError(f"{where}: there are none; an engine could load nothing")
+        raise ContractError(f"{where}: the trainer returned no weight slots")
     return [slot for slot in slots if isinstance(slot, WeightSlot)]
 
 
@@ -216,7 +208,7 @@ def _number(where: str, value: object) -> float:
     return float(value)
 
 
-# Preparation: what a draw becomes before it is split: shaped rewards, extra columns, replaced masks. No torch.
+# Preparation: shaped rewards, extra columns, replaced masks.
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +320,7 @@ def shaping_metrics(groups: Sequence[TrainGroup]) -> dict[str, float]:
     return {"rollout/shaped_reward": sum(rewards) / len(rewards)} if rewards else {}
 
 
-# The columns that the core itself makes of a sample, as a batch transform would. No torch.
+# The core's own columns.
 
 OWN = "slime-core"
 
@@ -370,7 +362,7 @@ def _teacher_log_probs(sample: Sample, group: Group, ctx: ShapeContext) -> Mappi
     return {TEACHER_COLUMN: [0.0] * sample.response_length}
 
 
-# Limits: how far the trainer's log-probs may be from the sampler's before the run stops. No torch.
+# Limits of the distance between trainer and sampler.
 
 MEAN = "train/train_rollout_logprob_abs_diff"
 LARGEST = "train/train_rollout_logprob_abs_diff_max"
@@ -386,12 +378,7 @@ class MismatchLimits:
     """Of the largest one (`max_logprob_abs_diff`)."""
 
     def check(self, metrics: Mapping[str, float], rollout_id: int, tokens: int) -> None:
-        """Look at a rollout's first optimizer step, whose weights are those that sampled, unless generation went on.
-
-        Args:
-            metrics: of the step.
-            rollout_id: its rollout.
-            tokens: how many were computed; of none there is nothing to say.
+        """Check a rollout's first optimizer step, whose weights sampled, by its metrics and its number of tokens.
 
         Raises:
             MismatchError: over a limit.

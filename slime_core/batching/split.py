@@ -22,16 +22,16 @@ from slime_core.roles import StepResult, TrainBatch
 from slime_core.roles.trainer import INPUTS, Carried, SampleField
 from slime_core.sample import Json
 
-# Shares: a step's batches dealt to ranks, several of which may have one, and one report of each. No torch.
+# Shares: the parts of a step by rank.
 
 T = TypeVar("T")
 CLOSE = 1e-4
-"""How far apart, relatively, two ranks may find one number: kernels that add in any order do not give the same bits."""
+"""Relative difference allowed between two ranks: kernels that add in any order do not give the same bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Which part of a step's samples each rank computes; ranks that hold parts of one model have the same."""
+    """Which part of a step's samples each rank computes; ranks of one model replica have the same."""
 
     of_ranks: Sequence[int]
     """The share of each rank, from 0 without gaps."""
@@ -71,7 +71,6 @@ class Shares:
 
 
 def _differences(one: StepResult, other: StepResult) -> Iterator[tuple[str, object, object]]:
-    """Values that two ranks of one share report differently."""
     if one.tokens != other.tokens:
         yield "tokens", one.tokens, other.tokens
     if one.over_all_tokens != other.over_all_tokens:
@@ -97,7 +96,7 @@ def _is_close(one: float, other: float, slack: float) -> bool:
     return math.isclose(one, other, rel_tol=CLOSE, abs_tol=slack) or (math.isnan(one) and math.isnan(other))
 
 
-# Balance: what a group costs in floating-point operations, and groups dealt to ranks so that these are nearly equal.
+# Balance: the cost of a group, and shares of nearly equal cost.
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +163,7 @@ def karmarkar_karp(sizes: Sequence[float], parts: int) -> list[list[int]]:
     return [list(indices) for _, indices in heap[0][2]] if heap else [[] for _ in range(parts)]
 
 
-# From prepared groups to the shares of optimizer steps, without torch: whole groups, balanced, none left out.
+# Steps and their batches.
 
 
 def steps_of(groups: Sequence[TrainGroup], num_steps: int) -> Iterator[Sequence[TrainGroup]]:
@@ -185,12 +184,10 @@ def split_step(
     """One step's groups as one batch a share, whole and in their order; the step is number `step` of its rollout.
 
     Longest first, each to the share with the fewest tokens so far; with a `cost`, by that and by `karmarkar_karp`.
-    Groups of equal rewards, which most trainers need not compute, are dealt after the others and balanced among
-    themselves. Denominators (`step_tokens`, `step_samples`)
-    count the whole step by the masks as they are trained with, and samples of one execution (`rollout_id`) as one. A
-    sample with `remove_sample` keeps its reward for the normalisation and has a mask of zeros; one without a reward is
-    left out, and so is a group without a single response token. What the trainer `reads` of a sample goes with it, as
-    it is.
+    Groups of equal rewards, which most trainers need not compute, are balanced among themselves. Denominators
+    (`step_tokens`, `step_samples`) count the whole step by its masks, and samples of one execution (`rollout_id`) as
+    one. A sample with `remove_sample` keeps its reward for the normalisation and has a mask of zeros. Samples without
+    a reward and groups without a response token are left out. `reads` are the fields that the trainer reads.
 
     Raises:
         ContractError: a sample has inputs that the trainer does not read.
@@ -241,7 +238,6 @@ def _longest_first(sizes: Sequence[int], ranks: int) -> list[list[int]]:
 
 
 def _cost(group: TrainGroup, cost: Cost) -> float:
-    """Cost of a group: of each distinct prompt with its responses."""
     return sum(
         cost.of(len(prompt), [each.sample.response_length for each in those])
         for prompt, those in _by_prompt(group).items()
@@ -261,7 +257,6 @@ def _rollouts(groups: Sequence[TrainGroup]) -> dict[int, int]:
 
 
 def _by_prompt(group: TrainGroup) -> dict[tuple[int, ...], list[TrainSample]]:
-    """A group's scored samples by the ids of their prompt."""
     found: dict[tuple[int, ...], list[TrainSample]] = {}
     for each in group.samples:
         if each.reward is not None:
@@ -270,7 +265,6 @@ def _by_prompt(group: TrainGroup) -> dict[tuple[int, ...], list[TrainSample]]:
 
 
 def _tokens(group: TrainGroup) -> int:
-    """What a group costs: its distinct prompts once, and all responses."""
     siblings = _by_prompt(group)
     responses = sum(each.sample.response_length for those in siblings.values() for each in those)
     return sum(map(len, siblings)) + responses
@@ -281,7 +275,6 @@ def _has_tokens(group: TrainGroup) -> bool:
 
 
 def _differs(group: TrainGroup) -> bool:
-    """Whether there is something to learn from comparing its samples."""
     return len({each.reward for each in group.samples if each.reward is not None}) > 1
 
 

@@ -1,13 +1,35 @@
 """What slime-core finds through the entry point: the buffer `priority`, and the batch transform `replay`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
 
-from slime_buffer_priority.notes import COLUMNS, ReplayColumns
 from slime_buffer_priority.settings import PrioritySettings
-from slime_core import hookimpl
-from slime_core.roles import BatchTransformSpec, Buffer, BufferSetup, BufferSpec, Replay
+from slime_core import Group, Sample, hookimpl
+from slime_core.roles import (
+    BatchTransformSpec,
+    Buffer,
+    BufferSetup,
+    BufferSpec,
+    Grain,
+    Replay,
+    Settings,
+    Setup,
+    ShapeContext,
+)
 
 SLIME_API = "1"
+COUNT = "replay_count"
+"""How often a group is trained on, this time included: key of its metadata from the second time on, and column."""
+
+
+class ReplayColumns:
+    """The batch transform `replay`: the column `replay_count`, 1 for a group that was never handed out before."""
+
+    def __init__(self, settings: Settings, setup: Setup) -> None:
+        pass
+
+    def __call__(self, sample: Sample, group: Group, ctx: ShapeContext) -> Mapping[str, float | Sequence[float]]:
+        return {COUNT: float(cast(int, group.metadata.get(COUNT, 1)))}
 
 
 def _priority(settings: PrioritySettings, setup: BufferSetup) -> Buffer:
@@ -38,6 +60,6 @@ def slime_batch_transforms() -> Iterable[BatchTransformSpec]:
     yield BatchTransformSpec(
         "replay",
         ReplayColumns,
-        summary="A column replay_count: the how-manieth use of its group this is",
-        columns=COLUMNS,
+        summary="A column replay_count: how often the group is trained on, this time included",
+        columns={COUNT: Grain.SAMPLE},
     )

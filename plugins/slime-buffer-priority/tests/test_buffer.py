@@ -12,9 +12,10 @@ from slime_buffer_priority.buffer import CAPACITY, STALE, PriorityBuffer
 from slime_buffer_priority.settings import Keep, Order, PrioritySettings, ScoreName
 from slime_core import Group, GroupId
 from slime_core.errors import CheckpointError
-from slime_core.roles import Buffer, BufferContext, BufferSetup, Selection
+from slime_core.roles import BufferContext, BufferSetup, Selection
 from slime_core.sample import Json
 from slime_testing import make_group, make_sample
+from tests.tables import table
 
 
 class NoFilter:
@@ -41,10 +42,6 @@ def draws(groups: Sequence[Group]) -> list[int]:
 
 def from_source(source: str, draw: int) -> Group:
     return Group(GroupId(source, 0, draw, draw), [make_sample(reward=1.0)])
-
-
-def test_it_meets_the_role() -> None:
-    assert isinstance(made(), Buffer)
 
 
 def test_a_group_leaves_with_its_last_use_and_counts_them() -> None:
@@ -81,7 +78,7 @@ def test_a_new_group_has_the_highest_advantage_so_far() -> None:
     assert 0.4 < counts[2] / 600 < 0.6
 
 
-@pytest.mark.parametrize("score", [float("nan"), float("inf"), -1.0])
+@table("score", [float("nan"), float("inf"), -1.0])
 def test_an_advantage_that_would_spoil_all_sums_is_refused(score: float) -> None:
     buffer = made()
     buffer.add([make_group(0)])
@@ -175,8 +172,8 @@ def test_normalised_weights_scale_down_only() -> None:
     assert min(weights) > 0
 
 
-@pytest.mark.parametrize(
-    ("scores", "low", "high"),
+@table(
+    "scores, low, high",
     [
         ({"reward": 1.0}, make_group(0, rewards=(0.0, 0.0)), make_group(1, rewards=(1.0, 0.0))),
         ({"difficulty": 1.0}, make_group(0, rewards=(1.0, 1.0)), make_group(1, rewards=(1.0, 0.0))),

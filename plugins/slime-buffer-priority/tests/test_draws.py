@@ -2,18 +2,16 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import permutations
+from itertools import permutations, product
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slime_buffer_priority.arrays import Floats
-from slime_buffer_priority.proportional import ProportionalShelf
-from slime_buffer_priority.race import draw
-from slime_buffer_priority.ranked import RankShelf
-from slime_buffer_priority.shelf import Shelf
+from slime_buffer_priority.places import Floats, Ints
+from slime_buffer_priority.shelves import ProportionalShelf, RankShelf, Shelf, draw
+from tests.tables import table
 
 DRAWS = 8_000
 PRIORITIES = (0.5, 1.0, 2.0, 4.0, 8.0, 3.0)
@@ -56,9 +54,7 @@ def assert_follows(counts: Counter[frozenset[int]], chances: dict[frozenset[int]
     assert statistic < limit, f"chi-squared {statistic:.1f}, limit {limit:.1f} at {freedom} degrees of freedom"
 
 
-@pytest.mark.parametrize("kind", ["proportional", "rank"])
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
-@pytest.mark.parametrize("want", [1, 2, 4])
+@table("kind, alpha, want", product(["proportional", "rank"], [0.0, 0.6], [1, 2, 4]))
 def test_draws_follow_the_law(kind: str, alpha: float, want: int) -> None:
     shelf, random = shelf_of(kind, alpha), np.random.default_rng(7)
     counts = Counter(frozenset(shelf.draw(want, random)[0].tolist()) for _ in range(DRAWS))
@@ -72,7 +68,7 @@ def test_the_check_finds_a_law_that_is_slightly_wrong() -> None:
         assert_follows(counts, chance_of_sets(masses_of("proportional", 0.6), 2))
 
 
-@pytest.mark.parametrize("kind", ["proportional", "rank"])
+@table("kind", ["proportional", "rank"])
 def test_few_of_many_follow_the_law_too(kind: str) -> None:
     """Of many places, draws come from the tree; of few, every clock is rung. Both are one law."""
     random = np.random.default_rng(3)
@@ -95,8 +91,7 @@ def estimates(shelf: Shelf, values: Floats, want: int, draws: int) -> Floats:
     return found
 
 
-@pytest.mark.parametrize("kind", ["proportional", "rank"])
-@pytest.mark.parametrize("want", [1, 3, 5])
+@table("kind, want", product(["proportional", "rank"], [1, 3, 5]))
 def test_weights_take_the_bias_out_of_a_mean(kind: str, want: int) -> None:
     values = np.array([3.0, -1.0, 4.0, 1.0, -5.0, 9.0])
     found = estimates(shelf_of(kind, 1.0), values, want, DRAWS)
@@ -144,13 +139,13 @@ class Skewed:
         self.count = self.size = 64
         self.total = float(self.everyone.sum())
 
-    def find(self, points: Floats) -> "np.ndarray[tuple[int, ...], np.dtype[np.int64]]":
+    def find(self, points: Floats) -> Ints:
         return self.everyone.cumsum().searchsorted(points, side="right").astype(np.int64)
 
-    def masses(self, places: "np.ndarray[tuple[int, ...], np.dtype[np.int64]]") -> Floats:
+    def masses(self, places: Ints) -> Floats:
         return self.everyone[places]
 
-    def everything(self) -> "np.ndarray[tuple[int, ...], np.dtype[np.int64]]":
+    def everything(self) -> Ints:
         return np.arange(64)
 
 
@@ -158,9 +153,9 @@ def test_where_one_place_has_all_the_mass_the_others_are_still_drawn_alike() -> 
     law, random, counts = Skewed(), np.random.default_rng(2), np.zeros(64)
     chances = np.zeros(64)
     for _ in range(3_000):
-        drawn = draw(law, 5, random)
-        counts[drawn.places] += 1
-        chances[drawn.places] += 1 / drawn.chances
+        places, chance = draw(law, 5, random)
+        counts[places] += 1
+        chances[places] += 1 / chance
     assert counts[0] == 3_000
     expected = 3_000 * 4 / 63
     assert ((counts[1:] - expected) ** 2 / expected).sum() < 62 + 4 * (2 * 62) ** 0.5

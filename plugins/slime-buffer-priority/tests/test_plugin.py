@@ -3,12 +3,15 @@
 import subprocess
 import sys
 
+import pytest
+from pydantic import ValidationError
+
 from slime_buffer_priority import PrioritySettings
-from slime_buffer_priority.notes import ReplayColumns
-from slime_buffer_priority.plugin import slime_batch_transforms, slime_buffers
+from slime_buffer_priority.plugin import ReplayColumns, slime_batch_transforms, slime_buffers
 from slime_core import Group, GroupId
 from slime_core.roles import Replay, Settings, Setup, ShapeContext
 from slime_testing import make_sample
+from tests.tables import table
 
 
 def test_offering_imports_no_numpy() -> None:
@@ -33,3 +36,22 @@ def test_a_loss_can_read_how_often_a_group_is_trained_on() -> None:
 
 def _nothing(role: str, name: str, **settings: object) -> object:
     raise AssertionError("nothing else is made")
+
+
+@table(
+    "given, says",
+    [
+        ({"replay_ratio": 9.0}, "replay_ratio = 9 is out of reach with max_uses = 4: raise max_uses"),
+        ({"quotas": {"math": 0.7, "code": 0.6}}, "sum to 1.3; they may sum to 1 at most"),
+        ({"reward_range": (1.0, 1.0)}, "the first must be the smaller"),
+        ({"scores": {"luck": 1.0}}, "'advantage', 'reward', 'difficulty', 'diversity', 'recency' or 'staleness'"),
+        ({"scores": {"reward": -1.0}}, "greater than or equal to 0"),
+        ({"order": "random"}, "'proportional', 'rank' or 'fifo'"),
+        ({"keep": "oldest"}, "'newest', 'highest' or 'reservoir'"),
+        ({"capacity": 0}, "greater than or equal to 1"),
+        ({"epsilon": 0.0}, "greater than 0"),
+    ],
+)
+def test_what_cannot_be_is_refused(given: dict[str, object], says: str) -> None:
+    with pytest.raises(ValidationError, match=says.replace("(", r"\(")):
+        PrioritySettings.model_validate(given)

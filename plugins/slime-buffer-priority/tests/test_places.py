@@ -1,13 +1,61 @@
-"""RankIndex and Quotas against plain models of themselves."""
+"""SumTree, RankIndex and Quotas against plain models of themselves."""
 
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from slime_buffer_priority.quotas import Quotas
-from slime_buffer_priority.ranks import RankIndex
+from slime_buffer_priority.buffer import Quotas
+from slime_buffer_priority.places import RankIndex, SumTree
+
+MASSES = st.floats(0.0, 1e6, allow_subnormal=False)
+
+
+@given(
+    st.integers(1, 40), st.lists(st.tuples(st.integers(0, 39), MASSES), max_size=30), st.floats(0, 1, exclude_max=True)
+)
+def test_it_finds_the_place_that_a_running_sum_finds(size: int, changes: list[tuple[int, float]], share: float) -> None:
+    tree, plain = SumTree(size), [0.0] * tree_size(size)
+    for place, mass in changes:
+        plain[place % size] = mass
+        tree.put(np.array([place % size]), np.array([mass]))
+    assert tree.total == pytest.approx(sum(plain))
+    if tree.total > 0:
+        places, rest = tree.find(np.array([share * tree.total]))
+        place = int(places[0])
+        before = sum(plain[:place])
+        assert rest[0] == pytest.approx(share * tree.total - before, abs=1e-6 * tree.total)
+        assert before - 1e-9 * tree.total <= share * tree.total <= before + plain[place] + 1e-9 * tree.total
+
+
+def tree_size(size: int) -> int:
+    return SumTree(size).size
+
+
+def test_a_large_tree_has_levels_below_its_bisected_top() -> None:
+    random = np.random.default_rng(0)
+    tree, masses = SumTree(20_000), random.random(20_000) * (random.random(20_000) < 0.3)
+    tree.put_all(masses)
+    ends = masses.cumsum()
+    points = random.random(5_000) * ends[-1]
+    places, rest = tree.find(points)
+    expected = ends.searchsorted(points, side="right")
+    assert (places == expected).all()
+    assert rest == pytest.approx(points - (ends - masses)[expected])
+    assert (tree.masses(places) > 0).all()
+
+
+def test_many_changes_leave_no_rounding_behind() -> None:
+    random = np.random.default_rng(1)
+    tree, fresh = SumTree(8192), SumTree(8192)
+    for _ in range(200):
+        places = np.unique(random.integers(0, 8192, 300))
+        tree.put(places, random.random(len(places)) * 10.0 ** random.integers(-8, 8))
+    fresh.put_all(tree.every_mass())
+    assert tree.total == fresh.total
+
 
 CHANGES = st.lists(st.tuples(st.integers(0, 30), st.one_of(st.none(), st.integers(-40, 40))), max_size=60)
 
