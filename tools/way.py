@@ -7,7 +7,7 @@
 
 Everything after the tool's own flags is a command of `slime`, which runs in this process: what its worker processes run
 is not counted. With `--after NAME` the count begins at the first call of the function with that qualified name.
-The last line is one JSON object: functions, files, calls, and the processor time of the same command without a profiler.
+The last line is one JSON object: functions, files, calls, and the processor time of the same command unprofiled.
 """
 
 import json
@@ -67,13 +67,13 @@ def main() -> int:
         status = 0
     finally:
         sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type]
+        threading.setprofile(None)
     calls = seen.of_ours()
     files = Counter(code.co_filename for code in calls)
     if options.list:
         for code in sorted(calls, key=lambda code: (code.co_filename, code.co_firstlineno)):
             print(f"{Path(code.co_filename).relative_to(ROOT)}:{code.co_firstlineno}: {code.co_qualname} {calls[code]}")
-    figures = {"status": status, "functions": len(calls), "files": len(files), "calls": sum(calls.values())}
+    figures: dict[str, object] = {"status": status, "functions": len(calls), "files": len(files), "calls": sum(calls.values())}
     if options.after is None:
         figures["processor_s"] = _processor_time(command)
     print(json.dumps(figures))

@@ -174,7 +174,6 @@ class Algorithm:
         return MicroBatch.of(loss, metrics, output.zero_without_advantage | {"loss"}, given)
 
     def _with_penalties(self, share: Share) -> Share:
-        """What the KL to other models takes off rewards and advantages."""
         sampled_T, mask_T, reference, teacher = (
             share.rollout_log_probs_T,
             share.mask_T,
@@ -203,7 +202,6 @@ class Algorithm:
         return advantages_T - self._setup.teacher.kl_coef * share.reverse_kl_T
 
     def _old(self, share: Share, places: torch.Tensor, log_probs_T: torch.Tensor) -> torch.Tensor:
-        """What the ratio is taken against: the sampler, or with a correction the policy before it, or older."""
         if self._correction is None:
             return share.rollout_log_probs_T[places]
         if not self.wants_old_log_probs(share):
@@ -218,7 +216,6 @@ class Algorithm:
         return share.old_log_probs_T[places]
 
     def _corrected(self, given: LossInput) -> CorrectionOutput | None:
-        """What becomes of the difference between the sampler and the policy before the rollout."""
         if self._correction is None:
             return None
         if not torch.isfinite(given.old_log_probs_T).all():

@@ -92,7 +92,6 @@ def off_policy_sequences(batch: LossInput, delta: float) -> torch.Tensor:
 
 
 def _clipped(batch: LossInput, difference_T: torch.Tensor, settings: ClippedSettings) -> LossOutput:
-    """The clipped surrogate of ratios exp(difference_T)."""
     ratio_T = difference_T.exp()
     plain_T = -ratio_T * batch.advantages_T
     clipped_T = -ratio_T.clamp(1 - settings.eps_clip, 1 + settings.high) * batch.advantages_T

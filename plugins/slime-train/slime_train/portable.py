@@ -82,7 +82,6 @@ def _rewrite(path: Path, change: Callable[[Mapping[str, Json]], dict[str, Json]]
 
 
 def _umask(directory: Path) -> int:
-    """The process's, seen in a new file: asking for it would change it for all threads meanwhile."""
     probe = directory / f".umask-{os.getpid()}"
     descriptor = os.open(probe, os.O_CREAT, 0o666)
     try:

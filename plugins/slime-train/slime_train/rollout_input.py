@@ -40,7 +40,6 @@ def _joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def _numbered(parts: Sequence[torch.Tensor], sizes: Sequence[int] | None = None) -> torch.Tensor:
-    """Numbers that go on where those of the part before ended, by `sizes` or by the largest."""
     found, first = [], 0
     for place, part in enumerate(parts):
         found.append(part + first)

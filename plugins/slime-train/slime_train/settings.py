@@ -161,7 +161,6 @@ class MisSettings(Settings):
         return self
 
     def _check_unweighted(self) -> None:
-        """Without weights, whatever shapes them is inert, and something must be taken out."""
         for key in ("mis_level", "mis_lower_bound", "mis_upper_bound"):
             if (value := getattr(self, key)) != type(self).model_fields[key].default:
                 raise ValueError(f'{key} = {value} has no effect here: mis_mode is "none", and there are no weights')

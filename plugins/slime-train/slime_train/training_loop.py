@@ -53,7 +53,6 @@ class TrainingLoop(BaseLoop):
             await self._evaluate_if_due()
 
     def _own_state(self) -> dict[str, Json]:
-        """What it trains on, as its checkpoints keep it."""
         return {}
 
     async def _parts(self) -> Mapping[str, Json]:

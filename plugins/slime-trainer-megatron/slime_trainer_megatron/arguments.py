@@ -331,7 +331,6 @@ def passed(settings: Settings, owner: str) -> dict[str, object]:
 
 
 def _without_effect(given: Mapping[str, object], layout: Layout) -> Iterator[str]:
-    """A sentence for each argument that has no effect, or needs another one."""
     if given["sequence_parallel"] and layout.tensor == 1:
         yield "sequence_parallel has no effect here: it needs tensor_model_parallel_size of 2 or more"
     for name in ("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage"):

@@ -117,7 +117,6 @@ def passes_of(policy: Policy, model: Model, setup: RankSetup, *, replays: bool =
 
 
 def _in_main_memory(weight: torch.Tensor) -> torch.Tensor:
-    """An empty tensor of its shape in the CPU's memory, pinned where a GPU reads from it."""
     return torch.empty_like(weight, device="cpu", pin_memory=weight.device.type == "cuda", requires_grad=False)
 
 

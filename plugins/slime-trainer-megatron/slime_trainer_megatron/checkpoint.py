@@ -171,7 +171,6 @@ def _restore(stored: Stored, steps: int, policy: Policy, optimizer: RankOptimize
 
 
 def _in_files(model: Model) -> dict[str, object]:
-    """The model as checkpoints describe it: without the dtype that it is computed in."""
     return asdict(replace(model, bf16=False))
 
 

@@ -168,7 +168,6 @@ def _torch() -> StandIn:
 
 
 def _made_here(name: str) -> Callable[..., torch.Tensor]:
-    """A factory whose `cuda` is where the model is."""
     factory: Callable[..., torch.Tensor] = getattr(torch, name)
 
     @functools.wraps(factory)
@@ -188,7 +187,6 @@ _REAL: dict[str, Callable[..., torch.Tensor]] = {}
 def _gather_parts(
     part: torch.Tensor, group: dist.ProcessGroup, sizes: list[int] | None = None, *rest: object, **options: object
 ) -> torch.Tensor:
-    """The ranks' parts, one after another; gloo gathers only parts of one size."""
     if sizes is None:
         return _REAL["gather"](part, group, None, *rest, **options)
     padded = part.new_zeros(max(sizes), *part.shape[1:])
@@ -201,7 +199,6 @@ def _gather_parts(
 def _reduce_scatter_parts(
     whole: torch.Tensor, group: dist.ProcessGroup, sizes: list[int] | None = None, *rest: object, **options: object
 ) -> torch.Tensor:
-    """This rank's part of the sum of all ranks' tensors; likewise."""
     if sizes is None:
         return _REAL["scatter"](whole, group, None, *rest, **options)
     total = whole.clone()
@@ -210,7 +207,6 @@ def _reduce_scatter_parts(
 
 
 def _as_on_cpu(tensor: object, as_numpy: bool = False, record_stream: bool = False) -> object:
-    """What Megatron makes of counts that it fetches from a GPU: of a tensor on the CPU it makes nothing."""
     return tensor.numpy() if as_numpy and isinstance(tensor, torch.Tensor) else tensor
 
 

@@ -219,13 +219,11 @@ def _said_of_positions(config: Config) -> dict[str, object]:
 
 
 def _placed(config: Config, default: float) -> float:
-    """The part of a head that has positions."""
     name = "partial_rotary_factor"
     return _real(_said_of_positions(config).get(name, config.get(name)), default)
 
 
 def _rope(config: Config, stretched: str) -> tuple[float, LlamaRope | Yarn | None]:
-    """The base of the positions' waves and their stretching, of the one kind that a family has."""
     said = _said_of_positions(config)
     theta = _real(said.get("rope_theta", config.get("rope_theta")), 10000.0)
     kind = said.get("rope_type", said.get("type", "default"))

@@ -143,7 +143,6 @@ def to_hf(source: Path, target: Path, origin: Path | None, shard_bytes: int, say
 
 
 def _origin(folder: Path, origin: Path | None) -> tuple[Config, Path | None]:
-    """The configuration of a checkpoint's model, and its directory, where that is there."""
     if origin is not None:
         return config_of(origin), origin
     about = read_about(folder) if (folder / ABOUT).is_file() else {}
@@ -192,7 +191,6 @@ class _Progress:
         say(f"{what}: {count} weights")
 
     def next(self) -> None:
-        """Count one more."""
         self._done += 1
         if (tenth := self._done * 10 // self._count) > self._said:
             self._said = tenth

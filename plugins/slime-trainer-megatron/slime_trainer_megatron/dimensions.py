@@ -82,5 +82,4 @@ def _of(model: Model) -> Mapping[str, object]:
 
 
 def _written(value: object) -> str:
-    """As a run file has it."""
     return str(value).lower() if isinstance(value, bool) else str(value)

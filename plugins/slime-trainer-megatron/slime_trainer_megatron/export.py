@@ -63,7 +63,6 @@ def exported(policy: Policy, model: Model) -> Iterator[tuple[str, torch.Tensor]]
 
 
 def _sources(layout: Layout, model: Model, weight: Weight, stage: int) -> range:
-    """The ranks whose parts make up a parameter."""
     first = layout.holder(stage, layout.part_of(weight, model))
     if not is_parted(weight):
         return range(first, first + 1)
@@ -91,7 +90,6 @@ def _received(weight: Weight, number: int, own: torch.Tensor | None, sources: ra
 
 
 def _sent(weight: Weight, number: int, own: torch.Tensor | None, sources: range) -> _Coming:
-    """What others begin with: to each place of their part, its rows."""
     if dist.get_rank() not in sources:
         return _Coming(weight, None, (), (), 0)
     assert own is not None, f"rank {dist.get_rank()} holds {weight}"

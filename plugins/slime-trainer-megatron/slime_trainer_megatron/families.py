@@ -275,12 +275,10 @@ def _in_bf16(weight: Weight) -> Weight:
 
 
 def _norm(layer: int, name: str, width: int) -> Weight:
-    """A norm of the same name in both."""
     return _weight(layer, f"{name}.weight", [(f"{name}.weight", (width,))])
 
 
 def _mlp(layer: int, theirs: str, ours: str, hidden: int, inner: int, expert: int | None = None) -> Iterator[Weight]:
-    """The matrices of an MLP with a gate, by its name in both."""
     gate_and_up = [(f"{theirs}.{at}_proj.weight", (inner, hidden)) for at in ("gate", "up")]
     yield _weight(layer, f"{ours}.linear_fc1.weight", gate_and_up, expert)
     yield _weight(layer, f"{ours}.linear_fc2.weight", [(f"{theirs}.down_proj.weight", (hidden, inner))], expert)

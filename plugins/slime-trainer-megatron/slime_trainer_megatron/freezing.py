@@ -68,5 +68,4 @@ def frozen_names(model: Model, patterns: Patterns) -> frozenset[str]:
 
 
 def _without_numbers(names: Sequence[str]) -> list[str]:
-    """Each once for all layers, whose number is left out."""
     return list(dict.fromkeys(re.sub(r"layers\.\d+\.", "layers.N.", name) for name in names))

@@ -58,7 +58,6 @@ class HfWeights:
         return self._files[name]
 
     def _header(self, name: str) -> tuple[tuple[int, ...], str]:
-        """Shape, and dtype in safetensors' terms."""
         with safe_open(self._path(name), "pt") as file:
             found = file.get_slice(name)
             return tuple(found.get_shape()), str(found.get_dtype())

@@ -112,7 +112,6 @@ class Layout:
                 )
 
     def _experts_that_fit(self, each: int) -> str:
-        """What to give where experts do not divide the ranks of a stage."""
         if each % self.expert_tensor:
             return f"give an expert_tensor_parallel_size of {_near(self.expert_tensor, each)}"
         return f"give an expert_model_parallel_size of {_near(self.expert, each // self.expert_tensor)}"
@@ -165,7 +164,6 @@ def layers_of_stages(model: Model, stages: int, first: int, last: int) -> list[i
 
 
 def _divides(what: str, number: int, key: str, ways: int, fits: int = 0) -> None:
-    """See that a number can be cut so; what is offered divides `fits`, where it is given."""
     if number % ways:
         raise ConfigError(
             f"[trainer.megatron] {key} = {ways}: the model has {what} = {number}, which cannot be cut into {ways} "
@@ -174,7 +172,6 @@ def _divides(what: str, number: int, key: str, ways: int, fits: int = 0) -> None
 
 
 def _near(ways: int, number: int) -> str:
-    """The two divisors of a number that are nearest."""
     fits = [each for each in range(1, number + 1) if number % each == 0]
     near = sorted(fits, key=lambda each: (abs(each - ways), each))[:2]
     return " or ".join(map(str, sorted(near)))

@@ -62,8 +62,6 @@ class Policy(GPTModel):  # type: ignore[misc]
         return hidden_states
 
     def _predicting_further(self, hidden: torch.Tensor, given: Mapping[str, object]) -> Sequence[torch.Tensor]:
-        """What layers beyond the last make of the model's hidden states; the model does not learn from them."""
-
         def embedding(**tokens: torch.Tensor) -> torch.Tensor:
             return cast(torch.Tensor, self.embedding(**tokens).detach())
 
@@ -326,17 +324,14 @@ def laid_out() -> Layout:
 
 
 def _tensor() -> tuple[int, int]:
-    """This rank's tensor-parallel number, and the number of such ranks."""
     return parallel_state.get_tensor_model_parallel_rank(), parallel_state.get_tensor_model_parallel_world_size()
 
 
 def _expert() -> tuple[int, int]:
-    """This rank's expert-parallel number, and the number of such ranks."""
     return parallel_state.get_expert_model_parallel_rank(), parallel_state.get_expert_model_parallel_world_size()
 
 
 def _expert_tensor() -> tuple[int, int]:
-    """This rank's number among those that cut an expert, and the number of such ranks."""
     return parallel_state.get_expert_tensor_parallel_rank(), parallel_state.get_expert_tensor_parallel_world_size()
 
 

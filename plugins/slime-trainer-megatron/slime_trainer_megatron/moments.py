@@ -87,7 +87,6 @@ class DealtMoments:
             state[name].copy_(whole.flatten()[start:end])
 
     def _mine(self, parameter: torch.nn.Parameter) -> tuple[int, int, Mapping[str, torch.Tensor]]:
-        """From where to where this replica keeps a parameter's, and what it keeps."""
         optimizer = self._optimizer
         if parameter not in optimizer.model_param_gbuf_map:
             return 0, 0, {}
@@ -99,7 +98,6 @@ class DealtMoments:
 
 
 def _put_weight(optimizer: torch.optim.Optimizer, own: torch.Tensor, part: torch.Tensor) -> None:
-    """What steps are added to, and the copy of it that they are computed with, where it is offloaded."""
     own.data.copy_(part)
     if isinstance(optimizer, HybridDeviceOptimizer):
         optimizer.param_to_inner_param[own].data.copy_(part)

@@ -170,7 +170,6 @@ class RankOptimizer:
                 part.optimizer._sync_sub_optimizers_state_to_hdo()
 
     def _moments_of(self, parameter: torch.nn.Parameter) -> Moments:
-        """The optimizer's moments that include a parameter's."""
         for part in self._parts:
             if isinstance(part, DistributedOptimizer):
                 if any(parameter in buffer.param_index_map for buffer in part.buffers):
@@ -181,19 +180,16 @@ class RankOptimizer:
 
 
 def _gradients_of(part: MegatronOptimizer) -> Sequence[torch.Tensor]:
-    """The gradients that this rank counts in the norm."""
     ask = getattr(part, "get_main_grads_for_grad_norm", None)  # its name in 0.16
     found: Sequence[torch.Tensor] = ask() if ask else part.get_grads_for_grad_norm()
     return found
 
 
 def _adams(part: MegatronOptimizer) -> Sequence[torch.optim.Optimizer]:
-    """The torch optimizers that make the steps: several where some parameters are offloaded."""
     offloads = isinstance(part.optimizer, HybridDeviceOptimizer)
     found: Sequence[torch.optim.Optimizer] = part.optimizer.sub_optimizers if offloads else [part.optimizer]
     return found
 
 
 def _is_itself(parameter: torch.nn.Parameter) -> bool:
-    """Whether steps are added to a parameter itself, if any are."""
     return parameter.dtype == torch.float32 or not parameter.requires_grad

@@ -133,7 +133,6 @@ class Passes:
         return told
 
     def _loss_further(self, further: Sequence[torch.Tensor], pack: Pack, step_tokens: int) -> torch.Tensor:
-        """What layers that predict further tokens learn from: the mean of layers, and over the tokens of the step."""
         weight, head = self._policy.output_weight().detach(), replace(self._head, temperature=1.0)
         total = torch.zeros(())
         for hidden, wanted in zip(further, pack.further, strict=True):

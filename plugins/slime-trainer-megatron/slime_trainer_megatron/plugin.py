@@ -69,7 +69,6 @@ def _shares(settings: Settings) -> Sequence[int]:
 
 
 def _needs(settings: Settings) -> Needs:
-    """NCCL wants a GPU for each rank."""
     return Needs(gpus=float(settings.__dict__["device"] == "cuda"))
 
 

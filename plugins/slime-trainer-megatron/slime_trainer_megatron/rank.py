@@ -154,7 +154,6 @@ class MegatronRank:
         return self._reported(share, sums, scalars, extremes=True)
 
     def _check_weights(self, *, of_policy: bool = True) -> None:
-        """Check that the trained weights are finite, on all ranks together: each rank has other weights."""
         critic = self.beside.critic
         with failing_together(self._rank, self._world_size, summed):
             if of_policy:
@@ -163,7 +162,6 @@ class MegatronRank:
                 check_weights_finite(critic.policy.named_parameters(), critic.optimizer.steps, "the critic's ")
 
     def _keep(self, shares: Sequence[Share]) -> None:
-        """Write what is trained on, where that is asked for: one rank of each replica, which has all log-probs."""
         one = parallel_state.get_tensor_model_parallel_rank() == parallel_state.get_context_parallel_rank() == 0
         if self._setup.train_data is not None and one and parallel_state.is_pipeline_last_stage():
             save_train_data(self._setup.train_data, shares, parallel_state.get_data_parallel_rank())
@@ -187,7 +185,6 @@ class MegatronRank:
         return norm
 
     def _passed(self, run: Callable[[], FoundT]) -> FoundT:
-        """What passes find; what fails on one rank fails on all, none of which waits for another by then."""
         error: NonFiniteError | ContractError | None = None
         try:
             found = run()
@@ -202,7 +199,6 @@ class MegatronRank:
         return found
 
     def _reported(self, share: Share, sums: Sums, scalars: dict[str, float], *, extremes: bool = False) -> StepResult:
-        """What the last stage found, on all ranks; extremes are of the tokens of all shares."""
         said: Said | None = None
         if parallel_state.is_pipeline_last_stage():
             if extremes:
@@ -214,7 +210,6 @@ class MegatronRank:
         return StepResult(metrics, tokens, scalars, share.scores(), frozenset(over_all))
 
     def _balance(self) -> dict[str, float]:
-        """The auxiliary loss of the step that was, on all ranks, before its coefficient; the mean of layers."""
         if not self.policy.config.moe_aux_loss_coeff:
             return {}
         mine = torch.tensor(sum(router.told() for router in routers(self.policy)), dtype=torch.float64)
@@ -222,7 +217,6 @@ class MegatronRank:
         return {"load_balancing_loss": float(summed(mine)) / with_experts}
 
     def _further(self) -> dict[str, float]:
-        """The loss of the layers that predict further tokens, in the step that was, before its factor."""
         if not self._whole.further:
             return {}
         mine = torch.tensor(self.passes.told_further(), dtype=torch.float64)

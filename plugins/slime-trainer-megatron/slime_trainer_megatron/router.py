@@ -100,7 +100,6 @@ class _Replay:
         group_topk: int | None,
         usual: Callable[..., Chosen],
     ) -> Chosen:
-        """The best experts, or those that were chosen before."""
         best, experts = usual(scores, topk, num_groups=num_groups, group_topk=group_topk)
         if self.routes is None:
             return best, experts

@@ -170,7 +170,6 @@ class _SavePlanner(DefaultSavePlanner):
         return piece.value().detach().to(piece.dtype).view(piece.sizes)
 
     def forget(self) -> None:
-        """Give the copies back."""
         self._pieces.clear()
 
 

@@ -63,5 +63,4 @@ def as_stored(piece: Piece, weight: Weight, shapes: Mapping[str, tuple[int, ...]
 
 
 def _name_of(weight: Weight) -> str:
-    """In its layer; experts are one tensor, as layers are."""
     return weight.name.replace("local_experts.{}", "experts")
