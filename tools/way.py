@@ -73,7 +73,12 @@ def main() -> int:
     if options.list:
         for code in sorted(calls, key=lambda code: (code.co_filename, code.co_firstlineno)):
             print(f"{Path(code.co_filename).relative_to(ROOT)}:{code.co_firstlineno}: {code.co_qualname} {calls[code]}")
-    figures: dict[str, object] = {"status": status, "functions": len(calls), "files": len(files), "calls": sum(calls.values())}
+    figures: dict[str, object] = {
+        "status": status,
+        "functions": len(calls),
+        "files": len(files),
+        "calls": sum(calls.values()),
+    }
     if options.after is None:
         figures["processor_s"] = _processor_time(command)
     print(json.dumps(figures))

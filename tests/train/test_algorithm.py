@@ -31,6 +31,7 @@ from slime_train.losses import PolicyLoss
 from slime_train.sequences import whiten
 from slime_train.settings import PolicyLossSettings, TisSettings
 from tests.ranks import rank_setup
+from tests.tables import table
 
 BATCH = TrainBatch(
     prompts_P=((3, 4), (5,)),
@@ -224,7 +225,7 @@ def test_groups_and_rollouts_of_two_steps_are_told_apart() -> None:
     assert [list(share.scores()) for share in shares] == [[0, 1], [], [0, 1]]
 
 
-@pytest.mark.parametrize("skips", [True, False])
+@table("skips", [True, False])
 def test_samples_without_a_signal_need_no_forward(skips: bool) -> None:
     def zero_for_the_second(batch: AdvantageInput) -> torch.Tensor:
         return (batch.sample_index_T != 1).float()

@@ -12,6 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from slime_core.batching.split import Cost, karmarkar_karp
 from slime_core.errors import ConfigError
+from tests.tables import table
 
 SIZES = st.lists(st.floats(0.0, 1e6), max_size=40)
 
@@ -41,7 +42,7 @@ def test_the_textbook_example_leaves_a_difference_of_two() -> None:
     assert sorted(sum([8, 7, 6, 5, 4][index] for index in share) for share in shares) == [14, 16]
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt2", "qwen3", "gemma", "gemma2"])
+@table("family", ["llama", "gpt2", "qwen3", "gemma", "gemma2"])
 def test_a_cost_is_what_torch_counts(family: str) -> None:
     sizes = {"hidden_size": 32, "intermediate_size": 80, "num_hidden_layers": 3, "num_attention_heads": 4}
     more = {"vocab_size": 50, "n_inner": 80} if family == "gpt2" else {"vocab_size": 50, "num_key_value_heads": 2}
@@ -72,8 +73,8 @@ def differencing(sizes: list[float], parts: int) -> list[float]:
     return left[0]
 
 
-@pytest.mark.parametrize("parts", [2, 3, 4])
-@pytest.mark.parametrize("seed", range(6))
+@table("parts", [2, 3, 4])
+@table("seed", range(6))
 def test_it_is_the_largest_differencing_method_whatever_the_unit(parts: int, seed: int) -> None:
     draw = random.Random(seed)
     sizes = [draw.random() for _ in range(13)]
@@ -93,7 +94,7 @@ SIZES_OF_A_MODEL = {
 }
 
 
-@pytest.mark.parametrize(
+@table(
     "names",
     [
         {"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head"},
@@ -124,7 +125,7 @@ def test_a_cost_by_hand() -> None:
     assert Cost.of_config(few) == Cost(2 * 3 * (2 * 64 * 128 + 2 * 64 * 64 + 2 * 64 * 100), 4 * 3 * 128, 2 * 64 * 50)
 
 
-@pytest.mark.parametrize("name", [name for name in SIZES_OF_A_MODEL if name != "intermediate_size"])
+@table("name", [name for name in SIZES_OF_A_MODEL if name != "intermediate_size"])
 def test_the_size_that_is_missing_is_named(name: str) -> None:
     config = {key: size for key, size in SIZES_OF_A_MODEL.items() if key != name}
     with pytest.raises(ConfigError, match=rf"the model's config.json has no {name}: leave it out"):

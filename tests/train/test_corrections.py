@@ -15,6 +15,7 @@ from slime_core.roles import Correction, CorrectionInput, CorrectionOutput, Loss
 from slime_train.checks import check_advantages, check_correction, check_loss
 from slime_train.corrections import Icepop, Mis, Tis
 from slime_train.settings import IcepopSettings, MisSettings, TisSettings
+from tests.tables import table
 
 LOG_PROB = st.floats(-8, -0.01)
 TOKENS = st.lists(st.tuples(LOG_PROB, LOG_PROB, st.sampled_from([0.0, 1.0])), min_size=1, max_size=12)
@@ -89,7 +90,7 @@ def mis(tokens: list[tuple[float, float, int]], settings: MisSettings) -> Iterat
         yield weight, float(mask and kept and not vetoed), ratio
 
 
-@pytest.mark.parametrize("settings", MIS, ids=str)
+@table("settings", MIS)
 @profile(max_examples=40)
 @given(samples=SAMPLES)
 def test_mis_is_the_formula(settings: MisSettings, samples: list[list[tuple[float, float, int]]]) -> None:
@@ -116,10 +117,8 @@ def test_a_ratio_at_the_veto_threshold_is_no_reason_for_a_veto() -> None:
     assert Mis(MisSettings(mis_veto_threshold=0.2))(batch).loss_mask_T.tolist() == [1.0, 0.0]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(
-    "correction", [Tis(TisSettings()), Icepop(IcepopSettings()), *map(Mis, MIS)], ids=lambda each: type(each).__name__
-)
+@table("dtype", [torch.float32, torch.float64])
+@table("correction", [Tis(TisSettings()), Icepop(IcepopSettings()), *map(Mis, MIS)])
 def test_the_cores_own_corrections_keep_their_contract(correction: Correction, dtype: torch.dtype) -> None:
     wide = of_samples([[(-2.0, -1.0, 1), (-1.0, -1.0, 0)], [(-1.0, -4.0, 1)]])
     mask_T = wide.loss_mask_T.to(dtype)
@@ -161,8 +160,8 @@ def test_icepop_is_the_formula(tokens: list[tuple[float, float, float]]) -> None
     assert output.loss_mask_T.tolist() == [mask for _, _, mask in tokens]
 
 
-@pytest.mark.parametrize(
-    ("values", "says"),
+@table(
+    "values, says",
     [
         ({"mis_lower_bound": 0.5}, 'mis_lower_bound = 0.5 has no effect here: set mis_mode = "clip" or "mask"'),
         ({"mis_mode": "clip", "mis_upper_bound": 1.0}, "mis_upper_bound = 1.0 is not above the lower bound, 1.0"),
@@ -180,8 +179,8 @@ MASK = torch.tensor([1.0, 0.0, 1.0])
 ONES = torch.ones(3)
 
 
-@pytest.mark.parametrize(
-    ("returned", "says"),
+@table(
+    "returned, says",
     [
         (ONES, "expected a CorrectionOutput, got Tensor"),
         (
@@ -201,8 +200,8 @@ def test_a_correction_that_breaks_its_contract_is_refused(returned: object, says
         check_correction(returned, plugin="odd", loss_mask_T=MASK)
 
 
-@pytest.mark.parametrize(
-    ("returned", "says"),
+@table(
+    "returned, says",
     [
         (ONES, "expected a LossOutput, got Tensor"),
         (LossOutput(torch.ones(())), r"loss_T: expected a float tensor of \[3\], got torch.float32 \[\]"),
@@ -215,8 +214,8 @@ def test_a_loss_that_breaks_its_contract_is_refused(returned: object, says: str)
         check_loss(returned, plugin="odd", tokens=3)
 
 
-@pytest.mark.parametrize(
-    ("returned", "says"),
+@table(
+    "returned, says",
     [
         ([0.0], r"expected a float tensor of \[3\], got list"),
         (torch.ones(3, 1), r"got torch.float32 \[3, 1\]; one number a response token"),

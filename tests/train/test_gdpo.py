@@ -17,6 +17,7 @@ from slime_core.roles import AdvantageInput, Draw, ShapeContext
 from slime_core.sample import Group, GroupId, Sample
 from slime_train.estimators.gdpo import Gdpo, GdpoSettings
 from slime_train.estimators.grpo import Grpo, GrpoSettings
+from tests.tables import table
 
 
 @dataclass(frozen=True)
@@ -119,18 +120,14 @@ def test_the_parts_are_columns_of_their_samples() -> None:
     assert group.samples[0].reward == 1.5
 
 
-@pytest.mark.parametrize(
-    ("reward", "has"), [({"score": 1.0, "math": 1.0}, "it has score, math;"), (1.0, "it has the one number 1.0;")]
-)
+@table("reward, has", [({"score": 1.0, "math": 1.0}, "it has score, math;"), (1.0, "it has the one number 1.0;")])
 def test_a_part_that_is_not_there_is_named(reward: float | dict[str, float], has: str) -> None:
     preparation = Preparation(makers=[reward_columns(["formt"])])
     with pytest.raises(ContractError, match=f"sample 0 of group 3 has no part 'formt' .*{has}"):
         preparation.of(draw_of(scored(reward)), rollout_id=0)
 
 
-@pytest.mark.parametrize(
-    ("length", "penalty"), [(0, 0.0), (60, 0.0), (61, 0.025), (80, 0.5), (100, 1.0), (101, 1.0), (900, 1.0)]
-)
+@table("length, penalty", [(0, 0.0), (60, 0.0), (61, 0.025), (80, 0.5), (100, 1.0), (101, 1.0), (900, 1.0)])
 def test_the_penalty_grows_over_the_buffer(length: int, penalty: float) -> None:
     settings = OverlongSettings(max_response_len=100, overlong_buffer_len=40)
     assert Overlong(settings).penalty(length) == pytest.approx(penalty)
@@ -157,7 +154,7 @@ def test_the_shaper_leaves_samples_without_a_reward_alone() -> None:
     assert use(draw.groups, ShapeContext(0, [[1.0, 1.0, 1.0, None]])) == [[1.0, 0.5, 0.0, None]]
 
 
-@pytest.mark.parametrize("rewards", [[], [[1.0]], [[1.0, 1.0, 1.0]], [[1.0, 1.0], [1.0]]])
+@table("rewards", [[], [[1.0]], [[1.0, 1.0, 1.0]], [[1.0, 1.0], [1.0]]])
 def test_the_shaper_refuses_rewards_that_are_not_its_samples(rewards: list[list[float | None]]) -> None:
     use = Overlong(OverlongSettings(max_response_len=4, overlong_buffer_len=2))
     with pytest.raises(ValueError, match="zip"):

@@ -16,6 +16,7 @@ from slime_core.roles import Advantage
 from slime_train.estimators.gpg import Gpg
 from slime_train.estimators.max_rl import MaxRl
 from slime_train.whitened import EstimatorSettings
+from tests.tables import table
 from tests.train.test_estimators import SAMPLES, Scored, batch_of, centred, is_flat, rollouts_of, spread, whitened
 
 PAID = SAMPLES.map(lambda samples: [replace(each, reward=abs(each.reward)) for each in samples])
@@ -37,7 +38,7 @@ def gpg(samples: Sequence[Scored]) -> list[float]:
     return spread(samples, [scale * centred(samples, sample) for sample in samples])
 
 
-@pytest.mark.parametrize("whitens", [False, True])
+@table("whitens", [False, True])
 @profile(max_examples=60)
 @given(samples=PAID)
 def test_max_rl_is_the_formula(whitens: bool, samples: list[Scored]) -> None:
@@ -55,7 +56,7 @@ def test_gpg_is_the_formula(samples: list[Scored]) -> None:
     assert found.tolist() == pytest.approx(gpg(samples), rel=1e-5, abs=1e-5)
 
 
-@pytest.mark.parametrize("estimator", [MaxRl(EstimatorSettings()), Gpg()])
+@table("estimator", [MaxRl(EstimatorSettings()), Gpg()])
 @profile(max_examples=25)
 @given(samples=PAID, order=st.randoms(use_true_random=False))
 def test_groups_go_by_identity_never_by_position(estimator: Advantage, samples: list[Scored], order: object) -> None:
@@ -66,7 +67,7 @@ def test_groups_go_by_identity_never_by_position(estimator: Advantage, samples: 
     torch.testing.assert_close(shuffled, torch.cat([parts[place] for place in places]), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("estimator", [MaxRl(EstimatorSettings()), Gpg()])
+@table("estimator", [MaxRl(EstimatorSettings()), Gpg()])
 @profile(max_examples=25)
 @given(reward=st.floats(0, 1e6, width=32), executions=st.lists(st.integers(0, 4), min_size=1, max_size=9))
 def test_equal_rewards_have_no_advantage_at_all(estimator: Advantage, reward: float, executions: list[int]) -> None:
@@ -74,8 +75,8 @@ def test_equal_rewards_have_no_advantage_at_all(estimator: Advantage, reward: fl
     assert found.tolist() == [0.0] * len(executions)
 
 
-@pytest.mark.parametrize("size", [2, 3, 5])
-@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+@table("size", [2, 3, 5])
+@table("p", [0.1, 0.5, 0.9])
 def test_the_gradient_of_max_rl_is_that_of_the_likelihood_cut_off(size: int, p: float) -> None:
     """Of a policy that succeeds with probability sigmoid(x): the mean over all groups of `size` rollouts."""
 

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from slime_core.roles import KlType, Reference
 from slime_train.kl import approximate_kl, kl_loss
+from tests.tables import table
 
 KINDS: tuple[KlType, ...] = get_args(KlType)
-BY_KIND = pytest.mark.parametrize("kind", KINDS)
+BY_KIND = table("kind", KINDS)
 LOG_PROB = st.floats(-15, -0.01)
 TOKENS = st.lists(st.tuples(LOG_PROB, LOG_PROB, LOG_PROB), min_size=1, max_size=8)
 
@@ -40,7 +41,7 @@ def slow(new: float, other: float, kind: str) -> float:
 
 
 @BY_KIND
-@pytest.mark.parametrize("unbiased", [False, True])
+@table("unbiased", [False, True])
 @given(tokens=TOKENS)
 def test_it_is_the_formula_and_its_gradient(
     kind: KlType, unbiased: bool, tokens: list[tuple[float, float, float]]
@@ -87,14 +88,14 @@ def expectations(kind: KlType, *, unbiased: bool) -> tuple[float, torch.Tensor, 
     return estimate.item(), found, exact.item(), wanted
 
 
-@pytest.mark.parametrize("kind", ["k1", "k3", "k1+", "k3+"])
+@table("kind", ["k1", "k3", "k1+", "k3+"])
 def test_weighed_by_the_ratio_k1_and_k3_are_unbiased_value_and_gradient(kind: KlType) -> None:
     value, gradient, exact, wanted = expectations(kind, unbiased=True)
     assert value == pytest.approx(exact)
     torch.testing.assert_close(gradient, wanted)
 
 
-@pytest.mark.parametrize("kind", ["k1+", "k3+"])
+@table("kind", ["k1+", "k3+"])
 def test_with_a_plus_value_and_gradient_are_those_of_the_kl_on_policy(kind: KlType) -> None:
     value, gradient, exact, wanted = expectations(kind, unbiased=False)
     assert value == pytest.approx(exact)

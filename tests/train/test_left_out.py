@@ -18,6 +18,7 @@ from slime_train import Algorithm, GrpoSettings, PolicyLossSettings
 from slime_train.estimators.grpo import Grpo
 from slime_train.losses import PolicyLoss
 from tests.ranks import rank_setup
+from tests.tables import table
 
 REWARDS = ((1.0, 0.0, 0.5), (0.0, 0.0, 1.0))
 LENGTHS = ((2, 5, 3), (4, 1, 2))
@@ -63,8 +64,8 @@ def gradient(draw: int, at: int, way: dict[str, object]) -> float:
     return -advantage / int(str(way.get("constant_loss_length", LENGTHS[draw][at]))) / len(left)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("shares", [1, 2])
+@table("way", WAYS)
+@table("shares", [1, 2])
 def test_a_truncated_sample_counts_in_its_groups_baseline_alone(way: dict[str, object], shares: int) -> None:
     prepared = Preparation().of(Draw(groups(), [1.0, 1.0]), rollout_id=0)
     for batch in split_step(prepared, shares, rollout_id=0):

@@ -4,17 +4,18 @@ import pytest
 
 from slime_core.batching.prepare import LARGEST, MEAN, MismatchLimits
 from slime_core.errors import ContractError, MismatchError
+from tests.tables import table
 
 METRICS = {MEAN: 0.02, LARGEST: 0.5}
 
 
-@pytest.mark.parametrize("limits", [MismatchLimits(), MismatchLimits(mean=0.02), MismatchLimits(0.03, 0.5)])
+@table("limits", [MismatchLimits(), MismatchLimits(mean=0.02), MismatchLimits(0.03, 0.5)])
 def test_up_to_its_limit_a_run_goes_on(limits: MismatchLimits) -> None:
     limits.check(METRICS, rollout_id=3, tokens=9)
 
 
-@pytest.mark.parametrize(
-    ("limits", "said"),
+@table(
+    "limits, said",
     [
         (
             MismatchLimits(mean=0.01),

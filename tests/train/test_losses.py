@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from slime_core.roles import Loss, LossInput
 from slime_train.losses import PolicyLoss, SftLoss
 from slime_train.settings import PolicyLossSettings
+from tests.tables import table
 
 LOG_PROB = st.floats(-6, -0.01)
 TOKENS = st.lists(
@@ -52,7 +53,7 @@ def reference(new: float, old: float, advantage: float, settings: PolicyLossSett
     return loss, is_clipped
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@table("settings", SETTINGS)
 @given(tokens=TOKENS)
 def test_the_policy_loss_is_the_formula(settings: PolicyLossSettings, tokens: list[tuple[float, float, float]]) -> None:
     output = PolicyLoss(settings)(loss_input(tokens))
@@ -61,7 +62,7 @@ def test_the_policy_loss_is_the_formula(settings: PolicyLossSettings, tokens: li
     assert output.metrics_T["pg_clipfrac"].tolist() == [float(clipped) for _, clipped in expected]
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@table("settings", SETTINGS)
 @given(tokens=TOKENS)
 def test_the_gradient_is_that_of_finite_differences(
     settings: PolicyLossSettings, tokens: list[tuple[float, float, float]]
@@ -121,7 +122,7 @@ def test_the_sft_loss_is_the_negative_log_likelihood(tokens: list[tuple[float, f
     assert set(new.grad.tolist()) == {-1.0}
 
 
-@pytest.mark.parametrize(
+@table(
     "values",
     [{"eps_clip": 0.0}, {"eps_clip": 1.0}, {"eps_clip": 0.3, "eps_clip_high": 0.2}, {"eps_clip_c": 1.0}, {"eps": 0.2}],
 )

@@ -7,9 +7,10 @@ import torch
 
 from slime_train import gradient_norm
 from slime_train.norm import CHUNK
+from tests.tables import table
 
 
-@pytest.mark.parametrize("numel", [0, 1, CHUNK - 1, CHUNK, 3 * CHUNK + 5])
+@table("numel", [0, 1, CHUNK - 1, CHUNK, 3 * CHUNK + 5])
 def test_it_is_the_norm_in_float64(numel: int) -> None:
     gradient = 1e-3 * torch.randn(numel, generator=torch.Generator().manual_seed(numel))
     assert gradient_norm(gradient) == pytest.approx(float(gradient.double().norm()), rel=1e-12, abs=1e-300)

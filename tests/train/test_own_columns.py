@@ -9,6 +9,7 @@ from slime_core.config import TEACHER_COLUMN
 from slime_core.errors import ContractError
 from slime_core.roles import Draw, Grain
 from slime_core.sample import Group, GroupId, Sample
+from tests.tables import table
 
 
 def taught(log_probs: list[float] | None, *, reward: float | None = 1.0, length: int = 2) -> Sample:
@@ -35,11 +36,7 @@ def test_a_teachers_log_probs_are_a_column_of_tokens() -> None:
     assert reward_columns(["a"]).columns == {"reward/a": Grain.SAMPLE}
 
 
-@pytest.mark.parametrize(
-    "sample",
-    [lambda: taught(None, reward=None), removed, lambda: taught(None, length=0)],
-    ids=["without a reward", "removed", "empty"],
-)
+@table("sample", [lambda: taught(None, reward=None), removed, lambda: taught(None, length=0)])
 def test_what_is_not_trained_on_needs_no_teacher(sample: Callable[[], Sample]) -> None:
     made = sample()
     assert column_of(made) == [0.0] * made.response_length

@@ -14,6 +14,7 @@ from slime_core.roles import Loss, LossOutput
 from slime_train.checks import check_loss
 from slime_train.losses import CispoLoss, GspoLoss, PolicyLoss, off_policy_sequences
 from slime_train.settings import CispoSettings, GspoSettings, PolicyLossSettings
+from tests.tables import table
 from tests.train.ragged import RESPONSES, Response, Token, loss_input
 
 Responses = Sequence[Response]
@@ -69,7 +70,7 @@ def assert_is(output: LossOutput, expected: list[tuple[float, bool]]) -> None:
     assert output.metrics_T["pg_clipfrac"].tolist() == [float(clipped) for _, clipped in expected]
 
 
-@pytest.mark.parametrize("settings", GSPO, ids=str)
+@table("settings", GSPO)
 @given(responses=RESPONSES)
 def test_gspo_is_the_formula(settings: GspoSettings, responses: Responses) -> None:
     output = GspoLoss(settings)(loss_input(responses))
@@ -82,7 +83,7 @@ def test_gspo_is_the_formula(settings: GspoSettings, responses: Responses) -> No
     assert output.metrics_T["ppo_kl"].tolist() == pytest.approx(kl, rel=1e-9, abs=1e-12)
 
 
-@pytest.mark.parametrize("settings", CISPO, ids=str)
+@table("settings", CISPO)
 @given(responses=RESPONSES)
 def test_cispo_is_the_formula(settings: CispoSettings, responses: Responses) -> None:
     output = CispoLoss(settings)(loss_input(responses))
@@ -120,7 +121,7 @@ def masked_sum(responses: Responses, losses: list[tuple[float, bool]]) -> float:
     return math.fsum(loss * mask for (loss, _), mask in zip(losses, masks, strict=True))
 
 
-@pytest.mark.parametrize("settings", GSPO, ids=str)
+@table("settings", GSPO)
 @profile(max_examples=40)
 @given(responses=RESPONSES)
 def test_gspos_gradient_reaches_every_trained_token_of_the_sample(settings: GspoSettings, responses: Responses) -> None:
@@ -131,7 +132,7 @@ def test_gspos_gradient_reaches_every_trained_token_of_the_sample(settings: Gspo
     assert_gradient(GspoLoss(settings), responses, lambda each: masked_sum(each, gspo(each, settings)))
 
 
-@pytest.mark.parametrize("settings", CISPO, ids=str)
+@table("settings", CISPO)
 @profile(max_examples=40)
 @given(responses=RESPONSES)
 def test_cispos_weight_is_constant_and_a_clipped_token_still_learns(
@@ -155,7 +156,7 @@ LOSSES: list[tuple[str, Callable[..., Loss]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "make"), LOSSES, ids=lambda each: each if isinstance(each, str) else "")
+@table("name, make", LOSSES)
 @profile(max_examples=40)
 @given(responses=RESPONSES)
 def test_opsm_masks_what_has_a_negative_advantage_and_drifted(
@@ -183,7 +184,7 @@ def test_a_drift_of_exactly_delta_is_kept_and_no_gradient_flows_through_the_mask
     assert not off_policy_sequences(batch, 0.49).requires_grad
 
 
-@pytest.mark.parametrize(("name", "make"), LOSSES, ids=lambda each: each if isinstance(each, str) else "")
+@table("name, make", LOSSES)
 @profile(max_examples=20)
 @given(responses=RESPONSES)
 def test_the_entropy_bonus_is_apart_from_what_a_correction_weighs(
@@ -201,7 +202,7 @@ def test_the_entropy_bonus_is_apart_from_what_a_correction_weighs(
     assert output.metrics_T["entropy_loss"] is batch.entropy_T
 
 
-@pytest.mark.parametrize(("name", "make"), LOSSES, ids=lambda each: each if isinstance(each, str) else "")
+@table("name, make", LOSSES)
 @profile(max_examples=30)
 @given(responses=RESPONSES)
 def test_samples_in_one_micro_batch_do_not_know_each_other(
@@ -216,8 +217,8 @@ def test_samples_in_one_micro_batch_do_not_know_each_other(
 FLOATS = ("log_probs_T", "old_log_probs_T", "rollout_log_probs_T", "advantages_T", "loss_mask_T", "entropy_T")
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(("name", "make"), LOSSES, ids=lambda each: each if isinstance(each, str) else "")
+@table("dtype", [torch.float32, torch.float64])
+@table("name, make", LOSSES)
 def test_the_cores_own_losses_keep_their_contract(name: str, make: Callable[..., Loss], dtype: torch.dtype) -> None:
     wide = loss_input([Response(-1.0, [Token(-1.0, -1.5, -0.5, 1, 0.5)]), Response(1.0, [Token(-1.0, -3.0, -1, 1, 0)])])
     columns = {key: getattr(wide, key).to(dtype) for key in FLOATS}
@@ -227,7 +228,7 @@ def test_the_cores_own_losses_keep_their_contract(name: str, make: Callable[...,
     assert {each.dtype for each in (output.loss_T, output.regularizer_T, *output.metrics_T.values())} == {dtype}
 
 
-@pytest.mark.parametrize(
+@table(
     "make",
     [
         lambda: PolicyLossSettings(opsm_delta=0.1),

@@ -15,6 +15,7 @@ from slime_core.roles import AdvantageInput, ValueAdvantage
 from slime_testing.tensors.ranks import Ranks
 from slime_train.estimators.ppo import Ppo, PpoSettings
 from slime_train.losses import value_loss
+from tests.tables import table
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def slow(samples: Sequence[Valued], gamma: float, lambd: float) -> tuple[list[fl
     return advantages, returns
 
 
-DISCOUNTS = pytest.mark.parametrize(("gamma", "lambd"), [(1.0, 1.0), (0.9, 0.8), (1.0, 0.0), (0.0, 1.0)])
+DISCOUNTS = table("gamma, lambd", [(1.0, 1.0), (0.9, 0.8), (1.0, 0.0), (0.0, 1.0)])
 
 
 @DISCOUNTS
@@ -157,7 +158,7 @@ def test_the_role_is_met() -> None:
 VALUES = st.lists(st.tuples(NUMBER, NUMBER, NUMBER), min_size=1, max_size=8)
 
 
-@pytest.mark.parametrize("clip", [0.2, 1.0])
+@table("clip", [0.2, 1.0])
 @given(tokens=VALUES)
 def test_the_value_loss_is_the_formula_and_its_gradient(clip: float, tokens: list[tuple[float, float, float]]) -> None:
     def one(value: float, old: float, target: float) -> float:
@@ -187,7 +188,7 @@ def test_past_the_clip_only_the_way_back_pays() -> None:
     assert value.grad.tolist() == [0.0, 6.0]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@table("dtype", [torch.float32, torch.float64])
 def test_a_value_that_moved_by_just_the_clip_is_not_held(dtype: torch.dtype) -> None:
     value, old = torch.tensor([0.25, -0.25, 0.5], dtype=dtype), torch.zeros(3, dtype=dtype)
     loss, clipped = value_loss(value, old, old + 1, 0.25)

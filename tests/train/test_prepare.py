@@ -13,6 +13,7 @@ from slime_core.catalog.catalog import Used
 from slime_core.errors import ContractError, PluginError
 from slime_core.roles import LOSS_MASK, BatchTransformSpec, Draw, Grain, ShapeContext
 from slime_core.sample import Group, GroupId, Sample
+from tests.tables import table
 
 Rows = Sequence[Sequence[float | None]]
 
@@ -163,7 +164,7 @@ def test_a_sample_without_a_mask_is_trained_on_all_of_its_response() -> None:
     assert [list(each.loss_mask) for each in group.samples] == [[1, 1], [0, 0]]
 
 
-@pytest.mark.parametrize("weights", [[1.0], [1.0, 1.0, 1.0]])
+@table("weights", [[1.0], [1.0, 1.0, 1.0]])
 def test_a_draw_with_a_weight_too_few_or_too_many_is_refused(weights: list[float]) -> None:
     with pytest.raises(ValueError, match="zip"):
         Preparation().of(Draw(two_groups(), weights), rollout_id=0)
@@ -187,8 +188,8 @@ def test_the_culprit_is_named() -> None:
         Preparation([Used("odd", "odd", lambda groups, ctx: None)]).of(draw_of(groups), rollout_id=0)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("columns", "says"),
+@table(
+    "columns, says",
     [
         ({}, "declare its columns"),
         ({"a b": Grain.TOKEN}, "'a b' is not an identifier"),

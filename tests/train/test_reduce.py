@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slime_train.reduce import token_weights
+from tests.tables import table
 
 TOKEN = st.tuples(st.integers(0, 1), st.floats(-2, 2))
 SAMPLE = st.tuples(st.lists(TOKEN, max_size=6), st.sampled_from([1.0, 0.5, 2.0]))
@@ -15,7 +16,7 @@ Rollouts = list[Samples]
 STEP = st.lists(st.lists(SAMPLE, min_size=1, max_size=3), min_size=1, max_size=6)
 Mean = str | int
 MEANS: list[Mean] = ["tokens", "rollouts", 5]
-BY_MEAN = pytest.mark.parametrize("mean", MEANS)
+BY_MEAN = table("mean", MEANS)
 
 
 def counts(rollouts: Rollouts) -> tuple[int, int]:

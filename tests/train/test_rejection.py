@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from slime_train.corrections import Mis
 from slime_train.rejection import within
 from slime_train.settings import Divergence, MisSettings
+from tests.tables import table
 from tests.train.test_corrections import SAMPLES, of_samples
 
 NAMES: tuple[Divergence, ...] = get_args(Divergence)
@@ -40,7 +41,7 @@ def measured(name: str, samples: Samples) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize("name", NAMES)
+@table("name", NAMES)
 @profile(max_examples=40)
 @given(samples=SAMPLES)
 def test_each_divergence_is_its_formula(name: Divergence, samples: Samples) -> None:
@@ -100,8 +101,8 @@ def test_the_lower_bound_of_a_ratio_is_one_over_the_upper_unless_given() -> None
     assert MisSettings.model_validate(settings.model_dump(mode="json")) == settings
 
 
-@pytest.mark.parametrize(
-    ("values", "says"),
+@table(
+    "values, says",
     [
         ({"mis_mode": "none"}, "alone corrects nothing: give rollout_rs or mis_veto_threshold"),
         ({"mis_mode": "none", "rollout_rs": {"token_k2": 1}, "mis_level": "sequence"}, "mis_level = sequence has no"),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from slime_core.roles import Optim
 from slime_train.schedule import learning_rate
+from tests.tables import table
 
 OPTIM = Optim(
     lr=2.0,
@@ -29,7 +30,7 @@ def rates(**changes: object) -> list[float]:
     return [learning_rate(optim, step) for step in range(optim.train_steps)]
 
 
-@pytest.mark.parametrize("style", ["constant", "linear", "cosine"])
+@table("style", ["constant", "linear", "cosine"])
 def test_warm_up_rises_to_the_peak_and_no_step_is_wasted(style: str) -> None:
     assert rates(lr_decay_style=style)[:5] == [0.5, 1.0, 1.5, 2.0, 2.0]
 
@@ -48,9 +49,9 @@ def test_cosine_is_half_way_at_half_time() -> None:
     assert found == pytest.approx([1.25 + 0.75 * math.cos(math.pi * step / 10) for step in range(11)])
 
 
-@pytest.mark.parametrize("style", ["linear", "cosine"])
-@pytest.mark.parametrize("warmup", [0, 4])
-@pytest.mark.parametrize("after", [1, 2, 3, 10])
+@table("style", ["linear", "cosine"])
+@table("warmup", [0, 4])
+@table("after", [1, 2, 3, 10])
 def test_the_minimum_is_reached_by_the_last_step_and_not_before(style: str, warmup: int, after: int) -> None:
     """However few steps the decay has: step `warmup` is at the peak."""
     found = rates(lr_decay_style=style, lr_warmup_iters=warmup, train_steps=warmup + 1 + after)[warmup:]
@@ -73,8 +74,8 @@ def test_inverse_square_root_goes_on_from_the_warm_up_and_stops_at_the_minimum()
     assert rates(lr_decay_style="inverse-square-root", lr_warmup_iters=0)[:2] == [2.0, 2.0]
 
 
-@pytest.mark.parametrize(
-    ("shape", "half_way"),
+@table(
+    "shape, half_way",
     [("linear", 0.5), ("cosine", 0.5), ("exponential", 2 * 0.5**0.5 - 1), ("minus_sqrt", 1 - 0.5**0.5)],
 )
 def test_wsd_stays_at_the_peak_and_decays_in_its_last_steps(shape: str, half_way: float) -> None:

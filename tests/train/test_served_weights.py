@@ -1,9 +1,8 @@
 """ServedWeights: what generated a rollout, in the order in which weights are published and trained."""
 
-import pytest
-
 from slime_core.roles import OldActor
 from slime_train import ServedWeights
+from tests.tables import table
 
 
 def trained(lag: int, interval: int, rollouts: int, *, resumed_at: int | None = None) -> list[int]:
@@ -25,8 +24,8 @@ def trained(lag: int, interval: int, rollouts: int, *, resumed_at: int | None = 
     return generated
 
 
-@pytest.mark.parametrize(
-    ("lag", "interval", "generated"),
+@table(
+    "lag, interval, generated",
     [
         (0, 1, [0, 1, 2, 3, 4, 5]),
         (0, 2, [0, 0, 2, 2, 4, 4]),
@@ -40,8 +39,8 @@ def test_a_rollout_is_of_what_was_served_when_it_began(lag: int, interval: int, 
     assert trained(lag, interval, 6) == generated
 
 
-@pytest.mark.parametrize("lag", [0, 1])
-@pytest.mark.parametrize("at", [2, 4])
+@table("lag", [0, 1])
+@table("at", [2, 4])
 def test_a_resumed_run_is_of_the_same(lag: int, at: int) -> None:
     assert trained(lag, 2, 6, resumed_at=at) == trained(lag, 2, 6)
 

@@ -21,6 +21,7 @@ from slime_train.settings import (
     TisSettings,
 )
 from slime_train.whitened import EstimatorSettings
+from tests.tables import table
 
 SHARED = {"entropy_coef": 0.0, "use_opsm": False, "opsm_delta": 1e-4}
 DEFAULTS: list[tuple[type[Settings], dict[str, object]]] = [
@@ -56,7 +57,7 @@ DEFAULTS: list[tuple[type[Settings], dict[str, object]]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "values"), DEFAULTS, ids=lambda each: getattr(each, "__name__", ""))
+@table("kind, values", DEFAULTS)
 def test_what_is_not_set_has_its_documented_default(kind: type[Settings], values: dict[str, object]) -> None:
     assert kind().model_dump() == values
 
@@ -133,9 +134,7 @@ RANGES: list[tuple[type[Settings], str, dict[str, Any], list[tuple[float, str]],
 ]
 
 
-@pytest.mark.parametrize(
-    ("kind", "key", "others", "refused", "accepted"), RANGES, ids=lambda each: getattr(each, "__name__", None)
-)
+@table("kind, key, others, refused, accepted", RANGES)
 def test_a_number_is_taken_up_to_its_bounds_and_no_further(
     kind: type[Settings],
     key: str,
@@ -150,7 +149,7 @@ def test_a_number_is_taken_up_to_its_bounds_and_no_further(
         assert getattr(kind.model_validate({key: value, **others}), key) == value
 
 
-@pytest.mark.parametrize("kind", [PolicyLossSettings, GspoSettings])
+@table("kind", [PolicyLossSettings, GspoSettings])
 def test_the_upper_clip_is_the_lower_one_unless_it_is_given(kind: type[PolicyLossSettings | GspoSettings]) -> None:
     assert kind(eps_clip=0.3, eps_clip_high=None).high == 0.3
     assert kind(eps_clip=0.3, eps_clip_high=0.3).high == 0.3
@@ -164,7 +163,7 @@ def test_cispo_may_rise_less_than_it_falls() -> None:
     assert CispoSettings(eps_clip=0.3, eps_clip_high=0.1).high == 0.1
 
 
-@pytest.mark.parametrize("kind", [PolicyLossSettings, GspoSettings, CispoSettings])
+@table("kind", [PolicyLossSettings, GspoSettings, CispoSettings])
 def test_a_drift_is_looked_at_with_use_opsm_alone(kind: type[PolicyLossSettings]) -> None:
     with pytest.raises(ValidationError, match=r"opsm_delta = 0\.5 has no effect here: set use_opsm = true"):
         kind(opsm_delta=0.5)
@@ -172,14 +171,14 @@ def test_a_drift_is_looked_at_with_use_opsm_alone(kind: type[PolicyLossSettings]
     assert not kind(opsm_delta=1e-4).use_opsm
 
 
-@pytest.mark.parametrize("kind", [TisSettings, IcepopSettings])
+@table("kind", [TisSettings, IcepopSettings])
 def test_bounds_of_a_weight_may_meet_but_not_cross(kind: type[TisSettings | IcepopSettings]) -> None:
     assert kind(tis_clip=0.7, tis_clip_low=0.7).tis_clip == 0.7
     with pytest.raises(ValidationError, match=r"tis_clip = 0\.6 is below tis_clip_low = 0\.7"):
         kind(tis_clip=0.6, tis_clip_low=0.7)
 
 
-@pytest.mark.parametrize("others", [MASK, CLIP])
+@table("others", [MASK, CLIP])
 def test_the_lower_bound_of_a_ratio_mirrors_the_upper_one_unless_it_is_given(others: dict[str, Any]) -> None:
     assert MisSettings(mis_upper_bound=4.0, **others).lower == 0.25
     assert MisSettings(mis_upper_bound=4.0, mis_lower_bound=0.5, **others).lower == 0.5

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from slime_core.batching.split import Shares
 from slime_core.errors import ConfigError, ContractError
 from slime_core.roles import Settings, StepResult, TrainerSpec
+from tests.tables import table
 
 RESULT = StepResult({"loss": 2.0, "odd": float("nan")}, 100, {"grad_norm": 0.5}, {3: 0.25}, frozenset({"loss"}))
 OTHER = replace(RESULT, tokens=90, scores={4: 1.0})
@@ -31,8 +32,8 @@ def test_of_ranks_that_agree_one_is_heard() -> None:
     assert of(0, 1).agreed([RESULT, OTHER]) == [RESULT, OTHER]
 
 
-@pytest.mark.parametrize(
-    ("other", "says"),
+@table(
+    "other, says",
     [
         (replace(RESULT, tokens=99), "tokens is 100 on rank 1 and 99 on rank 3"),
         (
@@ -54,14 +55,14 @@ def _rank(rank: int, world_size: int, setup: object) -> None:
     """Never built."""
 
 
-@pytest.mark.parametrize(("shares", "ranks"), [([0, 0, 1, 1], 4), ([1, 0], 2), ([0], 1)])
+@table("shares, ranks", [([0, 0, 1, 1], 4), ([1, 0], 2), ([0], 1)])
 def test_a_spec_says_the_share_of_each_rank(shares: list[int], ranks: int) -> None:
     spec = TrainerSpec("mega", _rank, world_size=lambda settings: ranks, shares=lambda settings: shares)
     assert spec.share_of_ranks(Settings()) == tuple(shares)
     assert replace(spec, shares=None).share_of_ranks(Settings()) == tuple(range(ranks))
 
 
-@pytest.mark.parametrize("shares", [[0, 1], [0, 0, 2, 2], [1, 1, 2, 2], []])
+@table("shares", [[0, 1], [0, 0, 2, 2], [1, 1, 2, 2], []])
 def test_shares_that_do_not_fit_the_ranks_are_refused(shares: list[int]) -> None:
     spec = TrainerSpec("mega", _rank, world_size=lambda settings: 4, shares=lambda settings: shares)
     with pytest.raises(ConfigError, match=r"trainer 'mega': shares gives .* for 4 ranks; expected one number a rank"):

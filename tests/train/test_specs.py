@@ -4,8 +4,6 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 import slime_train.estimators
 from slime_core.roles import AdvantageSpec, LossSpec, Settings, Setup, Spec
 from slime_train.corrections import Icepop, Mis, Tis
@@ -32,6 +30,7 @@ from slime_train.settings import (
 )
 from slime_train.specs import corrections, losses
 from slime_train.whitened import EstimatorSettings
+from tests.tables import table
 
 GDPO = GdpoSettings(reward_weights={"math": 1.0, "form": 0.5})
 ADVANTAGES: list[tuple[str, type[object], Settings, bool, tuple[str, ...], bool]] = [
@@ -109,7 +108,7 @@ def test_every_correction_is_built_from_its_settings() -> None:
         assert_offered(spec, name, kind, settings)
 
 
-@pytest.mark.parametrize("offers", [estimators, losses, corrections], ids=lambda each: each.__name__)
+@table("offers", [estimators, losses, corrections])
 def test_a_summary_begins_as_a_sentence_does(offers: Callable[[], list[Spec[object]]]) -> None:
     for spec in offers():
         assert re.match(r"[A-Z][a-z]+ ?", spec.summary), spec.name

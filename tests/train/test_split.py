@@ -14,6 +14,7 @@ from slime_core.errors import ContractError
 from slime_core.roles import Draw, SampleField, TrainBatch
 from slime_core.roles.trainer import INPUTS
 from slime_core.sample import Group, GroupId, Sample, plain_json
+from tests.tables import table
 
 
 @st.composite
@@ -249,8 +250,8 @@ def test_ranks_differ_by_the_longest_group_at_most(lengths: list[list[int]], ran
         assert max(load) - min(load) <= max((3 + sum(each) for each in lengths[parity::2]), default=0)
 
 
-@pytest.mark.parametrize(
-    ("prompts", "responses", "shares"),
+@table(
+    "prompts, responses, shares",
     [
         ([1, 1, 1, 1], [1, 1, 1, 4], [[3], [0, 1, 2]]),  # the longest is dealt first
         ([9, 1, 1, 1], [1, 2, 2, 2], [[0], [1, 2, 3]]),  # a prompt costs too, once for the whole group
@@ -308,6 +309,6 @@ def test_splitting_needs_no_torch() -> None:
     assert result.stdout.strip() == "False"
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@table("ranks", [1, 2])
 def test_no_groups_make_empty_batches(ranks: int) -> None:
     assert [len(batch.tokens_T) for batch in split([], ranks)] == [0] * ranks

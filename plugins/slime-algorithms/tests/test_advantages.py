@@ -15,6 +15,7 @@ from slime_algorithms import PassAtKSettings
 from slime_algorithms.opo import Opo
 from slime_algorithms.pass_at_k import PassAtK
 from slime_core.roles import AdvantageInput
+from tests.tables import table
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def test_opo_is_the_formula(samples: list[Drawn]) -> None:
     assert Opo()(batch_of(samples)).tolist() == pytest.approx(opo(samples), abs=1e-12)
 
 
-@pytest.mark.parametrize("k", [1, 2, 4])
+@table("k", [1, 2, 4])
 @given(samples=SAMPLES)
 def test_pass_at_k_is_the_mean_over_every_draw(k: int, samples: list[Drawn]) -> None:
     found = PassAtK(PassAtKSettings(k=k))(batch_of(samples)).tolist()

@@ -16,6 +16,7 @@ from slime_algorithms.gmpo import GmpoLoss
 from slime_algorithms.sapo import SapoLoss
 from slime_core.roles import Loss
 from slime_train import PolicyGradientSettings
+from tests.tables import table
 from tests.train.ragged import RESPONSES, Response, Token, loss_input
 
 Responses = Sequence[Response]
@@ -82,7 +83,7 @@ CASES: list[tuple[Loss, Callable[[Responses], list[float]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("loss", "slow"), CASES)
+@table("loss, slow", CASES)
 @given(responses=RESPONSES)
 def test_each_is_its_formula(loss: Loss, slow: Callable[[Responses], list[float]], responses: Responses) -> None:
     assert loss(loss_input(responses)).loss_T.tolist() == pytest.approx(slow(responses), rel=1e-9, abs=1e-12)
@@ -103,7 +104,7 @@ def masked_sum(responses: Responses, losses: Sequence[float]) -> float:
     return math.fsum(loss * mask for loss, mask in zip(losses, masks, strict=True))
 
 
-@pytest.mark.parametrize(("loss", "slow"), CASES)
+@table("loss, slow", CASES)
 @profile(max_examples=40)
 @given(responses=RESPONSES)
 def test_each_gradient_is_that_of_finite_differences(
@@ -119,7 +120,7 @@ def test_each_gradient_is_that_of_finite_differences(
             assert found == pytest.approx((up - down) / (2 * STEP), rel=1e-4, abs=1e-6)
 
 
-@pytest.mark.parametrize("loss", [loss for loss, _ in CASES])
+@table("loss", [loss for loss, _ in CASES])
 def test_where_nothing_has_moved_the_gradient_is_the_policy_gradient(loss: Loss) -> None:
     tokens = [Token(-1.5, -1.5, -1.5, 1, 0.0), Token(-0.2, -0.2, -0.2, 1, 0.0)]
     batch = loss_input([Response(1.5, tokens), Response(-0.5, tokens)])
@@ -164,8 +165,8 @@ def test_a_token_that_was_sure_to_come_has_a_finite_divergence() -> None:
     assert LEAST > 0
 
 
-@pytest.mark.parametrize(
-    ("settings", "metrics"),
+@table(
+    "settings, metrics",
     [
         (SapoLoss(SapoSettings(entropy_coef=0.1)), {"pg_loss", "ppo_kl", "entropy_loss"}),
         (GmpoLoss(GmpoSettings(entropy_coef=0.1)), {"pg_loss", "pg_clipfrac", "ppo_kl", "entropy_loss"}),

@@ -21,6 +21,7 @@ from slime_trainer_megatron.dimensions import DIMENSIONS
 from slime_trainer_megatron.installed import SOURCES, fields
 from slime_trainer_megatron.layout import Layout, layers_of_stages
 from slime_trainer_megatron.plugin import slime_trainers
+from tests.tables import table
 
 LLAMA = {**CONFIG, "model_type": "llama"}
 EXPERTS = {**CONFIG, **OWN["qwen3_moe"], "model_type": "qwen3_moe"}
@@ -89,7 +90,7 @@ def test_settings_travel_to_other_processes() -> None:
         assert other.submit(layout_of, settings).result() == Layout(4, tensor=2)
 
 
-@pytest.mark.parametrize(("name", "said"), [("lr", "--lr"), ("clip_grad", "--clip-grad"), ("bf16", "--bf16")])
+@table("name, said", [("lr", "--lr"), ("clip_grad", "--clip-grad"), ("bf16", "--bf16")])
 def test_what_the_run_decides_is_refused(name: str, said: str) -> None:
     assert said in refused(**{name: 1})
 
@@ -98,7 +99,7 @@ def test_what_the_model_decides_is_refused() -> None:
     assert "config.json" in refused(moe_layer_freq=4)
 
 
-@pytest.mark.parametrize("config", [LLAMA, EXPERTS, LATENT])
+@table("config", [LLAMA, EXPERTS, LATENT])
 def test_a_dimension_may_be_given_and_must_be_the_models(config: Mapping[str, object]) -> None:
     (spec,) = slime_trainers()
     mixture = "moe_intermediate_size" in config
@@ -115,7 +116,7 @@ def test_a_dimension_may_be_given_and_must_be_the_models(config: Mapping[str, ob
             spec.check_model(settings_model().model_validate({"num_moe_experts": 4}), config)
 
 
-@pytest.mark.parametrize("name", REASONS)
+@table("name", REASONS)
 def test_what_is_not_passed_on_is_refused_by_name_and_reason(name: str) -> None:
     assert f"{name} of megatron-core's" in refused(**{name: 1})
     assert REASONS[name] in refused(**{name: 1})
@@ -129,8 +130,8 @@ def test_what_is_nearly_one_of_megatrons_names_is_told_what_becomes_of_that() ->
     assert "Extra inputs" in refused(tensor_model_paralel_size=2)  # the core says which settings there are
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
+@table(
+    "given, said",
     [
         ({"sequence_parallel": True}, "tensor_model_parallel_size of 2 or more"),
         ({"num_gpus": 1, "overlap_grad_reduce": True}, "one replica"),
@@ -168,8 +169,8 @@ def test_experts_are_dealt_to_all_ranks_of_a_stage() -> None:
     assert [layout.holder(stage, part) for stage in (0, 1) for part in (0, 1)] == [0, 2, 4, 6]
 
 
-@pytest.mark.parametrize(
-    ("given", "config", "said"),
+@table(
+    "given, config, said",
     [
         ({"expert_model_parallel_size": 2}, LLAMA, "expert_model_parallel_size has no effect here: the model (llama)"),
         ({"mtp_num_layers": 1}, LLAMA, "mtp_num_layers = 1 has no effect here: the model (llama) has no layers that"),
@@ -218,8 +219,8 @@ def test_experts_and_settings_go_together(given: Mapping[str, object], config: M
         spec.check_model(settings_model().model_validate(given), config)
 
 
-@pytest.mark.parametrize(
-    ("critic", "said"),
+@table(
+    "critic, said",
     [
         (
             {"pipeline_model_parallel_size": 2},
@@ -267,8 +268,8 @@ def test_ranks_of_a_replica_share_what_they_train_on() -> None:
     assert layout_of(settings) == Layout(8, tensor=2, pipeline=2)
 
 
-@pytest.mark.parametrize(
-    ("layout", "said"),
+@table(
+    "layout, said",
     [
         (Layout(3, tensor=3), "num_attention_heads = 4, which cannot be cut into 3 equal parts; give 1 or 2"),
         (Layout(4, tensor=4), "num_key_value_heads = 2"),
@@ -283,8 +284,8 @@ def test_a_model_that_cannot_be_cut_so_is_refused(layout: Layout, said: str) -> 
         layout.check(read_model(LLAMA))
 
 
-@pytest.mark.parametrize(
-    ("config", "said"),
+@table(
+    "config, said",
     [
         (
             {**LLAMA, "model_type": "mamba"},

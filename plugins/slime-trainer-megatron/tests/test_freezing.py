@@ -14,6 +14,7 @@ from slime_trainer_megatron.arguments import settings_model
 from slime_trainer_megatron.config_json import read_model
 from slime_trainer_megatron.freezing import Patterns, frozen_names
 from slime_trainer_megatron.plugin import slime_trainers
+from tests.tables import table
 
 DENSE = {**CONFIG, "model_type": "qwen3"}
 LATENT = {**CONFIG, **OWN["deepseek_v3"], "model_type": "deepseek_v3"}
@@ -84,8 +85,8 @@ def test_a_checkpoint_goes_on_with_other_patterns(tmp_path: Path) -> None:
     assert not any(torch.equal(mine, each) for (_, mine), (_, each) in zip(one.weights(), every.weights(), strict=True))
 
 
-@pytest.mark.parametrize(
-    ("patterns", "said"),
+@table(
+    "patterns, said",
     [
         (Patterns(freeze=["q_proj"]), r"is named like 'q_proj'; names are Megatron's: embedding\.word_embeddings"),
         (Patterns(only=["mlp", "linear_qvk"]), "Did you mean 'linear_qkv'?"),
@@ -114,8 +115,8 @@ def test_a_router_is_frozen_by_its_name() -> None:
     assert frozen == {f"decoder.layers.{layer}.mlp.router.weight" for layer in (1, 2, 3)}
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
+@table(
+    "given, said",
     [
         ({"only_train_params_name_list": ["a"], "freeze_params_name_list": ["b"]}, "give one of them"),
         ({"freeze_params_name_list": ["("]}, "not a regular expression"),
