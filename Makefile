@@ -84,11 +84,11 @@ test: $(STAMPS)/dev ## the test suite, on all cores (ARGS="-n 0 -k ledger" for a
 
 long: $(STAMPS)/dev ## what takes long, and deepens what `make test` shows
 	@mkdir -p .cache/tmp .cache/matplotlib
-	@$(INSIDE) $(BIN)/python -m $(PYTEST) -m "long and not faults_full and not property" $(ARGS)
+	@$(INSIDE) $(BIN)/python -m $(PYTEST) -m "long and not faults_full and not property" --hypothesis-profile=random $(ARGS)
 
 properties: $(STAMPS)/dev ## ten thousand sessions of agents that do anything, held against the engine's log
 	@mkdir -p .cache/tmp .cache/matplotlib
-	@$(INSIDE) $(BIN)/python -m pytest -m property plugins/slime-agent-openai/tests $(ARGS)
+	@$(INSIDE) $(BIN)/python -m pytest -m property --hypothesis-profile=random plugins/slime-agent-openai/tests $(ARGS)
 
 browser: $(STAMPS)/browser ## the pages of slime-view in a browser, which has to be there: apt-get install chromium
 	@mkdir -p .cache/tmp

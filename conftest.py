@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import Phase, settings
 
 ROOT = Path(__file__).parent
 SLOW = ROOT / "tests" / "slow.txt"
@@ -23,6 +24,15 @@ SLOW_S = 3.0
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # As in the local engine's workers; MKL reads it once, at the first product of a process, whichever test has that.
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
+
+# No test asserts a time. CI draws the same examples for the same code; `make long` draws new ones.
+settings.register_profile("fixed", deadline=None, derandomize=True)
+settings.register_profile("random", deadline=None)
+# For `make mutants`: few examples, and nothing shrunk.
+settings.register_profile(
+    "mutants", settings.get_profile("fixed"), max_examples=30, phases=(Phase.explicit, Phase.generate)
+)
+settings.load_profile("fixed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

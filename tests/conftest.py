@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import Phase, settings
 
 from slime_core.config import write_toml
 from slime_core.processes.limits import descendants
@@ -21,13 +20,6 @@ from slime_core.telemetry import Generated
 from slime_view.samples.store import SampleStore
 
 WriteSamples = Callable[..., None]
-
-settings.register_profile("slime", deadline=None)  # nothing here asserts a time
-# For `make mutants`: the same examples for every mutant, few, and nothing shrunk.
-settings.register_profile(
-    "mutants", deadline=None, derandomize=True, max_examples=30, phases=(Phase.explicit, Phase.generate)
-)
-settings.load_profile("slime")
 
 NO_STATE: dict[str, Json] = {"step": 0, "metrics_position": 0, "plugins": {}, "config": {}}
 """What the state of every checkpoint has."""

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime_train.mismatch import mismatch, mismatch_extremes
+from slime_train.algorithm import mismatch, mismatch_extremes
 
 LOG_PROB = st.floats(-8, -0.01)
 

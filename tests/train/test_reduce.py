@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime_train.reduce import token_weights
+from slime_train.share import token_weights
 from tests.tables import table
 
 TOKEN = st.tuples(st.integers(0, 1), st.floats(-2, 2))

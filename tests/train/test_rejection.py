@@ -8,8 +8,7 @@ from hypothesis import assume, given
 from hypothesis import settings as profile
 from pydantic import ValidationError
 
-from slime_train.corrections import Mis
-from slime_train.rejection import within
+from slime_train.corrections import Mis, within
 from slime_train.settings import Divergence, MisSettings
 from tests.tables import table
 from tests.train.test_corrections import SAMPLES, of_samples

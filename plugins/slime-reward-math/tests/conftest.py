@@ -4,15 +4,11 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 import pytest
-from hypothesis import settings
 
 from slime_core import Sample, Verdict
 from slime_core.roles import RewardContext, Setup
 from slime_core.sample import Json
 from slime_reward_math.plugin import slime_rewards
-
-settings.register_profile("busy", deadline=None)
-settings.load_profile("busy")
 
 Scoring = Callable[..., Verdict]
 

@@ -16,26 +16,26 @@ if TYPE_CHECKING:
     from slime_core.config.model_dir import not_trainable as not_trainable
     from slime_core.config.model_dir import refuse_quantized as refuse_quantized
     from slime_train.algorithm import Algorithm as Algorithm
-    from slime_train.build import build_in_rank as build_in_rank
+    from slime_train.algorithm import build_in_rank as build_in_rank
+    from slime_train.algorithm import mismatch_extremes as mismatch_extremes
     from slime_train.estimators.grpo import GrpoSettings as GrpoSettings
     from slime_train.failing import failing_together as failing_together
     from slime_train.groups import Groups as Groups
     from slime_train.losses import policy_gradient as policy_gradient
     from slime_train.losses import value_loss as value_loss
-    from slime_train.mismatch import mismatch_extremes as mismatch_extremes
     from slime_train.norm import check_weights_finite as check_weights_finite
     from slime_train.norm import gradient_norm as gradient_norm
     from slime_train.portable import make_portable as make_portable
-    from slime_train.reduce import token_weights as token_weights
     from slime_train.schedule import learning_rate as learning_rate
     from slime_train.sequences import masked_mean as masked_mean
     from slime_train.sequences import masked_sum as masked_sum
     from slime_train.served_weights import ServedWeights as ServedWeights
     from slime_train.settings import PolicyGradientSettings as PolicyGradientSettings
     from slime_train.settings import PolicyLossSettings as PolicyLossSettings
+    from slime_train.share import MicroBatch as MicroBatch
     from slime_train.share import Share as Share
-    from slime_train.sums import MicroBatch as MicroBatch
-    from slime_train.sums import Sums as Sums
-    from slime_train.train_data import save_train_data as save_train_data
+    from slime_train.share import Sums as Sums
+    from slime_train.share import save_train_data as save_train_data
+    from slime_train.share import token_weights as token_weights
 else:
     __getattr__, __all__ = exports(__name__)

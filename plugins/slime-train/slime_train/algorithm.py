@@ -12,36 +12,37 @@ Example:
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import TypeVar, assert_never, cast
 
 import torch
 
 from slime_core.catalog import Catalog
 from slime_core.catalog.catalog import Used
+from slime_core.catalog.checks import blaming
 from slime_core.config import TEACHER_COLUMN
 from slime_core.errors import ContractError, NonFiniteError
 from slime_core.roles import (
     Advantage,
     AdvantageSpec,
+    Choice,
     Correction,
     CorrectionInput,
     CorrectionOutput,
     CorrectionSpec,
+    KlType,
     Loss,
     LossInput,
     LossOutput,
     LossSpec,
     RankSetup,
+    Reference,
+    Setup,
+    Spec,
     TrainBatch,
     ValueAdvantage,
 )
-from slime_train.build import build_in_rank
 from slime_train.checks import check_advantages, check_correction, check_loss
-from slime_train.kl import approximate_kl, kl_loss
-from slime_train.mismatch import mismatch
-from slime_train.rollout_input import advantage_input
-from slime_train.share import Share
-from slime_train.sums import MicroBatch
+from slime_train.share import MicroBatch, Share, advantage_input
 
 
 class Algorithm:
@@ -255,3 +256,126 @@ def _added_up(output: LossOutput, corrected: CorrectionOutput | None, kl_T: torc
     if output.regularizer_T is not None:
         loss_T = loss_T + output.regularizer_T
     return loss_T if kl_T is None else loss_T + kl_T
+
+
+PartT = TypeVar("PartT")
+
+
+def build_in_rank(catalog: Catalog, of: type[Spec[PartT]], choice: Choice, seed: int) -> Used[PartT]:
+    """What the factory of a chosen tensor role makes, and whose it is.
+
+    Raises:
+        PluginError: the choice is not there, or its factory raised.
+    """
+    spec = catalog.find(of, choice.name).spec
+
+    def make(role: str, name: str, **settings: object) -> object:
+        other = catalog.find(role, name).spec
+        return other.factory(other.model.model_validate(settings), setup)
+
+    setup = Setup(make, seed)
+    with blaming(f"the factory of {choice.role} {choice.name!r}", choice.plugin):
+        return Used(choice.name, choice.plugin, spec.factory(choice.settings, setup))
+
+
+QUANTILES = {"min": 0.0, "p01": 0.01, "p50": 0.5, "p99": 0.99, "max": 1.0}
+"""Which quantiles of the ratio are reported, by the end of their name."""
+
+
+def mismatch(log_probs_T: torch.Tensor, rollout_log_probs_T: torch.Tensor) -> dict[str, torch.Tensor]:
+    """What to average over trained tokens, [T] each, in nats.
+
+    With d = logp - rollout_logp, of tokens that the sampler drew:
+
+    - train_rollout_logprob_abs_diff: |d|;
+    - train_rollout_k1: -d, unbiased for KL(sampler || trainer);
+    - train_rollout_k3: exp(d) - 1 - d, unbiased as well and never negative.
+
+    Estimators k1 and k3 of Schulman 2020, "Approximating KL Divergence", joschu.net/blog/kl-approx.html.
+    """
+    difference_T = log_probs_T - rollout_log_probs_T
+    return {
+        "train_rollout_logprob_abs_diff": difference_T.abs(),
+        "train_rollout_k1": -difference_T,
+        "train_rollout_k3": difference_T.expm1() - difference_T,
+    }
+
+
+def mismatch_extremes(difference_T: torch.Tensor) -> dict[str, float]:
+    """Extremes of d over the trained tokens [T] of all ranks together; empty where there are no tokens.
+
+    train_rollout_logprob_abs_diff_max is the largest |d| in nats; train_rollout_ratio_min, _p01, _p50, _p99 and _max
+    are quantiles of exp(d), by nearest rank. Where sampler and trainer agree, it is 0 and they are 1.
+    """
+    if not len(difference_T):
+        return {}
+    sorted_T = difference_T.double().sort().values
+    ratio_T, last = sorted_T.exp(), len(sorted_T) - 1
+    quantiles = {
+        f"train_rollout_ratio_{name}": float(ratio_T[round(share * last)]) for name, share in QUANTILES.items()
+    }
+    return {"train_rollout_logprob_abs_diff_max": float(sorted_T[[0, -1]].abs().max()), **quantiles}
+
+
+LOW_VAR_LIMIT = 10.0
+"""Nats within which `low_var_kl` is held, as slime has it."""
+
+
+_PLAIN: dict[KlType, KlType] = {"k1+": "k1", "k3+": "k3", "low_var_kl+": "low_var_kl"}
+"""Whose value an estimator with the gradient of k2 has."""
+
+
+def approximate_kl(log_probs_T: torch.Tensor, other_log_probs_T: torch.Tensor, kind: KlType) -> torch.Tensor:
+    """Estimates of KL(policy || other) [T] in nats, of tokens that the policy drew.
+
+    With d = logp - other_logp (Schulman 2020, "Approximating KL Divergence", joschu.net/blog/kl-approx.html):
+
+    - k1: d, unbiased;
+    - k2: d^2 / 2, biased, never negative;
+    - k3: exp(-d) - 1 + d, unbiased and never negative;
+    - low_var_kl: k3 held to [-10, 10]; where it is held, there is no gradient;
+    - k1+, k3+, low_var_kl+: the value of k1, k3, low_var_kl with the gradient of k2, which is d times that of
+      logp (verl's straight-through estimators); of k1+ and k3+, value and gradient are both unbiased.
+
+    As a loss, k1's gradient is that of logp, which is 0 in expectation, and k3's is not that of the KL unless it is
+    weighed by the policy's ratio (`kl_loss`); k2's is.
+    """
+    difference_T = log_probs_T - other_log_probs_T
+    match kind:
+        case "k1":
+            return difference_T
+        case "k2":
+            return difference_T.square() / 2
+        case "k3":
+            return (-difference_T).expm1() + difference_T
+        case "low_var_kl":
+            return ((-difference_T).expm1() + difference_T).clamp(-LOW_VAR_LIMIT, LOW_VAR_LIMIT)
+        case "k1+" | "k3+" | "low_var_kl+":
+            value_T = approximate_kl(log_probs_T.detach(), other_log_probs_T, _PLAIN[kind])
+            slope_T = difference_T.square() / 2
+            return value_T + (slope_T - slope_T.detach())
+        case _:
+            assert_never(kind)
+
+
+def kl_loss(
+    log_probs_T: torch.Tensor, ref_log_probs_T: torch.Tensor, rollout_log_probs_T: torch.Tensor, reference: Reference
+) -> torch.Tensor:
+    """The KL of each token to the reference [T] in nats, to be added to its loss, `kl_loss_coef` times.
+
+    GRPO's term (Shao et al. 2024, arXiv:2402.03300, equation 4) with k3. With `use_unbiased_kl` it is weighed by
+    exp(logp - rollout_logp), through which the gradient goes too: that makes k3 unbiased, value and gradient, for
+    tokens of another sampler (DeepSeek-AI 2025, DeepSeek-V3.2, arXiv:2512.02556, section 3.1). Where the gradient is
+    that of k2 (k3+), it is right already, and the ratio is held constant: with it, it would count twice.
+
+    Args:
+        log_probs_T: the policy's, which carry the gradient.
+        ref_log_probs_T: the reference's.
+        rollout_log_probs_T: the sampler's.
+        reference: what kind of estimate.
+    """
+    kl_T = approximate_kl(log_probs_T, ref_log_probs_T, reference.kl_loss_type)
+    if not reference.use_unbiased_kl:
+        return kl_T
+    moving_T = log_probs_T.detach() if reference.kl_loss_type in _PLAIN else log_probs_T
+    return kl_T * (moving_T - rollout_log_probs_T).exp()

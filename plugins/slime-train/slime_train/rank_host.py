@@ -3,13 +3,15 @@
 It rebuilds the plugin from entry points in its own process, so nothing but plain data travels.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
+import torch
+
 from slime_core.catalog import discover_in_worker
-from slime_core.errors import PluginError
+from slime_core.errors import ContractError, PluginError
 from slime_core.roles import (
     Choice,
     ClosesRank,
@@ -30,7 +32,6 @@ from slime_core.roles import (
     WeightSender,
     WeightSlot,
 )
-from slime_train.buckets import fitting
 
 LOOPBACK = "127.0.0.1"
 
@@ -139,3 +140,28 @@ class RankHost:
         finally:
             if isinstance(self._rank, ClosesRank):
                 self._rank.close()
+
+
+def fitting(
+    slots: Sequence[WeightSlot], buckets: Iterator[tuple[str, torch.Tensor]], *, plugin: str, whole: bool
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the buckets, checked: each fits its slot and comes once; with `whole`, every slot gets one.
+
+    Raises:
+        ContractError: names the first that does not, or that is missing at the end.
+    """
+    where = f"trainer of plugin {plugin}, weights()"
+    left = {slot.name: slot for slot in slots}
+    known = frozenset(left)
+    for name, tensor in buckets:
+        slot = left.pop(name, None)
+        if slot is None:
+            what = "comes twice" if name in known else "is not among its weight_slots()"
+            raise ContractError(f"{where}: bucket {name!r} {what}")
+        made = (tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+        if made != (slot.shape, slot.dtype.value):
+            raise ContractError(f"{where}: bucket {name} is {made[0]} {made[1]}; its slot says {slot}")
+        yield name, tensor
+    if whole and left:
+        first = next(iter(left.values()))
+        raise ContractError(f"{where}: no bucket for {first}, and {len(left) - 1} more")

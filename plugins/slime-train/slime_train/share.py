@@ -6,13 +6,15 @@ Example:
     share.batch.group_index_S, share.mask_T, share.tokens_of([0, 2])      # of two samples, their places in [T]
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
 
 import torch
 
-from slime_core.roles import RankSetup, TrainBatch
-from slime_train.reduce import token_weights
+from slime_core.errors import RunFolderError
+from slime_core.roles import AdvantageInput, LossInput, RankSetup, StepResult, TrainBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,3 +104,188 @@ class Share:
 
 def _tensors(columns: Mapping[str, Sequence[float]]) -> dict[str, torch.Tensor]:
     return {name: torch.tensor(values, dtype=torch.float32) for name, values in columns.items()}
+
+
+def advantage_input(shares: Sequence[Share], sum_over_ranks: Callable[[torch.Tensor], torch.Tensor]) -> AdvantageInput:
+    """Groups, rollouts and samples are numbered on from share to share; values and penalties all have or none."""
+    batches = [share.batch for share in shares]
+
+    def joined(values: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
+        given = [each for each in values if each is not None]
+        return _joined(given) if given else None
+
+    return AdvantageInput(
+        torch.tensor([reward for batch in batches for reward in batch.rewards_S], dtype=torch.float32),
+        _numbered([torch.tensor(batch.group_index_S, dtype=torch.int64) for batch in batches]),
+        _numbered([torch.tensor(batch.rollout_index_S, dtype=torch.int64) for batch in batches]),
+        _numbered([share.sample_T for share in shares], [len(share.lengths_S) for share in shares]),
+        _joined([share.mask_T for share in shares]),
+        {name: _joined([share.columns_S[name] for share in shares]) for name in shares[0].columns_S},
+        {name: _joined([share.columns_T[name] for share in shares]) for name in shares[0].columns_T},
+        sum_over_ranks,
+        joined([share.kl_penalty_T for share in shares]),
+        joined([share.values_T for share in shares]),
+    )
+
+
+def _joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
+
+
+def _numbered(parts: Sequence[torch.Tensor], sizes: Sequence[int] | None = None) -> torch.Tensor:
+    found, first = [], 0
+    for place, part in enumerate(parts):
+        found.append(part + first)
+        first += sizes[place] if sizes is not None else int(part.max()) + 1 if len(part) else 0
+    return _joined(found)
+
+
+GIVEN_S = ("prompt_index_S", "group_index_S", "rollout_index_S", "response_lengths_S", "rewards_S", "weights_S")
+
+
+def save_train_data(template: str, shares: Sequence[Share], rank: int) -> Path:
+    """Write a rollout's shares, one a step, as they are before its first step; returns where.
+
+    Args:
+        template: a path with `{rollout_id}` and `{rank}` in it, both as numbers.
+        shares: with their advantages.
+        rank: number of the share.
+
+    Raises:
+        RunFolderError: it could not be written; a file that was there stays.
+    """
+    from safetensors.torch import save_file
+
+    rollout_id = shares[0].batch.rollout_id
+    path = Path(template.format(rollout_id=rollout_id, rank=rank))
+    columns = {name: value.contiguous().cpu() for share in shares for name, value in _columns(share)}
+    beside = path.with_name(f".{path.name}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file(columns, beside, {"rollout_id": str(rollout_id), "rank": str(rank), "steps": str(len(shares))})
+        beside.replace(path)
+    except OSError as error:
+        raise RunFolderError(f"cannot write save_debug_train_data {path}: {error}") from error
+    return path
+
+
+def _columns(share: Share) -> Iterator[tuple[str, torch.Tensor]]:
+    batch, step = share.batch, share.batch.step
+    prompts = [token for prompt in batch.prompts_P for token in prompt]
+    yield f"{step}/prompts", torch.tensor(prompts, dtype=torch.int64)
+    yield f"{step}/prompt_lengths_P", torch.tensor([len(prompt) for prompt in batch.prompts_P], dtype=torch.int64)
+    yield f"{step}/tokens_T", torch.tensor(batch.tokens_T, dtype=torch.int64)
+    for name in GIVEN_S:
+        values = getattr(batch, name)
+        yield f"{step}/{name}", torch.tensor(values, dtype=torch.int64 if values.typecode in "iq" else torch.float32)
+    for each in fields(share):
+        value = getattr(share, each.name)
+        if isinstance(value, torch.Tensor) and each.name.endswith("_T") and each.name != "sample_T":
+            yield f"{step}/{each.name}", value
+    for kind in ("columns_S", "columns_T"):
+        for name, value in getattr(share, kind).items():
+            yield f"{step}/{kind}/{name}", value
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """Some samples' loss, and what to report of it."""
+
+    loss: torch.Tensor
+    """Their part of the step's loss, a number with the gradient: parts of all micro-batches and shares add up to it."""
+    metrics: Mapping[str, float]
+    """Sums over their trained tokens."""
+    tokens: int
+    """How many these are."""
+    over_all_tokens: frozenset[str]
+    """Metrics to which a token that is not computed for want of an advantage would add 0."""
+    log_ratio_T: torch.Tensor
+    """Log-probs minus the sampler's, of the trained tokens."""
+
+    @classmethod
+    def of(
+        cls,
+        loss: torch.Tensor,
+        metrics_T: Mapping[str, torch.Tensor],
+        over_all_tokens: frozenset[str],
+        given: LossInput,
+    ) -> "MicroBatch":
+        """Sum metrics [T] over the trained tokens of what the loss was given."""
+        mask_T = given.loss_mask_T
+        metrics = {name: float((values_T.detach() * mask_T).sum()) for name, values_T in metrics_T.items()}
+        log_ratio_T = (given.log_probs_T.detach() - given.rollout_log_probs_T)[mask_T > 0]
+        return cls(loss, metrics, int(mask_T.sum()), over_all_tokens, log_ratio_T)
+
+
+class Sums:
+    """Adds up the micro-batches of a share."""
+
+    def __init__(self) -> None:
+        """No micro-batch was added yet."""
+        self._metrics: defaultdict[str, float] = defaultdict(float)
+        self._tokens = 0
+        self._over_all_tokens: frozenset[str] = frozenset()
+        self._log_ratios = [torch.empty(0)]
+
+    def add(self, part: MicroBatch) -> None:
+        """Add one micro-batch."""
+        self._tokens += part.tokens
+        self._over_all_tokens |= part.over_all_tokens
+        self._log_ratios.append(part.log_ratio_T)
+        for name, value in part.metrics.items():
+            self._metrics[name] += value
+
+    def log_ratios(self) -> torch.Tensor:
+        """Log-probs minus the sampler's, of all trained tokens that were computed [T]; for `mismatch_extremes`."""
+        return torch.cat(self._log_ratios)
+
+    def result(self, share: Share, scalars: Mapping[str, float]) -> StepResult:
+        """The rank's report of its share."""
+        return StepResult(dict(self._metrics), self._tokens, scalars, share.scores(), self._over_all_tokens)
+
+
+def token_weights(
+    loss_mask_T: torch.Tensor,
+    sample_index_T: torch.Tensor,
+    importance_S: torch.Tensor,
+    rollout_index_S: torch.Tensor,
+    *,
+    step_tokens: int,
+    step_samples: int,
+    per_token: bool,
+    constant_length: int | None,
+) -> torch.Tensor:
+    """The weight [T] of each token in the step's loss; 0 where the mask is 0.
+
+    With mask m, importance w and n_r = the sum of m over all samples of rollout r, which is one sample unless one
+    execution fanned out:
+
+    - per token (`calculate_per_token_loss`): w_s m_t / step_tokens, the mean over all trained tokens of the step, as
+      DAPO has it (Yu et al. 2025, arXiv:2503.14476, equation 8);
+    - constant (`constant_loss_length` L): w_s m_t / L / step_samples, without a bias by length, as Dr.GRPO has it (Liu
+      et al. 2025, arXiv:2503.20783, section 3.2);
+    - else: w_s m_t / n_r / step_samples, the mean over rollouts of each one's mean over its trained tokens, as GRPO has
+      it (Shao et al. 2024, arXiv:2402.03300, equation 3).
+
+    Denominators are of whole rollouts and of the whole step: however these samples are cut into micro-batches
+    afterwards, and the step into ranks, the parts add up to it.
+
+    Args:
+        loss_mask_T: 1 where trained on, float32 [T].
+        sample_index_T: sample of each token, int64 [T].
+        importance_S: importance weight of each sample, float32 [S].
+        rollout_index_S: rollout of each sample, int64 [S]; all samples of a rollout are among these.
+        step_tokens: trained tokens of the whole step, over all ranks.
+        step_samples: rollouts of the whole step with a trained token, over all ranks.
+        per_token: whether it is the mean over tokens.
+        constant_length: L in tokens, or None.
+    """
+    weighted_T = loss_mask_T * importance_S[sample_index_T]
+    if per_token:
+        return weighted_T / max(1, step_tokens)
+    if constant_length is not None:
+        return weighted_T / constant_length / max(1, step_samples)
+    _, rollout_S = torch.unique(rollout_index_S, return_inverse=True)
+    rollout_T = rollout_S[sample_index_T]
+    trained_R = torch.zeros_like(importance_S).index_add_(0, rollout_T, loss_mask_T)
+    return weighted_T / trained_R.clamp_min(1)[rollout_T] / max(1, step_samples)

@@ -21,18 +21,14 @@ import torch.distributed as dist
 from slime_core.errors import CheckpointError
 from slime_core.roles import WeightSlot
 from slime_train import make_portable
-from slime_trainer_megatron.beside import Beside
+from slime_trainer_megatron.beside import VERSION, Beside, OldPolicy
 from slime_trainer_megatron.config_json import config_of
 from slime_trainer_megatron.export import exported
 from slime_trainer_megatron.families import Model
 from slime_trainer_megatron.hf_files import HfWriter
 from slime_trainer_megatron.model import Policy
-from slime_trainer_megatron.moments import MOMENTS
-from slime_trainer_megatron.old_policy import VERSION, OldPolicy
-from slime_trainer_megatron.optimizer import RankOptimizer
-from slime_trainer_megatron.pieces import held_by
-from slime_trainer_megatron.stored import Stored
-from slime_trainer_megatron.torch_dist import Piece, Saving
+from slime_trainer_megatron.optimizer import MOMENTS, RankOptimizer
+from slime_trainer_megatron.torch_dist import Piece, Saving, Stored, held_by
 
 FORMAT = 2
 ABOUT = "megatron.json"

@@ -37,11 +37,10 @@ with importing():
     )
     from slime_trainer_megatron.config_json import Config, config_of, further_layers, read_model, with_further
     from slime_trainer_megatron.convert import fuse, split
+    from slime_trainer_megatron.export import as_stored, shape_of, whole_piece
     from slime_trainer_megatron.families import Model, Weight
     from slime_trainer_megatron.hf_files import HfWeights, HfWriter
-    from slime_trainer_megatron.stored import METADATA, Stored
-    from slime_trainer_megatron.torch_dist import Piece, Saving
-    from slime_trainer_megatron.whole import as_stored, shape_of, whole_piece
+    from slime_trainer_megatron.torch_dist import METADATA, Piece, Saving, Stored
 
 Say = Callable[[str], None]
 """Is told how far it is, a line at a time."""

@@ -23,10 +23,9 @@ from slime_train import Share, value_loss
 from slime_trainer_megatron.arguments import check_model, of_critic
 from slime_trainer_megatron.collectives import summed, told_by
 from slime_trainer_megatron.config_json import read_directory
-from slime_trainer_megatron.logprobs import Head
 from slime_trainer_megatron.model import Policy, build_policy, load_hf
 from slime_trainer_megatron.optimizer import RankOptimizer, gradients_of
-from slime_trainer_megatron.passes import Found, Passes
+from slime_trainer_megatron.passes import Found, Head, Passes
 
 SUMS = ("tokens", "critic-value_loss", "critic-value_clipfrac", "values", "returns")
 

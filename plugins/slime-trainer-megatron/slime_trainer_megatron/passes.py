@@ -10,22 +10,84 @@ Example:
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallel
 from megatron.core.pipeline_parallel import get_forward_backward_func
+from megatron.core.tensor_parallel.mappings import reduce_from_tensor_model_parallel_region
+from torch.utils.checkpoint import checkpoint
 
+from slime_core.errors import ContractError
+from slime_core.roles import SampleField
 from slime_train import Share
 from slime_trainer_megatron.collectives import largest, summed
 from slime_trainer_megatron.compat import quietly
 from slime_trainer_megatron.families import Model
-from slime_trainer_megatron.logprobs import Head, token_log_probs
 from slime_trainer_megatron.model import Policy
 from slime_trainer_megatron.packing import Pack, micro_batches, mine_of_whole, pack_samples
-from slime_trainer_megatron.replay import routes_of
+
+NEVER = -1e30
+"""Logit of what is not a token: its power is 0, and so is the product of the two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """How logits become log-probs."""
+
+    vocab: int
+    """Tokens; what a rank has beyond them is padding."""
+    temperature: float
+    """What logits are divided by."""
+    chunk: int
+    """Rows at a time."""
+
+
+def token_log_probs(
+    hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor, head: Head
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probs of labels, and the entropies of their distributions in nats, both [M] fp32 with the gradient.
+
+    Args:
+        hidden: [M, width], the same on all tensor-parallel ranks.
+        weight: this rank's rows of the output layer.
+        labels: int64 [M].
+        head: the rest.
+    """
+    found = []
+    for rows, wanted in zip(torch.split(hidden, head.chunk), torch.split(labels, head.chunk), strict=True):
+        if torch.is_grad_enabled():
+            found.append(checkpoint(_of_rows, rows, weight, wanted, head, use_reentrant=False))
+        else:
+            found.append(_of_rows(rows, weight, wanted, head))
+    log_probs, entropies = zip(*found, strict=True)
+    return torch.cat(log_probs), torch.cat(entropies)
+
+
+def _of_rows(
+    hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor, head: Head
+) -> tuple[torch.Tensor, torch.Tensor]:
+    logits = F.linear(hidden, weight).float() / head.temperature
+    first = parallel_state.get_tensor_model_parallel_rank() * len(weight)
+    if (own := head.vocab - first) < len(weight):
+        padding = torch.arange(len(weight), device=logits.device) >= own
+        logits = logits.masked_fill(padding, NEVER)
+    top = logits.detach().amax(-1)
+    dist.all_reduce(top, op=dist.ReduceOp.MAX, group=parallel_state.get_tensor_model_parallel_group())
+    logits = logits - top[:, None]
+    powers = logits.exp()
+    total = reduce_from_tensor_model_parallel_region(powers.sum(-1))
+    at = labels - first
+    here = (at >= 0) & (at < len(weight))
+    picked = torch.where(here, logits.gather(-1, at.clamp(0, len(weight) - 1)[:, None])[:, 0], 0.0)
+    weighed = reduce_from_tensor_model_parallel_region((powers * logits).sum(-1))
+    log_total = total.log()
+    return reduce_from_tensor_model_parallel_region(picked) - log_total, log_total - weighed / total
+
 
 Found = tuple[torch.Tensor, torch.Tensor]
 """Log-probs and entropies of the response tokens of some samples, one after another."""
@@ -174,3 +236,44 @@ class _SumOverContext(torch.autograd.Function):
     @staticmethod
     def backward(ctx: object, gradient: torch.Tensor) -> torch.Tensor:
         return gradient
+
+
+def routes_of(
+    share: Share, samples: Sequence[int], ends: torch.Tensor, mine: torch.Tensor, model: Model
+) -> torch.Tensor:
+    """Experts of a rank's tokens, int64 [T, layers, k], -1 for those of samples that bring none, and for padding.
+
+    Args:
+        share: the step's.
+        samples: those of the pack.
+        ends: where its texts end; 0 first.
+        mine: which of their tokens the rank has.
+        model: what is trained.
+
+    Raises:
+        ContractError: a sample has too many or too few of them, or some that are not experts of the model.
+    """
+    assert model.experts is not None
+    layers, chosen = model.layers, model.experts.chosen
+    whole = torch.full((int(ends[-1]), layers, chosen), -1, dtype=torch.int64)
+    given = share.batch.fields_S.get(SampleField.ROLLOUT_ROUTED_EXPERTS, ())
+    edges = [*pairwise(ends.tolist())]
+    for sample, (start, end) in zip(samples, edges, strict=False):
+        if not given or (experts := given[sample]) is None:
+            continue
+        assert isinstance(experts, Sequence)
+        prompt = share.batch.prompts_P[share.batch.prompt_index_S[sample]]
+        # The last token is drawn and never read.
+        read = len(prompt) + share.batch.response_lengths_S[sample] - 1
+        routes = torch.tensor(experts, dtype=torch.int64)
+        if len(routes) != read * layers * chosen or (
+            len(routes) and not 0 <= int(routes.min()) <= int(routes.max()) < model.experts.count
+        ):
+            raise ContractError(
+                f"use_rollout_routing_replay: a sample's rollout_routed_experts has {len(routes)} numbers; expected "
+                f"{read} tokens (all but the last) x {layers} layers x {chosen} experts = {read * layers * chosen}, "
+                f"each from 0 to {model.experts.count - 1}. The engine serves another model, or tells them otherwise; "
+                "leave use_rollout_routing_replay out"
+            )
+        whole[start : min(end, start + read)] = routes.view(read, layers, chosen)
+    return whole[mine]

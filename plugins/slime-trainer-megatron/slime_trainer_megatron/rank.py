@@ -32,11 +32,10 @@ from slime_trainer_megatron.compat import importing, stand_in_for_cuda
 with importing():
     from megatron.core import parallel_state, tensor_parallel
 
-    from slime_trainer_megatron.beside import Beside
+    from slime_trainer_megatron.beside import Beside, OldPolicy
     from slime_trainer_megatron.checkpoint import Saved, load, save, slots_of
     from slime_trainer_megatron.export import exported
     from slime_trainer_megatron.model import Policy, build_policy, freeze, laid_out, load_hf
-    from slime_trainer_megatron.old_policy import OldPolicy
     from slime_trainer_megatron.optimizer import RankOptimizer, gradients_of
     from slime_trainer_megatron.passes import Passes
     from slime_trainer_megatron.router import routers
@@ -47,7 +46,7 @@ from slime_trainer_megatron.arguments import check_model, layout_of, patterns_of
 from slime_trainer_megatron.collectives import alone, backend, gathered, summed, told_by
 from slime_trainer_megatron.config_json import read_directory
 from slime_trainer_megatron.layout import Layout
-from slime_trainer_megatron.logprobs import Head
+from slime_trainer_megatron.passes import Head
 
 Said = tuple[dict[str, float], int, dict[str, float], list[str]]
 FoundT = TypeVar("FoundT")

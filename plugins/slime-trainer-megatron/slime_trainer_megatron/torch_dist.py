@@ -10,15 +10,20 @@ Example:
     Stored(folder).read(pieces)                     # of stored.py
 """
 
+import pickle  # noqa: TID251 -- by an unpickler that knows what there may be
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import cast
 
 import torch
 import torch.distributed as dist
-from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
-from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from megatron.core import parallel_state
+from megatron.core.dist_checkpointing.mapping import ShardedTensor, ShardedTensorFactory, is_main_replica
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.metadata import (
     ChunkStorageMetadata,
     Metadata,
@@ -28,15 +33,19 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 from torch.distributed.checkpoint.planner import (
+    LoadPlan,
+    ReadItem,
     SavePlan,
     TensorWriteData,
     WriteItem,
     WriteItemType,
 )
+from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.utils.serialization import config
 
 from slime_core.errors import CheckpointError
+from slime_trainer_megatron.model import Policy
 
 
 @dataclass(frozen=True)
@@ -182,3 +191,172 @@ def _item_of(piece: Piece) -> WriteItem:
 def _copied(piece: Piece) -> Piece:
     copy = piece.value().detach().to("cpu", piece.dtype, copy=True).contiguous()
     return Piece(piece.key, piece.shape, piece.offset, piece.sizes, piece.dtype, lambda: copy, piece.padded)
+
+
+@dataclass(frozen=True)
+class Held:
+    """A parameter of this rank, or the bias of a router."""
+
+    parameter: torch.Tensor
+    """The parameter or the bias itself."""
+    sharded: ShardedTensor | ShardedTensorFactory
+    """megatron-core's description of its place in the whole tensor."""
+
+    @property
+    def is_given(self) -> bool:
+        """Whether this rank writes it, of all ranks that hold the same."""
+        return bool(is_main_replica(self.sharded.replica_id))
+
+    def with_moments(self) -> torch.nn.Parameter | None:
+        """The parameter; None for the bias of a router, which has no moments."""
+        return self.parameter if isinstance(self.parameter, torch.nn.Parameter) else None
+
+    def pieces(self, value: torch.Tensor, prefix: str = "") -> list[Piece]:
+        """The pieces of a tensor of its shape, itself or a moment; views, so that reading into them fills it."""
+        sharded = self.sharded
+        key = f"{prefix}{sharded.key}"
+        if isinstance(sharded, ShardedTensorFactory):
+            parts = list(replace(sharded, key=key, data=value).build())
+        else:
+            parts = [replace(sharded, key=key, data=value, dtype=value.dtype)]
+        return [_piece_of(part) for part in parts]
+
+
+def held_by(policy: Policy) -> Iterator[Held]:
+    """Every parameter of this rank, and every bias of its routers."""
+    group = parallel_state.get_data_parallel_group(with_context_parallel=True)
+    for sharded in policy.sharded_state_dict(metadata={"dp_cp_group": group}).values():
+        # What is not a tensor belongs to quantization, which this trainer does not support.
+        if isinstance(sharded, ShardedTensor | ShardedTensorFactory):
+            assert sharded.data is not None, sharded.key
+            yield Held(sharded.data, sharded)
+
+
+def _piece_of(part: ShardedTensor) -> Piece:
+    sizes = (1,) * part.prepend_axis_num + tuple(part.local_shape)
+    return Piece(
+        part.key,
+        tuple(part.global_shape),
+        tuple(part.global_offset),
+        sizes,
+        part.dtype,
+        partial(part.data.detach().view, sizes),
+        part.allow_shape_mismatch,
+    )
+
+
+METADATA = ".metadata"
+
+
+MADE_OF = {
+    "torch": ("Size", "device", "float32", "float16", "bfloat16", "float64", "int64", "int32", "uint8", "bool"),
+    "torch.serialization": ("_get_layout",),
+    "torch.distributed.checkpoint.filesystem": ("_StorageInfo",),
+    "torch.distributed.checkpoint.metadata": (
+        "BytesStorageMetadata",
+        "ChunkStorageMetadata",
+        "Metadata",
+        "MetadataIndex",
+        "StorageMeta",
+        "TensorProperties",
+        "TensorStorageMetadata",
+        "_MEM_FORMAT_ENCODING",
+    ),
+    "megatron.core.dist_checkpointing.strategies.torch": ("MCoreMetadata",),
+    "pathlib": ("PosixPath",),
+    "pathlib._local": ("PosixPath",),
+    "collections": ("OrderedDict",),
+}
+"""Modules and names that `.metadata` may name; anything else may run what it likes."""
+
+
+class Stored:
+    """A checkpoint that stands."""
+
+    def __init__(self, folder: Path) -> None:
+        """Read what there is.
+
+        Raises:
+            CheckpointError: it is not a checkpoint, is half written, or names what no checkpoint of tensors does.
+        """
+        self._folder, self._reader = folder, FileSystemReader(folder)
+        path = folder / METADATA
+        try:
+            with path.open("rb") as file:
+                self._metadata: Metadata = _Unpickler(file).load()
+            files = {info.relative_path for info in self._metadata.storage_data.values()}
+        except (OSError, pickle.UnpicklingError, AttributeError, EOFError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                f"{path} cannot be read ({error}): the checkpoint is half written, or is not a torch_dist checkpoint"
+            ) from None
+        for name in sorted(files):
+            if Path(name).name != name or not (folder / name).is_file():
+                raise CheckpointError(f"{folder} is not whole: it has no file {name!r}, which {path} names")
+        self._reader.set_up_storage_reader(self._metadata, is_coordinator=False)
+
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Every tensor's whole shape, by name."""
+        found = self._metadata.state_dict_metadata.items()
+        return {key: tuple(each.size) for key, each in found if isinstance(each, TensorStorageMetadata)}
+
+    def dtype_of(self, piece: Piece) -> torch.dtype:
+        """What a piece's tensor is written in; errors as of `read`."""
+        dtype: torch.dtype = self._found(piece).properties.dtype
+        return dtype
+
+    def read(self, pieces: Sequence[Piece]) -> None:
+        """Fill the pieces.
+
+        Raises:
+            CheckpointError: a tensor is not there, of another shape, or its file is cut.
+        """
+        items, targets = list[ReadItem](), dict[MetadataIndex, torch.Tensor]()
+        for piece in pieces:
+            stored = self._found(piece)
+            target = piece.value().view(piece.sizes)
+            wanted = ChunkStorageMetadata(torch.Size(piece.offset), torch.Size(piece.sizes))
+            reads = create_read_items_for_chunk_list(piece.key, stored, [wanted])
+            if sum(torch.Size(read.lengths).numel() for read in reads) < target.numel():
+                target.zero_()  # the padding of a vocabulary
+            for read in reads:
+                targets[read.dest_index] = target
+            items += reads
+        try:
+            self._reader.read_data(LoadPlan(items), _LoadPlanner(targets)).wait()
+        except (OSError, RuntimeError, AssertionError, pickle.UnpicklingError, EOFError, ValueError) as error:
+            raise CheckpointError(f"{self._folder} is not whole: {error}") from None
+
+    def _found(self, piece: Piece) -> TensorStorageMetadata:
+        stored = self._metadata.state_dict_metadata.get(piece.key)
+        if not isinstance(stored, TensorStorageMetadata):
+            raise CheckpointError(f"{self._folder} is of another model: it has no tensor {piece.key!r}")
+        if tuple(stored.size)[piece.padded :] != piece.shape[piece.padded :]:
+            raise CheckpointError(
+                f"{self._folder} is of another model: its {piece.key!r} is of shape {tuple(stored.size)}; expected "
+                f"{piece.shape}"
+            )
+        return stored
+
+
+class _LoadPlanner(DefaultLoadPlanner):
+    """Reads into given tensors."""
+
+    def __init__(self, targets: Mapping[MetadataIndex, torch.Tensor]) -> None:
+        super().__init__()
+        self._targets = targets
+
+    def resolve_tensor(self, read_item: ReadItem) -> torch.Tensor:
+        target = self._targets[read_item.dest_index]
+        for axis, (start, length) in enumerate(zip(read_item.dest_offsets, read_item.lengths, strict=True)):
+            target = target.narrow(axis, start, length)
+        return target
+
+    def commit_tensor(self, read_item: ReadItem, tensor: torch.Tensor) -> None:
+        pass
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> object:
+        if name not in MADE_OF.get(module, ()):
+            raise pickle.UnpicklingError(f"it names {module}.{name}, which is not part of a checkpoint")
+        return cast(object, super().find_class(module, name))

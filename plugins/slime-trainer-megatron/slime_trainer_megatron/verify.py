@@ -17,9 +17,9 @@ from slime_trainer_megatron.compat import importing, quietly, stand_in_for_cuda
 with importing():
     from megatron.core import parallel_state, tensor_parallel
 
+    from slime_trainer_megatron.export import as_stored, whole_piece
     from slime_trainer_megatron.model import build_policy
-    from slime_trainer_megatron.stored import Stored
-    from slime_trainer_megatron.whole import as_stored, whole_piece
+    from slime_trainer_megatron.torch_dist import Stored
 
 from slime_trainer_megatron.arguments import settings_model
 from slime_trainer_megatron.config_json import read_directory

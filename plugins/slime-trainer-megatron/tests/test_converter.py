@@ -64,8 +64,7 @@ def test_there_and_back_is_the_same_model(
 def test_layers_that_are_tensors_of_their_own_are_read(tmp_path: Path) -> None:
     model = write_model(tmp_path / "model", "qwen3_moe")
     assert run_cli(["convert", str(model), str(tmp_path / "stacked")]) == 0
-    from slime_trainer_megatron.stored import Stored
-    from slime_trainer_megatron.torch_dist import Piece, Saving
+    from slime_trainer_megatron.torch_dist import Piece, Saving, Stored
 
     stored, pieces = Stored(tmp_path / "stacked" / "release"), list[Piece]()
     for key, shape in stored.shapes().items():

@@ -13,8 +13,7 @@ from made import setup_of, write_model
 from slime_core.errors import CheckpointError
 from slime_trainer_megatron.compat import quietly, stand_in_for_cuda
 from slime_trainer_megatron.rank import MegatronRank, leave
-from slime_trainer_megatron.stored import Stored
-from slime_trainer_megatron.torch_dist import Piece, Saving
+from slime_trainer_megatron.torch_dist import Piece, Saving, Stored
 
 ONE = {"num_gpus": 1}
 
@@ -106,7 +105,7 @@ def test_megatron_reads_what_is_written_here_and_writes_what_is_read(rank: Megat
         from megatron.core.dist_checkpointing.strategies import torch as theirs
         from torch.distributed.checkpoint import FileSystemWriter, save
 
-        from slime_trainer_megatron.pieces import held_by
+        from slime_trainer_megatron.torch_dist import held_by
     stand_in_for_cuda(torch.device("cpu"))
     wanted = {name: each.clone() for name, each in rank.weights()}
     rank.save(tmp_path / "mine")

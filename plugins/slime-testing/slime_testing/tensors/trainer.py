@@ -112,7 +112,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
     @check("TRN-002", needs=("TRN-001",))
     def test_the_slots_describe_the_weights(self) -> None:
         """`weight_slots` is a promise to engines: `weights` yields each once, in any order, of its shape and dtype."""
-        from slime_train.buckets import fitting
+        from slime_train.rank_host import fitting
 
         rank = self._rank()
         slots = check_slots(rank.weight_slots(), plugin=self.registered.plugin)
