@@ -18,18 +18,12 @@ from contextlib import suppress
 from typing import TypeVar, cast
 from weakref import WeakSet
 
-# Tasks that belong together: they end together, whatever ends the first of them, and know who cancelled them.
-
 ResultT = TypeVar("ResultT")
 _CANCELLED: "WeakSet[asyncio.Task[object]]" = WeakSet()
 
 
 async def together(*calls: Coroutine[object, object, None]) -> None:
-    """Await all.
-
-    Raises:
-        Exception: what the first of them to fail raised; the others have ended, too.
-    """
+    """Await all calls. The first error cancels the others, and is raised when they have ended."""
     tasks = [asyncio.create_task(call) for call in calls]
     try:
         await asyncio.gather(*tasks)
@@ -38,11 +32,7 @@ async def together(*calls: Coroutine[object, object, None]) -> None:
 
 
 async def unless(fails: Coroutine[object, object, None], call: Coroutine[object, object, ResultT]) -> ResultT:
-    """Await a call, which is cancelled if the other fails before it has ended.
-
-    Raises:
-        Exception: what one of them raised.
-    """
+    """Await `call`, which is cancelled if `fails` raises first; raises the error of either."""
     task, watching = asyncio.create_task(call), asyncio.create_task(fails)
     try:
         await asyncio.wait({task, watching}, return_when=asyncio.FIRST_COMPLETED)
@@ -54,7 +44,7 @@ async def unless(fails: Coroutine[object, object, None], call: Coroutine[object,
 
 
 async def cancel_all(tasks: "Collection[asyncio.Task[ResultT] | asyncio.Task[None]]") -> None:
-    """Cancel what is not done, and wait for the end of it; whatever any of them raised is dropped."""
+    """Cancel all unfinished tasks and wait until they have ended; their errors are dropped."""
     unfinished = [task for task in tasks if not task.done()]
     for task in unfinished:
         cancel(task)
@@ -62,17 +52,17 @@ async def cancel_all(tasks: "Collection[asyncio.Task[ResultT] | asyncio.Task[Non
         await asyncio.gather(*unfinished, return_exceptions=True)
     for task in tasks:
         if not task.cancelled():
-            task.exception()  # so that asyncio does not tell of it as of one that was forgotten
+            task.exception()  # retrieved, so that asyncio does not log it
 
 
 def cancel(task: "asyncio.Task[ResultT] | asyncio.Task[None]") -> None:
-    """Cancel a task so that it knows who did: not its plugin."""
+    """Cancel a task, marked as not cancelled by its plugin; see `cancelled_from_outside`."""
     _CANCELLED.add(task)
     task.cancel()
 
 
 def cancelled_from_outside() -> bool:
-    """Whether this task is to end; if not, its plugin cancelled it, or some task of its own, and that is undone."""
+    """Whether the core cancelled this task. If its plugin did, the cancellation is undone."""
     task = asyncio.current_task()
     if task is None or task in _CANCELLED:
         return True
@@ -81,19 +71,13 @@ def cancelled_from_outside() -> bool:
     return False
 
 
-# limited: await a call under a time limit that costs nothing where nothing is awaited, and that nothing ignores.
-
 T = TypeVar("T")
 GRACE_S = 1.0
-"""Seconds that a cancelled call has to clean up in."""
+"""Seconds that a cancelled call has to clean up."""
 
 
 async def limited(call: Awaitable[T], seconds: float) -> T:
-    """Await a call for at most this long.
-
-    Raises:
-        TimeoutError: it took longer; it was cancelled.
-    """
+    """Await a call for at most `seconds`, then cancel it and raise TimeoutError."""
     if not isinstance(call, types.CoroutineType):
         async with asyncio.timeout(seconds):
             return await call
@@ -113,7 +97,7 @@ async def limited(call: Awaitable[T], seconds: float) -> T:
 
 
 class _Limit:
-    """Cancels the current task when the time is up, and again when that changed nothing."""
+    """Cancels the current task when the time is up, and again after each `GRACE_S`."""
 
     __slots__ = ("_back", "_before", "_loop", "_seconds", "_task", "_timer", "cancels")
 
@@ -132,12 +116,11 @@ class _Limit:
 
     @property
     def text(self) -> str:
-        """For the error."""
         ignored = f"; it ignored its cancellation for {GRACE_S:g} s and was left behind" if self.cancels > 1 else ""
         return f"no answer in {self._seconds:g} s{ignored}"
 
     def end(self) -> bool:
-        """Stop, and take back what was cancelled here; whether nobody else cancelled the task."""
+        """Undo this limit's cancellations; returns whether only this limit cancelled the task."""
         self._timer.cancel()
         while self._back < self.cancels:
             self._back += 1
@@ -147,7 +130,7 @@ class _Limit:
 
 @types.coroutine
 def _drive(call: Coroutine[object, object, T], pending: object, limit: _Limit) -> Generator[object, object, T]:
-    """Continue a coroutine that is suspended on `pending`, as `await` does, up to its end or its limit's."""
+    """Continue a coroutine that is suspended on `pending`, as `await` does, until its end or the limit's."""
     while True:
         try:
             try:
@@ -164,19 +147,15 @@ def _drive(call: Coroutine[object, object, T], pending: object, limit: _Limit) -
             return cast(T, end.value)
 
 
-# Slots: at most so many calls at once, first come first served; serves one event loop after another.
-
-
 class Slots:
-    """At most `count` places, each held by one call."""
+    """A fair semaphore of `count` places that works in one event loop after another."""
 
     def __init__(self, count: int) -> None:
-        """All of them free."""
         self._free = count
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def acquire(self) -> None:
-        """Wait for a place and take it."""
+        """Wait for a place."""
         if self._free > 0:
             self._free -= 1
             return
@@ -186,13 +165,13 @@ class Slots:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self.release()  # it got a place in the moment in which it was cancelled
+                self.release()  # it got a place just as it was cancelled
             elif turn in self._waiting:  # else `release` passed over it
                 self._waiting.remove(turn)
             raise
 
     def release(self) -> None:
-        """Give a place back, to whoever waits longest."""
+        """Give a place back; the longest waiting call gets it."""
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -142,12 +141,6 @@ def changes_its_sample(sample: Sample, ctx: RewardContext) -> Verdict:
     return Score(1.0)
 
 
-def leaks_threads(sample: Sample, ctx: RewardContext) -> Verdict:
-    for _ in range(20):
-        threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
-    return Score(float(threading.active_count()))
-
-
 def sets_an_alarm(sample: Sample, ctx: RewardContext) -> Verdict:
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(1)
@@ -179,11 +172,6 @@ async def awaits(sample: Sample, ctx: RewardContext) -> Verdict:
     return Score(5.0)
 
 
-async def blocks_the_loop(sample: Sample, ctx: RewardContext) -> Verdict:
-    time.sleep(0.6)  # noqa: ASYNC251 — what it is here for
-    return Score(6.0)
-
-
 def dies_at_one(sample: Sample, ctx: RewardContext) -> Verdict:
     if len(sample.response) == 1:
         os.abort()
@@ -211,7 +199,6 @@ for function in (
     closes_every_descriptor,
     answers_at_length,
     changes_its_sample,
-    leaks_threads,
     sets_an_alarm,
     needs_the_main_thread,
     returns_none,
@@ -228,6 +215,4 @@ child_eats_memory_spec = offer(child_eats_memory, memory_mb=256)
 reads_tokens_spec = offer(reads_tokens)
 reads_tokens_declared = offer(reads_tokens, fields=(*LIGHT_FIELDS, "tokens"))
 awaits_spec = offer(awaits, isolation=Isolation.PROCESS)
-blocks_the_loop_spec = offer(blocks_the_loop)
 many_spec = offer(length, max_concurrency=2)
-loop_spec = offer(length, isolation=Isolation.LOOP)

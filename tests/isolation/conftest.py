@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -54,13 +55,27 @@ def run(call: Awaitable[T]) -> T:
     return asyncio.run(main())
 
 
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    """Closed at the end; no descriptor and no process may be left."""
-    shutil.copyfile(Path(__file__).with_name("bad_rewards.py"), tmp_path / "rewards.py")
+@contextmanager
+def opened(root: Path) -> Iterator[Bench]:
+    """A bench that is closed at the end; no descriptor may be left."""
+    shutil.copyfile(Path(__file__).with_name("bad_rewards.py"), root / "rewards.py")
     before = len(list(Path("/proc/self/fd").iterdir()))
-    made = Bench(tmp_path)
+    made = Bench(root)
     yield made
     made.protection.close()
     made.protection.close()
     assert len(list(Path("/proc/self/fd").iterdir())) <= before
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    """A bench for one test."""
+    with opened(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """A bench for a module: its server imports the core once."""
+    with opened(tmp_path_factory.mktemp("shared")) as made:
+        yield made

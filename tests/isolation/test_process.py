@@ -1,4 +1,4 @@
-"""Rewards in worker processes: whatever one does costs that call only."""
+"""Rewards in worker processes: a failure costs that call only."""
 
 import asyncio
 import os
@@ -16,6 +16,7 @@ from slime_core.processes import limits as tree
 from slime_core.score import Score, Unscored, Verdict
 from slime_testing import make_sample
 from tests.isolation.conftest import CONTEXT, Bench, run
+from tests.tables import table
 
 
 def is_running(pid: int) -> bool:
@@ -39,22 +40,28 @@ def unscored(verdict: Verdict) -> Unscored:
     return verdict
 
 
-def test_a_plain_def_is_scored_in_a_process_of_its_own(bench: Bench) -> None:
-    reward = bench.reward("length_spec")
-    assert run(reward(make_sample("four"), CONTEXT)) == Score(4.0, {"seed": 7.0})
-    assert bench.stats.take()["plugin/reward/length_spec/errors"] == 0.0
+def test_a_plain_def_is_scored_in_a_process_with_the_fields_that_it_names(shared: Bench) -> None:
+    sample = make_sample("four")
+    before = sample.to_dict()
+    assert run(shared.reward("length_spec")(sample, CONTEXT)) == Score(4.0, {"seed": 7.0})
+    assert shared.ask("reads_tokens_declared") == Score(5.0)
+    assert shared.ask("changes_its_sample_spec", sample=sample) == Score(1.0)
+    assert sample.to_dict() == before
+    assert shared.stats.take()["plugin/reward/length_spec/errors"] == 0.0
 
 
-@pytest.mark.parametrize("way", ["sleeps", "spins", "spins_in_c", "swallows"])
-def test_one_that_never_answers_is_killed_and_may_be_asked_again(bench: Bench, way: str) -> None:
-    verdict = unscored(bench.ask(f"{way}_spec"))
+@pytest.mark.timeout(120)
+@table("way", ["sleeps", "spins", "spins_in_c", "swallows"])
+def test_one_that_never_answers_is_killed_and_may_be_retried(shared: Bench, way: str) -> None:
+    verdict = unscored(shared.ask(f"{way}_spec"))
     assert (verdict.reason, verdict.retryable) == ("timeout", True)
     assert "no answer in 0.4 s" in verdict.detail
-    assert bench.stats.take()[f"plugin/reward/{way}_spec/timeouts"] == 1.0
+    assert shared.stats.take()[f"plugin/reward/{way}_spec/timeouts"] == 1.0
 
 
-@pytest.mark.parametrize(
-    ("way", "reason", "said"),
+@pytest.mark.timeout(120)
+@table(
+    "way, reason, text",
     [
         ("exits", "died", "exit code 7\nit printed:\nabout to exit"),
         ("says_exit", "SystemExit", "enough"),
@@ -71,61 +78,42 @@ def test_one_that_never_answers_is_killed_and_may_be_asked_again(bench: Bench, w
         ("returns_none", "contract", "expected a finite number, Score, Unscored or NotApplicable, got NoneType"),
     ],
 )
-def test_what_it_does_costs_that_call_only(bench: Bench, way: str, reason: str, said: str) -> None:
-    verdict = unscored(bench.ask(f"{way}_spec"))
+def test_a_failure_costs_that_call_only(shared: Bench, way: str, reason: str, text: str) -> None:
+    verdict = unscored(shared.ask(f"{way}_spec"))
     assert verdict.reason == reason, verdict
-    assert said in verdict.detail
+    assert text in verdict.detail
     assert not verdict.retryable
-    assert bench.stats.take()[f"plugin/reward/{way}_spec/errors"] == 1.0
+    assert shared.stats.take()[f"plugin/reward/{way}_spec/errors"] == 1.0
 
 
-def test_a_dead_worker_is_replaced(bench: Bench) -> None:
-    reward = bench.reward("dies_at_one_spec")
+@table(
+    "way, values",
+    [
+        ("prints", [2.0, 2.0, 2.0]),
+        ("forks_and_both_return", [1.0, 1.0, 1.0]),
+        ("needs_the_main_thread", [3.0, 3.0, 3.0]),
+        ("sets_an_alarm", [1.0, 1.0, 1.0]),
+        ("awaits", [5.0, 5.0, 5.0]),
+        ("counts", [1.0, 2.0, 3.0]),
+    ],
+)
+def test_a_worker_is_kept_from_call_to_call_and_from_loop_to_loop(shared: Bench, way: str, values: list[float]) -> None:
+    reward = shared.reward(f"{way}_spec")
+    assert [run(reward(make_sample(), CONTEXT)) for _ in range(3)] == list(map(Score, values))
+
+
+def test_a_dead_worker_is_replaced(shared: Bench) -> None:
+    reward = shared.reward("dies_at_one_spec")
     verdicts = [run(reward(make_sample("x" * size), CONTEXT)) for size in (0, 1, 2)]
     assert (verdicts[0], verdicts[2]) == (Score(0.0), Score(2.0))
     assert unscored(verdicts[1]).reason == "died"
 
 
-@pytest.mark.parametrize(
-    ("way", "value"),
-    [
-        ("prints", 2.0),
-        ("forks_and_both_return", 1.0),
-        ("needs_the_main_thread", 3.0),
-        ("sets_an_alarm", 1.0),
-        ("awaits", 5.0),
-    ],
-)
-def test_what_does_no_harm_is_scored(bench: Bench, way: str, value: float) -> None:
-    reward = bench.reward(f"{way}_spec")
-    assert [run(reward(make_sample(), CONTEXT)) for _ in range(3)] == [Score(value)] * 3
-
-
-def test_a_declared_field_is_there(bench: Bench) -> None:
-    assert bench.ask("reads_tokens_declared") == Score(5.0)
-
-
-@pytest.mark.parametrize("way", ["writes_to_every_descriptor", "closes_every_descriptor"])
-def test_meddling_with_the_connection_fails_the_call_and_not_the_next_one(bench: Bench, way: str) -> None:
-    reward = bench.reward(f"{way}_spec")
+@table("way", ["writes_to_every_descriptor", "closes_every_descriptor"])
+def test_meddling_with_the_connection_fails_that_call(shared: Bench, way: str) -> None:
+    reward = shared.reward(f"{way}_spec")
     verdicts = [run(reward(make_sample(), CONTEXT)) for _ in range(2)]
     assert {unscored(verdict).reason for verdict in verdicts} <= {"died", "contract", "memory"}
-
-
-def test_the_runs_own_sample_stays_as_it_was(bench: Bench) -> None:
-    sample = make_sample()
-    before = sample.to_dict()
-    assert bench.ask("changes_its_sample_spec", sample=sample) == Score(1.0)
-    assert sample.to_dict() == before
-
-
-def test_leaked_threads_stay_in_the_worker(bench: Bench) -> None:
-    assert isinstance(bench.ask("leaks_threads_spec"), Score)
-
-
-def test_a_worker_is_kept_from_call_to_call_and_from_loop_to_loop(bench: Bench) -> None:
-    reward = bench.reward("counts_spec")
-    assert [run(reward(make_sample(), CONTEXT)) for _ in range(3)] == [Score(1.0), Score(2.0), Score(3.0)]
 
 
 def test_an_idle_worker_that_died_is_replaced_without_a_word(bench: Bench) -> None:

@@ -1,8 +1,6 @@
 """A program that is run for a sample: its end, its limits, and that nothing of it is ever left."""
 
 import asyncio
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -13,6 +11,7 @@ import pytest
 
 from slime_core.processes import CommandError, Ended, command
 from slime_core.secrets import REDACTOR
+from tests.tables import table
 
 PYTHON = sys.executable
 LEAVES_A_DAEMON = """
@@ -42,13 +41,6 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def wait_until_gone(file: Path) -> None:
-    """The process whose id a program wrote into a file; waits as long as the test may take."""
-    pid = int(file.read_text())
-    while is_alive(pid):
-        time.sleep(0.01)
-
-
 def test_it_ends_with_its_outputs_and_its_code(tmp_path: Path) -> None:
     code = "import os, sys; print(os.getcwd()); print(sys.argv[1], file=sys.stderr); sys.exit(3)"
     ended = run([PYTHON, "-c", code, "an argument; not a shell's"], cwd=tmp_path)
@@ -76,7 +68,7 @@ def test_of_a_flood_the_end_is_kept() -> None:
     assert len(ended.stdout) == 1 << 20
 
 
-@pytest.mark.parametrize("argv", [["no-such-program"], [PYTHON, "-c", ""]])
+@table("argv", [["no-such-program"], [PYTHON, "-c", ""]])
 def test_what_cannot_be_started_says_so(argv: list[str], tmp_path: Path) -> None:
     missing = tmp_path / "nowhere" if argv[0] == PYTHON else tmp_path
     with pytest.raises(CommandError, match=r"not be started: No such file or directory: .*(such|nowhere)") as raised:
@@ -84,8 +76,8 @@ def test_what_cannot_be_started_says_so(argv: list[str], tmp_path: Path) -> None
     assert raised.value.reason == "start"
 
 
-@pytest.mark.parametrize(
-    ("code", "limit", "reason"),
+@table(
+    "code, limit, reason",
     [
         ("print('so far', flush=True); import time; time.sleep(600)", {"timeout_s": 1.0}, "timeout"),
         ("x = bytearray(b'x') * (400 << 20); import time; time.sleep(600)", {"memory_mb": 200}, "memory"),
@@ -104,16 +96,12 @@ def test_over_a_limit_it_is_killed(code: str, limit: dict[str, object], reason: 
         assert "it wrote:\nso far" in str(raised.value)
 
 
-@pytest.mark.parametrize("seconds", ["0", "600"])
-def test_whatever_it_started_ends_with_it(tmp_path: Path, seconds: str) -> None:
-    """A daemon of its own session, whose parent is gone, outlives neither its end nor its limit."""
-    argv = [PYTHON, "-c", LEAVES_A_DAEMON, str(tmp_path / "pid"), seconds]
-    if seconds == "0":
-        assert run(argv).code == 0
-    else:
-        with pytest.raises(CommandError):
-            run(argv, timeout_s=3.0)
+def test_a_daemon_of_its_own_session_ends_with_it(tmp_path: Path) -> None:
+    assert run([PYTHON, "-c", LEAVES_A_DAEMON, str(tmp_path / "pid"), "0"]).code == 0
     assert not is_alive(int((tmp_path / "pid").read_text()))
+    with pytest.raises(CommandError):
+        run([PYTHON, "-c", LEAVES_A_DAEMON, str(tmp_path / "late"), "600"], timeout_s=2.0)
+    assert not is_alive(int((tmp_path / "late").read_text()))
 
 
 def test_a_cancelled_call_leaves_nothing(tmp_path: Path) -> None:
@@ -134,8 +122,7 @@ def test_a_cancelled_call_leaves_nothing(tmp_path: Path) -> None:
     assert not is_alive(int((tmp_path / "pid").read_text()))
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_it_dies_with_the_driver(tmp_path: Path, number: signal.Signals) -> None:
+def test_it_dies_with_the_driver(tmp_path: Path) -> None:
     driver = (
         "import asyncio, sys; from slime_core.processes import command; "
         "asyncio.run(command(sys.argv[1:], timeout_s=600.0))"
@@ -145,9 +132,10 @@ def test_it_dies_with_the_driver(tmp_path: Path, number: signal.Signals) -> None
         while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().endswith("\n"):
             assert process.poll() is None
             time.sleep(0.01)
-        os.kill(process.pid, number)
+        process.kill()
         process.wait()
-    wait_until_gone(tmp_path / "pid")
+    while is_alive(int((tmp_path / "pid").read_text())):
+        time.sleep(0.01)
 
 
 def test_many_at_once_keep_apart() -> None:

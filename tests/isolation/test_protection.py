@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -26,6 +25,7 @@ from slime_core.score import Score
 from slime_core.stats import PluginStats
 from slime_testing import make_sample
 from tests.isolation.conftest import CONTEXT, Bench, run
+from tests.tables import table
 
 
 async def awaited(sample: Sample, ctx: RewardContext) -> Score:
@@ -42,8 +42,8 @@ class Judge:
         return Score(1.0)
 
 
-@pytest.mark.parametrize(
-    ("made", "isolation", "expected"),
+@table(
+    "made, isolation, expected",
     [
         (awaited, None, Isolation.LOOP),
         (Judge(), None, Isolation.LOOP),
@@ -56,15 +56,9 @@ def test_where_a_reward_runs(made: object, isolation: Isolation | None, expected
     assert isolation_of(RewardSpec("r", lambda: made, isolation=isolation), made) is expected
 
 
-@pytest.mark.parametrize(
-    ("made", "isolation", "said"),
-    [
-        (plain, Isolation.LOOP, "reward 'r' is a plain `def`, and its spec says isolation=Isolation.LOOP"),
-        (3, None, "the factory returned 3, which cannot be called"),
-    ],
-)
-def test_what_does_not_fit_is_refused(made: object, isolation: Isolation | None, said: str) -> None:
-    with pytest.raises(PluginError, match=said):
+@table("made, isolation, text", [(plain, Isolation.LOOP, "is a plain `def`"), (3, None, "which cannot be called")])
+def test_what_does_not_fit_is_refused(made: object, isolation: Isolation | None, text: str) -> None:
+    with pytest.raises(PluginError, match=text):
         isolation_of(RewardSpec("r", lambda: made, isolation=isolation), made)
 
 
@@ -125,7 +119,7 @@ def test_cancelling_from_outside_is_no_time_out() -> None:
     run(cancel())
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), BaseExceptionGroup("two", [SystemExit()])])
+@table("error", [SystemExit(3), KeyboardInterrupt(), BaseExceptionGroup("two", [SystemExit()])])
 def test_what_would_end_the_loop_costs_the_call_only(error: BaseException) -> None:
     async def exits(sample: Sample, ctx: RewardContext) -> Score:
         await asyncio.sleep(0)
@@ -179,11 +173,6 @@ def test_a_place_is_not_lost_when_a_waiting_call_is_cancelled() -> None:
     assert run(cancel_the_waiting_one()) == Score(1.0)
 
 
-def test_a_plain_def_that_is_to_run_on_the_loop_is_refused(bench: Bench) -> None:
-    with pytest.raises(PluginError, match="reward 'length' is a plain `def`"):
-        bench.reward("loop_spec")
-
-
 GROUP = """
 from slime_core import Score, Settings, Unscored
 from slime_core.roles import GroupRewardSpec
@@ -225,39 +214,35 @@ elsewhere = RewardSpec("elsewhere", HalfElsewhere, isolation=Isolation.PROCESS)
 """
 
 
-@pytest.fixture
-def group_file(bench: Bench) -> Path:
-    path = bench.root / "group.py"
-    path.write_text(GROUP)
-    return path
-
-
 def test_a_group_reward_in_a_process_scores_in_order_and_gets_its_settings(
-    bench: Bench, group_file: Path, monkeypatch: pytest.MonkeyPatch
+    shared: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (shared.root / "group.py").write_text(GROUP)
     monkeypatch.setenv("GROUP_KEY", "open sesame")
     settings = {"key": "$env:GROUP_KEY", "floor": 0.25}
-    reward = bench.choice("group_reward", "./group.py:longest", **settings)
+    reward = shared.choice("group_reward", "./group.py:longest", **settings)
     assert isinstance(reward, GroupReward)
     samples = [make_sample("x" * size, index=size) for size in (2, 3, 1)]
     assert run(reward(samples, CONTEXT)) == [Score(0.25), Score(1.0), Score(0.25)]
 
 
-def test_a_group_reward_that_fails_leaves_every_sample_of_the_group_unscored(bench: Bench, group_file: Path) -> None:
-    reward = bench.choice("group_reward", "./group.py:too_few")
+def test_a_group_reward_that_fails_leaves_every_sample_of_the_group_unscored(shared: Bench) -> None:
+    (shared.root / "group.py").write_text(GROUP)
+    reward = shared.choice("group_reward", "./group.py:too_few")
     verdicts = run(reward([make_sample(), make_sample()], CONTEXT))  # type: ignore[operator]
     assert [verdict.reason for verdict in verdicts] == ["contract", "contract"]
 
 
-@pytest.mark.parametrize("name", ["Half", "elsewhere"])
-def test_a_wrapped_reward_may_be_awaited_wherever_the_wrapper_runs(bench: Bench, group_file: Path, name: str) -> None:
-    assert bench.ask(name, file="group.py", sample=make_sample("four")) == Score(2.0)
+@table("name", ["Half", "elsewhere"])
+def test_a_wrapped_reward_may_be_awaited_wherever_the_wrapper_runs(shared: Bench, name: str) -> None:
+    (shared.root / "group.py").write_text(GROUP)
+    assert shared.ask(name, file="group.py", sample=make_sample("four")) == Score(2.0)
 
 
-def test_a_spec_that_says_process_is_built_in_workers_only(bench: Bench) -> None:
+def test_a_spec_that_says_process_is_built_in_workers_only(shared: Bench) -> None:
     def build() -> object:
         raise AssertionError("called in the driver")
 
     spec = GroupRewardSpec("heavy", build, isolation=Isolation.PROCESS)  # type: ignore[arg-type]
     registered = Registered(spec, "p/heavy", "p", "p", "1")
-    assert callable(bench.protection.protect(registered, Settings(), build, name="heavy"))
+    assert callable(shared.protection.protect(registered, Settings(), build, name="heavy"))

@@ -7,10 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 from slime_core.errors import ModelError, NonFiniteError
-from slime_core.roles import Place
 
 
 class Target:
@@ -19,34 +17,17 @@ class Target:
     def __init__(self, rank: int, size: int, *, word: str = "hello") -> None:
         self.rank, self.size, self.word = rank, size, word
 
-    def describe(self) -> tuple[int, int, str]:
-        return self.rank, self.size, self.word
-
     def pid(self) -> int:
         return os.getpid()
 
     def double(self, number: int) -> int:
         return 2 * number
 
-    def length(self, data: bytes) -> int:
-        return len(data)
-
-    def repeat(self, times: int) -> bytes:
-        return b"x" * times
-
     def parent(self) -> int:
         return os.getppid()
 
-    def threads(self) -> str | None:
-        return os.environ.get("OMP_NUM_THREADS")
-
     def safe_path(self) -> str | None:
         return os.environ.get("PYTHONSAFEPATH")
-
-    def complain(self, on_rank: int) -> int:
-        if self.rank == on_rank:
-            raise ValueError(f"rank {self.rank} does not like it")
-        return self.rank
 
     def explode(self, on_rank: int) -> int:
         if self.rank == on_rank:
@@ -60,16 +41,12 @@ class Target:
         time.sleep(60)
         return self.rank
 
-    def leave(self) -> None:
-        sys.exit(7)
+    def leave(self, code: int) -> None:
+        sys.exit(code)
 
     def nap(self, seconds: float) -> str:
         time.sleep(seconds)
         return f"slept {seconds:g}"
-
-    def touch_and_nap(self, path: Path) -> None:
-        path.touch()
-        time.sleep(60)
 
     def unpicklable(self) -> object:
         return lambda: None
@@ -92,10 +69,6 @@ class Target:
         child.start()
         assert child.pid is not None
         return child.pid
-
-    def say(self, text: str) -> None:
-        print(text)
-        os.write(2, f"{text} on stderr\n".encode())
 
     def variable(self, name: str) -> str | None:
         return os.environ.get(name)
@@ -120,35 +93,16 @@ class Breaks:
             raise RuntimeError("out of luck")
 
 
-class Closes:
-    """Writes a file when it is closed, and takes its time."""
+class CannotClose:
+    """Raises when it is closed."""
 
-    def __init__(self, rank: int, size: int, *, path: Path) -> None:
-        self.path = path
+    def __init__(self, rank: int, size: int) -> None: ...
 
     def pid(self) -> int:
         return os.getpid()
 
     def close(self) -> None:
-        time.sleep(0.2)
-        self.path.write_text("closed")
-
-
-class CannotClose(Closes):
-    """Raises instead."""
-
-    def close(self) -> None:
         raise OSError("it is stuck")
-
-
-class Placed:
-    """Knows where it lives."""
-
-    def __init__(self, rank: int, size: int, *, place: Place) -> None:
-        self.place = place
-
-    def where(self) -> Place:
-        return self.place
 
 
 class Dawdles:

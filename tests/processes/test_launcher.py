@@ -1,8 +1,8 @@
 import asyncio
+import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,7 +18,8 @@ from slime_core.processes import GroupOfWorkers
 from slime_core.processes import limits as tree
 from slime_core.processes.launcher import LocalLauncher
 from slime_core.processes.server import Server
-from slime_core.roles import Launcher, LauncherSetup, Needs, PerNode, Place, PluginSet, WorkerGroup, WorkerGroupSpec
+from slime_core.roles import LauncherSetup, Needs, PerNode, PluginSet, WorkerGroupSpec
+from tests.tables import table
 
 HERE = Path(__file__).parent
 ORPHANS_END_WITHIN_S = 10.0
@@ -72,82 +73,92 @@ async def until(happened: Callable[[], bool]) -> None:
             await asyncio.sleep(0.05)
 
 
-def test_it_is_a_launcher_of_worker_groups(tmp_path: Path) -> None:
+def test_calls_queue_and_errors_and_cancelled_calls_leave_no_answer_behind(tmp_path: Path) -> None:
     async def use(group: GroupOfWorkers) -> None:
-        assert isinstance(group, WorkerGroup)
-
-    assert isinstance(new_launcher(tmp_path), Launcher)
-    with_group(tmp_path, use, spec(size=1))
-
-
-def test_workers_are_built_with_rank_size_and_arguments(tmp_path: Path) -> None:
-    async def use(group: GroupOfWorkers) -> None:
-        assert group.size == 3
-        assert await group.call("describe") == [(0, 3, "moin"), (1, 3, "moin"), (2, 3, "moin")]
-        pids = await group.call("pid")
-        assert len({os.getpid(), *pids}) == 4
-        assert await group.call("threads") == ["1", "1", "1"]
-
-    with_group(tmp_path, use, spec(size=3, word="moin"))
-
-
-def test_answers_come_in_rank_order_each_to_its_own_argument(tmp_path: Path) -> None:
-    async def use(group: GroupOfWorkers) -> None:
-        assert await group.call("double", [1, 10]) == [2, 20]
-        assert await group.call_one(1, "double", 4) == 8
-        assert await group.call("nap", [0.2, 0.0]) == ["slept 0.2", "slept 0"]
-
-    with_group(tmp_path, use)
-
-
-def test_calls_to_one_worker_queue_up(tmp_path: Path) -> None:
-    async def use(group: GroupOfWorkers) -> None:
+        assert os.getpgid(0) not in {os.getpgid(cast(int, pid)) for pid in await group.call("pid")}
         answers = await asyncio.gather(*(group.call_one(0, "double", number) for number in range(20)))
         assert answers == [2 * number for number in range(20)]
-
-    with_group(tmp_path, use, spec(size=1))
-
-
-def test_arguments_far_larger_than_a_pipe_arrive(tmp_path: Path) -> None:
-    async def use(group: GroupOfWorkers) -> None:
-        assert await group.call("length", [b"x" * 100_000_000, b""]) == [100_000_000, 0]
-        assert await group.call("repeat", [100_000_000, 1]) == [b"x" * 100_000_000, b"x"]
-
-    with_group(tmp_path, use)
-
-
-def test_what_a_worker_raises_arrives_with_its_traceback(tmp_path: Path) -> None:
-    async def use(group: GroupOfWorkers) -> None:
-        with pytest.raises(WorkerError) as raised:
-            await group.call("complain", [1, 1])
-        message = str(raised.value)
-        assert "worker 1 raised in complain()" in message
-        assert "ValueError: rank 1 does not like it" in message
-        assert str(tmp_path / "worker-1.log") in message
-        assert "does not like it" in (tmp_path / "worker-1.log").read_text()
-
-    with_group(tmp_path, use)
-
-
-def test_our_own_errors_arrive_as_they_are_and_the_workers_stay_usable(tmp_path: Path) -> None:
-    """Rank 0 raises while rank 1 answers: what it answered must not be taken for the next call's answer."""
-
-    async def use(group: GroupOfWorkers) -> None:
         with pytest.raises(NonFiniteError, match=r"^the loss is nan$"):
             await group.call("explode", [0, 0])
         assert await group.call("double", [1, 2]) == [2, 4]
-
-    with_group(tmp_path, use)
-
-
-def test_a_cancelled_call_leaves_no_answer_behind(tmp_path: Path) -> None:
-    async def use(group: GroupOfWorkers) -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
                 await group.call("nap", [0.5, 0.5])
-        assert await group.call("double", [1, 2]) == [2, 4]
+        assert await group.call("double", [3, 4]) == [6, 8]
 
     with_group(tmp_path, use)
+
+
+def test_variables_of_the_group_and_of_the_driver_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def use(group: GroupOfWorkers) -> None:
+        monkeypatch.setenv("OF_THE_DRIVER", "later")
+        names = ("OF_THE_GROUP", "OF_THE_DRIVER", "GLOO_SOCKET_IFNAME", "OMP_NUM_THREADS")
+        assert [await group.call_one(0, "variable", name) for name in names] == ["here", "early", "lo", "1"]
+
+    monkeypatch.setenv("OF_THE_DRIVER", "early")
+    with_group(tmp_path, use, replace(spec(size=1), environment={"OF_THE_GROUP": "here"}))
+
+
+@table("gpus, own, expected", [(0.0, None, "by the module"), (0.0, "mine", "mine"), (1.0, None, None)])
+def test_what_a_preloaded_module_sets_holds_but_for_gpus_and_what_the_driver_sets(
+    tmp_path: Path, gpus: float, own: str | None, expected: str | None
+) -> None:
+    async def go() -> None:
+        launcher = new_launcher(tmp_path)
+        preloaded = replace(spec(size=1), needs=Needs(gpus=gpus), preload=("preloaded",))
+        group = await launcher.start(preloaded)
+        assert await group.call("variable", ["SLIME_TEST_SET_BY_IMPORT"]) == [expected]
+        assert await group.call("variable", ["CUDA_VISIBLE_DEVICES"]) == ["0"]
+        await launcher.close()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUDA_VISIBLE_DEVICES", "0")
+        if own is not None:
+            patch.setenv("SLIME_TEST_SET_BY_IMPORT", own)
+        asyncio.run(go())
+
+
+@table(
+    "target, error, message",
+    [
+        ("launcher_target:Refuses", ModelError, "no such model"),
+        ("launcher_target:Breaks", WorkerError, r"worker 1 raised in its construction(.|\n)*RuntimeError: out of luck"),
+        ("launcher_target:Missing", WorkerError, r"has no attribute 'Missing'"),
+        ("builtins:range", None, ""),  # without a signature: built without a place
+    ],
+)
+def test_a_target_that_cannot_be_built_fails_the_start(
+    tmp_path: Path, target: str, error: type[SlimeError] | None, message: str
+) -> None:
+    async def use(group: GroupOfWorkers) -> None:
+        assert error is None
+        assert await group.call("index", [1, 1]) == [1, 0]
+
+    with contextlib.nullcontext() if error is None else pytest.raises(error, match=message):
+        with_group(tmp_path, use, WorkerGroupSpec("worker", 2, target, {}))
+
+
+@table(
+    "method, number, how",
+    [
+        ("leave", 7, r"\(exit code 7\)"),
+        ("die_of", signal.SIGSEGV, r"\(killed by SIGSEGV\)"),
+        ("die_of", 40, r"\(killed by signal 40\)"),
+        ("die", 0, r"\(killed by SIGKILL, perhaps for want of memory\)"),
+    ],
+)
+def test_a_death_in_a_call_is_that_calls_error_alone_and_the_next_group_starts(
+    tmp_path: Path, method: str, number: int, how: str
+) -> None:
+    """The new sockets get the descriptors of the old ones, which the event loop must not know any more."""
+
+    async def use(group: GroupOfWorkers) -> None:
+        watching = asyncio.create_task(group.watch())
+        with pytest.raises(WorkerError, match=f"worker 0 died {how}"):
+            await group.call(method, [number])
+        await watching
+
+    with_group(tmp_path, use, spec(size=1))
 
 
 def test_a_worker_that_dies_is_named_with_the_end_of_its_log_and_ends_its_group(tmp_path: Path) -> None:
@@ -165,14 +176,6 @@ def test_a_worker_that_dies_is_named_with_the_end_of_its_log_and_ends_its_group(
     with_group(tmp_path, use)
 
 
-def test_a_worker_that_exits_is_named_with_its_exit_code(tmp_path: Path) -> None:
-    async def use(group: GroupOfWorkers) -> None:
-        with pytest.raises(WorkerError, match=r"worker 0 died \(exit code 7\)"):
-            await group.call("leave")
-
-    with_group(tmp_path, use, spec(size=1))
-
-
 def test_one_death_fails_the_calls_of_others_instead_of_leaving_them_waiting(tmp_path: Path) -> None:
     async def use(group: GroupOfWorkers) -> None:
         waiting = asyncio.create_task(group.call_one(0, "nap", 60.0))
@@ -183,24 +186,6 @@ def test_one_death_fails_the_calls_of_others_instead_of_leaving_them_waiting(tmp
             await waiting
 
     with_group(tmp_path, use)
-
-
-def test_after_a_death_another_group_can_be_started_at_once(tmp_path: Path) -> None:
-    """The new pipes get the descriptors of the old ones, and the event loop must not know these any more."""
-
-    async def go() -> None:
-        launcher = new_launcher(tmp_path)
-        try:
-            for _ in range(2):
-                group = await launcher.start(spec())
-                with pytest.raises(WorkerError, match="worker 0 died"):
-                    await group.call("die", [0, 0])
-            group = await launcher.start(spec())
-            assert await group.call("double", [1, 2]) == [2, 4]
-        finally:
-            await launcher.close()
-
-    asyncio.run(go())
 
 
 def test_a_worker_that_does_not_answer_in_time_is_named_and_killed(tmp_path: Path) -> None:
@@ -221,49 +206,6 @@ def test_an_answer_that_cannot_be_pickled_is_the_calls_error(tmp_path: Path) -> 
             await group.call("unpicklable")
 
     with_group(tmp_path, use, spec(size=1))
-
-
-@pytest.mark.parametrize(
-    ("target", "error", "message"),
-    [
-        ("Refuses", ModelError, "no such model"),
-        ("Breaks", WorkerError, r"worker 1 raised in its construction(.|\n)*RuntimeError: out of luck"),
-        ("Missing", WorkerError, r"has no attribute 'Missing'"),
-    ],
-)
-def test_a_target_that_cannot_be_built_fails_the_start(
-    tmp_path: Path, target: str, error: type[SlimeError], message: str
-) -> None:
-    async def use(group: GroupOfWorkers) -> None:
-        raise AssertionError("the group must not start")
-
-    with pytest.raises(error, match=message):
-        with_group(tmp_path, use, spec(target=target))
-
-
-def test_closing_ends_idle_and_busy_workers_and_can_be_repeated(tmp_path: Path) -> None:
-    async def use(group: GroupOfWorkers) -> None:
-        pids = await group.call("pid")
-        busy = tmp_path / "busy"
-        call = asyncio.create_task(group.call_one(0, "touch_and_nap", busy))
-        await until(busy.exists)
-        await group.close()
-        await group.close()
-        assert all(map(gone, pids))
-        with pytest.raises(WorkerError, match="was stopped"):
-            await call
-
-    with_group(tmp_path, use)
-
-
-def test_signals_to_the_drivers_process_group_do_not_reach_the_workers(tmp_path: Path) -> None:
-    """Ctrl-C in a terminal, and `timeout`, signal the whole group; what happens then is the driver's to decide."""
-
-    async def use(group: GroupOfWorkers) -> None:
-        pids = await group.call("pid")
-        assert os.getpgid(0) not in {os.getpgid(pid) for pid in pids if isinstance(pid, int)}
-
-    with_group(tmp_path, use)
 
 
 DRIVER = """
@@ -303,30 +245,6 @@ def test_everything_ends_when_the_driver_is_killed_even_deep_in_a_computation(tm
     asyncio.run(until(lambda: all(map(gone, [*pids, *servers]))))
 
 
-@pytest.mark.parametrize("way", ["close", "kill"])
-def test_what_a_worker_has_started_ends_with_it(tmp_path: Path, way: str) -> None:
-    async def use(group: GroupOfWorkers) -> None:
-        started = await spawn(group)
-        assert not any(map(gone, started))
-        if way == "close":
-            await group.close()
-        else:
-            os.kill(cast(int, (await group.call("pid"))[0]), signal.SIGKILL)
-        await until(lambda: all(map(gone, started)))
-
-    with_group(tmp_path, use, spec(size=1))
-
-
-def test_a_worker_may_have_processes_of_multiprocessing(tmp_path: Path) -> None:
-    async def use(group: GroupOfWorkers) -> None:
-        (child,) = await group.call("fork_a_process")
-        assert not gone(child)
-        await group.close()
-        await until(lambda: gone(child))
-
-    with_group(tmp_path, use, spec(size=1))
-
-
 def test_an_orphan_of_a_worker_that_lives_lives_on(tmp_path: Path) -> None:
     """Another worker's end makes the server look for what was left behind."""
 
@@ -345,61 +263,6 @@ def test_an_orphan_of_a_worker_that_lives_lives_on(tmp_path: Path) -> None:
     asyncio.run(go())
 
 
-@pytest.mark.parametrize(("number", "name"), [(signal.SIGSEGV, "SIGSEGV"), (40, "signal 40"), (63, "signal 63")])
-def test_a_signal_is_a_death_whether_it_has_a_name_or_not(tmp_path: Path, number: int, name: str) -> None:
-    async def use(group: GroupOfWorkers) -> None:
-        with pytest.raises(WorkerError, match=rf"worker 0 died \(killed by {name}\)"):
-            await group.call("die_of", [number])
-
-    with_group(tmp_path, use, spec(size=1))
-
-
-@pytest.mark.parametrize("own", [None, "by the driver"])
-def test_what_a_preloaded_module_sets_holds_in_its_workers_but_where_the_driver_says_otherwise(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str | None
-) -> None:
-    if own is not None:
-        monkeypatch.setenv("SLIME_TEST_SET_BY_IMPORT", own)
-
-    async def go() -> None:
-        launcher = new_launcher(tmp_path)
-        target = "slime_testing.launched:Worker"
-        group = await launcher.start(WorkerGroupSpec("kit", 1, target, {"start": 0}, preload=("preloaded",)))
-        assert await group.call("variable", ["SLIME_TEST_SET_BY_IMPORT"]) == [own or "by the module"]
-        await launcher.close()
-
-    asyncio.run(go())
-
-
-def test_workers_with_gpus_are_not_forked_from_what_was_preloaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-
-    async def go() -> None:
-        launcher = new_launcher(tmp_path)
-        target, needs = "slime_testing.launched:Worker", Needs(gpus=1.0)
-        spec = WorkerGroupSpec("kit", 1, target, {"start": 0}, needs=needs, preload=("preloaded",))
-        group = await launcher.start(spec)
-        assert await group.call("variable", ["SLIME_TEST_SET_BY_IMPORT"]) == [None]
-        assert await group.call("variable", ["CUDA_VISIBLE_DEVICES"]) == ["0"]
-        await launcher.close()
-
-    asyncio.run(go())
-
-
-def test_an_idle_worker_is_closed_before_its_process_ends(tmp_path: Path) -> None:
-    path = tmp_path / "told"
-
-    async def use(group: GroupOfWorkers) -> None:
-        (pid,) = await group.call("pid")
-        await group.close()
-        assert path.read_text() == "closed"
-        assert gone(pid)
-
-    with_group(tmp_path, use, spec(size=1, target="Closes", path=path))
-
-
 def test_a_worker_that_cannot_close_ends_all_the_same_and_its_log_says_why(tmp_path: Path) -> None:
     async def use(group: GroupOfWorkers) -> None:
         (pid,) = await group.call("pid")
@@ -407,7 +270,7 @@ def test_a_worker_that_cannot_close_ends_all_the_same_and_its_log_says_why(tmp_p
         assert gone(pid)
         assert "OSError: it is stuck" in (tmp_path / "worker-0.log").read_text()
 
-    with_group(tmp_path, use, spec(size=1, target="CannotClose", path=tmp_path))
+    with_group(tmp_path, use, spec(size=1, target="CannotClose"))
 
 
 def test_a_call_that_comes_while_a_group_is_closed_for_a_death_names_who_died(tmp_path: Path) -> None:
@@ -425,38 +288,6 @@ def test_a_call_that_comes_while_a_group_is_closed_for_a_death_names_who_died(tm
     with_group(tmp_path, use)
 
 
-def test_a_death_between_calls_is_told_to_who_watches(tmp_path: Path) -> None:
-    async def use(group: GroupOfWorkers) -> None:
-        watching = asyncio.create_task(group.watch())
-        pids = await group.call("pid")
-        os.kill(cast(int, pids[1]), signal.SIGKILL)
-        with pytest.raises(WorkerError, match=r"worker 1 died \(killed by SIGKILL"):
-            await watching
-        assert all(map(gone, pids))
-
-    with_group(tmp_path, use)
-
-
-def test_a_death_in_a_call_is_told_by_the_call_alone(tmp_path: Path) -> None:
-    async def use(group: GroupOfWorkers) -> None:
-        watching = asyncio.create_task(group.watch())
-        with pytest.raises(WorkerError, match="worker 0 died"):
-            await group.call("die", [0, 0])
-        await watching
-
-    with_group(tmp_path, use)
-
-
-def test_who_watches_is_told_of_the_end(tmp_path: Path) -> None:
-    async def use(group: GroupOfWorkers) -> None:
-        watching = asyncio.create_task(group.watch())
-        await group.call("pid")
-        await group.close()
-        await watching
-
-    with_group(tmp_path, use)
-
-
 def test_building_has_a_limit_and_who_is_waited_for_is_named(tmp_path: Path) -> None:
     async def go() -> None:
         launcher = new_launcher(tmp_path)
@@ -469,39 +300,6 @@ def test_building_has_a_limit_and_who_is_waited_for_is_named(tmp_path: Path) -> 
         assert str(raised.value).endswith("loading the model")
 
     asyncio.run(go())
-
-
-def test_variables_of_the_group_and_of_the_driver_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def use(group: GroupOfWorkers) -> None:
-        monkeypatch.setenv("OF_THE_DRIVER", "later")
-        names = ("OF_THE_GROUP", "OF_THE_DRIVER", "GLOO_SOCKET_IFNAME", "OMP_NUM_THREADS")
-        assert [await group.call_one(0, "variable", name) for name in names] == ["here", "early", "lo", "1"]
-
-    monkeypatch.setenv("OF_THE_DRIVER", "early")
-    with_group(tmp_path, use, replace(spec(size=1), environment={"OF_THE_GROUP": "here"}))
-
-
-def test_workers_know_their_places(tmp_path: Path) -> None:
-    async def use(group: GroupOfWorkers) -> None:
-        places = cast(list[Place], await group.call("where"))
-        assert places == list(group.places)
-        assert [(each.rank, each.local_rank, each.node, each.nodes) for each in places] == [(0, 0, 0, 1), (1, 1, 0, 1)]
-        assert len({each.port for each in places} | {0}) == 3
-        assert {each.meeting for each in places} == {f"127.0.0.1:{places[0].port}"}
-        with socket.create_server((places[0].address, places[0].port)) as server:  # it is free for who asks for it
-            assert server.getsockname()[1] == places[0].port
-
-    with_group(tmp_path, use, spec(target="Placed"))
-
-
-def test_what_is_printed_goes_to_the_log_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    async def use(group: GroupOfWorkers) -> None:
-        await group.call("say", ["good morning", "good night"])
-
-    with_group(tmp_path, use)
-    assert (tmp_path / "worker-0.log").read_text() == "good morning\ngood morning on stderr\n"
-    assert "good night" in (tmp_path / "worker-1.log").read_text()
-    assert capfd.readouterr() == ("", "")
 
 
 def test_a_group_that_the_machine_cannot_hold_is_refused_before_anything_starts(tmp_path: Path) -> None:
@@ -549,13 +347,6 @@ def test_a_server_that_is_killed_takes_its_workers_along_and_another_is_started(
             await launcher.close()
 
     asyncio.run(go())
-
-
-def test_a_worker_of_no_place_is_built_without(tmp_path: Path) -> None:
-    async def use(group: GroupOfWorkers) -> None:
-        assert await group.call("index", [1, 1]) == [1, 0]
-
-    with_group(tmp_path, use, WorkerGroupSpec("worker", 2, "builtins:range", {}))
 
 
 async def spawn(group: GroupOfWorkers) -> list[int]:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from slime_core.errors import ConfigError
 from slime_core.processes.launcher import Machine
 from slime_core.roles import Needs
+from tests.tables import table
 
 GIB = 1 << 30
 
@@ -51,10 +52,6 @@ def test_parts_of_a_gpu_are_shared_and_whole_ones_are_not() -> None:
     assert had.take("judge", Needs(gpus=0.5), 1).devices == [("1",)]
 
 
-def test_several_gpus_of_one_worker() -> None:
-    assert machine().take("trainer", Needs(gpus=2.0), 1).devices == [("0", "1")]
-
-
 @given(st.lists(st.tuples(st.sampled_from([0.25, 0.5, 1.0, 2.0]), st.integers(1, 3)), max_size=6))
 def test_no_gpu_is_given_out_twice_and_all_come_back(asked: list[tuple[float, int]]) -> None:
     had, leases = machine(), []
@@ -70,7 +67,7 @@ def test_no_gpu_is_given_out_twice_and_all_come_back(asked: list[tuple[float, in
     assert had.take("trainer", Needs(gpus=2.0), 1).devices == [("0", "1")]
 
 
-@pytest.mark.parametrize("wrong", [{"cpus": -1.0}, {"gpus": 1.5}, {"memory": -1}, {"custom": {"disk": float("nan")}}])
+@table("wrong", [{"cpus": -1.0}, {"gpus": 1.5}, {"memory": -1}, {"custom": {"disk": float("nan")}}])
 def test_needs_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="expected"):
         Needs(**wrong)  # type: ignore[arg-type]
