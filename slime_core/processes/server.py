@@ -194,6 +194,8 @@ LONGEST_TITLE = 15
 """Characters of a process's name that Linux keeps."""
 WEIGH_S = 0.25
 """Seconds between two measurements of limited processes."""
+LEFTOVERS_S = 5.0
+"""Seconds after which an end is reported though a killed descendant still runs."""
 
 
 def main(control_fd: int, preload: Sequence[str]) -> NoReturn:
@@ -229,6 +231,7 @@ class Nursery:
         """Take requests from `control`; `environment` is what preloaded modules have set."""
         self._control, self._environment = control, environment
         self._children: dict[int, _Child] = {}
+        self._ended: list[tuple[_Child, int, float]] = []
         self._next_weighing = 0.0
         self._selector = selectors.DefaultSelector()
         self._woken, self._wakeup = socket.socketpair()
@@ -243,7 +246,7 @@ class Nursery:
         """Fork, limit, kill and reap until the driver has ended; then kill all."""
         while True:
             limited = any(child.memory_mb is not None for child in self._children.values())
-            for key, _ in self._selector.select(WEIGH_S if limited else None):
+            for key, _ in self._selector.select(WEIGH_S if limited or self._ended else None):
                 if key.fileobj is self._control:
                     if not self._accept():
                         self._end_all()
@@ -297,7 +300,7 @@ class Nursery:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self._selector.close()
-            leashes = [child.leash for child in self._children.values()]
+            leashes = [child.leash for child in (*self._children.values(), *(each for each, _, _ in self._ended))]
             for each in (leash, self._control, self._woken, self._wakeup, *leashes):
                 each.close()
             output, errors, channel = fds
@@ -344,8 +347,7 @@ class Nursery:
                 end_tree(pid)
 
     def _reap(self, options: int) -> bool:
-        """Report processes that have ended and kill what they leave; returns whether any process is left."""
-        dead: list[tuple[_Child, int]] = []
+        """Report processes that have ended, once all that they left has ended too; returns whether any is left."""
         pid = -1
         while pid:
             try:
@@ -359,13 +361,17 @@ class Nursery:
                     os.killpg(pid, signal.SIGKILL)
                 with suppress(KeyError):
                     self._selector.unregister(child.leash)
-                dead.append((child, os.waitstatus_to_exitcode(status)))
-        for each in children(os.getpid()):
-            if each not in self._children:  # an orphan of a process that has ended
-                end_tree(each)
-        for child, code in dead:
-            _tell(child.leash, code, child.excess)
-            child.leash.close()
+                self._ended.append((child, os.waitstatus_to_exitcode(status), time.monotonic() + LEFTOVERS_S))
+        orphans = [each for each in children(os.getpid()) if each not in self._children]
+        for each in orphans:
+            end_tree(each)
+        waiting, self._ended = self._ended, []
+        for child, code, limit in waiting:
+            if orphans and time.monotonic() < limit:
+                self._ended.append((child, code, limit))
+            else:
+                _tell(child.leash, code, child.excess)
+                child.leash.close()
         return pid == 0
 
     def _end_all(self) -> None:
