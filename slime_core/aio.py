@@ -97,8 +97,6 @@ async def limited(call: Awaitable[T], seconds: float) -> T:
 
 
 class _Limit:
-    """Cancels the current task when the time is up, and again after each `GRACE_S`."""
-
     __slots__ = ("_back", "_before", "_loop", "_seconds", "_task", "_timer", "cancels")
 
     def __init__(self, seconds: float) -> None:

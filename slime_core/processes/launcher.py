@@ -122,7 +122,6 @@ def _cores() -> int:
 
 
 def _memory() -> int:
-    """Bytes of main memory, or of it what the container may use."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with suppress(OSError, ValueError):
         return min(physical, int(Path("/sys/fs/cgroup/memory.max").read_text("utf-8")))
@@ -130,7 +129,6 @@ def _memory() -> int:
 
 
 def _gpus() -> list[str]:
-    """The GPUs that this process may use, by number or name."""
     given = os.environ.get(DEVICES)
     if given is not None:
         return [name.strip() for name in given.split(",") if name.strip() not in ("", "-1", "NoDevFiles")]

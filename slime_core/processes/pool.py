@@ -241,7 +241,6 @@ class WorkerPool:
             self._slots.release()
 
     async def _worker(self) -> RewardWorker:
-        """An idle worker that is alive, or a new one."""
         if self._closed:
             raise CallFailure("closed", "the run is over")
         while self._idle:

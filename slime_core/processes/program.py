@@ -112,7 +112,6 @@ async def command(
 
 
 def _forked(name: str, memory_mb: int, most_processes: int) -> tuple[Forked, list[int]]:
-    """A process that waits for its order, and the read ends of its two outputs."""
     pipes: list[tuple[int, int]] = []
     try:
         pipes += [os.pipe()]
@@ -146,7 +145,6 @@ async def _start(process: Forked, order: bytes) -> bytes:
 
 
 async def _tail(output: int) -> bytes:
-    """The last `MOST_OUTPUT` bytes of a pipe, until its end."""
     reader, kept = asyncio.StreamReader(), bytearray()
     pipe = os.fdopen(output, "rb", 0)
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(

@@ -168,7 +168,6 @@ class _Running:
         self.output.close()
 
     def last_words(self) -> str:
-        """The end of what the server printed, if it has ended."""
         with suppress(OSError, ValueError):
             if self.process.poll() is not None:
                 self.output.seek(0, os.SEEK_END)
@@ -291,7 +290,6 @@ class Nursery:
         return True
 
     def _become(self, request: dict[str, object], leash: socket.socket, fds: Sequence[int]) -> NoReturn:
-        """Run the child from the fork to its end."""
         code = 1
         try:
             os.setsid()
@@ -325,7 +323,6 @@ class Nursery:
             os._exit(code)
 
     def _let_go(self, pid: int) -> None:
-        """Kill a process whose leash the driver has closed."""
         leash = self._children[pid].leash
         with suppress(BlockingIOError, OSError):
             if leash.recv(1, socket.MSG_DONTWAIT):
@@ -334,7 +331,6 @@ class Nursery:
         end_tree(pid)
 
     def _weigh(self) -> None:
-        """Kill processes over their limits."""
         for pid, child in self._children.items():
             if child.memory_mb is None or child.excess:
                 continue

@@ -100,7 +100,6 @@ class Watchdog:
         self._judge(suspect, until - since)
 
     def _look(self) -> "_Suspect | None":
-        """The call that the loop's thread is in, and the line of the plugin."""
         inside: list[FrameType] = []
         for each in _outwards(sys._current_frames().get(self._thread_id)):
             if calls := call_in(each):

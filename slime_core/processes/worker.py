@@ -225,7 +225,6 @@ class RewardHost:
         return [check_verdict(answer, plugin=self._plugin, sample=samples[0])]
 
     def _label(self, sample: Sample) -> Verdict:
-        """`Unscored` if the plugin can score nothing against the sample's label."""
         called: object = self._call
         why = checked_label(called.check_label(sample)) if isinstance(called, ChecksLabels) else None
         return NotApplicable() if why is None else Unscored(why)
@@ -262,7 +261,6 @@ def _error(reason: str, detail: str) -> dict[str, Json]:
 
 
 def _awaited(made: object, convert: Callable[[object], object]) -> object:
-    """A choice as a coroutine function with converted answers."""
     if not callable(made):
         return made
 

@@ -153,11 +153,6 @@ def unwritable(folder: Path, where: str, why: str) -> WorkerError:
 
 
 def _print_to(order: Order) -> None:
-    """Redirect what this process prints to the run's log, as workers of every launcher do.
-
-    Raises:
-        WorkerError: the folder cannot be written here, or is not the driver's.
-    """
     log = Path(order.log)
     try:
         if not Path(order.token).exists():

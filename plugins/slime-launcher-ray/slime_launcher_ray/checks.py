@@ -61,11 +61,7 @@ def check_use(settings: RaySettings, groups: Sequence[GroupUse]) -> None:
 
 
 def _check_environment(given: Mapping[str, JsonValue]) -> None:
-    """See that Ray can make something of a runtime environment: it passes over keys that it does not know.
-
-    Raises:
-        ConfigError: it cannot.
-    """
+    """See that Ray can make something of a runtime environment: it passes over keys that it does not know."""
     from ray.runtime_env import RuntimeEnv
 
     known = RuntimeEnv.known_fields

@@ -232,7 +232,6 @@ def _leave(cluster: Cluster) -> None:
 
 
 def _connected(settings: RaySettings, asked: str | None, plugins: Iterable[str]) -> Cluster:
-    """Connect this process, which is not connected yet."""
     _silence()
     if ray.is_initialized():  # by who runs us
         return Cluster(str(ray.get_runtime_context().gcs_address), None, owns_connection=False)
@@ -254,11 +253,6 @@ def _connected(settings: RaySettings, asked: str | None, plugins: Iterable[str])
 
 
 def _init(address: str, modules: Sequence[str] = ()) -> None:
-    """Connect to a cluster that runs, and send it modules.
-
-    Raises:
-        ConfigError: that is not possible.
-    """
     try:
         ray.init(
             address=address,
@@ -297,7 +291,6 @@ def _silence() -> None:
 
 
 def _numbers(address: str) -> tuple[str, str]:
-    """An address by numbers, whatever names its host has."""
     host, _, port = address.rpartition(":")
     with contextlib.suppress(OSError):
         host = socket.gethostbyname(host)
@@ -305,5 +298,4 @@ def _numbers(address: str) -> tuple[str, str]:
 
 
 def _line(error: BaseException) -> str:
-    """An error's text in one line."""
     return " ".join(str(error).split())[:500].rstrip(".")

@@ -124,7 +124,6 @@ def object_store() -> Finding:
 
 
 def _of_nodes(judged: "Callable[[list[Said]], Finding]") -> Finding:
-    """What is found among the nodes of the cluster, if one is named."""
     if not has_ray():
         return NO_RAY
     if not (address := _address()):

@@ -44,7 +44,6 @@ def main() -> None:
 
 
 def _start(asked: dict[str, object]) -> str:
-    """Start the cluster, and return its address."""
     import ray
 
     logging.getLogger("ray").setLevel(logging.ERROR)

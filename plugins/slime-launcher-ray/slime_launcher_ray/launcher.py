@@ -95,11 +95,6 @@ class RayLauncher:
                 self._token.unlink()
 
     async def _room(self, spec: WorkerGroupSpec, cluster: Cluster) -> tuple[Lease, Sequence[Slot]]:
-        """Room for a group, and the slot of each worker.
-
-        Raises:
-            ConfigError: there is none, or the group that it is to live beside does not run.
-        """
         self._running = [each for each in self._running if not each.group.is_closed]
         if spec.beside is not None:
             return self._beside(spec, spec.beside)
@@ -111,7 +106,6 @@ class RayLauncher:
         return lease, lease.slots
 
     def _beside(self, spec: WorkerGroupSpec, beside: str) -> tuple[Lease, Sequence[Slot]]:
-        """The room of another group."""
         for other in self._running:
             if other.name == beside:
                 there = [Slot(worker.bundle, {}, worker.place.devices) for worker in other.workers]
@@ -122,11 +116,6 @@ class RayLauncher:
     async def _actors(
         self, spec: WorkerGroupSpec, lease: Lease, slots: Sequence[Slot], timeout_s: float | None
     ) -> list[RayWorker]:
-        """Actors in the slots, in the order of their ranks.
-
-        Raises:
-            WorkerError: one could not be started, or not in time.
-        """
         started: list[ray.actor.ActorHandle[Actor]] = []
         for _ in slots:
             lease.join()
@@ -163,7 +152,6 @@ class RayLauncher:
         return remote.options(**options).remote()
 
     async def _watch(self, cluster: Cluster) -> str:
-        """Say so to all workers when their cluster is lost, and how it was."""
         how = await cluster.lost()
         for each in self._running:
             each.lease.is_lost = True
@@ -182,11 +170,7 @@ async def _ended(starting: "asyncio.Task[GroupOfWorkers]", vigil: "asyncio.Task[
 
 
 def _make(token: Path) -> None:
-    """Make a file by which workers know the run's folder: on a node that does not share it, it is not there.
-
-    Raises:
-        WorkerError: the folder cannot be written.
-    """
+    """Make a file by which workers know the run's folder: on a node that does not share it, it is not there."""
     try:
         token.parent.mkdir(parents=True, exist_ok=True)
         token.touch()
@@ -200,11 +184,6 @@ async def _sited(actor: "ray.actor.ActorHandle[Actor]") -> Site:
 
 
 def _put(spec: WorkerGroupSpec) -> "ray.ObjectRef[WorkerGroupSpec]":
-    """A group's description in the object store, once for all workers.
-
-    Raises:
-        ConfigError: an argument does not pickle; names it.
-    """
     try:
         return ray.put(spec)
     except Exception as error:

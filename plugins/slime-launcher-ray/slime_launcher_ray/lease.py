@@ -100,7 +100,6 @@ class Lease:
             raise
 
     def _missing(self, cluster: Cluster) -> str:
-        """What it needs, compared with what is free."""
         free = ray.available_resources()
         listed = ", ".join(amount_of(name, each) for name, each in sorted(free.items()) if is_counted(name))
         bundle = ", ".join(amount_of(name, each) for name, each in self._bundles[0].items())

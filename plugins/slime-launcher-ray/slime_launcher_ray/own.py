@@ -93,7 +93,6 @@ class Head:
         remove(str(self._folder))
 
     def _last_words(self) -> str:
-        """The end of what it and Ray's own processes printed."""
         logs = [self._folder / "head.log", *sorted(self._folder.glob("session_*/logs/raylet.*"))]
         lines: list[str] = []
         for log in logs:

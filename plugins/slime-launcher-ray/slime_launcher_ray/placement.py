@@ -119,7 +119,6 @@ def places(sites: Sequence[Site]) -> list[Place]:
 
 
 def _too_much(spec: WorkerGroupSpec, room: Room, each: Mapping[str, float]) -> str:
-    """What no node has enough of for one worker, or too few for all."""
     nodes = room.nodes
     if room.shares_cores and spec.needs.cpus > own_cores():
         return "a worker cannot have more cores than there are"

@@ -63,7 +63,6 @@ def modules_of(distributions: Iterable[str], folder: Path) -> list[str]:
 
 
 def _with_required(names: set[str]) -> set[str]:
-    """These distributions, and those of slime that they require."""
     required = {
         match[0]
         for name in names

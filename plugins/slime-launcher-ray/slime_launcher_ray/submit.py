@@ -44,12 +44,9 @@ VARIABLE = "$env:"
 
 
 class _Submit(click.Group):
-    """`slime submit RUN_FILE` besides `slime submit status ID`."""
-
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """What is not a command is a run file."""
         named = args[0] in self.commands or args[0].startswith("-")
         return super().resolve_command(ctx, args if named else ["run", *args])
 
@@ -144,11 +141,6 @@ def logs(job: str, address: str, follow: bool) -> int:
 
 
 def _command(run_file: Path, flags: Sequence[str], working_dir: Path | None, python: str) -> str:
-    """What the job runs, by a shell.
-
-    Raises:
-        ConfigError: the run file is not in the folder that is sent.
-    """
     has_launcher = any(each.partition("=")[0] == "--launcher" for each in flags)
     given = ["--no-progress", *(() if has_launcher else ("--launcher", "ray")), *flags]
     if working_dir is None:
@@ -161,11 +153,7 @@ def _command(run_file: Path, flags: Sequence[str], working_dir: Path | None, pyt
 
 
 def _refuse_secrets(flags: Sequence[str]) -> None:
-    """See that no setting that is a secret is given by its flag: whoever sees the cluster sees a job's command.
-
-    Raises:
-        ConfigError: one is.
-    """
+    """See that no setting that is a secret is given by its flag: whoever sees the cluster sees a job's command."""
     for flag, following in itertools.pairwise([*flags, ""]):
         key, given, value = flag.removeprefix("--").partition("=")
         key = key.replace("-", "_")
@@ -181,11 +169,6 @@ def _refuse_secrets(flags: Sequence[str]) -> None:
 
 
 def _client(address: str) -> "JobSubmissionClient":
-    """The client of a server of jobs.
-
-    Raises:
-        ConfigError: nobody answers there, or Ray is not installed here.
-    """
     need_ray("slime submit")
     from ray.job_submission import JobSubmissionClient
 
@@ -211,7 +194,6 @@ def _client(address: str) -> "JobSubmissionClient":
 
 
 def _asks_for_token(error: Exception) -> bool:
-    """Whether a cluster lets in only who has its token."""
     return "authentication" in str(error).lower()
 
 
@@ -225,11 +207,6 @@ def _take_token() -> bool:
 
 
 def _info(client: "JobSubmissionClient", job: str) -> "JobDetails":
-    """What is known of a job.
-
-    Raises:
-        UnknownName: there is none of that name.
-    """
     try:
         return client.get_job_info(job)
     except RuntimeError as error:
@@ -255,7 +232,6 @@ def _follow(client: "JobSubmissionClient", job: str) -> int:
 
 
 def _code(info: "JobDetails") -> int:
-    """How `slime train` has ended."""
     if info.driver_exit_code is not None:
         return int(info.driver_exit_code)
     return {"SUCCEEDED": 0, "STOPPED": STOPPED}.get(info.status.value, 1)

@@ -64,10 +64,7 @@ class Said:
 
 
 class _Looker:
-    """Runs on a node."""
-
     def look(self, folder: str, token: str) -> dict[str, object]:
-        """What is seen from there."""
         packages = {}
         for name in PACKAGES:
             try:
@@ -93,7 +90,6 @@ class _Looker:
         }
 
     def now(self) -> float:
-        """The time there."""
         return time.time()
 
 

@@ -113,7 +113,6 @@ class RayWorker(GroupWorker):
         return f"{self.title} on {self.site.address} died ({self._how})"
 
     async def _watch(self) -> None:
-        """Wait for the process's end."""
         try:
             await self._actor.live.remote()
         except (RayError, ValueError) as error:
@@ -123,7 +122,6 @@ class RayWorker(GroupWorker):
     async def _exchange(
         self, what: str, ask: "Callable[[], ray.ObjectRef[object]]", method: str | None = None
     ) -> object:
-        """Ask, and wait for the answer or the end of who should give it."""
         if self._is_asked_to_end or self.is_gone:
             self._told_of_death.set()
             raise self.death()
@@ -149,11 +147,6 @@ class RayWorker(GroupWorker):
     async def _handed_over(
         self, what: str, ask: "Callable[[], ray.ObjectRef[object]]", method: str | None
     ) -> "ray.ObjectRef[object]":
-        """Hand a call to Ray: to pickle what is large takes time, which is not the event loop's.
-
-        Raises:
-            WorkerError: what is to be sent does not pickle.
-        """
         began = time.perf_counter()
         try:
             if method in self._quick:
@@ -171,7 +164,6 @@ class RayWorker(GroupWorker):
         return reference
 
     async def _or_end(self, reference: "ray.ObjectRef[object]") -> object:
-        """An answer, unless the worker is lost first."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[object] = loop.create_future()
 
@@ -226,6 +218,5 @@ def _cause(error: RayTaskError) -> str:
 
 
 def _line(error: BaseException) -> str:
-    """An error's last line."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     return (lines[-1] if lines else type(error).__name__).strip()[:500]

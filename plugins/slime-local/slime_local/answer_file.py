@@ -121,7 +121,6 @@ class AnswerFile:
 
 
 def _has_answers(path: Path) -> bool:
-    """Whether a file is one of answers, which newer ones replace."""
     try:
         with path.open("rb") as file:
             first = json.loads(file.readline(LONGEST_LINE))

@@ -115,7 +115,6 @@ class Batch:
         self._stop_set = np.append(self._stop_set, [self._stop_set_of(each) for each in given])
 
     def _reserve(self, budgets: Sequence[int]) -> None:
-        """Slots for the tokens of new requests, after those that live."""
         living = len(self._slot)
         self._budget = np.append(self._budget, budgets)
         for name in ("_tokens", "_log_probs"):
@@ -220,7 +219,6 @@ def _shaped_row(request: GenerateRequest, ends: Ends) -> ShapedRow:
 
 
 def _made(request: GenerateRequest) -> tuple[int, ...]:
-    """The tokens at the prompt's end that an interrupted call made."""
     return tuple(request.prompt[len(request.prompt) - request.made :])
 
 
@@ -244,7 +242,6 @@ def _fork(
 
 
 def _stop_texts(requests: Mapping[int, GenerateRequest], ends: Ends) -> dict[int, tuple[tuple[int, ...], StopTexts]]:
-    """Tokens made before and texts to look for, of the requests that have some."""
     found = {}
     for number, request in requests.items():
         if request.sampling.stop:

@@ -86,7 +86,6 @@ class Desk:
         self.wake()
 
     async def _turn(self) -> None:
-        """Tell the worker what is new, and hand out what it answers."""
         dropped = frozenset(number for number, asked in self._under_way.items() if asked.answer.done())
         for number in dropped:
             self._end(number)
@@ -108,7 +107,6 @@ class Desk:
                 asked.answer.set_result(answer)
 
     def _admitted(self) -> dict[int, GenerateRequest]:
-        """What waits, from now on under way, but for what was cancelled."""
         if not self._open:
             return {}
         self.work -= sum(asked.work for asked in self._waiting if asked.answer.done())

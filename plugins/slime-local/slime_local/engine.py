@@ -181,13 +181,11 @@ class LocalEngine:
         return [desk.serving for desk in self._desks if desk.serving is not None]
 
     def _wake(self) -> None:
-        """Let the workers drop what was cancelled."""
         for desk in self._desks:
             desk.wake()
 
     @asynccontextmanager
     async def _idle(self) -> AsyncIterator[None]:
-        """Nothing is under way, and nothing begins."""
         async with self._switching:
             for desk in self._desks:
                 desk.hold(True)

@@ -127,7 +127,6 @@ class EngineWorker:
         return ended
 
     def _so_far(self, watched: Collection[int]) -> dict[int, GenerateChunk]:
-        """What those of the watched have that have not ended."""
         results = self._decoder.so_far(watched) if watched else {}
         return {number: GenerateChunk(each.tokens, each.log_probs, self._version) for number, each in results.items()}
 

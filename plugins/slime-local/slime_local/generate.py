@@ -105,8 +105,6 @@ def generate(
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What is asked, and what becomes of the responses."""
-
     asked: Asked
     """What is asked."""
     texts: Sequence[str]

@@ -127,7 +127,6 @@ class LoraParameters:
         return sorted(names & EXPERTS_NAMES)
 
     def _pairs(self, vector: torch.Tensor, slots: Sequence[Slot]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Views of A and B of each slot."""
         pairs, offset = [], 0
         for rows, columns in (slot.shape for slot in slots):
             a = vector.narrow(0, offset, self._rank * columns).view(self._rank, columns)

@@ -141,7 +141,6 @@ class LocalRank:
         return self._setup.critic is not None and rollout_id < self._setup.critic.num_critic_only_steps
 
     def _shares(self, batches: Sequence[TrainBatch]) -> list[Share]:
-        """Batches with what all models say of them now, and their advantages."""
         shares = [self._algorithm.share(batch) for batch in batches]
         if self._beside:
             shares = [self._beside.look(share, self._step.packs(share, share.mask_T)) for share in shares]

@@ -94,7 +94,6 @@ def group_tokens(share: Share, samples: Sequence[int]) -> list[GroupTokens]:
 
 
 def _by_prompt(batch: TrainBatch) -> Iterator[tuple[int, list[int]]]:
-    """Runs of neighbouring samples with one prompt."""
     run: list[int] = []
     for sample, prompt in enumerate(batch.prompt_index_S):
         if run and batch.prompt_index_S[run[0]] != prompt:

@@ -96,11 +96,6 @@ def demo(
 
 
 def _refuse_unknown(ctx: click.Context, arguments: Sequence[str]) -> None:
-    """Have `slime train` read its options now, not after a warm start of a minute.
-
-    Raises:
-        click.UsageError: it does not know one, or one has no such value.
-    """
     group = ctx.parent
     if group is not None and isinstance(group.command, click.Group):
         train = group.command.get_command(group, "train")
@@ -117,7 +112,6 @@ def _warm_start(task: str, base: Path, flags: Sequence[str]) -> int:
 
 
 def _show_one(root: Path) -> None:
-    """Print a prompt as it was answered before and after."""
     for pair in before_and_after(root / "samples", count=2)[:1]:
         question = prompt_text(pair.before.prompt).rpartition("user\n")[2].partition("<|im_end|>")[0]
         click.echo(f"\n{printable(question)}")

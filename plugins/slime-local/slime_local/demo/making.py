@@ -76,7 +76,6 @@ def write_text(path: Path, text: str) -> Path:
 
 
 def _toml(value: Json) -> str:
-    """A value in TOML, which writes texts, numbers and lists of them as JSON does."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key} = {_toml(each)}" for key, each in value.items()) + "}"
     return json.dumps(value, ensure_ascii=False)

@@ -69,7 +69,6 @@ def _problem(task: str, draw: random.Random) -> Problem:
 
 
 def _chain(draw: random.Random, fewest: int, most: int, largest: int) -> tuple[list[int], list[str], list[int]]:
-    """Numbers, signs and running totals of a chain that never falls below zero."""
     length = draw.randint(fewest, most)
     while True:
         numbers = [draw.randint(1, largest) for _ in range(length)]

@@ -151,7 +151,6 @@ class FastDecode:
         self._routing = _route(self._prompt_of_row, len(self._bias), shape.heads, shape.kv_heads)
 
     def _drop_prompts(self) -> None:
-        """Forget prompts without a row, once they are many enough to be worth the copy."""
         prompts, renumbered = torch.unique(self._prompt_of_row, return_inverse=True)
         if len(prompts) > 0.75 * len(self._bias):
             return
@@ -187,14 +186,6 @@ class FastDecode:
         self._logits = logits_of(x, model.weights, shape.eps)
 
     def _attend(self, q: Tensor, cache: _LayerCache, own: int, late: Tensor | None) -> Tensor:
-        """[R H, D] queries to outputs, over the prompt's slots and the row's own.
-
-        Args:
-            q: the queries.
-            cache: the layer's.
-            own: own slots that are looked at.
-            late: [R, own] those that a row has not filled yet, where rows differ.
-        """
         routing, dim = self._routing, q.shape[1]
         n, kv = len(self._prompt_of_row), cache.own_k.shape[1]
         rep = q.shape[0] // (n * kv)
@@ -219,7 +210,6 @@ class FastDecode:
 
 
 def _at_least_min_rows(rows: Tensor) -> Tensor:
-    """The last row repeated where there are fewer than a matrix product needs."""
     return rows if len(rows) >= MIN_ROWS else torch.cat([rows, rows[-1:].expand(MIN_ROWS - len(rows))])
 
 

@@ -110,14 +110,11 @@ def _load_hf(hf_dir: Path) -> PreTrainedModel:
 
 
 class _Report(TypedDict):
-    """What transformers says of the weights that it has read."""
-
     missing_keys: set[str]
     mismatched_keys: set[tuple[str, Sequence[int], Sequence[int]]]
 
 
 def _check_loaded(hf_dir: Path, hf: PreTrainedModel, report: _Report) -> None:
-    """See that every weight was there, in its shape, and is a number."""
     for name, found, expected in sorted(report["mismatched_keys"]):
         raise ModelError(
             f"the weights in {hf_dir} do not fit its config.json: {name} is {list(found)}, and {type(hf).__name__} of "

@@ -266,8 +266,6 @@ class PlainDecode:
 
 
 class _Part:
-    """Left-padded rows over a dynamic cache, which all have drawn the same number of tokens."""
-
     def __init__(self, model: PlainModel, prompts: Sequence[Sequence[int]], prompt_of_row: Sequence[int]) -> None:
         self._model = model
         self._cache = DynamicCache(config=model.hf.config)
@@ -283,12 +281,10 @@ class _Part:
         self.logits = self.logits[rows]
 
     def select(self, sources: Tensor) -> None:
-        """Drop, move or fork rows."""
         self._cache.batch_select_indices(sources)
         self._mask = self._mask[sources]
 
     def step(self, tokens: Tensor) -> None:
-        """Append one token to each row."""
         positions = self._mask.sum(1, keepdim=True)
         self._mask = torch.cat([self._mask, torch.ones_like(positions)], 1)
         self.logits = self._forward(tokens[:, None], positions)

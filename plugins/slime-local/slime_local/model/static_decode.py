@@ -93,7 +93,6 @@ class StaticDecode:
         self._logits = self._out
 
     def _reserve(self, rows: int, slots: int) -> None:
-        """Room for so many rows and slots, more of both than there are."""
         layers, two, have_rows, kv_heads, have, dim = self._cache.shape
         rows, slots = _padded(rows, _LEAST_ROWS), _padded(slots, _LEAST_SLOTS)
         if rows <= have_rows and slots <= have:
@@ -111,7 +110,6 @@ class StaticDecode:
         self._graphs.clear()
 
     def _replay(self, rows: int, slots: int) -> None:
-        """The step of this size by its graph, recorded where it comes for the first time."""
         if self._recorded_of != self._model.flat.data_ptr() or len(self._graphs) > _MOST_GRAPHS:
             self._graphs.clear()
             self._recorded_of = self._model.flat.data_ptr()
@@ -125,7 +123,6 @@ class StaticDecode:
         self._graphs[rows, slots].replay()
 
     def _forward(self, rows: int, slots: int) -> None:
-        """Write the newest tokens' keys, values and logits."""
         model, shape = self._model, self._model.shape
         at, every, kv_heads = self._lengths[:rows], torch.arange(rows), shape.kv_heads
         angles = torch.outer(at.float(), shape.inv_freq)[:, None]
