@@ -13,7 +13,7 @@ from pathlib import Path
 
 from slime_core.sample import Json
 from slime_engine_sglang import arguments
-from slime_engine_sglang.installed import NEWEST
+from slime_engine_sglang.arguments import NEWEST
 from slime_engine_sglang.settings import ROUTER_OWN_ARGUMENTS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "sglang-arguments.md"

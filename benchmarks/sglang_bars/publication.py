@@ -22,9 +22,13 @@ from typing import IO
 
 from slime_core.roles import EngineSetup, WeightChannel, WeightSlot
 from slime_engine_sglang.checkpoint import weights_of
+from slime_engine_sglang.collective.transports import (
+    DistributedChannel,
+    DistributedSettings,
+    TensorChannel,
+    TensorSettings,
+)
 from slime_engine_sglang.engine import SglangEngine
-from slime_engine_sglang.meeting.distributed import DistributedChannel, DistributedSettings
-from slime_engine_sglang.meeting.tensor import TensorChannel, TensorSettings
 from slime_engine_sglang.settings import SglangSettings
 from slime_testing import make_launcher
 from slime_train.shared_buffer import SharedBufferChannel

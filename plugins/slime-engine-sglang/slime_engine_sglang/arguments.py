@@ -1,10 +1,12 @@
-"""The arguments of the SGLang that is installed, as settings (`[engine.sglang.server]`, `--sglang-*`), and of a router.
+"""Which SGLang or router a Python has, and its arguments as settings (`[engine.sglang.server]`, `--sglang-*`).
 
-Neither is ever imported here. The releases that this package was made with are listed in it; any other is asked, once,
-in its own Python, and its answer kept in the cache.
+Neither is imported here. This package lists the arguments of the releases it was made with; any other release is run
+once, in its own Python, to list its own, and the answer is cached.
 
 Example:
 
+    installed_version(Path(".venv-sglang/bin/python"))                  # "0.5.23"; None: there is none
+    check_version(version, "in .venv-sglang/bin/python")                # or a ValueError, or a warning
     model = server_model({"python": ".venv-sglang/bin/python"})         # fields mem_fraction_static, log_level, ...
     list(command_line(server_arguments(python), {"log_level": "info"}))     # ["--log-level", "info"]
     router_arguments("smg", python)                                     # or a ValueError: there is none
@@ -12,31 +14,114 @@ Example:
 
 import functools
 import hashlib
+import importlib.metadata
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from slime_core.roles import Argument, ArgumentKind, Settings, arguments_model
 from slime_core.sample import Json
-from slime_engine_sglang.installed import NEWEST, SglangWarning, installed_version
+
+OLDEST, NEWEST = "0.5.9", "0.5.23"  # The releases whose wire is known
+MASKS, SPANS, SESSIONS = (0, 5, 16), (0, 5, 19), (0, 5, 21)
+"""Since when there are `return_sampling_mask`, `weight_versions` and `/begin_weight_update`."""
+VERSION_S = 20.0  # Seconds that a Python may take to say what it has
+OTHER_PYTHONS = ("PYTHONPATH", "PYTHONHOME", "PYTHONSAFEPATH", "VIRTUAL_ENV")
+QUESTION = "import importlib.metadata as m; print('{0}', m.version('{0}'))"
+
+
+class SglangWarning(UserWarning):
+    """Something about SGLang that may matter, and need not."""
+
+
+def installed_version(python: Path | None, program: str = "sglang") -> str | None:
+    """The release of a program in a Python, or in this one; None: it has none. Raises ValueError: it cannot say."""
+    if python is None or str(python) == sys.executable:
+        try:
+            return importlib.metadata.version(program)
+        except importlib.metadata.PackageNotFoundError:
+            return None
+    python = Path(shutil.which(python) or python)
+    # Beside an interpreter as virtual environments and conda have it; to start one costs a tenth of a second.
+    folders = sorted(python.parent.parent.glob("lib/python3*/site-packages"))
+    start = program.replace("-", "_") + "-"
+    found = [each for folder in folders for each in sorted(folder.glob(f"{start}*.dist-info"))]
+    if found:
+        return found[0].name.removeprefix(start).removesuffix(".dist-info")
+    return None if folders and (python.parent.parent / "pyvenv.cfg").exists() else _asked_version(python, program)
+
+
+def _asked_version(python: Path, program: str) -> str | None:
+    question = QUESTION.format(program)
+    try:
+        asked = subprocess.run([python, "-c", question], capture_output=True, text=True, timeout=VERSION_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ValueError(f"{python} was asked which {program} it has, and did not answer: {error}") from None
+    said = re.search(rf"^{program} (\S+)$", asked.stdout, re.MULTILINE)
+    return said[1] if said else None
+
+
+def check_version(version: str, where: str) -> None:
+    """Warn of a release that nobody has tried. Raises ValueError: it is older than the oldest that is known."""
+    number = _number(version)
+    if number < _number(OLDEST):
+        raise ValueError(
+            f"SGLang {version} {where} is too old: this engine speaks to {OLDEST} up to {NEWEST}; "
+            f"pip install sglang=={NEWEST} there"
+        )
+    if number > _number(NEWEST):
+        _warn_once(f"SGLang {version} {where} is newer than any that this engine was tried with, {OLDEST} to {NEWEST}")
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    """Warn once for each text: an engine that is replaced has nothing new to say."""
+    warnings.warn(text, SglangWarning, stacklevel=3)
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The abilities that not every release of SGLang has."""
+
+    version: str  # Its number
+    has_spans: bool  # Whether an answer says which weights made which of its tokens
+    has_sessions: bool  # Whether weights are sent between `/begin_weight_update` and `/end_weight_update`
+    has_masks: bool  # Whether an answer says which candidates top-p kept
+
+    @classmethod
+    def of(cls, version: str) -> Self:
+        number = _number(version)
+        return cls(version, number >= SPANS, number >= SESSIONS, number >= MASKS)
+
+
+def _number(version: str) -> tuple[int, ...]:
+    """What releases are ordered by: 0.5.12.post1 as 0.5.12, 0.5.24rc1 as 0.5.24."""
+    found = re.match(r"\d+(\.\d+)*", version)
+    return tuple(map(int, found[0].split("."))) if found else ()
+
+
+NEWEST_RELEASE = Release.of(NEWEST)
+
 
 SHIPPED = Path(__file__).with_name(f"arguments-{NEWEST}.json")
 """Arguments of the release that this package was made with, as `tell_arguments.py` writes them."""
 TELLS = Path(__file__).with_name("tell_arguments.py")
-ASK_S = 300.0
-"""Seconds in which it is imported, on a busy machine."""
+ASK_S = 300.0  # Seconds in which it is imported, on a busy machine
 NEWEST_ROUTER = ("smg", "1.13.0")
 """The router that is taken where none is named, in the release that this package was made with."""
 ROUTER_SETTINGS = (
     Argument("use", ArgumentKind.TEXT, "Which router.", choices=("smg", "sglang-router")),
     Argument("python", ArgumentKind.TEXT, "Python that has it."),
-)
-"""Keys of its table that are not arguments."""
+)  # Keys of its table that are not arguments
 OWN_ARGUMENTS: Mapping[str, str] = {
     "model_path": "follows from hf_checkpoint",
     "model": "follows from hf_checkpoint",
@@ -54,8 +139,7 @@ OWN_ARGUMENTS: Mapping[str, str] = {
     "admin_api_key": "would have the server refuse the run's own requests, which carry none",
     "ssl_certfile": "would have the server speak another protocol than the run, which asks by HTTP",
     "ssl_keyfile": "would have the server speak another protocol than the run, which asks by HTTP",
-}
-"""Arguments of SGLang that follow from the run, or from another setting."""
+}  # Arguments of SGLang that follow from the run, or from another setting
 
 
 def server_model(section: Mapping[str, Json]) -> type[Settings]:
@@ -104,15 +188,7 @@ def _router_model(program: str, python: Path | None) -> type[Settings]:
 
 @functools.cache
 def router_arguments(program: str, python: Path | None) -> Sequence[Argument]:
-    """What a router takes.
-
-    Args:
-        program: "smg" or "sglang-router".
-        python: where it is installed; by default where this is.
-
-    Raises:
-        ValueError: it is not installed there, or does not tell.
-    """
+    """What a router, "smg" or "sglang-router", takes. Raises ValueError: it is not installed, or does not tell."""
     python = python or Path(sys.executable)
     version = installed_version(python, program)
     if version is None:
@@ -138,22 +214,23 @@ def _kept(program: str, python: Path, version: str) -> Path:
 
 
 def _ask(python: Path, program: str, kept: Path) -> None:
-    """Have another Python import a program and write what it takes."""
     kept.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
         draft = Path(folder, kept.name)
         command = [str(python), "-P", str(TELLS), str(draft), program]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_S, check=False, env=_environment())
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=ASK_S, check=False, env=environment_for(command[0])
+        )
         if not draft.exists():
             last = (done.stderr.strip() or "nothing was written").splitlines()[-1]
             raise OSError(last)
         draft.replace(kept)
 
 
-def _environment() -> dict[str, str]:
-    """This process's environment, without the variables that change what Python imports."""
-    others = ("PYTHONPATH", "PYTHONHOME", "PYTHONSAFEPATH", "VIRTUAL_ENV")
-    return {name: value for name, value in os.environ.items() if name not in others}
+def environment_for(python: str) -> dict[str, str]:
+    """This process's variables, for another Python without those that say what this one imports."""
+    left_out = () if python == sys.executable else OTHER_PYTHONS
+    return {name: value for name, value in os.environ.items() if name not in left_out}
 
 
 def _read(path: Path) -> Sequence[Argument]:
@@ -168,7 +245,6 @@ def _argument(about: dict[str, Json]) -> Argument:
 
 
 def _cache_folder() -> Path:
-    """`$XDG_CACHE_HOME/slime-core`, as the core's own."""
     home = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (home if home.is_absolute() else Path.home() / ".cache") / "slime-core"
 

@@ -1,7 +1,7 @@
-"""Calls: the requests that are under way on a server, each until the server itself has ended it.
+"""The requests under way on a server, each until the server itself has ended it, and the gate that keeps them out.
 
-A request that nobody waits for any more has to be aborted by its id, and again: the server leaves aside an id that has
-not arrived yet. So a call is a task of its own, which is never cancelled, and ends with the server's answer.
+A request whose caller has gone is aborted by its id, repeatedly: the server ignores an id that has not arrived yet. So
+a call is its own task, which is never cancelled and ends with the server's answer.
 
 Example:
 
@@ -9,54 +9,92 @@ Example:
     await calls.turn()                              # waits while calls are held
     reply = await calls.finished(rid, server.ask("/generate", body))
     await calls.abort_all()
+    async with calls.gate.held():                   # nothing begins, and no `whole` is under way
+        ...
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from typing import TypeVar
 
 from slime_core.errors import SlimeError
-from slime_engine_sglang.gate import Gate
+
+
+class Gate:
+    """Shut while at least one caller holds it shut."""
+
+    def __init__(self) -> None:
+        self._holds = self._wholes = 0
+        self._changed = asyncio.Event()
+
+    @property
+    def is_shut(self) -> bool:
+        return self._holds > 0
+
+    async def turn(self) -> None:
+        while self._holds:
+            await self._changed.wait()
+
+    @contextmanager
+    def shut(self) -> Iterator[None]:
+        self._holds += 1
+        try:
+            yield
+        finally:
+            self._holds -= 1
+            self._change()
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """Shut it, and wait until no `whole` is under way."""
+        with self.shut():
+            while self._wholes:
+                await self._changed.wait()
+            yield
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Calls that need the same weights, say: `held` waits for all of them. To be entered after `turn`."""
+        self._wholes += 1
+        try:
+            yield
+        finally:
+            self._wholes -= 1
+            self._change()
+
+    def _change(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
 
 ResultT = TypeVar("ResultT")
 
 FIRST_S = 0.005
-LONGEST_S = 0.5
-"""Seconds between two aborts of one request: the first pause, and the longest."""
+LONGEST_S = 0.5  # Seconds between two aborts of one request: the first pause, and the longest
 
 
 class Calls:
     """The requests under way on one server."""
 
     def __init__(self, abort: Callable[[str | None], Coroutine[None, None, None]], common: Gate | None = None) -> None:
-        """No call is under way.
-
-        Args:
-            abort: tells whoever may be at it to abort a request by its id, or all.
-            common: a gate of all whose requests an abort of all may hit.
-        """
+        """`abort` has the server abort an id, or all; `common` is of all whose requests an abort of all may hit."""
         self._abort = abort
         self._under_way: dict[str, asyncio.Task[object]] = {}
         self._background: set[asyncio.Task[None]] = set()
-        self.gate = Gate()
-        """Keeps calls back."""
+        self.gate = Gate()  # Keeps calls back
         self._common = common or Gate()
-        self.aborts = 0
-        """How often all were aborted: whoever waited for its turn meanwhile is aborted, too."""
+        self.aborts = 0  # How often all were aborted: whoever waited for its turn meanwhile is aborted, too
 
     @property
     def busy(self) -> bool:
-        """Whether anything is under way."""
         return bool(self._under_way)
 
     @property
     def is_held(self) -> bool:
-        """Whether nothing may begin."""
         return self.gate.is_shut or self._common.is_shut
 
     async def turn(self) -> None:
-        """Wait while calls are held."""
         while self.is_held:
             await self.gate.turn()
             await self._common.turn()
@@ -114,7 +152,6 @@ class Calls:
         self.behind(self._abort(rid))
 
     async def drained(self) -> None:
-        """Wait until nothing is under way; where calls are held, nothing will be."""
         while self._under_way:
             await asyncio.wait(self._under_way.values())
 
@@ -125,7 +162,6 @@ class Calls:
             await self._ended(self._under_way.values(), None)
 
     def behind(self, work: Coroutine[None, None, None]) -> "asyncio.Task[None]":
-        """Run some work as a task of its own, which goes on though nobody waits for it."""
         task = asyncio.create_task(work)
         self._background.add(task)
 
@@ -137,7 +173,6 @@ class Calls:
         return task
 
     async def close(self) -> None:
-        """Wait for what is left, once the server is gone."""
         await asyncio.gather(*self._under_way.values(), *self._background, return_exceptions=True)
 
     def _begun(

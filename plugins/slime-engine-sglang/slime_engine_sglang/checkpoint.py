@@ -16,8 +16,7 @@ from typing import cast
 from slime_core.errors import ModelError
 from slime_core.sample import Json
 
-LONGEST_HEADER = 100_000_000
-"""Bytes of a safetensors header that its own library takes."""
+LONGEST_HEADER = 100_000_000  # Bytes of a safetensors header that its own library takes
 HEAD = "lm_head.weight"
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 """What configs of mixtures of experts call the number of experts."""
@@ -27,11 +26,7 @@ Header = Mapping[str, Mapping[str, object]]
 
 
 def config_of(model: Path) -> Mapping[str, Json]:
-    """Its `config.json`, the language model's part of it where there are several.
-
-    Raises:
-        ModelError: it cannot be read.
-    """
+    """Its `config.json`, the language model's part where there are several. Raises ModelError: it cannot be read."""
     path = model / "config.json"
     try:
         config = json.loads(path.read_text("utf-8"))
@@ -56,11 +51,7 @@ def is_mixture(model: Path) -> bool:
 
 
 def weights_of(model: Path) -> dict[str, tuple[int, ...]]:
-    """Shapes of its weights, by name; of one with tied embeddings the head may be missing.
-
-    Raises:
-        ModelError: it has no safetensors files, or they cannot be read.
-    """
+    """Shapes of its weights, by name; a tied head may be missing. Raises ModelError: they cannot be read."""
     files = sorted(model.glob("*.safetensors"))
     if not files:
         raise ModelError(f"{model} has no *.safetensors, of which the names of the model's weights are read")
@@ -74,11 +65,7 @@ def shapes_in(header: Header) -> dict[str, tuple[int, ...]]:
 
 
 def read_header(path: Path) -> Header:
-    """The header of a safetensors file, which has to hold all that its header tells of.
-
-    Raises:
-        ModelError: it is not such a file, or not whole.
-    """
+    """The header of a safetensors file. Raises ModelError: the file does not hold all that it tells of."""
     try:
         with path.open("rb") as file:
             (length,) = struct.unpack("<Q", file.read(8))

@@ -14,23 +14,17 @@ from typing import ClassVar, cast
 from unittest import SkipTest
 
 from slime_core.roles import Engine, EngineSetup, Settings, WeightChannel
-from slime_engine_sglang.checks import HOW_TO_GET
+from slime_engine_sglang.arguments import installed_version
 from slime_engine_sglang.engine import SglangEngine
-from slime_engine_sglang.installed import installed_version
+from slime_engine_sglang.server_command import HOW_TO_GET
 from slime_testing import EngineContract, make_launcher, publish_model, write_tiny_model
 
-VARIABLE = "SLIME_SGLANG_PYTHON"
-"""Names the Python that has SGLang."""
-BESIDE = Path(".venv-sglang/bin/python")
-"""Where `make servers` puts it."""
+VARIABLE = "SLIME_SGLANG_PYTHON"  # Names the Python that has SGLang
+BESIDE = Path(".venv-sglang/bin/python")  # Where `make servers` puts it
 
 
 def python_of_servers() -> Path | None:
-    """The Python with which the checks start servers; None: the one that this runs in, which has SGLang itself.
-
-    Raises:
-        SkipTest: nowhere is an SGLang.
-    """
+    """The Python that starts servers; None: this one, which has SGLang. Raises SkipTest: none has."""
     named = os.environ.get(VARIABLE)
     python = Path(named) if named else None if installed_version(None) else BESIDE
     try:
@@ -55,7 +49,6 @@ class SglangContract(EngineContract):
     patience = 6.0
 
     def validated(self, **settings: object) -> Settings:
-        """The settings, with the Python that has SGLang."""
         return super().validated(**{"python": python_of_servers(), **settings})
 
     def make_setup(self, scratch: Path) -> EngineSetup:
@@ -67,7 +60,6 @@ class SglangContract(EngineContract):
         )
 
     def publish(self, setup: EngineSetup, version: int) -> WeightChannel:
-        """Publish by the transport `shared-buffer`."""
         return publish_model(setup.hf_checkpoint, setup.scratch, version)
 
     def running(self, engine: Engine) -> int:

@@ -1,17 +1,19 @@
-"""SglangEngine: one SGLang server as an engine of a run.
+"""SglangEngine: one SGLang server as an engine of a run, once it is recognised as one with the run's model.
 
-Requests go to the server as they come, each under an id of its own; new weights come from files, by
-`/update_weights_from_disk`. Implements `Engine`, `StreamsTokens`, `ServesCheckpoint`, `NoticesDeath` and
-`ReleasesMemory`.
+Requests go to the server as they come, each under its own id; new weights come from files, by
+`/update_weights_from_disk`, or from rank 0. Implements `Engine`, `StreamsTokens`, `ServesCheckpoint`, `NoticesDeath`
+and `ReleasesMemory`.
 """
 
 import asyncio
+import json
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator, Mapping, Set
 from contextlib import aclosing, suppress
+from pathlib import Path
 from typing import cast
 
-from slime_core.errors import SlimeError, WorkerError
+from slime_core.errors import ConfigError, ModelError, SlimeError, WorkerError
 from slime_core.roles import (
     EngineSetup,
     GenerateChunk,
@@ -23,45 +25,116 @@ from slime_core.roles import (
     WorkerGroup,
     WorkerGroupSpec,
 )
-from slime_engine_sglang.answers import context_of
-from slime_engine_sglang.asking import Facts
+from slime_core.sample import Json
+from slime_engine_sglang.arguments import Release, check_version
 from slime_engine_sglang.calls import Calls
-from slime_engine_sglang.checkpoint import is_mixture, vocabulary_of
-from slime_engine_sglang.checks import check_count
-from slime_engine_sglang.command import server_command
-from slime_engine_sglang.fleet import Fleet
-from slime_engine_sglang.health import look_after
-from slime_engine_sglang.installed import Release
-from slime_engine_sglang.meeting.channel import MeetingChannel
-from slime_engine_sglang.meeting.receiving import Visit, met
-from slime_engine_sglang.memory import Occupation
+from slime_engine_sglang.checkpoint import config_of, is_mixture, vocabulary_of
+from slime_engine_sglang.collective.receiver import Visit, met
+from slime_engine_sglang.collective.transports import MeetingChannel
+from slime_engine_sglang.generate_api import Facts, context_of
 from slime_engine_sglang.publication import Publications
-from slime_engine_sglang.recognition import foreign, recognised
 from slime_engine_sglang.requests import Requests
-from slime_engine_sglang.server import Server, ServerState, Table
+from slime_engine_sglang.router import Fleet
+from slime_engine_sglang.server import Server, ServerState, Table, look_after
+from slime_engine_sglang.server_command import check_count, server_command
 from slime_engine_sglang.settings import SglangSettings
-from slime_engine_sglang.weights import Folder, NewWeights, ServedWeights, Source, put_right
+from slime_engine_sglang.weights import Folder, NewWeights, Occupation, ServedWeights, Source, put_right
+
+SHAPE = ("model_type", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
+"""What two models agree in where one takes the other's weights and ids."""
+
+
+async def recognised(server: Server, setup: EngineSetup) -> Table:
+    """What a server says of itself. Raises ConfigError: it is no SGLang, too old, or has another model or tokenizer."""
+    try:
+        info = await server.ask("/server_info")
+    except (ModelError, WorkerError) as error:
+        if isinstance(error.__cause__, OSError):
+            raise
+        raise foreign(server, f"/server_info: {error}") from error
+    if not isinstance(version := info.get("version"), str) or "model_path" not in info:
+        raise foreign(server, f"/server_info says neither a release nor a model: {json.dumps(info)[:200]}")
+    try:
+        check_version(version, f"at {server.url}")
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    about = await server.ask("/model_info")
+    if differing := await asyncio.to_thread(lambda: next(_differences({**info, **about}, setup), None)):
+        raise ConfigError(
+            f"{server.title} was started with another model than the run's {setup.hf_checkpoint}: {differing}; start "
+            f"it with --model-path {setup.hf_checkpoint}, or give the address of one that was"
+        )
+    return info
+
+
+def foreign(server: Server, why: str) -> ConfigError:
+    """What to say of an address with another kind of server."""
+    return ConfigError(
+        f"{server.url} answers, and is not an SGLang server ({why}): [engine.sglang] urls names servers that "
+        "`python -m sglang.launch_server` has started, http://HOST:PORT, not routers before them"
+    )
+
+
+def _differences(served: Table, setup: EngineSetup) -> Iterator[str]:
+    """How a server's model differs from the run's, as far as the server or its files on this machine tell."""
+    model, other = setup.hf_checkpoint.absolute(), Path(str(served["model_path"]))
+    config = config_of(model)
+    for key in ("model_type", "architectures"):
+        if served.get(key) and config.get(key) and _outer(model).get(key) != served[key]:
+            yield f"its {key} is {served[key]}, not {_outer(model).get(key)}"
+    if other.is_absolute() and other.is_dir() and other.resolve() != model.resolve():
+        theirs = config_of(other)
+        for key in SHAPE:
+            if theirs.get(key) != config.get(key):
+                yield f"the {key} of {other} is {theirs.get(key)}, not {config.get(key)}"
+        if more := sorted(_ends(other) - _ends(model) - setup.eos_token_ids):
+            yield f"it ends a response at {more}, which do not end one of the run's"
+    tokenizer = Path(str(served.get("tokenizer_path") or other))
+    if tokenizer.is_absolute() and _ids(tokenizer) not in (None, _ids(model)):
+        yield f"its tokenizer, {tokenizer}, has other ids for texts"
+
+
+def _outer(model: Path) -> Mapping[str, Json]:
+    return _read(model / "config.json")
+
+
+def _ends(model: Path) -> Set[int]:
+    told = [_read(model / name).get("eos_token_id") for name in ("config.json", "generation_config.json")]
+    return {each for one in told for each in (one if isinstance(one, list) else [one]) if isinstance(each, int)}
+
+
+def _ids(model: Path) -> object:
+    about = _read(model / "tokenizer.json")
+    inner = about.get("model")
+    if not isinstance(inner, dict):
+        return None
+    added = [(each["id"], each["content"]) for each in cast(list[dict[str, Json]], about.get("added_tokens") or [])]
+    return inner.get("vocab"), added
+
+
+def _read(path: Path) -> Mapping[str, Json]:
+    with suppress(OSError, ValueError):
+        found = json.loads(path.read_text("utf-8"))
+        return found if isinstance(found, dict) else {}
+    return {}
+
 
 HOST = "slime_engine_sglang.host:ServerHost"
 POLL_S = 0.1
 CLOSE_S = 5.0
-ATTACH_S = 4.0
-"""Seconds in which a server that runs already has to answer."""
+ATTACH_S = 4.0  # Seconds in which a server that runs already has to answer
 ABORT_S = 10.0
-DEATH_S = 2.0
-"""Seconds in which the end of a server that has broken off is known, if it has ended."""
+DEATH_S = 2.0  # Seconds in which the end of a server that has broken off is known, if it has ended
 
 
 class SglangEngine:
     """Generates on one server, which it has started or was told of."""
 
     def __init__(self, settings: SglangSettings, setup: EngineSetup) -> None:
-        """Remember what to start."""
         self._settings, self._setup = settings, setup
         self._group: WorkerGroup | None = None
         self._server: Server | None = None
-        self.fleet = Fleet.of(setup, settings)
-        """Shared by the run's engines of this model."""
+        self.fleet = Fleet.of(setup, settings)  # Shared by the run's engines of this model
         self._calls = Calls(self._abort, self.fleet.gate)
         self._requests: Requests | None = None
         self._has_entered = False
@@ -76,13 +149,7 @@ class SglangEngine:
     # --- its life
 
     async def start(self) -> None:
-        """Start the server, or find the one that runs already, and wait until it takes requests.
-
-        Raises:
-            ConfigError: `urls` names more or fewer servers than the run has engines, one that is not an SGLang, or one
-                with another model.
-            WorkerError: the server ended, or was not ready in time.
-        """
+        """Start the server, or find the one that runs already, and wait until it takes requests."""
         urls, setup = self._settings.urls, self._setup
         if urls:
             check_count(self._settings, setup.count)
@@ -116,11 +183,7 @@ class SglangEngine:
         self._health = asyncio.create_task(look_after(self._server, self._is_asked))
 
     async def watch(self) -> None:
-        """Wait until the engine is closed.
-
-        Raises:
-            WorkerError: the server has ended, or one of its processes; with the last lines of its log.
-        """
+        """Wait until the engine is closed. Raises WorkerError: the server, or one of its processes, has ended."""
         looking = [each for each in (self._life, self._health) if each is not None]
         done, _ = await asyncio.wait(looking, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
@@ -150,12 +213,7 @@ class SglangEngine:
     # --- weights
 
     async def load_weights(self, channel: WeightChannel, version: int) -> None:
-        """Switch to a published version; if that fails or is stopped half-way, back to what was served.
-
-        Raises:
-            ModelError: the channel's weights are not the model's, or are in no file.
-            WorkerError: the server could not load them.
-        """
+        """Switch to a published version; if that fails or is stopped half-way, back to what was served."""
         server = self.server
         if isinstance(channel, MeetingChannel):
             checksums = await asyncio.to_thread(self._publications.check, channel)
@@ -171,7 +229,6 @@ class SglangEngine:
             await self._switch(source, version)
 
     async def load_checkpoint(self) -> None:
-        """Serve the weights of the model directory, as version 0."""
         await self._switch(Folder(self._setup.hf_checkpoint), 0)
 
     async def _switch(self, source: Source, version: int) -> None:
@@ -185,11 +242,7 @@ class SglangEngine:
     # --- memory
 
     async def release(self, tags: MemoryTags) -> None:
-        """Give memory up, what is under way having ended.
-
-        Raises:
-            WorkerError: the server did not.
-        """
+        """Give memory up, what is under way having ended. Raises WorkerError: the server did not."""
         if MemoryTag.WEIGHTS in tags:
             self.fleet.serves(self.server, None)
         try:
@@ -198,33 +251,17 @@ class SglangEngine:
             self.fleet.serves(self.server, None if self._weights.are_lost else self._weights.version)
 
     async def resume(self, tags: MemoryTags) -> None:
-        """Take it back; weights that were given up are loaded again before they are used.
-
-        Raises:
-            WorkerError: the server could not.
-        """
         await self._occupation.resume(self.server, tags)
 
     # --- generation
 
     async def generate(self, request: GenerateRequest) -> GenerateOutput:
-        """Ask the server for one response.
-
-        Raises:
-            ModelError: it does not do what is asked for; names what.
-            WorkerError: it cannot be reached, or broke off.
-        """
         try:
             return await self._asking.answer(request)
         except WorkerError as error:
             raise await self._explained(error) from error
 
     async def stream(self, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
-        """Ask the server for one response, in parts as it sends them.
-
-        Raises:
-            ModelError, WorkerError: as `generate` does.
-        """
         try:
             async with aclosing(self._asking.parts(request)) as parts:
                 async for chunk in parts:
@@ -263,7 +300,6 @@ class SglangEngine:
 
     @property
     def url(self) -> str:
-        """Where the server is."""
         return self.server.url
 
     @property
@@ -274,12 +310,6 @@ class SglangEngine:
 
     @property
     def server(self) -> Server:
-        """The server that runs.
-
-        Raises:
-            WorkerError: the engine is closed.
-            RuntimeError: the engine was not started.
-        """
         if self._closed:
             raise WorkerError(f"{self._setup.name} is closed")
         if self._server is None:
@@ -305,11 +335,9 @@ class SglangEngine:
                 raise WorkerError(f"{self._setup.name} was closed while it started")
 
     def _is_asked(self) -> bool:
-        """Whether an answer is to be expected of the server."""
         return self._calls.busy and not self._weights.is_switching
 
     async def _learnt(self, server: Server, info: Table) -> Facts:
-        """What the server and the model directory say of themselves."""
         models = await server.ask("/v1/models")
         context = server.understood("/v1/models", lambda: context_of(models))
         model = self._setup.hf_checkpoint

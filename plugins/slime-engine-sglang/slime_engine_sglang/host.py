@@ -1,6 +1,6 @@
-"""ServerHost: the worker that a launcher starts for one server: it runs SGLang as a process below itself.
+"""ServerHost and RouterHost: the worker that a launcher starts for a server or router, which it runs as a process.
 
-The two live and die together: when the server ends, or one of its own processes does, the worker ends too, with the
+The two live and die together: when the server ends, or one of its processes does, the worker ends too, with the
 server's last lines in its log, and so the group's `watch` raises at once. SGLang by itself goes on for a minute without
 its scheduler, and answers nothing.
 
@@ -25,69 +25,72 @@ from contextlib import suppress
 from pathlib import Path
 
 from slime_core.errors import ConfigError, WorkerError
+from slime_core.processes import free_port
 from slime_core.roles import Place
+from slime_engine_sglang.arguments import environment_for
 
 PR_SET_PDEATHSIG = 1
-LOOK_S = 0.5
-"""Seconds between two looks at the server's processes."""
-STOPPED_S = 5.0
-"""Seconds that one of them may be stopped, as by SIGSTOP: whoever waits for the server waits for it."""
-LAST_BYTES, LAST_LINES = 8192, 20
-"""How much of what was printed an error tells."""
-OWN = b"sglang::"
-"""How SGLang entitles its processes."""
-OTHER_PYTHONS = ("PYTHONPATH", "PYTHONHOME", "PYTHONSAFEPATH", "VIRTUAL_ENV")
-"""Variables that say what this Python imports, and not what another one does."""
+LOOK_S = 0.5  # Seconds between two looks at the server's processes
+STOPPED_S = 5.0  # Seconds that one of them may be stopped, as by SIGSTOP: whoever waits for the server waits for it
+LAST_BYTES, LAST_LINES = 8192, 20  # How much of what was printed an error tells
+OWN = b"sglang::"  # How SGLang entitles its processes
 
 
-class ServerHost:
+class Host:
+    """Owns one process that listens at a port, which is kept for it."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        place: Place,
+        told_by: str,
+        ports: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        output: int | None = None,
+    ) -> None:
+        if shutil.which(command[0]) is None:
+            raise ConfigError(f"there is no {command[0]} to start {told_by} names it")
+        self._kept = kept_port(place.address, place.port)
+        port = self._kept.getsockname()[1]
+        self._url = f"http://{place.address}:{port}"
+        self._process = subprocess.Popen(
+            [*command, "--host", place.address, "--port", str(port), *ports],
+            env={**environment_for(command[0]), **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output and subprocess.STDOUT,
+            preexec_fn=die_with_parent,
+        )
+        self._closing = threading.Event()
+
+    def address(self) -> tuple[str, int]:
+        return self._url, self._process.pid
+
+    def close(self) -> None:
+        self._closing.set()
+        self._process.kill()
+        self._process.wait()
+        self._kept.close()
+
+
+class ServerHost(Host):
     """Owns one server; its output is the worker's."""
 
     def __init__(
         self, rank: int, size: int, *, command: Sequence[str], environment: Mapping[str, str], place: Place
     ) -> None:
-        """Start it; it is not ready yet.
-
-        Args:
-            rank: 0, as all have.
-            size: 1.
-            command: the command line, to which host and port are added.
-            environment: variables that the server has besides the worker's.
-            place: where this is.
-
-        Raises:
-            ConfigError: the command is not there.
-        """
-        if shutil.which(command[0]) is None:
-            raise ConfigError(
-                f"there is no {command[0]} to start SGLang's servers with: [engine.sglang] python names it"
-            )
-        self._kept = kept_port(place.address, place.port)
-        port = self._kept.getsockname()[1]
-        self._url = f"http://{place.address}:{port}"
         # Of its own, since SGLang leaves sockets there; short, since the path of a socket has to be.
         self._temporary = tempfile.mkdtemp(prefix="sglang-")
-        inherited = {name: value for name, value in os.environ.items() if name not in OTHER_PYTHONS}
-        self._process = subprocess.Popen(
-            [*command, "--host", place.address, "--port", str(port)],
-            env={
-                **(os.environ if command[0] == sys.executable else inherited),
-                **environment,
-                "TMPDIR": self._temporary,
-            },
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            preexec_fn=die_with_parent,
-        )
-        self._closing = threading.Event()
+        environment = {**environment, "TMPDIR": self._temporary}
+        try:
+            told_by = "SGLang's servers with: [engine.sglang] python"
+            super().__init__(command, place, told_by, environment=environment, output=subprocess.PIPE)
+        except BaseException:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+            raise
         self._telling = threading.Thread(target=self._tell, name="output", daemon=True)
         self._telling.start()
         threading.Thread(target=self._watch, name="server", daemon=True).start()
-
-    def address(self) -> tuple[str, int]:
-        """The server's URL and its process id."""
-        return self._url, self._process.pid
 
     def last_lines(self) -> str:
         """The end of what it and the server have printed, where that goes to a file."""
@@ -97,11 +100,7 @@ class ServerHost:
         return ""
 
     def close(self) -> None:
-        """End it: nothing in it has to be kept."""
-        self._closing.set()
-        self._process.kill()
-        self._process.wait()
-        self._kept.close()
+        super().close()
         shutil.rmtree(self._temporary, ignore_errors=True)
 
     def _tell(self) -> None:
@@ -113,7 +112,6 @@ class ServerHost:
                     os.write(1, part)
 
     def _watch(self) -> None:
-        """Until it is closed; else end this process with it."""
         company, looks = Company(), dict[int, int]()
         while not self._closing.wait(LOOK_S):
             code = self._process.poll()
@@ -147,7 +145,6 @@ class Company:
     """
 
     def __init__(self) -> None:
-        """Nobody has been seen."""
         self._once, self._known = frozenset[int](), frozenset[int]()
 
     def lost(self, running: Set[int]) -> Set[int]:
@@ -164,7 +161,6 @@ def die_with_parent() -> None:
 
 
 def _descendants(pid: int) -> list[int]:
-    """Every process that it has started, directly or not."""
     found: list[int] = []
     with suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -202,3 +198,18 @@ def kept_port(address: str, wanted: int) -> socket.socket:
         else:
             return kept
     raise WorkerError(f"no port of {address} is free")
+
+
+class RouterHost(Host):
+    """Owns one router; its output is the worker's."""
+
+    def __init__(self, rank: int, size: int, *, command: Sequence[str], place: Place) -> None:
+        ports = ["--prometheus-port", str(free_port(place.address))]
+        super().__init__(command, place, "a router with: [engine.sglang.router] python", ports)
+        threading.Thread(target=self._watch, name="router", daemon=True).start()
+
+    def _watch(self) -> None:
+        code = self._process.wait()
+        if not self._closing.is_set():
+            print(f"the router, process {self._process.pid}, ended with code {code}", flush=True)  # noqa: T201  # for the log
+            os._exit(1)

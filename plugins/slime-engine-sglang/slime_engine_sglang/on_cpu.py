@@ -30,12 +30,10 @@ import torch
 
 STAND_INS = ("sgl_kernel", "soundfile", "torchvision")
 """Packages that SGLang imports, and that have no build for this machine's torch."""
-STUBS = ("_platform_stubs.py", "_triton_stub.py")
-"""Where SGLang has its stand-in for triton, now and before 0.5.17."""
+STUBS = ("_platform_stubs.py", "_triton_stub.py")  # Where SGLang has its stand-in for triton, now and before 0.5.17
 MADE_FOR = "SGLang 0.5.23 with torch 2.13"
 SEEDED = "--enable-deterministic-inference"
-ROWS = 16
-"""Rows of a matrix that are multiplied at once where what is in the other rows must not change a result."""
+ROWS = 16  # Rows of a matrix that are multiplied at once where what is in the other rows must not change a result
 LOW32 = 0xFFFFFFFF
 
 
@@ -76,12 +74,10 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """A spec for every module inside a missing package."""
         known = fullname.partition(".")[0] in STAND_INS
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True) if known else None
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
-        """An empty module."""
         return StandIn(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:
@@ -97,20 +93,14 @@ class Cudart:
         success = 0
 
     def cudaHostRegister(self, *given: object) -> int:  # noqa: N802
-        """Done."""
         return self.cudaError.success
 
     def cudaHostUnregister(self, *given: object) -> int:  # noqa: N802
-        """Done."""
         return self.cudaError.success
 
 
 def install() -> None:
-    """Make SGLang importable in this process.
-
-    Raises:
-        SystemExit: it cannot be made so, with what to type.
-    """
+    """Make SGLang importable in this process. Raises SystemExit: it cannot be made so, with what to type."""
     os.environ["SGLANG_USE_CPU_ENGINE"] = "1"
     sys.meta_path.append(Finder())
     torch.cuda.cudart = Cudart
@@ -251,13 +241,7 @@ def sum_and_product(
 
 
 def murmur_hash32(seed: torch.Tensor, positions: torch.Tensor, col_indices: torch.Tensor) -> torch.Tensor:
-    """MurmurHash3 of (seed's low half, its high half, position, column), as SGLang's kernel: [n, m] of int64.
-
-    Args:
-        seed: [n] of 64 bits.
-        positions: [n].
-        col_indices: [m].
-    """
+    """MurmurHash3 of (seed's low half, its high half, position, column), as SGLang's kernel: [n, m] of int64."""
     wide = seed.view(torch.int64) if seed.dtype == torch.uint64 else seed.to(torch.int64)
     hashed = _mixed(torch.zeros_like(wide), wide & LOW32)
     hashed = _mixed(hashed, (wide >> 32) & LOW32)

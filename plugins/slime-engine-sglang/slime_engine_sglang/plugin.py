@@ -15,13 +15,10 @@ from slime_core.roles import (
     Needs,
     PrefixedTable,
     Settings,
-    Transport,
-    TransportSetup,
     TransportSpec,
 )
 from slime_core.sample import Json
-from slime_engine_sglang.meeting.distributed import DistributedSettings
-from slime_engine_sglang.meeting.tensor import TensorSettings
+from slime_engine_sglang.collective.transports import Distributed, DistributedSettings, Tensor, TensorSettings
 from slime_engine_sglang.settings import LEAVES_OUT, SglangSettings
 
 SLIME_API = "1"
@@ -56,7 +53,7 @@ def slime_transports() -> Iterable[TransportSpec]:
     """The transports by which the trainer's first rank and the servers meet."""
     yield TransportSpec(
         "distributed",
-        _distributed,
+        Distributed,
         DistributedSettings,
         "Weights are broadcast to SGLang's servers, by gloo or NCCL",
         rendezvous=True,
@@ -64,25 +61,13 @@ def slime_transports() -> Iterable[TransportSpec]:
     )
     yield TransportSpec(
         "tensor",
-        _tensor,
+        Tensor,
         TensorSettings,
         "SGLang's servers get handles of memory in which weights lie, CPUs' or GPUs'",
         one_machine=True,
         rendezvous=True,
         brings_receiver=False,
     )
-
-
-def _distributed(settings: DistributedSettings, setup: TransportSetup) -> Transport:
-    from slime_engine_sglang.meeting.distributed import Distributed
-
-    return Distributed(settings, setup)
-
-
-def _tensor(settings: TensorSettings, setup: TransportSetup) -> Transport:
-    from slime_engine_sglang.meeting.tensor import Tensor
-
-    return Tensor(settings, setup)
 
 
 def _engine(settings: SglangSettings, setup: EngineSetup) -> Engine:
@@ -104,13 +89,13 @@ def _router_model(table: Mapping[str, Json]) -> type[Settings]:
 
 
 def _check(settings: Settings, use: EngineUse) -> None:
-    from slime_engine_sglang.checks import check_use
+    from slime_engine_sglang.server_command import check_use
 
     check_use(cast(SglangSettings, settings), use)
 
 
 def _explain(settings: Settings, model_config: Mapping[str, object]) -> str:
-    from slime_engine_sglang.checks import explain
+    from slime_engine_sglang.server_command import explain
 
     return explain(cast(SglangSettings, settings))
 
@@ -120,7 +105,6 @@ def _needs(settings: Settings) -> Needs:
 
 
 def _withholds(settings: Settings) -> frozenset[Extra]:
-    """What the router leaves out of requests."""
     router = cast(SglangSettings, settings).router
     return LEAVES_OUT[router.use] if router else frozenset()
 

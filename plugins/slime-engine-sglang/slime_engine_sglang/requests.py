@@ -17,22 +17,28 @@ from functools import partial
 
 from slime_core.errors import SlimeError, WorkerError
 from slime_core.roles import FinishReason, GenerateChunk, GenerateOutput, GenerateRequest
-from slime_engine_sglang.answers import chunk_of, output_of, scored
-from slime_engine_sglang.asking import Facts, body_of, check, has_room, score_of, shaping_of
 from slime_engine_sglang.calls import Calls
-from slime_engine_sglang.fleet import Fleet
+from slime_engine_sglang.generate_api import (
+    Facts,
+    body_of,
+    check,
+    chunk_of,
+    has_room,
+    output_of,
+    score_of,
+    scored,
+    shaping_of,
+)
+from slime_engine_sglang.router import Fleet
 from slime_engine_sglang.server import Busy, NotTaken, Server, Table, TooLate
 from slime_engine_sglang.weights import ServedWeights
 
 GENERATE = "/generate"
-SESSION = "X-SMG-Routing-Key"
-"""Header by which a router keeps the turns of a conversation on one server."""
+SESSION = "X-SMG-Routing-Key"  # Header by which a router keeps the turns of a conversation on one server
 FIRST_S, LONGEST_S = 0.05, 2.0
 """Seconds before a request that was not taken is sent again: the first pause, and the longest."""
-UNHEARD_S, BUSY_S = 1.0, 30.0
-"""Seconds of all pauses together: where nobody listens, and where there is no room."""
-MOST_SCORES = 20
-"""How often a score is asked for that an abort of everything else ended."""
+UNHEARD_S, BUSY_S = 1.0, 30.0  # Seconds of all pauses together: where nobody listens, and where there is no room
+MOST_SCORES = 20  # How often a score is asked for that an abort of everything else ended
 
 
 class Requests:
@@ -49,31 +55,13 @@ class Requests:
         *,
         within_s: float,
     ) -> None:
-        """Send none yet.
-
-        Args:
-            server: the engine's own.
-            facts: of it.
-            eos_token_ids: ids that end a response.
-            calls: what is under way.
-            fleet: the other servers, and perhaps a router before them all.
-            weights: that the engine's own server has.
-            within_s: seconds until a whole answer must be there.
-        """
-        self.facts = facts
-        """What the server is and can do."""
+        self.facts = facts  # What the server is and can do
         self._server, self._eos = server, eos_token_ids
         self._calls, self._fleet, self._weights = calls, fleet, weights
         self._within_s = within_s
         self._own, self._numbers = uuid.uuid4().hex, itertools.count()
 
     async def answer(self, request: GenerateRequest) -> GenerateOutput:
-        """The answer to a request.
-
-        Raises:
-            ModelError: the server does not do what is asked for; names what.
-            WorkerError: the engine's own server failed.
-        """
         check(request, self.facts)
         if shaping_of(request.sampling):
             return await self._scored(request)
@@ -96,11 +84,7 @@ class Requests:
         return GenerateOutput((), (), early, self._weights.version)
 
     async def parts(self, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
-        """The same in parts; once one has come, nobody else is asked.
-
-        Raises:
-            ModelError, WorkerError: as `answer` does.
-        """
+        """The same in parts; once one has come, nobody else is asked."""
         check(request, self.facts)
         if shaping_of(request.sampling):
             yield (await self._scored(request)).as_chunk
@@ -158,14 +142,12 @@ class Requests:
             raise
 
     def _new_rid(self) -> str:
-        """An id that no other request has, whoever asks the server."""
         return f"{self._own}-{next(self._numbers)}"
 
     def _body(self, request: GenerateRequest, rid: str) -> Table:
         return self._weights.marked(body_of(request, rid, self.facts, self._eos))
 
     def _to(self, request: GenerateRequest, sending: "Sending") -> Server:
-        """The server or router to ask."""
         router = None if sending.direct else self._fleet.router_for(self._server, request)
         return router or self._server
 
@@ -181,11 +163,7 @@ class Requests:
         return None if has_room(request, self.facts) else FinishReason.LENGTH
 
     async def _bear(self, error: SlimeError, rid: str, server: Server, sending: "Sending") -> None:
-        """Return if a request may be sent again, after a pause.
-
-        Raises:
-            SlimeError: it may not.
-        """
+        """Return if a request may be sent again, after a pause. Raises SlimeError: it may not."""
         if isinstance(error, TooLate) or server is not self._server:
             self._calls.forget(rid)
         if server is not self._server:
@@ -200,11 +178,8 @@ class Sending:
     """What became of one request so far."""
 
     def __init__(self, calls: Calls, *, direct: bool = False) -> None:
-        """Nothing was sent yet."""
-        self.aborts = calls.aborts
-        """How often all had been aborted when it came."""
-        self.direct = direct
-        """Whether no router is asked."""
+        self.aborts = calls.aborts  # How often all had been aborted when it came
+        self.direct = direct  # Whether no router is asked
         self._next_s, self._waited_s = FIRST_S, 0.0
 
     async def pause(self, most_s: float) -> bool:

@@ -1,33 +1,50 @@
-"""Router: the process that requests go through, and which servers it deals them to.
+"""Router: the process that requests go through. Fleet: which of a run's servers are behind it.
+
+A server is put behind the router when it has answered a request that was sent to itself, and removed when its engine is
+closed. The router is asked while all servers behind it serve the same weights; otherwise, and while it restarts, each
+engine asks its own server.
 
 Example:
 
-    router = Router(settings, launcher, within_s=3600.0)
-    await router.start()
-    await router.add("http://127.0.0.1:30000")
-    reply = await router.server.ask("/generate", body)
+    fleet = Fleet.of(setup, settings)
+    await fleet.enter()
+    server = fleet.router_for(own, request) or own
+    await fleet.leave(own)
 """
 
 import asyncio
+import logging
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import cast
+from weakref import WeakKeyDictionary
 
 from pydantic import JsonValue
 
-from slime_core.errors import WorkerError
-from slime_core.roles import Launcher, Needs, WorkerGroup, WorkerGroupSpec, command_line
+from slime_core.errors import SlimeError, WorkerError
+from slime_core.roles import (
+    EngineRole,
+    EngineSetup,
+    Extra,
+    GenerateRequest,
+    Launcher,
+    Needs,
+    WorkerGroup,
+    WorkerGroupSpec,
+    command_line,
+)
 from slime_engine_sglang.arguments import router_arguments
+from slime_engine_sglang.calls import Gate
 from slime_engine_sglang.server import Server, Table
-from slime_engine_sglang.settings import ROUTER_MODULES, RouterSettings
+from slime_engine_sglang.settings import LEAVES_OUT, ROUTER_MODULES, RouterSettings, SglangSettings
 
-HOST = "slime_engine_sglang.router_host:RouterHost"
-START_S = 60.0
-"""Seconds in which it must listen, and in which it must have taken a server in."""
+ROUTER_HOST = "slime_engine_sglang.host:RouterHost"
+START_S = 60.0  # Seconds in which it must listen, and in which it must have taken a server in
 POLL_S = 0.05
-LOOK_S, DEAF_S = 1.0, 5.0
-"""Seconds between two looks whether it lives, and within which it must answer."""
+LOOK_S, DEAF_S = 1.0, 5.0  # Seconds between two looks whether it lives, and within which it must answer
 DEFAULTS: Mapping[str, JsonValue] = {
     "log_level": "warn",
     "prometheus_host": "127.0.0.1",
@@ -35,33 +52,26 @@ DEFAULTS: Mapping[str, JsonValue] = {
     # What a server fails is asked of the engine's own, and who is ill is the pool's to find.
     "disable_retries": True,
     "disable_health_check": True,
-}
-"""What a run's router is told, where nothing else is said."""
+}  # What a run's router is told, where nothing else is said
 
 
 class Router:
     """One router, started anew whenever it has ended."""
 
     def __init__(self, settings: RouterSettings, launcher: Launcher, *, within_s: float) -> None:
-        """Start nothing yet; `within_s`: seconds that a request may take."""
         self._settings, self._launcher, self._within_s = settings, launcher, within_s
         self._group: WorkerGroup | None = None
         self._server: Server | None = None
 
     @property
     def server(self) -> Server:
-        """Where requests go."""
         assert self._server is not None, "it was started"
         return self._server
 
     async def start(self) -> None:
-        """Start it; returns when it listens.
-
-        Raises:
-            WorkerError: it ended, or did not listen in time; with the last lines of its log.
-        """
+        """Start it; returns when it listens. Raises WorkerError: it ended, or did not listen in time."""
         command = await asyncio.to_thread(self._command)
-        spec = WorkerGroupSpec("router", 1, HOST, {"command": command}, Needs(cpus=0.0))
+        spec = WorkerGroupSpec("router", 1, ROUTER_HOST, {"command": command}, Needs(cpus=0.0))
         group = self._group = await self._launcher.start(spec)
         url, pid = cast(tuple[str, int], (await group.call("address"))[0])
         server = self._server = Server(url, f"router (pid {pid})")
@@ -79,7 +89,6 @@ class Router:
             await asyncio.gather(life, return_exceptions=True)
 
     def _command(self) -> Sequence[str]:
-        """What starts it, but for its host and ports."""
         settings = self._settings
         try:
             known = router_arguments(settings.use, settings.python)
@@ -90,11 +99,7 @@ class Router:
         return [python, "-m", ROUTER_MODULES[settings.use], *command_line(known, {**DEFAULTS, **own, **settings.args})]
 
     async def add(self, url: str) -> None:
-        """Have it deal requests to a server, too.
-
-        Raises:
-            WorkerError: it does not.
-        """
+        """Have it deal requests to a server, too. Raises WorkerError: it does not."""
         await self.server.ask("/workers", {"url": url}, within_s=START_S)
         try:
             async with asyncio.timeout(START_S):
@@ -109,11 +114,7 @@ class Router:
             await self.server.ask(f"/workers/{listed['id']}", method="DELETE", within_s=DEAF_S)
 
     async def watch(self) -> None:
-        """Wait until it is closed.
-
-        Raises:
-            WorkerError: it has ended, or does not answer any more.
-        """
+        """Wait until it is closed. Raises WorkerError: it has ended, or does not answer any more."""
         assert self._group is not None, "it was started"
         life = asyncio.create_task(self._group.watch())
         try:
@@ -129,7 +130,6 @@ class Router:
             await asyncio.gather(life, return_exceptions=True)
 
     async def close(self) -> None:
-        """End it; whoever waits for an answer gets a WorkerError."""
         if self._group is not None:
             await self._group.close()
         if self._server is not None:
@@ -139,3 +139,129 @@ class Router:
         workers = await self.server.ask("/workers", within_s=DEAF_S)
         listed = self.server.understood("/workers", lambda: cast(Sequence[Table], workers["workers"]))
         return next((each for each in listed if each["url"] == url), None)
+
+
+RESTART_S, LONGEST_RESTART_S = 1.0, 60.0  # Seconds before a router is started again: the first pause, and the longest
+
+log = logging.getLogger(__name__)
+_fleets: "WeakKeyDictionary[Launcher, dict[tuple[EngineRole, Path], Fleet]]" = WeakKeyDictionary()
+
+
+class Fleet:
+    """The servers of one run's engines of one model; without a router it does nothing."""
+
+    def __init__(self, setup: EngineSetup, settings: SglangSettings) -> None:
+        self.gate = Gate()  # Shut while all requests of any of the engines are aborted
+        chosen = settings.router
+        self._leaves_out = LEAVES_OUT[chosen.use] if chosen else frozenset[Extra]()
+        self._router = Router(chosen, setup.launcher, within_s=settings.request_timeout_s) if chosen else None
+        self._versions: dict[Server, int | None] = {}
+        self._behind: set[Server] = set()
+        self._proved: set[Server] = set()
+        self._users = 0
+        self._is_up = self._agree = False
+        self._turn = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._mind: asyncio.Task[None] | None = None
+
+    @classmethod
+    def of(cls, setup: EngineSetup, settings: SglangSettings) -> "Fleet":
+        """The fleet of a run's engines of one model, found by the launcher that they share."""
+        fleets = _fleets.setdefault(setup.launcher, {})
+        return fleets.setdefault((setup.role, setup.hf_checkpoint), cls(setup, settings))
+
+    async def enter(self) -> None:
+        """An engine begins; the first one starts the router. Raises WorkerError: it could not be started."""
+        self._users += 1
+        async with self._turn:
+            if self._router is None or self._mind is not None:
+                return
+            try:
+                await self._router.start()
+            except BaseException:
+                await self._router.close()
+                raise
+            self._is_up = True
+            self._mind = asyncio.create_task(self._kept(self._router))
+
+    async def leave(self, server: Server | None) -> None:
+        self._users -= 1
+        if server is not None:
+            await self._removed(server)
+        async with self._turn:
+            if self._users or self._router is None or self._mind is None:
+                return
+            mind, self._mind, self._is_up = self._mind, None, False
+            for task in (mind, *self._tasks):
+                task.cancel()
+            await asyncio.gather(mind, *self._tasks, return_exceptions=True)
+            await self._router.close()
+
+    def serves(self, server: Server, version: int | None) -> None:
+        """A server has these weights from now on; None: others are being loaded."""
+        self._versions[server] = version
+        self._look()
+
+    def prove(self, server: Server) -> None:
+        """A server has answered what was put to itself."""
+        if self._router is not None and server not in self._proved:
+            self._proved.add(server)
+            task = asyncio.create_task(self._added(self._router, server))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def router_for(self, own: Server, request: GenerateRequest) -> Server | None:
+        """Where a request goes instead of its engine's own server; None: nowhere."""
+        if not self._is_up or not self._agree or own not in self._behind or request.want & self._leaves_out:
+            return None
+        assert self._router is not None, "it is up"
+        return self._router.server
+
+    def may_be_at(self, own: Server) -> Sequence[Server]:
+        """Servers that may be working on a request of an engine."""
+        return [own, *(self._behind - {own})] if own in self._behind else [own]
+
+    async def _added(self, router: Router, server: Server) -> None:
+        try:
+            await router.add(server.url)
+        except SlimeError as error:
+            log.warning("%s is not put behind the router: %s", server.title, error)
+            return
+        if server in self._proved:  # it has not left meanwhile
+            self._behind.add(server)
+            self._look()
+
+    async def _removed(self, server: Server) -> None:
+        for known in (self._behind, self._proved):
+            known.discard(server)
+        self._versions.pop(server, None)
+        self._look()
+        if self._router is not None and self._is_up:
+            with suppress(SlimeError):
+                await self._router.remove(server.url)
+
+    def _look(self) -> None:
+        versions = {self._versions.get(each) for each in self._behind}
+        self._agree = len(versions) == 1 and None not in versions
+
+    async def _kept(self, router: Router) -> None:
+        while True:
+            try:
+                await router.watch()
+                return
+            except WorkerError as error:
+                self._is_up = False
+                log.warning("servers are asked without the router until it is back: %s", error)
+            pause_s = RESTART_S
+            while not self._is_up:
+                await router.close()
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_RESTART_S)
+                try:
+                    await router.start()
+                    for server in tuple(self._behind):
+                        await router.add(server.url)
+                    self._is_up = True
+                except SlimeError as error:
+                    log.warning("the router could not be started again, next in %g s: %s", pause_s, error)
+            log.warning("the router is back")

@@ -1,20 +1,29 @@
-"""Server: one SGLang server over HTTP, and what its answers mean as errors.
+"""Server: one SGLang server over HTTP, and its failures as errors; `look_after` finds out when it is dead.
+
+A refusal (4xx) is a `ModelError` with the server's own sentence; any other failure is a `WorkerError` that names the
+server: `NotTaken` where asking again can do no harm, `TooLate` where the server may still work on the request. JSON is
+read and written by orjson where that is installed, with the same result.
+
+A server is suspected when it cannot be reached, or has answered nothing for a while though it was asked something. Only
+then is it asked for `/health_generate`, which takes a token's time. `ServerHost` watches the processes.
 
 Example:
 
     server = Server("http://127.0.0.1:30000")
     info = await server.ask("/server_info")                         # GET
     reply = await server.ask("/generate", {"input_ids": [5, 6]}, within_s=3600.0)       # POST
+    await look_after(server, lambda: calls.busy and not weights.is_switching)       # until it raises WorkerError
     await server.close()
-
-A refusal (4xx) is a `ModelError` with the server's own sentence; any other failure is a `WorkerError` that names the
-server: `NotTaken` where asking again can do no harm, `TooLate` where the server may still work on the request.
 """
 
+import asyncio
 import enum
 import functools
+import json
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
+from importlib import import_module
+from importlib.util import find_spec
 from typing import TypeAlias, TypeVar, cast
 
 import aiohttp
@@ -22,7 +31,33 @@ from yarl import URL
 
 from slime_core.errors import ModelError, WorkerError
 from slime_core.sample import Json
-from slime_engine_sglang.wire import decode, encode
+
+Encode = Callable[[object], bytes]
+Decode = Callable[[bytes], Json]
+
+
+def plain(content: object) -> bytes:
+    """JSON by Python's own encoder."""
+    return json.dumps(content, separators=(",", ":")).encode()
+
+
+def fast() -> tuple[Encode, Decode]:
+    """`encode` and `decode` by orjson. Raises ImportError: orjson is not installed."""
+    orjson = import_module("orjson")
+    encode, loads = cast(Encode, orjson.dumps), cast(Decode, orjson.loads)
+
+    def decode(text: bytes) -> Json:
+        try:
+            return loads(text)
+        except ValueError:  # NaN, which a server may write, and which the checks of engines name
+            return cast(Json, json.loads(text))
+
+    return encode, decode
+
+
+encode, decode = fast() if find_spec("orjson") else (plain, cast(Decode, json.loads))
+"""`encode(content)`, and `decode(text)`, which raises ValueError for what is not JSON."""
+
 
 Table: TypeAlias = Mapping[str, Json]
 ResultT = TypeVar("ResultT")
@@ -33,16 +68,13 @@ CONNECT_S = 10.0
 LOOK = aiohttp.ClientTimeout(total=5.0, sock_connect=2.0)
 GENERATES = aiohttp.ClientTimeout(total=25.0, sock_connect=2.0)
 """How long it may take to answer that it is there, and that it generates, for which it gives itself 20 s."""
-READY = {"/ready": LOOK, "/health_generate": GENERATES}
-"""What tells whether it takes requests; the first since 0.5.21."""
+READY = {"/ready": LOOK, "/health_generate": GENERATES}  # What tells whether it takes requests; the first since 0.5.21
 IDLE_S = 2.0
 """Seconds after which an idle connection is not used again: SGLang closes it after 5, perhaps amid a request."""
 LONGEST_SENTENCE = 2_000
 NEVER_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
-FAILURES = (aiohttp.ClientError, OSError, RuntimeError)
-"""What a connection may raise; TimeoutError is among them."""
-ENDPOINTS = ("/generate", "/abort_request")
-"""What is asked most."""
+FAILURES = (aiohttp.ClientError, OSError, RuntimeError)  # What a connection may raise; TimeoutError is among them
+ENDPOINTS = ("/generate", "/abort_request")  # What is asked most
 EVENT = b"data: "
 DONE = b"[DONE]"
 HEADERS = {"Content-Type": "application/json"}
@@ -51,16 +83,11 @@ HEADERS = {"Content-Type": "application/json"}
 class ServerState(enum.Enum):
     """What is found at an address."""
 
-    READY = "takes requests"
-    """It takes requests."""
-    NOT_YET = "is not ready"
-    """It is there and does not take requests: it starts, or is paused."""
-    CLOSED = "refuses connections: nothing listens there"
-    """Nobody listens."""
-    SILENT = "takes connections, and does not answer"
-    """Somebody listens and does not answer HTTP, or not in time."""
-    FOREIGN = "answers, and is not an SGLang server"
-    """It is another kind of server."""
+    READY = "takes requests"  # It takes requests
+    NOT_YET = "is not ready"  # It is there and does not take requests: it starts, or is paused
+    CLOSED = "refuses connections: nothing listens there"  # Nobody listens
+    SILENT = "takes connections, and does not answer"  # Somebody listens and does not answer HTTP, or not in time
+    FOREIGN = "answers, and is not an SGLang server"  # It is another kind of server
 
 
 class NotTaken(WorkerError):
@@ -79,16 +106,10 @@ class Server:
     """A connection pool without bounds: SGLang queues by itself."""
 
     def __init__(self, url: str, title: str = "") -> None:
-        """Open nothing yet; to be made where a loop runs.
-
-        Args:
-            url: where it is.
-            title: what errors call it: "engine 0 (pid 4711)"; the address is added.
-        """
+        """Open nothing yet, where a loop runs; `title` is what errors call it: "engine 0 (pid 4711)"."""
         self.url = url
         self.title = f"{title}, {url}" if title else url
-        self.heard = time.monotonic()
-        """When it last answered anything."""
+        self.heard = time.monotonic()  # When it last answered anything
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S),
             timeout=_limit(None),
@@ -109,11 +130,6 @@ class Server:
         headers: Mapping[str, str] | None = None,
         method: str = "",
     ) -> Table:
-        """`fetch`, and read what comes.
-
-        Raises:
-            ModelError, NotTaken, TooLate, WorkerError: as `fetch` and `read` do.
-        """
         return self.read(path, await self.fetch(path, body, within_s=within_s, headers=headers, method=method))
 
     async def fetch(
@@ -125,21 +141,7 @@ class Server:
         headers: Mapping[str, str] | None = None,
         method: str = "",
     ) -> bytes:
-        """POST a body, or GET without one; the bytes of the answer.
-
-        Args:
-            path: of the endpoint.
-            body: what is told it.
-            method: another than these.
-            within_s: seconds until the whole answer must be there; None: as long as it takes.
-            headers: besides those of JSON.
-
-        Raises:
-            ModelError: it refuses.
-            NotTaken: it cannot be reached, or answers 503.
-            TooLate: the deadline has passed.
-            WorkerError: it failed, or broke off.
-        """
+        """POST a body, or GET without one; the bytes of the answer, within so many seconds if told."""
         usual, data = ("GET", None) if body is None else ("POST", encode(body))
         limit = _limit(within_s)
         try:
@@ -155,21 +157,13 @@ class Server:
         return text
 
     def read(self, path: str, text: bytes) -> Table:
-        """The table in an answer; an empty one is an empty table.
-
-        Raises:
-            WorkerError: it is something else.
-        """
+        """The table in an answer; an empty one is an empty table. Raises WorkerError: it is something else."""
         return {} if text in (b"", b"null") else self._read(path, text)
 
     async def events(
         self, path: str, body: Table, *, within_s: float | None = None, headers: Mapping[str, str] | None = None
     ) -> AsyncGenerator[Table, None]:
-        """POST a body, and yield the newest event of a stream whenever there is one: SGLang's are cumulative.
-
-        Raises:
-            ModelError, WorkerError: as `ask` does, at any time; NotTaken before the first event alone.
-        """
+        """POST a body, and yield the newest event of a stream whenever there is one: SGLang's are cumulative."""
         unread, ended = b"", False
         limit = _limit(within_s)
         try:
@@ -192,60 +186,48 @@ class Server:
 
     async def state(self) -> ServerState:
         """Whether it takes requests; a release without `/ready` makes a token to tell."""
-        try:
-            for path, time_s in READY.items():
-                async with self._session.get(self.url + path, timeout=time_s) as reply:
-                    if reply.status != 404:
-                        return ServerState.READY if reply.status == 200 else ServerState.NOT_YET
-        except aiohttp.ClientConnectorError:
-            return ServerState.CLOSED
-        except (aiohttp.ClientError, OSError):  # a timeout among them
-            return ServerState.SILENT
+        for path, limit in READY.items():
+            found = await self._status(path, limit)
+            if isinstance(found, ServerState):
+                return found
+            if found != 404:
+                return ServerState.READY if found == 200 else ServerState.NOT_YET
         return ServerState.FOREIGN
 
     async def answers(self) -> ServerState:
         """Whether anything is answered at all: what its HTTP process does by itself, paused or not."""
-        try:
-            async with self._session.get(self.url + "/ready", timeout=LOOK):
-                return ServerState.READY
-        except aiohttp.ClientConnectorError:
-            return ServerState.CLOSED
-        except (aiohttp.ClientError, OSError):
-            return ServerState.SILENT
+        found = await self._status("/ready", LOOK)
+        return found if isinstance(found, ServerState) else ServerState.READY
 
     async def listens(self, path: str, within_s: float) -> bool:
         """Whether a GET is answered with 200, as a router does."""
-        try:
-            async with self._session.get(self.url + path, timeout=_limit(within_s)) as reply:
-                return reply.status == 200
-        except FAILURES:
-            return False
+        return await self._status(path, _limit(within_s)) == 200
 
     async def is_alive(self) -> bool:
         """Whether it still generates: it makes a token, or is seen to make one for somebody else."""
+        return await self._status("/health_generate", GENERATES) == 200
+
+    async def _status(self, path: str, limit: aiohttp.ClientTimeout) -> int | ServerState:
+        """The status of a GET, or what is there instead of an answer."""
         try:
-            async with self._session.get(self.url + "/health_generate", timeout=GENERATES) as reply:
-                return reply.status == 200
-        except (aiohttp.ClientError, OSError):
-            return False
+            async with self._session.get(self.url + path, timeout=limit) as reply:
+                return reply.status
+        except aiohttp.ClientConnectorError:
+            return ServerState.CLOSED
+        except FAILURES:
+            return ServerState.SILENT
 
     async def close(self) -> None:
-        """Drop every connection; whoever waits for an answer gets a WorkerError."""
         await self._session.close()
 
     def understood(self, path: str, read: Callable[[], ResultT]) -> ResultT:
-        """What is read of an answer.
-
-        Raises:
-            WorkerError: it is not of SGLang's form.
-        """
+        """What is read of an answer. Raises WorkerError: it is not of SGLang's form."""
         try:
             return read()
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise self._unlike(path, repr(error)) from error
 
     def _place(self, path: str) -> URL:
-        """An address, read once."""
         if path not in ENDPOINTS:
             return URL(self.url + path)
         if path not in self._places:
@@ -311,3 +293,26 @@ def _status_in(content: Table) -> int:
     error = content["error"]
     code = cast(Table, error).get("code") if isinstance(error, dict) else None
     return code if isinstance(code, int) else REFUSALS[0]
+
+
+LOOK_S = 1.0  # Seconds between two looks
+UNREACHED = 3  # Looks in a row without an answer that make it suspected
+SILENCE_S = 30.0  # Seconds without an answer, while something is asked, that do
+
+
+async def look_after(server: Server, is_asked: Callable[[], bool], silence_s: float = SILENCE_S) -> None:
+    """Look until it is found dead, which is a WorkerError; `is_asked`: an answer is to be expected of it."""
+    unreached, since = 0, time.monotonic()
+    while True:
+        await asyncio.sleep(LOOK_S)
+        state = await server.answers()
+        unreached = 0 if state is ServerState.READY else unreached + 1
+        if not is_asked():
+            since = time.monotonic()
+        silent_s = time.monotonic() - max(since, server.heard)
+        if unreached < UNREACHED and silent_s < silence_s:
+            continue
+        if not await server.is_alive():
+            how = state.value if unreached else f"has answered nothing for {silent_s:.0f} s"
+            raise WorkerError(f"{server.title} {how}, and does not answer /health_generate: it is given up")
+        unreached, since = 0, time.monotonic()

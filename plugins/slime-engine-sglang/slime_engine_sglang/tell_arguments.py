@@ -19,11 +19,9 @@ PROGRAMS = {
     "sglang": ("sglang.srt.server_args", "ServerArgs"),
     "smg": ("smg.router_args", "RouterArgs"),
     "sglang-router": ("sglang_router.router_args", "RouterArgs"),
-}
-"""Which module and class have the parser of each."""
+}  # Which module and class have the parser of each
 KINDS = {int: "integer", float: "number", json.loads: "json"}
-JSON_PARSERS = ("json_list_type", "parse_cuda_graph_config_arg")
-"""What SGLang reads JSON with, besides `json.loads`."""
+JSON_PARSERS = ("json_list_type", "parse_cuda_graph_config_arg")  # What SGLang reads JSON with, besides `json.loads`
 
 
 def main(path: str, program: str) -> None:

@@ -1,10 +1,14 @@
-"""ServedWeights: which weights a server has, and how it comes to others: to all of them, or to none.
+"""ServedWeights: which weights a server has, and how it switches. Occupation: the memory that it has given up.
+
+A switch changes all weights or none. SGLang ends its scheduler if it is asked for memory during a request, or twice for
+the same: neither is done.
 
 Example:
 
     weights = ServedWeights(calls, Folder(model), NewWeights.RETRACT)
     await weights.switch(server, publications.prepare(channel, 3), 3)
     weights.version                                 # 3
+    await Occupation(calls, weights).release(server, frozenset({MemoryTag.KV_CACHE}))       # after what is under way
 """
 
 import asyncio
@@ -16,11 +20,12 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from slime_core.errors import SlimeError, WorkerError
+from slime_core.roles import MemoryTag, MemoryTags
+from slime_core.sample import Json
 from slime_engine_sglang.calls import Calls
 from slime_engine_sglang.server import Server, Table
 
-AS_STARTED = "default"
-"""What SGLang calls the weights that it was started with."""
+AS_STARTED = "default"  # What SGLang calls the weights that it was started with
 
 
 class Untouched(WorkerError):
@@ -36,17 +41,14 @@ class NewWeights(enum.StrEnum):
 
     RETRACT = "retract"
     """They are put back, and go on from the tokens that they have, with keys and values of the new weights."""
-    IN_PLACE = "in_place"
-    """They go on as they are, with keys and values of the old weights."""
-    WAIT = "wait"
-    """They end first."""
+    IN_PLACE = "in_place"  # They go on as they are, with keys and values of the old weights
+    WAIT = "wait"  # They end first
 
 
 class Source(Protocol):
     """Where a server gets weights from."""
 
-    lasts: ClassVar[bool]
-    """Whether it may be loaded again."""
+    lasts: ClassVar[bool]  # Whether it may be loaded again
 
     async def load(self, server: Server, version: str, *, flush: bool) -> None:
         """Have it load them, under a name; `flush` empties its cache, too.
@@ -67,7 +69,6 @@ class Folder:
     lasts: ClassVar[bool] = True
 
     async def load(self, server: Server, version: str, *, flush: bool) -> None:
-        """By `/update_weights_from_disk`; see `Source`."""
         body: Table = {"model_path": str(self.path.absolute()), "weight_version": version, "flush_cache": flush}
         await server.ask("/update_weights_from_disk", body)
 
@@ -76,16 +77,8 @@ class ServedWeights:
     """Which source and version a server has."""
 
     def __init__(self, calls: Calls, model: Source, new_weights: NewWeights) -> None:
-        """The server has the weights that it was started with.
-
-        Args:
-            calls: what is under way there.
-            model: what it was started with.
-            new_weights: what becomes of that when it switches.
-        """
         self._calls = calls
-        self.mode = new_weights
-        """What becomes of answers under way."""
+        self.mode = new_weights  # What becomes of answers under way
         self._served: tuple[Source, str] = (model, AS_STARTED)
         self._switching = asyncio.Lock()
         self._lost = False
@@ -97,7 +90,6 @@ class ServedWeights:
 
     @property
     def is_switching(self) -> bool:
-        """Whether weights are being loaded."""
         return self._switching.locked()
 
     @property
@@ -107,7 +99,6 @@ class ServedWeights:
 
     @property
     def can_be_lost(self) -> bool:
-        """Whether what is served could be loaded again."""
         return self._served[0].lasts
 
     def marked(self, body: Table) -> Table:
@@ -115,15 +106,10 @@ class ServedWeights:
         return {**body, "extra_key": self._served[1]} if self.mode is NewWeights.IN_PLACE else body
 
     def lose(self) -> None:
-        """The server gives up the memory that they are in."""
         self._lost = True
 
     async def restore(self, server: Server) -> None:
-        """Have what is served loaded again, if it was lost and nothing else has come since.
-
-        Raises:
-            ModelError, WorkerError: it cannot be.
-        """
+        """Have what is served loaded again, if it was lost and nothing else has come since."""
         if not self._lost:
             return
         async with self._switching:
@@ -131,11 +117,7 @@ class ServedWeights:
                 await self._load(server, *self._served)
 
     async def switch(self, server: Server, source: Source, version: int) -> None:
-        """Have others loaded; if that fails, or who waits for it is cancelled, what was served is loaded again.
-
-        Raises:
-            ModelError, WorkerError: it could not be loaded.
-        """
+        """Have others loaded; if that fails, or who waits for it is cancelled, what was served is loaded again."""
         given_up = asyncio.Event()
         switch = self._calls.behind(self._switched(server, source, str(version), given_up))
         try:
@@ -185,11 +167,42 @@ class ServedWeights:
 
 
 async def put_right(server: Server) -> None:
-    """Have a server that ran before go on, where an engine that failed half-way has left it paused or amid weights.
-
-    Raises:
-        WorkerError: it cannot.
-    """
+    """Have a server that ran before go on, where an engine that failed half-way has left it paused or amid weights."""
     with suppress(SlimeError):  # there is no session, as ever; what is wrong otherwise the next call says
         await server.ask("/end_weight_update", {})
     await server.ask("/continue_generation", {})
+
+
+class Occupation:
+    """Tracks the memory that one server has given up: at first none."""
+
+    def __init__(self, calls: Calls, weights: ServedWeights) -> None:
+        self._calls, self._weights = calls, weights
+        self._out: MemoryTags = frozenset()
+
+    async def release(self, server: Server, tags: MemoryTags) -> None:
+        """Give this memory up, what is under way having ended; but keep weights that could not be loaded again."""
+        async with self._calls.held():
+            kept = frozenset() if self._weights.can_be_lost else frozenset({MemoryTag.WEIGHTS})
+            if not (more := tags - self._out - kept):
+                return
+            await self._calls.drained()
+            # What has been answered may still be in the scheduler's batch, for which a pause makes it idle.
+            await server.ask("/pause_generation", {"mode": "retract"})
+            try:
+                await server.ask("/release_memory_occupation", {"tags": _names(more)})
+            finally:
+                await server.ask("/continue_generation", {})
+            self._out |= more
+            if MemoryTag.WEIGHTS in more:
+                self._weights.lose()
+
+    async def resume(self, server: Server, tags: MemoryTags) -> None:
+        """Take it back. Raises WorkerError: the server could not."""
+        if back := tags & self._out:
+            await server.ask("/resume_memory_occupation", {"tags": _names(back)})
+            self._out -= back
+
+
+def _names(tags: MemoryTags) -> list[Json]:
+    return list[Json](sorted(tag.value for tag in tags))

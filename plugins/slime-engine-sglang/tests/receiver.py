@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from slime_engine_sglang.checksums import joined
+from slime_engine_sglang.publication import joined
 
 RELEASE = sys.argv[1] if sys.argv[1:] else "0.5.23"
 SESSIONS = int(RELEASE.split(".")[2]) >= 21

@@ -12,12 +12,9 @@ from pydantic import JsonValue
 
 from slime_core.errors import ConfigError
 from slime_core.roles import ArgumentKind, EngineSetup, EngineUse, SamplingParams
-from slime_engine_sglang.arguments import server_arguments, server_model
-from slime_engine_sglang.checks import check_use, explain
-from slime_engine_sglang.command import server_command
-from slime_engine_sglang.installed import SglangWarning, installed_version
-from slime_engine_sglang.layout import layout_of
-from slime_engine_sglang.settings import SglangSettings
+from slime_engine_sglang.arguments import SglangWarning, installed_version, server_arguments, server_model
+from slime_engine_sglang.server_command import check_use, explain, server_command
+from slime_engine_sglang.settings import SglangSettings, layout_of
 from slime_testing import make_launcher, write_tiny_model
 
 TELLS = """#!/bin/sh

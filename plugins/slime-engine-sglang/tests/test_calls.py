@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from slime_core.errors import WorkerError
-from slime_engine_sglang.calls import Calls
-from slime_engine_sglang.gate import Gate
+from slime_engine_sglang.calls import Calls, Gate
 
 
 class Deaf:

@@ -14,12 +14,11 @@ from on_the_fake import no_choice, used, used_on
 
 from slime_core.errors import ModelError, WorkerError
 from slime_core.roles import EngineSetup, Extra, FinishReason, GenerateOutput, GenerateRequest, SamplingParams
-from slime_engine_sglang.answers import scored
-from slime_engine_sglang.asking import Facts
 from slime_engine_sglang.calls import Calls
 from slime_engine_sglang.engine import SglangEngine
-from slime_engine_sglang.fleet import Fleet
+from slime_engine_sglang.generate_api import Facts, scored
 from slime_engine_sglang.requests import Requests
+from slime_engine_sglang.router import Fleet
 from slime_engine_sglang.server import Server, Table
 from slime_engine_sglang.settings import SglangSettings
 from slime_engine_sglang.weights import Folder, NewWeights, ServedWeights

@@ -8,9 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from slime_core.errors import WorkerError
-from slime_engine_sglang import health
-from slime_engine_sglang.health import look_after
-from slime_engine_sglang.server import Server
+from slime_engine_sglang import server as server_module
+from slime_engine_sglang.server import Server, look_after
 
 Asked = list[str]
 
@@ -43,7 +42,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "LOOK_S", 0.1)
+    monkeypatch.setattr(server_module, "LOOK_S", 0.1)
 
 
 @pytest.fixture

@@ -24,14 +24,19 @@ from slime_core.roles import (
     WeightSlot,
 )
 from slime_engine_sglang.checkpoint import weights_of
+from slime_engine_sglang.collective.receiver import Visit, met
+from slime_engine_sglang.collective.sender import Changes, Sums, filled
+from slime_engine_sglang.collective.transports import (
+    Distributed,
+    DistributedChannel,
+    DistributedSettings,
+    MeetingChannel,
+    Silent,
+    Tensor,
+    TensorChannel,
+    TensorSettings,
+)
 from slime_engine_sglang.engine import SglangEngine
-from slime_engine_sglang.meeting.changes import Changes
-from slime_engine_sglang.meeting.channel import MeetingChannel, Silent
-from slime_engine_sglang.meeting.distributed import Distributed, DistributedChannel, DistributedSettings
-from slime_engine_sglang.meeting.receiving import Visit, met
-from slime_engine_sglang.meeting.sender import filled
-from slime_engine_sglang.meeting.sums import Sums
-from slime_engine_sglang.meeting.tensor import Tensor, TensorChannel, TensorSettings
 from slime_engine_sglang.server import Server
 from slime_engine_sglang.settings import SglangSettings
 from slime_engine_sglang.weights import Stuck, Untouched

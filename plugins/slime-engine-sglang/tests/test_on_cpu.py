@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slime_engine_sglang.command import ON_CPU
+from slime_engine_sglang.server_command import ON_CPU
 
 COPIES = """
 import json, os, runpy, sys, torch

@@ -21,11 +21,15 @@ from slime_core.roles import (
     TransportSetup,
     WeightSlot,
 )
-from slime_engine_sglang.checksums import Checksums
+from slime_engine_sglang.collective.transports import (
+    Distributed,
+    DistributedSettings,
+    MeetingChannel,
+    Tensor,
+    TensorSettings,
+)
 from slime_engine_sglang.engine import SglangEngine
-from slime_engine_sglang.meeting.channel import MeetingChannel
-from slime_engine_sglang.meeting.distributed import Distributed, DistributedSettings
-from slime_engine_sglang.meeting.tensor import Tensor, TensorSettings
+from slime_engine_sglang.publication import Checksums
 from slime_testing import write_tiny_model
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(1200)]

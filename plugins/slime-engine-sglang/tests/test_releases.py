@@ -10,8 +10,8 @@ from with_an_engine import with_engine
 from slime_core.errors import ConfigError, ModelError
 from slime_core.roles import Extra, GenerateRequest, SamplingParams
 from slime_core.sample import SpecInfo
+from slime_engine_sglang.arguments import SglangWarning
 from slime_engine_sglang.engine import SglangEngine
-from slime_engine_sglang.installed import SglangWarning
 from slime_testing import publish_model
 
 REQUEST = GenerateRequest([5, 6, 7], SamplingParams(4), 0)

@@ -18,7 +18,6 @@ import pytest
 from slime_core.errors import WorkerError
 from slime_core.roles import EngineSetup, Extra, FinishReason, GenerateRequest, Launcher, SamplingParams
 from slime_core.rollout import EnginePool, Limits
-from slime_engine_sglang import fleet as fleet_module
 from slime_engine_sglang import router as router_module
 from slime_engine_sglang.engine import SglangEngine
 from slime_engine_sglang.plugin import slime_engines
@@ -197,7 +196,7 @@ def test_the_death_of_the_router_costs_no_request_and_it_comes_back(
     tmp_path: Path, python: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(router_module, "DEAF_S", 1.0)
-    monkeypatch.setattr(fleet_module, "FIRST_S", 0.1)
+    monkeypatch.setattr(router_module, "RESTART_S", 0.1)
 
     async def play(run: Run, pool: EnginePool) -> None:
         for number in (signal.SIGKILL, signal.SIGSTOP):

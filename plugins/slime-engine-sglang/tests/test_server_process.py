@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from servers import PYTHON, needs_servers
 
-from slime_engine_sglang.arguments import SHIPPED, TELLS
-from slime_engine_sglang.installed import NEWEST, installed_version
+from slime_engine_sglang.arguments import NEWEST, SHIPPED, TELLS, installed_version
 from slime_testing import write_tiny_model
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(1200)]

@@ -10,8 +10,8 @@ from slime_core.catalog.catalog import Used
 from slime_core.errors import ModelError, WorkerError
 from slime_core.roles import EngineSetup, GenerateRequest, SamplingParams
 from slime_core.rollout import CheckedEngine, EnginePool, Limits
-from slime_engine_sglang.checksums import sums_of
 from slime_engine_sglang.engine import SglangEngine
+from slime_engine_sglang.publication import sums_of
 from slime_engine_sglang.server import Table
 from slime_engine_sglang.settings import SglangSettings
 from slime_testing import make_launcher, publish_model, write_tiny_model

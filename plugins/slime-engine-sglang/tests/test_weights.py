@@ -13,8 +13,8 @@ from with_an_engine import with_engine
 
 from slime_core.errors import ModelError, WorkerError
 from slime_core.roles import GenerateRequest, MemoryTag, SamplingParams
-from slime_engine_sglang.checksums import joined, sums_of
 from slime_engine_sglang.engine import SglangEngine
+from slime_engine_sglang.publication import joined, sums_of
 from slime_engine_sglang.server import Table
 from slime_engine_sglang.settings import SglangSettings
 from slime_testing import publish_model, write_tiny_model

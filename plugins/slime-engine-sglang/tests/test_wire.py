@@ -8,9 +8,9 @@ from importlib.util import find_spec
 import pytest
 
 from slime_core.sample import Json
-from slime_engine_sglang import wire
+from slime_engine_sglang.server import fast, plain
 
-WAYS = [(wire.plain, json.loads)] + ([wire.fast()] if find_spec("orjson") else [])
+WAYS = [(plain, json.loads)] + ([fast()] if find_spec("orjson") else [])
 
 
 @pytest.mark.parametrize(("encode", "decode"), WAYS)

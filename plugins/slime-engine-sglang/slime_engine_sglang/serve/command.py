@@ -52,20 +52,16 @@ def serve(
     serving = Serving.of(model, backend, settings_of(given), bf16=bf16)
     check_free(host, port)
     if backend == "local":
-        from slime_engine_sglang.serve.local import serve_local
+        from slime_engine_sglang.serve.backends import serve_local
 
         return serve_local(serving, host, port)
-    from slime_engine_sglang.serve.sglang import serve_sglang
+    from slime_engine_sglang.serve.backends import serve_sglang
 
     return serve_sglang(serving, host, port)
 
 
 def settings_of(given: Sequence[str]) -> Mapping[str, Json]:
-    """Settings of an engine as they are typed, KEY=VALUE or TABLE.KEY=VALUE each; the last one of a key counts.
-
-    Raises:
-        UsageError: one has no value.
-    """
+    """Settings of an engine as they are typed, KEY=VALUE or TABLE.KEY=VALUE each; the last one of a key counts."""
     settings: dict[str, Json] = {}
     for each in given:
         key, equals, text = each.partition("=")
@@ -91,11 +87,7 @@ def _value(text: str) -> Json:
 
 
 def check_free(host: str, port: int) -> None:
-    """See that one can listen there, before anything is started.
-
-    Raises:
-        ConfigError: one cannot.
-    """
+    """See that one can listen there, before anything is started. Raises ConfigError: one cannot."""
     try:
         [(family, *_), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         with socket.socket(family, socket.SOCK_STREAM) as listening:

@@ -3,38 +3,103 @@
 Example:
 
     app = Routes(engine, tokenizer, model).app()        # for aiohttp
+    await engine.load_weights(FolderChannel.of(Path("checkpoints/hf")), 3)
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from aiohttp import web
 
 from slime_core.errors import ModelError, SlimeError
-from slime_core.roles import Engine, GenerateRequest, SamplingParams, StreamsTokens, Tokenizer
+from slime_core.roles import (
+    Engine,
+    GenerateRequest,
+    SamplingParams,
+    StreamsTokens,
+    Tokenizer,
+    WeightChannel,
+    WeightDtype,
+    WeightReceiver,
+    WeightSlot,
+)
 from slime_core.sample import Json
-from slime_engine_sglang.checkpoint import config_of
-from slime_engine_sglang.installed import NEWEST
-from slime_engine_sglang.serve.bodies import Asked, BadRequest, Prompt, parse
-from slime_engine_sglang.serve.folder_channel import FolderChannel
-from slime_engine_sglang.serve.jobs import Jobs
-from slime_engine_sglang.serve.replies import Made, result
+from slime_engine_sglang.arguments import NEWEST
+from slime_engine_sglang.checkpoint import HEAD, config_of, read_header
+from slime_engine_sglang.serve.generation import Asked, BadRequest, Jobs, Made, Prompt, parse, result
+from slime_engine_sglang.server import decode, encode
 from slime_engine_sglang.weights import AS_STARTED
-from slime_engine_sglang.wire import decode, encode
+
+if TYPE_CHECKING:
+    import torch
+
+DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+"""Of floats, as safetensors files and the core call them."""
+
+
+@dataclass(frozen=True, slots=True)
+class FolderChannel(WeightChannel):
+    """One version, in files."""
+
+    files: tuple[Path, ...]  # Safetensors files
+
+    @classmethod
+    def of(cls, folder: Path) -> "FolderChannel":
+        """What a directory has, but for a tied head. Raises ModelError: it is no model, or has other than floats."""
+        if not folder.is_dir():
+            raise ModelError(f"no model directory {folder}: model_path must be one that this machine can read")
+        files = tuple(sorted(folder.absolute().glob("*.safetensors")))
+        if not files:
+            raise ModelError(f"{folder} has no *.safetensors")
+        tied = bool(config_of(folder).get("tie_word_embeddings"))
+        slots = []
+        for name, about in ((n, a) for file in files for n, a in read_header(file).items() if n != "__metadata__"):
+            if str(about["dtype"]) not in DTYPES:
+                raise ModelError(f"{folder}: {name} is of {about['dtype']}; expected one of {', '.join(DTYPES)}")
+            if not (tied and name == HEAD):
+                shape = tuple(cast(list[int], about["shape"]))
+                slots.append(WeightSlot(name, shape, WeightDtype(DTYPES[str(about["dtype"])])))
+        return cls("files", tuple(slots), files)
+
+    def receiver(self, engine: int, worker: int = 0) -> WeightReceiver:
+        return FolderReceiver(self)
+
+
+class FolderReceiver:
+    """Implements `slime_core.roles.WeightReceiver`."""
+
+    lasting = False
+
+    def __init__(self, channel: FolderChannel) -> None:
+        self._channel = channel
+
+    def read(self, version: int) -> "Iterator[tuple[str, torch.Tensor]]":
+        from safetensors import safe_open
+
+        wanted = {slot.name for slot in self._channel.slots}
+        for file in self._channel.files:
+            with safe_open(file, "pt") as tensors:
+                for name in tensors.keys():  # noqa: SIM118  # it is not a mapping
+                    if name in wanted:
+                        yield name, tensors.get_tensor(name)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 POSITIONS = ("max_position_embeddings", "n_positions")
-MOST_BYTES = 256 << 20
-"""Of a request's body."""
+MOST_BYTES = 256 << 20  # Of a request's body
 
 
 class Routes:
     """What is answered, and what the server knows of itself."""
 
     def __init__(self, engine: Engine, tokenizer: Tokenizer, model: Path) -> None:
-        """Before an engine that has started, and serves the model directory."""
         if not isinstance(engine, StreamsTokens):
             raise ModelError("only an engine that streams can be served: it has no stream()")
         self._engine, self._tokenizer, self._model = engine, tokenizer, model.absolute()
@@ -43,7 +108,6 @@ class Routes:
         self._loading = asyncio.Lock()
 
     def app(self) -> web.Application:
-        """All routes; what cannot be answered is 400 with a sentence, what an engine fails at 500."""
         app = web.Application(client_max_size=MOST_BYTES, middlewares=[_told])
         get: Mapping[str, Handler] = {
             **dict.fromkeys(("/health", "/ready"), self._health),
@@ -99,7 +163,6 @@ class Routes:
 
     @property
     def _weights(self) -> str:
-        """Name of the weights that are served."""
         return self._names[self._version]
 
     async def _abort_request(self, request: web.Request) -> web.Response:
@@ -201,7 +264,6 @@ class Routes:
 
 @web.middleware
 async def _told(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """What a handler raises, as SGLang tells errors."""
     try:
         return await handler(request)
     except (BadRequest, ModelError) as error:

@@ -17,20 +17,17 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Store, TCPStore
 from torch.distributed.distributed_c10d import Backend, GroupName, PrefixStore, _new_process_group_helper, _world
 
-from slime_engine_sglang.meeting.distributed import DistributedChannel
-from slime_engine_sglang.meeting.guests import Guest
-from slime_engine_sglang.meeting.sender import Broken, MeetingSender, Views
-from slime_engine_sglang.meeting.wire import DONE, Bucket, Join
+from slime_engine_sglang.collective.messages import DONE, Bucket, Join
+from slime_engine_sglang.collective.sender import Broken, Guest, MeetingSender, Views
+from slime_engine_sglang.collective.transports import DistributedChannel
 
-LOOK_S = 0.002
-"""Seconds between two looks whether a broadcast is over, and whether all who take part are there."""
+LOOK_S = 0.002  # Seconds between two looks whether a broadcast is over, and whether all who take part are there
 
 
 class BroadcastSender(MeetingSender):
     """Implements `slime_core.roles.WeightSender`."""
 
     def __init__(self, channel: DistributedChannel) -> None:
-        """Listen, and say where."""
         super().__init__(channel)
         self._settings = channel.settings
         self.device = "cuda" if channel.settings.backend == "nccl" else "cpu"
@@ -41,7 +38,6 @@ class BroadcastSender(MeetingSender):
         self._numbers = itertools.count()
 
     def close(self) -> None:
-        """Leave the group, and listen no more."""
         self._leave()
         super().close()
 
@@ -100,7 +96,6 @@ class BroadcastSender(MeetingSender):
             raise Broken(f"the server of engine {wrong[0]} did not take its weights")
 
     def broke(self) -> None:
-        """The group is of no use any more."""
         group, self._group, self._members = self._group, None, ()
         work, self._work = self._work, None
         if group is not None:

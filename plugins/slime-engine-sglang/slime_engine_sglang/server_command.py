@@ -1,24 +1,34 @@
-"""What is looked at before a server is started: the Python, its SGLang and router, and whether the model can be split.
+"""What starts a server: checks of the Python, its SGLang and router, and the model; then the command line.
 
 Example:
 
     check_use(settings, EngineUse(model, config, engines=2))        # or a ConfigError that says what to type
+    server_command(settings, setup)     # ["/opt/sglang/bin/python", "-m", "sglang.launch_server", "--model-path", ...]
+
+Host and port are added where the server is started: its place is known there.
 """
 
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from slime_core.errors import ConfigError, did_you_mean
-from slime_core.roles import EngineUse, Extra, arguments_model
-from slime_engine_sglang.arguments import router_arguments
-from slime_engine_sglang.asking import SCORED_AT
-from slime_engine_sglang.installed import NEWEST, check_version, installed_version
-from slime_engine_sglang.layout import Layout, layout_of
-from slime_engine_sglang.settings import ROUTER_MODULES, ROUTER_OWN_ARGUMENTS, RouterSettings, SglangSettings
+from slime_core.roles import EngineSetup, EngineUse, Extra, arguments_model, command_line
+from slime_engine_sglang.arguments import NEWEST, check_version, installed_version, router_arguments, server_arguments
+from slime_engine_sglang.checkpoint import is_mixture
+from slime_engine_sglang.generate_api import SCORED_AT
+from slime_engine_sglang.settings import (
+    ROUTER_MODULES,
+    ROUTER_OWN_ARGUMENTS,
+    Layout,
+    RouterSettings,
+    SglangSettings,
+    layout_of,
+)
 
 HOW_TO_GET = (
     "`make servers` in a checkout of slime-core builds .venv-sglang for CPUs; with GPUs, "
@@ -28,11 +38,7 @@ HOW_TO_GET = (
 
 
 def check_use(settings: SglangSettings, use: EngineUse) -> None:
-    """See that servers can be started, or are named, as a run needs them.
-
-    Raises:
-        ConfigError: says what does not fit.
-    """
+    """See that servers can be started, or are named, as a run needs them. Raises ConfigError: says what is wrong."""
     if Extra.PROMPT_LOG_PROBS in use.want and use.sampling.temperature not in SCORED_AT:
         raise ConfigError(
             f"rollout_temperature = {use.sampling.temperature:g}: SGLang tells log-probs of a text at temperature 1 "
@@ -72,11 +78,7 @@ def explain(settings: SglangSettings) -> str:
 
 
 def check_count(settings: SglangSettings, engines: int) -> None:
-    """See that each engine has a server where they run already.
-
-    Raises:
-        ConfigError: there are more or fewer.
-    """
+    """See that each engine has a server where they run already. Raises ConfigError: there are more or fewer."""
     if len(settings.urls) != engines:
         raise ConfigError(
             f"[engine.sglang] urls names {len(settings.urls)} servers, and the run has {engines} engines: give as "
@@ -85,11 +87,7 @@ def check_count(settings: SglangSettings, engines: int) -> None:
 
 
 def check_python(python: Path | None) -> None:
-    """See that there is a Python, and that it has an SGLang that is known.
-
-    Raises:
-        ConfigError: there is none, or it is too old.
-    """
+    """See that there is a Python, and that it has an SGLang that is known. Raises ConfigError: there is none."""
     if python is not None and shutil.which(python) is None:
         raise ConfigError(f"there is no {python} to start SGLang's servers with: {HOW_TO_GET}")
     where = f"in {python or sys.executable}"
@@ -103,11 +101,7 @@ def check_python(python: Path | None) -> None:
 
 
 def check_router(settings: RouterSettings) -> None:
-    """See that there is a router, and that it knows what it is told.
-
-    Raises:
-        ConfigError: it is not there, or says of its arguments that they are others.
-    """
+    """See that there is a router, and that it knows what it is told. Raises ConfigError: it is not, or does not."""
     use, table = settings.use, "[engine.sglang.router]"
     try:
         arguments = router_arguments(use, settings.python)
@@ -153,3 +147,38 @@ def _check_drafts(settings: SglangSettings) -> None:
             "takes the likeliest token wherever it verifies drafts, at any temperature, which is not a draw of the "
             "policy's; leave it out, or give gpus"
         )
+
+
+ON_CPU = Path(__file__).with_name("on_cpu.py")  # What is run instead of `sglang.launch_server` where there is no GPU
+
+ALWAYS: Mapping[str, JsonValue] = {"skip_server_warmup": True, "log_level": "warning", "log_level_http": "error"}
+CPU: Mapping[str, JsonValue] = {
+    "device": "cpu",
+    "attention_backend": "torch_native",
+    "sampling_backend": "pytorch",
+    "grammar_backend": "none",
+    "disable_overlap_schedule": True,
+    "max_total_tokens": 65536,
+    "max_running_requests": 64,
+    "sleep_on_idle": True,  # else a scheduler without requests takes a whole core, of those that train
+}  # What SGLang does without the kernels of its CUDA build; `max_*` are bounds of its memory
+
+
+def server_command(settings: SglangSettings, setup: EngineSetup) -> list[str]:
+    """What starts a server that serves the model of a run."""
+    python = str(settings.python or sys.executable)
+    # -P: the folder of a script would be searched before all others, and its modules are this package's.
+    entry = ["-m", "sglang.launch_server"] if settings.gpus else ["-P", str(ON_CPU)]
+    arguments: dict[str, JsonValue] = {**ALWAYS, **({} if settings.gpus else CPU)}
+    arguments["dtype"] = "bfloat16" if setup.bf16 else "float32"
+    arguments["model_path"] = str(setup.hf_checkpoint)
+    arguments["enable_deterministic_inference"] = settings.deterministic
+    wants_experts = Extra.ROUTED_EXPERTS in setup.want
+    arguments["enable_return_routed_experts"] = wants_experts and is_mixture(setup.hf_checkpoint)
+    if settings.gpus:
+        arguments["tp_size"] = layout_of(settings).tp_size
+        arguments["enable_memory_saver"] = setup.offloads  # else nothing of it can be given up
+    if settings.gpus and settings.deterministic:
+        arguments["sampling_backend"] = "pytorch"  # the only one that heeds seeds
+    given = arguments | settings.server
+    return [python, *entry, *command_line(server_arguments(settings.python), given)]

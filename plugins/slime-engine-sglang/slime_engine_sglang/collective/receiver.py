@@ -1,8 +1,8 @@
-"""Arrival: an engine's end of both transports: it has its server take what rank 0 broadcasts, or gives handles of.
+"""Arrival: an engine's end of both transports: has its server take what rank 0 broadcasts, or gives handles of.
 
 Example:
 
-    visit = Visit(engine=0, version=3, server=server.url, ranks=1, sessions=True)
+    visit = Visit(engine=0, version=3, server=server.url, ranks=1, holds=None, sessions=True)
     async with met(channel, visit) as source:
         await weights.switch(server, source, 3)
 """
@@ -15,9 +15,7 @@ from pathlib import Path
 from typing import ClassVar, cast
 
 from slime_core.errors import SlimeError, WorkerError
-from slime_engine_sglang.checksums import Checksums
-from slime_engine_sglang.meeting.channel import MeetingChannel
-from slime_engine_sglang.meeting.wire import (
+from slime_engine_sglang.collective.messages import (
     DONE,
     LONGEST,
     READY,
@@ -30,6 +28,8 @@ from slime_engine_sglang.meeting.wire import (
     read,
     written,
 )
+from slime_engine_sglang.collective.transports import MeetingChannel
+from slime_engine_sglang.publication import Checksums
 from slime_engine_sglang.server import Server, Table
 from slime_engine_sglang.weights import Stuck, Untouched
 
@@ -40,16 +40,11 @@ LOOK_S = 0.02
 class Visit:
     """What an engine comes for."""
 
-    engine: int
-    """Its number."""
-    version: int
-    """The one that is published now."""
-    server: str
-    """Address of its server."""
-    ranks: int
-    """How many the server is split over."""
-    holds: int | None
-    """The version that it has, whole, as it was sent."""
+    engine: int  # Its number
+    version: int  # The one that is published now
+    server: str  # Address of its server
+    ranks: int  # How many the server is split over
+    holds: int | None  # The version that it has, whole, as it was sent
     sessions: bool
     """Whether it takes weights between `/begin_weight_update` and `/end_weight_update` alone: since 0.5.21."""
 
@@ -67,20 +62,13 @@ class Arrival:
         sessions: bool,
         checksums: Checksums | None,
     ) -> None:
-        """Over a connection to rank 0, which has been told who comes."""
         self._reader, self._writer = reader, writer
         self._sessions, self._checksums = sessions, checksums
         self._taken = False
         self._heard: asyncio.Task[Message] | None = None
 
     async def load(self, server: Server, version: str, *, flush: bool) -> None:
-        """Take what rank 0 sends, in a session of the server's.
-
-        Raises:
-            Untouched: nothing of it came.
-            Stuck: others of the group went away, and the server waits for them.
-            WorkerError: it broke off half-way, or came before: nobody has it any more; or the server has others.
-        """
+        """Take what rank 0 sends, in a session of the server's."""
         if self._taken:
             raise WorkerError(f"version {version} of the weights was sent, and nobody keeps it")
         self._taken = True
@@ -112,7 +100,6 @@ class Arrival:
             await self._checksums.compare_with(server, cast(Mapping[str, str], order["sums"]))
 
     async def close(self) -> None:
-        """Stop waiting for rank 0."""
         if self._heard is not None:
             self._heard.cancel()
             await asyncio.gather(self._heard, return_exceptions=True)
@@ -146,7 +133,6 @@ class Arrival:
             await server.ask(path, {})
 
     async def _end(self, server: Server) -> None:
-        """Close a session that is of no use any more, if it was opened."""
         with suppress(SlimeError):
             await self._session(server, "/end_weight_update")
 
@@ -185,18 +171,9 @@ class Arrival:
 
 @asynccontextmanager
 async def met(channel: MeetingChannel, visit: Visit, checksums: Checksums | None = None) -> AsyncIterator[Arrival]:
-    """Come to rank 0 for a version; who leaves early is passed over there.
-
-    Args:
-        channel: of the run.
-        visit: what for.
-        checksums: compares what the server has then with what was sent.
-
-    Raises:
-        WorkerError: rank 0 is not there in time.
-    """
+    """Come to rank 0 for a version. Raises WorkerError: rank 0 is not there in time."""
     try:
-        async with asyncio.timeout(channel.pace.timeout_s):
+        async with asyncio.timeout(channel.settings.timeout_s):
             port = await _port(channel.place)
             reader, writer = await asyncio.open_connection(channel.address, port, limit=LONGEST)
     except (OSError, ValueError, TimeoutError) as error:

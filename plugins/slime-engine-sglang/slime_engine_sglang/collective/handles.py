@@ -1,7 +1,7 @@
 """HandingSender: rank 0's end of `tensor`: servers get handles of a bucket's memory, and copy out of it what is theirs.
 
-On CPUs it is memory that processes map by name, which torch's own manager frees once nobody has it any more, however
-they ended. A handle counts as one user until it is opened, so each rank of each server gets handles of its own.
+On CPUs it is memory that processes map by name, which torch's own manager frees once no process has it any more,
+however they ended. A handle counts as one user until it is opened, so each rank of each server gets its own handles.
 """
 
 import base64
@@ -13,33 +13,26 @@ from contextlib import contextmanager
 from multiprocessing.reduction import ForkingPickler
 
 import torch
-import torch.multiprocessing  # which teaches the pickler about tensors
+import torch.multiprocessing
 from torch.multiprocessing.reductions import reduce_tensor
 
-from slime_engine_sglang.meeting.guests import Guest
-from slime_engine_sglang.meeting.sender import Broken, MeetingSender, Views
-from slime_engine_sglang.meeting.tensor import TensorChannel
-from slime_engine_sglang.meeting.wire import DONE, Handles
+from slime_engine_sglang.collective.messages import DONE, Handles
+from slime_engine_sglang.collective.sender import Broken, Guest, MeetingSender, Views
+from slime_engine_sglang.collective.transports import TensorChannel
 
 SHARED = "/dev/shm"
-DEVICE_INDEX = 6
-"""Where a handle of a GPU's memory says on which one it is."""
+DEVICE_INDEX = 6  # Where a handle of a GPU's memory says on which one it is
 
 
 class HandingSender(MeetingSender):
     """Implements `slime_core.roles.WeightSender`."""
 
     def __init__(self, channel: TensorChannel) -> None:
-        """Listen, and say where."""
         super().__init__(channel)
         self.device = channel.settings.device
 
     def bucket(self, size: int) -> torch.Tensor:
-        """Memory of so many bytes for a version.
-
-        Raises:
-            RuntimeError: there is no room where processes share memory, which would end this one as it writes there.
-        """
+        """Memory of so many bytes for a version."""
         if self.device == "cpu" and (free := shutil.disk_usage(SHARED).free) < size:
             raise RuntimeError(
                 f"a bucket of {size / 1e6:.0f} MB has no room in {SHARED}, where {free / 1e6:.0f} MB are free: give "

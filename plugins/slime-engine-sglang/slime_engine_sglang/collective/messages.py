@@ -1,8 +1,9 @@
-"""What an engine and rank 0 say to each other while weights are sent: a JSON object a line, over a connection.
+"""Messages between an engine and rank 0 while weights are sent: a JSON object a line, over a connection.
 
 An engine comes with `Hello`, says `READY` when its server can take weights, and answers each order with `DONE`. Rank 0
 orders to join a group (`Join`), to take a bucket that is broadcast (`Bucket`) or whose handles it gives (`Handles`),
-and ends with `END`, to which sums may be added, or with `{"failed": why}`. Who goes away breaks the connection.
+and ends with `END`, to which checksums may be added, or with `{"failed": why}`. A closed connection means that the
+other end is gone.
 """
 
 import json
@@ -14,8 +15,7 @@ Message: TypeAlias = dict[str, object]
 READY: Message = {"ready": True}
 DONE: Message = {"done": True}
 END: Message = {"end": True}
-LONGEST = 2**24
-"""Bytes of a line: the names of a bucket's weights are the longest."""
+LONGEST = 2**24  # Bytes of a line: the names of a bucket's weights are the longest
 
 SaidT = TypeVar("SaidT", "Hello", "Join", "Bucket", "Handles")
 
@@ -24,62 +24,43 @@ SaidT = TypeVar("SaidT", "Hello", "Join", "Bucket", "Handles")
 class Hello:
     """Who comes."""
 
-    secret: str
-    """The channel's."""
-    engine: int
-    """Its number."""
-    version: int
-    """What it wants."""
-    server: str
-    """The address of its server: a group is of servers."""
-    ranks: int
-    """How many the server is split over."""
-    holds: int | None
-    """The version that it has; None: none that was sent, or part of one."""
-    sums: bool
-    """Whether it is to be told the sums of the weights."""
+    secret: str  # The channel's
+    engine: int  # Its number
+    version: int  # What it wants
+    server: str  # The address of its server: a group is of servers
+    ranks: int  # How many the server is split over
+    holds: int | None  # The version that it has; None: none that was sent, or part of one
+    sums: bool  # Whether it is to be told the sums of the weights
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
     """Join a group; its first member is rank 0, and waits."""
 
-    address: str
-    """Where the group meets."""
-    port: int
-    """The same."""
-    first: int
-    """Rank of the server's first in the group."""
-    size: int
-    """Of the group."""
-    name: str
-    """Of the group."""
-    backend: str
-    """As torch calls it."""
-    leave: str
-    """Name of a group to leave before; empty: none."""
+    address: str  # Where the group meets
+    port: int  # The same
+    first: int  # Rank of the server's first in the group
+    size: int  # Of the group
+    name: str  # Of the group
+    backend: str  # As torch calls it
+    leave: str  # Name of a group to leave before; empty: none
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
     """Take these weights, of one dtype, as one flat tensor."""
 
-    group: str
-    """Name of the group."""
-    names: Sequence[str]
-    """In their order."""
-    shapes: Sequence[Sequence[int]]
-    """The same."""
-    dtype: str
-    """As torch calls it."""
+    group: str  # Name of the group
+    names: Sequence[str]  # In their order
+    shapes: Sequence[Sequence[int]]  # The same
+    dtype: str  # As torch calls it
 
 
 @dataclass(frozen=True, slots=True)
 class Handles:
     """Take these weights from where they lie."""
 
-    payloads: Sequence[str]
-    """Names and handles, for each of the server's ranks."""
+    payloads: Sequence[str]  # Names and handles, for each of the server's ranks
 
 
 Order: TypeAlias = Hello | Join | Bucket | Handles

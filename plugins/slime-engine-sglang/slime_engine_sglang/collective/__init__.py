@@ -1,0 +1,1 @@
+"""Publishing weights over a process group that the fleet and the receiving servers share."""

@@ -1,0 +1,275 @@
+"""MeetingSender: rank 0's end of both transports: waits for the engines, and sends one bucket of weights after another.
+
+A bucket is a piece of memory into which weights are copied, one behind the other. It is filled again when all servers
+have taken it. A server that fails half-way ends the publication for all: they are told so, their engines are replaced,
+and each is sent the version again.
+
+`Changes` finds the weights that differ from the version before (XXH3, 128 bits); `Sums` makes SGLang's checksums of
+weights that come in any order, and keeps a part that comes before one that it follows.
+"""
+
+import hashlib
+import select
+import socket
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import torch
+import xxhash
+
+from slime_engine_sglang.collective.messages import END, READY, Hello, Message, Order, as_a, read, written
+from slime_engine_sglang.collective.transports import MeetingChannel
+from slime_engine_sglang.publication import DIGITS, joined
+
+
+class Changes:
+    """Remembers a sum of every weight that one rank has sent."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, bytes] = {}
+        self._version: int | None = None
+        self._fresh: dict[str, bytes] = {}
+
+    def among(
+        self, weights: Iterator[tuple[str, torch.Tensor]], since: int | None
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        """The weights that changed since a version; all of them, unless that is the one that was sent last."""
+        known = self._sums if since is not None and since == self._version else {}
+        self._fresh = {}
+        for name, tensor in weights:
+            self._fresh[name] = digest = _sum_of(tensor)
+            if known.get(name) != digest:
+                yield name, tensor
+
+    def sent(self, version: int) -> None:
+        """What `among` has gone through is a version that was sent."""
+        self._sums, self._version = self._fresh, version
+
+
+def _sum_of(tensor: torch.Tensor) -> bytes:
+    return xxhash.xxh3_128_digest(bytes_of(tensor))
+
+
+def bytes_of(tensor: torch.Tensor) -> memoryview:
+    """A weight's bytes on the CPU: its own where it is there and in one piece."""
+    flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    return memoryview(flat.cpu().numpy())  # type: ignore[arg-type]  # an array is one since Python 3.12, for mypy
+
+
+class Sums:
+    """The sums of one version."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._parts = joined(names)
+        self._wholes = {part: whole for whole, parts in self._parts.items() for part in parts}
+        self._digests = {whole: hashlib.sha256() for whole in self._parts}
+        self._early: dict[str, bytes] = {}
+
+    def among(self, weights: Iterator[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
+        """The same weights, summed on the way."""
+        for name, tensor in weights:
+            self._take(name, bytes_of(tensor))
+            yield name, tensor
+
+    def told(self) -> dict[str, str]:
+        """By SGLang's names, once all have come."""
+        return {whole: digest.hexdigest()[:DIGITS] for whole, digest in self._digests.items()}
+
+    def _take(self, name: str, body: memoryview) -> None:
+        whole = self._wholes[name]
+        left, digest = self._parts[whole], self._digests[whole]
+        if left[0] != name:
+            self._early[name] = bytes(body)
+            return
+        digest.update(body)
+        left.pop(0)
+        while left and (early := self._early.pop(left[0], None)) is not None:
+            digest.update(early)
+            left.pop(0)
+
+
+ACCEPT_S = 0.2
+
+
+@dataclass
+class Guest:
+    """An engine that has come."""
+
+    hello: Hello
+    connection: socket.socket
+    stream: BinaryIO
+
+    def say(self, said: Message | Order) -> bool:
+        """Tell it something; whether that could be sent."""
+        try:
+            self.connection.sendall(written(said))
+        except OSError:
+            return False
+        return True
+
+    def heard(self, end: float, wanted: Message) -> bool:
+        """Whether it says `wanted` before `end`, a time of `time.monotonic`."""
+        self.connection.settimeout(max(0.001, end - time.monotonic()))
+        try:
+            return read(self.stream.readline()) == wanted
+        except OSError:
+            return False
+
+    def is_gone(self) -> bool:
+        try:
+            ready, _, _ = select.select([self.connection], [], [], 0)
+            return bool(ready) and not self.connection.recv(1, socket.MSG_PEEK)
+        except OSError:
+            return True
+
+    def close(self) -> None:
+        self.stream.close()
+        self.connection.close()
+
+
+class Guests:
+    """The engines that connect to a listening socket."""
+
+    def __init__(self, listening: socket.socket, secret: str, timeout_s: float) -> None:
+        self._listening, self._secret, self._timeout_s = listening, secret, timeout_s
+
+    @contextmanager
+    def met(self, version: int, engines: Sequence[int]) -> Iterator[list[Guest]]:
+        """The guests, of these engines, that are ready in time; one that goes away before is passed over."""
+        end = time.monotonic() + self._timeout_s
+        come: dict[int, Guest] = {}
+        try:
+            while len(come) < len(set(engines)) and time.monotonic() < end:
+                guest = self._next()
+                if guest is None:
+                    continue
+                if guest.hello.engine in engines and guest.hello.version == version:
+                    if before := come.get(guest.hello.engine):
+                        before.close()
+                    come[guest.hello.engine] = guest
+                else:
+                    guest.close()
+            ready = [guest for _, guest in sorted(come.items()) if guest.heard(end, READY)]
+            yield ready
+        finally:
+            for guest in come.values():
+                guest.close()
+
+    def _next(self) -> Guest | None:
+        """The next engine that connects and knows the secret, if any."""
+        self._listening.settimeout(ACCEPT_S)
+        try:
+            connection, _ = self._listening.accept()
+        except TimeoutError:
+            return None
+        connection.settimeout(self._timeout_s)
+        stream = connection.makefile("rb")
+        try:
+            hello = as_a(Hello, read(stream.readline()))
+        except OSError:
+            hello = None
+        if hello is None or hello.secret != self._secret:
+            stream.close()
+            connection.close()
+            return None
+        return Guest(hello, connection, stream)
+
+
+MEGABYTE = 1e6
+Views = Sequence[tuple[str, torch.Tensor]]  # Weights of one dtype by name, which lie in a bucket one behind the other
+
+
+class Broken(Exception):
+    """A server does not take part any more."""
+
+
+class MeetingSender:
+    """Implements `slime_core.roles.WeightSender`."""
+
+    device: str  # Where buckets lie
+
+    def __init__(self, channel: MeetingChannel) -> None:
+        self._pace, self._slots = channel.settings, channel.slots
+        self._listening = socket.create_server((channel.address, 0))
+        self._guests = Guests(self._listening, channel.secret, self._pace.timeout_s)
+        self._changes = Changes() if self._pace.changed_only else None
+        port = channel.place.with_suffix(".tmp")
+        port.write_text(str(self._listening.getsockname()[1]), "utf-8")
+        port.rename(channel.place)
+
+    def send(self, version: int, buckets: Iterator[tuple[str, torch.Tensor]], engines: Sequence[int]) -> None:
+        """Send a version to those of these engines that come; what fails half-way, no engine serves."""
+        with self._guests.met(version, engines) as come:
+            if not come:
+                return
+            sums = Sums(slot.name for slot in self._slots) if any(guest.hello.sums for guest in come) else None
+            if sums is not None:
+                buckets = sums.among(buckets)
+            try:
+                self.begin(come)
+                bucket = self.bucket(self._size())
+                for views in filled(self._wanted(buckets, come), bucket):
+                    self.deliver(come, views, bucket)
+            except Broken as error:
+                self._give_up(come, str(error))
+                return
+            except BaseException as error:
+                self._give_up(come, f"the trainer failed: {error}")
+                raise
+            if self._changes is not None:
+                self._changes.sent(version)
+            for guest in come:
+                guest.say(END if sums is None else {**END, "sums": sums.told()})
+
+    def close(self) -> None:
+        self._listening.close()
+
+    def begin(self, come: Sequence[Guest]) -> None:
+        """Make ready for these guests, before the first bucket."""
+
+    def bucket(self, size: int) -> torch.Tensor:
+        return torch.empty(size, dtype=torch.uint8, device=self.device)
+
+    def deliver(self, come: Sequence[Guest], views: Views, bucket: torch.Tensor) -> None:
+        """Give all of them what lies in the bucket now; returns when all have taken it."""
+        raise NotImplementedError
+
+    def broke(self) -> None:
+        """Clean up after a publication that broke off."""
+
+    def _size(self) -> int:
+        """Bytes of a bucket: room for the largest weight, and no more than for all."""
+        sizes = [slot.nbytes for slot in self._slots]
+        return max(max(sizes), min(sum(sizes), int(self._pace.bucket_mb * MEGABYTE)))
+
+    def _wanted(
+        self, buckets: Iterator[tuple[str, torch.Tensor]], come: Sequence[Guest]
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        """What they lack: all of it, unless all have the same version."""
+        if self._changes is None:
+            return buckets
+        held = {guest.hello.holds for guest in come}
+        return self._changes.among(buckets, held.pop() if len(held) == 1 else None)
+
+    def _give_up(self, come: Iterable[Guest], why: str) -> None:
+        for guest in come:
+            guest.say({"failed": why})
+        self.broke()
+
+
+def filled(weights: Iterator[tuple[str, torch.Tensor]], bucket: torch.Tensor) -> Iterator[Views]:
+    """Copy weights into a bucket until it is full, or the next is of another dtype; it is filled anew after that."""
+    views: list[tuple[str, torch.Tensor]] = []
+    held = 0
+    for name, tensor in weights:
+        if views and (held + tensor.nbytes > bucket.nbytes or tensor.dtype != views[0][1].dtype):
+            yield views
+            views, held = [], 0
+        place = bucket[held : held + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
+        views.append((name, place.copy_(tensor.detach())))
+        held += tensor.nbytes
+    if views:
+        yield views

@@ -1,0 +1,182 @@
+"""The transports `distributed` and `tensor`: rank 0 and all servers meet for each version. No torch.
+
+`distributed` broadcasts to a process group of rank 0 and all ranks of all servers. `tensor` gives servers of the same
+machine handles of the memory in which weights lie: a pickle of a few hundred bytes a weight, which rank 0 writes and
+SGLang reads by a list of what it may name; nothing is unpickled here. It goes to servers on loopback alone.
+
+Example:
+
+    channel = await Distributed(settings, setup).open(slots)
+    channel.sender(rank, world_size)                    # listens in rank 0
+    async with met(channel, visit) as source:           # `receiver`, in the driver
+        await weights.switch(server, source, 3)
+"""
+
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field
+
+from slime_core.errors import ModelError
+from slime_core.roles import Settings, TransportSetup, WeightChannel, WeightSender, WeightSlot
+
+if TYPE_CHECKING:
+    import torch
+
+LOOPBACK = "127.0.0.1"
+
+
+class MeetingSettings(Settings):
+    """Settings of both transports."""
+
+    bucket_mb: float = Field(512.0, gt=0, le=2**20, description="Megabytes that travel as one.")
+    timeout_s: float = Field(
+        300.0, gt=0, le=1e7, description="Seconds that servers have to come, and a bucket to travel."
+    )
+    changed_only: bool = Field(
+        False,
+        description="Send the weights alone that are not, byte for byte, those of the version before: where parts of "
+        "the model are frozen.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MeetingChannel(WeightChannel):
+    """Plain data for both ends."""
+
+    folder: Path  # Where rank 0 says at which port it is met; all who meet see it
+    secret: str  # A secret that whoever comes there must know
+    settings: MeetingSettings  # Of the run
+    late_readers: ClassVar[bool] = False
+
+    @property
+    def address(self) -> str:
+        return LOOPBACK
+
+    def check(self, url: str, replicas: int) -> None:
+        """See that weights can go to the server at an address, which has the model so often."""
+        if replicas > 1:
+            raise ModelError(
+                f"{url} runs with dp_size {replicas}, and SGLang takes weights from files alone then, not by transport "
+                f"{self.transport!r}: [transport] use = 'shared-buffer' or 'disk'"
+            )
+
+    @property
+    def place(self) -> Path:
+        return self.folder / "port"
+
+    def sender(self, rank: int, world_size: int) -> WeightSender:
+        """The sender of a rank; only rank 0's sends."""
+        return Silent() if rank else self.first_sender()
+
+    def first_sender(self) -> WeightSender:
+        raise NotImplementedError
+
+
+class MeetingTransport:
+    """Implements `slime_core.roles.Transport`."""
+
+    name: ClassVar[str]
+    channel: ClassVar[type[MeetingChannel]]
+
+    def __init__(self, settings: MeetingSettings, setup: TransportSetup) -> None:
+        self._settings, self._folder = settings, setup.scratch
+
+    async def open(self, slots: Sequence[WeightSlot]) -> MeetingChannel:
+        return self.channel(self.name, tuple(slots), self._folder.absolute(), secrets.token_hex(16), self._settings)
+
+    async def close(self) -> None:
+        """Nothing is held here."""
+
+
+class Silent:
+    """The end of a rank that sends nothing."""
+
+    def send(self, version: int, buckets: "Iterator[tuple[str, torch.Tensor]]", engines: Sequence[int]) -> None:
+        """Send nothing; the core exhausts the buckets."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class DistributedSettings(MeetingSettings):
+    """`[transport.distributed]`."""
+
+    backend: Literal["gloo", "nccl"] = Field(
+        "gloo", description="Of the process group: gloo between CPUs, nccl between GPUs."
+    )
+    address: str = Field(
+        LOOPBACK,
+        description="Address of the machine of the trainer's first rank, at which servers on other machines reach it.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DistributedChannel(MeetingChannel):
+    """Weights are broadcast."""
+
+    settings: DistributedSettings  # Of the run
+
+    @property
+    def address(self) -> str:
+        return self.settings.address
+
+    def first_sender(self) -> WeightSender:
+        from slime_engine_sglang.collective.broadcast import BroadcastSender
+
+        return BroadcastSender(self)
+
+
+class Distributed(MeetingTransport):
+    """Broadcasts."""
+
+    name, channel = "distributed", DistributedChannel
+
+
+class TensorSettings(MeetingSettings):
+    """`[transport.tensor]`."""
+
+    device: Literal["cpu", "cuda"] = Field(
+        "cpu",
+        description="Where a bucket lies: in memory that processes share, or on the GPU of the trainer's first rank, "
+        "where servers on the same GPUs open it (CUDA IPC).",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TensorChannel(MeetingChannel):
+    """Weights are handed over."""
+
+    settings: TensorSettings  # Of the run
+
+    def check(self, url: str, replicas: int) -> None:
+        """As `MeetingChannel.check`; the server must be on loopback besides."""
+        MeetingChannel.check(self, url, replicas)
+        if not _is_loopback(urlsplit(url).hostname or ""):
+            raise ModelError(
+                "transport 'tensor' hands over memory of this machine, in pickles, and so to servers on loopback "
+                f"alone, not to {url}: [transport] use = 'distributed' or 'disk' reaches others"
+            )
+
+    def first_sender(self) -> WeightSender:
+        from slime_engine_sglang.collective.handles import HandingSender
+
+        return HandingSender(self)
+
+
+class Tensor(MeetingTransport):
+    """Hands over."""
+
+    name, channel = "tensor", TensorChannel
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,371 @@
+"""SGLang's `/generate`: the body of a request, what is refused because SGLang would do something else, and answers.
+
+Example:
+
+    facts = Facts(vocabulary=64, context=256, longest_prompt=250, seeded=True, tells_experts=False)
+    check(request, facts)                                       # or a ModelError
+    body = body_of(request, "an-id", facts, eos_token_ids)
+    output = output_of(await server.ask("/generate", body), request, server.url)
+
+An answer that does not have SGLang's form raises KeyError, IndexError, TypeError or ValueError: `Server.understood`.
+"""
+
+import base64
+import functools
+import itertools
+from array import array
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import TypeAlias, cast
+
+from slime_core.errors import ModelError
+from slime_core.roles import (
+    EngineExtras,
+    Extra,
+    FinishReason,
+    GenerateChunk,
+    GenerateOutput,
+    GenerateRequest,
+    SamplingParams,
+)
+from slime_core.sample import Json, PrefixCacheInfo, SpecInfo
+from slime_engine_sglang.arguments import NEWEST_RELEASE, Release
+
+SCORED_AT = (0.0, 1.0)
+"""Temperatures at which SGLang tells log-probs of a text that it is given: those of the logits as they are."""
+PLAIN = ("temperature", "top_p", "top_k", "stop_token_ids", "min_p", "stop", "ignore_eos")
+"""Settings that leave the log-probs what they are."""
+MOST_KEPT = 4096  # Candidates up to which SGLang tells which of them were kept
+SEEDS = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a server says of itself, and its model directory of the model."""
+
+    vocabulary: int | None  # Ids that the model has; None if its configuration does not say
+    context: int  # Tokens of prompt and response together
+    longest_prompt: int  # Tokens of a prompt that it takes
+    seeded: bool  # Whether it heeds seeds
+    tells_experts: bool  # Whether it can say which experts were chosen
+    is_mixture: bool = False  # Whether the model has experts
+    release: Release = NEWEST_RELEASE  # Of SGLang
+    tp_size: int = 1  # Ranks that it is split over
+    replicas: int = 1  # How often the model is there (`dp_size`)
+
+
+def check(request: GenerateRequest, facts: Facts) -> None:
+    """Refuse what the server would not do, or what would end it. Raises ModelError: names what, and why."""
+    for why in _reasons(request, facts):
+        raise ModelError(f"the engine sglang {why}")
+
+
+def _reasons(request: GenerateRequest, facts: Facts) -> Iterator[str]:
+    asked = request.sampling
+    shaping = shaping_of(asked)
+    if shaping and asked.temperature not in SCORED_AT:
+        yield (
+            f"does {', '.join(shaping)} only at temperature 1 and 0, not at {asked.temperature:g}: SGLang's log-probs "
+            "are those of the changed distribution, and it tells the model's own at those temperatures alone"
+        )
+    if request.made and (lost := [name for name in ("presence_penalty", "repetition_penalty") if name in shaping]):
+        yield f"does not do {', '.join(lost)} for a response that was interrupted: SGLang would not see what was made"
+    if (request.media or request.lora) and (refused := request.besides(*Extra)):
+        yield f"does not do {', '.join(refused)}"
+    if asked.min_p and facts.seeded:
+        yield "does not do min_p with deterministic = true: it would end the server"
+    if request.made and asked.stop:
+        yield "does not do stop for a response that was interrupted: SGLang would not see a text that began before"
+    if not request.prompt:
+        yield "got a prompt without tokens; expected at least one"
+    # An id that the model does not have ends the whole server.
+    elif facts.vocabulary is not None and not 0 <= min(request.prompt) <= max(request.prompt) < facts.vocabulary:
+        yield f"got a prompt with ids outside of the model's, 0 to {facts.vocabulary - 1}"
+    if request.want:
+        yield from _unknown_extras(request, facts)
+
+
+@functools.lru_cache(maxsize=64)
+def shaping_of(sampling: SamplingParams) -> Sequence[str]:
+    """Names of the settings that change the drawn distribution, other than by cutting its tail."""
+    return tuple(sampling.besides(*PLAIN)) if sampling.shapes_logits else ()
+
+
+def _unknown_extras(request: GenerateRequest, facts: Facts) -> Iterator[str]:
+    asked = request.sampling
+    if Extra.ROUTED_EXPERTS in request.want and facts.is_mixture and not facts.tells_experts:
+        yield "cannot give routed_experts: its server was not started with --enable-return-routed-experts"
+    if Extra.PROMPT_LOG_PROBS in request.want and asked.temperature not in SCORED_AT:
+        yield f"gives prompt_log_probs only at temperature 1 and 0, not at {asked.temperature:g}"
+    if Extra.TOP_P_TOKENS in request.want and not facts.release.has_masks:
+        yield f"cannot give top_p_tokens: its server is SGLang {facts.release.version}, which does not tell them"
+    elif Extra.TOP_P_TOKENS in request.want and _candidates(request, facts) is None:
+        yield f"gives top_p_tokens for a top_k of at most {MOST_KEPT}, or as small a vocabulary"
+
+
+def _candidates(request: GenerateRequest, facts: Facts) -> int | None:
+    """The `top_k` with which SGLang tells what was kept and draws as without it; None if there is none."""
+    asked = request.sampling.top_k if request.sampling.top_k > 0 else facts.vocabulary
+    return asked if asked is not None and asked <= MOST_KEPT else None
+
+
+def budget_of(request: GenerateRequest, facts: Facts) -> int:
+    """Tokens that it may make: what is to be scored has to be a prompt with its response. 0: it cannot be asked."""
+    free = facts.longest_prompt - len(request.prompt)
+    if free < 0:
+        return 0
+    room = free if shaping_of(request.sampling) else facts.context - len(request.prompt)
+    return min(request.sampling.max_new_tokens, room)
+
+
+def has_room(request: GenerateRequest, facts: Facts) -> bool:
+    """Whether the model's context has room for what is asked: a token, or nothing more than the text to be scored."""
+    if request.sampling.max_new_tokens == 0 and Extra.PROMPT_LOG_PROBS in request.want:
+        return len(request.prompt) <= facts.longest_prompt
+    return budget_of(request, facts) > 0
+
+
+def body_of(request: GenerateRequest, rid: str, facts: Facts, eos_token_ids: Set[int]) -> dict[str, Json]:
+    """The body for `/generate` of a request that was checked, under an id of its own."""
+    body: dict[str, Json] = {
+        "rid": rid,
+        "input_ids": list(request.prompt),
+        "sampling_params": _sampling(request, facts, eos_token_ids),
+        "return_logprob": True,
+    }
+    if not request.want:
+        return body
+    if Extra.PROMPT_LOG_PROBS in request.want:
+        body["logprob_start_len"] = 0
+    if Extra.TOP_LOG_PROBS in request.want and not shaping_of(request.sampling):
+        body["top_logprobs_num"] = request.top_log_probs
+    if Extra.TOP_P_TOKENS in request.want:
+        body["return_sampling_mask"] = True
+    if Extra.ROUTED_EXPERTS in request.want and facts.is_mixture:
+        body["return_routed_experts"] = True
+    return body
+
+
+def score_of(request: GenerateRequest, tokens: Sequence[int], rid: str) -> dict[str, Json]:
+    """The body for `/generate` that asks for the model's own log-probs of a response, and makes nothing."""
+    body: dict[str, Json] = {
+        "rid": rid,
+        "input_ids": [*request.prompt, *tokens],
+        "sampling_params": {"max_new_tokens": 0, "temperature": 1.0},
+        "return_logprob": True,
+        "logprob_start_len": len(request.prompt) - 1,
+    }
+    if Extra.TOP_LOG_PROBS in request.want:
+        body["top_logprobs_num"] = request.top_log_probs
+    return body
+
+
+def _sampling(request: GenerateRequest, facts: Facts, eos_token_ids: Set[int]) -> dict[str, Json]:
+    asked = request.sampling
+    told = {**_told(asked), "max_new_tokens": budget_of(request, facts)}
+    if facts.seeded:
+        told["sampling_seed"] = request.seed % SEEDS
+    if Extra.TOP_P_TOKENS in request.want and asked.temperature > 0:
+        told["top_k"] = _candidates(request, facts)
+    if shaping_of(asked):
+        told |= _shaping(request)
+    if stops := asked.stop_token_ids | eos_token_ids:
+        told["stop_token_ids"] = list[Json](sorted(stops))
+    return told
+
+
+@functools.lru_cache(maxsize=64)
+def _told(asked: SamplingParams) -> Mapping[str, Json]:
+    told: dict[str, Json] = {
+        "temperature": asked.temperature,
+        "top_p": asked.top_p,
+        "top_k": asked.top_k,
+        "skip_special_tokens": False,
+        "spaces_between_special_tokens": False,
+        "no_stop_trim": True,
+    }
+    if asked.min_p:
+        told["min_p"] = asked.min_p
+    if asked.ignore_eos:
+        told["ignore_eos"] = True
+    if asked.stop:
+        told["stop"] = list(asked.stop)
+    return told
+
+
+def _shaping(request: GenerateRequest) -> dict[str, Json]:
+    """Settings that change the logits, adjusted for tokens of an interrupted response, which the server never saw."""
+    asked, before = request.sampling, request.prompt[len(request.prompt) - request.made :]
+    told: dict[str, Json] = {}
+    for name in shaping_of(asked):
+        if name.endswith("_penalty"):
+            told[name] = getattr(asked, name)
+    if (least := asked.min_new_tokens - request.made) > 0:
+        told["min_new_tokens"] = least
+    biases = defaultdict[int, float](float)
+    if asked.frequency_penalty:
+        for token in before:
+            biases[token] -= asked.frequency_penalty
+    for token, bias in asked.logit_bias.items():
+        biases[token] += bias
+    if biases:
+        told["logit_bias"] = {str(token): bias for token, bias in biases.items()}
+    return told
+
+
+Meta: TypeAlias = Mapping[str, Json]
+Span: TypeAlias = tuple[int, int]
+
+ENDS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH, "abort": FinishReason.ABORT}
+DRAFTED = (
+    ("spec_num_correct_drafts", "spec_accept_token_num"),
+    ("spec_num_proposed_drafts", "spec_draft_token_num"),
+    ("spec_verify_ct",),
+)  # SGLang's counters of speculative decoding, as `SpecInfo` begins, by their names now and in 0.5.9
+
+
+def output_of(reply: Mapping[str, Json], request: GenerateRequest, server: str) -> GenerateOutput:
+    """The answer to a request."""
+    meta = cast(Meta, reply["meta_info"])
+    # Where nothing is to be made, a release may draw a token all the same.
+    tokens, log_probs = _columns(reply, meta) if request.sampling.max_new_tokens else ([], [])
+    finish, matched = _end(meta)
+    if finish is None:
+        raise ValueError("finish_reason is null")
+    spans = spans_of(meta, len(tokens))
+    extras = _extras(meta, request, tokens, spans, server)
+    return GenerateOutput(tokens, log_probs, finish, min(version for _, version in spans), matched, extras)
+
+
+def scored(output: GenerateOutput, reply: Mapping[str, Json], request: GenerateRequest) -> GenerateOutput | None:
+    """An answer with the log-probs of its tokens scored as part of a text; None if the scoring was aborted."""
+    meta = cast(Meta, reply["meta_info"])
+    if _end(meta)[0] is FinishReason.ABORT:
+        return None
+    count = len(output.tokens)
+    entries = cast(Sequence[Sequence[float]], meta["input_token_logprobs"])[-count:]
+    # SGLang tells the last id of a vocabulary as 0 here; the log-prob is of the id that was meant.
+    if [entry[1] or token for entry, token in zip(entries, output.tokens, strict=True)] != list(output.tokens):
+        raise ValueError(f"input_token_logprobs of {len(entries)} tokens that are not the {count} of the response")
+    extras = output.extras
+    if extras is not None and Extra.TOP_LOG_PROBS in request.want:
+        extras = replace(extras, top_log_probs=_likeliest(meta, "input_top_logprobs")[-count:])
+    return replace(output, log_probs=[entry[0] for entry in entries], extras=extras)
+
+
+def context_of(models: Mapping[str, Json]) -> int:
+    """Tokens that the model of a server has room for, from `/v1/models`."""
+    return int(cast(int, cast(Sequence[Meta], models["data"])[0]["max_model_len"]))
+
+
+def chunk_of(reply: Mapping[str, Json], request: GenerateRequest, server: str, told: int) -> GenerateChunk:
+    """What an event of a stream, which has all tokens so far, says beyond the first `told` of them."""
+    meta = cast(Meta, reply["meta_info"])
+    tokens, log_probs = _columns(reply, meta)
+    finish, matched = _end(meta)
+    spans = spans_of(meta, len(tokens))
+    new = tokens[told:]
+    version = min(version for _, version in _after(spans, told) or spans[-1:])
+    extras = _extras(meta, request, tokens, spans, server) if finish is not None else None
+    return GenerateChunk(new, log_probs[told:], version, finish, matched, extras)
+
+
+def spans_of(meta: Meta, count: int) -> Sequence[Span]:
+    """How many tokens in a row each version of the weights made; at least one span, even for no tokens."""
+    told = cast(Sequence[Mapping[str, int]] | None, meta.get("weight_versions")) or []
+    if len(told) == 1 and told[0]["start"] == 0 and told[0]["end"] == count:
+        return [(count, int(told[0]["version"]))]
+    spans = [(each["end"] - each["start"], int(each["version"])) for each in told]
+    runs = itertools.groupby([span for span in spans if span[0]], lambda span: span[1])
+    made = [(sum(size for size, _ in run), version) for version, run in runs]
+    if not (made and count):
+        return [(count, int(cast(str, meta["weight_version"])))]
+    if sum(size for size, _ in made) != count:
+        raise ValueError(f"weight_versions {told} are not of {count} tokens")
+    return made
+
+
+def _after(spans: Sequence[Span], told: int) -> list[Span]:
+    left, start = list[Span](), 0
+    for size, version in spans:
+        start += size
+        if start > told:
+            left.append((min(size, start - told), version))
+    return left
+
+
+def _columns(reply: Mapping[str, Json], meta: Meta) -> tuple[list[int], list[float]]:
+    tokens = cast(list[int], reply["output_ids"])
+    entries = cast(Sequence[Sequence[float]], meta["output_token_logprobs"])
+    if [entry[1] for entry in entries] != tokens:
+        raise ValueError(f"{len(tokens)} output_ids with output_token_logprobs of {len(entries)} other ids")
+    return tokens, [entry[0] for entry in entries]
+
+
+def _end(meta: Meta) -> tuple[FinishReason | None, int | str | None]:
+    """Why it ended, and what it stopped at; (None, None) while it goes on."""
+    reason = cast(Meta | None, meta["finish_reason"])
+    if reason is None:
+        return None, None
+    matched = reason.get("matched")
+    return ENDS[cast(str, reason["type"])], matched if isinstance(matched, int | str) else None
+
+
+def _extras(
+    meta: Meta, request: GenerateRequest, tokens: Sequence[int], spans: Sequence[Span], server: str
+) -> EngineExtras:
+    want, prompt = request.want, len(request.prompt)
+    cached = PrefixCacheInfo(min(cast(int, meta.get("cached_tokens") or 0), prompt), prompt)
+    counted = EngineExtras(
+        tuple(spans) if len(spans) > 1 else (),
+        cached,
+        _drafts(meta, len(tokens)),
+        server=server,
+        retractions=cast(int, meta.get("num_retractions") or 0),
+    )
+    if not want:
+        return counted
+    kept, offsets = _kept_ids(meta, len(tokens)) if Extra.TOP_P_TOKENS in want else (None, None)
+    return replace(
+        counted,
+        routed_experts=_experts(meta) if Extra.ROUTED_EXPERTS in want else None,
+        top_p_token_ids=kept,
+        top_p_token_offsets=offsets,
+        prompt_log_probs=_prompt(meta) if Extra.PROMPT_LOG_PROBS in want else None,
+        top_log_probs=_likeliest(meta) if Extra.TOP_LOG_PROBS in want else None,
+    )
+
+
+def _drafts(meta: Meta, count: int) -> SpecInfo | None:
+    if "spec_verify_ct" not in meta:
+        return None
+    accepted, drafted, verified = (
+        cast(int, next((meta[name] for name in names if meta.get(name)), 0)) for names in DRAFTED
+    )
+    return SpecInfo(accepted, drafted, verified, count)
+
+
+def _experts(meta: Meta) -> "array[int]":
+    """Experts that were chosen; empty for a model without experts: SGLang is not asked then."""
+    told = cast(str | None, meta.get("routed_experts"))
+    return array("i", base64.b64decode(told)) if told else array("i")
+
+
+def _kept_ids(meta: Meta, count: int) -> "tuple[array[int], array[int]]":
+    """Ids that were kept for each token, and where each one's begin."""
+    kept = cast(Sequence[Sequence[int]], meta.get("output_token_sampling_mask") or [])
+    if len(kept) != count:
+        raise ValueError(f"output_token_sampling_mask is of {len(kept)} tokens, not of {count}")
+    offsets = itertools.accumulate(map(len, kept), initial=0)
+    return array("i", itertools.chain.from_iterable(kept)), array("i", offsets)
+
+
+def _prompt(meta: Meta) -> list[float]:
+    """Log-probs of the prompt's tokens but the first, which has none."""
+    return [entry[0] for entry in cast(Sequence[Sequence[float]], meta["input_token_logprobs"])[1:]]
+
+
+def _likeliest(meta: Meta, key: str = "output_top_logprobs") -> list[list[tuple[int, float]]]:
+    places = cast(Sequence[Sequence[Sequence[float]] | None], meta.get(key) or [])
+    return [[(int(token), log_prob) for log_prob, token, *_ in place or ()] for place in places]
