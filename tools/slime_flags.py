@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from slime_compat.flags.spelling import told_here
+from slime_compat.flags.table import told_here
 from slime_compat.flags.table import NEWEST, flags
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "slime-flags.md"

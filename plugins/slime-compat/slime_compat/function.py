@@ -1,20 +1,88 @@
-"""load: finds a function written for slime and checks, before anything starts, that it can be called as slime calls it.
+"""Functions written for slime: found and checked before anything starts, with the `args` and the call that they see.
 
-slime finds a wrong path or signature in the middle of the first rollout, some after it.
+slime finds a wrong path or signature in the middle of the first rollout, some after it; and it keeps the generation in
+progress in a process-wide singleton (`GenerateState`), whose first caller wins. Here a context variable has it.
+
+Example:
+
+    load("my_package.rewards.custom_rm", ("args", "sample"), is_async=True)
+    Arguments({"reward_key": "score"}, section="reward.rm").reward_key
 """
 
+import contextlib
 import difflib
 import functools
 import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 from slime_compat.slime_api import offer_slime
 from slime_core.errors import PluginError
+from slime_core.roles import GenerateContext, GenerateOutput, SamplingParams
+
+
+class Arguments(SimpleNamespace):
+    """A namespace in slime's manner; functions may set attributes on it, as they do there."""
+
+    def __init__(self, values: Mapping[str, object], section: str) -> None:
+        """Take the values of `[section.args]`."""
+        super().__init__(**values)
+        self._section = section
+
+    def __getattr__(self, name: str) -> object:
+        """Called for what is not there.
+
+        Raises:
+            AttributeError: naming the line to write; `getattr(args, name, default)` works as ever.
+        """
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise AttributeError(
+            f"the function reads args.{name}: here args holds what stands under [{self._section}.args] "
+            f"and nothing else of the run. Write {name} = ... there"
+        )
+
+
+@dataclass(slots=True)
+class Call:
+    """One sample's generation."""
+
+    ctx: GenerateContext
+    """What the core offers it."""
+    versions: set[str] = field(default_factory=set)
+    """Weight versions of its engine calls so far."""
+
+    async def generate(self, prompt: Sequence[int], sampling: SamplingParams) -> GenerateOutput:
+        """One engine call."""
+        output = await self.ctx.generate(prompt, sampling)
+        self.versions.add(str(output.weight_version))
+        return output
+
+
+_current: ContextVar[Call | None] = ContextVar("slime_compat_call", default=None)
+
+
+def current_call() -> Call | None:
+    """The generation in progress in this task, if any."""
+    return _current.get()
+
+
+@contextlib.contextmanager
+def generating(ctx: GenerateContext) -> Iterator[Call]:
+    """Everything inside, tasks included, belongs to one sample's generation."""
+    call = Call(ctx)
+    token = _current.set(call)
+    try:
+        yield call
+    finally:
+        _current.reset(token)
+
 
 Function = Callable[..., object]
 
@@ -66,7 +134,6 @@ def _find(path: str) -> object:
 
 
 def _by_name(place: str, path: str) -> ModuleType:
-    """A module that is installed, or one of the project in the working directory."""
     here = str(Path.cwd())
     sys.path.append(here)
     try:

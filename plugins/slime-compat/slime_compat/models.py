@@ -81,7 +81,6 @@ def fitting(config: Mapping[str, Json]) -> tuple[str, ...]:
 
 
 def _compared(name: str, config: Mapping[str, Json]) -> Iterator[tuple[str, int, Json]]:
-    """Each size of a model that a config.json has, too, and what it is there."""
     inner = config.get("text_config")
     said = inner if isinstance(inner, dict) else config
     for key, size in model_types()[name].items():

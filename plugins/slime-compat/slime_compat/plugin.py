@@ -1,4 +1,4 @@
-"""The choices of slime-compat, one for each of slime's flags that takes a function.
+"""The choices of slime-compat, one for each of slime's flags that takes a function, and their settings.
 
 Example:
 
@@ -7,8 +7,9 @@ Example:
 
 from collections.abc import Iterable
 
-from slime_compat.settings import MAX_OPEN, FunctionSettings, GenerateSettings, RewardSettings
-from slime_core import hookimpl
+from pydantic import Field, JsonValue
+
+from slime_core import Settings, hookimpl
 from slime_core.roles import (
     BufferFilter,
     BufferFilterSpec,
@@ -31,6 +32,27 @@ from slime_core.roles import (
     Setup,
 )
 
+MAX_OPEN = 128
+"""Generations at once: each has an endpoint, a file descriptor, and as many again for what connects to it."""
+
+
+class FunctionSettings(Settings):
+    """A function, or a class, written for slime."""
+
+    path: str = Field(description="Where it is: `package.module.name`, as slime takes it, or `./file.py:name`.")
+    args: dict[str, JsonValue] = Field({}, description="What it reads from slime's `args`, by attribute.")
+
+
+class RewardSettings(FunctionSettings):
+    """A function for `--custom-rm-path`."""
+
+    reward_key: str | None = Field(None, description="Which entry of a dict is the reward; the others are components.")
+
+
+class GenerateSettings(FunctionSettings):
+    """A function for `--custom-generate-function-path`."""
+
+
 SLIME_API = "1"
 
 
@@ -41,7 +63,7 @@ def slime_rewards() -> Iterable[RewardSpec]:
 
 
 def _rm(settings: RewardSettings, setup: Setup) -> Reward:
-    from slime_compat.reward import SlimeReward
+    from slime_compat.adapters import SlimeReward
 
     return SlimeReward(settings)
 
@@ -59,7 +81,7 @@ def slime_group_rewards() -> Iterable[GroupRewardSpec]:
 
 
 def _group_rm(settings: RewardSettings, setup: Setup) -> GroupReward:
-    from slime_compat.reward import SlimeGroupReward
+    from slime_compat.adapters import SlimeGroupReward
 
     return SlimeGroupReward(settings)
 
@@ -77,7 +99,7 @@ def slime_generators() -> Iterable[GeneratorSpec]:
 
 
 def _generate(settings: GenerateSettings, setup: Setup) -> Generator:
-    from slime_compat.generator import SlimeGenerate
+    from slime_compat.adapters import SlimeGenerate
 
     return SlimeGenerate(settings)
 
@@ -90,7 +112,7 @@ def slime_group_filters() -> Iterable[GroupFilterSpec]:
 
 
 def _dynamic_filter(settings: FunctionSettings, setup: Setup) -> GroupFilter:
-    from slime_compat.filters import SlimeDynamicFilter
+    from slime_compat.adapters import SlimeDynamicFilter
 
     return SlimeDynamicFilter(settings)
 
@@ -103,7 +125,7 @@ def slime_sample_filters() -> Iterable[SampleFilterSpec]:
 
 
 def _rollout_filter(settings: FunctionSettings, setup: Setup) -> SampleFilter:
-    from slime_compat.filters import SlimeSampleFilter
+    from slime_compat.adapters import SlimeSampleFilter
 
     return SlimeSampleFilter(settings)
 
@@ -116,7 +138,7 @@ def slime_buffer_filters() -> Iterable[BufferFilterSpec]:
 
 
 def _buffer_filter(settings: FunctionSettings, setup: Setup) -> BufferFilter:
-    from slime_compat.filters import SlimeBufferFilter
+    from slime_compat.adapters import SlimeBufferFilter
 
     return SlimeBufferFilter(settings)
 
@@ -129,7 +151,7 @@ def slime_reward_shapers() -> Iterable[RewardShaperSpec]:
 
 
 def _post_process(settings: FunctionSettings, setup: Setup) -> RewardShaper:
-    from slime_compat.shaper import SlimeRewardPostProcess
+    from slime_compat.adapters import SlimeRewardPostProcess
 
     return SlimeRewardPostProcess(settings)
 
@@ -138,11 +160,7 @@ def _post_process(settings: FunctionSettings, setup: Setup) -> RewardShaper:
 def slime_data_sources() -> Iterable[DataSourceSpec]:
     """`--data-source-path`."""
     yield DataSourceSpec(
-        "source",
-        _source,
-        FunctionSettings,
-        "class(args), slime's --data-source-path",
-        reads_prompt_data=None,
+        "source", _source, FunctionSettings, "class(args), slime's --data-source-path", reads_prompt_data=None
     )
 
 

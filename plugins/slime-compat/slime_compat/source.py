@@ -12,10 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, cast
 
-from slime_compat.arguments import Arguments
-from slime_compat.function import load
-from slime_compat.settings import FunctionSettings
-from slime_compat.slime_api.types import to_core
+from slime_compat.function import Arguments, load
+from slime_compat.plugin import FunctionSettings
+from slime_compat.slime_api.functions import to_core
 from slime_core import Group, GroupId, Sample
 from slime_core.errors import ContractError
 from slime_core.roles import DataSourceSetup
@@ -46,7 +45,6 @@ class _Source(Protocol):
 
 
 def _known(setup: DataSourceSetup) -> dict[str, object]:
-    """What slime's flags of data are, for a class that reads them."""
     rows = setup.row_format
     return {
         "n_samples_per_prompt": setup.n_samples_per_prompt,

@@ -1,15 +1,23 @@
 """The wire that slime's functions speak to SGLang, `POST /generate`, answered by the run's own engine.
 
+slime's functions post to `http://{args.sglang_router_ip}:{args.sglang_router_port}/generate`. A loopback endpoint lives
+as long as one sample's generation: its port tells whose request it is.
+
 Example:
 
     answer = await answer_generate(call, {"input_ids": [1, 5], "sampling_params": {"max_new_tokens": 8}})
 """
 
-from collections.abc import Mapping
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from typing import cast
 
-from slime_compat.call import Call
+from aiohttp import web
+
+from slime_compat.function import Call
 from slime_core.roles import GenerateOutput, SamplingParams
 from slime_core.sample import Json
 
@@ -122,3 +130,30 @@ def _text(call: Call, output: GenerateOutput, sampling: SamplingParams) -> str:
     text = call.ctx.tokenizer.decode(output.tokens, skip_special_tokens=sampling.skip_special_tokens)
     trims = isinstance(output.matched, str) and not sampling.no_stop_trim
     return text.partition(str(output.matched))[0] if trims else text
+
+
+HOST = "127.0.0.1"
+
+
+@contextlib.asynccontextmanager
+async def serving(call: Call) -> AsyncIterator[int]:
+    """Serve one sample's generation; gives the port."""
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        if (request.method, request.path) != ("POST", "/generate"):
+            return web.json_response(
+                {"error": f"{request.method} {request.path}: only POST /generate is served"}, status=404
+            )
+        try:
+            return web.json_response(await answer_generate(call, await request.json()))
+        except (WireError, json.JSONDecodeError) as error:
+            return web.json_response({"error": str(error)}, status=400)
+
+    handler = web.Server(handle, access_log=None)
+    server = await asyncio.get_running_loop().create_server(handler, HOST, 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        await handler.shutdown(timeout=0.1)
+        await server.wait_closed()

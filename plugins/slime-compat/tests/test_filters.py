@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from slime_compat.filters import SlimeBufferFilter, SlimeDynamicFilter, SlimeSampleFilter
-from slime_compat.settings import FunctionSettings
+from slime_compat.adapters import SlimeBufferFilter, SlimeDynamicFilter, SlimeSampleFilter
+from slime_compat.plugin import FunctionSettings
 from slime_core.errors import ContractError
 from slime_core.roles import BufferContext, Drop, FilterContext, Keep, KeepIfShort, Removal, Selection
 from slime_testing import make_group

@@ -9,9 +9,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from made_up import at_home
 
-from slime_compat.migrate.migrate import migrate
+from slime_compat.migrate.migrate import migrate, report
 from slime_compat.migrate.outcome import Fate, Migration
-from slime_compat.migrate.report import report
 from slime_core.cli import run_cli
 from slime_core.config import read_run_file, write_toml
 from slime_core.errors import ConfigError
@@ -228,10 +227,7 @@ def test_functions_of_slime_are_mapped(tmp_path: Path) -> None:
 
 def test_a_group_reward_moves_with_its_function(tmp_path: Path) -> None:
     migration = of(tmp_path, f"python train.py --group-rm --custom-rm-path my.rm --reward-key score {REST[:-15]}")
-    assert migration.get("group_reward") == {
-        "use": "group_rm",
-        "group_rm": {"path": "my.rm", "reward_key": "score"},
-    }
+    assert migration.get("group_reward") == {"use": "group_rm", "group_rm": {"path": "my.rm", "reward_key": "score"}}
     assert "reward" not in migration.values
 
 

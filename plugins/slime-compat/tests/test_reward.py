@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from slime_compat.reward import SlimeGroupReward, SlimeReward
-from slime_compat.settings import RewardSettings
+from slime_compat.adapters import SlimeGroupReward, SlimeReward
+from slime_compat.plugin import RewardSettings
 from slime_core import Score, Unscored, Verdict
 from slime_core.errors import ContractError
 from slime_core.roles import RewardContext

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import slime_core
-from slime_compat.runner.keys import run_file_keys
+from slime_compat.runner.fields import run_file_keys
 from slime_compat.runner.runner import SlimeRunner
 from slime_core.errors import ConfigError, SlimeError
 from slime_core.sample import Json

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slime_compat.runner.result import Outcome
+from slime_compat.runner.process import Outcome
 from slime_compat.runner.runner import SlimeRunner
 from slime_core.errors import ConfigError
 

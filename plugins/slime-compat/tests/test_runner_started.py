@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slime_compat.runner.started import ask_to_end, read_note, run_logged
+from slime_compat.runner.process import ask_to_end, read_note, run_logged
 
 TOLD = """
 import os, signal, sys, time

@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from slime_compat.runner.fields import RunnerFields
-from slime_compat.runner.keys import run_file_keys
-from slime_compat.runner.result import Outcome, TrainResult
+from slime_compat.runner.fields import RunnerFields, run_file_keys
+from slime_compat.runner.process import Outcome, TrainResult
 from slime_compat.runner.runner import SlimeRunner
 from slime_core.config import Installed
 from slime_core.errors import ConfigError

@@ -2,8 +2,8 @@
 
 import pytest
 
-from slime_compat.settings import FunctionSettings
-from slime_compat.shaper import SlimeRewardPostProcess
+from slime_compat.adapters import SlimeRewardPostProcess
+from slime_compat.plugin import FunctionSettings
 from slime_core.errors import ContractError
 from slime_core.roles import ShapeContext
 from slime_testing import make_group

@@ -82,13 +82,11 @@ _BACK = re.compile(
     r"|\bscratch that\b|\btake (?:that|it) back\b|\bI was wrong\b|\bignore that\b",
     re.IGNORECASE,
 )
-"""What takes back what was just said."""
 _DENIED = (
     r"(?<![A-Za-z0-9]){0}\)?[*_]{{0,2}} (?:(?:is|was|would be|must be) (?:\w+ ){{0,2}}?(?:not|wrong|incorrect|false|"
     r"impossible|invalid|ruled out|out|excluded|eliminated)\b|(?:isn't|wasn't|can't|cannot|fails|does not|doesn't)\b)"
     r"|\b(?:not|rule out|eliminate|reject|exclude) (?:option |choice )?\(?{0}\b(?!')"
 )
-"""What takes back a letter."""
 _NOT = re.compile(r"(?:\bnot|n't|\bneither|\brule out|\beliminate|\bexclude)[\s*_(]{0,4}$", re.IGNORECASE)
 _MORE = re.compile(
     r"[)\]}*_\s.…]{0,5}(?:,|/|\+|&|or\b|and\b|nor\b)[\s*_]{0,3}(?:and |or )?[(\[{*_]{0,3}[A-Z](?![A-Za-z])"
@@ -99,7 +97,6 @@ _MENTIONED = re.compile(
     r"(?<![A-Za-z0-9])([B-HJ])(?![A-Za-z0-9'’])|\b(A)(?= (?:is|was|are|fails|does|can|would|has|cannot|could)\b|"
     r"[),.;:/]| and B)|\b(?:option|choice)s?\b"
 )
-"""Letters, or words for them, that a sentence speaks of."""
 _BOXED = re.compile(r"\\(?:boxed|fbox)\{\(?(?:\\(?:text|textbf|mathrm|mathbf)\{)?\(?([A-J])[)}.]*\}")
 _QUANTITY = re.compile(r"^(-?[\d.,/]+) ([A-Za-z][A-Za-z/^\d ]*)$")
 """A choice in plain text with a unit: `4 m/s`."""
@@ -153,13 +150,11 @@ def _contradicts(letter: str, found: str, letters: Sequence[str], choices: Seque
 
 
 def _another(letter: str, rest: str, letters: Sequence[str]) -> bool:
-    """Whether what follows a choice concludes on another."""
     found = [match for match in _CONCLUDED.finditer(rest) if not _WRONG.match(rest, match.end(1))]
     return bool(found) and found[-1][1] != letter and found[-1][1] in letters
 
 
 def _is_denied(letter: str, rest: str) -> bool:
-    """Whether what follows a choice takes it back."""
     if re.search(_DENIED.format(letter), rest) is not None or _BACK.search(rest) is not None:
         return True
     # What is said of other letters takes nothing back.
@@ -186,7 +181,6 @@ class _Mark(NamedTuple):
 
 
 def _marks(text: str) -> list[_Mark]:
-    """The letters that are marked in prose, in order."""
     found = [match for match in _MARKED.finditer(text) if _is_letter(match, text)]
     found += [match for match in _LEFT.finditer(text) if _is_letter(match, text)]
     found += [match for match in _REMAINS.finditer(text) if not _NOT.search(text[: match.start()][-20:])]
@@ -241,7 +235,6 @@ def _left_over(text: str, letters: Sequence[str]) -> str | None:
 
 
 def _struck(text: str) -> set[str]:
-    """The letters that a text rules out."""
     return {each for match in _STRUCK.finditer(text) for each in re.findall(r"\b[A-J]\b", match[1] or match[2])}
 
 

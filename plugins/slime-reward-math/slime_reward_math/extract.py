@@ -53,19 +53,15 @@ _FILL = " \n\t$,;{}."
 _SIGNS = " \n\t$,;{.\\()[]&"
 """What may stand between a box and the end of the word or the brace before it, if it continues another box."""
 _JOINING = frozenset(joint[-1] for joint in _JOINTS if joint[-1].isalpha()) | {"}"}
-"""How such a word ends."""
 _PART = re.compile(r"\((?:[1-9]|i{1,3}|iv|v|[a-f])\)[\s$]*")
-"""The number of a part of a question, which may stand before its box."""
 _SAME_NAME = re.compile(r"(?:(?<=or)|(?<=and))[\s$]+[a-z](?:_\{?\d\}?)?\s*=\s*$")
 """The name of a second solution: `x = 3 or x = 5`."""
 _NAMED_BOX = re.compile(r"([a-zA-Z](?:_\{?\w\}?)?)\s*=\s*\$?\s*\\boxed\{((?:[^{}]|\{[^{}]*\})*)\}")
 _NAMED_BOXES = re.compile(rf"(?:{_NAMED_BOX.pattern}[\s$,;]*(?:and|\\text\{{ ?and ?\}}|\\quad|\\\\)?[\s$,;&]*)+$")
-"""Boxes in a row, each with a name of its own."""
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _SET_AGAINST = re.compile(
     r"[\s$)\]\\,.;]{0,8}(?:and |but )?(?:certainly |definitely )?(?:not|never|rather than|instead of)[\s$(\[\\]{0,8}"
 )
-"""What stands between a box and another that it is set against."""
 _MARK = re.compile(r"(?i)\banswer(?: is)?(?:\*\*)?\s?[:：](?:\*\*)?[ \t]*\n?([^\n]{1,2000})")
 
 
@@ -176,7 +172,6 @@ def _may_continue(response: str, start: int, place: int) -> bool:
 
 
 def _before(response: str, start: int, place: int, sign: str) -> list[str]:
-    """The contents of the boxes that the one at a place continues, last first."""
     contents: list[str] = []
     while len(contents) < MAX_BOXES - 1 and "}" in response[max(start, place - MAX_GAP) : place]:
         end = place

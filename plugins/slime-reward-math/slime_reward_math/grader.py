@@ -222,7 +222,6 @@ def _grade(correct: bool, reason: str, gold: str, answer: str) -> Grade:
 
 
 def _by_text(left: Side, right: Side) -> tuple[bool, str] | None:
-    """What text and plain numbers can decide; None for the rest."""
     if left.squeezed == right.squeezed:
         return True, "the same text"
     one, two = left.number, right.number
@@ -281,7 +280,6 @@ def _by_number(equal: bool, left: Side, right: str) -> tuple[bool, str] | None:
 
 
 def _by_tree(left: Side, right: Side, deadline: float) -> Grade:
-    """Read both sides and match them, in every way that their commas can be read."""
     unknown: Unknown | None = None
     shown: tuple[Tree | None, Tree | None] = (None, None)
     readings: list[tuple[Tree | Unread, Tree | Unread]] = []
@@ -322,7 +320,6 @@ def _priced(side: Side, other: Side) -> str:
 
 
 def _readings(text: str, of_gold: bool = False) -> list[tuple[str, Grouping]]:
-    """The ways to read a text's commas; one, if no comma can group digits."""
     ways = [(text, Grouping.OUTSIDE)]
     if "," in text:
         if plain.may_group(text):

@@ -41,7 +41,6 @@ _DENIED = re.compile(
     r"(?:\b(?:not|wrong|incorrect|false|impossible|invalid|out|excluded|eliminated|rejected)\b|n't)|\s*(?:fails?|"
     r"unless|except)\b"
 )
-"""What takes a choice back that it follows."""
 _CHOSEN_TOO = re.compile(r"(?:\band|\bor|,|&)\s*[\(\[]?[A-J][\)\]]?[.]?\s*$", re.ASCII)
 _COMMAND = re.compile(r"\\[a-zA-Z]+")
 _LETTERED = re.compile(
@@ -52,7 +51,6 @@ _LETTERED = re.compile(
 _DECIMAL_COMMA = re.compile(r"([+-]?(?:0|\d{4,})),(\d{2,})|([+-]?\d{1,3}(?:\.\d{3})+),(\d+)", re.ASCII)
 _GROUPED = re.compile(r"(?<!\d)\d{1,3}(?:,\d{3})+(?!\d)", re.ASCII)
 _SAID = {"dne": "doe not exist", "no real solution": "no solution", "true": "yes", "false": "no"}
-"""Words that say the same, as they are after their endings are gone."""
 _REPLY = re.compile(
     r"(yes|true|no|false)[,.;:]\s+(.*)|(yes|true|no|false) ((?:it|there|they|he|she|this|that|we|because|since|"
     r"for)\b.*)",
@@ -224,7 +222,6 @@ def hedged(text: str) -> bool:
 
 
 def _singular(word: str) -> str:
-    """A word without the ending of a plural."""
     return word[:-1] if len(word) > 3 and word[-1] == "s" and word[-2] not in "sui" else word
 
 
@@ -285,14 +282,12 @@ _SAME = {
     "it doe": "yes", "it is": "yes", "absolutely": "yes", "affirmative": "yes", "right": "right", "always": "always",
     "it is possible": "yes", "empty set": "no solution", "none": "no solution", "has no solution": "no solution",
 }  # fmt: skip
-"""Words that say the same."""
 _SUBJECT = re.compile(
     r"^(?:(?:so|thus|hence|therefore) )?(?:serie|sequence|integral|limit|function|it|answer|final answer|equation|"
     r"inequality|system|statement|there|that|this|winner|day|month|color|shape|graph|figure|person|result|"
     r"quadrilateral|triangle|correct answer|they|he|she)(?:'s| is| are| ha| have| will be| would be| must be| will "
     r"fall on| fall on| was| were)?(?: called| known as)? "
 )
-"""What may stand before what is said of it."""
 _WHEN = re.compile(rf"^(?:on|in|next|this|coming|following|during|by) (?={'|'.join((_DAYS + ' ' + _MONTHS).split())})")
 _LAST = re.compile(
     r" (?:absolutely|conditionally|altogether|too|indeed|strictly|one|ones|color|team|player|side|path|method)$"
@@ -318,7 +313,6 @@ _KINDS = listed(
     """function number triangle quadrilateral sequence player condition angle line curve matrix graph point event
     variable prism polygon relation series"""
 )
-"""Nouns that only say what kind of thing an adjective speaks of."""
 
 
 def same_words(gold: str, answer: str) -> bool:

@@ -90,8 +90,6 @@ SLIME_API = "1"
 
 
 def _lazy(module: str, name: str, **arguments: bool) -> Callable[[Any, Setup], Reward]:
-    """Build a factory that imports its reward when it is called."""
-
     def factory(settings: Settings, setup: Setup) -> Reward:
         made: Callable[..., Reward] = getattr(import_module(f"slime_reward_math.rewards.{module}"), name)
         return made(settings, **arguments)

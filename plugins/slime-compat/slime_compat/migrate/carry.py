@@ -9,10 +9,8 @@ Example:
 import json
 from collections.abc import Mapping, Sequence
 
-from slime_compat.flags.spelling import advice
-from slime_compat.flags.table import Flag, Outcome, Takes, flags, newer_names
-from slime_compat.migrate.command import Given
-from slime_compat.migrate.outcome import Fate, Migration, Place, Row, leaves
+from slime_compat.flags.table import Flag, Outcome, Takes, advice, flags, newer_names
+from slime_compat.migrate.outcome import Fate, Given, Migration, Place, Row, leaves
 from slime_compat.migrate.specials import SPECIALS
 from slime_core.errors import did_you_mean
 from slime_core.sample import Json
@@ -106,7 +104,6 @@ def _unlisted(given: Given, migration: Migration) -> None:
 
 
 def _of_sglang(given: Given, value: Json, migration: Migration) -> None:
-    """An argument of SGLang, by the name that the installed release has for it."""
     name = given.name.removeprefix("sglang_")
     why = migration.installed.refusal(*ENGINE, name, value)
     if not why:
@@ -181,7 +178,6 @@ def _number(text: str, kind: type[int] | type[float]) -> int | float:
 
 
 def _guess(text: str) -> Json:
-    """A value whose type nobody has said: JSON, or else text."""
     try:
         value: Json = json.loads(text)
     except ValueError:

@@ -1,10 +1,18 @@
-"""Expansion: what a node of the syntax tree is as text, or as words, given the variables. Nothing is run.
+"""Expansion: what a node of the syntax tree is as text, or as words, and whether a test holds. Nothing is run.
 
-Of commands in `$(…)` those are known whose output follows from their words: `cd … && pwd`, `cat <<EOF`, and those
-of `programs`.
+Example:
+
+    holds(node_of('[ -z "$X" ] || [ "$X" -le 0 ]'), scope)       # True, False, or None: it cannot be told
+    evaluate("N * (M + 1)", {"N": "2", "M": "3"})    # 8
+    printed(["basename", "a/b.sh", ".sh"])      # "b"
+
+Of commands in `$(…)` those are known whose output follows from their words: `cd … && pwd`, `cat <<EOF`, `basename`.
 """
 
+import ast
 import fnmatch
+import operator
+import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,9 +20,105 @@ from pathlib import Path
 
 from tree_sitter import Node
 
-from slime_compat.migrate.arithmetic import evaluate
-from slime_compat.migrate.programs import PURE, folder, printed
-from slime_compat.migrate.words import Text, Unknown, Value, Word, joined
+from slime_compat.migrate.outcome import Text, Unknown, Value, Word, joined
+
+_OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: lambda left, right: int(left / right),
+    ast.Mod: operator.mod,
+}
+_COMPARED: Mapping[str, Callable[[int, int], bool]] = {
+    "-eq": operator.eq,
+    "-ne": operator.ne,
+    "-lt": operator.lt,
+    "-le": operator.le,
+    "-gt": operator.gt,
+    "-ge": operator.ge,
+}
+
+
+def evaluate(formula: str, variables: Mapping[str, str]) -> int | None:
+    """A formula of whole numbers and variables; None where it is anything else."""
+    try:
+        return _computed(ast.parse(re.sub(r"\$\{?(\w+)\}?", r"\1", formula).strip(), mode="eval").body, variables)
+    except (SyntaxError, ValueError, KeyError, ZeroDivisionError, RecursionError):
+        return None
+
+
+def compared(left: str, sign: str, right: str) -> bool | None:
+    """Two numbers of a test; None where they are none, or the sign is another."""
+    try:
+        return _COMPARED[sign](int(left), int(right))
+    except (KeyError, ValueError):
+        return None
+
+
+def _computed(node: ast.expr, variables: Mapping[str, str]) -> int:
+    match node:
+        case ast.Constant(value=int(number)) if not isinstance(number, bool):
+            return number
+        case ast.Name(id=name):
+            return int(variables[name])
+        case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _OPERATORS:
+            return _OPERATORS[type(sign)](_computed(left, variables), _computed(right, variables))
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_computed(operand, variables)
+    raise ValueError(ast.dump(node))
+
+
+def printed(words: Sequence[str]) -> str | None:
+    """What a command prints; None where only running it would tell."""
+    name, *given = [each for each in words if each != "--"]
+    try:
+        return _PROGRAMS[name](given)
+    except (KeyError, ValueError, IndexError):
+        return None
+
+
+def folder(text: str, beside: Path) -> str:
+    """Where `cd TEXT` leads, and `pwd` then prints.
+
+    Args:
+        text: a path, relative ones being meant to lie beside the script, as they do when it is run in its folder.
+        beside: the folder of the script.
+    """
+    return str((beside / text).resolve())
+
+
+def _dirname(given: Sequence[str]) -> str:
+    (path,) = given
+    return posixpath.dirname(path.rstrip("/")) or ("/" if path.startswith("/") else ".")
+
+
+def _basename(given: Sequence[str]) -> str:
+    path, *suffix = given
+    name = posixpath.basename(path.rstrip("/"))
+    return name.removesuffix(suffix[0]) if suffix and name != suffix[0] else name
+
+
+def _seq(given: Sequence[str]) -> str:
+    numbers = [int(each) for each in given]
+    first = numbers[0] if len(numbers) > 1 else 1
+    step = numbers[1] if len(numbers) == 3 else 1
+    return " ".join(map(str, range(first, numbers[-1] + (1 if step > 0 else -1), step)))
+
+
+def _echo(given: Sequence[str]) -> str:
+    if given and given[0].startswith("-"):
+        raise ValueError("an option")
+    return " ".join(given)
+
+
+_PROGRAMS: Mapping[str, Callable[[Sequence[str]], str]] = {
+    "basename": _basename,
+    "dirname": _dirname,
+    "echo": _echo,
+    "seq": _seq,
+}
+PURE = frozenset(_PROGRAMS)
+"""Those that are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +195,6 @@ def _raw_string(node: Node, scope: Scope) -> Text:
 
 
 def _string(node: Node, scope: Scope) -> Text:
-    """Its parts, and the blanks between them, which are not nodes."""
     return _spans(node, scope, node.start_byte + 1, node.end_byte - 1)
 
 
@@ -106,7 +209,6 @@ def _spans(node: Node, scope: Scope, start: int, end: int) -> Text:
 
 
 def _plain(text: bytes) -> str:
-    """Text between double quotes, whose backslashes keep few characters."""
     return re.sub(r"\\([\"\\$`])", r"\1", text.decode("utf-8", "replace").replace("\\\n", ""))
 
 
@@ -190,7 +292,6 @@ def _substitution(node: Node, scope: Scope) -> Text:
 
 
 def _printed(command: Node, scope: Scope) -> Text | None:
-    """What a command prints, where that follows from its words."""
     given = [each.text for each in all_words(command.named_children, scope)]
     known = [each for each in given if isinstance(each, str)]
     if len(known) < len(given):
@@ -235,7 +336,6 @@ def _array_of(node: Node, scope: Scope) -> str | None:
 
 
 def _is_one_expansion(node: Node) -> bool:
-    """Whether it is an expansion between quotes and nothing else."""
     return (
         node.type == "string"
         and node.named_child_count == 1
@@ -267,3 +367,53 @@ _READ: Mapping[str, Callable[[Node, Scope], Text]] = {
     "arithmetic_expansion": _arithmetic,
     "command_name": _concatenation,
 }
+
+
+def holds(node: Node, scope: Scope) -> bool | None:
+    """Whether it holds."""
+    match node.type:
+        case "test_command" if node.named_child_count == 1:
+            return holds(node.named_children[0], scope)
+        case "parenthesized_expression" if node.named_child_count == 1:
+            return holds(node.named_children[0], scope)
+        case "negated_command" | "unary_expression" if scope.raw(node).lstrip().startswith("!"):
+            inner = holds(node.named_children[-1], scope)
+            return None if inner is None else not inner
+        case "unary_expression":
+            return _unary(node, scope)
+        case "binary_expression" | "list" if any(child.type in ("&&", "||") for child in node.children):
+            return _both(node, scope)
+        case "binary_expression":
+            return _binary(node, scope)
+    return None
+
+
+def _both(node: Node, scope: Scope) -> bool | None:
+    left, right = (holds(each, scope) for each in (node.named_children[0], node.named_children[-1]))
+    is_and = any(child.type == "&&" for child in node.children)
+    if left is (not is_and) or right is (not is_and):
+        return not is_and
+    return None if left is None or right is None else is_and
+
+
+def _unary(node: Node, scope: Scope) -> bool | None:
+    sign, operand = scope.raw(node.children[0]), node.named_children[-1]
+    if sign not in ("-z", "-n"):
+        return None
+    name = scope.raw(operand).strip('"').lstrip("${").rstrip("}")
+    if name.isidentifier() and name not in scope.variables:
+        return sign == "-z"
+    text = text_of(operand, scope)
+    return None if isinstance(text, Unknown) else (text == "") == (sign == "-z")
+
+
+def _binary(node: Node, scope: Scope) -> bool | None:
+    left, right = (text_of(each, scope) for each in (node.named_children[0], node.named_children[-1]))
+    if isinstance(left, Unknown) or isinstance(right, Unknown):
+        return None
+    sign = scope.raw(node.children[1])
+    if sign in ("=", "=="):
+        return fnmatch.fnmatchcase(left, right)
+    if sign == "!=":
+        return not fnmatch.fnmatchcase(left, right)
+    return compared(left, sign, right)

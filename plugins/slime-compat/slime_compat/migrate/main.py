@@ -24,7 +24,7 @@ def migrate(script: Path, out: Path | None, definitions: Sequence[str], force: b
     slime migrate run-qwen3-4B.sh -D NUM_GPUS=8 --out run.toml && slime plan run.toml
     """
     from slime_compat.migrate.migrate import migrate as read
-    from slime_compat.migrate.report import report, run_file
+    from slime_compat.migrate.migrate import report, run_file
 
     target = out or Path(script.with_suffix(".toml").name)
     if target.suffix != ".toml":

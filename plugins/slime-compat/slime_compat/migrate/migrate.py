@@ -8,23 +8,20 @@ Example:
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from slime_compat.flags.table import flags
 from slime_compat.migrate.carry import ENGINE, TRAINER, carry
-from slime_compat.migrate.command import Given, given_flags
-from slime_compat.migrate.outcome import Fate, Migration, Row
+from slime_compat.migrate.outcome import Fate, Given, Migration, Row, Unknown, Word, given_flags
 from slime_compat.migrate.script import PROGRAMS, Script, Training, read_script
-from slime_compat.migrate.words import Unknown, Word
-from slime_core.config import Installed
+from slime_core.config import Installed, write_toml
 from slime_core.errors import ConfigError, SlimeError
 
 MOST_ROUNDS = 100
 """Keys that may be refused one after another."""
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW", re.IGNORECASE)
 _STAYS = re.compile(r"(?P<role>(?:trainer|engine) '\w+') cannot give up memory; set (?P<key>offload_\w+) = false")
-"""What a plan says of a part that shares devices, and keeps what it has."""
 _KEY = re.compile(r"(?:unknown (?:key|setting) )?['\[]?([a-z_][\w.-]*)")
 
 
@@ -77,7 +74,6 @@ def _training(script: Script) -> Training:
 
 
 def _note_script(script: Script, training: Training, migration: Migration) -> None:
-    """What the script does besides, where it matters or may be missed."""
     for each in script.notes:
         is_model = "/models/" in each.why and each.why.startswith("there is no ")
         said = "the model is read from its config.json" if is_model else "it is not run"
@@ -129,7 +125,6 @@ def _implied(migration: Migration) -> None:
 
 
 def _defaults(given: set[str], migration: Migration) -> None:
-    """What slime does where nothing is said, and slime-core does not."""
     for flag in flags().values():
         path = (flag.name,)
         if flag.default is not None and flag.name not in given and migration.get(*path) is None:
@@ -161,7 +156,6 @@ def _settle(migration: Migration) -> None:
 
 
 def _culprit(line: str, migration: Migration) -> Row | None:
-    """The row whose key a sentence is about."""
     match = _KEY.match(line)
     name = match[1].rstrip(".") if match else ""
     placed = [row for row in migration.rows if row.path]
@@ -185,3 +179,47 @@ def _take_out(path: tuple[str, ...], why: str, migration: Migration) -> None:
         elif path == ("bf16",):
             kept.append(Row(Fate.MINOR, "bf16, slime's default", why, 0))
     migration.rows = kept
+
+
+WIDEST = 48
+"""Columns of a flag."""
+
+
+def run_file(migration: Migration, script: Path) -> str:
+    """The run file as TOML."""
+    left = [*(f"{row.flag}: {row.here}" for row in migration.of(Fate.LEFT_OUT)), *migration.problems]
+    lines = [f"# From {script.name}, by slime migrate.", *(f"# Left out: {' '.join(each.split())}" for each in left)]
+    return "\n".join(lines) + "\n\n" + write_toml(migration.values)
+
+
+def report(migration: Migration) -> Iterator[str]:
+    """Lines for the screen: what was mapped, what is not needed, what was left out."""
+    carried = migration.of(Fate.CARRIED)
+    yield f"{len(carried)} carried: {_names(carried)}"
+    for fate in (Fate.MAPPED, Fate.NEEDLESS, Fate.MINOR, Fate.LEFT_OUT):
+        rows = migration.of(fate)
+        yield f"{len(rows)} {fate.value}" + (":" if rows else "")
+        yield from _lines(rows)
+    if migration.problems:
+        yield "slime plan will refuse it:"
+        yield from (f"  {each}" for each in migration.problems)
+
+
+def _lines(rows: Sequence[Row]) -> Iterator[str]:
+    for here in dict.fromkeys(row.here for row in rows):
+        alike = [row for row in rows if row.here == here]
+        if len(alike) > 2:
+            yield f"  {here}:"
+            yield f"    {_names(alike)}"
+        else:
+            yield from map(_line, alike)
+
+
+def _names(rows: Sequence[Row]) -> str:
+    return " ".join(dict.fromkeys(row.flag.split()[0].removeprefix("--") for row in rows))
+
+
+def _line(row: Row) -> str:
+    flag = row.flag if len(row.flag) <= WIDEST else row.flag[: WIDEST - 3] + "..."
+    where = f"{row.file}:{row.line}" if row.file else f"line {row.line}" if row.line else ""
+    return f"  {where:<9} {flag:<{WIDEST}}  {row.here}"

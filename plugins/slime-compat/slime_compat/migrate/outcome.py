@@ -1,11 +1,112 @@
-"""Migration: what became of each flag of a script, and the run file that came of it."""
+"""The flags of a training command, each with its values and line; and what became of each in the run file.
+
+Example:
+
+    list(given_flags(training))     # [Given("actor_num_nodes", ("1",), 153), Given("colocate", (), 155), ...]
+"""
 
 import enum
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from slime_core.config import Installed
 from slime_core.sample import Json
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A text that only running the script would tell."""
+
+    line: int
+    """The line that makes it so, from 1."""
+    why: str
+    """What makes it so: "only running `nvidia-smi -L` would tell"."""
+    file: str = ""
+    """The file of that line, where it is not the script itself."""
+    name: str = ""
+    """The variable that it came by."""
+
+    @property
+    def told(self) -> str:
+        """Where, why, and what gives it."""
+        given = f"; --define {self.name}=VALUE gives it" if self.name else ""
+        return f"{f'{self.file} ' if self.file else ''}line {self.line}: {self.why}{given}"
+
+
+Text = str | Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word of a command, or of an array."""
+
+    text: Text
+    """What it is."""
+    line: int
+    """Its line."""
+    file: str = ""
+    """The file of that line, where it is not the script itself."""
+    several: bool = False
+    """Whether it stands for any number of words, none of which is known."""
+
+
+Value = Text | tuple[Word, ...]
+"""What a variable holds; a tuple is an array."""
+
+
+def joined(texts: Iterable[Text]) -> Text:
+    """Texts one after another; the first that is unknown makes all of it so."""
+    known: list[str] = []
+    for each in texts:
+        if isinstance(each, Unknown):
+            return each
+        known.append(each)
+    return "".join(known)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One flag."""
+
+    name: str
+    """Without dashes in front, with underscores; empty: words that no flag was before."""
+    values: tuple[Text, ...]
+    """What follows it."""
+    line: int
+    """The line of the flag."""
+    file: str = ""
+    """The file of that line, where it is not the script itself."""
+
+    @property
+    def typed(self) -> str:
+        """As it stands there, with what is known of its values."""
+        texts = ["…" if isinstance(each, Unknown) else each for each in self.values]
+        name = f"--{self.name.replace('_', '-')}" if self.name else ""
+        return " ".join(filter(None, (name, *texts)))
+
+    @property
+    def unknown(self) -> Unknown | None:
+        """What is not known of it."""
+        return next((each for each in self.values if isinstance(each, Unknown)), None)
+
+
+def given_flags(words: tuple[Word, ...]) -> Iterator[Given]:
+    """The flags among words, in order."""
+    name, values, at = "", list[Text](), words[0] if words else Word("", 0)
+    for word in words:
+        if isinstance(word.text, str) and word.text.startswith("--") and len(word.text) > 2:
+            if name or values:
+                yield Given(name, tuple(values), at.line, at.file)
+            before, equals, after = word.text.removeprefix("--").partition("=")
+            name, values, at = before.replace("-", "_"), [after] if equals else [], word
+        elif word.several:
+            yield Given("", (word.text,), word.line, word.file)
+        else:
+            values.append(word.text)
+    if name or values:
+        yield Given(name, tuple(values), at.line, at.file)
+
 
 Place = tuple[str, ...]
 """A place in a run file."""

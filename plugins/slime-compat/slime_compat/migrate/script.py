@@ -16,15 +16,13 @@ from pathlib import Path
 import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
 
-from slime_compat.migrate.conditions import holds
-from slime_compat.migrate.expansion import Scope, all_words, line_of, text_of
-from slime_compat.migrate.words import Unknown, Value, Word
+from slime_compat.migrate.expansion import Scope, all_words, holds, line_of, text_of
+from slime_compat.migrate.outcome import Unknown, Value, Word
 from slime_core.errors import ConfigError
 
 PROGRAMS = ("train.py", "train_async.py")
 """What slime's scripts start."""
 _BESIDE = ("variable_assignment", "file_redirect", "herestring_redirect", "comment", "(", ")", "\\", "\n")
-"""Children of a command or an array that are not words."""
 DEEPEST = 8
 """Files that source each other, and functions that call each other."""
 
@@ -245,7 +243,6 @@ class _Reader:
         self._either(possible, node, scope)
 
     def _either(self, bodies: list[list[Node]], node: Node, scope: Scope) -> None:
-        """One of several; what they leave different is not known behind them."""
         if len(bodies) == 1:
             self._all(bodies[0], scope)
             return
@@ -268,7 +265,6 @@ class _Reader:
         self.variables.update(variables)
 
     def _loop(self, node: Node, scope: Scope) -> None:
-        """A loop is not followed: what it sets is not known."""
         names = {scope.raw(each) for each in _find(node, lambda each: each.type == "variable_name" and _is_set(each))}
         for each in _find(node, lambda each: each.type == "command"):
             if scope.raw(each).startswith("printf -v "):

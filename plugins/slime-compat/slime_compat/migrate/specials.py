@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import cast
 
-from slime_compat.migrate.command import Given
-from slime_compat.migrate.outcome import Fate, Migration, Row
+from slime_compat.migrate.outcome import Fate, Given, Migration, Row
 from slime_core.config import read_yaml
 from slime_core.sample import Json
 

@@ -18,11 +18,20 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from ruamel.yaml import YAML
 
 from slime_compat.models import check_model_type
-from slime_compat.runner.fields import RunnerFields
-from slime_compat.runner.job import BAD_INPUT, Job, named_in
-from slime_compat.runner.keys import UNREAD, run_file_keys
-from slime_compat.runner.result import STATUS, Outcome, TrainResult, read_result
-from slime_compat.runner.started import Note, ask_to_end, read_note, run_logged
+from slime_compat.runner.fields import UNREAD, RunnerFields, run_file_keys
+from slime_compat.runner.process import (
+    BAD_INPUT,
+    STATUS,
+    Job,
+    Note,
+    Outcome,
+    TrainResult,
+    ask_to_end,
+    named_in,
+    read_note,
+    read_result,
+    run_logged,
+)
 from slime_core.config import Installed, read_run_file, write_toml
 from slime_core.errors import ConfigError, SlimeError
 from slime_core.outputs import is_run_folder, refuse_occupied
@@ -163,7 +172,6 @@ class SlimeRunner(RunnerFields):
         return run_file_keys(self, num_rollout)
 
     def _check_reach(self) -> None:
-        """See that an agent in AWS is told where this machine is."""
         is_in_aws = self.agent_runtime_arn is not None and self.acr_endpoint_url is None
         if is_in_aws and self.gateway_public_url is None:
             raise ConfigError(
@@ -211,7 +219,6 @@ class SlimeRunner(RunnerFields):
         raise kind(f"slime {whole[3]} ended with {status}; {self._log} has all that it said:\n{last}")
 
     def _interrupted(self, process: "subprocess.Popen[bytes]", times: int) -> None:
-        """What Ctrl-C does to what runs."""
         job = self._job(read_note(self._note))
         if job is None:
             ask_to_end(process, times)
@@ -221,7 +228,6 @@ class SlimeRunner(RunnerFields):
             process.terminate()
 
     def _job(self, note: Note | None) -> Job | None:
-        """The last job; None where the run is a process here, or none was taken yet."""
         if note is None or not self.is_job:
             return None
         name = named_in(self._log.read_bytes()[note.begin :])

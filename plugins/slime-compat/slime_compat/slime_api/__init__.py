@@ -1,7 +1,7 @@
 """slime_api: the few modules of slime that functions import, so that they load where slime is not installed.
 
-`from slime.utils.types import Sample` then means `slime_compat.slime_api.types`. A real slime always wins. Asked for
-anything else, the import says what there is.
+`from slime.utils.types import Sample` then means `slime_compat.slime_api.functions`. A real slime always wins. The
+import of anything else lists what there is.
 """
 
 import importlib
@@ -14,11 +14,11 @@ from types import ModuleType
 
 _PACKAGES = ("slime", "slime.utils", "slime.rollout", "slime.rollout.filter_hub")
 _MODULES = {
-    "slime.utils.types": "types",
-    "slime.utils.http_utils": "http_utils",
-    "slime.rollout.sglang_rollout": "sglang_rollout",
+    "slime.utils.types": "functions",
+    "slime.utils.http_utils": "functions",
+    "slime.rollout.sglang_rollout": "functions",
     "slime.rollout.data_source": "data_source",
-    "slime.rollout.filter_hub.base_types": "base_types",
+    "slime.rollout.filter_hub.base_types": "functions",
 }
 
 

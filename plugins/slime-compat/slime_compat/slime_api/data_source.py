@@ -17,9 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import cast
 
-from slime_compat.arguments import Arguments
-from slime_compat.function import load
-from slime_compat.slime_api.types import Sample
+from slime_compat.function import Arguments, load
+from slime_compat.slime_api.functions import Sample
 from slime_core.roles import DataSource as CoreSource
 from slime_core.roles import DataSourceSetup
 from slime_core.sample import Json

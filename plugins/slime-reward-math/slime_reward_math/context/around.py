@@ -42,12 +42,10 @@ _WITHIN = re.compile(
     r"\\(?:[dt]?frac\s*(?:\{[^{}]{0,60}\}\s*)?|sqrt(?:\[\d\])?\s*)\{[^{}$]{0,40}$|\\(?:log|ln|sin|cos|tan|cot|exp|"
     r"arcsin|arccos|arctan)(?:_\{?\w+\}?)?\s*[({]?\s*$"
 )
-"""A command without dollar signs that a box stands in."""
 _FUNCTION = re.compile(
     r"\\(?:log|ln|sin|cos|tan|cot|exp|arcsin|arccos|arctan|max|min)(?:_\{?\w+\}?)?\s*(?:\\left)?\s*$"
     r"|(?<![A-Za-z\\])[fgh]\Z"
 )
-"""A function whose argument a bracket opens."""
 _PROSE_END = re.compile(r"[,;:\n]|\.(?!\d)|(?<![\\A-Za-z])[A-Za-z]{2,}")
 _BRACKET = re.compile(r"(?<!\\)[()\[\]]|\\[{}]")
 _RIGHT_BRACKET_END = re.compile(r"\$|\\\)(?!\w)|\\\]|\n|=")
@@ -64,7 +62,6 @@ _EQUALS = re.compile(
     r"[\s\\,;!]*=\s*([^$\n\\,][^$\n]{0,120}?)\s*(?:\$|\\\)|\\\]|\n|\.(?=\s|$)|$)|"
     r"[\s\\,;!]*=\s*(\\(?![\])])[^$\n]{1,120}?)\s*(?:\$|\\\)|\\\]|\n|\.(?=\s|$)|$)"
 )
-"""What a box is said to be equal to in its own formula."""
 _UNNAMED = re.compile(r"\\(?:[dt]?frac|sqrt|pi|cdot|times|left|right|circ|pm|text\{ ?(?:and|or) ?\})(?![A-Za-z])")
 
 
@@ -115,7 +112,6 @@ def formula(response: str, start: int, place: int, end: int, content: str) -> st
 
 
 def _opening(before: str) -> int | None:
-    """Where the formula begins that goes on at the end of a text; None in prose."""
     dollar = before.rfind("$") + 1
     if dollar and before.rpartition("\n\n")[2].count("$") % 2:
         return dollar
@@ -137,7 +133,6 @@ def _bracket(left: str) -> int | None:
 
 
 def _grouped(content: str) -> str:
-    """A box's content as one thing within a formula."""
     return content if re.fullmatch(r"[\d.,]+|[A-Za-z]|\\pi", content) else f"({content})"
 
 
@@ -155,13 +150,11 @@ _CUT = re.compile(
     r"never|neither|nor|that)|(?<=\w )without|(?:every|each) (?:single )?(?:second|minute|hour|day|night|week|weekday|"
     r"weekend|month|year|morning|afternoon|evening|(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day))\b"
 )
-"""What ends the words that speak of the value itself."""
 _AND = re.compile(
     r"(?:and|&|to|through|–|or maybe|or perhaps|or possibly|or even|and also|and maybe|alternatively|otherwise|"
     r"else)\b,? ?(?:even |also |maybe |perhaps |possibly |it is |is it |it's |it could be |is )*"
     r"[$\\(]*\s*(?:-?\d|\\[dt]?frac)(?!\s*=)"
 )
-"""A second value."""
 _COMMENT = re.compile(r"[ \t$)*_]*(?:<-|←|⟵|#|//|%)")
 """What points at a box: `<- wrong`."""
 _OR_ALONE = re.compile(r"[a-z ]{2,20} or (?:about )?\$?\d[\d.,]*\$?(?=\s*(?:[.,;!?)]|$))")
@@ -192,9 +185,7 @@ _CASES = re.compile(
     r"|[^.\n]{0,80}?[,;](?: and| but)? otherwise\b(?![^.\n]*\b(?:would|could|might)\b)"
     rf"|[\s,;(]*(?:but |and |while |whereas ){_V}[^.,;\n]{{0,12}} {_ANY_CASE}"
 )
-"""Another case with another answer, in the sentence of a box."""
 _OF_NUMBER = re.compile(r"\s*\$?\s*(?:\\text\{ ?)?of \$?\d")
-"""What a percentage in a box is taken of."""
 
 
 _NOTED_CASE = re.compile(r"[\s$]*\((?:for|if|when|in)\b[^()]*\)\s*[,;](?: and)?[\s$\\(]*-?(?:\d|[dt]?frac)")
@@ -309,7 +300,6 @@ def _harmless(words: str) -> bool:
 
 
 _FRAME = " \n\t$)]\\.*_}"
-"""What only closes the formula or the sentence of a box."""
 _UNIT = re.compile(
     r"(?:[\s$~]|\\[,; ])*(?:\\(?:text|mathrm|mbox)\{\s*([A-Za-z/^\d ]{1,20}?)\s*\}|((?:(?:square|cubic|sq|cu)\.? "
     r")?[A-Za-z]{2,14})\b)"
@@ -331,7 +321,6 @@ _STRIKES, _STRUCK = ("~~", "<s>", "<del>", "<strike>", "\\sout{", "cancel{"), re
 """What strikes a box out."""
 _SUPPOSED = re.compile(r"(?i)(?:if|assuming|suppos\w+|ignoring|neglecting|without|had|were|naively|treating)\b")
 _BUT = re.compile(r"[^.\n]{0,60}?[,;] (?:but|yet|however|except)\b|[^.\n]{0,60}\. (?:But|However|Yet)\b")
-"""What a supposition is, and how it is given up."""
 _CASE = r"(?:if|when|for|in (?:the )?(?:first |second |other )?case|case \w+:?|with|without)\b"
 _PERCENT_OF = re.compile(r"(?:\d\s?\\?%|percent)\$? of \$?$")
 _ONE_CASE = re.compile(rf"(?i)(?:and |so |thus |then |now |- )?{_CASE}")
@@ -370,7 +359,6 @@ def _unit(after: str) -> str:
 
 
 def _named_next(after: str, content: str) -> str:
-    """The named values that go on a list which a box begins; nothing without one."""
     if _NAMED.fullmatch(content) is None:
         return ""
     found = ""
@@ -380,7 +368,6 @@ def _named_next(after: str, content: str) -> str:
 
 
 def _struck(before: str, after: str) -> bool:
-    """Whether a box is struck out, or only what a percentage is taken of."""
     last = before[-4:]
     if ("of" in last and _PERCENT_OF.search(before)) or last.endswith("{") or "~" in last or ">" in last:
         struck = _STRUCK.match(after) is not None and before.rstrip(" $").endswith(_STRIKES)

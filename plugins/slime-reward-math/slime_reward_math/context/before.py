@@ -20,10 +20,8 @@ REACH = 160
 NEAR = 120
 """Characters before a box in which a denial is looked for."""
 _FRAME = " \n\t$({[\\*_&~"
-"""What may stand between the last word and the box."""
 _TEXT = re.compile(r"\\(?:text|mathrm)\{([^{}]*)\}?")
 _ENDS = (". ", ".\n", "\n\n", "? ", "! ", "\n-", "\n*", "\nStep", ".$ ", ".\\)")
-"""How a sentence before that of the box ends."""
 _LINK = re.compile(
     r"\b(?:is|are|was|were|be|being|been|equals?|equaling|gives?|giving|gave|yields?|yielding|becomes?|gets?|getting|"
     r"got|obtains?|obtaining|obtained|have|has|had|having|makes?|making|totals|totaling|totalling|leaves|leaving|left|"
@@ -32,7 +30,6 @@ _LINK = re.compile(
     r"costs?|takes?|took|spends?|spent|uses?|used|sells?|sold|buys?|bought|walks?|eats?|ate|measures?|weighs?|reads?|"
     r"shows?|scores?)\b"
 )
-"""Words that lead from what the answer is called to the answer."""
 _NEGATED = re.compile(
     r"(?:\b(?:not|never|cannot|neither|nor|hardly|isn't|aren't)|n't|n’t)(?: (?:be|equal|to|the|a|an|get|give|have|yet|"
     r"really|necessarily|exactly|just|simply|only|actually|quite|always|choose|pick|select))*$"
@@ -52,7 +49,6 @@ _CHANGING = re.compile(
     r"above|below|under|over|within|past|per|than|before|times|divided by|plus|minus|twice|double|triple|half|almost|"
     r"nearly|maybe|perhaps|possibly|probably not|around but not|at most|at least|no more|no less)$"
 )
-"""What words directly before a box do more than name it."""
 _KIND_WRONG = (
     r"(?:wrong|incorrect|na[iï]ve|tempting|false|mistaken|invalid|erroneous|bogus|fake|intermediate|partial|interim|"
     r"preliminary|tentative|trap|decoy|rejected|discarded|distractor|candidate|unreduced|unsimplified)"
@@ -110,19 +106,15 @@ _REFUSED = folded(
     r"friend|teacher|student|calculator|someone|classmate|he|she|they|others?|author)\b (?:\w+ )?(?:says|said|claims?|"
     r"claimed|thinks|thought|insists?|insisted|wrote|writes|believes?|suggests?|states)\b[^.;]{0,30}$"
 )
-"""Sentences that mention a value and do not give it as the answer."""
 _TURN = re.compile(r"\b(?:but|however|yet|though|although|whereas|instead,|actually,)(?: |$)")
-"""Where a sentence turns to what holds."""
 _UNLIKE = re.compile(
     r"(?i)^(?:contrary to|unlike|despite|in contrast to|as opposed to|in spite of|rather than|instead of)\b[^,]*,"
 )
-"""What an answer is set against before it is given."""
 _CONCLUDES = re.compile(r".*\d[^,;]*[,;] (?:so|hence|thus|therefore)\b")
 """What another value is said of before a conclusion: `a naive count says 56, so`."""
 PLAIN = ("The final answer is", "The final answer is:", "\nThe answer is", "\nThe answer is:")
 """Sentences of nearly every response: nothing in them changes a box."""
 _LINKS = (":", " is", " are")
-"""What ends a sentence that only leads to its answer."""
 _JOINTS = (" or", " and", "=")
 _TWO_VALUES = re.compile(r"\d[\d.]*\s*,? (?:or|and)$|([a-z]) ?= ?-?\d[\d.]*\s*,? or \1 ?=$")
 """One of two values: `either 4 or`."""
@@ -248,7 +240,6 @@ _SHORT = frozenset({"if", "for", "when", "(if", "(for", "(when", ",if", "{if", "
 
 
 def _hinted(text: str) -> bool:
-    """Whether a text has a word that may open a condition."""
     text = text.lower()
     return any(stem in text for stem in _STEMS) or not _SHORT.isdisjoint(text.replace("\\text{", " ").split())
 
@@ -258,7 +249,6 @@ _KIND = (
     r"congruent|parallel|multiple of|power of|perfect|"
     r"(?:greater|less|more|bigger|smaller|larger) than|at least|at most)\b"
 )
-"""What some things of a kind are and others are not: a case, and no setting."""
 _PREDICATE = (
     rf"(?:[^,.;()]{{0,30}}?\b(?:is|are|be|being|was|were) (?:not |both |all |an? )*{_KIND}|{_KIND} \$?[a-z]\b|"
     rf"\$?[a-z]\$? (?:even|odd|prime|large|small)\b|\$?[a-z]\s*(?:[<>≤≥≠]|\\[gl]e(?:q|qslant)?\b|\\[gl]t\b|\\neq?\b)|"
@@ -368,5 +358,4 @@ def _restricts(match: re.Match[str] | None, content: str) -> bool:
 
 
 def _letters(text: str) -> set[str]:
-    """The single letters of a text that may be unknowns."""
     return set(_LETTER.findall(_TEXT_PART.sub(" ", text))) - _ARTICLES

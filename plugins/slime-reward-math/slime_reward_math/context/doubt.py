@@ -27,7 +27,6 @@ _NEGATES = folded(
     r"double[- ]count\w*|mismatch\w*|doubtful|dubious|suspicious|unreasonable|(?:is|are|was|were|seems|looks) (?:\w+ "
     r")?off|unlikely|discarded|rejected|retracted|too (?:big|small|large|high|low|many|few|much))\b|n't|n’t|≠|\\neq?\b"
 )
-"""Words that deny, contradict or repair."""
 _STRONG = folded(
     r"\b(?:wrong|wrongly|incorrect\w*|contradict\w*|impossible|invalid|flawed|mistak\w*|errors?|inconsistent|nonsense|"
     r"nonsensical|absurd|conflict\w*|disagree\w*|over-?count\w*|under-?count\w*|double[- ]count\w*|mismatch\w*|"
@@ -35,19 +34,16 @@ _STRONG = folded(
     r")?(?:the|our|my|what) (?:final|actual|correct|real|true|required|wanted|answer|solution|desired|intended)|too "
     r"(?:big|small|large|high|low|many|few|much))\b|≠|\\neq?\b"
 )
-"""Words that find fault, of whatever they are said."""
 _NONE_LEFT = folded(
     r"^[\s*_(,;:—–-]*(?:so |hence |thus |therefore |and |but )?(?:no (?:such|good|luck|dice|way|answer|solution|valid|"
     r"integer|real|value)|none (?:exist|work|of)|not (?:good|valid|possible|enough|quite|right|so|correct|an?\b)|(?:it|"
     r"this|that)? ?(?:cannot|can't|doesn't|isn't|won't|fails)\b|there (?:is|are|was|were) no (?:such|solution|valid|"
     r"way|answer|integer|real|value))\b"
 )
-"""What says that there is no answer at all."""
 _REMARK = folded(
     r"^[\s*_(]*(?:please )?(?:note|notice|observe|recall|remember|interestingly|indeed|also|in particular|clearly|"
     r"obviously|fun fact|remark|hence|thus|so that|here)\b"
 )
-"""What opens a remark."""
 EXEMPT = folded(
     r"(?:\b(?:no|not|never|nothing|nobody|none|cannot|without)|n't|n’t)(?: \w+(?:'s)?){0,3}?[ -](?:other|others|"
     r"another|any|anything|else|further|more|better|larger|bigger|smaller|greater|fewer|less|higher|lower|longer|"
@@ -282,7 +278,6 @@ _ON_PURPOSE = folded(
     r"\b(?:on purpose|deliberately|intentionally|by design)\b|\b(?:if|unless|in case|whether) (?:I|we)(?:'ve| have)? "
     r"(?:\w+ly |have )?(?:mis|made|forgot|overlooked|got|am|was|messed|skipped)"
 )
-"""What was meant to be, or is only supposed."""
 
 
 def takes_back(sentence: str, box: str) -> bool:
@@ -337,9 +332,7 @@ _ASIDE = folded(
     r"discard\w*|invalid|negative|so the answer|so our answer|extraneous|impossible|naive|one might|can be (?:shown|"
     r"proved|proven|checked|verified|seen)|verif\w+|bigger|larger|harder|generali[sz]\w*)\b"
 )
-"""What a turn may bring up without touching the answer."""
 _TURNED = folded(r"[\s$)*_\]\\]*[,;—–-]*\s*(?:but|yet|though|although|except|however)\b")
-"""What turns against a box in its own sentence."""
 _MANNERS = (
     r",? (?:for|about|if|that|it took|to have|to keep) (?!(?:that|this|it|the above|all that|those|"
     r"these)\s*(?:[,.!):;-]|$))(?![^.]*\b(?:mistakes?|errors?|typos?|slips?|wrong\w*|incorrect\w*|mis(?!h)\w+|bugs?|"
@@ -363,7 +356,6 @@ _OPENS = folded(
     r"go back|back))\b|^[\s*_(>$),;:—–-]*(?:oh|ah|um+|uh|well|hmm+|actually|and|but)?[,. ]*no(?:[,.!…—:;-]| wait| that|"
     r" it| this| I\b|[\s*_)]*$)"
 )
-"""What opens a correction."""
 _AFFIRMS = folded(
     r"\b(?:yes|yep|yeah|yup|indeed|correct|right|okay|ok|fine|good|great|match(?:es|ed)?|consistent|confirm\w*|"
     r"verif(?:ied|ies|y)|check(?:s|ed)? out|works?|holds|stands?|valid|agrees?|agreed|satisf\w+|as expected|perfect\w*|"
@@ -400,7 +392,6 @@ _TRULY = folded(
     r"properly|to be (?:exact|precise|fair)|or rather|rather(?! than)|instead(?! of)|sorry|typo|oops|wait|no|"
     r"correction|edit)\b[,: —–-]*)+[^=]*?(?<![\w.])\$?(-?\d+(?:[.,/]\d+)?)\$?\W*$"
 )
-"""What is set right in one sentence, with another value at its end."""
 _AGAIN = folded(
     r"(?:\b(?:it|that|this|(?:the|our|my|its) (?:\w+ )?(?:answer|total|result|value|count|number|figure|amount|sum|"
     r"area|probability))(?:'s|’s| is| comes (?:out )?(?:to|at)| becomes| equals| was)|\b(?:I'd|I’d|I would|I'll|I’ll|I "
@@ -409,7 +400,6 @@ _AGAIN = folded(
     r"correctly )*(?:get|got|obtain|find))[\s$*(\\]*(-?\d+(?:[.,/]\d+)?)[\s$*)\\]*(?:,? (?:sorry|oops|actually|instead|"
     r"rather|my bad|my mistake|in fact|really|though|not this|not that))?\W*$"
 )
-"""A value at the end of a sentence that is given without a name."""
 _CHECKS = folded(
     r"\b(?:check\w*|verif\w+|substitut\w+|plug\w*|confirm\w*|test\w*|left|right|lhs|rhs|both|if|for|when|so that|"
     r"sanity|indeed|each|every|with [a-z]\b|side|squar\w+|adding|sum of|twice)\b"
@@ -421,7 +411,6 @@ _OBJECT = folded(
 )
 """Where the answer is only what something is done to: `taxes would eat into it`."""
 _STILL_DUE = folded(r"\b(?:must|needs?|ha[sd] to|have to|should|still|yet|subtract\w*|add\w*|remove\w*)\b")
-"""What says that something is left to be done to it after all."""
 
 
 def heard(sentence: str, box: str, asked: bool = False, asks: bool = False) -> Heard:

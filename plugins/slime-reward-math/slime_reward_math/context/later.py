@@ -114,7 +114,6 @@ _BACK = folded(
     r"double|halve|square)|(?:then|now|next|finally),? (?:we |I |you )?(?:add|subtract|multiply|divide|double|halve|"
     r"square|round)\b)"
 )
-"""What takes a box back, unless the same answer is stated after it."""
 _NAME = (
     r"(?:answer(?: key)?(?: (?:to|of|for|here|in|then)\b[^.:=\n]{0,60}?)?|"
     r"(?:true|actual|correct|right|real|proper|exact|final|corrected) (?:value|result|number|total|count|solution|sum|"
@@ -129,13 +128,11 @@ _STATED = folded(
     r"really)[,.:]? ){0,3}(?:(?:it|this|that|the \w+)(?:'s| is| was| should be| equals| must be)(?: really| actually| "
     r"in fact| just)?)?)[:\s]*"
 )
-"""What leads to an answer that is stated behind a box."""
 _AT_ONCE = re.compile(
     r"[\s$)\]*.!;:,—-]*(?:(?:wrong|incorrect|false|nope|not really|not quite|a contradiction|contradiction|an "
     r"impossibility|which is absurd|absurd|invalid|rejected|impossible|[✗✘❌✖])(?=\s*(?:$|[.,;:!)])))",
     re.IGNORECASE,
 )
-"""What takes a box back in a word."""
 _OR = re.compile(
     r"[\s$)\]*]*[(,]? ?(?:or|=|i\.e\.,?|that is,?|namely)[, ]*(?:equivalently,? |simply |just |rather |"
     r"in other words,? )?"
@@ -203,13 +200,10 @@ _STEMS = tuple(
     skip drop incons inval errat apolog hmm oops whoops fail doubl adjust amend"""
     )
 )
-"""How such words begin."""
 _SENTENCE = re.compile(r"(\?|[!?;](?=\s)|\.+\s+(?!\d)|…|\n+)")
 _WORD = re.compile(r"[a-z'’-]+")
 _FRAME = " \n\t$)]\\.*_}"
-"""What only closes the formula or the sentence of a box."""
 _ABOUT_IT = re.compile(r"\b(?:right|correct|true|sure|really|wait|it\?|this\?|that\?)(?!\w)", re.IGNORECASE)
-"""What asks whether the answer is one."""
 
 
 class Later(NamedTuple):
@@ -281,7 +275,6 @@ def asked_of_others(sentence: str, stop: str) -> bool:
 
 
 def _may_take_back(text: str) -> bool:
-    """Whether a text has a word that may take something back, or state it anew."""
     words = _WORD.findall(text.lower())
     return (
         not _TRIGGERS.isdisjoint(words)

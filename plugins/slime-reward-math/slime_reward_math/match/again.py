@@ -52,7 +52,6 @@ from slime_reward_math.value.same import COUNTS, SIGNED, Unknown, same
 
 _CONSTANTS = (Sym("C"), Sym("c"), Sym("K"))
 _PLACES = (Fraction(1, 3), Fraction(5, 2), Fraction(29, 4))
-"""Where the constant is read off: the first where the difference has a value."""
 
 
 def up_to_constant(tree: Tree, other: Tree) -> Tree:
@@ -67,7 +66,6 @@ def up_to_constant(tree: Tree, other: Tree) -> Tree:
 
 
 def _expression(tree: Tree) -> Tree:
-    """What a named value is, and anything else as it is."""
     return tree.terms[1] if isinstance(tree, Rel) and tree.ops == ("=",) and is_label(tree.terms[0]) else tree
 
 
@@ -129,12 +127,10 @@ def _said(tree: Tree) -> Tree:
 
 
 def _bare(tree: Tree) -> Tree:
-    """The first of a list: what its conditions are about."""
     return items(tree)[0]
 
 
 def _constants(ours: list[str], theirs: list[str]) -> bool:
-    """Whether both are names of constants that a general solution leaves open."""
     for one, two in ((ours, theirs), (theirs, ours)):
         if all(map(_CONSTANT.fullmatch, one)) and all(map(_CONSTANT_TOO.fullmatch, two)):
             return True
@@ -312,7 +308,6 @@ def _without_conditions(tree: Tree, other: Tree) -> Tree:
 
 
 def _told(tree: Tree) -> Tree:
-    """What a named value is, and anything else as it is."""
     return tree.terms[-1] if isinstance(tree, Rel) and is_label(tree.terms[0]) else tree
 
 

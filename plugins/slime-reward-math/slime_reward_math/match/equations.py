@@ -93,7 +93,6 @@ def _flipped(terms: list[Tree]) -> Tree | None:
 
 
 def _exact_terms(rel: Rel) -> list[Tree]:
-    """The terms before the first approximation that follows a value."""
     for place, sign in enumerate(rel.ops):
         if (sign == "~" or _goes_on(*rel.terms[place : place + 2])) and not all(
             is_label(each) for each in rel.terms[: place + 1]
@@ -117,7 +116,6 @@ def _last(rel: Rel) -> Tree | None:
 
 
 def _consistent(terms: Sequence[Tree]) -> bool:
-    """Whether all constants of a chain are equal."""
     constants = [
         each for each in terms if not symbols(each) and not is_label(each) and isinstance(each, Num | Node | Sym)
     ]
@@ -218,7 +216,6 @@ def _named(tree: Tree) -> tuple[str, Tree]:
 
 
 def _name(tree: Tree) -> str:
-    """A name as text; the short names of extremes in full."""
     if isinstance(tree, Sym):
         return _IN_FULL.get(tree.name, tree.name)
     text = tree.text if isinstance(tree, Words) else str(tree)

@@ -156,7 +156,6 @@ class Matcher:
             return bool(settled)
 
     def _shaped(self, gold: Tree, answer: Tree) -> bool:
-        """Expressions over brackets, matrices or words: operation by operation."""
         if not (isinstance(gold, Node) and isinstance(answer, Node) and gold.head == answer.head):
             return False
         if gold.head in ("+", "*"):
@@ -197,7 +196,6 @@ class Matcher:
         return self.match(labelled(gold), labelled(answer))
 
     def _signs(self, gold: Tree, answer: Tree) -> bool:
-        """Plus-minus: both signs together, or each for itself."""
         for one in spreads(gold):
             for two in spreads(answer):
                 if len(one) == len(two) == 1:
@@ -262,7 +260,6 @@ class Matcher:
         return self.any_order(left, right) or (len(right) > len(left) and self.any_order(left, self.distinct(right)))
 
     def _unpacked(self, gold: Tree, answer: Tree, left: list[Tree], right: list[Tree]) -> bool:
-        """A list against one bracket: a tuple is in order, a set is not."""
         single, many = (left[0], right) if len(left) == 1 else (right[0], left)
         single = equations.right_side(single) or single
         if is_interval(single):
@@ -400,4 +397,3 @@ _BY_HEAD = {
     "residue": 16,
     "dots": 17,
 }
-"""The rank of a node's head; of any other, the last."""

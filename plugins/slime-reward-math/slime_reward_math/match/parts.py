@@ -67,7 +67,6 @@ def named_once(parts: list[Tree]) -> list[Tree]:
 
 
 def _labels(tree: Tree) -> bool:
-    """Whether a tree has a name of its own in words."""
     return isinstance(tree, Node) and tree.head == "label"
 
 

@@ -125,7 +125,6 @@ def _places(conditions: list[Tree], name: str) -> list[Fraction]:
 
 
 def _allows(when: Tree, name: str, place: Fraction) -> bool:
-    """Whether an inequality or an equation speaks of a place that is not a count."""
     return any(isinstance(each, Rel) for each in walk(when)) and _holds(when, name, place)
 
 

@@ -65,7 +65,6 @@ def units_agree(gold: str, answer: str) -> Fraction | None:
 
 
 def _power(words: str) -> int:
-    """2 for square units, 3 for cubic ones, 0 where neither is said."""
     return 3 if "cubic" in words or "^3" in words else 2 if "square" in words or "sq" in words or "^2" in words else 0
 
 
@@ -103,7 +102,6 @@ def degrees_of(gold: Tree, answer: Tree) -> list[tuple[Tree, Tree]]:
 
 
 def _bare(tree: Tree) -> Tree:
-    """The tree without its degree signs."""
     if isinstance(tree, Node) and tree.head in ("+", "neg", "*", "/", "deg"):
         args = tuple(_bare(each) for each in tree.args)
         return args[0] if tree.head == "deg" else Node(tree.head, args)
@@ -145,7 +143,6 @@ def _before_dots(tree: Tree) -> Tree:
 
 
 def _decimal(tree: Tree) -> Num | None:
-    """A number written with a decimal point, its sign included."""
     if isinstance(tree, Node) and tree.head == "neg":
         inner = _decimal(tree.args[0])
         return inner and Num(-inner.value, inner.places, inner.digits)

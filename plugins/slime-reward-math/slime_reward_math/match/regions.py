@@ -313,7 +313,6 @@ def _names_one(tree: Tree) -> bool:
 
 
 def _half_line(left: Tree, sign: str, right: Tree) -> Reals:
-    """Where a linear inequality in one variable holds."""
     if infinite(left) or infinite(right):
         return Reals.everything()
     absolute = _absolute(left, sign, right)

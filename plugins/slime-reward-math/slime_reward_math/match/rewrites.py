@@ -108,7 +108,6 @@ def excluded(tree: Tree, other: Tree) -> Tree:
 _INTEGER = frozenset(
     {"for", "where", "with", "some", "any", "every", "all", "is", "an", "a", "the", "integer", "integers"}
 )
-"""Words that say of a letter no more than that it is an integer."""
 _COUNTING = {"sum": "k", "prod": "k", "call:int": "t"}
 
 
@@ -161,7 +160,6 @@ def counted_alike(tree: Tree, other: Tree) -> Tree:
 
 
 _ALWAYS = frozenset({"n", "N"})
-"""Names that take integers without a word; others have to be declared."""
 
 
 def closed(tree: Tree, other: Tree) -> Tree:
@@ -214,7 +212,6 @@ DOTS = Sym("ldots")
 _INDEX = Sym("#index")
 _LISTS = frozenset({"list", "set", "()", "[]", "and"})
 _STARTS = (1, 0, 2)
-"""Where the index of a sum may start."""
 
 
 def written_out(tree: Tree, other: Tree) -> Tree:
@@ -238,7 +235,6 @@ def _write_out(tree: Tree) -> Tree | None:
 
 
 def _between(before: Sequence[Tree], after: Sequence[Tree]) -> tuple[Tree, ...]:
-    """Integers in equal steps; nothing for anything else."""
     shown = [_integer(each) for each in (*before, *after)]
     known = [each for each in shown if each is not None]
     first, last = known[: len(before)], known[len(before) :]
@@ -293,7 +289,6 @@ def _put_name(tree: Tree, name: str, value: Tree) -> Tree:
 
 
 def _numeric(head: str, before: Sequence[Tree], after: Sequence[Tree]) -> Tree | None:
-    """A sum of numbers in equal steps or equal quotients."""
     shown = [each.value for each in (*before, *after) if isinstance(each, Num)]
     if len(shown) < len(before) + len(after) or len(before) < 2 or head != "+":
         return None
@@ -329,7 +324,6 @@ def _run(head: str, before: Sequence[Tree], after: Sequence[Tree]) -> Tree | Non
 
 
 def _neighbours(one: str, two: str) -> bool:
-    """Whether two subscripts are one apart."""
     left, right = sorted((one.partition("_")[2], two.partition("_")[2]), key=lambda each: (len(each), each))
     if left.isdecimal() and right.isdecimal() and len(right) < 9:
         return int(right) - int(left) == 1
@@ -381,14 +375,12 @@ def _is_minus_one(tree: Tree) -> bool:
 
 
 def _cofactor(rows: list[tuple[Tree, ...]], row: int, column: int, below: Tree) -> Tree:
-    """A signed minor over the determinant."""
     rest = [(*each[:column], *each[column + 1 :]) for at, each in enumerate(rows) if at != row]
     minor = _expansion(rest) if rest else number(1)
     return Node("/", (negative(minor) if (row + column) % 2 else minor, below))
 
 
 def _square(args: tuple[Tree, ...]) -> list[tuple[Tree, ...]] | None:
-    """The rows of a small square matrix; None for anything else."""
     rows = [row.args for row in args if isinstance(row, Node) and row.head == "row"]
     square = 0 < len(rows) <= MAX_ROWS and len(rows) == len(args) and all(len(row) == len(rows) for row in rows)
     return rows if square else None
@@ -404,7 +396,6 @@ def _expand_one(tree: Tree) -> Tree | None:
 
 
 def _expansion(rows: list[tuple[Tree, ...]]) -> Tree:
-    """A determinant by its first row."""
     if len(rows) == 1:
         return rows[0][0]
     terms: list[Tree] = []

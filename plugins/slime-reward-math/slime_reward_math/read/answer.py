@@ -61,7 +61,6 @@ def _tells(text: str) -> bool:
 
 
 def _split(found: list[Token]) -> list[Token]:
-    """The tokens, texts cut before every word that opens a condition."""
     split: list[Token] = []
     for each in found:
         if each.kind == "text" and _INNER.search(each.text):
@@ -95,7 +94,6 @@ def _has_condition(segment: list[Token]) -> bool:
 
 
 def _parted(segment: list[Token]) -> tuple[list[Token], list[Token] | None, bool]:
-    """Value and condition of a segment, and whether it says what holds otherwise."""
     if any(each.kind == "text" and each.text == "otherwise" for each in segment):
         return [each for each in segment if each.text != "otherwise"], None, True
     for place, each in enumerate(segment):
@@ -282,7 +280,6 @@ class Answers(Notes):
         return found
 
     def _in_brackets(self, start: int) -> bool:
-        """Whether what was read since a place stands in a pair of brackets."""
         depth = 0
         for place in range(start, self.place):
             depth += (self.tokens[place].text == "(") - (self.tokens[place].text == ")")
@@ -321,7 +318,6 @@ class Answers(Notes):
         return Rel(tuple(operators), tuple(terms))
 
     def _relation_sign(self) -> str:
-        """The relation at hand, passed over; nothing without one."""
         if self.now.kind == "text":
             return self._said_relation()
         if self.now.kind not in ("sym", "cmd"):
@@ -488,7 +484,6 @@ def _one(items: list[Tree], head: str) -> Tree:
 
 
 def _grouped(found: list[Tree], cuts: list[int]) -> Tree:
-    """The items cut at semicolons: a list of lists, if some part has several."""
     places = [0, *cuts, len(found)]
     groups = [found[start:stop] for start, stop in itertools.pairwise(places) if stop > start]
     if len(groups) > 1 and any(len(each) > 1 for each in groups):

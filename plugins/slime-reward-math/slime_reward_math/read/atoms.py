@@ -173,7 +173,6 @@ class Atoms(Numerals):
         return [self.ahead(count).text for count in range(1, 6)] == ["{", "-", "1", "}", "("]
 
     def _calls(self, token: Token, name: str) -> bool:
-        """Whether the bracket after a letter holds arguments and is not a factor."""
         if token.text in _ALWAYS_CALLED:
             return True
         if token.spaced:

@@ -59,7 +59,6 @@ _ARROW = re.compile(
     r"(?:\\(?:therefore|Rightarrow|implies|rightarrow|to|Longrightarrow|longrightarrow|because)(?![A-Za-z])|"
     r"=>)\s*(?=\S)"
 )
-"""What leads to an answer."""
 _CANCELLED = re.compile(r"\\(?:[bx]?cancel|sout|st|cancelto\{[^{}]*\})\{[^{}]*\}")
 _THAT_IS = re.compile(r"\bi\.e\.,? ?")
 _SET_AGAINST = re.compile(
@@ -75,7 +74,6 @@ _COMPOSED = re.compile(r"\(\s*([A-Za-z])\s*\\circ\s*([A-Za-z])\s*\)\s*\(([^()]{1
 _CIRCLED = re.compile(r"\\textcircled\s*\{?\s*(\d)\s*\}?")
 _DOT = re.compile(r"\\dot\s*(\d)")
 _DOTTED = re.compile(r"\.(\d*)\\dot\{(\d)\}(\d+)\\dot\{(\d)\}")
-"""A recurring decimal with dots over its first digit and its last."""
 _OUT_OF = re.compile(r"(\d+)\s*(?:\\text\{)?\s*(?:out of|in)\s*\}?\s*(\d+)", re.ASCII)
 _REMAINDER = re.compile(
     r"(\d+)(?:\s|\\[,; ])*(?:\\(?:text|mathrm)\{)?\s*(?:R|r|(?:with )?(?:a )?remainder(?: of)?|rem)\.?:?\s*\}?"
@@ -87,7 +85,6 @@ _OPENER = re.compile(
     r"altogether|in total|as a result),\s*(?=\S)",
     re.IGNORECASE,
 )
-"""What opens a sentence, and no list."""
 _FORM_FEED = re.compile("\x0c(?=rac|orall|lo)")
 
 _ABOUT = re.compile(

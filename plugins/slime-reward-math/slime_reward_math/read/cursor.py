@@ -21,7 +21,6 @@ MAX_DEPTH = 40
 MAX_STEPS = 20_000
 """Tokens searched for closing brackets, so that no text makes the reader look far ahead for long."""
 _AHEAD = 10
-"""How far is looked ahead without a search, at most."""
 
 
 class Cursor:
@@ -189,7 +188,6 @@ class Operators(Cursor):
         """One cell of a matrix or of a case distinction."""
 
     def _limits(self) -> tuple[Tree | None, Tree | None]:
-        """What stands below and above a big operator."""
         below: Tree | None = None
         above: Tree | None = None
         while self.at("_", "^"):
@@ -344,9 +342,7 @@ _LETTERED = re.compile(
     r"(?:\(|\\text\{)?([0-9A-F]{1,40})[)}]?_\{?(?:\()?(1[1-6])\)?\}?|0[xX]([0-9A-Fa-f]{1,40})", re.ASCII
 )
 _NUMBERS = {str(value): Fraction(value) for value in range(101)}
-"""Most numbers that are read, made once."""
 _PLAIN_ENDS = frozenset({"", ",", ";", ")", "]", "}", "\\}"})
-"""What a plain item ends at; the empty text is the end's."""
 
 
 def lettered(text: str) -> Tree | None:

@@ -59,7 +59,6 @@ _STARTS = frozenset(
 
 
 _ASIDES = JOINS | CONDITIONS
-"""Words that do not open a note in brackets."""
 
 
 class Expressions(Atoms):
@@ -240,7 +239,6 @@ class Expressions(Atoms):
             return self._raised(base)
 
     def _raised(self, base: Tree) -> Tree:
-        """A base with the exponent at hand."""
         exponent = self._exponent()
         return combination(base, exponent) or Node("^", (base, exponent))
 

@@ -36,7 +36,6 @@ _ANYWHERE = listed(
     divides upwards downwards onwards rounding rounded different another complement complementary counting upper
     lower bound bounds bounded nonsense nonsensical overestimate underestimate overcount undercount"""
 )
-"""Words that say of a value that it is not the answer, or not all of it."""
 PLAIN_ADVERBS = listed(
     """only exactly precisely simply approximately roughly finally consequently respectively clearly obviously namely
     mutually linearly uniquely monthly yearly weekly daily hourly accordingly evidently certainly
@@ -46,7 +45,6 @@ PLAIN_ADVERBS = listed(
 )
 """Adverbs that leave a value what it is."""
 _NO_ADVERBS = listed("family july supply reply multiply italy assembly fly monopoly")
-"""What only ends like one."""
 _NAMING = listed(
     """non semi anti half double twice over under above below root roots inverse reciprocal opposite negative score
     scores multiple upper lower bound bounds different over added any every between within among remainder close
@@ -70,14 +68,12 @@ _VERBS = listed(
     appears remains becomes makes leads gives solves satisfies fits matches holds contradicts belongs lies leaves
     requires needs"""
 )
-"""A verb behind a value says something of it."""
 _PRAISE = listed(
     """such is are was were the a an our it correct right true answer answers solution solutions value values result
     valid required requested desired wanted sought final unique only possible minimal maximal minimum maximum
     smallest largest greatest least attained achieved achievable attainable optimal obtained prime even odd
     positive real rational irrational integer and number numbers total sum indeed therefore of that we seek want"""
 )
-"""What may be said of a value that is the answer."""
 _ENDINGS = frozenset({"th", "st", "nd", "rd"})
 _PLACED = listed(
     """prime primes square squares cube cubes triangular fibonacci even odd multiple perfect composite power root
@@ -92,10 +88,8 @@ _OF_THINGS = listed(
     """wrong incorrect missing failed failing invalid false fake broken rejected excluded eliminated discarded unknown
     unlikely impossible extraneous damaged mistaken defective unsolved doubtful unacceptable forbidden another"""
 )
-"""What may be said of things in the plural, and of no value."""
 _CHECKED = ("verified", "checked", "confirmed", "simplified", "attained", "achieved", "reached", "obtained", "combined")
 _UNFINISHED = frozenset({"half", "negative", "root", "double", "if", "may", "of", "or", "and", "per"})
-"""Last words that leave open what they speak of."""
 _ARTICLES = frozenset({"the", "our", "its", "their", "his", "her", "your"})
 _TIMES = re.compile(r"times(?: in (?:total|all)| (?:a|per|each) .*| (?:as|more) .*| the .*|)")
 _LAST = re.compile(
@@ -120,16 +114,13 @@ _OPEN_ENDS = listed(
     since through throughout toward towards until till upon versus via against despite beside besides inside
     outside during save say says said assume assuming suppose supposing guess doubt doubts think believe suspect"""
 )
-"""Words that end no name: what follows is what the name depends on."""
 _DOUBTED = re.compile(
     r"\b(?:doubt|doubts|suspect|guess|suppose|assume|let's say|lets say|say|candidate|candidates|attempt|conjecture|"
     r"claim|claimed|trial|estimate|naive|tempting|thought|believed|expected|supposed|assumed|hoped|alleged|meant|"
     r"intended|decoy|dummy|placeholder|bait|lie|error|typo|mistake|counterexample|trap|distractor|hope|wish|wonder|"
     r"pretend|imagine|suggests?|old|former|previous|earlier|original|initially)\b"
 )
-"""Words of what is said without being meant."""
 _AS_MANY = re.compile(r"\bas (?:many|few|much|little|high|low|large|small|long|big|great|short) as$|\bused to\b")
-"""Comparisons that end like a name."""
 MAX_NAME = 200
 """Characters of a name; what is longer is language that is not understood."""
 _NO_ARTICLES = re.compile(r"(?: (?:the|a|an))+$")
@@ -195,7 +186,6 @@ _TAKEN_OF = re.compile(
 
 
 _ONLY_IN = re.compile(r"\bonly (?:if|when|for|where)\b")
-"""What holds in a case alone."""
 
 
 def changes_behind(words: str) -> bool:
@@ -252,7 +242,6 @@ _IRREGULAR = listed(
     staff crew offspring cattle police furniture luggage mail money water milk juice gas paint sugar flour rice
     dozen pair"""
 )
-"""Plurals without an s, and what is counted without one."""
 _TOTALS = listed(
     """total all altogether overall left remaining each apiece more them such way old tall long wide high deep away
     apart only exactly precisely together combined again th st nd rd am pm degree degrees percent per unit units sq
@@ -260,7 +249,6 @@ _TOTALS = listed(
     score later mark respectively verified checked confirmed simplified average attained achieved reached obtained
     celsius fahrenheit north south east west clockwise counterclockwise day hour"""
 )
-"""What says how a number is meant without naming what it counts."""
 _SELF_VERBS = frozenset({"is", "are", "was", "were", "works", "suffices", "has", "have"})
 """What says something of the number itself; which of that takes it back is known elsewhere."""
 _PLACES = frozenset({"on", "at", "by", "from", "with", "without", "under", "as", "into", "onto", "to"})

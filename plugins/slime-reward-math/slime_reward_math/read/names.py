@@ -200,7 +200,6 @@ _MIXED_AND = re.compile(rf"\b({_NUMERAL}|\d+) and (?=(?:an? |(?:{_NUMERAL}) ?-?)
 _BEHIND_NUMBER = re.compile(
     rf"and (?:an? |one[ -])({_PART})\b|and (two|three|four|five|seven)[ -]({_PART})\b", re.IGNORECASE
 )
-"""Every word that a number in words has, but for articles."""
 
 
 def joined(words: str) -> str:

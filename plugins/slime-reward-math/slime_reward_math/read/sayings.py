@@ -55,7 +55,6 @@ def range_in_signs(words: str) -> str | None:
 
 
 def _two(one: str, first: str, joint: str, two: str, second: str) -> str | None:
-    """Two bounds: an interval where both hold, two rays where either does."""
     if (one in _ABOVE) == (two in _ABOVE):
         return None
     low, high = ((one, first), (two, second)) if one in _ABOVE else ((two, second), (one, first))
@@ -93,7 +92,6 @@ _BASES |= {"binary": 2, "ternary": 3, "octal": 8, "hexadecimal": 16, "hex": 16}
 
 
 def _value(words: str) -> str | None:
-    """A number in digits, or in words as digits; None for anything else."""
     if any(sign.isdigit() for sign in words):
         return words
     found = counted(words.replace("-", " ").split())
@@ -132,7 +130,6 @@ def _past(match: re.Match[str]) -> str:
 
 
 def _past_of_day(match: re.Match[str]) -> str:
-    """A time in words with the half of its day."""
     morning = match[4] == "morning" or match[6] == "a"
     return f"{_past(match)} \\text{{ {'am' if morning else 'pm'}}}"
 
@@ -150,7 +147,6 @@ _MONTHS = "january|february|march|april|may|june|july|august|september|october|n
 
 
 def _date(match: re.Match[str]) -> str:
-    """A date as month, day and year."""
     day, name = (match[1], match[2]) if match[1].isdigit() else (match[2], match[1])
     month = next(each for each in _MONTHS.split("|") if each.startswith(name[:3]))
     return rf"\text{{{month}}} {int(day)}" + (f", {match[3]}" if match[3] else "")
@@ -267,7 +263,6 @@ _SAYINGS: tuple[tuple[re.Pattern[str], Say], ...] = tuple(
         ),
     )
 )
-"""Whole answers in words, lower case, and what says the same in signs."""
 _HINT = re.compile(r"(?<![\\A-Za-z])(?:[a-z]{2,}|0[bo]\d)|[€$]|\d-\d\d-\d\d")
 _NO_SAYING = re.compile(r"\\(?!text|mbox|mathrm|[dt]?frac|[%$ ,;])|[\^=<>|\[]")
 

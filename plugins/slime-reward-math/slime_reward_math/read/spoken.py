@@ -110,7 +110,6 @@ def ahead(words: str, value: Tree, grouped: bool = False) -> Tree:
 
 
 def _change(parts: list[str]) -> tuple[Change | None, int]:
-    """What the last words before a value do to it, and how many they are."""
     for count in range(min(len(parts), 5), 1, -1):
         *first, last = parts[-count:]
         if last in ("of", "times"):
@@ -286,7 +285,6 @@ _AHEAD: dict[str, Change] = {
     ),
     **dict.fromkeys(("more than", "greater than", "larger than", "higher than", "above", "exceeding"), _more_than),
 }
-"""Words before a value, and what they do to it."""
 NO_VALUE_NAMES = frozenset(
     {*_NO_MORE, *_NO_LESS, "less than", "fewer than", "more than", "greater than", "below", "above"}
 )
@@ -302,7 +300,6 @@ _BEHIND: dict[str, Change] = {
     **dict.fromkeys(("at most", "at the most", "at the very most", "at maximum"), _at_most),
     **dict.fromkeys(("at least", "at the least", "at the very least", "at minimum"), _at_least),
 }
-"""Words behind a value, and what they do to it."""
 INFIX = {
     **dict.fromkeys(("plus", "added to", "more than"), "+"),
     "minus": "-",

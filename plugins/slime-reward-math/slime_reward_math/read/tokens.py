@@ -71,7 +71,6 @@ _OPENING = frozenset({"(", "[", "\\{", "\\langle"})
 _CLOSING = frozenset({")", "]", "\\}", "\\rangle"})
 _OTHER_NAMES = {"\\lbrace": "\\{", "\\rbrace": "\\}", "\\lbrack": "[", "\\rbrack": "]"}
 _UNSEEN = frozenset({"\\color", "\\textcolor", "\\colorbox", "\\hspace", "\\vspace", "\\tag", "\\label", "\\phantom"})
-"""Commands whose argument is not part of the answer."""
 _PLAIN_NAMES = frozenset(
     {"pi", "infinity", "infty", "inf", "oo", "sqrt", "undefined", "DNE", "alpha", "beta", "theta", "lambda", "cup"}
     | {"times", "cdot", "frac", "binom"}
@@ -82,12 +81,10 @@ _GLUED_COMMAND = re.compile(r"\\(?:qquad|quad|cdot(?!s)|times|pi(?!tch)|infty)(?
 _ENGLISH = JOINS | CONDITIONS | ORDINALS | {"is", "are", "of", "to", "in", "by", "no", "not", "per", "the", "if", "yes"}
 _ENGLISH |= {"am", "pm", "all", "too", "off"}
 _OPENERS = frozenset({"We", "So", "It", "An"})
-"""Short words that open a sentence: in lower case they may be products."""
 _PROSE = listed(
     """a an he she we at most almost up be as so they has had on do my me us go off old our its it too out one two
     few low far any yet big"""
 )
-"""Words that may be products of letters, but not within prose."""
 _COMMON = (
     "frac",
     "dfrac",
@@ -111,13 +108,10 @@ _SHARED = {
     **{digit: Token("num", digit) for digit in string.digits},
     **{f"\\{name}": Token("cmd", f"\\{name}") for name in (*_COMMON, "{", "}")},
 }
-"""What most texts consist of: found by one look-up, and not made anew."""
 _END = Token("end", "")
 _SPLIT = re.compile(r"(?:^|(?<=\s))\s*(and|or)\s*(?:$|(?=\s))|(,)(?=\s\S)")
 _CHOICES = re.compile(r"[A-J](?:(?:, and|, or|,| and| or| &) ?[A-J]){1,9}")
-"""Letters of choices: a list of letters, and no words."""
 _WITHIN_WORDS = re.compile(r"(?<=[a-z])-(?=[a-z]{2})|(?<=[a-z])'(?=s\b)")
-"""Hyphens and apostrophes within words of prose."""
 _VOWELS = frozenset("aeiouyAEIOUY")
 
 
@@ -280,7 +274,6 @@ class _Cutter:
             self._text_token(content)
 
     def _unit(self, text: str) -> None:
-        """A unit with powers in it; one behind another is one of both."""
         last = self._found[-1] if self._found else None
         if last is not None and last.kind == "text" and last.text not in JOINS:
             self._found[-1] = Token("text", f"{last.text} {text}", last.spaced)
@@ -315,7 +308,6 @@ class _Cutter:
                 self._add("let", letter)
 
     def _apart(self, word: str) -> bool:
-        """Whether a space stands before the word that was just passed over."""
         before = self._place - len(word) - 1
         return before < 0 or self._text[before].isspace()
 

@@ -464,7 +464,6 @@ def _names(given: Json) -> list[str]:
 
 
 def _arguments(given: Json, count: int) -> Sequence[Arguments]:
-    """One set of arguments for each instruction; one set alone is for all."""
     rows = given if isinstance(given, list) else [given] * count
     known = [each if isinstance(each, dict) else {} for each in rows][:count]
     known += [known[-1] if known else {}] * (count - len(known))

@@ -85,7 +85,6 @@ def _first_letter(text: str) -> str | None:
 
 
 def _asked(sample: Sample) -> str:
-    """The question as text."""
     if isinstance(sample.prompt, str):
         return sample.prompt
     content = sample.prompt[-1].get("content") if sample.prompt else ""

@@ -46,7 +46,6 @@ def equal(left: Tree, right: Tree) -> bool | None:
 
 
 def _is_open(found: sp.Basic) -> bool:
-    """Whether something was not computed."""
     return bool(found.has(sp.Sum, sp.Product, sp.Integral, sp.Limit, sp.Derivative))
 
 

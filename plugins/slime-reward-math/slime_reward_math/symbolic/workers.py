@@ -141,7 +141,6 @@ class Workers:
 
 
 def _nobody(count: int) -> "queue.LifoQueue[_Worker | None]":
-    """Places for workers that have not started yet."""
     places: queue.LifoQueue[_Worker | None] = queue.LifoQueue()
     for _ in range(count):
         places.put(None)

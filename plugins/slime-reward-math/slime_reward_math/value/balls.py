@@ -27,7 +27,6 @@ if hasattr(os, "register_at_fork"):
 _AGREE_BITS = 50
 """Two balls that overlap must be known to this many bits to count as the same."""
 _LARGEST_EXPONENT = 1 << 40
-"""Of two: beyond it a value is called too big."""
 
 
 class Balls:

@@ -131,7 +131,6 @@ def _factorials(count: int, modulus: int) -> int:
 
 @lru_cache(16)
 def _factorial_powers(count: int) -> Powers:
-    """The primes of n! with their exponents, by Legendre."""
     sieve = bytearray([1]) * (count + 1)
     found: list[tuple[int, Form]] = []
     for prime in range(2, count + 1):
@@ -210,7 +209,6 @@ def _whole(count: int) -> Form:
 
 
 def _number(form: Form) -> Fraction | None:
-    """The value of a form that is small enough to be written out."""
     total = Fraction(0)
     for sign, powers in form:
         term = Fraction(sign)
@@ -291,13 +289,10 @@ SIGNED = frozenset({"x", "y", "z", "t", "u", "v", "w", "theta", "X", "Y", "Z"})
 """Letters that may be negative."""
 _JUMPS = frozenset({"floor", "ceil", "mod", "gcd", "lcm", "max", "min", "sgn", "factorial", "binom", "sum", "prod"})
 _WHOLE_ONLY = frozenset({"mod", "gcd", "lcm", "sum", "prod"})
-"""Where every variable takes integers."""
 _BRANCHES = frozenset({"root", "^", "abs", "log"})
 _IRRATIONAL = frozenset({"pi", "e", "i"})
-"""Where these are, fractions do not suffice, and are not tried first."""
 _UNCOMPUTED = frozenset({"call:int", "call:iint", "call:oint", "call:lim", "call:derivative", "call:sum", "call:prod"})
 _ENDLESS = frozenset({"sum", "prod"})
-"""Where these are taken to infinity they are not computed either."""
 _WHOLE = tuple(map(Fraction, (7, 12, 29, 5, 102, 3, 18, 64, 11, 40, 9)))
 _PARTS = tuple(
     Fraction(above, below)
@@ -470,7 +465,6 @@ def _positive(names: list[str], whole: bool = False) -> Iterator[dict[str, Fract
 
 
 def _negative(names: list[str]) -> Iterator[dict[str, Fraction]]:
-    """Every variable that may be negative is, then every other one."""
     for index in range(4):
         point = next(each for at, each in enumerate(_positive(names)) if at == index + 2)
         signed = [name for name in names if name in SIGNED]

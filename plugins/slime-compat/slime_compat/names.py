@@ -1,6 +1,16 @@
-"""What TRL, verl, OpenRLHF and peft call our keys; "" is for names that several have, and that come to mind."""
+"""Names from elsewhere: what slime, TRL, verl, OpenRLHF and peft call keys and flags, and what those are here.
 
-from collections.abc import Mapping
+An error names our key, or what to do instead. A name that means exactly the same is taken.
+
+    $ slime train run.toml --learning-rate 1e-5
+    Error: No such option '--learning-rate'. Did you mean '--lr'?
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from slime_compat.flags.table import Outcome, Takes, advice, flags, key_of, meaning
+from slime_core.roles import ForeignName
 
 KEYS: Mapping[str, Mapping[str, str]] = {
     "TRL": {
@@ -139,8 +149,37 @@ INSTEAD: Mapping[str, Mapping[str, str]] = {
         "micro_train_batch_size": "trainer.local.max_tokens_per_micro_batch bounds a micro-batch by its tokens",
         "remote_rm_url": '[reward] use = "remote_rm", of slime-reward-math',
     },
-    "peft": {
-        "lora_dropout": "there is no dropout: the ratio to the sampler would not be that of one model",
-    },
+    "peft": {"lora_dropout": "there is no dropout: the ratio to the sampler would not be that of one model"},
 }
 """What to do instead, by framework and name."""
+
+
+def foreign_names() -> Iterator[ForeignName]:
+    """All of them, by framework."""
+    yield from slime_names()
+    for framework, keys in KEYS.items():
+        for name, key in keys.items():
+            values = VALUES.get((framework, name), {})
+            yield ForeignName(name, key, framework=framework, values=values)
+    for framework, instead in INSTEAD.items():
+        for name, text in instead.items():
+            yield ForeignName(name, framework=framework, advice=text)
+
+
+def slime_names() -> Iterator[ForeignName]:
+    """Flags of slime that are written otherwise here; those that are not among them are keys of the same name."""
+    for name, flag in flags().items():
+        if flag.outcome is Outcome.SAME or name in KEYS[""]:
+            continue
+        values = {value: ours for value, ours in flag.values.items() if isinstance(ours, str) and ours != value}
+        key = key_of(flag)
+        means = partial(meaning, flag) if flag.outcome is Outcome.MAPPED and not flag.asks else None
+        yield ForeignName(
+            name,
+            key,
+            framework="slime",
+            values=values if key else {},
+            advice=advice(flag),
+            means=means,
+            is_switch=flag.takes is Takes.NOTHING,
+        )

@@ -1,0 +1,281 @@
+"""Around functions written for slime: rewards, the reward post-processing, the three filters, and generators.
+
+slime takes any reward, None and NaN included; here each of those has a name in the metrics. The core hands out copies
+and does the removing, so a filter that does not remove cannot hand out a group twice.
+"""
+
+import copy
+import logging
+import math
+from collections.abc import Sequence
+from typing import cast
+
+from slime_compat.function import Arguments, accepts, generating, load
+from slime_compat.plugin import FunctionSettings, GenerateSettings, RewardSettings
+from slime_compat.slime_api.functions import DynamicFilterOutput, to_core
+from slime_compat.slime_api.functions import Sample as SlimeSample
+from slime_compat.wire import HOST, sampling_params, serving
+from slime_core import Group, Sample, Score, Unscored, Verdict
+from slime_core.errors import ContractError
+from slime_core.roles import (
+    BufferContext,
+    Decision,
+    Drop,
+    FilterContext,
+    GenerateContext,
+    Keep,
+    KeepIfShort,
+    Removal,
+    RewardContext,
+    Selection,
+    ShapeContext,
+)
+
+
+class SlimeReward:
+    """A reward around a function for `--custom-rm-path`."""
+
+    def __init__(self, settings: RewardSettings, section: str = "reward.rm") -> None:
+        """Load the function.
+
+        Raises:
+            PluginError: it cannot be called as slime calls it.
+        """
+        self._function = load(settings.path, ("args", "sample"), is_async=True)
+        self._settings, self._section = settings, section
+
+    async def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
+        """Its verdict on a copy of the sample."""
+        args = _reward_args(self._settings, self._section)
+        returned = await self._function(args, SlimeSample.of(sample))  # type: ignore[misc]  # `async def`, as was seen when it was found
+        return verdict_of(returned, self._settings.reward_key)
+
+
+class SlimeGroupReward:
+    """A group reward around a function for `--custom-rm-path` with `--group-rm`."""
+
+    def __init__(self, settings: RewardSettings) -> None:
+        """Load the function.
+
+        Raises:
+            PluginError: it cannot be called as slime calls it.
+        """
+        self._function = load(settings.path, ("args", "samples"), is_async=True)
+        self._settings = settings
+
+    async def __call__(self, samples: Sequence[Sample], ctx: RewardContext) -> list[Verdict]:
+        """Its verdicts on copies of the samples.
+
+        Raises:
+            ContractError: not as many answers as samples; slime would leave the last ones without a reward.
+        """
+        args = _reward_args(self._settings, "group_reward.group_rm")
+        returned = await self._function(args, [SlimeSample.of(sample) for sample in samples])  # type: ignore[misc]  # `async def`, as was seen when it was found
+        if not isinstance(returned, list | tuple) or len(returned) != len(samples):
+            found = f"{len(returned)}" if isinstance(returned, list | tuple) else f"a {type(returned).__name__}"
+            raise ContractError(f"{self._settings.path}: expected {len(samples)} rewards in a list, got {found}")
+        return [verdict_of(each, self._settings.reward_key) for each in returned]
+
+
+def verdict_of(returned: object, reward_key: str | None) -> Verdict:
+    """What slime would take for a reward, as a verdict; what it should not have taken, as a reason."""
+    components: dict[str, float] = {}
+    if isinstance(returned, dict):
+        table = cast("dict[str, object]", returned)
+        if reward_key is None or reward_key not in table:
+            return Unscored(f"dict_reward_without_reward_key_{reward_key or ''}".rstrip("_"))
+        components = {
+            key: float(value)
+            for key, value in table.items()
+            if key != reward_key and isinstance(value, int | float) and math.isfinite(value)
+        }
+        returned = table[reward_key]
+    if returned is None:
+        return Unscored("none_reward")
+    if not isinstance(returned, int | float):
+        return Unscored(f"{type(returned).__name__}_reward")
+    if not math.isfinite(returned):
+        return Unscored("nan_reward" if math.isnan(returned) else "infinite_reward")
+    return Score(float(returned), components)
+
+
+def _reward_args(settings: RewardSettings, section: str) -> Arguments:
+    return Arguments({"reward_key": settings.reward_key, "group_rm": False, **settings.args}, section)
+
+
+class SlimeRewardPostProcess:
+    """A reward shaper around a function for `--custom-reward-post-process-path`."""
+
+    def __init__(self, settings: FunctionSettings) -> None:
+        """Load the function.
+
+        Raises:
+            PluginError: it cannot be called as slime calls it.
+        """
+        self._function = load(settings.path, ("args", "samples"), is_async=False)
+        self._args = Arguments(settings.args, "reward_shaper.post_process")
+        self._path = settings.path
+
+    def __call__(self, groups: Sequence[Group], ctx: ShapeContext) -> list[list[float | None]]:
+        """The second of the two lists, in the groups' shape; samples without a reward are not shown to it.
+
+        Raises:
+            ContractError: not two lists, or not one reward a sample.
+        """
+        flat: list[SlimeSample] = []
+        for group, row in zip(groups, ctx.rewards, strict=True):
+            for sample, reward in zip(group.samples, row, strict=True):
+                if reward is not None:
+                    flat.append(SlimeSample.of(sample))
+                    flat[-1].reward = reward
+        returned = self._function(self._args, flat)
+        if not isinstance(returned, tuple) or len(returned) != 2:
+            raise ContractError(f"{self._path} returned {type(returned).__name__}; expected (raw_rewards, rewards)")
+        raw, shaped = (list(each) for each in returned)
+        if not len(raw) == len(shaped) == len(flat):
+            raise ContractError(
+                f"{self._path}: {len(flat)} samples, {len(raw)} raw rewards, {len(shaped)} rewards; all must agree"
+            )
+        numbers = iter(float(each) for each in shaped)
+        return [[None if reward is None else next(numbers) for reward in row] for row in ctx.rewards]
+
+
+_log = logging.getLogger(__name__)
+
+
+class SlimeDynamicFilter:
+    """`f(args, group)` for `--dynamic-sampling-filter-path` as a group filter."""
+
+    def __init__(self, settings: FunctionSettings) -> None:
+        """Load the function.
+
+        Raises:
+            PluginError: it cannot be called as slime calls it.
+        """
+        self._function = load(settings.path, ("args", "samples"), is_async=False)
+        self._args = Arguments(settings.args, "group_filter.dynamic_filter")
+
+    def __call__(self, group: Group, ctx: FilterContext) -> Decision:
+        """Its decision; what is not a `DynamicFilterOutput` counts by its truth, as in slime."""
+        output = self._function(self._args, _copies(group))
+        if not isinstance(output, DynamicFilterOutput):
+            output = DynamicFilterOutput(keep=bool(output))
+        if output.keep:
+            return Keep()
+        reason = output.reason or "dynamic_filter"
+        return KeepIfShort(reason) if output.keep_when_insufficient else Drop(reason)
+
+
+class SlimeSampleFilter:
+    """`f(args, groups)` for `--rollout-sample-filter-path`, which sets `remove_sample`, as a sample filter."""
+
+    def __init__(self, settings: FunctionSettings) -> None:
+        """Load the function.
+
+        Raises:
+            PluginError: it cannot be called as slime calls it.
+        """
+        self._function = load(settings.path, ("args", "groups"), is_async=False)
+        self._args = Arguments(settings.args, "sample_filter.rollout_filter")
+
+    def __call__(self, groups: Sequence[Group], ctx: FilterContext) -> list[Removal]:
+        """The samples that it marked."""
+        given = [_copies(group) for group in groups]
+        self._function(self._args, [list(samples) for samples in given])
+        return [
+            Removal(group.id, position, "remove_sample")
+            for group, samples in zip(groups, given, strict=True)
+            for position, (before, after) in enumerate(zip(group.samples, samples, strict=True))
+            if after.remove_sample and not before.remove_sample
+        ]
+
+
+class SlimeBufferFilter:
+    """`f(args, None, buffer, num_samples)` for `--buffer-filter-path` as a buffer filter."""
+
+    def __init__(self, settings: FunctionSettings) -> None:
+        """Load the function.
+
+        Raises:
+            PluginError: it cannot be called as slime calls it.
+        """
+        self._function = load(settings.path, ("args", "rollout_id", "buffer", "num_samples"), is_async=False)
+        self._args = Arguments(settings.args, "buffer_filter.buffer_filter")
+        self._path = settings.path
+        self._told: set[str] = set()
+
+    def select(self, groups: Sequence[Group], want: int, ctx: BufferContext) -> Selection:
+        """What it returned is taken; what it deleted without returning it is dropped.
+
+        Raises:
+            ContractError: it returned no list, or a group that was not in the buffer.
+        """
+        given = [_copies(group) for group in groups]
+        buffer = list(given)
+        # slime passes None for the rollout's number, whatever its documentation says.
+        returned = self._function(self._args, None, buffer, want)
+        if not isinstance(returned, list):
+            raise ContractError(f"{self._path} returned {type(returned).__name__}; expected a list of groups")
+        place = {id(group): number for number, group in enumerate(given)}
+        if any(id(group) not in place for group in returned):
+            raise ContractError(f"{self._path} returned a group that is not one of the buffer's own lists")
+        taken = list(dict.fromkeys(place[id(group)] for group in returned))
+        left = {place[id(group)] for group in buffer if id(group) in place}
+        if len(taken) > want:
+            self._report(f"returned {len(taken)} groups when {want} were wanted; the first {want} are taken")
+        if left & set(taken):
+            self._report("did not delete what it returned from the buffer: in slime it would be trained on for ever")
+        drop = [number for number in range(len(given)) if number not in left and number not in taken]
+        return Selection(take=taken[:want], drop=drop)
+
+    def _report(self, what: str) -> None:
+        if what.split(" ", 1)[0] not in self._told:
+            self._told.add(what.split(" ", 1)[0])
+            _log.warning("buffer filter %s %s (said once)", self._path, what)
+
+
+def _copies(group: Group) -> list[SlimeSample]:
+    return [SlimeSample.of(copy.copy(sample)) for sample in group.samples]
+
+
+SECTION = "generator.generate"
+
+
+class SlimeGenerate:
+    """A generator around a custom generate function."""
+
+    def __init__(self, settings: GenerateSettings) -> None:
+        """Load the function.
+
+        Raises:
+            PluginError: it cannot be called as slime calls it.
+        """
+        call = ("args", "sample", "sampling_params")
+        self._function = load(settings.path, call, is_async=True, optional=("evaluation",))
+        self._path, self._args = settings.path, settings.args
+        self._evaluation = accepts(self._function, "evaluation")
+
+    async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
+        """Run it; it may return a sample, or several that share `rollout_id`."""
+        extra = {"evaluation": ctx.evaluation} if self._evaluation else {}
+        with generating(ctx) as call:
+            async with serving(call) as port:
+                served = {"sglang_router_ip": HOST, "sglang_router_port": port}
+                args = Arguments({**self._args, **served}, SECTION)
+                given = SlimeSample.of(sample)
+                returned = await self._function(args, given, sampling_params(ctx.sampling), **extra)  # type: ignore[misc]  # `async def`, as was seen when it was found
+            made = returned if isinstance(returned, list) else [returned]
+            return [self._checked(each) for each in cast("list[object]", made)]
+
+    def _checked(self, returned: object) -> Sample:
+        if not isinstance(returned, Sample):
+            kind = type(returned).__name__
+            raise ContractError(f"{self._path} returned {kind}; slime takes a Sample, or a list of them")
+        sample = to_core(returned)
+        if sample.response_length and sample.rollout_log_probs is None:
+            # slime would train on log-probs that it computes again; with the sampler's missing, the ratio is made up.
+            raise ContractError(
+                f"{self._path} returned {sample.response_length} response tokens without rollout_log_probs; "
+                "use sample.append_response_tokens(args, tokens=..., log_probs=..., meta_info=...)"
+            )
+        return sample
