@@ -8,7 +8,7 @@ import copy
 import logging
 import math
 from collections.abc import Sequence
-from typing import cast
+from typing import ClassVar, cast
 
 from slime_compat.function import Arguments, accepts, generating, load
 from slime_compat.plugin import FunctionSettings, GenerateSettings, RewardSettings
@@ -32,36 +32,48 @@ from slime_core.roles import (
 )
 
 
-class SlimeReward:
-    """A reward around a function for `--custom-rm-path`."""
+class _Adapter:
+    """A function written for slime, with the `args` that it reads."""
 
-    def __init__(self, settings: RewardSettings, section: str = "reward.rm") -> None:
+    call: ClassVar[tuple[str, ...]]
+    section: ClassVar[str]
+    is_async: ClassVar[bool] = False
+
+    def __init__(self, settings: FunctionSettings) -> None:
         """Load the function.
 
         Raises:
             PluginError: it cannot be called as slime calls it.
         """
-        self._function = load(settings.path, ("args", "sample"), is_async=True)
-        self._settings, self._section = settings, section
+        self._function = load(settings.path, self.call, is_async=self.is_async)
+        self._path, self._args = settings.path, Arguments(settings.args, self.section)
+
+
+class _RewardAdapter(_Adapter):
+    is_async = True
+
+    def __init__(self, settings: RewardSettings) -> None:
+        super().__init__(settings)
+        self._reward_key = settings.reward_key
+        self._given = {"reward_key": settings.reward_key, "group_rm": False, **settings.args}
+
+
+class SlimeReward(_RewardAdapter):
+    """A reward around a function for `--custom-rm-path`."""
+
+    call, section = ("args", "sample"), "reward.rm"
 
     async def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
         """Its verdict on a copy of the sample."""
-        args = _reward_args(self._settings, self._section)
+        args = Arguments(self._given, self.section)
         returned = await self._function(args, SlimeSample.of(sample))  # type: ignore[misc]  # `async def`, as was seen when it was found
-        return verdict_of(returned, self._settings.reward_key)
+        return verdict_of(returned, self._reward_key)
 
 
-class SlimeGroupReward:
+class SlimeGroupReward(_RewardAdapter):
     """A group reward around a function for `--custom-rm-path` with `--group-rm`."""
 
-    def __init__(self, settings: RewardSettings) -> None:
-        """Load the function.
-
-        Raises:
-            PluginError: it cannot be called as slime calls it.
-        """
-        self._function = load(settings.path, ("args", "samples"), is_async=True)
-        self._settings = settings
+    call, section = ("args", "samples"), "group_reward.group_rm"
 
     async def __call__(self, samples: Sequence[Sample], ctx: RewardContext) -> list[Verdict]:
         """Its verdicts on copies of the samples.
@@ -69,12 +81,12 @@ class SlimeGroupReward:
         Raises:
             ContractError: not as many answers as samples; slime would leave the last ones without a reward.
         """
-        args = _reward_args(self._settings, "group_reward.group_rm")
+        args = Arguments(self._given, self.section)
         returned = await self._function(args, [SlimeSample.of(sample) for sample in samples])  # type: ignore[misc]  # `async def`, as was seen when it was found
         if not isinstance(returned, list | tuple) or len(returned) != len(samples):
             found = f"{len(returned)}" if isinstance(returned, list | tuple) else f"a {type(returned).__name__}"
-            raise ContractError(f"{self._settings.path}: expected {len(samples)} rewards in a list, got {found}")
-        return [verdict_of(each, self._settings.reward_key) for each in returned]
+            raise ContractError(f"{self._path}: expected {len(samples)} rewards in a list, got {found}")
+        return [verdict_of(each, self._reward_key) for each in returned]
 
 
 def verdict_of(returned: object, reward_key: str | None) -> Verdict:
@@ -99,22 +111,10 @@ def verdict_of(returned: object, reward_key: str | None) -> Verdict:
     return Score(float(returned), components)
 
 
-def _reward_args(settings: RewardSettings, section: str) -> Arguments:
-    return Arguments({"reward_key": settings.reward_key, "group_rm": False, **settings.args}, section)
-
-
-class SlimeRewardPostProcess:
+class SlimeRewardPostProcess(_Adapter):
     """A reward shaper around a function for `--custom-reward-post-process-path`."""
 
-    def __init__(self, settings: FunctionSettings) -> None:
-        """Load the function.
-
-        Raises:
-            PluginError: it cannot be called as slime calls it.
-        """
-        self._function = load(settings.path, ("args", "samples"), is_async=False)
-        self._args = Arguments(settings.args, "reward_shaper.post_process")
-        self._path = settings.path
+    call, section = ("args", "samples"), "reward_shaper.post_process"
 
     def __call__(self, groups: Sequence[Group], ctx: ShapeContext) -> list[list[float | None]]:
         """The second of the two lists, in the groups' shape; samples without a reward are not shown to it.
@@ -143,17 +143,10 @@ class SlimeRewardPostProcess:
 _log = logging.getLogger(__name__)
 
 
-class SlimeDynamicFilter:
+class SlimeDynamicFilter(_Adapter):
     """`f(args, group)` for `--dynamic-sampling-filter-path` as a group filter."""
 
-    def __init__(self, settings: FunctionSettings) -> None:
-        """Load the function.
-
-        Raises:
-            PluginError: it cannot be called as slime calls it.
-        """
-        self._function = load(settings.path, ("args", "samples"), is_async=False)
-        self._args = Arguments(settings.args, "group_filter.dynamic_filter")
+    call, section = ("args", "samples"), "group_filter.dynamic_filter"
 
     def __call__(self, group: Group, ctx: FilterContext) -> Decision:
         """Its decision; what is not a `DynamicFilterOutput` counts by its truth, as in slime."""
@@ -166,17 +159,10 @@ class SlimeDynamicFilter:
         return KeepIfShort(reason) if output.keep_when_insufficient else Drop(reason)
 
 
-class SlimeSampleFilter:
+class SlimeSampleFilter(_Adapter):
     """`f(args, groups)` for `--rollout-sample-filter-path`, which sets `remove_sample`, as a sample filter."""
 
-    def __init__(self, settings: FunctionSettings) -> None:
-        """Load the function.
-
-        Raises:
-            PluginError: it cannot be called as slime calls it.
-        """
-        self._function = load(settings.path, ("args", "groups"), is_async=False)
-        self._args = Arguments(settings.args, "sample_filter.rollout_filter")
+    call, section = ("args", "groups"), "sample_filter.rollout_filter"
 
     def __call__(self, groups: Sequence[Group], ctx: FilterContext) -> list[Removal]:
         """The samples that it marked."""
@@ -190,19 +176,15 @@ class SlimeSampleFilter:
         ]
 
 
-class SlimeBufferFilter:
+class SlimeBufferFilter(_Adapter):
     """`f(args, None, buffer, num_samples)` for `--buffer-filter-path` as a buffer filter."""
 
-    def __init__(self, settings: FunctionSettings) -> None:
-        """Load the function.
+    call, section = ("args", "rollout_id", "buffer", "num_samples"), "buffer_filter.buffer_filter"
 
-        Raises:
-            PluginError: it cannot be called as slime calls it.
-        """
-        self._function = load(settings.path, ("args", "rollout_id", "buffer", "num_samples"), is_async=False)
-        self._args = Arguments(settings.args, "buffer_filter.buffer_filter")
-        self._path = settings.path
-        self._told: set[str] = set()
+    def __init__(self, settings: FunctionSettings) -> None:
+        """Load the function; errors as of the others."""
+        super().__init__(settings)
+        self._reported: set[str] = set()
 
     def select(self, groups: Sequence[Group], want: int, ctx: BufferContext) -> Selection:
         """What it returned is taken; what it deleted without returning it is dropped.
@@ -229,8 +211,8 @@ class SlimeBufferFilter:
         return Selection(take=taken[:want], drop=drop)
 
     def _report(self, what: str) -> None:
-        if what.split(" ", 1)[0] not in self._told:
-            self._told.add(what.split(" ", 1)[0])
+        if what.split(" ", 1)[0] not in self._reported:
+            self._reported.add(what.split(" ", 1)[0])
             _log.warning("buffer filter %s %s (said once)", self._path, what)
 
 

@@ -10,10 +10,11 @@ import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, cast
+from typing import cast
 
 from slime_compat.function import Arguments, load
 from slime_compat.plugin import FunctionSettings
+from slime_compat.slime_api.data_source import DataSource
 from slime_compat.slime_api.functions import to_core
 from slime_core import Group, GroupId, Sample
 from slime_core.errors import ContractError
@@ -21,27 +22,12 @@ from slime_core.roles import DataSourceSetup
 from slime_core.sample import Json
 
 ROW_KEYS = (
-    "input_key",
-    "label_key",
-    "metadata_key",
-    "tool_key",
-    "multimodal_keys",
-    "apply_chat_template",
+    "input_key", "label_key", "metadata_key", "tool_key", "multimodal_keys", "apply_chat_template",
     "apply_chat_template_kwargs",
-)
+)  # fmt: skip
 """Keys of rows that slime calls the same."""
 SLOT = 0
 """The rollout number under which the state is written; a checkpoint has one."""
-
-
-class _Source(Protocol):
-    """slime's data source, as it is called."""
-
-    def get_samples(self, num_samples: int) -> list[list[Sample]]: ...
-    def add_samples(self, samples: list[list[Sample]]) -> None: ...
-    def save(self, rollout_id: int) -> None: ...
-    def load(self, rollout_id: int | None = None) -> None: ...
-    def __len__(self) -> int: ...
 
 
 def _known(setup: DataSourceSetup) -> dict[str, object]:
@@ -74,7 +60,7 @@ class SlimeDataSource:
         self._scratch = Path(folder)
         places = {"save": folder, "load": folder, "rollout_global_dataset": True, "source_setup": setup}
         self._args = Arguments({**_known(setup), **settings.args, **places}, "data_source.source")
-        self._source = cast(_Source, build(self._args))
+        self._source = cast(DataSource, build(self._args))
         self._drawn = 0
         self._returned: list[Group] = []
 

@@ -25,19 +25,9 @@ IGNORED = frozenset({"spaces_between_special_tokens", "sampling_seed", "n"})
 """Sampling keys that change nothing here: seeds are derived from the sample's identity."""
 
 SAME = (
-    "max_new_tokens",
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "min_new_tokens",
-    "ignore_eos",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "skip_special_tokens",
-    "no_stop_trim",
-)
+    "max_new_tokens", "temperature", "top_p", "top_k", "min_p", "min_new_tokens", "ignore_eos", "repetition_penalty",
+    "presence_penalty", "frequency_penalty", "skip_special_tokens", "no_stop_trim",
+)  # fmt: skip
 """Sampling keys that have the core's names and values."""
 
 

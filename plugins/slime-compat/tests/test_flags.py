@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from slime_compat import names
 from slime_compat.flags.table import Flag, Outcome, Takes, advice, flags, key_of
+from slime_compat.names import other_names
 from slime_core.catalog import Catalog
 from slime_core.config import CHOOSES, FAMILY_OF_KEY, FlatKeys, Installed, merge, parse_config
 from slime_core.errors import ConfigError
@@ -93,8 +93,8 @@ def test_any_other_flag_is_answered(catalog: Catalog, flag: Flag) -> None:
         parse_config({**LEAST, "reward": {"use": "math"}, flag.name: 1}, catalog)
     said = str(raised.value)
     assert said.startswith(f"unknown key {flag.name!r}. ")
-    if flag.name in names.KEYS[""]:
-        assert f"Did you mean {names.KEYS[''][flag.name]!r}?" in said
+    if flag.name in other_names()["keys"][""]:
+        assert f"Did you mean {other_names()['keys'][''][flag.name]!r}?" in said
         return
     assert advice(flag) in said
     assert not (key := key_of(flag)) or f"Did you mean {key!r}?" in said

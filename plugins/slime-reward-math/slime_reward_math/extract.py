@@ -31,24 +31,9 @@ MAX_GAP = 60
 TAIL = 2_000
 """Characters at the end that are searched for a phrase like `the final answer is`."""
 _JOINTS = (
-    "\\text",
-    "\\quad",
-    "\\qquad",
-    "\\mathrm",
-    "and also",
-    "as well as",
-    "also",
-    "and",
-    "or",
-    "\\(",
-    "\\)",
-    "\\[",
-    "\\]",
-    "\\,",
-    "\\;",
-    "\\ ",
-    "&",
-)
+    "\\text", "\\quad", "\\qquad", "\\mathrm", "and also", "as well as", "also", "and", "or", "\\(", "\\)", "\\[",
+    "\\]", "\\,", "\\;", "\\ ", "&",
+)  # fmt: skip
 _FILL = " \n\t$,;{}."
 _SIGNS = " \n\t$,;{.\\()[]&"
 """What may stand between a box and the end of the word or the brace before it, if it continues another box."""

@@ -9,7 +9,7 @@ Nobody changes a tree; they are not frozen because that would triple what it tak
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TypeAlias
@@ -130,13 +130,14 @@ def rebuild(tree: Tree, change: Callable[[Tree], Tree | None]) -> Tree:
     return tree
 
 
-def rename(tree: Tree, names: dict[str, str]) -> Tree:
+def put(tree: Tree, values: Mapping[str, Tree]) -> Tree:
+    """The tree with symbols replaced, by their names."""
+    return rebuild(tree, lambda each: values.get(each.name) if isinstance(each, Sym) else None)
+
+
+def rename(tree: Tree, names: Mapping[str, str]) -> Tree:
     """The tree with variables renamed."""
-
-    def change(each: Tree) -> Tree | None:
-        return Sym(names[each.name]) if isinstance(each, Sym) and each.name in names else None
-
-    return rebuild(tree, change)
+    return put(tree, {old: Sym(new) for old, new in names.items()})
 
 
 def number(value: int) -> Num:

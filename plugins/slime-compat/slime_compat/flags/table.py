@@ -26,21 +26,14 @@ class Takes(enum.Enum):
     """What a flag takes."""
 
     NOTHING = "nothing"
-    """It is a switch."""
     EITHER = "either"
     """It is a switch that `--no-` turns off."""
     INTEGER = "integer"
-    """A whole number."""
     NUMBER = "number"
-    """A number."""
     TEXT = "text"
-    """A text."""
     JSON = "json"
-    """JSON."""
     INTEGERS = "integers"
-    """Several whole numbers."""
     TEXTS = "texts"
-    """Several texts."""
     AGAIN = "again"
     """A text, each time that it is given."""
 
@@ -69,7 +62,6 @@ class Flag:
     group: str
     """The part of slime's arguments, or of Megatron's, that it is of."""
     takes: Takes = Takes.TEXT
-    """What it takes."""
     same: bool = False
     """Whether it is a key of the same name."""
     key: str = ""

@@ -41,17 +41,17 @@ def _is_special(given: Given) -> bool:
 def _one(given: Given, all_given: Mapping[str, Given], migration: Migration) -> None:
     flag = flags().get(given.name)
     if flag is not None and (flag.always or (flag.outcome is Outcome.REFUSED and flag.minor)):
-        migration.note(Fate.NEEDLESS if flag.always else Fate.MINOR, given.typed, advice(flag), given.line, given.file)
+        migration.note_flag(Fate.NEEDLESS if flag.always else Fate.MINOR, given, advice(flag))
     elif unknown := given.unknown:
-        migration.note(Fate.LEFT_OUT, given.typed, unknown.told, given.line, given.file)
+        migration.note_flag(Fate.LEFT_OUT, given, unknown.told)
     elif not given.name:
-        migration.note(Fate.LEFT_OUT, given.typed, "no flag is before it", given.line, given.file)
+        migration.note_flag(Fate.LEFT_OUT, given, "no flag is before it")
     elif flag is None:
         _unlisted(given, migration)
     elif flag.special:
         SPECIALS[flag.special](given, all_given, migration)
     elif len(given.values) == 1 and given.values[0] in flag.harmless:
-        migration.note(Fate.NEEDLESS, given.typed, "it is so anyway", given.line, given.file)
+        migration.note_flag(Fate.NEEDLESS, given, "it is so anyway")
     else:
         _listed(flag, given, migration)
 
@@ -60,19 +60,19 @@ def _listed(flag: Flag, given: Given, migration: Migration) -> None:
     try:
         value = value_of(flag.takes, [str(each) for each in given.values])
     except ValueError as error:
-        migration.note(Fate.LEFT_OUT, given.typed, str(error), given.line, given.file)
+        migration.note_flag(Fate.LEFT_OUT, given, str(error))
         return
     ours = flag.values.get(str(value), value)
     if flag.asks and not flag.same and (why := migration.installed.refusal(*_role(flag.asks), flag.name, value)):
-        migration.note(Fate.MINOR if flag.minor else Fate.LEFT_OUT, given.typed, why, given.line, given.file)
+        migration.note_flag(Fate.MINOR if flag.minor else Fate.LEFT_OUT, given, why)
     elif flag.same and flag.values and str(value) in flag.values:
-        migration.note(Fate.LEFT_OUT, given.typed, "there is no such value here", given.line, given.file)
+        migration.note_flag(Fate.LEFT_OUT, given, "there is no such value here")
     elif flag.asks:
         write(migration, given, (*_role(flag.asks), flag.name), value, Fate.CARRIED)
     elif flag.same:
         write(migration, given, (flag.name,), value, Fate.CARRIED)
     elif flag.refused and str(value) not in flag.values:
-        migration.note(Fate.MINOR if flag.minor else Fate.LEFT_OUT, given.typed, advice(flag), given.line, given.file)
+        migration.note_flag(Fate.MINOR if flag.minor else Fate.LEFT_OUT, given, advice(flag))
     elif isinstance(ours, dict) and str(value) in flag.values:
         write_all(migration, given, ours)
     else:
@@ -98,7 +98,7 @@ def _unlisted(given: Given, migration: Migration) -> None:
     elif why := migration.installed.refusal(*TRAINER, given.name, value):
         near = did_you_mean(given.name, flags())
         said = f"slime has no such flag.{near}" if why.startswith("unknown setting") else why
-        migration.note(Fate.LEFT_OUT, given.typed, said, given.line, given.file)
+        migration.note_flag(Fate.LEFT_OUT, given, said)
     else:
         write(migration, given, (*TRAINER, given.name), value, Fate.CARRIED)
 
@@ -113,7 +113,7 @@ def _of_sglang(given: Given, value: Json, migration: Migration) -> None:
     if newer != name and not migration.installed.refusal(*ENGINE, newer, value):
         write(migration, given, (*ENGINE, "server", newer), value, Fate.MAPPED)
     else:
-        migration.note(Fate.LEFT_OUT, given.typed, why, given.line, given.file)
+        migration.note_flag(Fate.LEFT_OUT, given, why)
 
 
 def write_all(migration: Migration, given: Given, table: Mapping[str, Json]) -> None:
@@ -128,7 +128,7 @@ def write(migration: Migration, given: Given, path: Place, value: Json, fate: Fa
     if there is not None and there != value:
         if path not in migration.weak:
             why = f"contradicts {'.'.join(path)} = {there!r}, which another flag says"
-            migration.note(Fate.LEFT_OUT, given.typed, why, given.line, given.file)
+            migration.note_flag(Fate.LEFT_OUT, given, why)
             return
         migration.rows = [
             Row(Fate.NEEDLESS, row.flag, f"{given.typed} says which", row.line, row.file) if row.path == path else row

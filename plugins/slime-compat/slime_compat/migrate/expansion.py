@@ -23,20 +23,13 @@ from tree_sitter import Node
 from slime_compat.migrate.outcome import Text, Unknown, Value, Word, joined
 
 _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: lambda left, right: int(left / right),
-    ast.Mod: operator.mod,
-}
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
+    ast.Div: lambda left, right: int(left / right), ast.Mod: operator.mod,
+}  # fmt: skip
 _COMPARED: Mapping[str, Callable[[int, int], bool]] = {
-    "-eq": operator.eq,
-    "-ne": operator.ne,
-    "-lt": operator.lt,
-    "-le": operator.le,
-    "-gt": operator.gt,
+    "-eq": operator.eq, "-ne": operator.ne, "-lt": operator.lt, "-le": operator.le, "-gt": operator.gt,
     "-ge": operator.ge,
-}
+}  # fmt: skip
 
 
 def evaluate(formula: str, variables: Mapping[str, str]) -> int | None:
@@ -126,11 +119,8 @@ class Scope:
     """What expansion can see."""
 
     variables: Mapping[str, Value]
-    """By name."""
     source: bytes
-    """Text of the file."""
     path: Path
-    """The file."""
     name: str
     """What to call it in messages; empty: it is the script."""
 
@@ -349,24 +339,12 @@ def _short(text: str) -> str:
 
 
 _READ: Mapping[str, Callable[[Node, Scope], Text]] = {
-    "word": _word,
-    "number": _word,
-    "variable_name": _word,
-    "regex": _word,
-    "extglob_pattern": _word,
-    "[": _word,
-    "]": _word,
-    "raw_string": _raw_string,
-    "string": _string,
-    "translated_string": _string,
-    "concatenation": _concatenation,
-    "simple_expansion": _variable,
-    "expansion": _expansion,
-    "command_substitution": _substitution,
-    "heredoc_body": _here_document,
-    "arithmetic_expansion": _arithmetic,
+    "word": _word, "number": _word, "variable_name": _word, "regex": _word, "extglob_pattern": _word, "[": _word,
+    "]": _word, "raw_string": _raw_string, "string": _string, "translated_string": _string,
+    "concatenation": _concatenation, "simple_expansion": _variable, "expansion": _expansion,
+    "command_substitution": _substitution, "heredoc_body": _here_document, "arithmetic_expansion": _arithmetic,
     "command_name": _concatenation,
-}
+}  # fmt: skip
 
 
 def holds(node: Node, scope: Scope) -> bool | None:

@@ -42,9 +42,7 @@ class Word:
     """A word of a command, or of an array."""
 
     text: Text
-    """What it is."""
     line: int
-    """Its line."""
     file: str = ""
     """The file of that line, where it is not the script itself."""
     several: bool = False
@@ -72,9 +70,7 @@ class Given:
     name: str
     """Without dashes in front, with underscores; empty: words that no flag was before."""
     values: tuple[Text, ...]
-    """What follows it."""
     line: int
-    """The line of the flag."""
     file: str = ""
     """The file of that line, where it is not the script itself."""
 
@@ -132,9 +128,7 @@ class Row:
     """One flag."""
 
     fate: Fate
-    """What became of it."""
     flag: str
-    """As it was given."""
     here: str
     """What it is here, or why it was left out."""
     line: int
@@ -142,7 +136,6 @@ class Row:
     file: str = ""
     """The file of that line, where it is not the script itself."""
     path: Place = ()
-    """Where its value is."""
 
 
 @dataclass(slots=True)
@@ -150,11 +143,9 @@ class Migration:
     """A script as a run file."""
 
     script: Path = Path()
-    """The script."""
     installed: Installed = field(default_factory=Installed)
     """What is asked about keys."""
     values: dict[str, Json] = field(default_factory=dict)
-    """The run file."""
     rows: list[Row] = field(default_factory=list)
     """What became of its flags, in their order."""
     weak: set[Place] = field(default_factory=set)
@@ -174,6 +165,10 @@ class Migration:
     def note(self, fate: Fate, flag: str, here: str, line: int = 0, file: str = "") -> None:
         """Remember what became of a flag that is written nowhere."""
         self.rows.append(Row(fate, flag, here, line, file))
+
+    def note_flag(self, fate: Fate, given: Given, here: str) -> None:
+        """Remember what became of a flag of the command that is written nowhere."""
+        self.note(fate, given.typed, here, given.line, given.file)
 
     def get(self, *path: str) -> Json:
         """What stands at a place; None where nothing does."""

@@ -34,11 +34,9 @@ class Training:
     program: str
     """`train.py` or `train_async.py`."""
     words: tuple[Word, ...]
-    """What it is given."""
     before: tuple[Word, ...]
     """The words before the program: `ray job submit …`."""
     line: int
-    """Its line."""
     repeated: bool
     """Whether it is in a loop."""
 
@@ -48,7 +46,6 @@ class Script:
     """What was read of a script."""
 
     path: Path
-    """The script."""
     trainings: list[Training] = field(default_factory=list)
     """What it would train, in order."""
     notes: list[Unknown] = field(default_factory=list)

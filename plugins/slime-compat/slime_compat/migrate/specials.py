@@ -12,26 +12,10 @@ Others = Mapping[str, Given]
 Special = Callable[[Given, Others, Migration], None]
 FINETUNING = "slime.rollout.sft_rollout.generate_rollout"
 EVAL_KEYS = {
-    "path",
-    "n_samples_per_eval_prompt",
-    "temperature",
-    "top_p",
-    "top_k",
-    "max_response_len",
-    "min_new_tokens",
-    "stop",
-    "stop_token_ids",
-    "no_stop_trim",
-    "skip_special_tokens",
-    "repetition_penalty",
-    "input_key",
-    "label_key",
-    "metadata_key",
-    "tool_key",
-    "multimodal_keys",
-    "apply_chat_template",
-    "apply_chat_template_kwargs",
-}
+    "path", "n_samples_per_eval_prompt", "temperature", "top_p", "top_k", "max_response_len", "min_new_tokens",
+    "stop", "stop_token_ids", "no_stop_trim", "skip_special_tokens", "repetition_penalty", "input_key", "label_key",
+    "metadata_key", "tool_key", "multimodal_keys", "apply_chat_template", "apply_chat_template_kwargs",
+}  # fmt: skip
 """Keys of slime's evaluation sets that have the same name here."""
 
 
@@ -55,11 +39,11 @@ def expert_tensor_parallel_size(given: Given, others: Others, migration: Migrati
     """Of the trainer, which has it for models of experts that are dealt out; it is the tensor's size unless given."""
     size, tensor = str(given.values[0]), _text(others, "tensor_model_parallel_size") or "1"
     if not size.isdecimal():
-        migration.note(Fate.LEFT_OUT, given.typed, "it takes a whole number", given.line, given.file)
+        migration.note_flag(Fate.LEFT_OUT, given, "it takes a whole number")
     elif size == tensor:
-        migration.note(Fate.NEEDLESS, given.typed, "it is so anyway", given.line, given.file)
+        migration.note_flag(Fate.NEEDLESS, given, "it is so anyway")
     elif (_text(others, "expert_model_parallel_size") or "1") == "1":
-        migration.note(Fate.NEEDLESS, given.typed, "no experts are dealt out", given.line, given.file)
+        migration.note_flag(Fate.NEEDLESS, given, "no experts are dealt out")
     else:
         _put(migration, given, ("trainer", "megatron", "expert_tensor_parallel_size"), int(size), Fate.CARRIED)
 
@@ -75,16 +59,16 @@ def global_batch_size(given: Given, others: Others, migration: Migration) -> Non
     size = str(given.values[0]) if given.values else ""
     if not all(text.isdecimal() and int(text) for text in (batch, each, size)):
         why = "rollout_batch_size, n_samples_per_prompt and this say num_steps_per_rollout, and one is not a number"
-        migration.note(Fate.LEFT_OUT, given.typed, why, given.line, given.file)
+        migration.note_flag(Fate.LEFT_OUT, given, why)
         return
     samples = int(batch) * int(each)
     steps, rest = divmod(samples, int(size))
     if rest or not steps:
         why = f"a rollout has {batch} * {each} = {samples} samples, which {size} do not divide: num_steps_per_rollout"
-        migration.note(Fate.LEFT_OUT, given.typed, why, given.line, given.file)
+        migration.note_flag(Fate.LEFT_OUT, given, why)
     elif "num_steps_per_rollout" in others and _text(others, "num_steps_per_rollout") != str(steps):
         why = f"num_steps_per_rollout would be {steps}, and is {_text(others, 'num_steps_per_rollout')}"
-        migration.note(Fate.LEFT_OUT, given.typed, why, given.line, given.file)
+        migration.note_flag(Fate.LEFT_OUT, given, why)
     else:
         said = f"num_steps_per_rollout = {steps}, of {samples} samples"
         _put(migration, given, ("num_steps_per_rollout",), steps, Fate.MAPPED, said)
@@ -96,7 +80,7 @@ def eval_prompt_data(given: Given, others: Others, migration: Migration) -> None
     if len(texts) == 1:  # slime's name for one set
         texts = ["aime", texts[0]]
     if len(texts) % 2:
-        migration.note(Fate.LEFT_OUT, given.typed, "it takes pairs of a name and a path", given.line, given.file)
+        migration.note_flag(Fate.LEFT_OUT, given, "it takes pairs of a name and a path")
         return
     sets: Json = dict(zip(texts[::2], texts[1::2], strict=True))
     _put(migration, given, ("eval_prompt_data",), sets, Fate.CARRIED)
@@ -112,13 +96,13 @@ def eval_config(given: Given, others: Others, migration: Migration) -> None:
         why_not = (
             f"the file cannot be read here ({type(error).__name__}: {error}): write tables [eval_prompt_data.NAME]"
         )
-        migration.note(Fate.LEFT_OUT, given.typed, why_not, given.line, given.file)
+        migration.note_flag(Fate.LEFT_OUT, given, why_not)
         return
     migration.put(("eval_prompt_data",), cast(Json, sets))
     said = f"[eval_prompt_data.NAME] of {', '.join(sets)}"
     migration.rows.append(Row(Fate.MAPPED, given.typed, said, given.line, given.file, ("eval_prompt_data",)))
     for text in why:
-        migration.note(Fate.LEFT_OUT, given.typed, text, given.line, given.file)
+        migration.note_flag(Fate.LEFT_OUT, given, text)
 
 
 def _sets(table: dict[str, Json]) -> Iterator[tuple[str, Json]]:
@@ -153,7 +137,7 @@ def eval_tool_key(given: Given, others: Others, migration: Migration) -> None:
     """The same for every evaluation set."""
     sets = migration.get("eval_prompt_data")
     if not isinstance(sets, dict):
-        migration.note(Fate.NEEDLESS, given.typed, "there is no evaluation set", given.line, given.file)
+        migration.note_flag(Fate.NEEDLESS, given, "there is no evaluation set")
         return
     tables = {name: each if isinstance(each, dict) else {"path": each} for name, each in sets.items()}
     value: Json = {name: {"tool_key": given.values[0], **each} for name, each in tables.items()}  # type: ignore[dict-item]  # tables of strings are JSON
@@ -166,13 +150,13 @@ def ref_load(given: Given, others: Others, migration: Migration) -> None:
     wants = "use_kl_loss" in others or _text(others, "kl_coef").strip("0.") != ""
     if "torch_dist" in path or path.rstrip("/") == _text(others, "hf_checkpoint").rstrip("/"):
         why = "the reference, and the weights to begin with, are hf_checkpoint, which this was converted from"
-        migration.note(Fate.NEEDLESS, given.typed, why, given.line, given.file)
+        migration.note_flag(Fate.NEEDLESS, given, why)
     elif wants:
         said = f"ref_load = {path!r}, which must be in HF format"
         _put(migration, given, ("ref_load",), path, Fate.CARRIED, said)
     else:
         why = "no KL term wants a reference, and the weights to begin with are hf_checkpoint"
-        migration.note(Fate.LEFT_OUT, given.typed, why, given.line, given.file)
+        migration.note_flag(Fate.LEFT_OUT, given, why)
 
 
 def load(given: Given, others: Others, migration: Migration) -> None:
@@ -180,10 +164,10 @@ def load(given: Given, others: Others, migration: Migration) -> None:
     path, own = (text.rstrip("/") for text in (str(given.values[0]) if given.values else "", _text(others, "save")))
     if not own or path == own or "torch_dist" in path or path == _text(others, "hf_checkpoint").rstrip("/"):
         why = "a run continues where its folder (save) is, and begins from hf_checkpoint"
-        migration.note(Fate.NEEDLESS, given.typed, why, given.line, given.file)
+        migration.note_flag(Fate.NEEDLESS, given, why)
     else:
         why = "a run begins from hf_checkpoint: give the model directory of that checkpoint, in HF format"
-        migration.note(Fate.LEFT_OUT, given.typed, why, given.line, given.file)
+        migration.note_flag(Fate.LEFT_OUT, given, why)
 
 
 def reward_key(given: Given, others: Others, migration: Migration) -> None:
@@ -195,16 +179,14 @@ def reward_key(given: Given, others: Others, migration: Migration) -> None:
     elif _text(others, "rm_type") == "remote_rm":
         _put(migration, given, ("reward", "remote_rm", "reward_key"), str(given.values[0]), Fate.MAPPED)
     else:
-        migration.note(Fate.NEEDLESS, given.typed, "a reward of a plugin returns a number", given.line, given.file)
+        migration.note_flag(Fate.NEEDLESS, given, "a reward of a plugin returns a number")
 
 
 def group_rm(given: Given, others: Others, migration: Migration) -> None:
     """The same function as a group reward."""
     path = migration.get("reward", "rm", "path")
     if path is None:
-        migration.note(
-            Fate.LEFT_OUT, given.typed, "the rewards of plugins score samples, not groups", given.line, given.file
-        )
+        migration.note_flag(Fate.LEFT_OUT, given, "the rewards of plugins score samples, not groups")
         return
     migration.drop(("reward",))
     migration.put(("group_reward", "use"), "group_rm")
@@ -219,27 +201,22 @@ def custom_config(given: Given, others: Others, migration: Migration) -> None:
         table = read_yaml(file.read_text("utf-8"), file)
     except (OSError, RecursionError, ValueError) as error:
         why = f"the file cannot be read here ({error}): what a function reads from args is [ROLE.NAME.args]"
-        migration.note(Fate.LEFT_OUT, given.typed, why, given.line, given.file)
+        migration.note_flag(Fate.LEFT_OUT, given, why)
         return
     functions = [(role, name) for role, name in _FUNCTIONS if migration.get(role, "use") == name]
     if not functions:
         keys = ", ".join(table) or "nothing"
         why = f"no function that slime calls is there to read it; it says {keys}: write settings of the choices"
-        migration.note(Fate.LEFT_OUT, given.typed, why, given.line, given.file)
+        migration.note_flag(Fate.LEFT_OUT, given, why)
     for role, name in functions:
         _put(migration, given, (role, name, "args"), table, Fate.MAPPED)
 
 
 _FUNCTIONS = (
-    ("reward", "rm"),
-    ("group_reward", "group_rm"),
-    ("generator", "generate"),
-    ("group_filter", "dynamic_filter"),
-    ("sample_filter", "rollout_filter"),
-    ("buffer_filter", "buffer_filter"),
-    ("reward_shaper", "post_process"),
+    ("reward", "rm"), ("group_reward", "group_rm"), ("generator", "generate"), ("group_filter", "dynamic_filter"),
+    ("sample_filter", "rollout_filter"), ("buffer_filter", "buffer_filter"), ("reward_shaper", "post_process"),
     ("data_source", "source"),
-)
+)  # fmt: skip
 
 
 def external_engines(given: Given, others: Others, migration: Migration) -> None:
@@ -251,16 +228,14 @@ def external_engines(given: Given, others: Others, migration: Migration) -> None
 def debug_train_only(given: Given, others: Others, migration: Migration) -> None:
     """In a finetuning nothing generates anyway."""
     if finetunes(others):
-        migration.note(Fate.NEEDLESS, given.typed, "a finetuning starts no engine", given.line, given.file)
+        migration.note_flag(Fate.NEEDLESS, given, "a finetuning starts no engine")
     else:
         _put(migration, given, ("debug_train_only",), True, Fate.CARRIED)
 
 
 def kept_samples(given: Given, others: Others, migration: Migration) -> None:
     """A template of slime's files is not a run folder."""
-    migration.note(
-        Fate.LEFT_OUT, given.typed, "load_debug_rollout_data takes a run folder here", given.line, given.file
-    )
+    migration.note_flag(Fate.LEFT_OUT, given, "load_debug_rollout_data takes a run folder here")
 
 
 SPECIALS: Mapping[str, Special] = {

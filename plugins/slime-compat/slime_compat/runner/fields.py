@@ -186,6 +186,11 @@ def _told(error: ValidationError, model: type[Settings]) -> list[str]:
     return said
 
 
+SAME = [
+    "input_key", "rollout_batch_size", "n_samples_per_prompt", "rollout_max_response_len", "rollout_temperature",
+    "eps_clip", "eps_clip_high", "lr", "weight_decay", "adam_beta2",
+]  # fmt: skip
+"""Fields that are keys of the same name."""
 UNREAD = {
     "slime_dir": "nothing of slime is read",
     "megatron_dir": "megatron-core is installed as a package",
@@ -207,18 +212,9 @@ def run_file_keys(fields: RunnerFields, num_rollout: int) -> dict[str, Json]:
     keys: dict[str, Json] = {
         "hf_checkpoint": str(fields.model_dir),
         "prompt_data": str(fields.data_path),
-        "input_key": fields.input_key,
         "save": str(fields.run_dir / fields.exp_id),
         "num_rollout": num_rollout,
-        "rollout_batch_size": fields.rollout_batch_size,
-        "n_samples_per_prompt": fields.n_samples_per_prompt,
-        "rollout_max_response_len": fields.rollout_max_response_len,
-        "rollout_temperature": fields.rollout_temperature,
-        "eps_clip": fields.eps_clip,
-        "eps_clip_high": fields.eps_clip_high,
-        "lr": fields.lr,
-        "weight_decay": fields.weight_decay,
-        "adam_beta2": fields.adam_beta2,
+        **{name: getattr(fields, name) for name in SAME},
         **_scored(fields),
         **(_on_gpus(fields) if fields.num_gpus else {}),
     }

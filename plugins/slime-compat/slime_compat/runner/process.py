@@ -33,7 +33,6 @@ class Note:
     """What is known of the last process of a run."""
 
     pid: int
-    """Its number."""
     born: str
     """When it began, as the system counts; a number is given again to others."""
     status: int | None
@@ -155,9 +154,7 @@ class Outcome(enum.Enum):
     """How a run stands."""
 
     NEW = "new"
-    """It has not begun."""
     RUNNING = "running"
-    """A process of it runs."""
     DONE = "done"
     """All rollouts are trained."""
     STOPPED = "stopped"
@@ -175,9 +172,7 @@ class TrainResult:
     """A run, as its folder has it."""
 
     outcome: Outcome
-    """How it stands."""
     folder: Path
-    """The run folder."""
     rewards: Mapping[int, float]
     """Mean reward before normalisation, by rollout, from 0."""
     evaluations: Mapping[int, Mapping[str, float]]
@@ -228,7 +223,6 @@ class Job:
     """One of them."""
 
     address: str
-    """Of the server of jobs."""
     name: str
     """As the cluster calls it."""
 

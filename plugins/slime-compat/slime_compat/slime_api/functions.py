@@ -24,9 +24,7 @@ class DynamicFilterOutput:
     """Whether a group is kept."""
 
     keep: bool
-    """Train on it."""
     reason: str | None = None
-    """Why not."""
     keep_when_insufficient: bool = False
     """Train on it after all when the rollout comes up short."""
 

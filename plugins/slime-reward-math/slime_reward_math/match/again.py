@@ -42,6 +42,7 @@ from slime_reward_math.tree import (
     Words,
     has_head,
     names_and_heads,
+    put,
     rebuild,
     rename,
     symbols,
@@ -82,9 +83,9 @@ def _without_constant(tree: Tree) -> tuple[Tree, Tree] | None:
 
 def _differ_by_constant(left: Tree, right: Tree) -> bool:
     difference = minus(left, right)
-    names = frozenset(symbols(difference))
+    names = symbols(difference)
     for place in _PLACES:
-        fixed = _at(difference, names, place)
+        fixed = put(difference, dict.fromkeys(names, Num(place)))
         if approximate(fixed) is None:
             continue
         try:
@@ -92,10 +93,6 @@ def _differ_by_constant(left: Tree, right: Tree) -> bool:
         except Unknown:
             return False
     return False
-
-
-def _at(tree: Tree, names: frozenset[str], place: Fraction) -> Tree:
-    return rebuild(tree, lambda each: Num(place) if isinstance(each, Sym) and each.name in names else None)
 
 
 MAX_PARAMETERS = 3

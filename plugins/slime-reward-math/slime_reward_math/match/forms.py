@@ -7,7 +7,7 @@ Example:
 
 from collections.abc import Iterable
 
-from slime_reward_math.tree import CONSTANTS, Node, Num, Rel, Sym, Tree, Words, has_head, rebuild, walk
+from slime_reward_math.tree import CONSTANTS, Node, Num, Rel, Sym, Tree, Words, has_head, rebuild, rename, walk
 from slime_reward_math.value.evaluate import approximate
 
 LISTS = frozenset({"list", "and", "or"})
@@ -194,7 +194,4 @@ def canonical_names(tree: Tree) -> Tree:
     names = {each.name: None for each in walk(found) if isinstance(each, Sym) and each.name not in CONSTANTS}
     numbered = {name: f"v{place}" for place, name in enumerate(names)}
 
-    def change(each: Tree) -> Tree | None:
-        return Sym(numbered[each.name]) if isinstance(each, Sym) and each.name in numbered else None
-
-    return rebuild(found, change)
+    return rename(found, numbered)

@@ -9,47 +9,11 @@ Rules look from the gold answer to the given one: what the gold leaves out (a un
 
 from collections.abc import Callable, Sequence
 
-from slime_reward_math.match import equations
+from slime_reward_math.match import equations, forms, parts
 from slime_reward_math.match.again import again
-from slime_reward_math.match.forms import (
-    LISTS,
-    ROUND,
-    SETS,
-    canonical_names,
-    element_of,
-    infinite,
-    is_aside,
-    is_interval,
-    is_node,
-    items,
-    matrix,
-)
-from slime_reward_math.match.parts import (
-    DECIMAL,
-    SHAPE,
-    alike,
-    based,
-    dots,
-    exactly_said,
-    heads_of,
-    is_point,
-    items_of,
-    label_of,
-    labelled,
-    named_once,
-    plain_words,
-    ratio,
-    relisted,
-    residue,
-    said,
-    shapes,
-    spreads,
-    sums_degrees,
-    vector,
-    without_condition,
-)
+from slime_reward_math.match.forms import is_node
 from slime_reward_math.match.piecewise import cases
-from slime_reward_math.match.quantities import close, degrees_of, is_radians, percent_of, quantity, units_agree
+from slime_reward_math.match.quantities import close, cut_off, degrees_of, is_radians, percent_of, quantity, units_agree
 from slime_reward_math.match.regions import all_round, is_set_like, may_be_region, region_names, regions
 from slime_reward_math.own_time import own_time
 from slime_reward_math.tree import Node, Num, Rel, Tree, Words, has_head
@@ -87,12 +51,12 @@ class Matcher:
             Unknown: some comparison on the way could not be decided, and none that could made them equal.
             OutOfTime: the deadline has passed.
         """
-        self._heads = heads_of(gold) | heads_of(answer)
+        self._heads = parts.heads_of(gold) | parts.heads_of(answer)
         if self.match(gold, answer):
             return True
         unknown = self._unknown
         for one, two in again(gold, answer, self._heads):
-            self._heads = heads_of(one) | heads_of(two)
+            self._heads = parts.heads_of(one) | parts.heads_of(two)
             if self.match(one, two):
                 return True
         if unknown is not None:
@@ -120,7 +84,7 @@ class Matcher:
             rank = _BY_HEAD.get(tree.head, _VALUE)
             if rank == _VALUE and tree.head in _ARITHMETIC:
                 rank = self._arithmetic(tree)
-            elif tree.head == "[]" and matrix(tree) is not None:
+            elif tree.head == "[]" and forms.matrix(tree) is not None:
                 rank = _MATRIX
         else:
             rank = _SET if is_set_like(tree) else _VALUE
@@ -129,26 +93,26 @@ class Matcher:
 
     def _arithmetic(self, tree: Node) -> int:
         """The rule for a sum, a product, a quotient: degrees, matrices and differences of sets have their own."""
-        if "deg" in self._heads and sums_degrees(tree):
+        if "deg" in self._heads and parts.sums_degrees(tree):
             return _DEGREES
-        if "matrix" in self._heads and matrix(tree) is not None:
+        if "matrix" in self._heads and forms.matrix(tree) is not None:
             return _MATRIX
-        return _SET if self._heads & SETS and is_set_like(tree) else _VALUE
+        return _SET if self._heads & forms.SETS and is_set_like(tree) else _VALUE
 
     def value(self, gold: Tree, answer: Tree) -> bool:
         """Whether two expressions have the same value, or the same to the gold's written precision."""
-        if infinite(gold) or infinite(answer):
-            return infinite(gold) == infinite(answer)
+        if forms.infinite(gold) or forms.infinite(answer):
+            return forms.infinite(gold) == forms.infinite(answer)
         if isinstance(gold, Num) and isinstance(answer, Num) and gold.value == answer.value:
             return True
-        if SHAPE in self._heads and (shapes(gold) or shapes(answer)):
+        if parts.SHAPE in self._heads and (parts.shapes(gold) or parts.shapes(answer)):
             return self._shaped(gold, answer)
         self._left -= 1
         if self._left < 0:
             self._unknown = Unknown("too many comparisons")
             return False
         try:
-            return same(gold, answer) or (DECIMAL in self._heads and close(gold, answer))
+            return same(gold, answer) or (parts.DECIMAL in self._heads and close(gold, answer))
         except Unknown as error:
             settled = self._oracle(gold, answer) if self._oracle is not None else None
             if settled is None:
@@ -186,18 +150,18 @@ class Matcher:
 
     def _given(self, gold: Tree, answer: Tree) -> bool:
         """A condition behind an answer: it may be missing on one side; where both have one, the answers decide."""
-        return self.match(without_condition(gold), without_condition(answer))
+        return self.match(parts.without_condition(gold), parts.without_condition(answer))
 
     def _label(self, gold: Tree, answer: Tree) -> bool:
-        names = label_of(gold), label_of(answer)
+        names = parts.label_of(gold), parts.label_of(answer)
         both = all(isinstance(each, Words) for each in names) and is_node(gold, ("label",))
-        if both and said(names[0]) != said(names[1]):
+        if both and parts.said(names[0]) != parts.said(names[1]):
             return False
-        return self.match(labelled(gold), labelled(answer))
+        return self.match(parts.labelled(gold), parts.labelled(answer))
 
     def _signs(self, gold: Tree, answer: Tree) -> bool:
-        for one in spreads(gold):
-            for two in spreads(answer):
+        for one in parts.spreads(gold):
+            for two in parts.spreads(answer):
                 if len(one) == len(two) == 1:
                     if self.match(one[0], two[0]):
                         return True
@@ -235,13 +199,13 @@ class Matcher:
         return len(gold) == len(answer) and all(map(self.match, gold, answer))
 
     def _list(self, gold: Tree, answer: Tree) -> bool:
-        left = [each for each in items(gold) if not is_aside(each)]
-        right = [each for each in items(answer) if not is_aside(each)]
+        left = [each for each in forms.items(gold) if not forms.is_aside(each)]
+        right = [each for each in forms.items(answer) if not forms.is_aside(each)]
         if not left or not right:
             return False
-        left, right = named_once(left), named_once(exactly_said(right))
+        left, right = parts.named_once(left), parts.named_once(parts.exactly_said(right))
         if len(left) == 1 or len(right) == 1:
-            if not (is_node(gold, LISTS) and is_node(answer, LISTS)) and len(left) == len(right) == 1:
+            if not (is_node(gold, forms.LISTS) and is_node(answer, forms.LISTS)) and len(left) == len(right) == 1:
                 return self.match(left[0], right[0])
             if self._unpacked(gold, answer, left, right):
                 return True
@@ -251,7 +215,7 @@ class Matcher:
             found = equations.assignments(self, left, right)
             if found is not None:
                 return found
-            if self.same_region(relisted(gold, left), relisted(answer, right)):
+            if self.same_region(parts.relisted(gold, left), parts.relisted(answer, right)):
                 return True
         union = may_be_region(left) and may_be_region(right)
         if union and not all_round(left, right) and self.same_region(gold, answer):
@@ -262,7 +226,7 @@ class Matcher:
     def _unpacked(self, gold: Tree, answer: Tree, left: list[Tree], right: list[Tree]) -> bool:
         single, many = (left[0], right) if len(left) == 1 else (right[0], left)
         single = equations.right_side(single) or single
-        if is_interval(single):
+        if forms.is_interval(single):
             return False
         if isinstance(single, Node) and single.head in ("()", "[]", "set") and len(many) == len(single.args):
             compare = self.any_order if single.head == "set" else self.in_order
@@ -294,14 +258,14 @@ class Matcher:
         return bool(answers) and any(one.equals(two) for one in regions(gold) for two in answers)
 
     def _matrix(self, gold: Tree, answer: Tree) -> bool:
-        left, right = matrix(gold), matrix(answer)
+        left, right = forms.matrix(gold), forms.matrix(answer)
         if left is not None and right is not None:
             if left.head == "call:det" or len(left.args) != len(right.args):
                 return False
             return all(self._rows(one, two) for one, two in zip(left.args, right.args, strict=True))
         core = left or right
         other = answer if left is not None else gold
-        entries = vector(core) if core is not None else None
+        entries = parts.vector(core) if core is not None else None
         if entries is None or not is_node(other, ("()", "[]")):
             return False
         pair = (entries, other.args) if isinstance(other, Node) else ((), ())
@@ -313,28 +277,29 @@ class Matcher:
 
     def _set(self, gold: Tree, answer: Tree) -> bool:
         if isinstance(gold, Node) and isinstance(answer, Node) and gold.head == answer.head:
-            if gold.head in ROUND and self.in_order(gold.args, answer.args):
+            if gold.head in forms.ROUND and self.in_order(gold.args, answer.args):
                 return True
             if gold.head == "set":
                 return self.any_order(self.distinct(gold.args), self.distinct(answer.args))
             if gold.head in ("union", "meet") and self.any_order(gold.args, answer.args):
                 return True
-            if gold.head == "such" and self._such(canonical_names(gold), canonical_names(answer)):
+            if gold.head == "such" and self._such(forms.canonical_names(gold), forms.canonical_names(answer)):
                 return True
             if gold.head == "minus" and self.in_order(gold.args, answer.args):
                 return True
-        if is_point(gold) or is_point(answer):
-            if any(is_node(each, SETS - {"()"}) for each in (gold, answer)):
+        if parts.is_point(gold) or parts.is_point(answer):
+            if any(is_node(each, forms.SETS - {"()"}) for each in (gold, answer)):
                 return False
-            return self.in_order(items_of(gold), items_of(answer))
-        if is_node(gold, ("()", "[]")) and is_node(answer, ("()", "[]")) and len(items_of(gold)) > 2:
-            return self.in_order(items_of(gold), items_of(answer))
+            return self.in_order(parts.items_of(gold), parts.items_of(answer))
+        left, right = parts.items_of(gold), parts.items_of(answer)
+        if is_node(gold, ("()", "[]")) and is_node(answer, ("()", "[]")) and len(left) > 2:
+            return self.in_order(left, right)
         for one, two in ((gold, answer), (answer, gold)):
-            element = element_of(one)
-            if element is not None and not is_node(two, SETS):
+            element = forms.element_of(one)
+            if element is not None and not is_node(two, forms.SETS):
                 value = equations.right_side(two) or two
                 return self.match(element, value) if one is gold else self.match(value, element)
-            inner = items_of(one)
+            inner = parts.items_of(one)
             # A set of one thing is that thing, and a bare list item in brackets is still that item.
             pair = bool(inner) and is_node(inner[0], ("()",)) and is_node(two, ("()",))
             if is_node(one, ("set", "[]")) and len(inner) == 1 and (pair or not is_set_like(two)):
@@ -342,58 +307,24 @@ class Matcher:
         return self.same_region(gold, answer)
 
     def _such(self, gold: Tree, answer: Tree) -> bool:
-        left, right = items_of(gold), items_of(answer)
+        left, right = parts.items_of(gold), parts.items_of(answer)
         return self.match(left[0], right[0]) and self.any_order(left[1:], right[1:])
 
     def _words(self, gold: Tree, answer: Tree) -> bool:
-        return plain_words(gold) is not None and plain_words(gold) == plain_words(answer)
-
-    def _row(self, gold: Tree, answer: Tree) -> bool:
-        return self._rows(gold, answer)
+        return parts.plain_words(gold) is not None and parts.plain_words(gold) == parts.plain_words(answer)
 
 
 _PLUS_MINUS = frozenset({"pm", "mp"})
 _ARITHMETIC = frozenset({"+", "*", "/", "neg"})
 RULES: tuple[Callable[[Matcher, Tree, Tree], bool], ...] = (
-    Matcher._given,
-    alike,
-    Matcher._label,
-    Matcher._signs,
-    Matcher._list,
-    Matcher._relation,
-    Matcher._unit,
-    Matcher._percent,
-    Matcher._degrees,
-    Matcher._matrix,
-    Matcher._set,
-    Matcher._words,
-    cases,
-    Matcher._row,
-    ratio,
-    based,
-    residue,
-    dots,
-    Matcher.value,
-)
+    Matcher._given, parts.alike, Matcher._label, Matcher._signs, Matcher._list, Matcher._relation, Matcher._unit,
+    Matcher._percent, Matcher._degrees, Matcher._matrix, Matcher._set, Matcher._words, cases, Matcher._rows,
+    parts.ratio, parts.based, parts.residue, lambda matcher, gold, answer: cut_off(gold, answer), Matcher.value,
+)  # fmt: skip
 """The rules, by rank: of the two that the sides ask for, the first decides."""
 _SIGNS, _RELATION, _DEGREES, _MATRIX, _SET, _WORDS, _VALUE = 3, 5, 8, 9, 10, 11, 18
 _BY_HEAD = {
-    "given": 0,
-    "said": 1,
-    "noted": 1,
-    "label": 2,
-    "pm": _SIGNS,
-    "mp": _SIGNS,
-    **dict.fromkeys(LISTS, 4),
-    "unit": 6,
-    "percent": 7,
-    "deg": _DEGREES,
-    "matrix": _MATRIX,
-    **dict.fromkeys(SETS, _SET),
-    "cases": 12,
-    "row": 13,
-    "ratio": 14,
-    "base": 15,
-    "residue": 16,
-    "dots": 17,
-}
+    "given": 0, "said": 1, "noted": 1, "label": 2, "pm": _SIGNS, "mp": _SIGNS, **dict.fromkeys(forms.LISTS, 4),
+    "unit": 6, "percent": 7, "deg": _DEGREES, "matrix": _MATRIX, **dict.fromkeys(forms.SETS, _SET), "cases": 12,
+    "row": 13, "ratio": 14, "base": 15, "residue": 16, "dots": 17,
+}  # fmt: skip

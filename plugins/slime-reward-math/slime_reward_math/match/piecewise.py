@@ -7,28 +7,40 @@ Example:
 The variable of the conditions takes places on both sides of every bound, the rest stays as it is.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from itertools import pairwise
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from slime_reward_math.match.forms import LISTS, is_domain
-from slime_reward_math.tree import CONSTANTS, Node, Num, Rel, Sym, Tree, Words, has_head, rebuild, symbols, walk
+from slime_reward_math.tree import (
+    CONSTANTS,
+    Node,
+    Num,
+    Rel,
+    Sym,
+    Tree,
+    Words,
+    has_head,
+    number,
+    put,
+    symbols,
+    walk,
+)
 from slime_reward_math.value.evaluate import approximate, exactly
 from slime_reward_math.value.same import COUNTS
+
+if TYPE_CHECKING:
+    from slime_reward_math.match.matcher import Matcher
 
 Compare = Callable[[Tree, Tree], bool]
 _SMALL = frozenset(
     {"is", "are", "for", "if", "when", "n", "a", "an", "number", "integer", "integers", "all", "and", ""}
 )
 _HOLDS: dict[str, Callable[[Fraction, Fraction], bool]] = {
-    "=": lambda one, two: one == two,
-    "!=": lambda one, two: one != two,
-    "<": lambda one, two: one < two,
-    "<=": lambda one, two: one <= two,
-    ">": lambda one, two: one > two,
-    ">=": lambda one, two: one >= two,
-}
+    "=": lambda one, two: one == two, "!=": lambda one, two: one != two, "<": lambda one, two: one < two,
+    "<=": lambda one, two: one <= two, ">": lambda one, two: one > two, ">=": lambda one, two: one >= two,
+}  # fmt: skip
 _STEPS = tuple(Fraction(above, below) for above, below in ((1, 7), (3, 4), (1, 1), (5, 3), (37, 13), (91, 8)))
 _WHOLE = tuple(map(Fraction, range(1, 15)))
 MAX_PLACES = 60
@@ -37,18 +49,11 @@ MIN_HITS = 3
 """Places that each case needs, if it is not a single one."""
 
 
-class Comparing(Protocol):
-    """What this module needs of a matcher."""
-
-    def match(self, gold: Tree, answer: Tree) -> bool: ...
-    def any_order(self, gold: Sequence[Tree], answer: Sequence[Tree]) -> bool: ...
-
-
 class _Unclear(Exception):
     """A condition that is not understood."""
 
 
-def cases(matcher: Comparing, gold: Tree, answer: Tree) -> bool:
+def cases(matcher: "Matcher", gold: Tree, answer: Tree) -> bool:
     """Case distinctions, one or two: case by case in any order, else by value."""
     both = [each.args for each in (gold, answer) if isinstance(each, Node) and each.head == "cases"]
     if len(both) == 2 and len(both[0]) == len(both[1]) and matcher.any_order(*both):
@@ -88,7 +93,7 @@ class _Side:
         for row, (value, when) in enumerate(self.rows):
             if when is None or _holds(when, name, place):
                 self.hits[row] += 1
-                return _put(value, name, place)
+                return put(value, {name: Num(place)})
         return None
 
     def tested(self) -> bool:
@@ -183,15 +188,15 @@ def _relation(when: Rel, name: str, place: Fraction) -> bool:
     if is_domain(when):
         return True
     if when.ops == ("equiv",) and isinstance(when.terms[1], Node) and when.terms[1].head == "residue":
-        left, right, modulus = (exactly(_put(each, name, place)) for each in (when.terms[0], *when.terms[1].args))
+        left, right, modulus = (exactly(put(each, {name: Num(place)})) for each in (when.terms[0], *when.terms[1].args))
         if left is None or right is None or not modulus:
             raise _Unclear
         return (left - right) % modulus == 0
     if when.ops == ("=",) and (spelled := _spelled(when.terms[1])) in ("even", "odd"):
         return _words(spelled, place)
-    if when.ops == ("=",) and (counted := symbols(_put(when.terms[1], name, place))):
+    if when.ops == ("=",) and (counted := symbols(put(when.terms[1], {name: Num(place)}))):
         return _is_counted(when.terms[1], counted, place)
-    terms = [_value(_put(each, name, place)) for each in when.terms]
+    terms = [_value(put(each, {name: Num(place)})) for each in when.terms]
     if not set(when.ops) <= _HOLDS.keys():
         raise _Unclear
     return all(_HOLDS[sign](*pair) for sign, pair in zip(when.ops, pairwise(terms), strict=True))
@@ -232,7 +237,7 @@ def _chosen(row: Tree, another: Tree) -> str:
 
 def _is_counted(tree: Tree, names: list[str], place: Fraction) -> bool:
     """Whether a place is among `2k + 1`."""
-    first, second = (exactly(_put(tree, names[0], Fraction(count))) for count in (0, 1))
+    first, second = (exactly(put(tree, {names[0]: number(count)})) for count in (0, 1))
     if len(names) > 1 or names[0] not in COUNTS or first is None or second is None or first == second:
         raise _Unclear
     return ((place - first) / (second - first)).denominator == 1
@@ -248,7 +253,3 @@ def _value(tree: Tree) -> Fraction:
     if size is None:
         raise _Unclear
     return Fraction(size)
-
-
-def _put(tree: Tree, name: str, place: Fraction) -> Tree:
-    return rebuild(tree, lambda each: Num(place) if each == Sym(name) else None)

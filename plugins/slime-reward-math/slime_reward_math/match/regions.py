@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cmp_to_key, reduce
 
 from slime_reward_math.match.forms import DOMAINS, LISTS, ROUND, infinite, minus, negative
-from slime_reward_math.tree import Node, Rel, Sym, Tree, number, rebuild, symbols
+from slime_reward_math.tree import Node, Rel, Sym, Tree, number, put, symbols
 from slime_reward_math.value.evaluate import approximate, exactly
 from slime_reward_math.value.same import Unknown, same
 
@@ -322,7 +322,7 @@ def _half_line(left: Tree, sign: str, right: Tree) -> Reals:
     (name,) = symbols(difference) or (None,)
     if name is None:
         raise NoReals
-    at = [_at(difference, name, place) for place in (0, 1, 2, 7)]
+    at = [put(difference, {name: number(place)}) for place in (0, 1, 2, 7)]
     bend = Node("+", (at[2], at[0], Node("*", (number(-2), at[1]))))
     slope = minus(at[1], at[0])
     steep = approximate(slope)
@@ -359,13 +359,6 @@ def _absolute(left: Tree, sign: str, right: Tree) -> Reals | None:
     up = _half_line(inner, ("<=" if closed else "<") if within else (">=" if closed else ">"), right)
     down = _half_line(inner, (">=" if closed else ">") if within else ("<=" if closed else "<"), negative(right))
     return up & down if within else up | down
-
-
-def _at(tree: Tree, name: str, place: int) -> Tree:
-    def change(each: Tree) -> Tree | None:
-        return number(place) if each == Sym(name) else None
-
-    return rebuild(tree, change)
 
 
 def is_set_like(tree: Tree) -> bool:

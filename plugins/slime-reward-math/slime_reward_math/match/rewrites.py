@@ -17,7 +17,21 @@ from itertools import pairwise
 from slime_reward_math.match.equations import right_side
 from slime_reward_math.match.forms import LISTS, is_aside, is_domain, is_node, items, matrix, negative
 from slime_reward_math.match.regions import regions
-from slime_reward_math.tree import Node, Num, Rel, Sym, Tree, Words, has_head, number, rebuild, rename, symbols, walk
+from slime_reward_math.tree import (
+    Node,
+    Num,
+    Rel,
+    Sym,
+    Tree,
+    Words,
+    has_head,
+    number,
+    put,
+    rebuild,
+    rename,
+    symbols,
+    walk,
+)
 from slime_reward_math.value.evaluate import exactly
 from slime_reward_math.value.same import COUNTS, Unknown, same
 
@@ -121,7 +135,7 @@ def congruent(tree: Tree, other: Tree) -> Tree:
     modulus = other.terms[1].args[1] if isinstance(other.terms[1], Node) and len(other.terms[1].args) == 2 else None
     if stated.terms[0] != other.terms[0] or len(names) != 1 or Sym(names[0]) == stated.terms[0]:
         return tree
-    first, second, third = (exactly(_value_at(stated.terms[1], names[0], place)) for place in (0, 1, 2))
+    first, second, third = (exactly(put(stated.terms[1], {names[0]: number(place)})) for place in (0, 1, 2))
     if first is None or second is None or third is None or not isinstance(modulus, Num):
         return tree
     if third - second != second - first or abs(second - first) != modulus.value or first.denominator > 1:
@@ -138,10 +152,6 @@ def _counted(tree: Tree) -> Tree:
     integer = said != [] and _INTEGER.issuperset(" ".join(said).split())
     counts = len(names) == 1 and names[0] in symbols(tree.args[0].terms[-1])
     return tree.args[0] if integer and counts else tree
-
-
-def _value_at(tree: Tree, name: str, place: int) -> Tree:
-    return rebuild(tree, lambda each: number(place) if each == Sym(name) else None)
 
 
 def counted_alike(tree: Tree, other: Tree) -> Tree:
@@ -265,27 +275,20 @@ def _series(head: str, before: Sequence[Tree], after: Sequence[Tree]) -> Tree | 
     for name in COUNTS.intersection(symbols(last)):
         for start in _STARTS:
             if _follows(last, name, start, before, after):
-                term = _put_name(last, name, _INDEX)
+                term = put(last, {name: _INDEX})
                 return Node("sum" if head == "+" else "prod", (term, _INDEX, number(start), Sym(name)))
     return _numeric(head, before, after)
 
 
 def _follows(last: Tree, name: str, start: int, before: Sequence[Tree], after: Sequence[Tree]) -> bool:
     """Whether the last term, counted from the start, gives the terms that are written."""
-    shown = [(each, _put_name(last, name, number(start + place))) for place, each in enumerate(before)]
+    shown = [(each, put(last, {name: number(start + place)})) for place, each in enumerate(before)]
     back = [Node("+", (Sym(name), number(-place))) for place in range(len(after))]
-    shown += [(each, _put_name(last, name, at)) for each, at in zip(reversed(after), back, strict=True)]
+    shown += [(each, put(last, {name: at})) for each, at in zip(reversed(after), back, strict=True)]
     try:
         return all(same(one, two) for one, two in shown)
     except Unknown:
         return False
-
-
-def _put_name(tree: Tree, name: str, value: Tree) -> Tree:
-    def change(each: Tree) -> Tree | None:
-        return value if each == Sym(name) else None
-
-    return rebuild(tree, change)
 
 
 def _numeric(head: str, before: Sequence[Tree], after: Sequence[Tree]) -> Tree | None:

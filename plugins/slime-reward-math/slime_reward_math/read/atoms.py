@@ -73,13 +73,9 @@ def is_function(tree: Tree) -> bool:
 _ALWAYS_CALLED = frozenset("fghFGH") | {"\\phi", "\\psi", "\\Phi", "\\Psi", "\\Gamma"}
 _BINOMIALS = frozenset({"\\binom", "\\dbinom", "\\tbinom"})
 _PAIRS = {
-    "\\lfloor": ("\\rfloor", "floor"),
-    "\\lceil": ("\\rceil", "ceil"),
-    "\\lvert": ("\\rvert", "abs"),
-    "\\lVert": ("\\rVert", "call:norm"),
-    "\\|": ("\\|", "call:norm"),
-    "\\Vert": ("\\Vert", "call:norm"),
-}
+    "\\lfloor": ("\\rfloor", "floor"), "\\lceil": ("\\rceil", "ceil"), "\\lvert": ("\\rvert", "abs"),
+    "\\lVert": ("\\rVert", "call:norm"), "\\|": ("\\|", "call:norm"), "\\Vert": ("\\Vert", "call:norm"),
+}  # fmt: skip
 
 
 _NUMBER_SETS = {"ZZ+": "NN", "NN+": "NN", "NN*": "NN", "ZZ>0": "NN"}
@@ -409,17 +405,8 @@ class Atoms(Numerals):
 
 _VARIABLES = ACCENTS | {"\\" + name for name in (*GREEK, *CONSTANTS)}
 _HANDLERS: "dict[str, Callable[[Atoms], Tree]]" = {
-    "\\sqrt": Atoms._root,
-    "\\cbrt": Atoms._root,
-    "\\int": Operators.integral,
-    "\\iint": Operators.integral,
-    "\\oint": Operators.integral,
-    "\\sum": Operators.series,
-    "\\prod": Operators.series,
-    "\\lim": Operators.limit,
-    "\\begin": Operators.environment,
-    "\\mathbb": Atoms._blackboard,
-    "\\mathds": Atoms._blackboard,
-    **dict.fromkeys(_BINOMIALS, Atoms._binomial),
-    **dict.fromkeys(ACCENTS, Atoms._accent),
-}
+    "\\sqrt": Atoms._root, "\\cbrt": Atoms._root, "\\int": Operators.integral, "\\iint": Operators.integral,
+    "\\oint": Operators.integral, "\\sum": Operators.series, "\\prod": Operators.series, "\\lim": Operators.limit,
+    "\\begin": Operators.environment, "\\mathbb": Atoms._blackboard, "\\mathds": Atoms._blackboard,
+    **dict.fromkeys(_BINOMIALS, Atoms._binomial), **dict.fromkeys(ACCENTS, Atoms._accent),
+}  # fmt: skip

@@ -27,35 +27,13 @@ _STOPS = frozenset(
     {")", "]", "}", "\\}", "|", "\\mid", "\\rfloor", "\\rceil", "\\rangle", "\\vert", "\\rvert", "\\Vert", "&", "\\\\"}
     | {"\\|", "\\rVert", ",", ";", "=", "<", ">", "+", "-", ":", "/", "\\end", "'", "!", "^", "_", "?", "."}
 )
-_STARTS = frozenset(
-    {"(", "{", "[", "\\{", "\\langle", "\\lfloor", "\\lceil", "\\lvert", "\\lVert", "\\sqrt", "\\cbrt", "\\frac"}
-    | {"\\dfrac", "\\tfrac", "\\cfrac", "\\binom", "\\dbinom", "\\tbinom", "\\int", "\\iint", "\\oint", "\\sum"}
-    | {
-        "\\prod",
-        "\\lim",
-        "\\begin",
-        "\\mathbb",
-        "\\mathds",
-        "\\infty",
-        "\\pi",
-        "\\emptyset",
-        "\\varnothing",
-        "\\lgroup",
-    }
-    | {
-        "\\imath",
-        "\\jmath",
-        "\\pmod",
-        "\\complement",
-        "\\forall",
-        "\\exists",
-        "\\ldots",
-        "\\cdots",
-        "\\dots",
-        "\\undefined",
-        "\\DNE",
-    }
-)
+_STARTS = frozenset({
+    "(", "{", "[", "\\{", "\\langle", "\\lfloor", "\\lceil", "\\lvert", "\\lVert", "\\sqrt", "\\cbrt", "\\frac",
+    "\\dfrac", "\\tfrac", "\\cfrac", "\\binom", "\\dbinom", "\\tbinom", "\\int", "\\iint", "\\oint", "\\sum",
+    "\\prod", "\\lim", "\\begin", "\\mathbb", "\\mathds", "\\infty", "\\pi", "\\emptyset", "\\varnothing",
+    "\\lgroup", "\\imath", "\\jmath", "\\pmod", "\\complement", "\\forall", "\\exists", "\\ldots", "\\cdots",
+    "\\dots", "\\undefined", "\\DNE",
+})  # fmt: skip
 
 
 _ASIDES = JOINS | CONDITIONS

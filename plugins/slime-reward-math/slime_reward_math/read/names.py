@@ -17,19 +17,9 @@ FUNCTIONS = listed(
 )
 """Names that take an argument; in plain text too."""
 ALIASES = {
-    "asin": "arcsin",
-    "acos": "arccos",
-    "atan": "arctan",
-    "cosec": "csc",
-    "ctg": "cot",
-    "tg": "tan",
-    "arctg": "arctan",
-    "arcctg": "arccot",
-    "gcf": "gcd",
-    "hcf": "gcd",
-    "sign": "sgn",
-    "sinh": "sinh",
-}
+    "asin": "arcsin", "acos": "arccos", "atan": "arctan", "cosec": "csc", "ctg": "cot", "tg": "tan",
+    "arctg": "arctan", "arcctg": "arccot", "gcf": "gcd", "hcf": "gcd", "sign": "sgn", "sinh": "sinh",
+}  # fmt: skip
 """Other names of the same function."""
 INVERSES = {
     name: f"arc{name}"
@@ -37,20 +27,9 @@ INVERSES = {
 }
 r"""What `\sin^{-1}` is."""
 CONSTANTS = {
-    "pi": "pi",
-    "infty": "inf",
-    "infinity": "inf",
-    "inf": "inf",
-    "oo": "inf",
-    "imath": "i",
-    "varpi": "pi",
-    "undefined": "undefined",
-    "DNE": "undefined",
-    "R": "RR",
-    "N": "NN",
-    "Z": "ZZ",
-    "Q": "QQ",
-}
+    "pi": "pi", "infty": "inf", "infinity": "inf", "inf": "inf", "oo": "inf", "imath": "i", "varpi": "pi",
+    "undefined": "undefined", "DNE": "undefined", "R": "RR", "N": "NN", "Z": "ZZ", "Q": "QQ",
+}  # fmt: skip
 """Commands (and some words) that name a constant."""
 BLACKBOARD = {"R": "RR", "Z": "ZZ", "N": "NN", "Q": "QQ", "C": "CC", "P": "PP", "F": "FF"}
 r"""What `\mathbb{R}` is."""
@@ -62,57 +41,15 @@ GREEK = listed(
 )
 """Commands that name a variable."""
 RELATIONS = {
-    "=": "=",
-    "==": "=",
-    "\\equiv": "equiv",
-    "<": "<",
-    "\\lt": "<",
-    ">": ">",
-    "\\gt": ">",
-    "<=": "<=",
-    "\\le": "<=",
-    "\\leq": "<=",
-    "\\leqslant": "<=",
-    "\\leqq": "<=",
-    ">=": ">=",
-    "\\ge": ">=",
-    "\\geq": ">=",
-    "\\geqslant": ">=",
-    "\\geqq": ">=",
-    "\\ne": "!=",
-    "\\neq": "!=",
-    "!=": "!=",
-    "<>": "!=",
-    "\\approx": "~",
-    "\\approxeq": "~",
-    "\\simeq": "~",
-    "\\doteq": "~",
-    "\\sim": "similar",
-    "\\cong": "cong",
-    "\\in": "in",
-    "\\ni": "ni",
-    "\\notin": "notin",
-    "\\subset": "subset",
-    "\\subseteq": "subset=",
-    "\\supset": "supset",
-    "\\supseteq": "supset=",
-    "\\to": "to",
-    "\\rightarrow": "to",
-    "\\longrightarrow": "to",
-    "->": "to",
-    "\\mapsto": "to",
-    "\\Rightarrow": "implies",
-    "\\implies": "implies",
-    "=>": "implies",
-    "\\iff": "iff",
-    "\\Leftrightarrow": "iff",
-    "\\parallel": "parallel",
-    "\\perp": "perp",
-    "\\propto": "propto",
-    "\\ll": "<<",
-    "\\gg": ">>",
-    "\\nmid": "nmid",
-}
+    "=": "=", "==": "=", "\\equiv": "equiv", "<": "<", "\\lt": "<", ">": ">", "\\gt": ">", "<=": "<=", "\\le": "<=",
+    "\\leq": "<=", "\\leqslant": "<=", "\\leqq": "<=", ">=": ">=", "\\ge": ">=", "\\geq": ">=", "\\geqslant": ">=",
+    "\\geqq": ">=", "\\ne": "!=", "\\neq": "!=", "!=": "!=", "<>": "!=", "\\approx": "~", "\\approxeq": "~",
+    "\\simeq": "~", "\\doteq": "~", "\\sim": "similar", "\\cong": "cong", "\\in": "in", "\\ni": "ni",
+    "\\notin": "notin", "\\subset": "subset", "\\subseteq": "subset=", "\\supset": "supset", "\\supseteq": "supset=",
+    "\\to": "to", "\\rightarrow": "to", "\\longrightarrow": "to", "->": "to", "\\mapsto": "to",
+    "\\Rightarrow": "implies", "\\implies": "implies", "=>": "implies", "\\iff": "iff", "\\Leftrightarrow": "iff",
+    "\\parallel": "parallel", "\\perp": "perp", "\\propto": "propto", "\\ll": "<<", "\\gg": ">>", "\\nmid": "nmid",
+}  # fmt: skip
 """Relation signs."""
 SAID_RELATIONS = {
     **dict.fromkeys(("is", "equals", "is equal to", "equal to"), "="),

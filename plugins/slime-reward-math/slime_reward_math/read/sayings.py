@@ -77,17 +77,9 @@ _SMALL = (
 )
 _HOUR = r"(\d{1,2}|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)"
 _BASES = {
-    "two": 2,
-    "three": 3,
-    "four": 4,
-    "five": 5,
-    "six": 6,
-    "seven": 7,
-    "eight": 8,
-    "nine": 9,
-    "twelve": 12,
+    "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "twelve": 12,
     "sixteen": 16,
-}
+}  # fmt: skip
 _BASES |= {"binary": 2, "ternary": 3, "octal": 8, "hexadecimal": 16, "hex": 16}
 
 

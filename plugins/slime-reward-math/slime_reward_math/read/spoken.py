@@ -235,32 +235,14 @@ def _negative(tree: Tree) -> Tree:
 
 
 _NO_MORE = [
-    "at most",
-    "at the most",
-    "at the very most",
-    "no more than",
-    "not more than",
-    "up to",
-    "not exceeding",
-    "no greater than",
-    "not greater than",
-    "no larger than",
-    "not larger than",
-    "less than or equal to",
+    "at most", "at the most", "at the very most", "no more than", "not more than", "up to", "not exceeding",
+    "no greater than", "not greater than", "no larger than", "not larger than", "less than or equal to",
     "cannot exceed",
-]
+]  # fmt: skip
 _NO_LESS = [
-    "at least",
-    "at the least",
-    "at the very least",
-    "no less than",
-    "not less than",
-    "no fewer than",
-    "not fewer than",
-    "greater than or equal to",
-    "no smaller than",
-    "not smaller than",
-]
+    "at least", "at the least", "at the very least", "no less than", "not less than", "no fewer than",
+    "not fewer than", "greater than or equal to", "no smaller than", "not smaller than",
+]  # fmt: skip
 _AHEAD: dict[str, Change] = {
     **dict.fromkeys(
         ("negative", "minus", "opposite of", "negative of", "negation of", "additive inverse of"), _negative
@@ -290,28 +272,21 @@ NO_VALUE_NAMES = frozenset(
 )
 """Words that name no value, even before a colon: `At most: 5`."""
 _BEHIND: dict[str, Change] = {
-    "squared": _power(2),
-    "cubed": _power(3),
-    "factorial": _applied("factorial"),
-    "tens": _times(10),
+    "squared": _power(2), "cubed": _power(3), "factorial": _applied("factorial"), "tens": _times(10),
     **{word: _times(Fraction(1, below)) for word, below in PARTS.items()},
     **{word: _times(factor) for word, factor in SCALES.items()},
     **{f"{word}s": _times(factor) for word, factor in SCALES.items()},
     **dict.fromkeys(("at most", "at the most", "at the very most", "at maximum"), _at_most),
     **dict.fromkeys(("at least", "at the least", "at the very least", "at minimum"), _at_least),
-}
+}  # fmt: skip
 INFIX = {
-    **dict.fromkeys(("plus", "added to", "more than"), "+"),
-    "minus": "-",
-    **dict.fromkeys(("times", "multiplied by"), "*"),
-    **dict.fromkeys(("over", "divided by"), "/"),
+    **dict.fromkeys(("plus", "added to", "more than"), "+"), "minus": "-",
+    **dict.fromkeys(("times", "multiplied by"), "*"), **dict.fromkeys(("over", "divided by"), "/"),
     **dict.fromkeys(("to the power of", "to the power", "raised to the power of", "raised to"), "^"),
-    "choose": "binom",
-    **dict.fromkeys(("mod", "modulo"), "residue"),
+    "choose": "binom", **dict.fromkeys(("mod", "modulo"), "residue"),
     **dict.fromkeys(("less than", "fewer than", "subtracted from"), "from"),
-    **dict.fromkeys(("percent of", "% of"), "percent"),
-    **dict.fromkeys(("halves of", "half of"), "half"),
-}
+    **dict.fromkeys(("percent of", "% of"), "percent"), **dict.fromkeys(("halves of", "half of"), "half"),
+}  # fmt: skip
 """Words between two values, and what they make of them."""
 
 
@@ -335,4 +310,4 @@ _FIRST = frozenset(words.partition(" ")[0] for words in _BEHIND)
 _OR_MORE: dict[str, Change] = {
     **dict.fromkeys(("more", "greater", "larger", "higher", "above", "up", "over", "upwards", "beyond"), _at_least),
     **dict.fromkeys(("less", "fewer", "smaller", "lower", "below", "under", "down"), _at_most),
-}
+}  # fmt: skip

@@ -86,22 +86,8 @@ _PROSE = listed(
     few low far any yet big"""
 )
 _COMMON = (
-    "frac",
-    "dfrac",
-    "tfrac",
-    "sqrt",
-    "pi",
-    "cdot",
-    "times",
-    "infty",
-    "cup",
-    "sin",
-    "cos",
-    "ln",
-    "log",
-    "pm",
-    "le",
-)
+    "frac", "dfrac", "tfrac", "sqrt", "pi", "cdot", "times", "infty", "cup", "sin", "cos", "ln", "log", "pm", "le",
+)  # fmt: skip
 _SHARED = {
     **{letter: Token("let", letter) for letter in string.ascii_letters},
     **{sign: Token("sym", sign) for sign in (*string.punctuation.replace("~", ""), "<=", ">=")},

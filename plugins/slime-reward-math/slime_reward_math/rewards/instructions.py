@@ -117,10 +117,6 @@ def occurrences(text: str, phrase: str) -> int:
     return len(re.findall(pattern, text, re.IGNORECASE))
 
 
-def _frequency(text: str, arguments: Arguments) -> bool:
-    return arguments.compares(occurrences(text, arguments.text("keyword")), "frequency", "relation")
-
-
 def _letters(text: str, arguments: Arguments) -> bool:
     count = text.lower().count(arguments.text("letter").lower())
     return arguments.compares(count, "let_frequency", "let_relation")
@@ -142,22 +138,6 @@ def _nth_paragraph(text: str, arguments: Arguments) -> bool:
 def _paragraph_count(text: str, arguments: Arguments) -> bool:
     parts = [each for each in re.split(r"\s?\*\*\*\s?", text.strip()) if each.strip()]
     return len(parts) == arguments.number("num_paragraphs")
-
-
-def _word_range(text: str, arguments: Arguments) -> bool:
-    return arguments.number("min_words") <= len(words(text)) <= arguments.number("max_words")
-
-
-def _unique_words(text: str, arguments: Arguments) -> bool:
-    return len({word.lower() for word in words(text)}) >= arguments.number("N")
-
-
-def _conjunctions(text: str, arguments: Arguments) -> bool:
-    return len(_CONJUNCTIONS.intersection(word.lower() for word in words(text))) >= arguments.number("small_n")
-
-
-def _pronouns(text: str, arguments: Arguments) -> bool:
-    return sum(word.lower() in _PRONOUNS for word in words(text)) >= arguments.number("N")
 
 
 def _keyword_in_sentence(text: str, arguments: Arguments) -> bool:
@@ -270,10 +250,6 @@ def _low(text: str) -> list[str]:
     return [word.lower() for word in words(text)]
 
 
-def _no_consecutive(text: str, given: Arguments) -> bool:
-    return all(one[0] != two[0] for one, two in _pairs(_low(text)))
-
-
 def _alphabet(text: str, given: Arguments) -> bool:
     found = [word for word in _low(text) if "a" <= word[0] <= "z"]
     return bool(found) and all((ord(two[0]) - ord(one[0])) % 26 == 1 for one, two in _pairs(found))
@@ -298,10 +274,6 @@ def _repeats(text: str, given: Arguments) -> bool:
 def _palindromes(text: str, given: Arguments) -> bool:
     found = {word for word in _low(text) if len(word) >= 5 and word == word[::-1]}
     return len(found) >= PALINDROMES
-
-
-def _vowels(text: str, given: Arguments) -> bool:
-    return bool(text.strip()) and len(set(text.lower()) & set("aeiou")) <= 3
 
 
 def _position(text: str, given: Arguments) -> bool:
@@ -331,7 +303,9 @@ def _span(text: str, given: Arguments) -> bool:
 
 VERIFIERS: dict[str, Verifier] = {
     "keywords:existence": lambda text, given: all(occurrences(text, each) for each in given.texts("keywords")),
-    "keywords:frequency": _frequency,
+    "keywords:frequency": lambda text, given: given.compares(
+        occurrences(text, given.text("keyword")), "frequency", "relation"
+    ),
     "keywords:forbidden_words": lambda text, given: (
         not any(occurrences(text, each) for each in given.texts("forbidden_words"))
     ),
@@ -344,11 +318,15 @@ VERIFIERS: dict[str, Verifier] = {
     "length_constraints:nth_paragraph_first_word": _nth_paragraph,
     "change_case:capital_word_frequency": _capitals,
     "punctuation:no_comma": lambda text, given: "," not in text,
-    "count:word_count_range": _word_range,
-    "count:unique_word_count": _unique_words,
+    "count:word_count_range": lambda text, given: (
+        given.number("min_words") <= len(words(text)) <= given.number("max_words")
+    ),
+    "count:unique_word_count": lambda text, given: len({word.lower() for word in words(text)}) >= given.number("N"),
     "count:numbers": lambda text, given: len(_NUMBER.findall(text)) == given.number("N"),
-    "count:conjunctions": _conjunctions,
-    "count:pronouns": _pronouns,
+    "count:conjunctions": lambda text, given: (
+        len(_CONJUNCTIONS.intersection(word.lower() for word in words(text))) >= given.number("small_n")
+    ),
+    "count:pronouns": lambda text, given: sum(word.lower() in _PRONOUNS for word in words(text)) >= given.number("N"),
     "count:punctuation": lambda text, given: all(sign in text for sign in ".,!?;:"),
     "sentence:keyword": _keyword_in_sentence,
     "detectable_content:number_placeholders": lambda text, given: (
@@ -382,13 +360,13 @@ VERIFIERS: dict[str, Verifier] = {
     "format:options": _option,
     "format:list": _listed,
     "ratio:sentence_type": _declared,
-    "words:no_consecutive": _no_consecutive,
+    "words:no_consecutive": lambda text, given: all(one[0] != two[0] for one, two in _pairs(_low(text))),
     "words:alphabet": _alphabet,
     "words:last_first": _last_first,
     "words:paragraph_last_first": _paragraph_ends,
     "words:repeats": _repeats,
     "words:palindrome": _palindromes,
-    "words:vowel": _vowels,
+    "words:vowel": lambda text, given: bool(text.strip()) and len(set(text.lower()) & set("aeiou")) <= 3,
     "words:consonants": lambda text, given: all(_CLUSTER.search(word) for word in words(text)),
     "words:prime_lengths": lambda text, given: all(len(word) in _PRIMES for word in words(text)),
     "words:words_position": _position,

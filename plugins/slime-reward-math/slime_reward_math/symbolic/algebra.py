@@ -141,39 +141,17 @@ def _derivative(args: tuple[Tree, ...]) -> sp.Expr:
 
 
 _SPECIAL: dict[str, Callable[[tuple[Tree, ...]], sp.Expr]] = {
-    "sum": lambda args: _series(args, sp.Sum),
-    "prod": lambda args: _series(args, sp.Product),
-    "call:int": _integral,
-    "call:lim": _limit,
-    "call:derivative": _derivative,
-}
+    "sum": lambda args: _series(args, sp.Sum), "prod": lambda args: _series(args, sp.Product), "call:int": _integral,
+    "call:lim": _limit, "call:derivative": _derivative,
+}  # fmt: skip
 _RULES: dict[str, Callable[..., sp.Expr]] = {
-    "+": sp.Add,
-    "*": sp.Mul,
-    "/": lambda above, below: above / below,
-    "neg": lambda argument: -argument,
+    "+": sp.Add, "*": sp.Mul, "/": lambda above, below: above / below, "neg": lambda argument: -argument,
     "^": _power,
     "root": lambda radicand, degree: sp.real_root(radicand, degree) if degree != 2 else sp.sqrt(radicand),
-    "log": _log,
-    "exp": sp.exp,
-    "abs": sp.Abs,
-    "whole": lambda argument: argument,
-    "floor": sp.floor,
-    "ceil": sp.ceiling,
-    "sgn": sp.sign,
-    "max": sp.Max,
-    "min": sp.Min,
-    "gcd": sp.gcd,
-    "lcm": sp.lcm,
-    "mod": sp.Mod,
-    "factorial": _factorial,
-    "binom": _binomial,
-    "deg": lambda argument: argument * sp.pi / 180,
-    "percent": lambda argument: argument / 100,
-    "ratio": lambda above, below: above / below,
+    "log": _log, "exp": sp.exp, "abs": sp.Abs, "whole": lambda argument: argument, "floor": sp.floor,
+    "ceil": sp.ceiling, "sgn": sp.sign, "max": sp.Max, "min": sp.Min, "gcd": sp.gcd, "lcm": sp.lcm, "mod": sp.Mod,
+    "factorial": _factorial, "binom": _binomial, "deg": lambda argument: argument * sp.pi / 180,
+    "percent": lambda argument: argument / 100, "ratio": lambda above, below: above / below,
     **{name: getattr(sp, name) for name in ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "coth")},
-    **{
-        f"arc{name}": getattr(sp, f"a{name}")
-        for name in ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh")
-    },
-}
+    **{f"arc{name}": getattr(sp, f"a{name}") for name in "sin cos tan cot sec csc sinh cosh tanh".split()},  # noqa: SIM905
+}  # fmt: skip

@@ -141,9 +141,6 @@ class Evaluation:
                 return self._checked(above / below)
         return self._field.divide(self.ball(above), self.ball(below))
 
-    def _negative(self, args: tuple[Tree, ...]) -> Value:
-        return -self.value(args[0])
-
     def _checked(self, value: Fraction) -> Value:
         if value.numerator.bit_length() + value.denominator.bit_length() > MAX_BITS:
             return self._field.ball(value)
@@ -253,9 +250,6 @@ class Evaluation:
             return (value > 0) - (value < 0)
         return self._field.sign(value)
 
-    def _signum(self, args: tuple[Tree, ...]) -> Value:
-        return Fraction(self._sign(self.value(args[0])))
-
     def _largest(self, args: tuple[Tree, ...], wanted: int = 1) -> Value:
         best = self.value(args[0])
         for each in args[1:]:
@@ -264,29 +258,17 @@ class Evaluation:
                 best = value
         return best
 
-    def _smallest(self, args: tuple[Tree, ...]) -> Value:
-        return self._largest(args, -1)
-
     def _integers(self, args: tuple[Tree, ...]) -> list[int]:
         values = [self.value(each) for each in args]
         if not all(isinstance(each, Fraction) and each.denominator == 1 for each in values):
             raise Beyond("integers alone have this")
         return [each.numerator for each in values if isinstance(each, Fraction)]
 
-    def _gcd(self, args: tuple[Tree, ...]) -> Value:
-        return Fraction(math.gcd(*self._integers(args)))
-
-    def _lcm(self, args: tuple[Tree, ...]) -> Value:
-        return Fraction(math.lcm(*self._integers(args)))
-
     def _mod(self, args: tuple[Tree, ...]) -> Value:
         left, right = self._integers(args)
         if not right:
             raise Undefined
         return Fraction(left % right)
-
-    def _factorial(self, args: tuple[Tree, ...]) -> Value:
-        return self._gamma_plus_one(self.value(args[0]))
 
     def _gamma_plus_one(self, value: Value) -> Value:
         if isinstance(value, Fraction) and value.denominator == 1:
@@ -320,12 +302,6 @@ class Evaluation:
     def _degrees(self, args: tuple[Tree, ...]) -> Value:
         return self._multiply(self._divide(self.value(args[0]), Fraction(180)), self._field.constant("pi"))
 
-    def _percent(self, args: tuple[Tree, ...]) -> Value:
-        return self._divide(self.value(args[0]), Fraction(100))
-
-    def _unit(self, args: tuple[Tree, ...]) -> Value:
-        return self.value(args[0])
-
     def _ratio(self, args: tuple[Tree, ...]) -> Value:
         if len(args) != 2:
             return self._opaque("ratio", args)
@@ -358,9 +334,6 @@ class Evaluation:
         else:
             self._point[variable.name] = before
         return total
-
-    def _many_product(self, args: tuple[Tree, ...]) -> Value:
-        return self._series(args, product=True)
 
     def _opaque(self, head: str, args: tuple[Tree, ...]) -> Value:
         """A function that nobody defined: a fixed one of its name, so that equal arguments give equal values."""
@@ -403,36 +376,20 @@ _ELEMENTARY = listed(
     arctanh"""
 )
 _RULES: dict[str, Callable[[Evaluation, tuple[Tree, ...]], Value]] = {
-    "+": Evaluation._sum,
-    "*": Evaluation._product,
-    "/": Evaluation._quotient,
-    "neg": Evaluation._negative,
-    "^": Evaluation._power,
-    "root": Evaluation._root,
-    "exp": Evaluation._exponential,
-    "log": Evaluation._log,
-    "abs": Evaluation._abs,
-    "floor": Evaluation._floor,
-    "ceil": Evaluation._ceil,
-    "whole": Evaluation._unit,
-    "dots": Evaluation._unit,
-    "sgn": Evaluation._signum,
-    "max": Evaluation._largest,
-    "min": Evaluation._smallest,
-    "gcd": Evaluation._gcd,
-    "lcm": Evaluation._lcm,
-    "mod": Evaluation._mod,
-    "factorial": Evaluation._factorial,
-    "factorial2": Evaluation._factorial2,
-    "binom": Evaluation._binomial,
-    "deg": Evaluation._degrees,
-    "percent": Evaluation._percent,
-    "unit": Evaluation._unit,
-    "ratio": Evaluation._ratio,
-    "base": Evaluation._based,
-    "sum": Evaluation._series,
-    "prod": Evaluation._many_product,
-}
+    "+": Evaluation._sum, "*": Evaluation._product, "/": Evaluation._quotient,
+    "neg": lambda at, args: -at.value(args[0]), "^": Evaluation._power, "root": Evaluation._root,
+    "exp": Evaluation._exponential, "log": Evaluation._log, "abs": Evaluation._abs, "floor": Evaluation._floor,
+    "ceil": Evaluation._ceil, "whole": lambda at, args: at.value(args[0]),
+    "dots": lambda at, args: at.value(args[0]), "sgn": lambda at, args: Fraction(at._sign(at.value(args[0]))),
+    "max": Evaluation._largest, "min": lambda at, args: at._largest(args, -1),
+    "gcd": lambda at, args: Fraction(math.gcd(*at._integers(args))),
+    "lcm": lambda at, args: Fraction(math.lcm(*at._integers(args))), "mod": Evaluation._mod,
+    "factorial": lambda at, args: at._gamma_plus_one(at.value(args[0])), "factorial2": Evaluation._factorial2,
+    "binom": Evaluation._binomial, "deg": Evaluation._degrees,
+    "percent": lambda at, args: at._divide(at.value(args[0]), Fraction(100)),
+    "unit": lambda at, args: at.value(args[0]), "ratio": Evaluation._ratio, "base": Evaluation._based,
+    "sum": Evaluation._series, "prod": lambda at, args: at._series(args, product=True),
+}  # fmt: skip
 _VALUED = _RULES.keys() | _ELEMENTARY
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
 
-from slime_reward_math.tree import CONSTANTS, Node, Num, Sym, Tree, names_and_heads, rebuild
+from slime_reward_math.tree import CONSTANTS, Node, Num, Tree, names_and_heads, put
 from slime_reward_math.value.evaluate import Evaluation, exactly
 from slime_reward_math.value.field import (
     EXACT,
@@ -430,7 +430,8 @@ class _Pair:
     def _settled(self, point: dict[str, Fraction], reason: str) -> Order | None:
         """What residues and prime powers show of two large values; a point where they show nothing says nothing."""
         if point:
-            found = settle(_at(self._left, point), _at(self._right, point))
+            values = {name: Num(value) for name, value in point.items()}
+            found = settle(put(self._left, values), put(self._right, values))
             return None if found is None else _ORDER[found]
         found = settle(self._left, self._right)
         if found is None:
@@ -450,10 +451,6 @@ class _Pair:
 
 _ORDER = {True: Order.SAME, False: Order.DIFFERENT}
 _SHOWN = {Order.SAME: At.SAME, Order.DIFFERENT: At.DIFFERENT, None: At.OUTSIDE}
-
-
-def _at(tree: Tree, point: dict[str, Fraction]) -> Tree:
-    return rebuild(tree, lambda each: Num(point[each.name]) if isinstance(each, Sym) and each.name in point else None)
 
 
 def _positive(names: list[str], whole: bool = False) -> Iterator[dict[str, Fraction]]:
