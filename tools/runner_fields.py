@@ -12,8 +12,7 @@ from typing import Annotated, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from slime_compat.runner.fields import RunnerFields
-from slime_compat.runner.fields import UNREAD
+from slime_compat.runner.fields import UNREAD, RunnerFields
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "runner-fields.md"
 HEAD = """\

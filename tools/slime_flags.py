@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from slime_compat.flags.table import told_here
-from slime_compat.flags.table import NEWEST, flags
+from slime_compat.flags.table import NEWEST, flags, told_here
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "slime-flags.md"
 
