@@ -222,7 +222,7 @@ COMMANDS: Commands = {
     "train": ("slime_core.cli.train:train", "Train on your own prompts."),
     "resume": ("slime_core.cli.train:resume", "Continue a run from its newest checkpoint."),
     "eval": ("slime_core.cli.train:evaluate", "Evaluate a run's newest checkpoint, or a model."),
-    "plan": ("slime_core.cli.train:plan", "Show what a run would use, without starting anything."),
+    "plan": ("slime_core.cli.plan:plan", "Show what a run would use, without starting anything."),
     "plugins": ("slime_core.cli.plugins:plugins", "List, show, check and write plugins."),
 }
 
@@ -297,7 +297,7 @@ def _load(entries: Sequence[EntryPoint]) -> click.Command:
 def cli() -> None:
     """Post-train language models with RL; every part is a plugin.
 
-    Start with `slime demo`. `slime train --help` lists every key of a run.
+    Start with `slime demo`. `slime train --help all` lists every key of a run.
     """
 
 

@@ -3,23 +3,14 @@
 Listing without `--load` imports no plugin, so this module imports no role. `plugin_facts.py` shows one plugin in full.
 """
 
-import contextlib
-import itertools
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from slime_core.catalog import allowed_by_environment
 from slime_core.cli.main import Commands, OpenGroup
-from slime_core.config import (
-    RUN_FILES,
-    add_plugins,
-    parse_plugins,
-    read_run_file,
-)
-from slime_core.errors import ConfigError
+from slime_core.config import add_plugins, parse_plugins
 from slime_core.roles import PluginSet
 from slime_core.sample import Json
 
@@ -63,36 +54,6 @@ def _keep(key: str) -> Callable[[click.Context, click.Parameter, tuple[str, ...]
 def with_plugin_options(ctx: click.Context, values: Mapping[str, Json]) -> dict[str, Json]:
     """A run file's values with what the command line and SLIME_PLUGINS say about plugins on top."""
     return add_plugins(values, ctx.meta.get(_ASKED, ()), ctx.meta.get(_LEFT_OUT, ()), allowed_by_environment())
-
-
-def early_values(arguments: Sequence[str]) -> dict[str, Json]:
-    """The keys of the run file on a command line, as far as can be told before its flags are known; without one, none.
-
-    What is wrong with it is said when it is read.
-    """
-    files = (Path(each) / "run.toml" if Path(each).is_dir() else Path(each) for each in arguments)
-    run_file = next((each for each in files if each.suffix in RUN_FILES and each.is_file()), None)
-    with contextlib.suppress(ConfigError):
-        return read_run_file(run_file) if run_file else {}
-    return {}
-
-
-def early_plugins(arguments: Sequence[str], values: Mapping[str, Json]) -> PluginSet:
-    """Which plugins a command line asks for, as far as can be told before its flags are known.
-
-    Args:
-        arguments: of the command line.
-        values: `early_values` of them.
-    """
-    named: dict[str, list[str]] = {"--plugin": [], "--no-plugin": []}
-    for argument, following in itertools.pairwise((*arguments, "")):
-        flag, equals, value = argument.partition("=")
-        if flag in named:
-            named[flag].append(value if equals else following)
-    with contextlib.suppress(ConfigError):
-        given = add_plugins(values, named["--plugin"], named["--no-plugin"], allowed_by_environment())
-        return parse_plugins(given.get("plugins", {}))
-    return PluginSet()
 
 
 def plugin_set(ctx: click.Context, values: Mapping[str, Json] | None = None) -> PluginSet:

@@ -1,251 +1,87 @@
-"""The flags of `slime train` and similar commands: one for every key of a run and one for every role.
+"""The flags of `slime train` and similar commands: every key of a run and every role is one, and so are plugins' keys.
 
-Flags come from the typed keys of the core and from the installed plugins. A flag for true or false accepts
-`--bf16`, `--no-bf16`, `--bf16 false` and `--bf16=False`.
+Flags are read without their types: the composed model of the run validates them with the keys of the run file. A flag
+for true or false accepts `--bf16`, `--no-bf16`, `--bf16 false` and `--bf16=False`.
 
 Example:
 
     slime train run.toml --lr 1e-5 --reward math=0.8 --reward format=0.2 --lora-rank 8 --engine.local.workers 4
 """
 
+import contextlib
+import itertools
+import json
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import click
 
-from slime_core.catalog import Catalog
-from slime_core.cli.flags import RoleFlags, flag, flat_flags, key_typed, literal, option_of, ranges, typed_value
-from slime_core.cli.plugins import early_plugins, early_values
+from slime_core.catalog import Catalog, allowed_by_environment
+from slime_core.cli.plugins import with_plugin_options
 from slime_core.config import (
     CHOOSES,
-    DEFAULT_USE,
     FAMILIES,
     FAMILY_OF_KEY,
     MAX_DEPTH,
-    WEIGHTED,
+    RUN_FILES,
     FlatKeys,
-    TakenNames,
+    Plan,
+    RunConfig,
+    add_plugins,
     elsewhere,
+    foreign_keys,
     hint_for,
     merge,
+    missing_plugins,
+    parse_config,
+    parse_plugins,
     parse_use,
     read_run_file,
     refuse_unfit,
-    spellings,
+    resolve,
+    say_lines,
+    shown,
 )
-from slime_core.errors import ConfigError
-from slime_core.roles import SELECTABLE, SPECS, PluginSet
+from slime_core.errors import CheckpointError, ConfigError, PluginError, UnknownName, did_you_mean
+from slime_core.roles import SELECTABLE, PluginSet
 from slime_core.sample import Json
 
-# Switches: flags of settings that are true or false, in every way that people type them.
+_JSON_KEYS = ("apply_chat_template_kwargs", "multimodal_keys", "served_models")
 
 
-def plain_switches(arguments: Iterable[str], switches: Mapping[str, str]) -> list[str]:
-    """The arguments with every switch as one flag of its own.
-
-    Args:
-        arguments: as they are typed.
-        switches: the flag that says no, by the one that says yes.
-
-    Raises:
-        ConfigError: a switch is given what is neither true nor false.
-    """
-    plain: list[str] = []
-    remaining = deque(arguments)
-    while remaining:
-        argument = remaining.popleft()
-        flag, equals, value = argument.partition("=")
-        if flag not in switches:
-            plain.append(argument)
-            continue
-        if not equals:  # what follows is its value only if it can be no other thing, such as the run file
-            value = remaining.popleft() if remaining and remaining[0].lower() in ("true", "false") else "true"
-        if value.lower() not in ("true", "false"):
-            raise ConfigError(f"{argument}: it is true or false, write {flag} or {switches[flag]}")
-        plain.append(flag if value.lower() == "true" else switches[flag])
-    return plain
+# Flags to keys and values.
 
 
-# Flags of a run, generated from the typed families: every key is a flag, every role a selection.
-
-_CATALOG, _FLAGS, _TAKEN = "slime_core.run.catalog", "slime_core.run.flags", "slime_core.run.taken"
-
-
-class RunCommand(click.Command):
-    """A command that takes every key of a run; its help is grouped by family."""
-
-    def __init__(self, *args: object, **kwargs: object) -> None:
-        """Add the flags of the core; those of choices are added when it is known what is installed."""
-        super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # click's own arguments, passed on
-        self.sections: dict[str, list[click.Option]] = {}
-        for family in FAMILIES.values():
-            title = (family.__doc__ or "").strip(" .")
-            allowed = ranges(family)
-            self.sections[title] = [option_of(key, info, allowed[key]) for key, info in family.model_fields.items()]
-        self.sections["Choices (`slime plugins list` shows what there is)"] = [
-            *(_role_option(role) for role in SELECTABLE),
-            *(_choosing_option(name, role) for name, role in CHOOSES.items()),
-        ]
-        self.params += [option for options in self.sections.values() for option in options]
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take out settings of plugins, `--role.name.key value`; then parse with the flags of what is installed."""
-        rest, settings = split_settings(args)
-        values = early_values(rest)
-        plugins = early_plugins(rest, values)
-        catalog = Catalog.discover(plugins)
-        ctx.obj = in_tables(settings, catalog)
-        flags = flat_flags(FlatKeys(catalog), rest, merge(values, ctx.obj))
-        taken = {name for param in self.params for name in (*param.opts, *param.secondary_opts)}
-        for of_role in flags.values():
-            of_role.options = [option for option in of_role.options if not taken & {*option.opts}]
-        ctx.meta[_CATALOG], ctx.meta[_FLAGS] = (plugins, catalog), flags
-        ctx.meta[_TAKEN] = list(_taken_options(catalog, rest, taken))
-        try:
-            return super().parse_args(ctx, plain_switches(rest, self._switches(ctx)))
-        except click.NoSuchOption as error:
-            key = error.option_name.removeprefix("--")
-            unknown = {name: said for each in flags.values() for name, said in each.unknown.items()}
-            hint = unknown.get(key) or hint_for(key, typed_value(rest, error.option_name), catalog, flag)
-            if not hint:
-                message = f"{error.message}{elsewhere(catalog)}"
-                raise click.NoSuchOption(error.option_name, message, error.possibilities, ctx) from None
-            # click drops possibilities that are not spelt alike
-            raise click.UsageError(f"{error.message}{hint}", ctx) from None
-
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """The core's flags, and those of choices."""
-        flags: dict[str, RoleFlags] = ctx.meta.get(_FLAGS, {})
-        taken: list[click.Option] = ctx.meta.get(_TAKEN, [])
-        return [*super().get_params(ctx), *(option for each in flags.values() for option in each.options), *taken]
-
-    def _switches(self, ctx: click.Context) -> dict[str, str]:
-        """The flag that says no to each that says yes."""
-        return {param.opts[0]: param.secondary_opts[0] for param in self.get_params(ctx) if param.secondary_opts}
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Options by family, then by role."""
-        flags: dict[str, RoleFlags] = ctx.meta.get(_FLAGS, {})
-        grouped = {id(option) for options in self.sections.values() for option in options}
-        grouped |= {id(option) for each in flags.values() for option in each.options}
-        shown = (param for param in self.get_params(ctx) if isinstance(param, click.Option) and not param.hidden)
-        own = [param for param in shown if id(param) not in grouped]
-        for title, options in {"Options": own, **self.sections}.items():
-            with formatter.section(title):
-                formatter.write_dl([_help_record(option, ctx) for option in options], col_max=36)
-        for role, each in flags.items():
-            with formatter.section(f"Settings of a choice, {role.replace('_', ' ')}"):
-                if each.options:
-                    formatter.write_dl([_help_record(option, ctx) for option in each.options], col_max=36)
-                for note in each.notes:
-                    formatter.write_text(note)
-        with formatter.section("Settings of plugins"):
-            formatter.write_text(
-                "--ROLE.NAME.KEY VALUE, as in --engine.local.workers 4, or --ROLE.NAME.TABLE.KEY VALUE; "
-                "`slime plan` shows them all."
-            )
+def flag(key: str) -> str:
+    """How a key is typed on the command line."""
+    return f"--{key.replace('_', '-')}"
 
 
-def catalog_of(ctx: click.Context, plugins: PluginSet) -> Catalog:
-    """The catalog of a run: that which its flags were read with, unless the run file names other plugins."""
-    read_with, catalog = ctx.meta[_CATALOG]
-    return catalog if plugins == read_with else Catalog.discover(plugins)
+def key_typed(argument: str) -> str:
+    """The key that an argument is the flag of."""
+    return argument.removeprefix("--").partition("=")[0].replace("-", "_")
 
 
-def _taken_options(catalog: Catalog, arguments: Sequence[str], known: set[str]) -> Iterator[click.Option]:
-    """The flags among those that are typed which have another framework's name for exactly the same."""
-    typed = {flag(key_typed(each)) for each in arguments if each.startswith("--")} - known
-    for name, each in TakenNames(catalog).names.items():
-        if flag(name) in typed:
-            yield click.Option([flag(name)], is_flag=each.is_switch, default=None, hidden=True)
-
-
-def _help_record(option: click.Option, ctx: click.Context) -> tuple[str, str]:
-    names, text = option.get_help_record(ctx) or ("", "")
-    return (f"--[no-]{option.opts[0].removeprefix('--')}" if option.secondary_opts else names), text
-
-
-def typed_values(flags: Mapping[str, object]) -> dict[str, Json]:
-    """What the command line says, by the keys that it says it of."""
-    typed: dict[str, Json] = {}
-    for key, value in flags.items():
-        if value is None or value == ():
-            continue
-        typed[key] = {"use": _parse_uses(key, value)} if key in SELECTABLE else _plain(key, value)
-    return typed
-
-
-def collect_values(
-    run_file: Path | None,
-    flags: Mapping[str, object],
-    settings: Mapping[str, Json],
-    catalog: Catalog,
-) -> dict[str, Json]:
-    """The run file with the command line on top; a flag wins over every spelling of its key in the file.
-
-    Args:
-        run_file: the file, if any.
-        flags: what click read.
-        settings: what `split_settings` found.
-        catalog: what is offered: which choices have which keys, which names from elsewhere are taken.
-    """
-    flat_keys, names = FlatKeys(catalog), TakenNames(catalog)
-    base = names.place(read_run_file(run_file) if run_file else {}).values
-    over = merge(names.place(typed_values(flags)).values, settings)
-    refuse_unfit(over, "the command line", allow_null=True)
-    both = merge(base, over)
-    for name in over:
-        for path in _other_places(name, both, flat_keys):
-            base = _without(base, path)
-    for name in [name for name in base if name not in over]:
-        places = _other_places(name, both, flat_keys)
-        if any(_has(over, path) for path in (places[:1] if name in CHOOSES else places)):
-            base.pop(name)
-    return merge(base, over)
-
-
-def _other_places(name: str, values: Mapping[str, Json], flat_keys: FlatKeys) -> tuple[tuple[str, ...], ...]:
-    """Where else a run file may say what this key says."""
-    if name in FAMILY_OF_KEY:
-        return spellings(name, values, flat_keys)
-    return () if name in SELECTABLE else flat_keys.places_of(name, values)
-
-
-def _has(values: Mapping[str, Json], path: tuple[str, ...]) -> bool:
-    inner = values.get(path[0])
-    return path[0] in values if len(path) == 1 else isinstance(inner, dict) and _has(inner, path[1:])
-
-
-def _without(values: Mapping[str, Json], path: tuple[str, ...]) -> dict[str, Json]:
-    inner = values.get(path[0])
-    if len(path) > 1 and isinstance(inner, dict):
-        return {**values, path[0]: _without(inner, path[1:])}
-    return {key: value for key, value in values.items() if len(path) > 1 or key != path[0]}
-
-
-def refuse_unused(unused: Sequence[str], settings: Mapping[str, Json]) -> None:
-    """Refuse settings on the command line of what the run does not use.
-
-    Args:
-        unused: `role.name` of each section that nothing selected.
-        settings: what `split_settings` found.
+def literal(text: str) -> Json:
+    """A value as it is typed: JSON, True or False as Python writes them, or else text.
 
     Raises:
-        ConfigError: naming each, and how to choose it.
+        ConfigError: JSON that no key takes, for example a NUL character in a text.
     """
-    given = [f"{role}.{name}" for role, names in settings.items() if isinstance(names, dict) for name in names]
-    problems = [
-        f"--{each}.* has no effect here: nothing chooses {each.partition('.')[2]!r}, "
-        f"pass --{each.partition('.')[0].replace('_', '-')} {each.partition('.')[2]}"
-        for each in given
-        if each in unused
-    ]
-    if problems:
-        raise ConfigError("\n".join(problems))
+    try:
+        value: Json = json.loads(text.lower() if text in ("True", "False") else text)
+    except ValueError:
+        return text
+    except RecursionError:
+        raise ConfigError(f"{shown(text)} is nested over {MAX_DEPTH} deep, which no key takes: flatten it") from None
+    refuse_unfit(value, shown(text), allow_null=True)
+    return value
 
 
-def split_settings(arguments: list[str]) -> tuple[list[str], dict[str, Json]]:
+def split_settings(arguments: Sequence[str]) -> tuple[list[str], dict[str, Json]]:
     """Separate `--role.name.key value` from everything else; without a value it is a switch, and true.
 
     Raises:
@@ -256,27 +92,26 @@ def split_settings(arguments: list[str]) -> tuple[list[str], dict[str, Json]]:
     remaining = deque(arguments)
     while remaining:
         argument = remaining.popleft()
-        flag, equals, value = argument.partition("=")
-        if not flag.startswith("--") or "." not in flag:
+        name, equals, value = argument.partition("=")
+        if not name.startswith("--") or "." not in name:
             rest.append(argument)
             continue
-        role, _, inner = flag.removeprefix("--").partition(".")
-        name, _, key = inner.rpartition(".")  # a name may hold dots and dashes, ./my.py:fn
-        if flag.count(".") > MAX_DEPTH:
-            raise ConfigError(f"{flag[:40]}...: has over {MAX_DEPTH} parts; settings are written --ROLE.NAME.KEY VALUE")
+        role, _, inner = name.removeprefix("--").partition(".")
+        choice, _, key = inner.rpartition(".")  # a choice may hold dots and dashes, ./my.py:fn
+        if name.count(".") > MAX_DEPTH:
+            raise ConfigError(f"{name[:40]}...: has over {MAX_DEPTH} parts; settings are written --ROLE.NAME.KEY VALUE")
         role, key = role.replace("-", "_"), key.replace("-", "_")
-        if not name or not key or role not in SELECTABLE:
-            raise ConfigError(f"{flag}: settings are written --ROLE.NAME.KEY VALUE; roles are {', '.join(SELECTABLE)}")
-        bare = not equals and (not remaining or remaining[0].startswith("--"))
-        given = value if equals else "true" if bare else remaining.popleft()
-        settings = merge(settings, {role: {name: {key: literal(given)}}})
+        if not choice or not key or role not in SELECTABLE:
+            raise ConfigError(f"{name}: settings are written --ROLE.NAME.KEY VALUE; roles are {', '.join(SELECTABLE)}")
+        given = value if equals else "true" if _is_bare(remaining) else remaining.popleft()
+        settings = merge(settings, {role: {choice: {key: literal(given)}}})
     return rest, settings
 
 
 def in_tables(settings: Mapping[str, Json], catalog: Catalog) -> dict[str, Json]:
-    """Settings that lie in a table of a choice, `--engine.sglang.server.log_level`, at their places.
+    """Settings in a table of a choice, `--engine.sglang.server.log_level`, at their places.
 
-    Only who knows the choices can tell one from `--reward.my_module.score.top`, whose choice is `my_module.score`.
+    The catalog tells them from `--reward.my_module.score.top`, whose choice is `my_module.score`.
 
     Args:
         settings: what `split_settings` found.
@@ -293,29 +128,111 @@ def in_tables(settings: Mapping[str, Json], catalog: Catalog) -> dict[str, Json]
     return placed
 
 
-def is_setting(key: str) -> bool:
-    """Whether a flag of `slime train` sets this: a key, a role, or a setting of a choice."""
-    head = key.partition(".")[0]
-    return head in {*FAMILY_OF_KEY, *SELECTABLE, *CHOOSES} or bool(FlatKeys(Catalog.discover()).owners_of(head))
+def _is_bare(remaining: Sequence[str]) -> bool:
+    return not remaining or remaining[0].startswith("--")
 
 
-def _choosing_option(name: str, role: str) -> click.Option:
-    return click.Option([flag(name)], metavar="NAME", help=f"The same as {flag(role)}, by slime's name.")
+class _Flags:
+    """Takes the flags of a run out of a command line."""
+
+    def __init__(self, catalog: Catalog, own: set[str]) -> None:
+        self._own = own  # the command's other options, for click
+        self._flat, self._foreign = FlatKeys(catalog), foreign_keys(catalog)
+        self.rest: list[str] = []
+        self.given: dict[str, list[str | bool]] = {}
+
+    def read(self, arguments: Sequence[str]) -> None:
+        """Sort arguments into `given` and `rest`.
+
+        Raises:
+            ConfigError: a switch has another value than true or false.
+            click.UsageError: a value is missing.
+        """
+        remaining = deque(arguments)
+        while remaining:
+            argument = remaining.popleft()
+            name, equals, value = argument.partition("=")
+            key = key_typed(name)
+            positive = key.removeprefix("no_")
+            is_no = key != positive and not self._is_key(key) and self._may_be_switch(positive)
+            if not name.startswith("--") or name in self._own or not (is_no or self._is_key(key)):
+                self.rest.append(argument)
+            elif is_no:
+                self._add(positive, False)
+            elif self._is_switch(key):
+                follows = bool(remaining) and remaining[0].lower() in ("true", "false")
+                text = value if equals else remaining.popleft() if follows else "true"
+                if text.lower() not in ("true", "false"):
+                    raise ConfigError(f"{argument}: it is true or false, write {name} or {flag(f'no_{key}')}")
+                self._add(key, text.lower() == "true")
+            elif key == "eval_prompt_data" and not equals:
+                self._add(key, *(self._next(name, remaining, 2) for _ in range(2)))
+            elif not equals and _is_bare(remaining) and self._flat.owners_of(key):
+                self._add(key, True)
+            else:
+                self._add(key, value if equals else self._next(name, remaining, 1))
+
+    def _add(self, key: str, *values: str | bool) -> None:
+        self.given.setdefault(key, []).extend(values)
+
+    @staticmethod
+    def _next(name: str, remaining: deque[str], count: int) -> str:
+        if not remaining:
+            needs = "an argument" if count == 1 else f"{count} arguments"
+            raise click.UsageError(f"Option '{name}' requires {needs}.")
+        return remaining.popleft()
+
+    def _is_key(self, key: str) -> bool:
+        return (
+            key in FAMILY_OF_KEY
+            or key in SELECTABLE
+            or key in CHOOSES
+            or key in self._foreign
+            or bool(self._flat.owners_of(key))
+        )
+
+    def _may_be_switch(self, key: str) -> bool:
+        return self._is_switch(key) or (key not in FAMILY_OF_KEY and bool(self._flat.owners_of(key)))
+
+    def _is_switch(self, key: str) -> bool:
+        """Whether a key is true or false, as far as that is known without making settings late."""
+        if key in FAMILY_OF_KEY:
+            return FAMILIES[FAMILY_OF_KEY[key]].model_fields[key].annotation is bool
+        if key in self._foreign:
+            return self._foreign[key].is_switch
+        for owner in self._flat.owners_of(key):
+            with contextlib.suppress(PluginError):
+                fields = {} if owner.place[1:] else owner.registered.spec.model.model_fields
+                return owner.place[0] in fields and fields[owner.place[0]].annotation is bool
+        return False
+
+    def values(self) -> dict[str, Json]:
+        """What was given, by key.
+
+        Raises:
+            ConfigError: a choice or its weight is written wrongly.
+        """
+        return {key: _value(key, several) for key, several in self.given.items()}
 
 
-def _role_option(role: str) -> click.Option:
-    default = ", ".join(DEFAULT_USE[role])
-    hint = "required, or --group-reward" if role == "reward" else f"default: {default}" if default else ""
-    several = "; several: repeat" if SPECS[role].many else ""
-    text = f"Which {role.replace('_', ' ')}{several}."
-    metavar = "NAME[=WEIGHT]" if role in WEIGHTED else "NAME"
-    return click.Option([flag(role)], multiple=True, metavar=metavar, help=f"{text}  [{hint}]" if hint else text)
+def _value(key: str, given: Sequence[str | bool]) -> Json:
+    if key in SELECTABLE:
+        return {"use": _parse_uses(key, given)}
+    if key == "eval_prompt_data":
+        return {str(name): str(path) for name, path in zip(given[::2], given[1::2], strict=True)}
+    if key in FAMILY_OF_KEY and key not in _JSON_KEYS:
+        many = "list[" in str(FAMILIES[FAMILY_OF_KEY[key]].model_fields[key].annotation)
+        return list(given) if many else given[-1]
+    read = [literal(each) if isinstance(each, str) else each for each in given]
+    if len(read) == 1 or isinstance(read[-1], bool) or key in _JSON_KEYS:
+        return read[-1]
+    return [name for each in read for name in (each if isinstance(each, list) else [each])]
 
 
-def _parse_uses(role: str, value: object) -> Json:
+def _parse_uses(role: str, given: Sequence[str | bool]) -> Json:
     use: dict[str, Json] = {}
-    for text in value if isinstance(value, tuple) else (value,):
-        before, equals, after = str(text).rpartition("=")
+    for text in map(str, given):
+        before, equals, after = text.rpartition("=")
         name = before if equals else after
         if name in use:
             raise ConfigError(f"--{role} names {name!r} twice")
@@ -326,21 +243,169 @@ def _parse_uses(role: str, value: object) -> Json:
     return dict(parse_use(role, use))
 
 
-def _plain(key: str, value: object) -> Json:
-    if key == "eval_prompt_data" and isinstance(value, tuple):
-        return {str(name): str(path) for name, path in value}
-    if key in ("apply_chat_template_kwargs", "multimodal_keys", "served_models"):
-        return literal(str(value))
-    if isinstance(value, tuple):
-        return [str(each) for each in value] if key in FAMILY_OF_KEY else _names(value)
-    if isinstance(value, bool):
-        return value
-    return str(value) if key in FAMILY_OF_KEY else literal(str(value))
+# RunInput: the run file, read once, the flags, and the plugins that both ask for.
 
 
-def _names(given: Sequence[object]) -> Json:
-    """What a flag of names says: one name, a JSON list, or the flag once for each of several."""
-    read = [literal(str(each)) for each in given]
-    if len(read) == 1:
-        return read[0]
-    return [name for each in read for name in (each if isinstance(each, list) else [each])]
+@dataclass(frozen=True, slots=True)
+class RunInput:
+    """What a command line gives."""
+
+    path: Path | None
+    """The run file, if there is one."""
+    file: Mapping[str, Json]
+    """Its keys, with what the command line and SLIME_PLUGINS say about plugins."""
+    flags: Mapping[str, Json]
+    """The keys of the command line."""
+    sections: Mapping[str, Json]
+    """Those of them that were typed as `--role.name.key`."""
+    catalog: Catalog
+    """What is offered."""
+
+
+def run_input(ctx: click.Context, path: Path | None) -> RunInput:
+    """What the command line gives with this run file: read once, unless it was not recognised among the arguments."""
+    early: RunInput = ctx.obj
+    if path == early.path:
+        return early
+    file = with_plugin_options(ctx, read_run_file(path) if path else {})
+    plugins = parse_plugins(file.get("plugins", {}))
+    catalog = Catalog.discover(plugins)
+    return RunInput(path, file, early.flags, early.sections, catalog)
+
+
+class RunCommand(click.Command):
+    """A command that takes every key of a run as a flag."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take out the flags of a run; click parses the rest. `--help TOPIC` explains some of them."""
+        named = [each for each in args if each in ("-h", "--help")]
+        topic = args[args.index(named[0]) + 1 :][:1] if named else []
+        rest, settings = split_settings(args)
+        path, file, plugins = _early_file(rest)
+        if named:
+            from slime_core.cli.run_help import show_help
+
+            wanted = topic[0] if topic and not topic[0].startswith("-") and topic != [str(path)] else ""
+            show_help(self, ctx, wanted, partial(Catalog.discover, plugins))
+            ctx.exit()
+        catalog = Catalog.discover(plugins)
+        sections = in_tables(settings, catalog)
+        flags = _Flags(catalog, {name for param in self.params for name in (*param.opts, *param.secondary_opts)})
+        flags.read(rest)
+        over = merge(flags.values(), sections)
+        refuse_unfit(over, "the command line", allow_null=True)
+        ctx.obj = RunInput(path, file, over, sections, catalog)
+        try:
+            return super().parse_args(ctx, flags.rest)
+        except click.NoSuchOption as error:
+            raise _unknown_flag(error, rest, catalog) from None
+
+
+def _early_file(arguments: Sequence[str]) -> tuple[Path | None, dict[str, Json], PluginSet]:
+    """The run file among arguments, its keys, and the plugins that they ask for, before the flags are known."""
+    named: dict[str, list[str]] = {"--plugin": [], "--no-plugin": []}
+    path: Path | None = None
+    for argument, following in itertools.pairwise((*arguments, "")):
+        name, equals, value = argument.partition("=")
+        if name in named:
+            named[name].append(value if equals else following)
+        elif path is None:
+            folder = Path(argument) / "run.toml"
+            file = folder if Path(argument).is_dir() else Path(argument)
+            path = file if file.suffix in RUN_FILES and file.is_file() else None
+    with contextlib.suppress(ConfigError):  # refused when the command reads it
+        values = read_run_file(path) if path else {}
+        values = add_plugins(values, named["--plugin"], named["--no-plugin"], allowed_by_environment())
+        return path, values, parse_plugins(values.get("plugins", {}))
+    return Path(), {}, PluginSet()
+
+
+def _unknown_flag(error: click.NoSuchOption, arguments: Sequence[str], catalog: Catalog) -> click.UsageError:
+    typed = error.option_name
+    pairs = itertools.pairwise((*arguments, ""))
+    given = next((each.partition("=")[2] or after for each, after in pairs if each.partition("=")[0] == typed), "")
+    hint = hint_for(typed.removeprefix("--"), literal(given), catalog, flag)
+    if not hint:
+        keys = (*FAMILY_OF_KEY, *SELECTABLE, *CHOOSES, *FlatKeys(catalog).owners)
+        hint = did_you_mean(typed, [*map(flag, keys), *(error.possibilities or ())]) + elsewhere(catalog)
+    return click.UsageError(f"No such option '{typed}'.{hint}", error.ctx)
+
+
+def is_setting(key: str) -> bool:
+    """Whether a flag of `slime train` sets this: a key, a role, or a setting of a choice."""
+    head = key.partition(".")[0]
+    return head in {*FAMILY_OF_KEY, *SELECTABLE, *CHOOSES} or bool(FlatKeys(Catalog.discover()).owners_of(head))
+
+
+# From a command line to a plan.
+
+
+def plan_run(ctx: click.Context, run_file: Path | None) -> Plan:
+    """Resolve a run file and flags."""
+    with lines_of(run_file):
+        return plan_config(ctx, parse_run(ctx, run_file), run_input(ctx, run_file).catalog)
+
+
+@contextlib.contextmanager
+def lines_of(run_file: Path | None) -> Iterator[None]:
+    """Add to errors about unknown keys of the run file the line of each."""
+    try:
+        yield
+    except ConfigError as error:
+        if run_file is None or (said := say_lines(str(error), run_file)) == str(error):
+            raise
+        raise ConfigError(said) from None
+
+
+def parse_run(ctx: click.Context, run_file: Path | None, defaults: Mapping[str, Json] | None = None) -> RunConfig:
+    """The configuration that a run file and flags give; a command may have defaults of its own."""
+    given = run_input(ctx, run_file)
+    folder: dict[str, Json] = {"save": f"runs/{run_file.stem}"} if run_file else {}
+    return parse_config({**folder, **(defaults or {}), **given.file}, given.catalog, given.flags)
+
+
+def plan_config(ctx: click.Context, config: RunConfig, catalog: Catalog) -> Plan:
+    """Resolve a configuration of `parse_run`.
+
+    Raises:
+        ConfigError: a setting was typed of what the run does not use, or as of `resolve`.
+    """
+    plan = resolve_in_folder(config, catalog)
+    given: RunInput = ctx.obj
+    typed = [(role, name) for role, names in given.sections.items() if isinstance(names, dict) for name in names]
+    problems = [
+        f"--{role}.{name}.* has no effect here: nothing chooses {name!r}, pass {flag(role)} {name}"
+        for role, name in typed
+        if f"{role}.{name}" in plan.unused
+    ]
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return plan
+
+
+def resolve_in_folder(config: RunConfig, catalog: Catalog) -> Plan:
+    """Resolve a configuration; an unknown name is explained by the plugins that its run folder was made with."""
+    if not config.run.hf_checkpoint.exists():
+        from slime_core.run import with_own_model
+
+        config = with_own_model(config)
+        if config.missing_model is not None:
+            own = config.run.hf_checkpoint
+            click.echo(f"hf_checkpoint = {config.missing_model} is gone; {own} serves instead", err=True)
+    try:
+        return resolve(config, catalog)
+    except UnknownName as error:
+        if not (missing := missing_plugins(_newest_lock(config.run.save / "checkpoints"), catalog)):
+            raise
+        listed = "\n  ".join(missing)
+        raise UnknownName(f"{error}\nThe run in {config.run.save} was made with\n  {listed}") from None
+
+
+def _newest_lock(checkpoints: Path) -> Mapping[str, Json]:
+    """The plugin lock of the newest checkpoint that can be read."""
+    from slime_core.run import Checkpoint, list_checkpoints
+
+    for path in reversed(list_checkpoints(checkpoints)):
+        with contextlib.suppress(CheckpointError):
+            return Checkpoint(path, 0).state().plugins
+    return {}

@@ -15,15 +15,6 @@ if TYPE_CHECKING:
     from slime_core.config.family import AlarmArgs as AlarmArgs
     from slime_core.config.family import AlarmName as AlarmName
     from slime_core.config.family import Family as Family
-    from slime_core.config.flat_keys import CHOOSES as CHOOSES
-    from slime_core.config.flat_keys import FlatKeys as FlatKeys
-    from slime_core.config.flat_keys import Owner as Owner
-    from slime_core.config.flat_keys import Taken as Taken
-    from slime_core.config.flat_keys import TakenNames as TakenNames
-    from slime_core.config.flat_keys import elsewhere as elsewhere
-    from slime_core.config.flat_keys import hint_for as hint_for
-    from slime_core.config.flat_keys import key_faults as key_faults
-    from slime_core.config.flat_keys import spellings as spellings
     from slime_core.config.keys import FAMILIES as FAMILIES
     from slime_core.config.keys import FAMILY_OF_KEY as FAMILY_OF_KEY
     from slime_core.config.keys import DataArgs as DataArgs
@@ -71,5 +62,13 @@ if TYPE_CHECKING:
     from slime_core.config.settings import read_settings as read_settings
     from slime_core.config.settings import settings_schema as settings_schema
     from slime_core.config.settings import show_settings as show_settings
+    from slime_core.config.sources import CHOOSES as CHOOSES
+    from slime_core.config.sources import FlatKeys as FlatKeys
+    from slime_core.config.sources import canonical as canonical
+    from slime_core.config.sources import elsewhere as elsewhere
+    from slime_core.config.sources import foreign_keys as foreign_keys
+    from slime_core.config.sources import hint_for as hint_for
+    from slime_core.config.sources import key_faults as key_faults
+    from slime_core.config.sources import prefixes as prefixes
 else:
     __getattr__, __all__ = exports(__name__)

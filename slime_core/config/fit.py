@@ -221,8 +221,7 @@ def check_replay(config: RunConfig, buffer: Chosen[BufferSpec]) -> None:
 def _staleness(rollout: RolloutArgs) -> tuple[int, str]:
     """Weight versions by which a new group may lag when it reaches the buffer, and the key that says so."""
     if rollout.rollout_policy == "continuous" or rollout.partial_rollout:
-        most = 1 if rollout.max_staleness is None else rollout.max_staleness
-        return most, f"max_staleness = {most}"
+        return rollout.staleness, f"max_staleness = {rollout.staleness}"
     ahead = int(rollout.rollout_policy == "async")
     behind = rollout.update_weights_interval - 1
     key = f"update_weights_interval = {behind + 1}" if behind else f'rollout_policy = "{rollout.rollout_policy}"'

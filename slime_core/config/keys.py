@@ -11,12 +11,14 @@ Example:
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import (
+    BaseModel,
+    ConfigDict,
     Field,
+    GetPydanticSchema,
     JsonValue,
     SerializerFunctionWrapHandler,
     field_serializer,
@@ -24,6 +26,7 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
+from pydantic_core import core_schema
 
 from slime_core.config.family import (
     AlarmArgs,
@@ -173,6 +176,11 @@ class RolloutArgs(Family):
         "drop", description="What becomes of a sample that could not be generated or scored."
     )
     max_error_rate: float = Field(0.05, ge=0.0, le=1.0, description="Failed share of a rollout that stops the run.")
+
+    @property
+    def staleness(self) -> int:
+        """Versions that a group may be behind."""
+        return 1 if self.max_staleness is None else self.max_staleness
 
     def sampling(self) -> SamplingParams:
         """How the samples that are trained on are drawn."""
@@ -380,32 +388,16 @@ class RunArgs(Family):
         return value
 
 
-FAMILIES: dict[str, type[Family]] = {
-    "data": DataArgs,
-    "rollout": RolloutArgs,
-    "evaluation": EvalArgs,
-    "optim": OptimArgs,
-    "reference": ReferenceArgs,
-    "distillation": DistillationArgs,
-    "critic": CriticArgs,
-    "served": ServedArgs,
-    "cluster": ClusterArgs,
-    "debug": DebugArgs,
-    "alarms": AlarmArgs,
-    "run": RunArgs,
-}
-"""Attribute of `RunConfig` -> family."""
-
-FAMILY_OF_KEY: dict[str, str] = {key: name for name, family in FAMILIES.items() for key in family.model_fields}
-"""Which family a flat key belongs to."""
-
-
 # RunConfig: what a run file and a command line say, sorted into families of keys and tables of roles.
 
 
-@dataclass(frozen=True, slots=True)
-class RunConfig:
-    """A whole configuration; each part of the house is handed its family only."""
+_UNCHECKED = GetPydanticSchema(lambda source, handler: core_schema.any_schema())  # parsed elsewhere
+
+
+class RunConfig(BaseModel):
+    """A whole configuration; each room is handed its family only."""
+
+    model_config = ConfigDict(frozen=True)
 
     data: DataArgs
     """Prompts."""
@@ -431,11 +423,11 @@ class RunConfig:
     """From when on a run says that something goes wrong."""
     run: RunArgs
     """Run folder, model and seed."""
-    roles: Mapping[str, RoleTable]
+    roles: Annotated[Mapping[str, RoleTable], _UNCHECKED]
     """Selections by role."""
-    plugins: PluginSet
+    plugins: Annotated[PluginSet, _UNCHECKED]
     """Which plugins are loaded."""
-    finetunes: bool
+    finetunes: bool = False
     """Whether it is a finetuning on responses that are given: nothing scores, and its loss reads no advantages."""
     missing_model: Path | None = None
     """The directory that `hf_checkpoint` names, where it is gone and `run.hf_checkpoint` is a checkpoint's model."""
@@ -454,6 +446,17 @@ class RunConfig:
         if plugins := plugins_table(self.plugins):
             flat[TABLE] = plugins
         return flat
+
+
+FAMILIES: dict[str, type[Family]] = {
+    name: info.annotation
+    for name, info in RunConfig.model_fields.items()
+    if isinstance(info.annotation, type) and issubclass(info.annotation, Family)
+}
+"""Attribute of `RunConfig` -> family."""
+
+FAMILY_OF_KEY: dict[str, str] = {key: name for name, family in FAMILIES.items() for key in family.model_fields}
+"""Which family a flat key belongs to."""
 
 
 def default_settings() -> dict[str, Json]:

@@ -8,18 +8,18 @@ Example:
     config = parse_config({"prompt_data": "train.jsonl", "reward": {"use": "math"}, ...})
 """
 
-from collections.abc import Collection, Iterator, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from string import Formatter
 
 from pydantic import ValidationError
 
 from slime_core.catalog import Catalog
 from slime_core.config.companions import companion_problems
-from slime_core.config.family import AlarmArgs, ClusterArgs, given_in
-from slime_core.config.flat_keys import CHOOSES, FlatKeys, TakenNames, place_workers, unknown_key
+from slime_core.config.family import AlarmArgs, given_in
 from slime_core.config.keys import FAMILIES, FAMILY_OF_KEY, EvalArgs, OptimArgs, RolloutArgs, RunConfig
 from slime_core.config.run_file import TABLE, parse_plugins
 from slime_core.config.settings import DEFAULT_USE, RoleTable, explain, parse_role_table
+from slime_core.config.sources import canonical
 from slime_core.errors import ConfigError, did_you_mean
 from slime_core.roles import SELECTABLE, LossSpec, PluginSet, Settings, TrainerSpec
 from slime_core.sample import Json
@@ -81,18 +81,12 @@ def check_train_data(config: RunConfig, trainer: TrainerSpec, settings: Settings
 # Inert keys: a key that was set and can change nothing is refused, because its author believes it does.
 
 _EVAL_KEYS = (
-    "eval_interval",
-    "skip_eval_before_train",
-    "n_samples_per_eval_prompt",
-    "eval_input_key",
-    "eval_label_key",
-    "eval_temperature",
-    "eval_top_p",
-    "eval_top_k",
-    "eval_max_response_len",
-    "eval_min_new_tokens",
+    *("eval_interval", "skip_eval_before_train", "n_samples_per_eval_prompt", "eval_input_key", "eval_label_key"),
+    *("eval_temperature", "eval_top_p", "eval_top_k", "eval_max_response_len", "eval_min_new_tokens"),
     "alarm_hacking",
 )
+_FILTER = 'choose a group filter ([group_filter] use = "nonzero_std")'
+_LOADED = "load_debug_rollout_data"
 
 
 def refuse_inert(config: RunConfig) -> None:
@@ -101,70 +95,120 @@ def refuse_inert(config: RunConfig) -> None:
     Raises:
         ConfigError: naming each key and what would give it effect.
     """
-    problems: list[str] = []
-    given = _set_keys(config)
-
-    def needs(key: str, condition: bool, remedy: str) -> None:
-        if key in given and not condition:
-            problems.append(f"{key} has no effect here: {remedy}")
-
-    rollout, data = config.rollout, config.data
-    for key in _EVAL_KEYS:
-        needs(key, bool(config.evaluation.eval_prompt_data), "give eval_prompt_data, or leave it out")
-    if config.evaluation.eval_prompt_data and config.evaluation.eval_interval is None:
-        problems.append("eval_prompt_data has no effect here: give eval_interval, the rollouts between evaluations")
-    if "hacking" in config.alarms.stop_on_alarms and not config.evaluation.eval_prompt_data:
-        problems.append("stop_on_alarms has hacking, which evaluations show: give eval_prompt_data, or leave it out")
+    given = frozenset[str]().union(*(given_in(getattr(config, name)) for name in FAMILIES))
+    problems = [
+        f"{key} has no effect here: {remedy}"
+        for keys, has_effect, remedy in _conditions(config)
+        for key in ((keys,) if isinstance(keys, str) else keys)
+        if key in given and not has_effect
+    ]
+    problems += [sentence for is_so, sentence in _contradictions(config, given) if is_so]
+    problems += _schedule_problems(config.optim, given)
     problems += _best_problems(config)
     problems += _hf_problems(config)
-    needs(
-        "apply_chat_template_kwargs",
-        data.apply_chat_template,
-        "set apply_chat_template = true, or leave it out",
-    )
-    cuts = rollout.rollout_top_p < 1 or rollout.rollout_top_k > 0 or rollout.rollout_min_p > 0
-    needs("accept_biased_sampling", cuts, "nothing cuts off the tail of a distribution; leave it out")
-    needs("max_bad_row_rate", data.bad_rows == "skip", 'set bad_rows = "skip", or leave it out')
-    filtering = bool(config.roles["group_filter"].use)
-    streams = rollout.rollout_policy == "continuous" or rollout.partial_rollout
-    over_samples = filtering or (rollout.partial_rollout and rollout.rollout_policy == "sync")
-    needs(
-        "over_sampling_batch_size",
-        over_samples,
-        'choose a group filter ([group_filter] use = "nonzero_std"), or set partial_rollout = true with '
-        'rollout_policy = "sync"',
-    )
-    needs("max_staleness", streams, 'set rollout_policy = "continuous", or partial_rollout = true')
-    needs("mask_offpolicy_in_partial_rollout", rollout.partial_rollout, "set partial_rollout = true")
-    needs("partial_rollout", rollout.rollout_policy != "async", 'with "async", the weights wait for a whole rollout')
-    if rollout.partial_rollout and rollout.rollout_policy == "sync":
-        problems += _partial_in_sync(rollout)
-    problems += _older_than_allowed(rollout) if streams else ()
-    needs("max_filter_waves", filtering, 'choose a group filter ([group_filter] use = "nonzero_std")')
-    problems += _schedule_problems(config.optim, given)
-    if config.optim.constant_loss_length is not None and config.optim.calculate_per_token_loss:
-        problems.append("calculate_per_token_loss and constant_loss_length both say what divides the loss: give one")
-    if rollout.num_rollout is not None and rollout.num_epoch is not None:
-        problems.append("num_rollout and num_epoch both say how long the run is: give one")
-    if rollout.num_rollout is None and rollout.num_epoch is None:
-        problems.append("how long is the run? give num_rollout (rollouts) or num_epoch (passes over the prompts)")
     if config.finetunes:
-        problems += _inert_in_finetuning(config, given)
-    elif not config.roles["reward"].use and not config.roles["group_reward"].use:
-        problems.append(
-            'no reward is chosen: write [reward] use = "math", or pass --reward math; '
-            'or, to finetune on responses that are given, [loss] use = "sft_loss"; where the generator gives rewards '
-            'itself, as agents do, [reward] use = "environment"'
-        )
+        problems += unread_in_finetuning(given)
+        used = [role for role in ("group_filter", "sample_filter", "correction") if config.roles[role].use]
+        problems += [f"{role} has no effect here: {_NOTHING_GENERATED}" for role in used]
     problems += companion_problems(config, given)
-    problems += _debug_problems(config)
-    if config.optim.num_steps_per_rollout > rollout.rollout_batch_size:
-        problems.append(
-            f"num_steps_per_rollout = {config.optim.num_steps_per_rollout} is more than "
-            f"rollout_batch_size = {rollout.rollout_batch_size} groups"
-        )
     if problems:
         raise ConfigError("\n".join(problems))
+
+
+def _conditions(config: RunConfig) -> Iterator[tuple[str | Sequence[str], bool, str]]:
+    """Keys, whether they have an effect, and what would give them one."""
+    data, rollout, debug = config.data, config.rollout, config.debug
+    partial, sync = rollout.partial_rollout, rollout.rollout_policy == "sync"
+    filters = bool(config.roles["group_filter"].use)
+    cuts = rollout.rollout_top_p < 1 or rollout.rollout_top_k > 0 or rollout.rollout_min_p > 0
+    yield _EVAL_KEYS, bool(config.evaluation.eval_prompt_data), "give eval_prompt_data, or leave it out"
+    yield "apply_chat_template_kwargs", data.apply_chat_template, "set apply_chat_template = true, or leave it out"
+    yield "accept_biased_sampling", cuts, "nothing cuts off the tail of a distribution; leave it out"
+    yield "max_bad_row_rate", data.bad_rows == "skip", 'set bad_rows = "skip", or leave it out'
+    over = f'{_FILTER}, or set partial_rollout = true with rollout_policy = "sync"'
+    yield "over_sampling_batch_size", filters or (partial and sync), over
+    yield "max_staleness", _streams(rollout), 'set rollout_policy = "continuous", or partial_rollout = true'
+    yield "mask_offpolicy_in_partial_rollout", partial, "set partial_rollout = true"
+    yield "partial_rollout", rollout.rollout_policy != "async", 'with "async", the weights wait for a whole rollout'
+    yield "max_filter_waves", filters, _FILTER
+    yield "load_debug_rollout_data_subsample", debug.load_debug_rollout_data is not None, f"give {_LOADED}"
+
+
+def _contradictions(config: RunConfig, given: Set[str]) -> Iterator[tuple[bool, str]]:
+    """Whether something is wrong, and the sentence about it."""
+    rollout, evaluation, optim, debug = config.rollout, config.evaluation, config.optim, config.debug
+    sets, loaded = bool(evaluation.eval_prompt_data), debug.load_debug_rollout_data
+    yield (
+        sets and evaluation.eval_interval is None,
+        "eval_prompt_data has no effect here: give eval_interval, the rollouts between evaluations",
+    )
+    yield (
+        "hacking" in config.alarms.stop_on_alarms and not sets,
+        "stop_on_alarms has hacking, which evaluations show: give eval_prompt_data, or leave it out",
+    )
+    batch, most = rollout.rollout_batch_size, rollout.staleness
+    drawn = rollout.over_sampling_batch_size or batch
+    stays = rollout.partial_rollout and rollout.rollout_policy == "sync"
+    yield (
+        stays and drawn <= batch,
+        f"partial_rollout has no effect here: give an over_sampling_batch_size above rollout_batch_size = {batch}",
+    )
+    yield (
+        stays and drawn > batch * (most + 1),
+        (
+            f"over_sampling_batch_size = {drawn} has no effect here: with max_staleness = {most} at most "
+            f"{batch * (most + 1)} groups can be trained in time"
+        ),
+    )
+    behind = rollout.update_weights_interval - 1
+    yield (
+        _streams(rollout) and behind > most,
+        (
+            f"update_weights_interval = {behind + 1} lets weights be {behind} versions behind, and max_staleness = "
+            f"{most}: give at least that"
+        ),
+    )
+    yield (
+        optim.constant_loss_length is not None and optim.calculate_per_token_loss,
+        "calculate_per_token_loss and constant_loss_length both say what divides the loss: give one",
+    )
+    yield (
+        rollout.num_rollout is not None and rollout.num_epoch is not None,
+        "num_rollout and num_epoch both say how long the run is: give one",
+    )
+    yield (
+        rollout.num_rollout is None and rollout.num_epoch is None,
+        "how long is the run? give num_rollout (rollouts) or num_epoch (passes over the prompts)",
+    )
+    yield (
+        not (config.finetunes or config.roles["reward"].use or config.roles["group_reward"].use),
+        (
+            'no reward is chosen: write [reward] use = "math", or pass --reward math; or, to finetune on responses '
+            'that are given, [loss] use = "sft_loss"; where the generator gives rewards itself, as agents do, [reward] '
+            'use = "environment"'
+        ),
+    )
+    yield (
+        debug.debug_train_only and loaded is None,
+        f"debug_train_only trains on kept samples: give {_LOADED}, the run folder that has them",
+    )
+    yield (
+        debug.debug_rollout_only and loaded is not None,
+        f"debug_rollout_only starts no trainer, {_LOADED} only a trainer: give one of them",
+    )
+    yield (
+        loaded is not None and loaded.resolve() == config.run.save.resolve(),
+        f"{_LOADED} = {loaded} is the run's own folder: give another save",
+    )
+    yield (
+        optim.num_steps_per_rollout > batch,
+        f"num_steps_per_rollout = {optim.num_steps_per_rollout} is more than rollout_batch_size = {batch} groups",
+    )
+
+
+def _streams(rollout: RolloutArgs) -> bool:
+    """Whether generation goes on while weights change."""
+    return rollout.rollout_policy == "continuous" or rollout.partial_rollout
 
 
 def _schedule_problems(optim: OptimArgs, given: Set[str]) -> Iterator[str]:
@@ -216,85 +260,31 @@ def _hf_problems(config: RunConfig) -> Iterator[str]:
         yield str(error)
 
 
+_NOTHING_GENERATED = "with sft_loss and no reward nothing is generated"
+
+
 def unread_in_finetuning(given: Collection[str]) -> Iterator[str]:
     """A sentence for each key among these that says how to generate, which a finetuning does not do."""
     used = {"rollout_batch_size", "num_rollout", "num_epoch", "eval_interval", "skip_eval_before_train"}
     used |= {"eval_prompt_data", "eval_input_key", "eval_label_key", "rollout_max_context_len"}
-    unread = {
-        "served_models",
-        "metadata_key",
-        "multimodal_keys",
-        "rollout_max_prompt_len",
-        "final_assistant_message",
-    }
-    keys = [*RolloutArgs.model_fields, *EvalArgs.model_fields, *AlarmArgs.model_fields]
-    for key in [*(key for key in keys if key not in used), *unread]:
-        if key in given:
-            yield f"{key} has no effect here: with sft_loss and no reward nothing is generated"
+    keys = {*RolloutArgs.model_fields, *EvalArgs.model_fields, *AlarmArgs.model_fields} - used
+    keys |= {"served_models", "metadata_key", "multimodal_keys", "rollout_max_prompt_len", "final_assistant_message"}
+    for key in sorted(keys.intersection(given)):
+        yield f"{key} has no effect here: {_NOTHING_GENERATED}"
 
 
-def _inert_in_finetuning(config: RunConfig, given: Set[str]) -> Iterator[str]:
-    yield from unread_in_finetuning(given)
-    for role in ("group_filter", "sample_filter", "correction"):
-        if config.roles[role].use:
-            yield f"{role} has no effect here: with sft_loss and no reward nothing is generated"
+# From the keys of a run file and of flags to a `RunConfig`, checked as far as it goes without looking at files.
 
 
-def _debug_problems(config: RunConfig) -> Iterator[str]:
-    debug = config.debug
-    if debug.load_debug_rollout_data is None:
-        if debug.load_debug_rollout_data_subsample < 1.0:
-            yield "load_debug_rollout_data_subsample has no effect here: give load_debug_rollout_data"
-        if debug.debug_train_only:
-            yield "debug_train_only trains on kept samples: give load_debug_rollout_data, the run folder that has them"
-        return
-    if debug.debug_rollout_only:
-        yield "debug_rollout_only starts no trainer, load_debug_rollout_data only a trainer: give one of them"
-    if debug.load_debug_rollout_data.resolve() == config.run.save.resolve():
-        yield f"load_debug_rollout_data = {debug.load_debug_rollout_data} is the run's own folder: give another save"
-
-
-def _older_than_allowed(rollout: RolloutArgs) -> Iterator[str]:
-    """Whether weights that are published less often grow older than groups may be."""
-    behind, most = rollout.update_weights_interval - 1, _staleness(rollout)
-    if behind > most:
-        yield (
-            f"update_weights_interval = {behind + 1} lets weights be {behind} versions behind, and max_staleness = "
-            f"{most}: give at least that"
-        )
-
-
-def _staleness(rollout: RolloutArgs) -> int:
-    return 1 if rollout.max_staleness is None else rollout.max_staleness
-
-
-def _partial_in_sync(rollout: RolloutArgs) -> list[str]:
-    """What keeps partial rollouts from having an effect between training steps."""
-    batch, staleness = rollout.rollout_batch_size, _staleness(rollout)
-    given, most = rollout.over_sampling_batch_size or batch, batch * (staleness + 1)
-    if given <= batch:
-        least = f"above rollout_batch_size = {batch}"
-        return [f"partial_rollout has no effect here: give an over_sampling_batch_size {least}"]
-    if given > most:
-        why = f"with max_staleness = {staleness} at most {most} groups can be trained in time"
-        return [f"over_sampling_batch_size = {given} has no effect here: {why}"]
-    return []
-
-
-def _set_keys(config: RunConfig) -> frozenset[str]:
-    """Keys whose value is not their default."""
-    return frozenset[str]().union(*(given_in(getattr(config, name)) for name in FAMILIES))
-
-
-# From the keys of a run file to a `RunConfig`, checked as far as it goes without looking at files.
-
-
-def parse_config(values: Mapping[str, Json], catalog: Catalog | None = None) -> RunConfig:
-    """Check and sort the keys of a run file.
+def parse_config(
+    values: Mapping[str, Json], catalog: Catalog | None = None, over: Mapping[str, Json] | None = None
+) -> RunConfig:
+    """Check and sort the keys of a run.
 
     Args:
-        values: the keys.
+        values: the keys of the run file.
         catalog: what is offered, for the keys that choices have; by default what `[plugins]` says is loaded.
+        over: the keys of the command line, which win.
 
     Raises:
         ConfigError: unknown, missing, mistyped, out-of-range or inert keys; all of them in one message.
@@ -308,49 +298,28 @@ def parse_config(values: Mapping[str, Json], catalog: Catalog | None = None) -> 
     except ConfigError as error:
         problems.append(str(error))
     catalog = catalog or Catalog.discover(plugins)
-    values = TakenNames(catalog).place(values).values
-    flat_keys = FlatKeys(catalog)
-    placed = flat_keys.place(values)
-    flat = placed.values
-    try:
-        flat = place_workers(flat, ClusterArgs.model_validate(_keys_of("cluster", flat)), flat_keys)
-    except ConfigError as error:
-        problems.append(str(error))
-    except ValidationError:  # said below, with every other family's
-        pass
-    known = (*FAMILY_OF_KEY, *SELECTABLE, TABLE)
-    names = (*known, *CHOOSES, *flat_keys.owners)
-    problems += [unknown_key(key, values.get(key), names, catalog) for key in flat if key not in known]
-    parsed: dict[str, object] = {}
-    for name, family in FAMILIES.items():
-        try:
-            parsed[name] = family.model_validate(_keys_of(name, flat))
-        except ValidationError as error:
-            problems += explain(error, family)
+    form = canonical([values, over or {}], catalog)
+    problems += form.problems
+    in_tables: list[str] = []
     roles: dict[str, RoleTable] = {}
     for role in SELECTABLE:
         try:
-            roles[role] = parse_role_table(role, flat.get(role, {}))
+            roles[role] = parse_role_table(role, form.values.get(role, {}))
         except ConfigError as error:
-            problems.append(str(error))
-    problems += placed.problems
-    if problems:
-        raise ConfigError("\n".join(problems))
-    scored = roles["reward"].use or roles["group_reward"].use or flat.get("load_debug_rollout_data")
-    if not scored:
-        for name in roles["loss"].use.keys() - DEFAULT_USE["loss"]:
-            catalog.find(LossSpec, name)
-    finetunes = not scored and _needs_no_reward(flat, flat_keys)
-    config = RunConfig(**parsed, roles=roles, plugins=plugins, finetunes=finetunes)  # type: ignore[arg-type]  # each family was validated by its own class
+            in_tables.append(str(error))
+    families: dict[str, dict[str, Json]] = {name: {} for name in FAMILIES}
+    for key, value in form.values.items():
+        if key in FAMILY_OF_KEY:
+            families[FAMILY_OF_KEY[key]][key] = value
+    try:
+        config = RunConfig(**families, roles=roles, plugins=plugins)  # type: ignore[arg-type]  # validated by its class
+    except ValidationError as error:
+        problems += explain(error, RunConfig, skip=1)
+    if problems or in_tables:
+        raise ConfigError("\n".join([*problems, *in_tables]))
+    scored = roles["reward"].use or roles["group_reward"].use or config.debug.load_debug_rollout_data
+    named = () if scored else roles["loss"].use.keys() - DEFAULT_USE["loss"]
+    if any(not catalog.find(LossSpec, name).spec.uses_advantages for name in named):
+        config = config.model_copy(update={"finetunes": True})
     refuse_inert(config)
     return config
-
-
-def _keys_of(name: str, flat: Mapping[str, Json]) -> dict[str, Json]:
-    return {key: value for key, value in flat.items() if FAMILY_OF_KEY.get(key) == name}
-
-
-def _needs_no_reward(flat: Mapping[str, Json], flat_keys: FlatKeys) -> bool:
-    """Whether the loss reads no advantages, which are all that rewards are for."""
-    losses = [each.spec for (role, _), each in flat_keys.chosen(flat).items() if role == "loss"]
-    return any(isinstance(spec, LossSpec) and not spec.uses_advantages for spec in losses)

@@ -239,7 +239,12 @@ def settings_schema(spec: Spec[object]) -> dict[str, Json]:
 
 
 def explain(
-    error: ValidationError, model: type[BaseModel], prefix: str = "", beside: Iterable[str] = (), lists: str = ""
+    error: ValidationError,
+    model: type[BaseModel],
+    prefix: str = "",
+    beside: Iterable[str] = (),
+    lists: str = "",
+    skip: int = 0,
 ) -> list[str]:
     """One sentence for each thing that a model refused, with a did-you-mean for unknown keys; no secret in any.
 
@@ -249,16 +254,20 @@ def explain(
         prefix: where the keys are: "engine.local".
         beside: names in the table above, which an unknown key may mean.
         lists: what lists all keys, where they are too many to be named.
+        skip: outer parts of each place that a user does not write.
     """
-    told = [_sentence(item, model, prefix, tuple(beside), lists) for item in error.errors(include_url=False)]
+    told = [_sentence(item, model, prefix, tuple(beside), lists, skip) for item in error.errors(include_url=False)]
     return [REDACTOR.redact(each) for each in told]
 
 
-def _sentence(item: ErrorDetails, model: type[BaseModel], prefix: str, beside: tuple[str, ...], lists: str) -> str:
-    where = ".".join(filter(None, (prefix, *map(str, item["loc"]))))
+def _sentence(
+    item: ErrorDetails, model: type[BaseModel], prefix: str, beside: tuple[str, ...], lists: str, skip: int
+) -> str:
+    place = item["loc"][skip:]
+    where = ".".join(filter(None, (prefix, *map(str, place))))
     match item["type"]:
         case "missing":
-            has_flag = bool(prefix) or len(item["loc"]) == 1
+            has_flag = bool(prefix) or len(place) == 1
             name = where.replace('"', "") if prefix else where.replace("_", "-")
             flag = f" or pass --{name}" if has_flag else ""
             return f"{where} is required: set it in the run file{flag}"

@@ -20,7 +20,7 @@ import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -445,7 +445,8 @@ def with_own_model(config: RunConfig) -> RunConfig:
             put_in_place(own, beside)
         except OSError as error:
             raise RunFolderError(f"cannot write {own}, a copy of {newest.path / MODEL}: {error.strerror}") from error
-    return replace(config, run=config.run.model_copy(update={"hf_checkpoint": own}), missing_model=named)
+    run = config.run.model_copy(update={"hf_checkpoint": own})
+    return config.model_copy(update={"run": run, "missing_model": named})
 
 
 def _ignore(text: str) -> None:

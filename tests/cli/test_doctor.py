@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from slime_core.catalog import Catalog
-from slime_core.cli.flags import setup_of
 from slime_core.processes import Protection
 from slime_core.stats import PluginStats
+from slime_testing.cli import setup_of
 from slime_testing.doctor import core_checks, examine
 
 Slime = Callable[..., Any]

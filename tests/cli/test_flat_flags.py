@@ -93,12 +93,12 @@ def test_flags_of_late_settings_are_known_when_they_are_typed(mine: Project, sli
 
 
 def test_help_shows_what_is_installed_by_role_and_makes_nothing_late(mine: Project, slime: Slime) -> None:
-    shown = slime("train", "--plugin", "./flagged.py", "--help").out
-    section = " ".join(shown.partition("Settings of a choice, reward:")[2].split())
-    assert "--tolerance FLOAT How far it may be off. (reward easy) [0 or more; default: 0.5]" in section
-    assert "--[no-]fold Fold cases. (reward easy)" in section
-    assert "--severity VALUE (reward strict)" in section
-    assert "--strict-KEY VALUE: every setting of reward strict, `slime plugins show ./flagged.py`" in section
+    shown = slime("train", "--plugin", "./flagged.py", "--help", "reward").out
+    section = " ".join(shown.partition("Settings of choices, reward:")[2].split())
+    assert "--tolerance X How far it may be off. (easy) [0 or more; default: 0.5]" in section
+    assert "--[no-]fold Fold cases. (easy)" in section
+    assert "--severity VALUE (strict)" in section
+    assert "--strict-KEY VALUE every setting of strict, `slime plugins show ./flagged.py`" in section
     assert "flagged_heavy" not in sys.modules
 
 

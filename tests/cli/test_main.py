@@ -4,20 +4,21 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from slime_core import __version__
 from slime_core.catalog import Catalog
 from slime_core.cli import run_cli
 from slime_core.cli.main import COMMANDS, cli
-from slime_core.cli.run_options import collect_values, in_tables, split_settings
+from slime_core.cli.run_options import in_tables, split_settings
 from slime_core.config import CHOOSES, FAMILIES, FlatKeys
 from slime_core.errors import ConfigError, NonFiniteError, SlimeError, WorkerError
 from slime_core.roles import SELECTABLE
+from tests.tables import table
 
 Slime = Callable[..., Any]
 
@@ -39,7 +40,7 @@ def test_the_version(slime: Slime) -> None:
     assert __version__ in slime("--version").out
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@table("name", COMMANDS)
 def test_every_command_explains_itself(slime: Slime, name: str) -> None:
     ran = slime(name, "--help")
     assert ran.code == 0
@@ -47,11 +48,16 @@ def test_every_command_explains_itself(slime: Slime, name: str) -> None:
     assert "--help" in ran.out
 
 
-def test_trains_help_shows_every_key_role_and_setting_with_range_and_default(
+def test_trains_help_is_short_and_its_topics_show_every_key_role_and_setting(
     slime: Slime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "110")
-    shown = slime("train", "--help").out
+    short = slime("train", "--help").out
+    assert 20 <= short.count("\n  --") <= 35
+    assert len(short.splitlines()) <= 80
+    assert "--lr X " in short
+    assert "--help all" in short
+    shown = slime("train", "--help", "all").out
     keys = [key for family in FAMILIES.values() for key in family.model_fields]
     words = shown.split()
     for key in (*keys, *SELECTABLE, *CHOOSES, *FlatKeys(Catalog.discover()).owners):
@@ -60,6 +66,30 @@ def test_trains_help_shows_every_key_role_and_setting_with_range_and_default(
     assert "Groups trained on per rollout.  [1 or more; default: 32]" in shown
     assert "--lr-decay-style constant|linear|cosine" in shown
     assert max(map(len, shown.splitlines())) <= 110
+    for word in ("None", "Optional", "Literal", "list[", "Annotated", "INT", "FLOAT"):
+        assert word not in shown
+
+
+@table(
+    "topic, there, missing",
+    [
+        ("lr", "--lr-decay-style", "--hf-checkpoint"),
+        ("optim", "--adam-beta1", "--lora-rank"),
+        ("trainer", "--lora-rank", "--adam-beta1"),
+        ("sglang_dp", "every setting of sglang", "--lr"),
+    ],
+)
+def test_help_on_a_topic_shows_the_keys_that_belong_to_it(topic: str, there: str, missing: str) -> None:
+    ran = CliRunner().invoke(cli, ["plan", "run.toml", "--help", topic])
+    assert ran.exit_code == 0
+    assert there in ran.output
+    assert missing not in ran.output.split()
+
+
+def test_help_on_what_is_no_topic_names_the_nearest(slime: Slime) -> None:
+    ran = slime("train", "--help", "optimm")
+    assert ran.code == 2
+    assert "no help on 'optimm'. Did you mean 'optim'?" in ran.err
 
 
 def test_a_misspelt_command_is_told_the_nearest(slime: Slime) -> None:
@@ -68,8 +98,8 @@ def test_a_misspelt_command_is_told_the_nearest(slime: Slime) -> None:
     assert "no command 'trian'. Did you mean 'train'? Commands: train, " in ran.err
 
 
-@pytest.mark.parametrize(
-    ("error", "code", "said"),
+@table(
+    "error, code, said",
     [
         (ConfigError("lr is wrong"), 2, "error: lr is wrong\n"),
         (WorkerError("trainer 0 died"), 1, "error: trainer 0 died\n"),
@@ -107,8 +137,8 @@ def test_a_mistake_of_ours_shows_its_traceback(monkeypatch: pytest.MonkeyPatch) 
         run_cli(["fail"])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "rest", "settings"),
+@table(
+    "arguments, rest, settings",
     [
         (["--engine.local.workers", "4"], [], {"engine": {"local": {"workers": 4}}}),
         (["--engine.local.workers=4", "--lr", "1"], ["--lr", "1"], {"engine": {"local": {"workers": 4}}}),
@@ -127,8 +157,8 @@ def test_settings_of_plugins_are_told_from_flags(
     assert split_settings(arguments) == (rest, settings)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "settings"),
+@table(
+    "arguments, settings",
     [
         (["--engine.sglang.server.log-level", "info"], {"sglang": {"server": {"log_level": "info"}}}),
         (
@@ -145,64 +175,6 @@ def test_settings_in_a_table_of_a_choice_are_told_from_code_of_the_project(
 ) -> None:
     _, given = split_settings(arguments)
     assert in_tables(given, Catalog.discover()) == {"engine": settings}
-
-
-@pytest.mark.parametrize(
-    ("in_file", "flags", "settings", "expected"),
-    [
-        ("eps_clip = 0.2", {"eps_clip": "0.3"}, {}, {"eps_clip": 0.3}),
-        ("[loss.policy_loss]\neps_clip = 0.2", {"eps_clip": "0.3"}, {}, {"eps_clip": 0.3, "loss": {"policy_loss": {}}}),
-        (
-            "eps_clip = 0.2",
-            {},
-            {"loss": {"policy_loss": {"eps_clip": 0.3}}},
-            {"loss": {"policy_loss": {"eps_clip": 0.3}}},
-        ),
-        (
-            "[loss.gspo]\neps_clip = 0.2",
-            {"eps_clip": "0.3", "loss_type": "gspo"},
-            {},
-            {"eps_clip": 0.3, "loss_type": "gspo", "loss": {"gspo": {}}},
-        ),
-        (
-            'loss_type = "gspo"\neps_clip = 0.2',
-            {},
-            {"loss": {"gspo": {"eps_clip": 0.3}}},
-            {"loss_type": "gspo", "loss": {"gspo": {"eps_clip": 0.3}}},
-        ),
-        (
-            '[advantage]\nuse = "rloo"\n[loss]\nuse = "policy_loss"',
-            {"advantage_estimator": "gspo"},
-            {},
-            {"advantage_estimator": "gspo", "advantage": {}, "loss": {}},
-        ),
-        ('loss_type = "cispo"', {"advantage_estimator": "gspo"}, {}, {"advantage_estimator": "gspo"}),
-        ('[loss]\nuse = "sft_loss"', {"loss_type": "policy_loss"}, {}, {"loss_type": "policy_loss", "loss": {}}),
-        ('loss_type = "sft_loss"', {"loss": ("policy_loss",)}, {}, {"loss": {"use": {"policy_loss": 1.0}}}),
-        ("rollout_shuffle = true", {"rollout_shuffle": False}, {}, {"rollout_shuffle": False}),
-        (
-            "actor_num_gpus_per_node = 4\n[trainer.local]\nranks = 4",
-            {"actor_num_gpus_per_node": "2"},
-            {},
-            {"actor_num_gpus_per_node": "2", "trainer": {"local": {}}},
-        ),
-        (
-            "actor_num_gpus_per_node = 4",
-            {},
-            {"trainer": {"local": {"ranks": 2}}},
-            {"trainer": {"local": {"ranks": 2}}},
-        ),
-        ("rollout_num_engines = 1", {"rollout_num_gpus": "4"}, {}, {"rollout_num_gpus": "4"}),
-        ("rollout_num_gpus = 4", {"rollout_num_engines": "2"}, {}, {"rollout_num_engines": "2"}),
-        ('reward = {use = "math"}', {"reward": ("a=0.5", "b")}, {}, {"reward": {"use": {"a": 0.5, "b": 1.0}}}),
-    ],
-)
-def test_a_flag_wins_over_every_spelling_of_its_key_in_the_run_file(
-    tmp_path: Path, in_file: str, flags: dict[str, object], settings: dict[str, Any], expected: dict[str, object]
-) -> None:
-    path = tmp_path / "run.toml"
-    path.write_text(in_file)
-    assert collect_values(path, flags, settings, Catalog.discover()) == expected
 
 
 THREAD = """

@@ -95,25 +95,6 @@ def test_a_section_of_a_plugin_that_is_not_here_is_only_listed(project: Project,
     assert slime("plan", "run.toml", "--json").json()["unused"] == ["loss.of_somebody_else"]
 
 
-@pytest.mark.parametrize("columns", [80, 120])
-def test_the_tables_keep_names_whole(
-    project: Project, slime: Slime, columns: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(columns))
-    ran = slime(
-        "plan", "run.toml", "--group-filter", "nonzero_std_with_fallback", "--prompt-data", "prompts.jsonl@[0:4]"
-    )
-    assert ran.code == 0, ran.err
-    assert max(map(len, ran.out.splitlines())) <= columns
-    for text in (
-        "nonzero_std_with_fallback",
-        "slime_train/plugin.py:",
-        '"prompts.jsonl@[0:4]"',
-        "engine.local.workers",
-    ):
-        assert text in ran.out
-
-
 @pytest.mark.parametrize("setting", ["bf16", "trainer.local.gradient_checkpointing"])
 @pytest.mark.parametrize(
     ("typed", "means"),

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from slime_core.cli.flags import TextLimit
 from slime_core.data import HfTokenizer
 from slime_core.roles import FinishReason
+from slime_local.sampling_flags import TextLimit
 
 Slime = Callable[..., Any]
 Project = Any

@@ -93,7 +93,7 @@ def test_a_wrong_type_or_range_names_key_value_and_what_is_wanted(key: str, valu
         ("rolout_batch_size", "unknown key 'rolout_batch_size'. Did you mean 'rollout_batch_size'?"),
         ("rewards", "unknown key 'rewards'. Did you mean 'reward'?"),
         ("eps_clip_hi", "unknown key 'eps_clip_hi'. Did you mean 'eps_clip_high'?"),
-        ("xyzzy", "unknown key 'xyzzy'. `slime train --help` lists every key."),
+        ("xyzzy", "unknown key 'xyzzy'. `slime train --help all` lists every key."),
     ],
 )
 def test_an_unknown_key_is_refused_with_the_nearest(key: str, said: str) -> None:

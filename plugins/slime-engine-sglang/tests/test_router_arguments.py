@@ -164,7 +164,7 @@ def test_slimes_flags_and_keys_of_the_router_are_those_of_its_table(
     [
         (
             ["--router-cache-treshold", "0.5"],
-            "No such option '--router-cache-treshold'. Did you mean '--router-cache-threshold'? `slime plugins show",
+            "args.cache_treshold: smg has no such argument. Did you mean 'cache_threshold'?",
         ),
         (["--router-prometheus-port", "5"], "prometheus_port follows from the run and the other settings"),
         (["--router-cache-threshold", "much"], "args.cache_threshold = 'much': input should be a valid number"),

@@ -10,7 +10,7 @@ from typing import Literal
 
 import click
 
-from slime_core.cli.flags import TextLimit, literal, parse_sampling, sampling_options
+from slime_core.cli.run_options import literal
 from slime_core.config import read_positions
 from slime_core.data import HfTokenizer, Renderer, every_prompt, with_bos
 from slime_core.data.row_reader import UnusableRow
@@ -23,6 +23,7 @@ from slime_core.sample import Json, Sample
 from slime_local.answer_file import AnswerFile
 from slime_local.count_shown import CountShown
 from slime_local.generation import Asked, Part, Response, responses, text_parts
+from slime_local.sampling_flags import TextLimit, parse_sampling, sampling_options
 
 
 @click.command(short_help="Generate with a model, or a run's newest checkpoint.")

@@ -5,8 +5,8 @@ from pathlib import Path
 import click
 
 from slime_core.cli.plugins import plugin_options
-from slime_core.cli.run_options import RunCommand
-from slime_core.cli.train import execute, how_options, lines_of, parse_run, plan_config
+from slime_core.cli.run_options import RunCommand, lines_of, parse_run, plan_config, run_input
+from slime_core.cli.train import execute, how_options
 from slime_core.config import unread_in_finetuning
 from slime_core.errors import ConfigError
 
@@ -16,7 +16,7 @@ from slime_core.errors import ConfigError
 @plugin_options
 @how_options
 @click.pass_context
-def sft(ctx: click.Context, /, run_file: Path | None, no_progress: bool, max_restarts: int, **flags: object) -> int:
+def sft(ctx: click.Context, run_file: Path | None, no_progress: bool, max_restarts: int) -> int:
     """Finetune on responses that are given, as RUN_FILE (TOML or YAML) and flags say; flags win.
 
     A row is a list of chat messages (--input-key messages --apply-chat-template: the assistant's words are trained on),
@@ -29,15 +29,16 @@ def sft(ctx: click.Context, /, run_file: Path | None, no_progress: bool, max_res
     --save runs/sft
     """
     with lines_of(run_file):
-        config = parse_run(ctx, run_file, flags, {"loss": {"use": "sft_loss"}, "calculate_per_token_loss": True})
+        config = parse_run(ctx, run_file, {"loss": {"use": "sft_loss"}, "calculate_per_token_loss": True})
     if not config.finetunes:
         raise ConfigError(
             "slime sft trains on given responses with sft_loss: leave out reward, group_reward, another loss and "
             "load_debug_rollout_data, or call slime train"
         )
     # A flag means something even where it says the default, as a key of a run file need not.
-    if unread := [*unread_in_finetuning([key for key, value in flags.items() if value not in (None, ())])]:
+    given = run_input(ctx, run_file)
+    if unread := [*unread_in_finetuning(given.flags)]:
         raise ConfigError("\n".join(unread))
     with lines_of(run_file):
-        plan = plan_config(ctx, config)
+        plan = plan_config(ctx, config, given.catalog)
     return execute(plan, no_progress, max_restarts)

@@ -7,12 +7,12 @@ import warnings
 import click
 
 from slime_core.catalog import Catalog, PluginWarning
-from slime_core.cli.flags import SEED, setup_of
 from slime_core.cli.plugins import plugin_options, plugin_set
 from slime_core.processes import Protection
 from slime_core.roles import Finding, Health
 from slime_core.sample import Json
 from slime_core.stats import PluginStats
+from slime_testing.cli import SEED, setup_of
 from slime_testing.doctor import OWN, Examined, examine
 
 _MARKS = {Health.OK: ("ok     ", "green"), Health.WARNING: ("warning", "yellow"), Health.ERROR: ("error  ", "red")}

@@ -19,7 +19,6 @@ import slime_testing
 from slime_core.aio import cancel_all
 from slime_core.catalog import Catalog, Registered, check_verdict
 from slime_core.catalog.checks import check_verdicts
-from slime_core.cli.flags import SEED, setup_of
 from slime_core.errors import ContractError
 from slime_core.processes import Protection, StartError, Watchdog
 from slime_core.roles import GroupReward, GroupRewardSpec, Reward, RewardContext, Settings
@@ -27,6 +26,7 @@ from slime_core.sample import Status
 from slime_core.score import Unscored, Verdict
 from slime_core.seeds import derive_seed
 from slime_core.stats import PluginStats
+from slime_testing.cli import SEED, setup_of
 from slime_testing.cli.reward.rows import SampleRow, grouped
 
 IN_FLIGHT = 256

@@ -1,0 +1,113 @@
+"""The sampling flags of `slime generate`, and the check of prompts against the model's longest text.
+
+Example:
+
+    params = parse_sampling(given)                      # from --temperature, --top-p, ...
+    limit = TextLimit(prompts, params.max_new_tokens, positions=4096)
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+import click
+
+from slime_core.errors import DataError
+from slime_core.roles import FinishReason, SamplingParams
+
+# `--temperature`, `--stop` and the like, for a command that samples without a run: the settings of `SamplingParams`.
+
+_OPTIONS = (
+    click.option("--max-new-tokens", type=int, default=256, show_default=True, help="Token budget of a response."),
+    click.option("--temperature", type=float, default=1.0, show_default=True, help="0 is greedy."),
+    click.option("--top-p", type=float, default=1.0, help="Nucleus mass."),
+    click.option("--top-k", type=int, default=-1, help="Candidates kept."),
+    click.option("--min-p", type=float, default=0.0, help="Least share of the likeliest one's probability."),
+    click.option("--min-new-tokens", type=int, default=0, help="Tokens before which no stop token is drawn."),
+    click.option("--stop", multiple=True, help="Text that ends a response; repeatable."),
+    click.option("--stop-token-ids", type=int, multiple=True, help="Id that ends a response; repeatable."),
+    click.option("--ignore-eos", is_flag=True, help="Let no token end a response."),
+    click.option("--repetition-penalty", type=float, default=1.0, help="Divides the logits of tokens made so far."),
+    click.option("--presence-penalty", type=float, default=0.0, help="Taken off the logits of tokens made so far."),
+    click.option("--frequency-penalty", type=float, default=0.0, help="The same, as often as each was made."),
+    click.option("--logit-bias", multiple=True, metavar="ID=BIAS", help="Added to the logit of an id; repeatable."),
+    click.option("--no-stop-trim", is_flag=True, help="Show the stop text that ended a response, too."),
+    click.option("--skip-special-tokens/--no-skip-special-tokens", default=True, help="Leave special tokens out."),
+)
+
+
+def sampling_options(command: click.decorators.FC) -> click.decorators.FC:
+    """Give a command the options; it is called with their values by keyword."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def parse_sampling(given: Mapping[str, object]) -> SamplingParams:
+    """The settings from the values of all options.
+
+    Raises:
+        click.UsageError: a setting is out of its range, or a bias is not written ID=BIAS.
+    """
+    biases: dict[int, float] = {}
+    for each in cast(tuple[str, ...], given["logit_bias"]):
+        token, _, bias = each.partition("=")
+        try:
+            biases[int(token)] = float(bias)
+        except ValueError:
+            raise click.UsageError(f"--logit-bias {each}: expected ID=BIAS, as in 13=-2.5") from None
+    ids = frozenset(cast(tuple[int, ...], given["stop_token_ids"]))
+    try:
+        return SamplingParams(**{**given, "stop_token_ids": ids, "logit_bias": biases})  # type: ignore[arg-type]  # click has parsed each by its type
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+
+# TextLimit: which prompts and responses the model's longest text cuts short.
+
+
+class TextLimit:
+    """The longest text that a model takes, and which responses to a list of prompts it cut short."""
+
+    def __init__(self, prompts: Sequence[Sequence[int]], budget: int, positions: int | None) -> None:
+        """Measure the prompts.
+
+        Args:
+            prompts: token ids of each.
+            budget: `max_new_tokens` of a response.
+            positions: tokens of the model's longest text, prompt included; None if nobody knows.
+
+        Raises:
+            DataError: a prompt leaves no token for a response.
+        """
+        self._lengths = [len(prompt) for prompt in prompts]
+        self._budget, self._positions = budget, positions
+        self._cut, self._first = 0, ""
+        if positions is None:
+            return
+        long = [number for number, length in enumerate(self._lengths) if length >= positions]
+        if long:
+            others = f" (and {len(long) - 1} more are as long)" if long[1:] else ""
+            raise DataError(
+                f"prompt {long[0]} has {self._lengths[long[0]]} tokens{others}, and the model has {positions} "
+                "positions, prompt and response together: none is left for a response. Shorten it, or leave it out; "
+                "the first prompt is number 0"
+            )
+
+    def note(self, prompt: int, sample: int, made: int, finish: FinishReason) -> None:
+        """Count a response if it ended for want of room and not of budget."""
+        if finish is not FinishReason.LENGTH or made >= self._budget:
+            return
+        self._cut += 1
+        if not self._first:
+            self._first = (
+                f"prompt {prompt} sample {sample} has {made} of {self._budget} tokens after "
+                f"{self._lengths[prompt]} of the prompt"
+            )
+
+    def said(self) -> str:
+        """What was cut, as a sentence; empty if nothing was."""
+        if not self._cut:
+            return ""
+        limit = "the engine's longest text" if self._positions is None else f"the model's {self._positions} positions"
+        which = "1 response" if self._cut == 1 else f"{self._cut} responses, the first"
+        return f"cut short by {limit}: {which}: {self._first}"

@@ -1,0 +1,480 @@
+"""Writes the keys of each source (run file, flags) in one canonical form, then merges the sources.
+
+In that form a name of another framework is ours, `loss_type` is `[loss] use`, and a flat key of a plugin is in the
+section of the choice that the run uses. So a flag wins over every spelling of its key in the file by a plain merge.
+
+Example:
+
+    canonical([{"advantage_estimator": "gspo"}, {"eps_clip": 3e-4}], catalog).values
+    # {"advantage": {"use": {"grpo": 1.0}}, "loss": {"use": {"gspo": 1.0}, "gspo": {"eps_clip": 3e-4}}}
+"""
+
+import contextlib
+import functools
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, cast
+
+from pydantic import ValidationError
+
+from slime_core.catalog import (
+    Catalog,
+    PluginWarning,
+    Registered,
+    how_to_install,
+    is_in_project,
+    key_brought_by,
+    who_knows_foreign_names,
+)
+from slime_core.config.family import ClusterArgs
+from slime_core.config.keys import FAMILY_OF_KEY
+from slime_core.config.run_file import TABLE, merge
+from slime_core.config.settings import DEFAULT_USE, parse_use
+from slime_core.errors import ConfigError, PluginError, SlimeError, did_you_mean
+from slime_core.roles import SELECTABLE, SPECS, EngineSpec, ForeignName, LossSpec, TrainerSpec
+from slime_core.sample import Json
+
+CHOOSES: dict[str, str] = {spec.also_chosen_by: role for role, spec in SPECS.items() if spec.also_chosen_by}
+"""slime's name for what a role uses -> the role."""
+_OWN = {*FAMILY_OF_KEY, *SELECTABLE, *CHOOSES, TABLE}
+"""Keys of every run, which no choice can have for a flat key."""
+Path = tuple[str, ...]
+"""A place in nested tables."""
+
+
+# Owners: which choices have a flat key, by its name or by a prefix.
+
+
+class Owner(NamedTuple):
+    """A choice that has a flat key, and where the key lies in the choice's section."""
+
+    registered: Registered
+    """The choice."""
+    place: Path
+    """The setting; or a table of installed settings and the setting in it."""
+
+    @property
+    def role(self) -> str:
+        """The role of the choice."""
+        return self.registered.spec.role
+
+    @property
+    def name(self) -> str:
+        """The name of the choice."""
+        return self.registered.spec.name
+
+
+class FlatKeys:
+    """The flat keys of what a catalog offers."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._offered = [each for role in SELECTABLE for each in catalog.choices(role).values()]
+        self._foreign = {each.name for each in catalog.foreign_names}
+
+    @functools.cached_property
+    def owners(self) -> Mapping[str, tuple[Owner, ...]]:
+        """Who has each key that is declared by its name, in the order of roles and plugins."""
+        found: dict[str, list[Owner]] = {}
+        for registered in self._offered:
+            try:
+                names = registered.spec.flat_names
+            except PluginError as error:  # refused only where it is chosen
+                warnings.warn(str(error), PluginWarning, stacklevel=2)
+                continue
+            for key in names:
+                found.setdefault(key, []).append(Owner(registered, (key,)))
+        return {key: tuple(several) for key, several in found.items() if key not in _OWN}
+
+    def owners_of(self, key: str) -> tuple[Owner, ...]:
+        """Every choice that has a key: by its name, or else by a prefix, unless another framework has the name."""
+        if key in _OWN:
+            return ()
+        if named := self.owners.get(key):
+            return named
+        found = tuple(owner for each in self._offered if (owner := _behind_prefix(each, key)))
+        return () if key in self._foreign else found
+
+
+def prefixes(registered: Registered) -> dict[str, Path]:
+    """By prefix of a choice's keys, the table that they lie in; () where they are settings of the choice itself."""
+    spec = registered.spec
+    found: dict[str, Path] = {table.prefix: (table.key,) for table in spec.prefixed}
+    if spec.flat_prefix:
+        found[spec.flat_prefix] = ()
+    return found
+
+
+def _behind_prefix(registered: Registered, key: str) -> Owner | None:
+    spec = registered.spec
+    for prefix, table in prefixes(registered).items():
+        if key.startswith(prefix) and key != prefix:
+            setting = key.removeprefix(prefix)
+            passed_on = not table and spec.installed is not None and setting not in spec.model.model_fields
+            return Owner(registered, ((spec.installed.key,) if passed_on and spec.installed else table) + (setting,))
+    return None
+
+
+def key_faults(registered: Registered) -> Iterator[str]:
+    """A sentence for each flat key of a choice that is a key of the core already."""
+    for key in registered.spec.flat_names:
+        if key in _OWN:
+            yield (
+                f"plugin {registered.plugin}: {registered.spec.role} {registered.spec.name!r} declares the flat key "
+                f"{key!r}, which is a key of every run: its author must leave it out of flat_keys"
+            )
+
+
+# The canonical form of several sources.
+
+
+class Canonical(NamedTuple):
+    """Sources in one form, merged."""
+
+    values: dict[str, Json]
+    """Keys of the core, tables of roles, and `[plugins]`."""
+    problems: list[str]
+    """A sentence for each key that no choice, or more than one choice, of this run has."""
+    notes: list[str]
+    """A sentence for each name of another framework that was replaced by ours."""
+
+    def required(self) -> dict[str, Json]:
+        """The values.
+
+        Raises:
+            ConfigError: there are problems.
+        """
+        if self.problems:
+            raise ConfigError("\n".join(self.problems))
+        return self.values
+
+
+def canonical(sources: Sequence[Mapping[str, Json]], catalog: Catalog) -> Canonical:
+    """Write each source in one form, and merge them; a later source wins.
+
+    Args:
+        sources: the keys of the run file, then those of the command line.
+        catalog: what is offered.
+
+    Raises:
+        ConfigError: two keys of one source contradict each other, or a table is none.
+        PluginError: a choice declares a key of the core.
+    """
+    form = _Form(catalog)
+    ours = [form.in_our_names(source) for source in sources]
+    form.merged = functools.reduce(merge, ours, {})
+    chosen = form.chosen(form.merged)
+    if faults := [fault for registered in chosen.values() for fault in key_faults(registered)]:
+        raise PluginError("\n".join(faults))
+    placed = [form.in_sections(source, chosen) for source in ours]
+    values: dict[str, Json] = {}
+    for source in placed:
+        values = _merge_counts(values, source, chosen)
+    try:
+        _place_counts(values, chosen)
+    except ConfigError as error:
+        form.problems.append(str(error))
+    return Canonical(values, form.problems, form.notes)
+
+
+class _Form:
+    """Writes one source after the other, and collects what cannot be written."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.catalog, self.flat_keys = catalog, FlatKeys(catalog)
+        self.merged: Mapping[str, Json] = {}
+        self.problems: list[str] = []
+        self.notes: list[str] = []
+
+    def in_our_names(self, source: Mapping[str, Json]) -> dict[str, Json]:
+        """The source without names of other frameworks, and with `use` in place of `loss_type` and the like."""
+        foreign = foreign_keys(self.catalog)
+        values = {key: value for key, value in source.items() if key not in foreign}
+        for key in source.keys() & foreign.keys():
+            self._replace(values, foreign[key], source[key])
+        for key in [key for key in CHOOSES if key in values]:
+            role, value = CHOOSES[key], values.pop(key)
+            said = f"{key} = {value!r}"
+            if role == "advantage" and isinstance(value, str) and (estimator := self._estimator_of(value)):
+                put(values, said, ("loss", "use"), value)
+                value = estimator
+            put(values, said, (role, "use"), value)
+        return values
+
+    def _replace(self, values: dict[str, Json], name: ForeignName, value: Json) -> None:
+        meant = name.means(value) if name.means else None
+        if meant is None:  # reported as an unknown key
+            values[name.name] = value
+            return
+        leaves = [*_leaves(meant)]
+        for path, each in leaves:
+            put(values, f"{name.name} = {value!r}", path, each)
+        shown = " and ".join(f"{'.'.join(path)} = {each!r}" for path, each in leaves) or "so anyway"
+        whose = f"{name.framework}'s" if name.framework else "from elsewhere"
+        self.notes.append(f"{name.name} is {whose}: {shown}")
+
+    def _estimator_of(self, loss: str) -> str:
+        """The estimator that goes with a loss that slime calls an estimator."""
+        specs = (each.spec for each in self.catalog.choices(LossSpec).values())
+        return next((spec.estimator for spec in specs if spec.name == loss), "")
+
+    def chosen(self, values: Mapping[str, Json]) -> dict[Path, Registered]:
+        """What these values choose, by role and name; what is not found is refused later, with its reason."""
+        found: dict[Path, Registered] = {}
+        for role in SELECTABLE:
+            for name in _used(values, role):
+                with contextlib.suppress(SlimeError):
+                    found[role, name] = self.catalog.find(role, name)
+        return found
+
+    def in_sections(self, source: Mapping[str, Json], chosen: Mapping[Path, Registered]) -> dict[str, Json]:
+        """The source with each flat key in the section of the choice that has it."""
+        values = dict(source)
+        for key in [key for key in source if key not in _OWN]:
+            value, paths = values.pop(key), self._paths(key, chosen)
+            if len(paths) == 1:
+                put(values, f"{key} = {value!r}", next(iter(paths)), value)
+            elif paths:
+                self.problems.append(_claimed_twice(key, paths))
+            elif owners := self.flat_keys.owners_of(key):
+                self.problems += _without_effect(key, owners, chosen, self.merged)
+            else:
+                known = (*_OWN, *self.flat_keys.owners)
+                self.problems.append(unknown_key(key, value, known, self.catalog))
+        return values
+
+    def _paths(self, key: str, chosen: Mapping[Path, Registered]) -> dict[Path, Registered]:
+        """Where a key lies with these choices."""
+        offered = {(each.role, each.registered.qualified): each for each in self.flat_keys.owners_of(key)}
+        paths: dict[Path, Registered] = {}
+        for (role, name), registered in chosen.items():
+            owner = offered.get((role, registered.qualified))
+            if owner is None and is_in_project(registered.qualified):
+                named = key in registered.spec.flat_names
+                owner = Owner(registered, (key,)) if named else _behind_prefix(registered, key)
+            if owner is not None:
+                paths[(role, name, *owner.place)] = registered
+        return paths
+
+
+def foreign_keys(catalog: Catalog) -> dict[str, ForeignName]:
+    """Names of other frameworks that mean exactly the same as keys here; of two with one name, the first plugin's."""
+    return {each.name: each for each in reversed(catalog.foreign_names) if each.means is not None}
+
+
+def put(values: dict[str, Json], said: str, path: Path, value: Json) -> None:
+    """Put a value at a path of nested tables.
+
+    Raises:
+        ConfigError: another value is there, or no table.
+    """
+    table = values
+    for part in path[:-1]:
+        inner = table.get(part, {})
+        if not isinstance(inner, dict):
+            raise ConfigError(f"{part} must be a table, got {inner!r}")
+        table[part] = inner = dict(inner)
+        table = inner
+    if path[-1] in table and _comparable(path, table[path[-1]]) != _comparable(path, value):
+        raise ConfigError(f"{said} contradicts {'.'.join(path)} = {table[path[-1]]!r}: give one of them")
+    table[path[-1]] = value
+
+
+def _comparable(path: Path, value: Json) -> Json:
+    """Two spellings of a `use`, or of a count that was typed, compare equal."""
+    if path[-1] == "use":
+        return dict(parse_use(path[0], value))
+    return int(value) if isinstance(value, str) and value.isdecimal() else value
+
+
+def _leaves(table: Mapping[str, Json], path: Path = ()) -> Iterator[tuple[Path, Json]]:
+    for key, value in table.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, (*path, key))
+        else:
+            yield (*path, key), value
+
+
+def _used(values: Mapping[str, Json], role: str) -> Mapping[str, float]:
+    """What a role uses; empty where it is written wrongly, which is refused later."""
+    table = values.get(role)
+    if not isinstance(table, dict) or "use" not in table:
+        return DEFAULT_USE[role]
+    try:
+        return parse_use(role, table["use"])
+    except ConfigError:
+        return {}
+
+
+def _claimed_twice(key: str, paths: Mapping[Path, Registered]) -> str:
+    has = " and of ".join(f"{role.replace('_', ' ')} {each.spec.name!r}" for (role, *_), each in paths.items())
+    tables = " and ".join(f"[{'.'.join(path[:-1])}] {path[-1]} = …" for path in paths)
+    return f"{key} is a setting of {has}, which are chosen both: write it in the table of the one meant, {tables}"
+
+
+def _without_effect(
+    key: str, owners: Sequence[Owner], chosen: Mapping[Path, Registered], values: Mapping[str, Json]
+) -> Iterator[str]:
+    """Why a key has no effect; nothing where a choice of its role is not found, which is the trouble then."""
+    roles = list(dict.fromkeys(owner.role for owner in owners))
+    used = {role: list(_used(values, role)) for role in roles}
+    if any((role, name) not in chosen for role in roles for name in used[role]):
+        return
+    names = {role: " or ".join(repr(each.name) for each in owners if each.role == role) for role in roles}
+    has = " or of ".join(f"{role.replace('_', ' ')} {several}" for role, several in names.items())
+    uses = ", ".join(f"{role}.use is {', '.join(map(repr, used[role])) or 'empty'}" for role in roles)
+    first = owners[0]
+    yield (
+        f"{key} has no effect here: it is a setting of {has}, and {uses}; leave it out, or choose what has it, "
+        f'[{first.role}] use = "{first.name}" or --{first.role.replace("_", "-")} {first.name}'
+    )
+
+
+# Worker counts: `actor_num_gpus_per_node` and the like set the workers of trainer and engine, whichever are chosen.
+
+
+def _merge_counts(below: dict[str, Json], over: dict[str, Json], chosen: Mapping[Path, Registered]) -> dict[str, Json]:
+    """Merge; a count of the later source replaces what counts the same in the earlier one, and the other way round."""
+    ranks, workers, engines = (
+        _workers_path("trainer", chosen),
+        _workers_path("engine", chosen),
+        ("rollout_num_engines",),
+    )
+    same = [(("actor_num_nodes",), ranks), (("actor_num_gpus_per_node",), ranks), (("rollout_num_gpus",), engines)]
+    same.append((("rollout_num_gpus_per_engine",), workers))
+    if "rollout_num_gpus" in {**below, **over}:
+        same.append((("rollout_num_gpus_per_engine",), engines))
+    for one, other in same:
+        if other and (_has(over, one) or _has(over, other)):
+            below = _without(below, other if _has(over, one) else one)
+    return merge(below, over)
+
+
+def _workers_path(role: str, chosen: Mapping[Path, Registered]) -> Path:
+    """Where the chosen trainer or engine has its number of workers; () if it has none."""
+    for (of_role, name), registered in chosen.items():
+        if of_role == role and (key := cast(EngineSpec | TrainerSpec, registered.spec).workers_key):
+            return role, name, key
+    return ()
+
+
+def _has(values: Mapping[str, Json], path: Path) -> bool:
+    return _value_at(values, path) is not None
+
+
+def _value_at(values: Mapping[str, Json], path: Path) -> Json:
+    value = values.get(path[0])
+    return _value_at(value, path[1:]) if path[1:] and isinstance(value, dict) else None if path[1:] else value
+
+
+def _without(values: Mapping[str, Json], path: Path) -> dict[str, Json]:
+    inner = values.get(path[0])
+    if len(path) > 1 and isinstance(inner, dict):
+        return {**values, path[0]: _without(inner, path[1:])}
+    return {key: value for key, value in values.items() if len(path) > 1 or key != path[0]}
+
+
+def _place_counts(values: dict[str, Json], chosen: Mapping[Path, Registered]) -> None:
+    """Put the counts of `ClusterArgs` into the sections of trainer and engine, and into `rollout_num_engines`.
+
+    Raises:
+        ConfigError: a count contradicts another one, or has no effect on what is chosen.
+    """
+    given = {key: values[key] for key in ClusterArgs.model_fields if key in values}
+    try:
+        counts = ClusterArgs.model_validate(given) if given else None
+    except ValidationError:  # reported with the other keys
+        return
+    names = {place[0]: place[1] for place in chosen}
+    if counts and "trainer" in names:
+        _place_ranks(values, counts, names["trainer"], _workers_path("trainer", chosen))
+    if counts and "engine" in names:
+        _place_engines(values, counts, names["engine"], _workers_path("engine", chosen))
+
+
+def _place_ranks(values: dict[str, Json], counts: ClusterArgs, trainer: str, path: Path) -> None:
+    nodes, each = counts.actor_num_nodes, counts.actor_num_gpus_per_node
+    if each is None:
+        if nodes is not None:
+            raise ConfigError(
+                "actor_num_nodes has no effect here: give actor_num_gpus_per_node, the ranks on each node"
+            )
+        return
+    if not path:
+        raise ConfigError(
+            f"actor_num_gpus_per_node has no effect here: trainer {trainer!r} has no setting that says how many ranks "
+            "there are; leave it out"
+        )
+    ranks = (nodes or 1) * each
+    put(values, f"actor_num_nodes * actor_num_gpus_per_node = {ranks}", path, ranks)
+
+
+def _place_engines(values: dict[str, Json], counts: ClusterArgs, engine: str, path: Path) -> None:
+    total, each = counts.rollout_num_gpus, counts.rollout_num_gpus_per_engine
+    if each is not None and not path:
+        raise ConfigError(
+            f"rollout_num_gpus_per_engine has no effect here: engine {engine!r} has no setting that says how many "
+            "workers it has; leave it out"
+        )
+    if each is None and total is not None:
+        written = _value_at(values, path) if path else None
+        each = (written if isinstance(written, int) else 0) or 1
+    if each is not None and path:
+        put(values, f"rollout_num_gpus_per_engine = {each}", path, each)
+    if total is None or each is None:
+        return
+    if total % each:
+        raise ConfigError(
+            f"rollout_num_gpus = {total} is not a multiple of rollout_num_gpus_per_engine = {each}: "
+            f"{total // each} engines leave {total % each} over"
+        )
+    said = f"rollout_num_gpus / rollout_num_gpus_per_engine = {total // each}"
+    put(values, said, ("rollout_num_engines",), total // each)
+
+
+# Messages about a key that no choice has: the nearest spelling, our name for a foreign one, what to install.
+
+
+def unknown_key(key: str, value: Json, known: Iterable[str], catalog: Catalog) -> str:
+    """The message about a key of a run file."""
+    hint = hint_for(key, value, catalog) or did_you_mean(key, known)
+    return f"unknown key {key!r}.{hint or ' `slime train --help all` lists every key.'}{elsewhere(catalog)}"
+
+
+def hint_for(key: str, value: Json, catalog: Catalog, spell: Callable[[str], str] = str) -> str:
+    """A sentence to append about a key of another framework, or of a package that is not installed; else "".
+
+    Args:
+        key: as it was typed, in any case and with '-' or '_'.
+        value: what was given for it.
+        catalog: which plugins are loaded.
+        spell: how a key of ours is written where this one stood.
+    """
+    plain = key.lower().replace("-", "_")
+    names = [each for each in catalog.foreign_names if each.name == plain]
+    if names:
+        return "".join(dict.fromkeys("".join(_parts(each, value, spell)) for each in names))
+    dist, choices = key_brought_by(plain)
+    if dist and dist not in {each.dist for each in catalog.loaded}:
+        owners = " or ".join(f"{role} {name!r}" for role, _, name in (each.partition("/") for each in choices))
+        return f" It is a setting of {owners}, which comes with {dist}. {how_to_install(dist)}"
+    return ""
+
+
+def elsewhere(catalog: Catalog) -> str:
+    """Which package knows names of other frameworks; "" where one is loaded."""
+    dist, frameworks = who_knows_foreign_names()
+    if catalog.foreign_names or dist in {each.dist for each in catalog.loaded}:
+        return ""
+    return f" A name of {', '.join(frameworks)}? {dist} knows what they are called here. {how_to_install(dist)}"
+
+
+def _parts(name: ForeignName, value: Json, spell: Callable[[str], str]) -> Iterator[str]:
+    whose = f"{name.framework}'s" if name.framework else "Their"
+    if name.key:
+        yield f" Did you mean {spell(name.key)!r}?"
+    if str(value) in name.values:
+        yield f" {whose} {value!r} is {name.values[str(value)]!r} here."
+    if name.advice and name.key:
+        yield f" {name.advice}."
+    elif name.advice:
+        yield f" It is {whose}: {name.advice}." if name.framework else f" {name.advice}."
