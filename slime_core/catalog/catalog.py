@@ -10,6 +10,7 @@ Example:
     catalog.choices("loss")                      # {"slime-train/policy_loss": Registered(...), ...}
 """
 
+import functools
 import os
 import socket
 import warnings
@@ -113,7 +114,7 @@ class Catalog:
     def __init__(self, loader: Loader, statuses: Sequence[PluginStatus], root: Path) -> None:
         self._choices = loader.choices
         self._listeners = loader.listeners()
-        self._names = tuple(loader.names)
+        self._loader = loader
         self._statuses = tuple(statuses)
         self._root = root
         self._in_project: dict[tuple[str, str], Registered] = {}
@@ -254,10 +255,14 @@ class Catalog:
             raise ConfigError(f"{role} {name!r} is offered by {len(found)} plugins: write {names}")
         return found[0]
 
-    @property
+    @functools.cached_property
     def foreign_names(self) -> tuple[ForeignName, ...]:
-        """What other frameworks call our keys, as far as plugins say."""
-        return self._names
+        """What other frameworks call our keys, as far as plugins say; asked for where a key is unknown.
+
+        Raises:
+            PluginError: a plugin's list of them is none.
+        """
+        return tuple(self._loader.names())
 
     def listeners(self, hook: str) -> tuple[Listener, ...]:
         """Who implements a run hook or a rank hook, in the order of calls."""

@@ -273,7 +273,6 @@ class Loader:
 
     manager: pluggy.PluginManager = field(default_factory=new_manager)
     choices: dict[str, dict[str, Registered]] = field(default_factory=lambda: {role: {} for role in SPECS})
-    names: list[ForeignName] = field(default_factory=list)
     order: dict[str, tuple[int, str]] = field(default_factory=dict)
     """Rank and `Candidate.plugin` of what is registered, by its name in the manager."""
     deprecated: list[str] = field(default_factory=list)
@@ -289,7 +288,7 @@ class Loader:
             return candidate.status(PluginState.REFUSED, PluginPhase.SELECTION, _name_taken(candidate, owner))
         try:
             with in_one_process(), _staying(), watched(candidate.plugin):
-                found, names = self._load(candidate, registered_as)
+                found = self._load(candidate, registered_as)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"while plugin {candidate} was loaded") from None
         except BaseException as error:  # also of an object that raises when it is looked at
@@ -300,7 +299,6 @@ class Loader:
             return candidate.status(fault.state, fault.phase, str(fault))
         for role, registered in found:
             self.choices[role][registered.qualified] = registered
-        self.names += names
         return candidate.status(PluginState.LOADED, PluginPhase.DONE)
 
     def listeners(self) -> dict[str, tuple[Listener, ...]]:
@@ -312,7 +310,7 @@ class Loader:
         for impl in sorted(impls, key=lambda impl: (impl.trylast - impl.tryfirst, self.order[impl.plugin_name])):
             yield Listener(self.order[impl.plugin_name][1], impl.function, "event" in impl.argnames)
 
-    def _load(self, candidate: Candidate, registered_as: str) -> tuple[list[tuple[str, Registered]], list[ForeignName]]:
+    def _load(self, candidate: Candidate, registered_as: str) -> list[tuple[str, Registered]]:
         try:
             # Standard output is for what the user asked: `slime plan --json` must stay JSON.
             with redirect_stdout(sys.stderr):
@@ -332,17 +330,20 @@ class Loader:
             self.manager.register(plugin, registered_as)
         self.deprecated += [f"plugin {candidate}: {each.message} ({each.filename}:{each.lineno})" for each in told]
         self.order[registered_as] = (len(self.order), candidate.plugin)
-        choices = [(spec.role, _registered(spec, candidate)) for spec in self._specs(candidate, plugin)]
-        return choices, list(self._names(plugin))
+        return [(spec.role, _registered(spec, candidate)) for spec in self._specs(candidate, plugin)]
 
-    def _names(self, plugin: object) -> Iterator[ForeignName]:
-        """The names from elsewhere that a registered plugin knows, validated."""
-        for impl in getattr(self.manager.hook, NAMES_HOOK).get_hookimpls():
-            for offered in _yielded(NAMES_HOOK, impl.function) if impl.plugin is plugin else ():
-                if not isinstance(offered, ForeignName):
-                    detail = f"{NAMES_HOOK} offers a {type(offered).__name__}; expected a ForeignName"
-                    raise _Fault(PluginState.REFUSED, PluginPhase.SPECS, detail)
-                yield offered
+    def names(self) -> Iterator[ForeignName]:
+        """The names from elsewhere that the plugins know, in the order of loading.
+
+        Raises:
+            PluginError: a plugin's list is none.
+        """
+        impls = getattr(self.manager.hook, NAMES_HOOK).get_hookimpls()
+        for impl in sorted(impls, key=lambda impl: self.order[impl.plugin_name]):
+            try:
+                yield from _checked_names(_yielded(NAMES_HOOK, impl.function))
+            except _Fault as fault:
+                raise PluginError(f"plugin {self.order[impl.plugin_name][1]}: {fault}") from fault
 
     def _specs(self, candidate: Candidate, plugin: object) -> Iterator[Spec[object]]:
         """Everything a registered plugin offers, validated."""
@@ -362,6 +363,14 @@ class Loader:
                         )
                     seen.add((role, spec.name))
                     yield spec
+
+
+def _checked_names(offered: Iterable[object]) -> Iterator[ForeignName]:
+    for each in offered:
+        if not isinstance(each, ForeignName):
+            detail = f"{NAMES_HOOK} offers a {type(each).__name__}; expected a ForeignName"
+            raise _Fault(PluginState.REFUSED, PluginPhase.SPECS, detail)
+        yield each
 
 
 @contextmanager

@@ -126,7 +126,6 @@ def help_line(entry: EntryPoint) -> str:
 
 
 def _short_help(function: ast.FunctionDef) -> str:
-    """The `short_help` of its decorator; empty where there is none."""
     for decorator in function.decorator_list:
         for keyword in decorator.keywords if isinstance(decorator, ast.Call) else ():
             if keyword.arg == "short_help" and isinstance(keyword.value, ast.Constant):
@@ -135,7 +134,7 @@ def _short_help(function: ast.FunctionDef) -> str:
 
 
 def _spec(module: str) -> ModuleSpec | None:
-    """Where a module is; `importlib.util.find_spec` would import the packages that it is in."""
+    # `importlib.util.find_spec` would import the packages that the module is in.
     first, *others = module.split(".")
     found = next((spec for finder in sys.meta_path if (spec := finder.find_spec(first, None))), None)
     name = first
@@ -260,7 +259,6 @@ class OpenGroup(LazyGroup):
             yield name, help_line(entry) or f"from {entry.module}"
 
     def _foreign(self) -> dict[str, list[EntryPoint]]:
-        """Other packages' commands by name; a name that two packages take has two entries."""
         found: dict[str, dict[str, EntryPoint]] = {}
         for entry in entry_points(group="slime.commands"):
             name = entry.name.removeprefix(self._prefix)
@@ -311,7 +309,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _end(code: int) -> None:
-    """End the process if it does not end by itself: Python waits for every thread that a plugin has left running."""
+    # Python waits for every thread that a plugin has left running.
     time.sleep(EXIT_S)
     left = [each.name for each in threading.enumerate() if not each.daemon and each is not threading.main_thread()]
     names = f": {', '.join(left)} still running" if left else ""
@@ -350,7 +348,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _cancelled() -> type[BaseException]:
-    """What ends a command whose loop was stopped; asyncio is a quarter of what `--help` and lists would import."""
+    # asyncio would be a quarter of what `--help` imports.
     from asyncio import CancelledError
 
     return CancelledError
@@ -364,7 +362,6 @@ def _warn(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Print a warning without the place in the source that gave it."""
     click.echo(f"{_WARNING}: {printable(str(message))}", err=True)
 
 

@@ -15,12 +15,12 @@ import click
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from slime_core.catalog import part
+from slime_core.catalog import PluginState, part
 from slime_core.cli.plugins import plugin_options
 from slime_core.cli.run_options import RunCommand, lines_of, parse_run, plan_config, run_input
-from slime_core.config import FAMILIES, Plan, canonical, describe_plan, worker_groups, write_toml
+from slime_core.config import FAMILIES, Chosen, Plan, canonical, show_settings, worker_groups, write_toml
 from slime_core.errors import ConfigError
-from slime_core.roles import EngineSpec
+from slime_core.roles import CallSpec, EngineSpec, TransportSpec, describe_isolation
 from slime_core.sample import Json
 from slime_core.secrets import REDACTOR
 from slime_core.stats import percentile
@@ -63,7 +63,6 @@ def plan(ctx: click.Context, run_file: Path | None, as_json: bool, no_data: bool
 
 
 def _read_data(resolved: Plan) -> "tuple[DataRead, list[str]]":
-    """The prompts, and what is worth a note about them and the tokenizer."""
     from slime_core.run import read_all_prompts
     from slime_core.run.build import Builder, tokenizer_notes
 
@@ -85,52 +84,116 @@ def _write(path: Path, values: Mapping[str, Json]) -> None:
         raise ConfigError(f"cannot write {path}: {error.strerror}") from None
 
 
-def show_plan(resolved: Plan) -> None:
-    """Print a plan as tables; what is at its default is dim."""
-    described = describe_plan(resolved)
-    choices = []
-    for row in described["choices"]:
-        weight = "" if row["weight"] == 1.0 else f" x {row['weight']:g}"
-        made_by = f"{row['plugin']} {row['version']}".strip()
-        place = f"{made_by}  {click.style(_short(row['origin']), dim=True)}  {row['isolation']}".rstrip()
-        choices.append((row["role"], click.style(row["choice"] + weight, bold=True), place))
-    settings = [
-        _line(f"{role}.{chosen.reference}.{key}", REDACTOR.redact_data(getattr(chosen.settings, key)), info)
-        for role, several in resolved.roles.items()
+def describe_plan(plan: Plan) -> dict[str, Json]:
+    """Everything that a plan resolved, as docs/formats.md describes it."""
+    keys: dict[str, Json] = {}
+    for family in FAMILIES:
+        keys.update(getattr(plan.config, family).model_dump(mode="json", exclude_none=True))
+    choices: list[Json] = [
+        {
+            "role": role,
+            "choice": chosen.reference,
+            "plugin": chosen.plugin,
+            "version": chosen.registered.version,
+            "origin": chosen.registered.origin,
+            "weight": chosen.weight,
+            "settings": show_settings(chosen.settings),
+            "isolation": _isolation(chosen),
+        }
+        for role, several in plan.roles.items()
         for chosen in several
-        for key, info in type(chosen.settings).model_fields.items()
     ]
+    groups: list[Json] = [
+        {
+            "group": group.name,
+            "workers": group.workers,
+            "cpus": group.needs.cpus,
+            "gpus": group.needs.gpus,
+            "memory": group.needs.memory,
+            "custom": {**group.needs.custom},
+        }
+        for group in worker_groups(plan)
+    ]
+    return {
+        "choices": choices,
+        "keys": keys,
+        "groups": groups,
+        "transport": plan.roles.one(TransportSpec).reference,
+        "wants": _wants(plan),
+        "architecture": _architecture(plan),
+        "plugins": _plugins(plan),
+        "excluded": _excluded(plan),
+        "unused": [*plan.unused],
+    }
+
+
+def _isolation(chosen: Chosen) -> str:
+    return describe_isolation(chosen.spec) if isinstance(chosen.spec, CallSpec) else ""
+
+
+def _wants(plan: Plan) -> list[Json]:
+    return [*sorted(extra.value for extra in plan.want)]
+
+
+def _plugins(plan: Plan) -> list[Json]:
+    return [f"{each.plugin} {each.version}".rstrip() for each in plan.catalog.loaded]
+
+
+def _excluded(plan: Plan) -> list[Json]:
+    return [each.plugin for each in plan.catalog.statuses if each.state is PluginState.EXCLUDED]
+
+
+def _architecture(plan: Plan) -> str:
+    match plan.model_config():
+        case {"architectures": [str(name), *_]} | {"model_type": str(name)}:
+            return name
+    return "unknown"
+
+
+def show_plan(plan: Plan) -> None:
+    """Print a plan as tables; what is at its default is dim."""
+    choices, settings = [], []
+    for role, several in plan.roles.items():
+        for chosen in several:
+            weight = "" if chosen.weight == 1.0 else f" x {chosen.weight:g}"
+            made_by = f"{chosen.plugin} {chosen.registered.version}".strip()
+            place = (
+                f"{made_by}  {click.style(_short(chosen.registered.origin), dim=True)}  {_isolation(chosen)}".rstrip()
+            )
+            choices.append((role, click.style(chosen.reference + weight, bold=True), place))
+            for key, info in type(chosen.settings).model_fields.items():
+                value = REDACTOR.redact_data(getattr(chosen.settings, key))
+                settings.append(_line(f"{role}.{chosen.reference}.{key}", value, info))
     keys = [
         _line(name, each, info)
         for attribute, family in FAMILIES.items()
         for key, info in family.model_fields.items()
-        for name, each in _flat(key, getattr(getattr(resolved.config, attribute), key))
+        for name, each in _flat(key, getattr(getattr(plan.config, attribute), key))
     ]
     for title, rows in (("choices", choices), ("settings", settings), ("keys", keys)):
         click.secho(title, fg="cyan", bold=True)
         _table(rows)
         click.echo()
-    _row("plugins, in order", ", ".join(described["plugins"]))
-    if described["excluded"]:
-        _row("left out", ", ".join(described["excluded"]), fg="yellow")
-    shares = resolved.config.cluster.colocate
-    for group in worker_groups(resolved):
+    _row("plugins, in order", ", ".join(map(str, _plugins(plan))))
+    if excluded := _excluded(plan):
+        _row("left out", ", ".join(map(str, excluded)), fg="yellow")
+    for group in worker_groups(plan):
         workers = "1 process" if group.workers == 1 else f"{group.workers} processes"
-        shared = ", the trainer's" if group.name == "engine" and shares and group.needs.gpus else ""
+        is_shared = group.name == "engine" and plan.config.cluster.colocate and group.needs.gpus
+        shared = ", the trainer's" if is_shared else ""
         _row(f"{group.name} needs", f"{workers}: {group.needs}{shared}")
-    _row("weights travel by", described["transport"])
-    if described["wants"]:
-        _row("engine also gives", ", ".join(described["wants"]))
-    _row("model architecture", described["architecture"])
-    engine = resolved.roles.one(EngineSpec)
+    _row("weights travel by", plan.roles.one(TransportSpec).reference)
+    if plan.want:
+        _row("engine also gives", ", ".join(map(str, _wants(plan))))
+    _row("model architecture", _architecture(plan))
+    engine = plan.roles.one(EngineSpec)
     if explain := engine.spec.explain:
-        _row(f"engine {engine.reference}", explain(engine.settings, resolved.model_config()))
-    for section in described["unused"]:
+        _row(f"engine {engine.reference}", explain(engine.settings, plan.model_config()))
+    for section in plan.unused:
         _row("unused section", f"[{section}]: nothing chooses {section.partition('.')[2]!r}", fg="yellow")
 
 
 def _table(rows: Sequence[Sequence[str]]) -> None:
-    """Print rows with their columns below each other."""
     widths = [max(map(len, map(click.unstyle, column))) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (cell + " " * (width - len(click.unstyle(cell))) for cell, width in zip(row, widths, strict=True))
@@ -142,7 +205,6 @@ def _row(title: str, text: str, fg: str | None = None) -> None:
 
 
 def _flat(key: str, value: object) -> Iterator[tuple[str, object]]:
-    """A key and its value; a table of tables, key by key, without what it leaves to others."""
     if not isinstance(value, dict) or not any(isinstance(each, BaseModel) for each in value.values()):
         yield key, value
         return
@@ -159,7 +221,6 @@ def _line(name: str, value: object, info: FieldInfo) -> tuple[str, str]:
 
 
 def _short(origin: str) -> str:
-    """A place in the source, relative to where Python or the shell finds it."""
     places = sorted((place for place in (*sys.path, str(Path.cwd())) if place), key=len, reverse=True)
     for place in places:
         if origin.startswith(f"{place}/"):
@@ -168,7 +229,6 @@ def _short(origin: str) -> str:
 
 
 def _described_data(read: "DataRead") -> list[dict[str, Json]]:
-    """Every data set as plain data, for `slime plan --json`."""
     return [
         {
             "name": each.name,
@@ -185,14 +245,12 @@ def _described_data(read: "DataRead") -> list[dict[str, Json]]:
 
 
 def _lengths(report: "DataSetReport") -> dict[str, float]:
-    """Tokens of its prompts or dialogs: p50, p99 and max; empty where prompts are messages that a generator renders."""
     if not (found := sorted(report.lengths)):
         return {}
     return {"p50": percentile(found, 0.5), "p99": percentile(found, 0.99), "max": found[-1]}
 
 
 def _data_lines(report: "DataSetReport", context: int | None) -> Iterator[tuple[str, str]]:
-    """Lines about one data set, each with its title."""
     made = "" if report.epoch is None else f" looked at, of {report.epoch} in an epoch"
     yield f"data {report.name}", f"{report.prompts} {report.unit}s{made}"
     yield "  first prompt", _shortened(repr(report.first_prompt))
@@ -205,5 +263,4 @@ def _data_lines(report: "DataSetReport", context: int | None) -> Iterator[tuple[
 
 
 def _shortened(text: str) -> str:
-    """Both ends of a text that `repr` made: on one line, and with every control character escaped."""
     return text if len(text) <= PROMPT_SHOWN else f"{text[: PROMPT_SHOWN // 2]} ... {text[-PROMPT_SHOWN // 2 :]}"

@@ -139,7 +139,6 @@ def _show(row: ListedRow, role: str | None) -> None:
 
 
 def _fitting(text: str, taken: int) -> str:
-    """A text, or as much of it as fits on the rest of the line."""
     if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
         return text
     room = shutil.get_terminal_size().columns - taken

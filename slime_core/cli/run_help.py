@@ -70,7 +70,6 @@ def _topics() -> str:
 
 
 def _sections(topic: str, catalog: Catalog) -> Iterator[tuple[str, list[Row]]]:
-    """Titles and rows of a topic: a family, a role, all, or keys with the topic in their name."""
     for name, family in FAMILIES.items():
         whole = topic in ("all", name)
         if rows := [_row(key, info) for key, info in family.model_fields.items() if whole or topic in key]:
@@ -85,7 +84,6 @@ def _sections(topic: str, catalog: Catalog) -> Iterator[tuple[str, list[Row]]]:
 
 
 def _of_choices(role: str, topic: str, whole: bool, catalog: Catalog) -> Iterator[Row]:
-    """The flat keys of a role's choices; late settings are not made for it."""
     for key, owners in FlatKeys(catalog).owners.items():
         mine = [owner for owner in owners if owner.role == role]
         if mine and (whole or topic in key):
@@ -102,7 +100,6 @@ def _of_choices(role: str, topic: str, whole: bool, catalog: Catalog) -> Iterato
 
 
 def _row(key: str, info: FieldInfo, of: str = "") -> Row:
-    """A key's flag with what it takes, and what it means with range and default."""
     default = info.get_default(call_default_factory=True)
     hints = list(_bounds(info))
     if info.is_required():
@@ -118,7 +115,6 @@ def _row(key: str, info: FieldInfo, of: str = "") -> Row:
 
 
 def _placeholder(key: str, info: FieldInfo) -> str:
-    """What a flag takes."""
     if key == "eval_prompt_data":
         return "NAME PATH"
     annotation = str(info.annotation)
@@ -128,14 +124,12 @@ def _placeholder(key: str, info: FieldInfo) -> str:
 
 
 def _words(annotation: object) -> list[str]:
-    """The words that a type, or the type of a list's items, allows; none where it allows any."""
     if get_origin(annotation) is Literal:
         return [str(each) for each in get_args(annotation)]
     return next(filter(None, map(_words, get_args(annotation))), [])
 
 
 def _bounds(info: FieldInfo) -> Iterator[str]:
-    """The bounds of a field, or of the one type beside None that it may have."""
     found = list(info.metadata)
     for part in get_args(info.annotation) if get_origin(info.annotation) in (Union, UnionType) else ():
         for each in getattr(part, "__metadata__", ()):

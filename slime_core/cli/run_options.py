@@ -32,7 +32,6 @@ from slime_core.config import (
     RunConfig,
     add_plugins,
     elsewhere,
-    foreign_keys,
     hint_for,
     merge,
     missing_plugins,
@@ -137,7 +136,7 @@ class _Flags:
 
     def __init__(self, catalog: Catalog, own: set[str]) -> None:
         self._own = own  # the command's other options, for click
-        self._flat, self._foreign = FlatKeys(catalog), foreign_keys(catalog)
+        self._flat = FlatKeys(catalog)
         self.rest: list[str] = []
         self.given: dict[str, list[str | bool]] = {}
 
@@ -152,10 +151,13 @@ class _Flags:
         while remaining:
             argument = remaining.popleft()
             name, equals, value = argument.partition("=")
+            if not name.startswith("--") or name in self._own:
+                self.rest.append(argument)
+                continue
             key = key_typed(name)
             positive = key.removeprefix("no_")
             is_no = key != positive and not self._is_key(key) and self._may_be_switch(positive)
-            if not name.startswith("--") or name in self._own or not (is_no or self._is_key(key)):
+            if not (is_no or self._is_key(key)):
                 self.rest.append(argument)
             elif is_no:
                 self._add(positive, False)
@@ -187,19 +189,17 @@ class _Flags:
             key in FAMILY_OF_KEY
             or key in SELECTABLE
             or key in CHOOSES
-            or key in self._foreign
-            or bool(self._flat.owners_of(key))
+            or bool(self._flat.owners_of(key) or self._flat.foreign(key))
         )
 
     def _may_be_switch(self, key: str) -> bool:
         return self._is_switch(key) or (key not in FAMILY_OF_KEY and bool(self._flat.owners_of(key)))
 
     def _is_switch(self, key: str) -> bool:
-        """Whether a key is true or false, as far as that is known without making settings late."""
         if key in FAMILY_OF_KEY:
             return FAMILIES[FAMILY_OF_KEY[key]].model_fields[key].annotation is bool
-        if key in self._foreign:
-            return self._foreign[key].is_switch
+        if foreign := self._flat.foreign(key):
+            return foreign.is_switch
         for owner in self._flat.owners_of(key):
             with contextlib.suppress(PluginError):
                 fields = {} if owner.place[1:] else owner.registered.spec.model.model_fields
@@ -302,7 +302,6 @@ class RunCommand(click.Command):
 
 
 def _early_file(arguments: Sequence[str]) -> tuple[Path | None, dict[str, Json], PluginSet]:
-    """The run file among arguments, its keys, and the plugins that they ask for, before the flags are known."""
     named: dict[str, list[str]] = {"--plugin": [], "--no-plugin": []}
     path: Path | None = None
     for argument, following in itertools.pairwise((*arguments, "")):
@@ -402,7 +401,6 @@ def resolve_in_folder(config: RunConfig, catalog: Catalog) -> Plan:
 
 
 def _newest_lock(checkpoints: Path) -> Mapping[str, Json]:
-    """The plugin lock of the newest checkpoint that can be read."""
     from slime_core.run import Checkpoint, list_checkpoints
 
     for path in reversed(list_checkpoints(checkpoints)):

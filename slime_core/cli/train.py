@@ -201,7 +201,6 @@ def evaluate(ctx: click.Context, run: Path | None, no_progress: bool) -> None:
 
 
 def _place_of(run: Path | None, given: RunInput) -> dict[str, Json]:
-    """The model that is evaluated, and a folder of the evaluation: a run's folder is never touched."""
     flags = given.flags
     if run is not None and (run / "config.json").exists():
         return {"save": f"runs/{run.resolve().name}-eval", "hf_checkpoint": str(run), **_named(flags)}
@@ -229,7 +228,6 @@ _TRAINING_ONLY = (
 
 
 def _for_evaluation(values: dict[str, Json]) -> dict[str, Json]:
-    """The same keys without what only training needs; nothing is drawn from a training set, so none is read."""
     sets = values.get("eval_prompt_data")
     if not sets or not isinstance(sets, dict):
         raise ConfigError("nothing to evaluate on: give --eval-prompt-data NAME PATH")

@@ -36,10 +36,7 @@ if TYPE_CHECKING:
     from slime_core.config.plan import lock_plugins as lock_plugins
     from slime_core.config.plan import missing_plugins as missing_plugins
     from slime_core.config.plan import worker_groups as worker_groups
-    from slime_core.config.resolving import ChosenRow as ChosenRow
     from slime_core.config.resolving import Installed as Installed
-    from slime_core.config.resolving import PlanDescription as PlanDescription
-    from slime_core.config.resolving import describe_plan as describe_plan
     from slime_core.config.resolving import resolve as resolve
     from slime_core.config.run_file import MAX_DEPTH as MAX_DEPTH
     from slime_core.config.run_file import RUN_FILES as RUN_FILES
@@ -66,7 +63,6 @@ if TYPE_CHECKING:
     from slime_core.config.sources import FlatKeys as FlatKeys
     from slime_core.config.sources import canonical as canonical
     from slime_core.config.sources import elsewhere as elsewhere
-    from slime_core.config.sources import foreign_keys as foreign_keys
     from slime_core.config.sources import hint_for as hint_for
     from slime_core.config.sources import key_faults as key_faults
     from slime_core.config.sources import prefixes as prefixes

@@ -42,28 +42,13 @@ def given_in(family: Family) -> frozenset[str]:
 class ClusterArgs(Family):
     """Workers."""
 
-    actor_num_nodes: Workers | None = Field(
-        None, description="Nodes that train; times actor_num_gpus_per_node, the trainer's ranks; default 1."
-    )
-    actor_num_gpus_per_node: Workers | None = Field(
-        None, description="Ranks on each of them, one a GPU, or a process on a CPU; default: the trainer's own setting."
-    )
-    rollout_num_gpus: Workers | None = Field(
-        None, description="Workers of all engines, one a GPU, or a process on a CPU; instead of rollout_num_engines."
-    )
-    rollout_num_gpus_per_engine: Workers | None = Field(
-        None, description="Workers of one engine; default 1 with rollout_num_gpus, else the engine's own setting."
-    )
-    colocate: bool = Field(
-        False,
-        description="Engines live on the trainer's devices: they take turns, and whoever waits gives up memory.",
-    )
-    offload_train: bool | None = Field(
-        None, description="Ranks give up what memory they can while engines generate; default: as colocate."
-    )
-    offload_rollout: bool | None = Field(
-        None, description="Engines give up what memory they can while ranks train; default: as colocate."
-    )
+    actor_num_nodes: Workers | None = Field(None, description="Nodes that train; default 1.")
+    actor_num_gpus_per_node: Workers | None = Field(None, description="Trainer ranks on each node.")
+    rollout_num_gpus: Workers | None = Field(None, description="GPUs, or processes, of all engines.")
+    rollout_num_gpus_per_engine: Workers | None = Field(None, description="GPUs, or processes, of one engine.")
+    colocate: bool = Field(False, description="Engines share the trainer's devices: they take turns.")
+    offload_train: bool | None = Field(None, description="Ranks release memory while engines generate.")
+    offload_rollout: bool | None = Field(None, description="Engines release memory while ranks train.")
 
     @property
     def offloads_train(self) -> bool:
@@ -85,52 +70,29 @@ class ReferenceArgs(Family):
     use_kl_loss: bool = Field(False, description="Compute the KL to the reference model in the loss.")
     kl_loss_coef: Coefficient = Field(0.0, description="Weight of that KL in the loss; 0 reports it only.")
     kl_loss_type: KlType = Field("k1", description="How a token's KL to the reference is estimated.")
-    use_unbiased_kl: bool = Field(
-        False, description="Weigh the KL in the loss by the ratio of the policy to the sampler (DeepSeek-V3.2)."
-    )
+    use_unbiased_kl: bool = Field(False, description="Weigh that KL by the importance ratio (DeepSeek-V3.2).")
     kl_coef: Coefficient = Field(0.0, description="What a nat of KL to the reference takes off a token's reward.")
-    ref_load: Path | None = Field(
-        None, description="Model directory of the reference in HF format; default hf_checkpoint."
-    )
-    ref_update_interval: Positive | None = Field(
-        None, description="Rollouts after which the reference becomes the policy of that moment; default never."
-    )
+    ref_load: Path | None = Field(None, description="Model directory of the reference; default hf_checkpoint.")
+    ref_update_interval: Positive | None = Field(None, description="Rollouts between updates of the reference.")
 
 
 class DistillationArgs(Family):
     """On-policy distillation."""
 
-    use_opd: bool = Field(
-        False, description="Take the reverse KL to a teacher off the advantages of the policy's own tokens."
-    )
+    use_opd: bool = Field(False, description="Subtract the reverse KL to a teacher from the advantages.")
     opd_kl_coef: float = Field(1.0, gt=0.0, le=1e6, description="What a nat of it takes off a token's advantage.")
-    opd_teacher_load: Path | None = Field(
-        None, description="Model directory of the teacher in HF format; default: samples bring teacher_log_probs."
-    )
-    opd_teacher_model: str | None = Field(
-        None, description="The teacher, served beside the policy: NAME of [served_models.NAME]."
-    )
+    opd_teacher_load: Path | None = Field(None, description="Teacher's model directory; default: in the samples.")
+    opd_teacher_model: str | None = Field(None, description="Served teacher: NAME of [served_models.NAME].")
 
 
 class CriticArgs(Family):
     """Critic."""
 
-    critic_load: Path | None = Field(
-        None, description="Model directory that the critic begins as, in HF format; default hf_checkpoint."
-    )
+    critic_load: Path | None = Field(None, description="First model directory of the critic; default hf_checkpoint.")
     critic_lr: float | None = Field(None, gt=0.0, le=1.0, description="Peak learning rate of the critic; default lr.")
-    critic_lr_warmup_iters: int = Field(
-        0, ge=0, le=10**9, description="The critic's optimizer steps of linear warm-up."
-    )
-    value_clip: float = Field(
-        0.2,
-        gt=0.0,
-        le=1e6,
-        description="How far a rollout's steps may move a value, before its loss stops rewarding it.",
-    )
-    num_critic_only_steps: int = Field(
-        0, ge=0, le=10**9, description="Rollouts, from the first, in which only the critic is trained."
-    )
+    critic_lr_warmup_iters: int = Field(0, ge=0, le=10**9, description="Optimizer steps of the critic's warm-up.")
+    value_clip: float = Field(0.2, gt=0.0, le=1e6, description="How far a rollout may move a value.")
+    num_critic_only_steps: int = Field(0, ge=0, le=10**9, description="First rollouts that train the critic alone.")
 
 
 # Models that a run serves beside the policy: tables of `served_models`, each with an engine of its own.
@@ -142,17 +104,13 @@ class ServedModelArgs(Family):
     hf_checkpoint: Path = Field(description="Model directory in HF format: weights, config and tokenizer.")
     engine: str | None = Field(None, description="What serves it; default: the engine of the policy.")
     engines: Workers = Field(1, description="Engines that share its requests.")
-    settings: dict[str, JsonValue] = Field(
-        {}, description="Settings of that engine that are other here than in its own section."
-    )
+    settings: dict[str, JsonValue] = Field({}, description="Settings of that engine that differ from its section.")
 
 
 class ServedArgs(Family):
     """Models beside the policy."""
 
-    served_models: dict[str, ServedModelArgs] = Field(
-        {}, description="Models that are served and not trained, a table each: [served_models.judge]."
-    )
+    served_models: dict[str, ServedModelArgs] = Field({}, description="Models served beside the policy.")
 
     @field_validator("served_models")
     @classmethod
@@ -188,49 +146,16 @@ class AlarmArgs(Family):
     """Alarms."""
 
     alarm_entropy: float = Field(
-        0.1,
-        ge=0.0,
-        lt=1.0,
-        description="Share of the first rollouts' entropy (train/entropy_loss) below which it has collapsed, where the "
-        "reward is not higher than it was; 0 is off.",
+        0.1, ge=0.0, lt=1.0, description="Share of the first entropy that is a collapse; 0 is off."
     )
-    alarm_length: float = Field(
-        2.0,
-        ge=0.0,
-        le=1e6,
-        description="Times the first rollouts' length of responses, with a fifth of them cut off, that is an "
-        "explosion; 0 is off.",
-    )
-    alarm_no_variance: float = Field(
-        0.9,
-        ge=0.0,
-        le=1.0,
-        description="Share of groups whose samples all have one reward, and teach nothing; 0 is off, and so is "
-        "same_reward, which looks at the first rollout alone.",
-    )
-    alarm_kl: float = Field(
-        0.5,
-        ge=0.0,
-        le=1e6,
-        description="Nats a token of train/kl_loss or train/ppo_kl that are a runaway, where it doubles; 0 is off.",
-    )
+    alarm_length: float = Field(2.0, ge=0.0, le=1e6, description="Growth of responses that is an explosion; 0 is off.")
+    alarm_no_variance: float = Field(0.9, ge=0.0, le=1.0, description="Share of groups of equal rewards; 0 is off.")
+    alarm_kl: float = Field(0.5, ge=0.0, le=1e6, description="KL a token that is a runaway; 0 is off.")
     alarm_mismatch: float = Field(
-        0.05,
-        ge=0.0,
-        le=1e6,
-        description="Nats between trainer's and sampler's log-probs, on average, where they were a third of it at the "
-        "beginning; 0 is off.",
+        0.05, ge=0.0, le=1e6, description="Distance of trainer and sampler in log-probs; 0 is off."
     )
-    alarm_errors: float = Field(
-        0.02, ge=0.0, le=1.0, description="Share of samples that could not be generated or scored; 0 is off."
-    )
+    alarm_errors: float = Field(0.02, ge=0.0, le=1.0, description="Share of failed samples; 0 is off.")
     alarm_hacking: float = Field(
-        0.2,
-        ge=0.0,
-        le=1e6,
-        description="Share of an evaluation's best that is lost, twice in a row, while the reward in training rises; "
-        "0 is off.",
+        0.2, ge=0.0, le=1e6, description="Share of an evaluation's best that is lost; 0 is off."
     )
-    stop_on_alarms: list[AlarmName] = Field(
-        [], description="Alarms that end the run after their step, as a run hook's StopRun does."
-    )
+    stop_on_alarms: list[AlarmName] = Field([], description="Alarms that end the run.")

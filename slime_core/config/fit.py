@@ -64,7 +64,15 @@ def check_estimation(config: RunConfig, roles: ChosenRoles, catalog: Catalog) ->
                     f"advantage {estimator.reference!r} reads a reward {part!r} that is not chosen; there are "
                     f"{', '.join(rewards)}.{did_you_mean(part, rewards)}"
                 )
-    _check_columns(estimator.reference, spec.token_columns, roles.all(BatchTransformSpec), catalog)
+    transforms = roles.all(BatchTransformSpec)
+    for column in [each for each in spec.token_columns if each not in check_columns(transforms)]:
+        others = catalog.choices(BatchTransformSpec).values()
+        makers = [each.spec.name for each in others if column in each.spec.columns][:1] or ["…"]
+        use = ", ".join(f'"{name}"' for name in (*(each.reference for each in transforms), *makers))
+        raise ConfigError(
+            f"advantage {estimator.reference!r} reads a column {column!r} that no batch transform of this run makes: "
+            f"write [batch_transform] use = [{use}]"
+        )
 
 
 def check_scored(roles: ChosenRoles) -> None:
@@ -85,25 +93,25 @@ def check_scored(roles: ChosenRoles) -> None:
         )
 
 
-def _check_columns(
-    estimator: str, read: Sequence[str], transforms: Sequence[Chosen[BatchTransformSpec]], catalog: Catalog
-) -> None:
-    """See that batch transforms make the columns that the estimator reads."""
-    made = {name for each in transforms for name in each.spec.columns}
-    for column in read:
-        if column not in made:
-            others = catalog.choices(BatchTransformSpec).values()
-            makers = [each.spec.name for each in others if column in each.spec.columns]
-            used = [each.reference for each in transforms]
-            use = ", ".join(f'"{name}"' for name in [*used, *(makers[:1] or ["…"])])
-            raise ConfigError(
-                f"advantage {estimator!r} reads a column {column!r} that no batch transform of this run makes: write "
-                f"[batch_transform] use = [{use}]"
-            )
+def check_columns(transforms: Sequence[Chosen[BatchTransformSpec]]) -> dict[str, str]:
+    """Who makes each column.
+
+    Raises:
+        ConfigError: two batch transforms make one.
+    """
+    owners: dict[str, str] = {}
+    for chosen in transforms:
+        for column in chosen.spec.columns:
+            if column in owners:
+                raise ConfigError(
+                    f"batch transforms {owners[column]!r} and {chosen.reference!r} both make the column {column!r}: "
+                    "leave one of them out"
+                )
+            owners[column] = chosen.reference
+    return owners
 
 
 def _comparing_none(catalog: Catalog) -> Iterator[str]:
-    """Estimators that have something to learn from one sample of a prompt, with their default settings."""
     for each in catalog.choices(AdvantageSpec).values():
         spec = each.spec
         needs_more = spec.is_late or any(info.is_required() for info in spec.model.model_fields.values())
@@ -219,7 +227,6 @@ def check_replay(config: RunConfig, buffer: Chosen[BufferSpec]) -> None:
 
 
 def _staleness(rollout: RolloutArgs) -> tuple[int, str]:
-    """Weight versions by which a new group may lag when it reaches the buffer, and the key that says so."""
     if rollout.rollout_policy == "continuous" or rollout.partial_rollout:
         return rollout.staleness, f"max_staleness = {rollout.staleness}"
     ahead = int(rollout.rollout_policy == "async")

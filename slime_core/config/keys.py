@@ -64,34 +64,22 @@ MediaKeys = dict[Literal["image", "video", "audio"], str]
 class DataArgs(Family):
     """Prompts."""
 
-    prompt_data: list[str] = Field(
-        [], description="Prompt file, .jsonl or .parquet; file@[a:b] takes a slice; several make one data set."
-    )
+    prompt_data: list[str] = Field([], description="Prompt file, .jsonl or .parquet, perhaps FILE@[a:b]; or several.")
     input_key: str = Field("input", description="Column of the prompt: a string or a list of chat messages.")
     label_key: str | None = Field(None, description="Column of the gold answer.")
     metadata_key: str = Field("metadata", description="Column of a mapping kept with the sample; may be absent.")
     tool_key: str = Field("tools", description="Column of tool definitions for the chat template; may be absent.")
-    multimodal_keys: MediaKeys = Field(
-        {}, description='Column of each kind of media, {"image": "images"}; prompts say <image> (JSON).'
-    )
+    multimodal_keys: MediaKeys = Field({}, description='Column of each kind of media (JSON), {"image": "images"}.')
     apply_chat_template: bool = Field(False, description="Render prompts through the model's chat template.")
     apply_chat_template_kwargs: dict[str, JsonValue] = Field({}, description="Extra chat template arguments (JSON).")
     final_assistant_message: Literal["refuse", "continue", "cut"] = Field(
-        "refuse",
-        description="Prompts that end with an assistant message: refuse them, have the model continue the message, or "
-        "cut it off.",
+        "refuse", description="A prompt that ends with an assistant message: refuse it, continue it or cut it."
     )
     rollout_shuffle: bool = Field(False, description="Give each epoch an order of its own, derived from the seed.")
     rollout_max_prompt_len: Positive | None = Field(None, description="Leave out prompts of more tokens.")
-    bad_rows: Literal["raise", "skip"] = Field(
-        "raise", description="Whether a row that cannot be used ends the run, or is left out and counted."
-    )
-    max_bad_row_rate: float = Field(
-        0.05, ge=0.0, le=1.0, description="With bad_rows = skip: share of bad rows that ends the run all the same."
-    )
-    accept_changed_data: bool = Field(
-        False, exclude=True, description="Continue although prompt files changed since the checkpoint; not kept."
-    )
+    bad_rows: Literal["raise", "skip"] = Field("raise", description="A bad row ends the run, or is skipped.")
+    max_bad_row_rate: float = Field(0.05, ge=0.0, le=1.0, description="Share of skipped rows that ends the run.")
+    accept_changed_data: bool = Field(False, exclude=True, description="Continue although prompt files changed.")
 
     @field_validator("prompt_data", mode="before")
     @classmethod
@@ -111,70 +99,41 @@ class RolloutArgs(Family):
     num_rollout: Positive | None = Field(None, description="Rollouts of the run; or give num_epoch.")
     num_epoch: Positive | None = Field(None, description="Passes over the prompts; or give num_rollout.")
     rollout_policy: Literal["sync", "async", "continuous"] = Field(
-        "sync",
-        description="When to generate: between training steps (reproducible to the bit), one rollout ahead of them, "
-        "or all the time.",
+        "sync", description="Generate between training steps (reproducible), one rollout ahead, or all the time."
     )
     max_staleness: int | None = Field(
-        None,
-        ge=0,
-        le=1_000_000,
-        description="Versions that a group's weights may be behind those that are trained, where generation goes on "
-        "while weights change; default 1.",
+        None, ge=0, le=1_000_000, description="Versions that a trained group's weights may be behind; default 1."
     )
-    partial_rollout: bool = Field(
-        False, description="Interrupt samples in flight when the weights change, and go on with the new ones."
-    )
-    mask_offpolicy_in_partial_rollout: bool = Field(
-        False, description="Leave the tokens that older weights made of such a sample out of the loss."
-    )
-    update_weights_interval: Positive = Field(
-        1,
-        description="Rollouts trained between two publications of the weights; a checkpoint and an evaluation publish "
-        "them, too.",
-    )
+    partial_rollout: bool = Field(False, description="Interrupt samples when the weights change, and continue them.")
+    mask_offpolicy_in_partial_rollout: bool = Field(False, description="Leave tokens of older weights out of the loss.")
+    update_weights_interval: Positive = Field(1, description="Rollouts between two publications of the weights.")
     over_sampling_batch_size: Positive | None = Field(
-        None,
-        description="Groups drawn at a time when a group filter is on, or in flight with partial rollouts; "
-        "default rollout_batch_size.",
+        None, description="Groups drawn at a time, if some are filtered out or interrupted; default rollout_batch_size."
     )
-    max_filter_waves: Positive = Field(
-        16, description="Waves without enough kept groups after which a rollout gives up, naming the reasons."
-    )
+    max_filter_waves: Positive = Field(16, description="Waves without enough kept groups that end the run.")
     rollout_max_response_len: Positive = Field(256, description="Token budget of a response.")
-    rollout_max_context_len: Positive | None = Field(
-        None, description="Tokens of a prompt and its answer together; default the model's positions."
-    )
+    rollout_max_context_len: Positive | None = Field(None, description="Tokens of prompt and answer together.")
     rollout_max_turns: Positive | None = Field(None, description="Engine calls that one sample may make.")
     rollout_temperature: float = Field(1.0, gt=0.0, le=10.0, description="Sampling temperature.")
     rollout_top_p: TopP = Field(1.0, description="Nucleus mass; 1 is off.")
     rollout_top_k: TopK = Field(-1, description="Candidates kept; -1 is off.")
-    rollout_min_p: MinP = Field(
-        0.0, description="Least probability kept, as a share of the likeliest token's; 0 is off."
-    )
+    rollout_min_p: MinP = Field(0.0, description="Least probability kept, as a share of the likeliest; 0 is off.")
     accept_biased_sampling: bool = Field(
-        False,
-        description="Train on samples whose tail was cut off by rollout_top_p, rollout_top_k or rollout_min_p, though "
-        "the trainer takes log-probs among all tokens.",
+        False, description="Train on samples of a cut distribution (top_p, top_k, min_p)."
     )
     rollout_stop: Texts = Field([], description="Texts that end a response; their tokens stay in it.")
     rollout_stop_token_ids: list[TokenId] = Field([], description="Ids that end a response, besides the model's own.")
     rollout_skip_special_tokens: bool = Field(True, description="Leave special tokens out of a response's text.")
     max_concurrency: Positive = Field(4096, description="Samples in flight at once.")
-    sample_timeout_s: float = Field(
-        600.0, gt=0.0, le=1e7, description="Seconds after which one sample's rollout is given up."
-    )
+    sample_timeout_s: float = Field(600.0, gt=0.0, le=1e7, description="Time limit of a sample's rollout.")
     rollout_num_engines: Workers = Field(1, description="Engines of the chosen kind that share the samples.")
     rollout_engine_timeout_s: float | None = Field(
         None,
         gt=0.0,
         le=1e7,
-        description="Seconds without an answer after which an engine is replaced; default half of sample_timeout_s, "
-        "at most 300.",
+        description="Seconds without an answer that replace an engine; default half of sample_timeout_s, at most 300.",
     )
-    reward_on_error: Literal["drop", "mask", "raise"] = Field(
-        "drop", description="What becomes of a sample that could not be generated or scored."
-    )
+    reward_on_error: Literal["drop", "mask", "raise"] = Field("drop", description="Fate of a sample that failed.")
     max_error_rate: float = Field(0.05, ge=0.0, le=1.0, description="Failed share of a rollout that stops the run.")
 
     @property
@@ -213,9 +172,7 @@ class EvalSetArgs(Family):
     stop_token_ids: list[TokenId] | None = Field(None, description="Ids that end a response.")
     no_stop_trim: bool | None = Field(None, description="Leave the stop text in the response's text; the default.")
     skip_special_tokens: bool | None = Field(None, description="Leave special tokens out of a response's text.")
-    repetition_penalty: RepetitionPenalty | None = Field(
-        None, description="Divides the logits of tokens made so far; 1 is off."
-    )
+    repetition_penalty: RepetitionPenalty | None = Field(None, description="Divides logits of tokens so far.")
     presence_penalty: Penalty | None = Field(None, description="Taken off the logits of tokens made so far.")
     frequency_penalty: Penalty | None = Field(None, description="The same, as often as each was made.")
     input_key: str | None = Field(None, description="Column of the prompt.")
@@ -226,7 +183,7 @@ class EvalSetArgs(Family):
     apply_chat_template: bool | None = Field(None, description="Render prompts through the model's chat template.")
     apply_chat_template_kwargs: dict[str, JsonValue] | None = Field(None, description="Extra template arguments.")
     final_assistant_message: Literal["refuse", "continue", "cut"] | None = Field(
-        None, description="Prompts that end with an assistant message: refuse, continue or cut it."
+        None, description="What a final assistant message does."
     )
 
     @model_validator(mode="before")
@@ -243,9 +200,7 @@ class EvalSetArgs(Family):
 class EvalArgs(Family):
     """Evaluation."""
 
-    eval_prompt_data: dict[str, EvalSetArgs] = Field(
-        {}, description="Data sets to evaluate on: NAME PATH, repeatable; in a run file also a table each."
-    )
+    eval_prompt_data: dict[str, EvalSetArgs] = Field({}, description="Evaluation sets: NAME PATH, or a table each.")
     eval_interval: Positive | None = Field(None, description="Rollouts between evaluations.")
     skip_eval_before_train: bool = Field(False, description="Do not evaluate before the first rollout.")
     n_samples_per_eval_prompt: Positive = Field(
@@ -265,15 +220,11 @@ class OptimArgs(Family):
 
     lr: float = Field(1e-6, gt=0.0, le=1.0, description="Peak learning rate of AdamW.")
     lr_warmup_iters: int = Field(0, ge=0, le=10**9, description="Optimizer steps of linear warm-up.")
-    lr_warmup_fraction: float | None = Field(
-        None, gt=0.0, le=1.0, description="Warm-up as a share of lr_decay_iters, instead of lr_warmup_iters."
-    )
+    lr_warmup_fraction: float | None = Field(None, gt=0.0, le=1.0, description="Warm-up as a share of lr_decay_iters.")
     lr_decay_style: Literal["constant", "linear", "cosine", "inverse-square-root", "WSD"] = Field(
         "constant", description="Shape after warm-up."
     )
-    lr_decay_iters: Positive | None = Field(
-        None, description="Optimizer steps after which the decay has ended; default: those of the run."
-    )
+    lr_decay_iters: Positive | None = Field(None, description="Optimizer step that ends the decay; default the last.")
     lr_wsd_decay_iters: Positive | None = Field(None, description="Optimizer steps of the decay that ends WSD.")
     lr_wsd_decay_style: Literal["exponential", "linear", "cosine", "minus_sqrt"] = Field(
         "exponential", description="Shape of the decay that ends WSD."
@@ -285,56 +236,30 @@ class OptimArgs(Family):
     weight_decay: float = Field(0.0, ge=0.0, le=10.0, description="Decoupled weight decay of matrices.")
     clip_grad: float = Field(1.0, ge=0.0, le=1e6, description="Global gradient norm limit; 0 is off.")
     num_steps_per_rollout: Positive = Field(1, description="Optimizer steps a rollout's groups are dealt to.")
-    balance_by_flops: bool = Field(
-        False, description="Balance ranks by operations, attention among them, instead of tokens; for long texts."
-    )
-    calculate_per_token_loss: bool = Field(
-        False, description="Average the loss over all tokens of a step instead of over samples."
-    )
-    constant_loss_length: Positive | None = Field(
-        None, description="Tokens that the losses of a sample are divided by, instead of its own (Dr.GRPO)."
-    )
-    reset_optimizer_states: bool = Field(
-        False, description="Forget the optimizer's moments before a rollout's first step; the schedule goes on."
-    )
-    keep_old_actor: bool = Field(
-        False,
-        description="Hold the weights that generated a rollout beside the policy; with a correction, ratios are "
-        "against these.",
-    )
+    balance_by_flops: bool = Field(False, description="Balance ranks by operations instead of tokens.")
+    calculate_per_token_loss: bool = Field(False, description="Average the loss over tokens instead of samples.")
+    constant_loss_length: Positive | None = Field(None, description="Divide a sample's losses by this (Dr.GRPO).")
+    reset_optimizer_states: bool = Field(False, description="Forget the optimizer's moments before each rollout.")
+    keep_old_actor: bool = Field(False, description="Compare the policy with the weights that generated a rollout.")
     max_mean_logprob_abs_diff: float | None = Field(
-        None,
-        gt=0.0,
-        le=1e6,
-        description="Nats between trainer's and sampler's log-probs, on average, at which the run stops.",
+        None, gt=0.0, le=1e6, description="Mean distance of trainer's and sampler's log-probs that ends the run."
     )
     max_logprob_abs_diff: float | None = Field(
-        None, gt=0.0, le=1e6, description="The same for the largest distance of a token."
+        None, gt=0.0, le=1e6, description="Distance of one token's log-probs that ends the run."
     )
 
 
 class DebugArgs(Family):
     """Half of a run, for debugging."""
 
-    debug_rollout_only: bool = Field(
-        False, description="Start no trainer: generate and keep samples; the weights stay as they are."
-    )
-    debug_train_only: bool = Field(
-        False, description="Start no engine: train on kept samples; implied by load_debug_rollout_data."
-    )
-    load_debug_rollout_data: Path | None = Field(
-        None, description="Run folder whose samples are trained on, rollout by rollout, instead of new ones."
-    )
+    debug_rollout_only: bool = Field(False, description="Start no trainer: generate and keep samples.")
+    debug_train_only: bool = Field(False, description="Start no engine: train on load_debug_rollout_data.")
+    load_debug_rollout_data: Path | None = Field(None, description="Run folder whose samples are trained on.")
     load_debug_rollout_data_subsample: float = Field(
-        1.0,
-        gt=0.0,
-        le=1.0,
-        description="Share of a kept rollout's groups that is trained on: from its beginning and its end.",
+        1.0, gt=0.0, le=1.0, description="Share of a kept rollout's groups that is trained on."
     )
     save_debug_train_data: str | None = Field(
-        None,
-        description="File for what ranks train on, advantages and all log-probs included: PATH with {rollout_id} and "
-        "{rank} in it, .safetensors.",
+        None, description="File for what ranks train on, with {rollout_id} and {rank} in its name, .safetensors."
     )
 
 
@@ -342,31 +267,17 @@ class RunArgs(Family):
     """Run."""
 
     hf_checkpoint: Path = Field(description="Model directory in HF format: weights, config and tokenizer.")
-    save: Path = Field(
-        description="Run folder: checkpoints, metrics, samples, report; default runs/NAME of the run file."
-    )
+    save: Path = Field(description="Run folder; default runs/NAME of the run file.")
     save_interval: Positive = Field(10, description="Rollouts between checkpoints; the last one is always kept.")
     save_keep: Positive = Field(2, description="Newest checkpoints to keep.")
-    save_best: str | None = Field(
-        None, description="Evaluation set whose best model so far is kept in RUN/best, beside the checkpoints."
-    )
-    checkpoint_hf: bool = Field(
-        True, description="Write the model in HF format into each checkpoint; training goes on without it."
-    )
+    save_best: str | None = Field(None, description="Evaluation set whose best model is kept in RUN/best.")
+    checkpoint_hf: bool = Field(True, description="Write the model in HF format into each checkpoint.")
     save_hf: str | None = Field(
-        None,
-        description="Directory for the model in HF format at each save, apart from checkpoints; {rollout_id} in it is "
-        "the number of rollouts done.",
+        None, description="Directory of another copy of the model in HF format; may have {rollout_id}."
     )
-    async_save: bool = Field(
-        False, description="Checksum and sync a checkpoint while the next rollout runs; its snapshot is taken before."
-    )
-    accept_changed_plugins: bool = Field(
-        False, exclude=True, description="Continue although plugins changed since the checkpoint; not kept."
-    )
-    accept_changed_settings: bool = Field(
-        False, exclude=True, description="Continue although other keys changed since the checkpoint; not kept."
-    )
+    async_save: bool = Field(False, description="Checksum and sync a checkpoint while the next rollout runs.")
+    accept_changed_plugins: bool = Field(False, exclude=True, description="Continue although plugins changed.")
+    accept_changed_settings: bool = Field(False, exclude=True, description="Continue although keys changed.")
     seed: int = Field(1234, ge=0, le=2**63 - 1, description="Every random number derives from it.")
     float32_matmul_precision: Literal["highest", "high", "medium"] = Field(
         "highest", description="What fp32 matrices may be multiplied in, torch's names: fp32, tf32 or bf16."
@@ -376,8 +287,7 @@ class RunArgs(Family):
         None,
         gt=0.0,
         le=1e7,
-        description="Seconds a training step, a save or a publication may take before the run ends; if unset, a step "
-        "may take 20 times the longest so far and at least 300, the first one and the others 1800.",
+        description="Time limit of a training step, a save or a publication; default by the longest so far.",
     )
 
     @field_validator("save", mode="before")
@@ -431,6 +341,11 @@ class RunConfig(BaseModel):
     """Whether it is a finetuning on responses that are given: nothing scores, and its loss reads no advantages."""
     missing_model: Path | None = None
     """The directory that `hf_checkpoint` names, where it is gone and `run.hf_checkpoint` is a checkpoint's model."""
+
+    @property
+    def generates(self) -> bool:
+        """Whether the run starts engines."""
+        return not self.finetunes and self.debug.load_debug_rollout_data is None
 
     def to_dict(self) -> dict[str, Json]:
         """The configuration as a run file's keys, defaults written out."""

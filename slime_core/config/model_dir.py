@@ -88,7 +88,6 @@ _HEADER = TypeAdapter(dict[str, _Entry | dict[str, str]])
 
 
 def _tensors(path: Path) -> dict[str, str]:
-    """The type of each tensor of a file."""
     try:
         with path.open("rb") as file:
             start = file.read(_LENGTH.size)
@@ -111,7 +110,6 @@ def _tensors(path: Path) -> dict[str, str]:
 
 
 def _index(path: Path) -> dict[str, str]:
-    """Which file has which tensor; empty where there is no index."""
     if not path.is_file():
         return {}
     try:
@@ -162,7 +160,6 @@ def check_model_dir(directory: Path, key: str = "hf_checkpoint") -> None:
 
 
 def _of_run(directory: Path) -> str:
-    """What makes a model of a run's checkpoint, RUN/checkpoints/rollout_000010/hf, or which ones the run has."""
     if directory.name != "hf" or directory.parent.parent.name != "checkpoints":
         return ""
     run = directory.parents[2]

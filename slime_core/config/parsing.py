@@ -116,7 +116,6 @@ def refuse_inert(config: RunConfig) -> None:
 
 
 def _conditions(config: RunConfig) -> Iterator[tuple[str | Sequence[str], bool, str]]:
-    """Keys, whether they have an effect, and what would give them one."""
     data, rollout, debug = config.data, config.rollout, config.debug
     partial, sync = rollout.partial_rollout, rollout.rollout_policy == "sync"
     filters = bool(config.roles["group_filter"].use)
@@ -135,7 +134,6 @@ def _conditions(config: RunConfig) -> Iterator[tuple[str | Sequence[str], bool, 
 
 
 def _contradictions(config: RunConfig, given: Set[str]) -> Iterator[tuple[bool, str]]:
-    """Whether something is wrong, and the sentence about it."""
     rollout, evaluation, optim, debug = config.rollout, config.evaluation, config.optim, config.debug
     sets, loaded = bool(evaluation.eval_prompt_data), debug.load_debug_rollout_data
     yield (
@@ -207,7 +205,6 @@ def _contradictions(config: RunConfig, given: Set[str]) -> Iterator[tuple[bool, 
 
 
 def _streams(rollout: RolloutArgs) -> bool:
-    """Whether generation goes on while weights change."""
     return rollout.rollout_policy == "continuous" or rollout.partial_rollout
 
 

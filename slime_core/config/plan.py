@@ -103,7 +103,6 @@ def group_uses(plan: Plan) -> list[GroupUse]:
 
 
 def _uses(plan: Plan) -> Iterator[tuple[str, GroupUse]]:
-    """Each group that a run starts, with the name that it is counted under."""
     trains = not plan.config.debug.debug_rollout_only
     if trains:
         trainer = plan.roles.one(TrainerSpec)
@@ -191,7 +190,6 @@ def code_digest(modules: Iterable[str]) -> str:
 
 
 def _files(module: str) -> list[tuple[Path, Path]]:
-    """Files of the outermost package that is no namespace, each after the folder that its name starts from."""
     parts = module.split(".")
     for end in range(1, len(parts) + 1):
         file = getattr(sys.modules.get(".".join(parts[:end])), "__file__", None)
@@ -289,12 +287,10 @@ def check_outputs(config: RunConfig) -> None:
 
 
 def _is_beside(place: Path, there: Path, key: str) -> bool:
-    """Whether a place inside another is apart from what is written there: in a run folder, under a name of its own."""
     return key == "save" and place.relative_to(there).parts[0] not in RUN_PARTS
 
 
 def _kept_dumps(key: str, template: str, root: Path) -> bool:
-    """Whether files that a template names are of this run: a dump has no mark, and the run file says what was asked."""
     before: dict[str, Json] = {}
     with suppress(OSError, ValueError):
         before = tomllib.loads((root / "run.toml").read_text("utf-8"))

@@ -146,31 +146,20 @@ def read_yaml(text: str, path: Path) -> dict[str, Json]:
 
 
 def _refuse_explosion(root: "Node", path: Path) -> None:
-    """Refuse an alias inside its own anchor, and aliases that multiply: `<<` and each walk repeat them."""
+    # Of an alias inside its own anchor, and of aliases that multiply: `<<` and each walk would repeat them.
     sizes: dict[int, int] = {}
-    unfinished: set[int] = set()
 
     def size(node: "Node") -> int:
-        """Characters and values of a node with every alias written out."""
-        if id(node) in unfinished:
-            line = node.start_mark.line + 1
-            raise ConfigError(f"{path}, line {line}: an anchor holds an alias of itself: write the value out")
         if id(node) not in sizes:
-            unfinished.add(id(node))
-            sizes[id(node)] = 1 + (len(node.value) if isinstance(node.value, str) else sum(map(size, _inner(node))))
-            unfinished.discard(id(node))
+            sizes[id(node)] = MAX_WRITTEN_OUT + 1  # until it is known: that of a node inside itself
+            inner = [one for each in node.value for one in (each if isinstance(each, tuple) else (each,))]
+            sizes[id(node)] = 1 + (len(node.value) if isinstance(node.value, str) else sum(map(size, inner)))
         return sizes[id(node)]
 
-    if (written_out := size(root)) > MAX_WRITTEN_OUT:
+    if size(root) > MAX_WRITTEN_OUT:
         raise ConfigError(
-            f"{path}: its aliases stand for {written_out:.3g} characters; at most {MAX_WRITTEN_OUT} are "
-            "allowed: repeat less"
+            f"{path}: its aliases stand for over {MAX_WRITTEN_OUT} characters, or hold themselves: write the value out"
         )
-
-
-def _inner(node: "Node") -> Iterator["Node"]:
-    for each in node.value:
-        yield from each if isinstance(each, tuple) else (each,)
 
 
 # What any value of a run may be, before a type looks at it: text, numbers of 64 bits, lists and tables, a few deep.
@@ -242,7 +231,6 @@ def _of_key(key: object, path: str) -> Iterator[str]:
 
 
 def _fault(text: str) -> str:
-    """The kind of character that no file name, environment variable or UTF-8 file can hold; empty if there is none."""
     if "\0" in text:
         return "a NUL character"
     try:
@@ -259,11 +247,6 @@ RUN_FILES = (".toml", *YAML_SUFFIXES)
 MAX_BYTES = 256 * 1024
 """Of a run file; ruamel.yaml reads about 100 KiB a second."""
 _LONG_INTEGER = "an integer has over 4300 digits; at most 64 bits are allowed"
-_STRING_OR_COMMENT = re.compile(
-    r'''"""(?:[^"\\]|\\.|"(?!""))*+(?:"""|\Z)|'{3}.*?(?:'{3}|\Z)|"(?:[^"\\\n]|\\[^\n])*+"?|'[^'\n]*+'?|#[^\n]*+''',
-    re.DOTALL,
-)
-_BETWEEN_KEYS = re.compile(r"[=\[\]{},]")
 _UNKNOWN = re.compile(r"^unknown (?:key|setting) '?(?:(?:[\w-]+|\"[^\"]*\")\.)*([\w-]+)")
 
 
@@ -274,9 +257,10 @@ def read_run_file(path: Path) -> dict[str, Json]:
         ConfigError: no such file, not a file, over `MAX_BYTES`, not TOML or YAML (with its line), or a value that no
             key takes.
     """
-    kind, parse = ("YAML", read_yaml) if path.suffix in YAML_SUFFIXES else ("TOML", _read_toml)
+    kind = "YAML" if path.suffix in YAML_SUFFIXES else "TOML"
     try:
-        values = parse(_read_text(path), path)
+        text = _read_text(path)
+        values = read_yaml(text, path) if kind == "YAML" else tomllib.loads(text)
     except ConfigError:
         raise
     except RecursionError:
@@ -309,18 +293,6 @@ def _read_text(path: Path) -> str:
     return content.decode("utf-8-sig").replace("\r\n", "\n")  # some editors begin with a byte order mark
 
 
-def _read_toml(text: str, path: Path) -> dict[str, Json]:
-    """TOML's keys; a long dotted key is refused first, because tomllib takes the square of its length."""
-    for number, line in enumerate(_STRING_OR_COMMENT.sub(_line_breaks, text).split("\n"), 1):
-        if any(key.count(".") > MAX_DEPTH for key in _BETWEEN_KEYS.split(line)):
-            raise ConfigError(f"{path}, line {number}: a dotted key has over {MAX_DEPTH} parts, which no key has")
-    return tomllib.loads(text)
-
-
-def _line_breaks(match: re.Match[str]) -> str:
-    return "\n" * match[0].count("\n")
-
-
 def say_lines(message: str, path: Path) -> str:
     """A message about keys with the line of each that is unknown in front.
 
@@ -328,19 +300,17 @@ def say_lines(message: str, path: Path) -> str:
         message: a sentence a line, as `parse_config` says them.
         path: the run file.
     """
-    if not any(map(_UNKNOWN.match, message.splitlines())):
-        return message  # the file may be none that can be read
+    sentences = message.splitlines()
+    unknown = [match[1] if (match := _UNKNOWN.match(each)) else "" for each in sentences]
+    if not any(unknown):
+        return message  # the file may be one that cannot be read
     lines = path.read_text(encoding="utf-8-sig").splitlines()
-    return "\n".join(_with_line(each, lines, path) for each in message.splitlines())
-
-
-def _with_line(sentence: str, lines: list[str], path: Path) -> str:
-    match = _UNKNOWN.match(sentence)
-    if not match:
-        return sentence
-    key = re.compile(rf"""(?:^|[\s{{,])["']?{re.escape(match[1])}["']?\s*[:=]""")
-    at = [number for number, line in enumerate(lines, 1) if key.search(line.partition("#")[0])]
-    return f"{path}, line {at[0]}: {sentence}" if len(at) == 1 else sentence
+    for place, key in enumerate(unknown):
+        setting = re.compile(rf"""(?:^|[\s{{,])["']?{re.escape(key)}["']?\s*[:=]""")
+        at = [number for number, line in enumerate(lines, 1) if key and setting.search(line.partition("#")[0])]
+        if len(at) == 1:
+            sentences[place] = f"{path}, line {at[0]}: {sentences[place]}"
+    return "\n".join(sentences)
 
 
 def merge(base: Mapping[str, Json], over: Mapping[str, Json]) -> dict[str, Json]:
@@ -382,7 +352,6 @@ def _table(values: Mapping[str, Json], path: tuple[str, ...]) -> list[str]:
 
 
 def _is_section(path: tuple[str, ...], key: str) -> bool:
-    """A role's table and the named sections in it; deeper mappings, and `use`, are written inline."""
     return key != "use" and (
         len(path) == 1 or (not path and key not in ("eval_prompt_data", "apply_chat_template_kwargs"))
     )

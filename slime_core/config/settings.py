@@ -285,7 +285,6 @@ def _sentence(
 
 
 def _model_at(model: type[BaseModel], path: Sequence[int | str]) -> type[BaseModel] | None:
-    """The model that a nested section is read by; None when that cannot be told."""
     for step in path:
         if isinstance(step, int) or step not in model.model_fields:
             continue  # a position in a list, a key of a mapping, or a name that pydantic gives to one of several types

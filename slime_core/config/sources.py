@@ -68,8 +68,8 @@ class FlatKeys:
     """The flat keys of what a catalog offers."""
 
     def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
         self._offered = [each for role in SELECTABLE for each in catalog.choices(role).values()]
-        self._foreign = {each.name for each in catalog.foreign_names}
 
     @functools.cached_property
     def owners(self) -> Mapping[str, tuple[Owner, ...]]:
@@ -92,7 +92,14 @@ class FlatKeys:
         if named := self.owners.get(key):
             return named
         found = tuple(owner for each in self._offered if (owner := _behind_prefix(each, key)))
-        return () if key in self._foreign else found
+        return () if found and any(each.name == key for each in self._catalog.foreign_names) else found
+
+    def foreign(self, key: str) -> ForeignName | None:
+        """The name of another framework that means exactly the same as keys here; the first plugin's."""
+        if key in _OWN or key in self.owners:
+            return None
+        found = (each for each in self._catalog.foreign_names if each.name == key and each.means is not None)
+        return next(found, None)
 
 
 def prefixes(registered: Registered) -> dict[str, Path]:
@@ -186,11 +193,10 @@ class _Form:
         self.notes: list[str] = []
 
     def in_our_names(self, source: Mapping[str, Json]) -> dict[str, Json]:
-        """The source without names of other frameworks, and with `use` in place of `loss_type` and the like."""
-        foreign = foreign_keys(self.catalog)
+        foreign = {key: name for key in source if (name := self.flat_keys.foreign(key))}
         values = {key: value for key, value in source.items() if key not in foreign}
-        for key in source.keys() & foreign.keys():
-            self._replace(values, foreign[key], source[key])
+        for key, name in foreign.items():
+            self._replace(values, name, source[key])
         for key in [key for key in CHOOSES if key in values]:
             role, value = CHOOSES[key], values.pop(key)
             said = f"{key} = {value!r}"
@@ -213,12 +219,10 @@ class _Form:
         self.notes.append(f"{name.name} is {whose}: {shown}")
 
     def _estimator_of(self, loss: str) -> str:
-        """The estimator that goes with a loss that slime calls an estimator."""
         specs = (each.spec for each in self.catalog.choices(LossSpec).values())
         return next((spec.estimator for spec in specs if spec.name == loss), "")
 
     def chosen(self, values: Mapping[str, Json]) -> dict[Path, Registered]:
-        """What these values choose, by role and name; what is not found is refused later, with its reason."""
         found: dict[Path, Registered] = {}
         for role in SELECTABLE:
             for name in _used(values, role):
@@ -227,7 +231,6 @@ class _Form:
         return found
 
     def in_sections(self, source: Mapping[str, Json], chosen: Mapping[Path, Registered]) -> dict[str, Json]:
-        """The source with each flat key in the section of the choice that has it."""
         values = dict(source)
         for key in [key for key in source if key not in _OWN]:
             value, paths = values.pop(key), self._paths(key, chosen)
@@ -243,7 +246,6 @@ class _Form:
         return values
 
     def _paths(self, key: str, chosen: Mapping[Path, Registered]) -> dict[Path, Registered]:
-        """Where a key lies with these choices."""
         offered = {(each.role, each.registered.qualified): each for each in self.flat_keys.owners_of(key)}
         paths: dict[Path, Registered] = {}
         for (role, name), registered in chosen.items():
@@ -254,11 +256,6 @@ class _Form:
             if owner is not None:
                 paths[(role, name, *owner.place)] = registered
         return paths
-
-
-def foreign_keys(catalog: Catalog) -> dict[str, ForeignName]:
-    """Names of other frameworks that mean exactly the same as keys here; of two with one name, the first plugin's."""
-    return {each.name: each for each in reversed(catalog.foreign_names) if each.means is not None}
 
 
 def put(values: dict[str, Json], said: str, path: Path, value: Json) -> None:
@@ -280,7 +277,6 @@ def put(values: dict[str, Json], said: str, path: Path, value: Json) -> None:
 
 
 def _comparable(path: Path, value: Json) -> Json:
-    """Two spellings of a `use`, or of a count that was typed, compare equal."""
     if path[-1] == "use":
         return dict(parse_use(path[0], value))
     return int(value) if isinstance(value, str) and value.isdecimal() else value
@@ -295,7 +291,6 @@ def _leaves(table: Mapping[str, Json], path: Path = ()) -> Iterator[tuple[Path, 
 
 
 def _used(values: Mapping[str, Json], role: str) -> Mapping[str, float]:
-    """What a role uses; empty where it is written wrongly, which is refused later."""
     table = values.get(role)
     if not isinstance(table, dict) or "use" not in table:
         return DEFAULT_USE[role]
@@ -314,7 +309,6 @@ def _claimed_twice(key: str, paths: Mapping[Path, Registered]) -> str:
 def _without_effect(
     key: str, owners: Sequence[Owner], chosen: Mapping[Path, Registered], values: Mapping[str, Json]
 ) -> Iterator[str]:
-    """Why a key has no effect; nothing where a choice of its role is not found, which is the trouble then."""
     roles = list(dict.fromkeys(owner.role for owner in owners))
     used = {role: list(_used(values, role)) for role in roles}
     if any((role, name) not in chosen for role in roles for name in used[role]):
@@ -333,7 +327,7 @@ def _without_effect(
 
 
 def _merge_counts(below: dict[str, Json], over: dict[str, Json], chosen: Mapping[Path, Registered]) -> dict[str, Json]:
-    """Merge; a count of the later source replaces what counts the same in the earlier one, and the other way round."""
+    # A count of the later source replaces what counts the same in the earlier one, and the other way round.
     ranks, workers, engines = (
         _workers_path("trainer", chosen),
         _workers_path("engine", chosen),
@@ -350,7 +344,6 @@ def _merge_counts(below: dict[str, Json], over: dict[str, Json], chosen: Mapping
 
 
 def _workers_path(role: str, chosen: Mapping[Path, Registered]) -> Path:
-    """Where the chosen trainer or engine has its number of workers; () if it has none."""
     for (of_role, name), registered in chosen.items():
         if of_role == role and (key := cast(EngineSpec | TrainerSpec, registered.spec).workers_key):
             return role, name, key

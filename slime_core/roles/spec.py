@@ -61,7 +61,12 @@ class Settings(BaseModel):
     """
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False, hide_input_in_errors=True
+        extra="forbid",
+        frozen=True,
+        validate_default=True,
+        allow_inf_nan=False,
+        hide_input_in_errors=True,
+        defer_build=True,  # most models are never used
     )
     _reads_environment: ClassVar[bool] = True
 

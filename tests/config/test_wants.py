@@ -136,7 +136,7 @@ def test_what_top_p_kept_is_replayed_without_bias(tiny_model: Path) -> None:
     given = frozenset({Extra.TOP_P_TOKENS})
     cut = plan_of(tiny_model, rollout_top_p=0.9, accept_biased_sampling=True)
     unbiased = cut.config.rollout.model_copy(update={"accept_biased_sampling": False})
-    plan = replace(cut, config=replace(cut.config, rollout=unbiased))
+    plan = replace(cut, config=cut.config.model_copy(update={"rollout": unbiased}))
     assert wants(plan, TOP_P, given) == given
     with pytest.raises(ConfigError, match="gradients are biased"):
         wants(plan, frozenset())

@@ -6,7 +6,6 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, JsonValue, SecretStr, field_validator, model_validator
 
-from slime_agent_openai.cli_agent import check_command
 from slime_agent_openai.reference import check
 from slime_core import Settings
 
@@ -148,6 +147,8 @@ class CliSettings(ProcessSettings):
 
     @model_validator(mode="after")
     def _find(self) -> Self:
+        from slime_agent_openai.cli_agent import check_command  # with asyncio, which listing a plugin does not need
+
         check_command(self.command, self.env)
         return self
 
