@@ -66,8 +66,8 @@ def check_estimation(config: RunConfig, roles: ChosenRoles, catalog: Catalog) ->
                 )
     transforms = roles.all(BatchTransformSpec)
     for column in [each for each in spec.token_columns if each not in check_columns(transforms)]:
-        others = catalog.choices(BatchTransformSpec).values()
-        makers = [each.spec.name for each in others if column in each.spec.columns][:1] or ["…"]
+        offered = catalog.choices(BatchTransformSpec).values()
+        makers = [each.spec.name for each in offered if column in each.spec.columns][:1] or ["…"]
         use = ", ".join(f'"{name}"' for name in (*(each.reference for each in transforms), *makers))
         raise ConfigError(
             f"advantage {estimator.reference!r} reads a column {column!r} that no batch transform of this run makes: "

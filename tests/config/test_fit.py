@@ -1,0 +1,395 @@
+"""Choices and keys that do not fit each other are refused by the plan, before anything starts; others are taken."""
+
+import json
+import shutil
+import tomllib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from slime_core.catalog import Catalog
+from slime_core.config import ChosenRoles, Plan, parse_config, reference_of, resolve, teacher_of, write_toml
+from slime_core.config.companions import check_companions
+from slime_core.errors import SlimeError
+from slime_core.roles import (
+    SELECTABLE,
+    CorrectionSpec,
+    EngineSpec,
+    PluginSet,
+    RewardSpec,
+    TrainerSpec,
+    TransportSpec,
+)
+from slime_core.sample import Json
+from tests.tables import table
+
+PLUGIN = """
+from slime_core import hookimpl
+from slime_core.errors import ConfigError
+from slime_core.roles import (
+    AdvantageSpec, BatchTransformSpec, EngineSpec, GeneratorSpec, Grain, MemoryTag, TrainerSpec, TransportSpec
+)
+
+SLIME_API = "1"
+
+
+def refuse(settings, model):
+    raise ConfigError("no heads for " + model["model_type"])
+
+
+@hookimpl
+def slime_engines():
+    yield EngineSpec("waiting", print, transports=("meeting",))
+    yield EngineSpec("shrinking", print, transports=("disk",), releases=frozenset({MemoryTag.WEIGHTS}))
+    yield EngineSpec("served", print, transports=("ipc", "disk"), releases=frozenset({MemoryTag.KV_CACHE}))
+
+
+@hookimpl
+def slime_trainers():
+    yield TrainerSpec("simple", print)
+    yield TrainerSpec("choosy", print, transports=("ipc", "shared-buffer"))
+    yield TrainerSpec("sharded", print, releases=frozenset({MemoryTag.OPTIMIZER}))
+    yield TrainerSpec("picky", print, check_model=refuse)
+    yield TrainerSpec("faulty", print, check_model=lambda settings, model: model["heads"])
+
+
+@hookimpl
+def slime_transports():
+    yield TransportSpec("meeting", print, rendezvous=True)
+
+
+@hookimpl
+def slime_generators():
+    yield GeneratorSpec("describing", print)
+    yield GeneratorSpec("speaks", print, renders_prompts=True)
+
+
+@hookimpl
+def slime_batch_transforms():
+    yield BatchTransformSpec("turns", lambda settings, setup: print, columns={"turn": Grain.TOKEN})
+    yield BatchTransformSpec("turns_again", lambda settings, setup: print, columns={"turn": Grain.TOKEN})
+
+
+@hookimpl
+def slime_advantages():
+    yield AdvantageSpec("by_turn", lambda settings, setup: None, token_columns=("turn",))
+    yield AdvantageSpec("by_hour", lambda settings, setup: None, token_columns=("hour",))
+"""
+PlanOf = Callable[..., Plan]
+TIS: Json = {"use": "tis"}
+OLD: dict[str, Json] = {"keep_old_actor": True, "correction": TIS}
+PPO: dict[str, Json] = {"advantage_estimator": "ppo"}
+KL: dict[str, Json] = {"use_kl_loss": True, "kl_loss_coef": 0.1}
+ONE: dict[str, Json] = {"n_samples_per_prompt": 1}
+SHARE: dict[str, Json] = {"trainer": {"use": "sharded"}, "engine": {"use": "served"}}
+IMAGES: Json = {"image": "images"}
+SETS: dict[str, Json] = {"eval_interval": 1}
+
+
+@pytest.fixture(scope="module")
+def plan_of(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> PlanOf:
+    root = tmp_path_factory.mktemp("fit")
+    (root / "mine.py").write_text(PLUGIN)
+    catalog = Catalog.discover(PluginSet(modules=("./mine.py",), root=root))
+    least: dict[str, Json] = {
+        "hf_checkpoint": str(tiny_model),
+        "save": str(root / "run"),
+        "num_rollout": 3,
+        "prompt_data": "p.jsonl",
+        "rollout_max_response_len": 8,
+        "reward": {"use": "math"},
+    }
+
+    def plan(**changes: Json) -> Plan:
+        values = {key: value for key, value in {**least, **changes}.items() if value is not None}
+        return resolve(parse_config(values, catalog), catalog)
+
+    return plan
+
+
+@table(
+    "changes, said",
+    [
+        # bf16
+        ({"bf16": True, "engine": {"use": "served"}}, "bf16 has no effect on engine 'served': leave it out, or choose"),
+        ({"bf16": True, "trainer": {"use": "simple"}}, "bf16 has no effect on trainer 'simple'"),
+        ({"bf16": "fp16"}, "bf16 = 'fp16'"),
+        # models beside the policy
+        ({"kl_loss_coef": 0.1}, "kl_loss_coef has no effect here: set use_kl_loss = true"),
+        ({"use_unbiased_kl": True, "kl_coef": 0.1}, "use_unbiased_kl has no effect here: set use_kl_loss = true"),
+        ({"kl_loss_type": "k2"}, "kl_loss_type has no effect here: set use_kl_loss = true or kl_coef above 0"),
+        ({"ref_load": "other"}, "ref_load has no effect here: set use_kl_loss = true or kl_coef above 0"),
+        ({"ref_update_interval": 3}, "ref_update_interval has no effect here"),
+        ({"opd_kl_coef": 0.5}, "opd_kl_coef has no effect here: set use_opd = true"),
+        ({"opd_teacher_load": "other"}, "opd_teacher_load has no effect here: set use_opd = true"),
+        ({**KL, "kl_coef": 0.1}, "give one"),
+        ({"use_kl_loss": True, "kl_loss_type": "k4"}, "kl_loss_type = 'k4'"),
+        ({"use_kl_loss": True, "kl_loss_type": "k3+"}, "set use_kl_loss = true and kl_loss_coef above 0"),
+        (
+            {"kl_coef": 0.1, "kl_loss_type": "k1+", "advantage_estimator": "reinforce_plus_plus"},
+            'kl_loss_type = "k1+" is "k1" with another gradient',
+        ),
+        ({"kl_coef": 0.1}, "kl_coef has no effect here: advantage 'grpo' has one reward a sample"),
+        (
+            {"kl_coef": 0.1, "advantage_estimator": "reinforce_plus_plus", "loss_type": "sft_loss"},
+            "kl_coef has no effect here: loss 'sft_loss' does not look at advantages",
+        ),
+        ({"critic_lr": 0.1}, "critic_lr has no effect here: advantage 'grpo' has no critic; use ppo"),
+        ({"lambd": 0.9}, "lambd has no effect here: it is a setting of advantage 'ppo'"),
+        ({**PPO, "value_clip": 0.1}, "value_clip has no effect here: the one step of a rollout begins where its"),
+        ({**PPO, "num_critic_only_steps": 3}, "num_critic_only_steps = 3 leaves none of num_rollout = 3 rollouts"),
+        (
+            {**PPO, "critic_lr": 1e-6, "lr_decay_style": "linear", "min_lr": 1e-5, "lr": 1e-3},
+            "min_lr = 1e-05 is above critic_lr = 1e-06",
+        ),
+        ({**PPO, "loss_type": "sft_loss"}, "advantage 'ppo' has no effect here: loss 'sft_loss'"),
+        ({"use_opd": True, "loss_type": "sft_loss"}, "use_opd has no effect here: loss 'sft_loss'"),
+        ({**KL, "ref_load": "/nowhere"}, "no model directory /nowhere: ref_load must be"),
+        # what an estimator reads
+        ({**ONE}, "n_samples_per_prompt = 1: advantage 'grpo' compares the samples of a prompt"),
+        ({**ONE, "advantage": {"use": "rloo"}}, "advantage 'rloo' compares the samples of a prompt, and one alone"),
+        ({"advantage": {"use": "by_turn"}}, "reads a column 'turn' that no batch transform of this run makes: write "),
+        ({"advantage": {"use": "by_turn"}}, '[batch_transform] use = ["turns"]'),
+        (
+            {"advantage": {"use": "by_hour"}, "batch_transform": {"use": ["turns"]}},
+            '[batch_transform] use = ["turns", "…"]',
+        ),
+        ({"batch_transform": {"use": ["turns", "turns_again"]}}, "'turns' and 'turns_again' both make the column"),
+        ({"reward": {"use": "environment"}}, "is what the generator itself gives, and 'single_turn' gives none"),
+        # media and chat templates
+        (
+            {"multimodal_keys": IMAGES},
+            (
+                "multimodal_keys: prompts with image cannot be used here: generator 'single_turn' gives engines the "
+                "text of a prompt alone; engine 'local' takes no media; trainer 'local' reads no multimodal_train"
+            ),
+        ),
+        (
+            {**SETS, "eval_prompt_data": {"seen": {"path": "p", "multimodal_keys": {"image": "i", "audio": "a"}}}},
+            "eval_prompt_data.seen.multimodal_keys: prompts with image and audio cannot be used here",
+        ),
+        (
+            {
+                **SETS,
+                "generator": {"use": "describing"},
+                "multimodal_keys": IMAGES,
+                "eval_prompt_data": {"plain": {"path": "p", "generator": "single_turn"}},
+            },
+            "eval_prompt_data.plain.multimodal_keys",
+        ),
+        (
+            {"generator": {"use": "speaks"}, "apply_chat_template": True},
+            "apply_chat_template = true: generator 'speaks'",
+        ),
+        (
+            {
+                **SETS,
+                "generator": {"use": "speaks"},
+                "eval_prompt_data": {"few": {"path": "p", "apply_chat_template": True}},
+            },
+            "eval_prompt_data.few.apply_chat_template = true: generator 'speaks' renders the chat template itself",
+        ),
+        # evaluation sets
+        ({**SETS, "eval_prompt_data": {"a": {"path": "y", "topp": 1}}}, "unknown setting eval_prompt_data.a.topp"),
+        ({**SETS, "eval_prompt_data": {"a": {}}}, "eval_prompt_data.a.path is required: set it in the run file"),
+        ({**SETS, "eval_prompt_data": {"a": {"path": "y", "top_p": 2}}}, "eval_prompt_data.a.top_p = 2: input should"),
+        ({**SETS, "eval_prompt_data": {"a": 3}}, "eval_prompt_data.a = 3: input should be a valid dictionary"),
+        ({**SETS, "eval_prompt_data": {"a": {"path": "y", "reward": "mth"}}}, "eval_prompt_data.a.reward: no reward"),
+        # older weights
+        ({"keep_old_actor": True, "rollout_policy": "async"}, "without a correction, ratios are against the sampler's"),
+        ({**OLD}, "by the very weights that its training begins with"),
+        ({**OLD, "rollout_policy": "continuous"}, "here its tokens are of several: leave it out"),
+        ({**OLD, "rollout_policy": "async", "trainer": {"use": "simple"}}, "'simple' holds no old policy's model"),
+        (
+            {"update_weights_interval": 3, "rollout_policy": "continuous"},
+            "update_weights_interval = 3 lets weights be 2 versions behind, and max_staleness = 1: give at least that",
+        ),
+        (
+            {"update_weights_interval": 2, "debug_rollout_only": True},
+            "update_weights_interval = 2 has no effect here: only one of engine and trainer is started",
+        ),
+        ({"update_weights_interval": 2, "engine": {"use": "waiting"}}, "by transport 'meeting' an engine that is"),
+        (
+            {"update_weights_interval": 2, "engine": {"use": "shrinking"}, "offload_rollout": True},
+            "engine 'shrinking' gives its weights up while the trainer works",
+        ),
+        # the trainer
+        ({"reset_optimizer_states": True, "trainer": {"use": "simple"}}, "has no effect on trainer 'simple'"),
+        ({"balance_by_flops": True, "trainer": {"use": "simple"}}, "balance_by_flops has no effect here: trainer"),
+        ({"checkpoint_hf": False, "trainer": {"use": "choosy"}}, "checkpoint_hf = false: trainer 'choosy' continues"),
+        ({"trainer": {"use": "picky"}}, "no heads for qwen3"),
+        ({"trainer": {"use": "faulty"}}, "check_model of trainer 'faulty'"),
+        # copies and data for a look
+        ({"save_hf": "m/{rollout}"}, "nothing is known of {rollout}. Did you mean 'rollout_id'? It may say"),
+        ({"save_hf": "m/{rollout_id"}, "save_hf = 'm/{rollout_id'"),
+        ({"save_hf": "m/{rollout_id:06d}"}, "a name alone stands in braces"),
+        ({"save_hf": "m", "checkpoint_hf": False}, "the model is linked from the checkpoint's"),
+        ({"save_hf": "m", "debug_rollout_only": True}, "the model stays as it is"),
+        ({"save_debug_train_data": "d/{step}"}, "nothing is known of {step}. It may say {rollout_id} and {rank}"),
+        (
+            {"save_debug_train_data": "d/{rollout_id}", "trainer": {"use": "local", "local": {"ranks": 2}}},
+            "2 ranks of trainer 'local' would write one file: put {rank} into its name",
+        ),
+        ({"save_debug_train_data": "d", "trainer": {"use": "simple"}}, "has no effect on trainer 'simple'"),
+        ({"save_debug_train_data": "d", "debug_rollout_only": True}, "debug_rollout_only starts no trainer"),
+        ({"load_debug_rollout_data_subsample": 0.5}, "has no effect here: give load_debug_rollout_data"),
+        ({"load_debug_rollout_data_subsample": 0.0}, "load_debug_rollout_data_subsample = 0.0"),
+        # transports
+        (
+            {"engine": {"use": "served"}, "trainer": {"use": "choosy"}},
+            "trainer 'choosy'",
+        ),
+        ({"engine": {"use": "served"}, "transport": {"use": "shared-buffer"}}, "use = 'slime-train/disk' would do"),
+        ({"transport": {"use": "dsk"}}, "Did you mean 'disk'"),
+        (
+            {"actor_num_nodes": 2, "actor_num_gpus_per_node": 1, "transport": {"use": "shared-buffer"}},
+            "'shared-buffer' is for one machine, and actor_num_nodes = 2: leave it out",
+        ),
+        # engine and trainer take turns
+        ({**SHARE, "colocate": True, "rollout_policy": "async"}, 'colocate = true: with rollout_policy = "async"'),
+        ({**SHARE, "colocate": True, "rollout_policy": "continuous"}, 'set rollout_policy = "sync"'),
+        ({**SHARE, "offload_train": True, "rollout_policy": "async"}, "offload_train = true: with rollout_policy"),
+        ({"colocate": True, "engine": {"use": "waiting"}}, "engine 'waiting' cannot give up memory; set offload_roll"),
+        ({"offload_train": True, "trainer": {"use": "simple"}}, "trainer 'simple' cannot give up memory"),
+        ({**SHARE, "colocate": True, "debug_rollout_only": True}, "colocate = true has no effect here"),
+        (
+            {
+                **SHARE,
+                "offload_rollout": True,
+                "reward": None,
+                "rollout_max_response_len": None,
+                "loss": {"use": "sft_loss"},
+            },
+            "offload_rollout = true has no effect",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(plan_of: PlanOf, changes: dict[str, Json], said: str) -> None:
+    with pytest.raises(SlimeError) as raised:
+        plan_of(**changes)
+    assert said in str(raised.value)
+
+
+@table(
+    "changes",
+    [
+        {"bf16": True},
+        {"bf16": True, "trainer": {"use": "simple"}, "debug_rollout_only": True},
+        {"bf16": True, "engine": {"use": "served"}, "load_debug_rollout_data": "other"},
+        {**ONE, "advantage": {"use": "reinforce_plus_plus"}},
+        {**ONE, "advantage": {"use": "grpo", "grpo": {"rewards_normalization": False}}},
+        {**ONE, **KL},
+        {**ONE, "loss": {"use": "policy_loss", "policy_loss": {"entropy_coef": 0.1}}},
+        {**ONE, "debug_rollout_only": True},
+        {"advantage": {"use": "by_turn"}, "batch_transform": {"use": ["turns"]}},
+        {"multimodal_keys": IMAGES, "generator": {"use": "describing"}},
+        {**SETS, "eval_prompt_data": {"a": {"path": "p", "multimodal_keys": IMAGES, "generator": "describing"}}},
+        {"generator": {"use": "speaks"}},
+        {**OLD, "rollout_policy": "async"},
+        {**OLD, "update_weights_interval": 2},
+        {"update_weights_interval": 2, "rollout_policy": "continuous"},
+        {"update_weights_interval": 3, "rollout_policy": "continuous", "max_staleness": 2},
+        {"reset_optimizer_states": True, "save_hf": "models/{rollout_id}", "save_debug_train_data": "d/{rank}"},
+        {"checkpoint_hf": False},
+        {"trainer": {"use": "picky"}, "debug_rollout_only": True},
+    ],
+)
+def test_what_fits_is_taken(plan_of: PlanOf, changes: dict[str, Json]) -> None:
+    plan_of(**changes)
+
+
+@table(
+    "keys, train, rollout",
+    [
+        ({}, False, False),
+        ({"colocate": True}, True, True),
+        ({"colocate": True, "offload_train": False}, False, True),
+        ({"offload_rollout": True}, False, True),
+    ],
+)
+def test_the_halves_follow_colocate_unless_set(
+    plan_of: PlanOf, keys: dict[str, Json], train: bool, rollout: bool
+) -> None:
+    cluster = plan_of(**SHARE, **keys).config.cluster
+    assert (cluster.offloads_train, cluster.offloads_rollout) == (train, rollout)
+
+
+@table(
+    "changes, name, unused",
+    [
+        ({}, "shared-buffer", ()),
+        ({"engine": {"use": "served"}}, "disk", ()),
+        ({"transport": {"use": "disk", "disk": {"folder": "nfs"}}}, "disk", ()),
+        ({"engine": {"use": "served"}, "transport": {"disk": {"folder": "nfs"}}}, "disk", ()),
+        ({"transport": {"disk": {"folder": "nfs"}}}, "shared-buffer", ("transport.disk",)),
+        ({"actor_num_nodes": 2, "actor_num_gpus_per_node": 1}, "disk", ()),
+    ],
+)
+def test_the_transport_is_the_run_files_or_the_engines_favourite(
+    plan_of: PlanOf, changes: dict[str, Json], name: str, unused: tuple[str, ...]
+) -> None:
+    plan = plan_of(**changes)
+    chosen = plan.roles.one(TransportSpec)
+    assert (chosen.reference, plan.unused) == (name, unused)
+    if "transport" in changes and not unused:
+        assert str(chosen.settings.folder) == "nfs"  # type: ignore[attr-defined]
+
+
+def test_a_specs_class_finds_the_choices_of_its_role(plan_of: PlanOf) -> None:
+    roles = plan_of(reward={"use": {"math": 0.75, "format": 0.25}}).roles
+    assert {each.reference: each.weight for each in roles.all(RewardSpec)} == {"math": 0.75, "format": 0.25}
+    assert set(roles) == set(SELECTABLE)
+    assert (roles.maybe(CorrectionSpec), roles.all(CorrectionSpec)) == (None, ())
+    engine = roles.one(EngineSpec)
+    choice = engine.choice()
+    assert (choice.role, choice.name, choice.plugin) == ("engine", "slime-local/local", "slime-local")
+    assert choice.settings is engine.settings
+
+
+def test_an_evaluation_set_is_a_path_or_a_table(plan_of: PlanOf) -> None:
+    tables: dict[str, Json] = {"a": "x.jsonl", "b": {"path": "y.jsonl", "reward": "math", "top_p": 0.5}}
+    config = plan_of(**SETS, eval_prompt_data=tables).config
+    first, second = config.evaluation.eval_prompt_data.values()
+    assert (first.path, first.reward, first.top_p) == ("x.jsonl", None, None)
+    assert (second.path, second.reward, second.top_p) == ("y.jsonl", "math", 0.5)
+    assert config.to_dict()["eval_prompt_data"] == tables
+    assert parse_config(tomllib.loads(write_toml(config.to_dict()))) == config
+
+
+def test_the_reference_is_the_runs_own_model_unless_given(plan_of: PlanOf, tiny_model: Path, tmp_path: Path) -> None:
+    assert (reference_of(plan_of().config), teacher_of(plan_of().config)) == (None, None)
+    found = reference_of(plan_of(**KL, kl_loss_type="low_var_kl").config)
+    assert found is not None
+    assert (found.load, found.kl_loss_coef, found.kl_loss_type) == (tiny_model, 0.1, "low_var_kl")
+    other = shutil.copytree(tiny_model, tmp_path / "other")
+    keys: dict[str, Json] = {"advantage_estimator": "reinforce_plus_plus", "kl_coef": 0.1, "ref_load": str(other)}
+    found = reference_of(plan_of(**keys).config)
+    assert found is not None
+    assert (found.load, found.use_kl_loss) == (other, False)
+
+
+def test_models_beside_the_policy_must_fit_it(plan_of: PlanOf, tiny_model: Path, tmp_path: Path) -> None:
+    def edited(name: str, **changes: Json) -> str:
+        folder = shutil.copytree(tiny_model, tmp_path / name)
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, **changes}))
+        return str(folder)
+
+    vocabulary, deeper = edited("vocabulary", vocab_size=7), edited("deeper", num_hidden_layers=9)
+    for key, changes in (("ref_load", KL), ("opd_teacher_load", {"use_opd": True})):
+        with pytest.raises(SlimeError, match=f"{key} = .*: its vocab_size is 7"):
+            plan_of(**changes, **{key: vocabulary})
+    plan_of(**KL, ref_load=deeper)
+    with pytest.raises(SlimeError, match="its num_hidden_layers is 9"):
+        plan_of(**KL, ref_load=deeper, ref_update_interval=4)
+
+
+def test_a_trainer_without_such_a_model_is_refused(plan_of: PlanOf) -> None:
+    plan = plan_of(use_kl_loss=True)
+    trainer = plan.roles.one(TrainerSpec)
+    registered = replace(trainer.registered, spec=replace(trainer.spec, companions=frozenset()))
+    roles = ChosenRoles({**plan.roles, "trainer": (replace(trainer, registered=registered),)})
+    with pytest.raises(SlimeError, match="trainer 'local' holds no reference model: use_kl_loss or kl_coef needs"):
+        check_companions(plan.config, roles, plan.catalog)
