@@ -7,9 +7,10 @@ import pytest
 from slime_core.buffer import CheckedBuffer, CheckedFilter, FifoBuffer, FifoFilter
 from slime_core.catalog.catalog import Used
 from slime_core.errors import ContractError, PluginError
-from slime_core.roles import Buffer, BufferContext, BufferFilter, BufferSetup, Draw, Replay, Selection
+from slime_core.roles import BufferContext, BufferFilter, BufferSetup, Draw, Replay, Selection
 from slime_core.sample import Group, GroupId
 from slime_testing.samples import make_group
+from tests.tables import table
 
 NOW = BufferContext(rollout_id=3, weight_version=3)
 GROUPS = [make_group(draw) for draw in range(3)]
@@ -53,8 +54,8 @@ def made(
     return buffer, inner
 
 
-@pytest.mark.parametrize(
-    ("answer", "says"),
+@table(
+    "answer, says",
     [
         (Selection([0, 1, 2]), "take at most 2"),
         (Selection([0, 0]), "twice"),
@@ -71,8 +72,8 @@ def test_a_broken_choice_of_the_filter_removes_nothing(answer: object, says: str
     assert len(buffer) == 3
 
 
-@pytest.mark.parametrize(
-    ("drawn", "says"),
+@table(
+    "drawn, says",
     [
         (GROUPS[:1], r"expected a Draw, got list .*return Draw\(groups, weights\)"),
         (Draw(GROUPS, [1.0] * 3), "Draw.groups holds 3 groups; hand out at most 2"),
@@ -93,8 +94,8 @@ def test_a_draw_that_breaks_the_contract_is_refused(drawn: object, says: str) ->
         buffer.sample(2, NOW)
 
 
-@pytest.mark.parametrize(
-    ("evicted", "says"),
+@table(
+    "evicted, says",
     [
         ([GROUPS[0].id], "expected a dict of GroupId to reason"),
         ({GROUPS[0].id: ""}, "expected a short text"),
@@ -132,7 +133,7 @@ CALLS: dict[str, Callable[[CheckedBuffer], object]] = {
 }
 
 
-@pytest.mark.parametrize("method", CALLS)
+@table("method", CALLS)
 def test_what_raises_is_named_with_its_method(method: str) -> None:
     setup = BufferSetup(make=lambda role, name, **settings: None, seed=0, buffer_filter=FifoFilter())
     buffer = CheckedBuffer(Used("buffer", "slime-buffer", Broken(setup)), max_uses=1)
@@ -192,13 +193,7 @@ def test_uses_are_counted_on_after_a_resume() -> None:
     assert buffer.sample(2, NOW).groups == GROUPS[1:2]
 
 
-def test_the_roles_are_met() -> None:
-    buffer, _ = made()
-    assert isinstance(buffer, Buffer)
-    assert isinstance(CheckedFilter(Used("fifo", "slime-core", FifoFilter())), BufferFilter)
-
-
-@pytest.mark.parametrize(("max_uses", "ratio"), [(1, 2.0), (0, 1.0), (4, 0.5), (4, float("nan"))])
+@table("max_uses, ratio", [(1, 2.0), (0, 1.0), (4, 0.5), (4, float("nan"))])
 def test_a_ratio_of_uses_that_cannot_be_kept_is_refused(max_uses: int, ratio: float) -> None:
     with pytest.raises(ValueError, match=f"1 to max_uses = {max_uses}, not {ratio}"):
         Replay(max_uses, ratio)

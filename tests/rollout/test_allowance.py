@@ -14,6 +14,7 @@ from slime_core.rollout.runner import RunGroup
 from slime_core.rollout.scoring import Failure, Scored
 from slime_core.sample import Group, GroupId, Sample
 from slime_core.score import Verdict
+from tests.tables import table
 
 Make = Callable[..., "Bench"]  # noqa: F821  # the fixtures of conftest.py
 
@@ -25,7 +26,7 @@ async def first_fails_others_hang(sample: Sample, ctx: RewardContext) -> Verdict
     raise AssertionError("not reached")
 
 
-@pytest.mark.parametrize("wave", [2, 8])
+@table("wave", [2, 8])
 def test_a_wave_that_is_lost_does_not_wait_for_its_hanging_samples(make_bench: Make, use: Make, wave: int) -> None:
     bench = make_bench(rewards=[use(first_fails_others_hang, "judge", timeout_s=600.0)], max_error_rate=0.05)
     with pytest.raises(RolloutError, match=r"^rollout 0: \d of \d+ samples failed, .* have not ended:\n .*judge_Zero"):

@@ -22,6 +22,7 @@ from slime_core.rollout.calls import CallLimits, Calls, Waiting
 from slime_core.rollout.engine_calls import PausableEngine
 from slime_core.sample import GroupId, Sample, Status
 from slime_core.seeds import derive_seed
+from tests.tables import table
 
 Make = Callable[..., "Bench"]  # noqa: F821  # the fixtures of conftest.py
 GROUP = GroupId("numbers", 0, 3, 3)
@@ -106,7 +107,7 @@ def test_calls_without_a_name_are_named_by_their_order() -> None:
     assert asyncio.run(asked()) == [derive_seed(5, *GROUP, 1, number, 0) for number in (0, 1)]
 
 
-@pytest.mark.parametrize("at_once", [True, False])
+@table("at_once", [True, False])
 def test_two_calls_of_one_name_are_refused_naming_it(at_once: bool) -> None:
     async def twice() -> None:
         calls = calls_of(Echo([3]))
@@ -206,7 +207,7 @@ def test_calls_end_at_the_turn_limit_and_failed_ones_do_not_count() -> None:
     asyncio.run(asked())
 
 
-@pytest.mark.parametrize(("name", "value"), [("x", float("nan")), ("x", float("inf")), ("", 1.0)])
+@table("name, value", [("x", float("nan")), ("x", float("inf")), ("", 1.0)])
 def test_what_cannot_be_measured_is_refused(name: str, value: float) -> None:
     with pytest.raises(ContractError, match="expected a name and a finite number"):
         calls_of(Echo()).measure(name, value)
@@ -264,21 +265,7 @@ def test_measures_become_metrics_of_rollouts_and_evaluations(make_bench: Make) -
     assert found["eval/x/scripted/tool_calls/mean"] == 30.0
 
 
-def test_a_generator_knows_its_limits(make_bench: Make) -> None:
-    seen: list[GenerateContext] = []
-
-    async def looks(sample: Sample, ctx: GenerateContext) -> list[Sample]:
-        seen.append(ctx)
-        sample.append_response_tokens(output=await ctx.generate([1000]))
-        sample.tokens, sample.status = [1000, *sample.tokens], Status.COMPLETED
-        return [sample]
-
-    bench = make_bench(generator=looks, n=1, max_context=40, max_turns=3)
-    asyncio.run(bench.scheduler.collect(0, 1))
-    assert (seen[0].max_context, seen[0].max_turns) == (40, 3)
-
-
-@pytest.mark.parametrize(("sessions", "noted"), [(("a", "a"), "a"), (("a", None), "a"), (("a", "b"), None), ((), None)])
+@table("sessions, noted", [(("a", "a"), "a"), (("a", None), "a"), (("a", "b"), None), ((), None)])
 def test_samples_are_of_the_session_that_all_calls_named(sessions: Sequence[str | None], noted: str | None) -> None:
     async def main() -> list[Sample]:
         calls = calls_of(Echo())

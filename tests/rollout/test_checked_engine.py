@@ -18,6 +18,7 @@ from slime_core.roles import (
     WeightChannel,
 )
 from slime_core.rollout import CheckedEngine
+from tests.tables import table
 
 REQUEST = GenerateRequest([1, 2], SamplingParams(4), 0)
 GOOD = GenerateChunk([5, 6], [-0.5, -0.5], 3)
@@ -76,8 +77,8 @@ def test_an_engine_that_cannot_stream_gives_one_part() -> None:
     assert taken == [GenerateChunk([5, 6, 7], [-0.5] * 3, 3, FinishReason.STOP)]
 
 
-@pytest.mark.parametrize(
-    ("bad", "said"),
+@table(
+    "bad, said",
     [
         ("</html>", "expected a GenerateChunk, got str"),
         (replace(GOOD, log_probs=[-0.5]), "1 log_probs for 2 tokens"),
@@ -113,8 +114,8 @@ class Broken(Whole):
     start = load_weights = abort = close = watch = release = resume = _fail
 
 
-@pytest.mark.parametrize(
-    ("method", "given"),
+@table(
+    "method, given",
     [
         ("start", ()),
         ("load_weights", (WeightChannel("nowhere", ()), 1)),

@@ -11,6 +11,7 @@ from slime_core.roles import GenerateContext, Reward, RewardContext, SamplingPar
 from slime_core.rollout import EvalSet, Scoring, SingleTurn, UsedGenerator, UsedReward, evaluate
 from slime_core.sample import Group, GroupId, Sample
 from slime_core.score import Score, Verdict
+from tests.tables import table
 
 Make = Callable[..., "Bench"]  # noqa: F821  # the fixtures of conftest.py
 
@@ -88,8 +89,8 @@ def test_a_set_has_its_own_choices_and_a_row_goes_before_them(
     assert [sample.reward for sample in of_run] == [101.0, 100.0, 7.0, 7.0]
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
+@table(
+    "change, says",
     [
         ({"metadata": {"rm_type": "sven"}}, "no choice 'sven'"),
         ({"generate_function_path": "seven"}, "no choice 'seven'"),

@@ -70,12 +70,6 @@ def test_training_state_is_not_touched_and_answers_repeat(make_bench: Make) -> N
     assert between.source.drawn == 3
 
 
-def test_data_sets_have_seeds_of_their_own(make_bench: Make) -> None:
-    bench = make_bench()
-    run(bench, eval_set("a", 3, n=2), eval_set("b", 3, n=2))
-    assert len({request.seed for request in bench.engine.requests}) == 12
-
-
 def test_evaluation_shares_the_slots(make_bench: Make, make_engine: Make) -> None:
     bench = make_bench(engine=make_engine(jitter=3), max_concurrency=4)
     run(bench, eval_set("a", 8), eval_set("b", 8))

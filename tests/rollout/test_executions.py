@@ -14,6 +14,7 @@ from slime_core.rollout import EvalSet, RewardOnError, SingleTurn, evaluate, exe
 from slime_core.sample import Group, GroupId, Sample, Status
 from slime_core.score import Score, Verdict
 from tests.rollout.test_samples import own_use
+from tests.tables import table
 
 Make = Callable[..., "Bench"]  # noqa: F821  # the fixtures of conftest.py
 
@@ -53,7 +54,7 @@ class Asked:
         return Score(float(sample.metadata["place"]))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("marked", "asked"), [(None, 2), (0, 0), (1, 1)])
+@table("marked, asked", [(None, 2), (0, 0), (1, 1)])
 def test_the_main_sample_is_asked_about_and_all_have_the_answer(
     make_bench: Make, use: Make, marked: int | None, asked: int
 ) -> None:
@@ -101,7 +102,7 @@ def test_a_group_is_kept_for_its_executions_not_for_their_samples(make_bench: Ma
         asyncio.run(bench.scheduler.collect(0, 1))
 
 
-@pytest.mark.parametrize(("own", "rewards"), [({2: 0.5}, [0.5, 0.5, 0.5]), ({0: 0.25, 2: 0.5}, [0.25, 0.5, 0.5])])
+@table("own, rewards", [({2: 0.5}, [0.5, 0.5, 0.5]), ({0: 0.25, 2: 0.5}, [0.25, 0.5, 0.5])])
 def test_siblings_without_a_score_of_their_own_have_the_main_ones(
     make_bench: Make, own: dict[int, float], rewards: list[float]
 ) -> None:

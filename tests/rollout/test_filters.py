@@ -1,13 +1,13 @@
 """nonzero_std: slime's rule, checked against NumPy's unbiased deviation."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime_core.roles import Drop, FilterContext, GroupFilter, Keep, KeepIfShort
+from slime_core.roles import Drop, FilterContext, Keep, KeepIfShort
 from slime_core.rollout import NonzeroStd, NonzeroStdWithFallback
 from slime_testing.samples import make_group
+from tests.tables import table
 
 NOW = FilterContext(rollout_id=0)
 
@@ -19,7 +19,7 @@ def test_a_group_is_kept_when_its_rewards_deviate(rewards: list[float]) -> None:
     assert isinstance(NonzeroStdWithFallback()(make_group(rewards=rewards), NOW), Keep) == deviates
 
 
-@pytest.mark.parametrize(("last", "deviates"), [(1.5e-6, False), (1.8e-6, True), (1e-5, True)])
+@table("last, deviates", [(1.5e-6, False), (1.8e-6, True), (1e-5, True)])
 def test_the_deviation_is_the_unbiased_one(last: float, deviates: bool) -> None:
     rewards = [0.0, 0.0, last]  # of which the unbiased deviation is last / sqrt(3)
     assert isinstance(NonzeroStd()(make_group(rewards=rewards), NOW), Keep) == deviates
@@ -32,17 +32,7 @@ def test_a_group_without_rewards_is_dropped_as_unscored() -> None:
     assert NonzeroStd()(group, NOW) == Drop("zero_std_unscored")
 
 
-@pytest.mark.parametrize(
-    ("rewards", "reason"), [((1, 1), "zero_std_1.0"), ((0.25,), "zero_std_0.2"), ((0.1,) * 3, "zero_std_0.1")]
-)
+@table("rewards, reason", [((1, 1), "zero_std_1.0"), ((0.25,), "zero_std_0.2"), ((0.1,) * 3, "zero_std_0.1")])
 def test_the_reason_names_the_reward(rewards: tuple[float, ...], reason: str) -> None:
     assert NonzeroStd()(make_group(rewards=rewards), NOW) == Drop(reason)
     assert NonzeroStdWithFallback()(make_group(rewards=rewards), NOW) == KeepIfShort(reason)
-
-
-def test_a_group_without_any_reward_is_named_as_such() -> None:
-    assert NonzeroStd()(make_group(rewards=()), NOW) == Drop("zero_std_unscored")
-
-
-def test_the_role_is_met() -> None:
-    assert isinstance(NonzeroStd(), GroupFilter)

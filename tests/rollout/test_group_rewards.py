@@ -14,6 +14,7 @@ from slime_core.sample import Group, GroupId, Sample, Status
 from slime_core.score import NotApplicable, Score, Unscored, Verdict
 from slime_core.seeds import derive_seed
 from slime_core.stats import CallStats
+from tests.tables import table
 
 Make = Callable[..., "Bench"]  # noqa: F821  # the fixtures of conftest.py
 
@@ -72,7 +73,7 @@ def test_it_is_summed_by_weight_with_the_rewards(make_bench: Make, use: Make) ->
     assert metrics["rollout/group_reward/g/size"] == 3.0
 
 
-@pytest.mark.parametrize("retryable", [True, False])
+@table("retryable", [True, False])
 def test_one_retryable_answer_asks_once_more_about_the_whole_group(make_bench: Make, retryable: bool) -> None:
     asked: list[int] = []
 
@@ -94,8 +95,8 @@ def test_it_is_enough_alone_and_weight_zero_only_measures(make_bench: Make) -> N
     assert not any(name.startswith("rollout/errors") for name in metrics)
 
 
-@pytest.mark.parametrize(
-    ("grain", "shown", "scored"),
+@table(
+    "grain, shown, scored",
     [
         (RewardGrain.EXECUTION, [0, 1], [0.0, 0.0, 1.0, 1.0]),
         (RewardGrain.SAMPLE, [0, 0, 1, 1], [0.0, 1.0, 2.0, 3.0]),
@@ -129,27 +130,13 @@ def test_it_is_told_what_it_is_asked_for(make_bench: Make) -> None:
     assert told == [RewardContext(3, False, derive_seed(5, "numbers", 0, 0, 0, "group_reward"))]
 
 
-def test_its_seed_is_the_groups_own(make_bench: Make) -> None:
-    seeds: list[int] = []
-
-    async def look(samples: Sequence[Sample], ctx: RewardContext) -> Sequence[Verdict]:
-        seeds.append(ctx.seed)
-        return [Score(0.0)] * len(samples)
-
-    for _ in range(2):
-        collect(make_bench(rewards=[], group_rewards=[group_use(look)]), want=2)
-    assert seeds[:2] == seeds[2:]
-    assert len(set(seeds)) == 2
-
-
-@pytest.mark.parametrize(
-    ("reward", "reason"),
+@table(
+    "reward, reason",
     [
         (group_use(hang, timeout_s=0.01), "g_timeout"),
         (group_use(crash), "g_ZeroDivisionError"),
         (group_use(too_few), "g_contract"),
     ],
-    ids=["hangs", "raises", "answers too little"],
 )
 def test_its_failure_is_every_samples(
     make_bench: Make, use: Make, reward: UsedReward[GroupReward], reason: str
@@ -182,20 +169,6 @@ def test_one_verdict_of_many_may_fail(make_bench: Make, use: Make) -> None:
     assert rewards == [[11.0, 11.0, 10.0]]
     assert metrics["rollout/errors/g_a_tie"] == 1.0
     assert metrics["rollout/group_reward/g/not_applicable"] == 1.0
-
-
-def test_a_retryable_verdict_is_asked_for_again(make_bench: Make) -> None:
-    calls = 0
-
-    async def busy(samples: Sequence[Sample], ctx: RewardContext) -> Sequence[Verdict]:
-        nonlocal calls
-        calls += 1
-        first = Unscored("busy", retryable=True) if calls == 1 else Score(1.0)
-        return [first, *[Score(0.0)] * (len(samples) - 1)]
-
-    rewards, _ = collect(make_bench(rewards=[], group_rewards=[group_use(busy)]))
-    assert rewards == [[1.0, 0.0]]
-    assert calls == 2
 
 
 def test_samples_that_failed_are_not_shown_to_it(make_bench: Make) -> None:

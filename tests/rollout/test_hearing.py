@@ -2,14 +2,13 @@
 
 from collections.abc import Callable
 
-import pytest
-
 from slime_core.roles import Reward
 from slime_core.rollout import UsedReward
 from slime_core.rollout.scoring import LONGEST_REASON, Execution, Failure, Hearing, countable
 from slime_core.sample import Status
 from slime_core.score import NotApplicable, Score, Unscored
 from slime_testing.samples import make_sample
+from tests.tables import table
 
 Use = Callable[..., UsedReward[Reward]]
 
@@ -66,11 +65,7 @@ def test_one_that_was_cut_off_says_so(use: Use) -> None:
     assert "Return what the sample is worth" in failure.detail
 
 
-def test_a_sample_that_nobody_was_asked_about_says_so() -> None:
-    assert Hearing(make_sample()).close().failure == Failure("no_reward_applies", "none of no rewards scored it")
-
-
-@pytest.mark.parametrize(("weight", "fails"), [(1.0, True), (-1.0, True), (0.0, False)])
+@table("weight, fails", [(1.0, True), (-1.0, True), (0.0, False)])
 def test_who_has_a_weight_and_does_not_answer_costs_the_reward(use: Use, weight: float, fails: bool) -> None:
     hearing = Hearing(make_sample())
     hearing.add("reward", use(nobody, "good"), Score(1.0))
@@ -91,12 +86,6 @@ def test_the_first_failure_is_the_one_that_counts(use: Use) -> None:
     assert hearing.sample.failure_reason == "timeout"
 
 
-def test_without_a_detail_the_reason_is_what_is_told(use: Use) -> None:
-    hearing = Hearing(make_sample())
-    hearing.add("reward", use(nobody, "b"), Unscored("busy"))
-    assert hearing.close().failure == Failure("b_busy", "busy")
-
-
 def test_a_long_reason_is_cut_and_keeps_what_it_says_of_asking_again(use: Use) -> None:
     hearing = Hearing(make_sample())
     hearing.add("reward", use(nobody, "a", 0.0), Unscored("r" * 300, retryable=True, detail="d"))
@@ -105,9 +94,7 @@ def test_a_long_reason_is_cut_and_keeps_what_it_says_of_asking_again(use: Use) -
     assert hearing.verdicts["reward/b"] == Unscored("crash", retryable=True, detail="trace")
 
 
-@pytest.mark.parametrize(
-    ("reason", "counted"), [("out of room", "out_of_room"), (None, "generator_failed"), ("", "generator_failed")]
-)
+@table("reason, counted", [("out of room", "out_of_room"), (None, "generator_failed"), ("", "generator_failed")])
 def test_what_the_generator_gave_up_is_not_heard(reason: str | None, counted: str) -> None:
     sample = make_sample(reward=1.0)
     sample.status, sample.failure_reason = Status.FAILED, reason
@@ -143,24 +130,6 @@ def test_siblings_have_what_is_said_of_the_main_one_and_it_is_counted_once(use: 
     closed = execution.close()
     assert [each.sample.reward for each in closed] == [1.0, 1.0, 1.0]
     assert [dict(each.verdicts) for each in closed] == [{}, {"reward/a": Score(1.0)}, {}]
-
-
-def test_siblings_end_as_the_main_one_did(use: Use) -> None:
-    samples = [make_sample(index=0), make_sample(index=1)]
-    samples[1].status, samples[1].failure_reason = Status.FAILED, "crash"
-    execution = Execution(samples, keeps_parts=False)
-    execution.add("reward", use(nobody, "a"), Score(1.0))
-    closed = execution.close()
-    assert [each.sample.failure_reason for each in closed] == ["crash", "crash"]
-    assert [each.sample.reward for each in closed] == [None, None]
-
-
-def test_a_sibling_that_failed_costs_itself_alone(use: Use) -> None:
-    samples = [make_sample(index=0), make_sample(index=1)]
-    samples[0].status, samples[0].failure_reason = Status.FAILED, "crash"
-    execution = Execution(samples, keeps_parts=False)
-    execution.add("reward", use(nobody, "a"), Score(1.0))
-    assert [each.sample.reward for each in execution.close()] == [None, 1.0]
 
 
 def test_a_reason_is_one_short_word_in_a_metric() -> None:

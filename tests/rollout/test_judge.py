@@ -15,6 +15,7 @@ from slime_core.rollout.policy import Judge
 from slime_core.sample import Sample
 from slime_core.score import Score, Unscored, Verdict
 from slime_testing import write_tiny_model
+from tests.tables import table
 
 CTX = RewardContext(rollout_id=0, evaluation=False, seed=7)
 
@@ -47,8 +48,8 @@ def judged(model: Says, sample: Sample | None = None, **settings: object) -> Ver
     return asyncio.run(judge(sample or Sample(prompt="t5", response="t6", label="t7"), CTX))
 
 
-@pytest.mark.parametrize(
-    ("says", "scores", "expected"),
+@table(
+    "says, scores, expected",
     [
         ("t9", {"t9": 1.0}, Score(1.0)),
         ("t9 t8", {"t9": 1.0, "T8": -0.5}, Score(-0.5)),
@@ -71,8 +72,8 @@ def test_a_verdict_that_is_a_number_is_worth_that(tokenizer: HfTokenizer) -> Non
     assert judged(Says(tokenizer, "t42"), verdict=r"t(\d+)", scores={}) == Score(42.0)
 
 
-@pytest.mark.parametrize(
-    ("sample", "expected"),
+@table(
+    "sample, expected",
     [
         (Sample(prompt="t5", response="t6", label="t7"), "t5 t6 t7"),
         (Sample(prompt=[{"role": "t8", "content": "t5"}], response="t6", label="t7"), "t8: t5 t6 t7"),
@@ -93,7 +94,7 @@ def test_a_model_that_is_not_served_is_named_when_it_is_asked() -> None:
         asyncio.run(judge(Sample(), CTX))
 
 
-@pytest.mark.parametrize(("pattern", "said"), [("(", "it is not a pattern"), ("yes", "it has 0 groups; expected one")])
+@table("pattern, said", [("(", "it is not a pattern"), ("yes", "it has 0 groups; expected one")])
 def test_a_pattern_without_a_verdict_is_refused(pattern: str, said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         JudgeSettings(verdict=pattern)

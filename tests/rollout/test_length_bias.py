@@ -27,19 +27,6 @@ def test_it_is_the_ratio_of_the_mean_lengths_of_samples_less_one() -> None:
     assert bias.value == 0.0
 
 
-def test_nothing_handed_over_is_not_shorter() -> None:
-    bias = LengthBias()
-    assert bias.value == 0.0
-    bias.finished(group(0, 1))
-    assert bias.value == 0.0
-
-
-def test_what_was_handed_over_and_never_kept_has_no_ratio() -> None:
-    bias = LengthBias()
-    bias.handed_over(group(0, 1))
-    assert bias.value == 0.0
-
-
 def test_a_single_token_counts() -> None:
     bias = LengthBias()
     bias.finished(group(0, 3))

@@ -12,6 +12,7 @@ from slime_core.rollout import NonzeroStd
 from slime_core.rollout.metrics import caching, non_generation, pass_rates, sample_metrics, turns
 from slime_core.sample import PrefixCacheInfo, Sample, SpecInfo
 from slime_core.score import Score, Verdict
+from tests.tables import table
 
 Make = Callable[..., "Bench"]  # noqa: F821  # the fixtures of conftest.py
 
@@ -43,14 +44,14 @@ def test_lengths_rewards_and_truncation(make_bench: Make, make_engine: Make, use
     assert not [name for name in metrics if name.startswith("multi_turn/")], "nothing but the model spoke"
 
 
-@pytest.mark.parametrize(("lengths", "median"), [([9, 1, 4], 4.0), ([8, 1, 3, 6], 4.5), ([5], 5.0), ([2, 7], 4.5)])
+@table("lengths, median", [([9, 1, 4], 4.0), ([8, 1, 3, 6], 4.5), ([5], 5.0), ([2, 7], 4.5)])
 def test_the_median_is_the_middle_or_between_the_two(lengths: list[int], median: float) -> None:
     metrics = sample_metrics("eval/", [Sample(response_length=length) for length in lengths])
     assert metrics["eval/response_len/median"] == median == statistics.median(lengths)
 
 
-@pytest.mark.parametrize(
-    ("text", "repeats"),
+@table(
+    "text, repeats",
     [
         ("no " * 4000, True),
         ("no " * 3333, False),  # 9,999 characters are no long text
@@ -58,7 +59,6 @@ def test_the_median_is_the_middle_or_between_the_two(lengths: list[int], median:
         ("no " * 4000 + "".join(map(str, range(9000))), False),
         ("\ud800" * 20_000, True),  # half a pair, as broken bytes decode to
     ],
-    ids=["long", "short", "at-the-end", "at-the-beginning", "half-a-pair"],
 )
 def test_a_long_response_that_repeats_itself_is_counted(text: str, repeats: bool) -> None:
     metrics = sample_metrics("rollout/", [Sample(response=text), Sample(response="4")])

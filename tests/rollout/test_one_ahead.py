@@ -59,17 +59,6 @@ def test_parts_of_a_rollout_have_metrics_together() -> None:
     assert joined_metrics(({}, 0), (later, 0)) == later
 
 
-def test_whoever_asks_too_early_waits_for_what_is_under_way(make_bench: Make) -> None:
-    bench = make_bench(make=OneAhead)
-
-    async def go() -> None:
-        bench.scheduler.look_ahead(0, 3)
-        assert draws(await bench.scheduler.collect(0, 3)) == [0, 1, 2]
-        assert bench.source.drawn == 3
-
-    asyncio.run(go())
-
-
 def test_a_resume_has_what_waited_and_does_not_make_it_again(make_bench: Make) -> None:
     bench, again = make_bench(make=OneAhead), make_bench(make=OneAhead)
 

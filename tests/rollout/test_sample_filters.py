@@ -9,6 +9,7 @@ from slime_core.errors import ContractError, PluginError
 from slime_core.events import GroupsDone
 from slime_core.roles import Drop, FilterContext, GroupFilter, Keep, Removal
 from slime_core.sample import Group
+from tests.tables import table
 
 Make = Callable[..., "Bench"]  # noqa: F821  # the fixtures of conftest.py
 
@@ -62,8 +63,8 @@ def test_all_kept_groups_of_all_waves_are_shown_at_once(make_bench: Make) -> Non
     assert seen == [[0, 2, 4]]
 
 
-@pytest.mark.parametrize(
-    ("removals", "error", "says"),
+@table(
+    "removals, error, says",
     [
         (lambda group: [Removal(group.id, 9, "far")], ContractError, "holds position 9; positions run from 0 to 1"),
         (lambda group: [Removal(group.id, 0, "a")] * 2, ContractError, "removes sample 0 of group .* twice"),
@@ -78,9 +79,3 @@ def test_a_broken_filter_is_named_and_its_groups_go_back(
     with pytest.raises(error, match=rf"^sample filter of plugin tests.*{says}"):
         asyncio.run(bench.scheduler.collect(0, 2))
     assert [group.id.draw for group in bench.source.back] == [0, 1]
-
-
-def test_a_group_filter_that_raises_is_named(make_bench: Make) -> None:
-    bench = make_bench(group_filter=lambda group, ctx: 1 / 0)
-    with pytest.raises(PluginError, match=r"^group filter of plugin tests raised ZeroDivisionError: division by zero"):
-        asyncio.run(bench.scheduler.collect(0, 2))

@@ -22,6 +22,7 @@ from slime_core.sample import Message, Sample, Status
 from slime_core.score import NotApplicable, Score, Unscored, Verdict
 from slime_core.seeds import derive_seed
 from slime_testing import CharTokenizer
+from tests.tables import table
 
 Make = Callable[..., "Bench"]  # noqa: F821  # the fixtures of conftest.py
 
@@ -83,19 +84,6 @@ async def without_a_limit(sample: Sample, ctx: RewardContext) -> Verdict:
     return Score(0.5)
 
 
-class Flaky:
-    """Fails the first time each sample is scored."""
-
-    def __init__(self, retryable: bool) -> None:
-        self.calls: list[int | None] = []
-        self.retryable = retryable
-
-    async def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
-        self.calls.append(sample.rollout_id)
-        again = self.calls.count(sample.rollout_id) > 1
-        return Score(1.0) if again else Unscored("connection refused", self.retryable)
-
-
 def only_sample(bench: "Bench") -> Sample:  # noqa: F821
     """The first sample of a rollout of one group."""
     return asyncio.run(bench.scheduler.collect(0, 1)).kept[0].samples[0]  # type: ignore[no-any-return]
@@ -150,8 +138,8 @@ def test_messages_are_rendered_by_the_chat_template(make_bench: Make) -> None:
     assert only_sample(bench).tokens[0] == 1017
 
 
-@pytest.mark.parametrize(
-    ("answer", "says"),
+@table(
+    "answer, says",
     [
         ({"role": "assistant", "content": "17"}, "the prompt ends with an assistant message"),
         ({"role": "tool", "content": 17}, r"content of message 1 of 'prompt' \(tool\) must be"),
@@ -254,8 +242,8 @@ def test_where_it_alone_counts_a_sample_without_it_has_no_reward(make_bench: Mak
         asyncio.run(bench.scheduler.collect(0, 1))
 
 
-@pytest.mark.parametrize(
-    ("reward", "reason"),
+@table(
+    "reward, reason",
     [
         (crash, "r_ZeroDivisionError"),
         (hang, "r_timeout"),
@@ -279,29 +267,6 @@ def test_a_failing_reward_costs_its_sample_alone(make_bench: Make, use: Make, re
 
 def test_a_reward_that_minds_its_own_time_is_left_alone(make_bench: Make, use: Make) -> None:
     assert only_sample(make_bench(rewards=[use(swallow)], n=1)).reward == 0.25
-
-
-def test_a_long_reason_is_cut_where_it_is_heard(make_bench: Make, use: Make, caplog: pytest.LogCaptureFixture) -> None:
-    async def quotes(sample: Sample, ctx: RewardContext) -> Verdict:
-        return Unscored("y" * 100_000, detail="z" * 100_000)
-
-    bench = make_bench(rewards=[use(quotes)], max_error_rate=1.0)
-    with caplog.at_level(logging.WARNING), pytest.raises(RolloutError) as raised:
-        asyncio.run(bench.scheduler.collect(0, 1))
-    assert len(str(raised.value)) < 5_000
-    assert len(caplog.text) < 5_000
-
-
-@pytest.mark.parametrize(("retryable", "calls"), [(True, 2), (False, 1)])
-def test_a_retryable_failure_gets_a_second_chance(make_bench: Make, use: Make, retryable: bool, calls: int) -> None:
-    flaky = Flaky(retryable)
-    bench = make_bench(rewards=[use(flaky)], n=2, max_filter_waves=1)
-    if retryable:
-        assert len(asyncio.run(bench.scheduler.collect(0, 1)).kept) == 1
-    else:
-        with pytest.raises(RolloutError, match="1 x unscored"):
-            asyncio.run(bench.scheduler.collect(0, 1))
-    assert [flaky.calls.count(number) for number in (0, 1)] == [calls, calls]
 
 
 class Failing(SingleTurn):
@@ -343,18 +308,21 @@ def test_the_log_shows_the_plugins_own_lines_and_none_of_the_cores(
     assert "slime_core/" not in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("way", "reason"),
+@table(
+    "way, reason, policy",
     [
-        ("crash", "generator_ValueError"),
-        ("hang", "generator_timeout"),
-        ("cancel", "generator_cancelled"),
-        ("give up", "generator_failed"),
-        ("no list", "generator_contract"),
-        ("bad lengths", "generator_contract"),
+        (way, reason, policy)
+        for way, reason in [
+            ("crash", "generator_ValueError"),
+            ("hang", "generator_timeout"),
+            ("cancel", "generator_cancelled"),
+            ("give up", "generator_failed"),
+            ("no list", "generator_contract"),
+            ("bad lengths", "generator_contract"),
+        ]
+        for policy in [RewardOnError.DROP, RewardOnError.MASK]
     ],
 )
-@pytest.mark.parametrize("policy", [RewardOnError.DROP, RewardOnError.MASK])
 def test_a_failing_generator_costs_its_sample_alone(
     make_bench: Make, way: str, reason: str, policy: RewardOnError
 ) -> None:
@@ -372,9 +340,7 @@ def test_a_failing_generator_costs_its_sample_alone(
         assert failed.metadata == {"notes": []}
 
 
-@pytest.mark.parametrize(
-    "error", [ValueError("the tool broke"), WorkerError("the engines are gone"), ConfigError("parser = 'plain'")]
-)
+@table("error", [ValueError("the tool broke"), WorkerError("the engines are gone"), ConfigError("parser = 'plain'")])
 def test_what_a_task_group_raises_is_told_by_its_first_error(make_bench: Make, error: Exception) -> None:
     async def grouped(sample: Sample, ctx: GenerateContext) -> list[Sample]:
         async def fails() -> None:
@@ -395,15 +361,6 @@ def test_what_a_task_group_raises_is_told_by_its_first_error(make_bench: Make, e
     assert {sample.failure_reason for sample in dropped.samples} == {"generator_ValueError"}
 
 
-def test_a_generator_that_can_never_work_ends_the_run(make_bench: Make) -> None:
-    async def refuses(sample: Sample, ctx: GenerateContext) -> list[Sample]:
-        raise ConfigError("no parser fits the chat template: parser = 'hermes'")
-
-    bench = make_bench(generator=refuses, max_error_rate=1.0)
-    with pytest.raises(ConfigError, match="parser = 'hermes'"):
-        asyncio.run(bench.scheduler.collect(0, 1))
-
-
 def test_the_policy_can_be_to_raise(make_bench: Make, use: Make) -> None:
     bench = make_bench(rewards=[use(crash)], reward_on_error=RewardOnError.RAISE)
     with pytest.raises(
@@ -414,15 +371,7 @@ def test_the_policy_can_be_to_raise(make_bench: Make, use: Make) -> None:
     assert len(bench.source.back) == 1
 
 
-def test_what_a_generator_raised_is_the_cause_of_the_error_that_ends_the_run(make_bench: Make) -> None:
-    bench = make_bench(generator=Failing("crash"), reward_on_error=RewardOnError.RAISE)
-    says = r"^sample 1 of group 0 failed \(generator_ValueError\): the tool broke$"
-    with pytest.raises(RolloutError, match=says) as caught:
-        asyncio.run(bench.scheduler.collect(0, 1))
-    assert isinstance(caught.value.__cause__, ValueError)
-
-
-@pytest.mark.parametrize("policy", [RewardOnError.DROP, RewardOnError.MASK])
+@table("policy", [RewardOnError.DROP, RewardOnError.MASK])
 def test_a_group_left_with_one_sample_is_dropped(make_bench: Make, use: Make, policy: RewardOnError) -> None:
     async def sometimes(sample: Sample, ctx: RewardContext) -> Verdict:
         return Unscored("?") if sample.index and sample.group_index == 0 else Score(1.0)

@@ -1,7 +1,6 @@
 """Scheduler: rollouts are a function of the draws, nothing is lost, and nobody waits for ever."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -76,15 +75,6 @@ def test_a_filter_draws_waves_until_enough_are_kept_and_surplus_is_returned(make
     assert draws(asyncio.run(bench.scheduler.collect(0, 1)).kept) == [0, 3, 6]
 
 
-def test_every_drawn_group_is_kept_or_dropped_with_a_reason(make_bench: Make) -> None:
-    bench = make_bench(group_filter=Thirds())
-    result = asyncio.run(bench.scheduler.collect(0, 5))
-    assert bench.source.drawn == 15  # three waves of as many as were wanted
-    assert sorted(draws(result.kept) + draws(result.dropped)) == list(range(bench.source.drawn))
-    assert {group.id for group in result.dropped} == set(result.reasons)
-    assert result.metrics["rollout/dynamic_filter/drop_rest_1"] == Counter(result.reasons.values())["rest_1"]
-
-
 def test_second_choices_fill_a_rollout_instead_of_another_wave(make_bench: Make) -> None:
     bench = make_bench(group_filter=ThirdsIfPossible(), over_sampling_batch_size=6)
     result = asyncio.run(bench.scheduler.collect(0, 4))
@@ -99,13 +89,6 @@ def test_a_filter_that_keeps_nothing_stops_with_its_reasons(make_bench: Make) ->
         RolloutError, match=r"(?s)rollout 7: 3 waves .* 0 of the 2 groups.*6 x zero_std_1\.0.*max-filter-waves"
     ):
         asyncio.run(bench.scheduler.collect(7, 2))
-
-
-def test_between_rollouts_nothing_is_alive_that_has_to_be_saved(make_bench: Make) -> None:
-    bench = make_bench()
-    asyncio.run(bench.scheduler.collect(0, 2))
-    assert bench.scheduler.live() == (0, 0)
-    assert bench.scheduler.state_dict() == {}
 
 
 def test_wanting_nothing_draws_nothing(make_bench: Make) -> None:
@@ -161,28 +144,6 @@ def test_a_cancelled_rollout_gives_everything_back_and_runs_again_to_the_same_en
         return await bench.scheduler.collect(0, 4)
 
     assert plain(asyncio.run(cancel_and_repeat())) == whole
-
-
-def test_generators_that_tidy_up_are_waited_for(make_bench: Make) -> None:
-    tidied = []
-
-    async def slow_to_leave(*arguments: object) -> object:
-        try:
-            return await asyncio.Event().wait()
-        finally:
-            for _ in range(10):
-                await asyncio.sleep(0)
-            tidied.append(True)
-
-    async def cancel() -> None:
-        task = asyncio.create_task(make_bench(generator=slow_to_leave).scheduler.collect(0, 2))
-        await asyncio.sleep(0.01)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert len(tidied) == 4
-
-    asyncio.run(cancel())
 
 
 def test_interrupted_groups_go_back_and_are_run_again(

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -27,6 +28,7 @@ from slime_core.roles import (
 from slime_core.rollout import OneAhead, Parts, RolloutResult, Scheduler, Staleness, Stream, Waves
 from slime_core.sample import Group, Json, Sample
 from slime_core.score import Verdict
+from tests.tables import table
 
 Make = Callable[..., "Bench"]  # noqa: F821  # the fixtures of conftest.py
 BATCH = 4
@@ -169,10 +171,6 @@ def test_generation_goes_on_while_the_trainer_works(make_bench: Make) -> None:
     assert set(seen.ages[BATCH:]) == {1}
 
 
-def test_without_staleness_every_rollout_is_of_its_own_version(make_bench: Make) -> None:
-    assert set(run(make_bench(engine=DecodingEngine(), make=stream(5), max_staleness=0), 5).ages) == {0}
-
-
 def test_a_sample_goes_on_with_the_weights_of_the_next_step(make_bench: Make) -> None:
     engine = DecodingEngine(whole_budget=True)
     bench = make_bench(engine=engine, make=stream(6), max_staleness=2, partial_rollout=True, sampling=LONG)
@@ -266,8 +264,7 @@ def test_a_saved_state_continues_with_all_that_was_alive(make_bench: Make, cut: 
     assert sorted(before.draws + after.draws) == list(range(8 * BATCH))
 
 
-@pytest.mark.parametrize("over", [None, 3 * BATCH])
-@pytest.mark.parametrize("waiting", [BATCH + 1, 2 * BATCH, 3 * BATCH])
+@table("over, waiting", list(product([None, 3 * BATCH], [BATCH + 1, 2 * BATCH, 3 * BATCH])))
 def test_groups_that_waited_for_a_resume_are_handed_over_before_they_are_too_old(
     make_bench: Make, waiting: int, over: int | None
 ) -> None:
@@ -314,16 +311,6 @@ def test_second_choices_are_kept_while_the_trainer_waits(make_bench: Make) -> No
 
     bench = make_bench(engine=DecodingEngine(), make=stream(3), group_filter=Never(), max_staleness=0)
     assert len(run(bench, 3).draws) == 3 * BATCH
-
-
-def test_a_filter_that_keeps_nothing_stops_with_its_reasons(make_bench: Make) -> None:
-    class Nothing:
-        def __call__(self, group: Group, ctx: FilterContext) -> Decision:
-            return Drop("dull")
-
-    bench = make_bench(engine=DecodingEngine(), make=stream(3), group_filter=Nothing(), max_filter_waves=3)
-    with pytest.raises(RolloutError, match=r"(?s)rollout 0: 3 waves .* 0 of the 4 groups.*[0-9]+ x dull"):
-        run(bench, 3)
 
 
 def test_it_gives_up_once_as_many_were_dropped_as_the_waves_hold(make_bench: Make) -> None:
@@ -397,34 +384,14 @@ def test_nothing_handed_over_is_shorter_than_what_was_made(make_bench: Make) -> 
     assert run(bench, 12).metrics[-1]["rollout/length_bias"] == 0.0
 
 
-@pytest.mark.parametrize(("ticks", "age"), [(0, 1), (300, 1)])
+@table("ticks, age", [(0, 1), (300, 1)])
 def test_one_ahead_generates_the_next_rollout_with_one_version_less(make_bench: Make, ticks: int, age: int) -> None:
     seen = run(make_bench(engine=DecodingEngine(), make=OneAhead), 4, ticks)
     assert seen.ages == [0] * BATCH + [age] * 3 * BATCH
     assert seen.draws == list(range(4 * BATCH))
 
 
-def test_one_ahead_saves_the_rollout_that_waits(make_bench: Make) -> None:
-    async def first() -> str:
-        bench = make_bench(engine=DecodingEngine(), make=OneAhead)
-        await train(bench, 0, 2)
-        assert bench.scheduler.live() == (0, BATCH)
-        return json.dumps(bench.scheduler.state_dict())
-
-    async def second(state: str) -> Trained:
-        bench = make_bench(engine=DecodingEngine(), make=OneAhead)
-        bench.source.drawn = 3 * BATCH
-        bench.scheduler.load_state_dict(json.loads(state))
-        seen = await train(bench, 2, 1)
-        await bench.scheduler.close()
-        return seen
-
-    seen = asyncio.run(second(asyncio.run(first())))
-    assert seen.draws == list(range(2 * BATCH, 3 * BATCH))
-    assert seen.metrics[0]["rollout/raw_reward"] == 0.5
-
-
-@pytest.mark.parametrize("make", [Waves, OneAhead, stream(3)])
+@table("make", [Waves, OneAhead, stream(3)])
 def test_work_that_another_policy_left_is_refused(make_bench: Make, make: Callable[[Parts], Scheduler]) -> None:
     with pytest.raises(CheckpointError, match="unfinished work of another rollout_policy"):
         make_bench(make=make).scheduler.load_state_dict({"strange": 1})

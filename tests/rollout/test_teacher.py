@@ -19,6 +19,7 @@ from slime_core.roles import (
 )
 from slime_core.rollout import ServedTeacher, SingleTurn
 from slime_core.sample import Sample, Status
+from tests.tables import table
 
 Bench = Any
 ASKED = SamplingParams(0, temperature=0.5)
@@ -58,7 +59,7 @@ def test_it_tells_the_log_probs_of_each_response() -> None:
     assert {(each.sampling, each.want) for each in model.requests} == {(ASKED, TEACHES)}
 
 
-@pytest.mark.parametrize(
+@table(
     "sample",
     [
         Sample(tokens=[3, 4], response_length=1, status=Status.ABORTED),
@@ -67,7 +68,6 @@ def test_it_tells_the_log_probs_of_each_response() -> None:
         made(3, 4, response=0),
         made(3, 4, response=1, teacher_log_probs=[-0.25]),
     ],
-    ids=["interrupted", "failed", "left out", "empty", "taught already"],
 )
 def test_it_is_asked_about_nothing_else(sample: Sample) -> None:
     model, before = Teaches(), sample.teacher_log_probs

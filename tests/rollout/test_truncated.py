@@ -1,6 +1,6 @@
 """Truncated: what a budget cut off is left out, an execution as one, and nothing twice."""
 
-from slime_core.roles import FilterContext, Removal, SampleFilter
+from slime_core.roles import FilterContext, Removal
 from slime_core.rollout import Truncated
 from slime_core.sample import Group, GroupId, Status
 from slime_testing.samples import make_sample
@@ -37,7 +37,3 @@ def test_what_is_removed_already_is_not_counted_again() -> None:
     group = group_of((0, Status.TRUNCATED), (1, Status.TRUNCATED))
     group.samples[0].remove_sample = True
     assert [each.position for each in Truncated()([group], NOW)] == [1]
-
-
-def test_the_role_is_met() -> None:
-    assert isinstance(Truncated(), SampleFilter)

@@ -12,6 +12,7 @@ from slime_core.roles import GenerateContext, GenerateOutput, GenerateRequest
 from slime_core.rollout import LongWaits
 from slime_core.rollout.calls import MOST_MARKS, Waiting, waits_at, within
 from slime_core.sample import GroupId, Sample, Status
+from tests.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -131,7 +132,7 @@ def test_what_a_sample_waited_for_is_told_in_order_when_it_ends() -> None:
     assert times == sorted(times)
 
 
-@pytest.mark.parametrize("raises", [True, False])
+@table("raises", [True, False])
 def test_a_sample_that_ended_is_followed_no_more(raises: bool) -> None:
     waiting = Waiting()
 
