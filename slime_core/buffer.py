@@ -10,9 +10,9 @@ Example:
     taken = buffer.sample(64, context)
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import cast, overload
+from typing import cast
 
 from slime_core.catalog import check_selection
 from slime_core.catalog.catalog import Used
@@ -38,7 +38,7 @@ class FifoBuffer:
 
     def __init__(self, setup: BufferSetup) -> None:
         self._filter = setup.buffer_filter
-        self._waiting = _Waiting()
+        self._waiting: list[Group] = []
         self._dropped: dict[GroupId, str] = {}
 
     def add(self, groups: Sequence[Group]) -> None:
@@ -47,12 +47,13 @@ class FifoBuffer:
     def sample(self, want: int, ctx: BufferContext) -> Draw:
         """Hand out the groups that the filter takes; the next `evict` reports those that it drops."""
         chosen = self._filter.select(self._waiting, want, ctx)
-        if not chosen.drop and list(chosen.take) == list(range(len(chosen.take))):
-            taken = self._waiting.take_first(len(chosen.take))
-            return Draw(taken, [1.0] * len(taken))
         taken = [self._waiting[position] for position in chosen.take]
         self._dropped |= {self._waiting[position].id: self.DROPPED for position in chosen.drop}
-        self._waiting.remove({*chosen.take, *chosen.drop})
+        if not chosen.drop and list(chosen.take) == list(range(len(taken))):
+            del self._waiting[: len(taken)]
+        else:
+            gone = {*chosen.take, *chosen.drop}
+            self._waiting = [group for position, group in enumerate(self._waiting) if position not in gone]
         return Draw(taken, [1.0] * len(taken))
 
     def update(self, scores: Mapping[GroupId, float]) -> None:
@@ -80,52 +81,12 @@ class FifoBuffer:
             raise CheckpointError(
                 f"a fifo buffer cannot continue from a state with {', '.join(sorted(state)) or 'nothing'}"
             )
-        self._waiting = _Waiting()
-        self._waiting.extend(Group.from_dict(each) for each in cast(list[Mapping[str, Json]], state["groups"]))
+        self._waiting = [Group.from_dict(each) for each in cast(list[Mapping[str, Json]], state["groups"])]
         dropped = cast(Mapping[str, str], state["dropped"])
         self._dropped = {GroupId.parse(group_id): reason for group_id, reason in dropped.items()}
 
     def __len__(self) -> int:
         return len(self._waiting)
-
-
-class _Waiting(Sequence[Group]):
-    """Groups in order, as filters see them; the first ones leave in constant time."""
-
-    def __init__(self) -> None:
-        self._groups: list[Group | None] = []
-        self._first = 0
-
-    def extend(self, groups: Iterable[Group]) -> None:
-        self._groups.extend(groups)
-
-    def take_first(self, count: int) -> list[Group]:
-        first, self._first = self._first, self._first + count
-        taken = self._groups[first : self._first]
-        self._groups[first : self._first] = [None] * count
-        if 2 * self._first > len(self._groups):
-            del self._groups[: self._first]
-            self._first = 0
-        return cast(list[Group], taken)
-
-    def remove(self, positions: set[int]) -> None:
-        self._groups = [group for position, group in enumerate(self) if position not in positions]
-        self._first = 0
-
-    @overload
-    def __getitem__(self, key: int) -> Group: ...
-
-    @overload
-    def __getitem__(self, key: slice) -> Sequence[Group]: ...
-
-    def __getitem__(self, key: int | slice) -> Group | Sequence[Group]:
-        positions = range(self._first, len(self._groups))[key]
-        if isinstance(positions, int):
-            return cast(Group, self._groups[positions])
-        return [cast(Group, self._groups[position]) for position in positions]
-
-    def __len__(self) -> int:
-        return len(self._groups) - self._first
 
 
 class CheckedFilter:

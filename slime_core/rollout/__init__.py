@@ -6,73 +6,39 @@ Example:
     result = await scheduler.collect(rollout_id=0, want=64)
 """
 
-from slime_core.rollout.calls import LongWaits
-from slime_core.rollout.engine_calls import CheckedEngine, CheckpointEngine, SingleTurn, response_text
-from slime_core.rollout.engine_handle import Limits
-from slime_core.rollout.engine_pool import EnginePool
-from slime_core.rollout.policy import (
-    RM_TYPE,
-    Choices,
-    Lifecycle,
-    RewardOnError,
-    RolloutPolicy,
-    Scoring,
-    ServedTeacher,
-    UsedGenerator,
-    UsedReward,
-)
-from slime_core.rollout.scheduler import (
-    EvalResult,
-    EvalSet,
-    NonzeroStd,
-    NonzeroStdWithFallback,
-    OneAhead,
-    Parts,
-    RolloutResult,
-    Scheduler,
-    Truncated,
-    Waves,
-    evaluate,
-)
-from slime_core.rollout.scoring import ENVIRONMENT, MAIN, Environment, execution_rewards, executions, main_of
-from slime_core.rollout.stream import POLICIES, Staleness, Stream, make_scheduler
-
-__all__ = [
-    "ENVIRONMENT",
-    "MAIN",
-    "POLICIES",
-    "RM_TYPE",
-    "CheckedEngine",
-    "CheckpointEngine",
-    "Choices",
-    "EnginePool",
-    "Environment",
-    "EvalResult",
-    "EvalSet",
-    "Lifecycle",
-    "Limits",
-    "LongWaits",
-    "NonzeroStd",
-    "NonzeroStdWithFallback",
-    "OneAhead",
-    "Parts",
-    "RewardOnError",
-    "RolloutPolicy",
-    "RolloutResult",
-    "Scheduler",
-    "Scoring",
-    "ServedTeacher",
-    "SingleTurn",
-    "Staleness",
-    "Stream",
-    "Truncated",
-    "UsedGenerator",
-    "UsedReward",
-    "Waves",
-    "evaluate",
-    "execution_rewards",
-    "executions",
-    "main_of",
-    "make_scheduler",
-    "response_text",
-]
+from slime_core.rollout.calls import LongWaits as LongWaits
+from slime_core.rollout.engine_calls import CheckedEngine as CheckedEngine
+from slime_core.rollout.engine_calls import CheckpointEngine as CheckpointEngine
+from slime_core.rollout.engine_calls import SingleTurn as SingleTurn
+from slime_core.rollout.engine_calls import response_text as response_text
+from slime_core.rollout.engine_handle import Limits as Limits
+from slime_core.rollout.engine_pool import EnginePool as EnginePool
+from slime_core.rollout.policy import Choices as Choices
+from slime_core.rollout.policy import Lifecycle as Lifecycle
+from slime_core.rollout.policy import RewardOnError as RewardOnError
+from slime_core.rollout.policy import RolloutPolicy as RolloutPolicy
+from slime_core.rollout.policy import Scoring as Scoring
+from slime_core.rollout.policy import ServedTeacher as ServedTeacher
+from slime_core.rollout.policy import UsedGenerator as UsedGenerator
+from slime_core.rollout.policy import UsedReward as UsedReward
+from slime_core.rollout.scheduler import EvalResult as EvalResult
+from slime_core.rollout.scheduler import EvalSet as EvalSet
+from slime_core.rollout.scheduler import NonzeroStd as NonzeroStd
+from slime_core.rollout.scheduler import NonzeroStdWithFallback as NonzeroStdWithFallback
+from slime_core.rollout.scheduler import OneAhead as OneAhead
+from slime_core.rollout.scheduler import Parts as Parts
+from slime_core.rollout.scheduler import RolloutResult as RolloutResult
+from slime_core.rollout.scheduler import Scheduler as Scheduler
+from slime_core.rollout.scheduler import Truncated as Truncated
+from slime_core.rollout.scheduler import Waves as Waves
+from slime_core.rollout.scheduler import evaluate as evaluate
+from slime_core.rollout.scoring import ENVIRONMENT as ENVIRONMENT
+from slime_core.rollout.scoring import MAIN as MAIN
+from slime_core.rollout.scoring import Environment as Environment
+from slime_core.rollout.scoring import execution_rewards as execution_rewards
+from slime_core.rollout.scoring import executions as executions
+from slime_core.rollout.scoring import main_of as main_of
+from slime_core.rollout.stream import POLICIES as POLICIES
+from slime_core.rollout.stream import Staleness as Staleness
+from slime_core.rollout.stream import Stream as Stream
+from slime_core.rollout.stream import make_scheduler as make_scheduler

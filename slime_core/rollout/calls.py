@@ -6,7 +6,7 @@ display and the spans of a run.
 
 Example:
 
-    calls = Calls(engine, CallLimits(seed=5, max_context=4096), policy.sampling, (group_id, 0, followed))
+    calls = Calls(engine, policy, policy.sampling, (group_id, 0, followed))
     out = await calls.generate(prompt, sampling, turn="agent-2/turn-7", tell=show)
     carry([(prompt, output)], samples)
 """
@@ -27,6 +27,7 @@ from typing import NamedTuple, Self, TypeAlias, TypeVar
 from slime_core.errors import ContractError, LimitError
 from slime_core.roles import EngineExtras, Extra, GenerateChunk, GenerateOutput, GenerateRequest, SamplingParams
 from slime_core.rollout.engine_calls import PausableEngine
+from slime_core.rollout.policy import RolloutPolicy
 from slime_core.sample import GroupId, Json, PrefixCacheInfo, Sample, SpecInfo
 from slime_core.seeds import derive_seed
 
@@ -279,25 +280,13 @@ ATTEMPT = 0
 """Part of every call's seed: a call that is made again draws what it drew."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallLimits:
-    """What the calls of every sample keep to."""
-
-    seed: int
-    """The run's."""
-    max_context: int | None = None
-    """Tokens of prompt and answer together; None: as many as the engine takes."""
-    max_turns: int | None = None
-    """Calls of one sample; None: as many as it makes."""
-
-
 class Calls:
     """The calls of one sample, and what its generator measured."""
 
     def __init__(
         self,
         engine: PausableEngine,
-        limits: CallLimits,
+        policy: RolloutPolicy,
         sampling: SamplingParams,
         where: tuple[GroupId, int, Followed],
         want: frozenset[Extra] = frozenset(),
@@ -310,9 +299,9 @@ class Calls:
         """Prompts and answers of those with extras."""
         self.measured: dict[str, list[float]] = {}
         """Values by name."""
-        self._engine, self._limits, self._sampling, self._group = engine, limits, sampling, group
+        self._engine, self._policy, self._sampling, self._group = engine, policy, sampling, group
         self._want = want
-        self._identity = (limits.seed, group, index)
+        self._identity = (policy.seed, group, index)
         self._names: set[int | str] = set()
         self._unnamed = 0
         self._sessions: set[str] = set()
@@ -387,7 +376,7 @@ class Calls:
             raise ContractError(
                 f"two calls of the engine have the name turn={turn!r}, and would draw alike: name each call differently"
             )
-        most = self._limits.max_turns
+        most = self._policy.max_turns
         if most is not None and len(self._names) >= most:
             raise LimitError(
                 f"the sample has made its {most} calls of the engine (rollout_max_turns, ctx.max_turns): return what "
@@ -398,7 +387,7 @@ class Calls:
         return name
 
     def _within_context(self, prompt: Sequence[int], sampling: SamplingParams) -> SamplingParams:
-        if (most := self._limits.max_context) is None:
+        if (most := self._policy.max_context) is None:
             return sampling
         room = most - len(prompt)
         if room <= 0 < sampling.max_new_tokens:

@@ -22,7 +22,7 @@ from slime_core.aio import Slots, cancel_all, cancelled_from_outside
 from slime_core.catalog import check_generated
 from slime_core.errors import ConfigError, ContractError, RolloutError, WorkerError, lines_of, said_by
 from slime_core.roles import Engine, Extra, GenerateContext, GenerateOutput, RewardContext, SamplingParams, Tokenizer
-from slime_core.rollout.calls import A_SLOT, CallLimits, Calls, Followed, Waiting, carry, within
+from slime_core.rollout.calls import A_SLOT, Calls, Followed, Waiting, carry, within
 from slime_core.rollout.engine_calls import PausableEngine
 from slime_core.rollout.policy import Choices, RewardOnError, RolloutPolicy, Scoring, UsedGenerator
 from slime_core.rollout.scoring import (
@@ -203,7 +203,6 @@ class SampleRunner:
         self.engine = PausableEngine(engine)
         """The engine of all calls."""
         self._policy = policy
-        self._limits = CallLimits(policy.seed, policy.max_context, policy.max_turns)
         self._tokenizer = tokenizer
         self._choices = choices
         self._slots = Slots(policy.max_concurrency)
@@ -252,7 +251,7 @@ class SampleRunner:
         own_reward = self._choices.reward_of(drawn)
         followed.generator = generator.name
         want = frozenset[Extra]() if purpose.evaluation else self._policy.want
-        calls = Calls(self.engine, self._limits, purpose.sampling, (group_id, drawn.index or 0, followed), want)
+        calls = Calls(self.engine, self._policy, purpose.sampling, (group_id, drawn.index or 0, followed), want)
         made = await self._generate(fresh_copy(drawn), generator, purpose, calls)
         reported = [] if isinstance(made, Failure) else [each.non_generation_time for each in made]
         running.elsewhere[place] = max(reported, default=0.0) or calls.elsewhere_s
@@ -290,8 +289,8 @@ class SampleRunner:
             purpose.sampling,
             purpose.rollout_id,
             purpose.evaluation,
-            max_context=self._limits.max_context,
-            max_turns=self._limits.max_turns,
+            max_context=self._policy.max_context,
+            max_turns=self._policy.max_turns,
             measure=calls.measure,
             anew=calls.anew,
         )

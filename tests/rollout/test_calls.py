@@ -18,7 +18,8 @@ from slime_core.roles import (
     SamplingParams,
     WeightChannel,
 )
-from slime_core.rollout.calls import CallLimits, Calls, Waiting
+from slime_core.rollout import RolloutPolicy
+from slime_core.rollout.calls import Calls, Waiting
 from slime_core.rollout.engine_calls import PausableEngine
 from slime_core.sample import GroupId, Sample, Status
 from slime_core.seeds import derive_seed
@@ -73,7 +74,7 @@ class Slow(Echo):
 
 def calls_of(engine: Echo, waiting: Waiting | None = None, **limits: int | None) -> Calls:
     followed = (waiting or Waiting()).following(GROUP, 1)
-    return Calls(PausableEngine(engine), CallLimits(5, **limits), SAMPLING, (GROUP, 1, followed))
+    return Calls(PausableEngine(engine), RolloutPolicy(5, SAMPLING, **limits), SAMPLING, (GROUP, 1, followed))
 
 
 @given(
@@ -226,7 +227,10 @@ def test_a_sample_is_counted_once_whatever_calls_it_makes_at_once(spans: list[tu
         with waiting.following(GROUP, 1) as followed:
             followed.waits_for("generator")
             calls = Calls(
-                PausableEngine(Echo([took for _, took in spans])), CallLimits(5), SAMPLING, (GROUP, 1, followed)
+                PausableEngine(Echo([took for _, took in spans])),
+                RolloutPolicy(5, SAMPLING),
+                SAMPLING,
+                (GROUP, 1, followed),
             )
             tasks = [asyncio.create_task(call(calls, name, delay)) for name, (delay, _) in enumerate(spans)]
             for task in tasks[: len(tasks) - stray]:
