@@ -16,8 +16,9 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Self, TextIO
 
 from rich import box
@@ -32,58 +33,17 @@ from slime_core.errors import one_line, printable
 from slime_core.secrets import REDACTOR, drawable, escape_prints
 from slime_core.telemetry import names
 
-# Series: a curve of any length in a fixed number of points, for a sparkline of the whole run.
-
 BLOCKS = "▁▂▃▄▅▆▇█"
+POINTS = 48
 
 
-class Series:
-    """When the points are full, neighbours are averaged two by two and each point stands for twice as many values."""
-
-    def __init__(self, points: int = 48) -> None:
-        if points < 2 or points % 2:
-            raise ValueError(f"points must be an even number from 2 on, got {points}")
-        self.points = points
-        self.count = 0
-        self.last = 0.0
-        self.best = float("-inf")
-        self._stride = 1
-        self._means: list[float] = []
-        self._pending: list[float] = []
-
-    def add(self, value: float) -> None:
-        """Append a value."""
-        self.count += 1
-        self.last = value
-        self.best = max(self.best, value)
-        self._pending.append(value)
-        if len(self._pending) < self._stride:
-            return
-        self._means.append(sum(self._pending) / self._stride)
-        self._pending.clear()
-        if len(self._means) == self.points:
-            pairs = zip(self._means[::2], self._means[1::2], strict=True)
-            self._means = [(left + right) / 2 for left, right in pairs]
-            self._stride *= 2
-
-    def means(self) -> list[float]:
-        """The points, oldest first; the last one may stand for fewer values than the others."""
-        if not self._pending:
-            return list(self._means)
-        return [*self._means, sum(self._pending) / len(self._pending)]
-
-    def sparkline(self) -> str:
-        """One character a point, scaled from the smallest to the greatest; a constant curve lies in the middle."""
-        means = self.means()
-        if not means:
-            return ""
-        low, high = min(means), max(means)
-        if high == low:
-            return BLOCKS[3] * len(means)
-        return "".join(BLOCKS[round((mean - low) / (high - low) * (len(BLOCKS) - 1))] for mean in means)
-
-
-# Display: what a run says while it runs: how far it is, what it waits for, and its rows of metrics.
+def sparkline(values: Sequence[float], points: int = POINTS) -> str:
+    """A curve of any length in at most so many characters, each a mean of as many values, scaled from low to high."""
+    size = -(-len(values) // points) or 1
+    means = [fmean(values[start : start + size]) for start in range(0, len(values), size)]
+    if not means or (low := min(means)) == (high := max(means)):
+        return BLOCKS[3] * len(means)
+    return "".join(BLOCKS[round((mean - low) / (high - low) * (len(BLOCKS) - 1))] for mean in means)
 
 
 @dataclass(slots=True)
@@ -110,18 +70,15 @@ class Progress:
     """Rollouts done before this process began."""
     paced_from: float = 0.0
     """When the first rollout of this process began."""
-    curves: dict[str, Series] = field(default_factory=dict)
-    """Every metric shown, by name."""
-    first_values: dict[str, float] = field(default_factory=dict)
-    """Where each curve began."""
+    curves: dict[str, list[float]] = field(default_factory=dict)
+    """Every value of each metric that is shown."""
 
     def add(self, metrics: Mapping[str, float]) -> None:
         """Append the metrics that are shown to their curves."""
         datasets = map(names.eval_reward, names.eval_datasets(metrics))
         for name in (names.REWARD, names.LOSS, names.RESPONSE_LENGTH, names.THROUGHPUT, *datasets):
             if name in metrics:
-                self.curves.setdefault(name, Series()).add(metrics[name])
-                self.first_values.setdefault(name, metrics[name])
+                self.curves.setdefault(name, []).append(metrics[name])
 
     def finish(self, rollout_id: int, metrics: Mapping[str, float]) -> None:
         """Note that a rollout is done; the pace counts from the start of this process's first, without the start-up."""
@@ -144,7 +101,7 @@ class Progress:
 
 
 class Display(ABC):
-    """Shows progress. Every call is cheap and safe from any thread; nothing but `start` must come first."""
+    """Shows progress. Every call is cheap and safe from any thread."""
 
     def __init__(self) -> None:
         self.progress: Progress | None = None
@@ -153,8 +110,9 @@ class Display(ABC):
     def start(self, total_rollouts: int, title: str, first_rollout: int = 0, unit: str = "rollout") -> None:
         """Begin; `first_rollout` is how many rollouts a resumed run has behind it, `unit` what they are called."""
         now = time.monotonic()
-        self.progress = Progress(safe_line(title), total_rollouts, first_rollout, now)
-        self.progress.phase_began, self.progress.first, self.progress.unit = now, first_rollout, unit
+        self.progress = Progress(
+            safe_line(title), total_rollouts, first_rollout, now, phase_began=now, first=first_rollout, unit=unit
+        )
         self._started(self.progress)
 
     def phase(self, text: str, detail: Callable[[], str] | None = None) -> None:
@@ -214,8 +172,6 @@ def seconds(value: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-# Plain lines, for a log file or a terminal that shows no more; and which display a run has.
-
 WARM_UP_INTERVAL = 2.0
 """Least seconds between two lines about steps without a reward."""
 
@@ -253,7 +209,8 @@ class PlainDisplay(Display):
             self._watcher.join()
 
     def _started(self, progress: Progress) -> None:
-        self._write(f"{progress.title}: {progress.total} {progress.unit}s{_resumed(progress)}")
+        resumed = f", resumed after {progress.first}" if progress.first else ""
+        self._write(f"{progress.title}: {progress.total} {progress.unit}s{resumed}")
         self._watcher = threading.Thread(target=self._watch, args=(progress,), name="slime-display", daemon=True)
         self._watcher.start()
 
@@ -292,10 +249,6 @@ def make_display(progress: bool = True, console: Console | None = None) -> Displ
     return PlainDisplay()
 
 
-def _resumed(progress: Progress) -> str:
-    return f", resumed after {progress.first}" if progress.first else ""
-
-
 def _rollout_line(progress: Progress, metrics: Mapping[str, float]) -> str:
     parts = [
         ("reward {:.3f}", names.REWARD),
@@ -313,11 +266,7 @@ def _rollout_line(progress: Progress, metrics: Mapping[str, float]) -> str:
     return "  ".join([f"{progress.unit} {progress.done:{width}d}/{progress.total}", *shown])
 
 
-# Dashboard: the live view on a terminal. rich's own thread redraws it, so it moves while the loop is busy.
-
-REFRESHES_PER_SECOND = 4
 MESSAGES = 4
-MAX_WIDTH = 88
 LABEL_WIDTH = 14
 VALUE_WIDTH = 7
 
@@ -344,7 +293,7 @@ class Dashboard(Display):
             self._live.stop()
 
     def _started(self, progress: Progress) -> None:
-        self._live = Live(get_renderable=self._view, console=self.console, refresh_per_second=REFRESHES_PER_SECOND)
+        self._live = Live(get_renderable=self._view, console=self.console, refresh_per_second=4)
         self._live.start(refresh=True)
         if self.console.is_terminal:
             escape_prints()  # until `stop`, which gives the streams back
@@ -356,7 +305,7 @@ class Dashboard(Display):
         progress = self.progress
         assert progress is not None  # Live begins in _started
         now = self._stopped_at or time.monotonic()
-        width = min(self.console.width, MAX_WIDTH)
+        width = min(self.console.width, 88)
         with self.lock:
             parts = [_bar(progress, now), _curves(progress, max(1, width - LABEL_WIDTH - 30))]
             if self._stopped_at is None and progress.phase:
@@ -383,7 +332,6 @@ def _bar(progress: Progress, now: float) -> RenderableType:
 
 
 def _curves(progress: Progress, width: int) -> RenderableType:
-    """A line per curve: last value, sparkline, first value. The newest points stay when the terminal is narrow."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True, overflow="ellipsis", max_width=LABEL_WIDTH)
     table.add_column(no_wrap=True, justify="right", min_width=VALUE_WIDTH)
@@ -400,8 +348,8 @@ def _curves(progress: Progress, width: int) -> RenderableType:
     for label, name, form, color in rows:
         if name not in progress.curves or (name == names.LOSS and names.REWARD in progress.curves):
             continue
-        series = progress.curves[name]
-        first = f"from {form.format(progress.first_values[name])}" if series.count > 1 else ""
-        line = Text(series.sparkline()[-width:], style=color)
-        table.add_row(Text(label), Text(form.format(series.last), style="bold"), Text(first), line)
+        values = progress.curves[name]
+        first = f"from {form.format(values[0])}" if len(values) > 1 else ""
+        line = Text(sparkline(values, min(width, POINTS)), style=color)
+        table.add_row(Text(label), Text(form.format(values[-1]), style="bold"), Text(first), line)
     return table

@@ -1,7 +1,7 @@
-"""What other packages add to a run: its loops without an engine, and what is kept for readers of a finished run.
+"""What other packages add to a run: what is kept for readers of a finished run.
 
-An entry point of the group `slime.run` offers each part. A run needs none of the readers' parts: without slime-view it
-writes metrics, ledger and checkpoints, and no samples.
+An entry point of the group `slime.run` offers each part. A run needs none of them: without slime-view it writes
+metrics, ledger and checkpoints, and no samples. Each base class here keeps nothing, and is what such a run has.
 
 Example:
 
@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol, Self, cast
 
 from slime_core.catalog import PARTS, part_of
@@ -38,56 +37,47 @@ class Generated:
     """Samples that failed, by the groups that went on without them."""
 
 
-class SampleWriter(Protocol):
+class SampleWriter:
     """Keeps the samples of a run; slime-view's `SampleStore` is one."""
 
     async def write(self, rollout_id: int, generated: Generated, draw: Draw) -> None:
         """Keep what a rollout generated, and what it is trained on."""
-        ...
 
     async def write_eval(self, rollout_id: int, samples: Mapping[str, Sequence[Sample]]) -> None:
         """Keep the samples of an evaluation, by data set."""
-        ...
 
     async def flush(self) -> None:
         """Wait until everything is on disk."""
-        ...
 
     def rewind(self, rollouts: int | None) -> None:
         """Remove what came after a commit point of so many rollouts; None removes everything."""
-        ...
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None: ...
+    def __exit__(self, *exc: object) -> None: ...
 
 
-class SpanWriter(Protocol):
+class SpanWriter:
     """Keeps what a run did when; slime-view's `SpanLog` is one. Times are seconds of `time.monotonic`."""
 
     def add_phase(self, name: str, rollout_id: int, began: float, ended: float) -> None:
         """Note a part of the loop's work."""
-        ...
 
     def phase(self, name: str, rollout_id: int) -> AbstractContextManager[None]:
         """Note what is done inside as a part of the loop's work."""
-        ...
+        return nullcontext()
 
     def add_sample(
         self, group: GroupId, index: int | None, evaluation: bool, marks: Sequence[tuple[str, float]], ended: float
     ) -> None:
         """Note a sample that is no longer in flight."""
-        ...
 
     async def write(self, rollout_id: int) -> None:
         """Append what was noted since the line before."""
-        ...
 
     def clear(self) -> None:
         """Remove what is kept so far."""
-        ...
 
 
 class RaisedAlarm(Protocol):
@@ -99,65 +89,24 @@ class RaisedAlarm(Protocol):
         ...
 
 
-class AlarmWatch(Protocol):
+class AlarmWatch:
     """Looks at rows of metrics in their order; slime-view's `Alarms` is one."""
 
     def look(self, row: MetricsRow) -> Sequence[RaisedAlarm]:
         """The alarms that this row raises and the row before did not."""
-        ...
-
-
-class NoSamples:
-    """Keeps no samples."""
-
-    async def write(self, rollout_id: int, generated: Generated, draw: Draw) -> None: ...
-
-    async def write_eval(self, rollout_id: int, samples: Mapping[str, Sequence[Sample]]) -> None: ...
-
-    async def flush(self) -> None: ...
-
-    def rewind(self, rollouts: int | None) -> None: ...
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None: ...
-
-
-class NoSpans:
-    """Keeps no spans."""
-
-    def add_phase(self, name: str, rollout_id: int, began: float, ended: float) -> None: ...
-
-    def phase(self, name: str, rollout_id: int) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def add_sample(
-        self, group: GroupId, index: int | None, evaluation: bool, marks: Sequence[tuple[str, float]], ended: float
-    ) -> None: ...
-
-    async def write(self, rollout_id: int) -> None: ...
-
-    def clear(self) -> None: ...
-
-
-class NoAlarms:
-    """Raises no alarm."""
-
-    def look(self, row: MetricsRow) -> Sequence[RaisedAlarm]:
         return ()
 
 
 def sample_writer(directory: Path) -> SampleWriter:
     """What keeps the run's samples in a directory."""
     entry = entry_point_of(PARTS, "samples")
-    return cast(Callable[[Path], SampleWriter], entry.load())(directory) if entry else NoSamples()
+    return cast(Callable[[Path], SampleWriter], entry.load())(directory) if entry else SampleWriter()
 
 
 def span_writer(path: Path) -> SpanWriter:
     """What keeps the run's spans in a file."""
     entry = entry_point_of(PARTS, "spans")
-    return cast(Callable[[Path], SpanWriter], entry.load())(path) if entry else NoSpans()
+    return cast(Callable[[Path], SpanWriter], entry.load())(path) if entry else SpanWriter()
 
 
 def alarm_watch(settings: AlarmArgs, rollout: RolloutArgs) -> AlarmWatch:
@@ -169,9 +118,8 @@ def alarm_watch(settings: AlarmArgs, rollout: RolloutArgs) -> AlarmWatch:
     if settings.stop_on_alarms:
         part_of("alarms", "slime-view", "stop_on_alarms")
     entry = entry_point_of(PARTS, "alarms")
-    return (
-        cast(Callable[[AlarmArgs, RolloutArgs], AlarmWatch], entry.load())(settings, rollout) if entry else NoAlarms()
-    )
+    make = cast(Callable[[AlarmArgs, RolloutArgs], AlarmWatch], entry.load()) if entry else None
+    return make(settings, rollout) if make else AlarmWatch()
 
 
 def write_run_report(run_dir: Path) -> Sequence[tuple[str, Path]]:

@@ -21,6 +21,7 @@ from slime_core.config import AlarmArgs, AlarmName, RolloutArgs, read_run_file
 from slime_core.errors import RunFolderError
 from slime_core.outputs import nofollow
 from slime_core.telemetry import MetricsLog, MetricsRow, names
+from slime_core.telemetry.recording import AlarmWatch
 
 WINDOW = 5
 """Rollouts that a mean is of: a single one says little."""
@@ -91,7 +92,7 @@ class _Evaluated:
     """Evaluations in a row that were worse by the share that is allowed."""
 
 
-class Alarms:
+class Alarms(AlarmWatch):
     """Looks at rows in their order."""
 
     def __init__(self, settings: AlarmArgs, rollout: RolloutArgs) -> None:

@@ -20,6 +20,7 @@ from slime_core.errors import RunFolderError
 from slime_core.sample import GroupId, count_of, number_of
 from slime_core.telemetry import run_folder_errors
 from slime_core.telemetry.metrics import end_of_last_line, read_lines
+from slime_core.telemetry.recording import SpanWriter
 
 SCHEMA_VERSION = 1
 LONGEST = 100_000
@@ -73,7 +74,7 @@ class SpanLine:
     """Likewise."""
 
 
-class SpanLog:
+class SpanLog(SpanWriter):
     """Collects spans and appends them to a file. Opening it cuts a torn last line.
 
     Raises:

@@ -13,12 +13,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Self
 
 from slime_core.errors import RunFolderError
 from slime_core.roles import Draw
 from slime_core.sample import Sample
 from slime_core.telemetry import Generated, run_folder_errors
+from slime_core.telemetry.recording import SampleWriter
 from slime_view.samples.columns import REPEATED, Entry, codecs, encodings, pack, schema
 from slime_view.samples.shard import BATCH_ROWS, HEADER_KEY, Drawn, Header, Kind, numbered
 
@@ -27,7 +27,7 @@ LEVEL = 1
 """Level of zstd; level 3 saves 1 % and costs a third of the speed."""
 
 
-class SampleStore:
+class SampleStore(SampleWriter):
     """Writes one file at a time, off the event loop; a second waits for the first, so memory is bounded.
 
     Args:
@@ -91,9 +91,6 @@ class SampleStore:
         if self._under_way is not None and (error := self._under_way.exception()) is not None:
             log.warning("%s", error)
         self._under_way = None
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
