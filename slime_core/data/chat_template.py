@@ -152,7 +152,6 @@ class ChatTemplate:
                 raise failed[0]
 
     def _request(self, messages: Sequence[Message], tools: Json, kwargs: Mapping[str, Json] | None) -> str:
-        """What the worker is asked for one text."""
         name = "tool_use" if tools is not None and "tool_use" in self._sources else "default"
         defaults = {**self._special_tokens, "add_generation_prompt": True, "documents": None}
         try:
@@ -161,7 +160,6 @@ class ChatTemplate:
             raise DataError(f"messages, tools and template arguments must be plain JSON: {error}") from None
 
     def _texts(self, requests: Sequence[str]) -> list[str | DataError]:
-        """The text of each request, or why it has none."""
         if not requests:
             return []
         try:
@@ -240,10 +238,7 @@ class _Stopped(Exception):
 
 
 class _Worker:
-    """One worker process, from the driver's side."""
-
     def __init__(self) -> None:
-        """Start it."""
         self.owner = os.getpid()
         self._output = TemporaryFile()  # noqa: SIM115  # open for as long as the process
         self._process = shared_server([WORKER], {}).fork(

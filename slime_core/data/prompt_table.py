@@ -193,7 +193,6 @@ class PromptTable:
 
 
 def _rejected(prompt: Prompt, part: Part) -> str | None:
-    """Why the run cannot use a row, by the check of its format; None if it can."""
     if part.row_format.check is None:
         return None
     sample = Sample(

@@ -110,7 +110,6 @@ class _Stream:
         self._go_to(0, 0)
 
     def next(self) -> tuple[GroupId, Prompt]:
-        """The next prompt and its place, without the draw's number; after the last, another epoch begins."""
         if self._offset >= len(self.table):
             self._go_to(self.epoch + 1, 0)
         source, row, prompt = self.table[self._order[self._offset]]
@@ -228,13 +227,11 @@ class PromptSource:
         return sum(len(stream.table) for stream in self._streams)
 
     def _run(self) -> dict[str, Json]:
-        """The settings that a position depends on."""
         weights = {stream.name: weight for stream, weight in zip(self._streams, self._weights, strict=True)}
         streams: Json = [*weights] if len(weights) == 1 else cast(Json, weights)
         return {"streams": streams, "seed": self._setup.seed, "shuffle": self._setup.shuffle}
 
     def _changed_data(self, saved: Mapping[str, Json]) -> list[str]:
-        """Each file that is not what it was, in words."""
         changed = []
         for stream in self._streams:
             before, now = _object(saved.get(stream.name)), stream.table.identity()

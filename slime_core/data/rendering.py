@@ -88,7 +88,6 @@ class Renderer:
         return _joined(opened, answer) + written.rpartition(said)[2]
 
     def _begun(self, messages: Sequence[Message], tools: Json = None) -> str:
-        """The text up to the end of the last message, whose turn stays open."""
         *before, last = messages
         if not isinstance(last["content"], str) or not last["content"] or "tool_calls" in last:
             raise DataError("a final assistant message that is to be continued must be a text without tool calls")
@@ -136,7 +135,6 @@ class Renderer:
         return MARK in self._written([messages[0], _with_text_arguments(messages[1])])
 
     def _written(self, messages: Sequence[Message]) -> str:
-        """What the template makes of messages; empty where it refuses them."""
         try:
             return self._tokenizer.apply_chat_template(messages, None, self._kwargs)
         except DataError:
@@ -195,7 +193,6 @@ class Finder:
                 _left_out(name, "the row's tools")
 
     def _find(self, text: str, begin: int) -> tuple[int, int] | None:
-        """Beginning and end of the first occurrence, however it is escaped."""
         place = self.text.find(text, begin)
         found = (place, place + len(text)) if place >= 0 else None
         if found and place - begin <= len(text):  # no room for a longer way of writing it before that
@@ -212,7 +209,6 @@ def shared_beginning(one: str, other: str) -> str:
 
 
 def _escaped(text: str) -> Iterator[str]:
-    """Other ways in which templates write a text."""
     from markupsafe import escape
 
     ways = (json.dumps(text, ensure_ascii=False)[1:-1], json.dumps(text)[1:-1], str(escape(text)))
@@ -228,7 +224,6 @@ def _left_out(text: str, where: str) -> tuple[int, int]:
 
 
 def _joined(opened: str, answer: str) -> str:
-    """A prompt and an answer; reasoning that both open is opened once."""
     head = opened.rstrip()
     both = head.endswith("<think>") and answer.lstrip().startswith("<think>")
     return (head.removesuffix("<think>") if both else opened) + answer
@@ -239,7 +234,6 @@ def _as_parts(content: Json) -> Json:
 
 
 def _with_text_arguments(value: Message) -> Message:
-    """A message, or a call in it, with arguments as JSON."""
     made = dict(value)
     if isinstance(calls := made.get("tool_calls"), list):
         made["tool_calls"] = [_with_text_arguments(each) for each in calls if isinstance(each, dict)]
@@ -293,7 +287,6 @@ def place_media(messages: Sequence[Message], media: Mapping[str, Sequence[Json]]
 
 
 def _parts(text: str, left: Mapping[str, list[Json]]) -> Json:
-    """A content's parts; the text itself where it holds no placeholder."""
     if not _PLACEHOLDER.search(text):
         return text
     parts: list[Json] = []
@@ -311,5 +304,4 @@ def _parts(text: str, left: Mapping[str, list[Json]]) -> Json:
 
 
 def _has_parts(messages: Sequence[Message]) -> bool:
-    """Whether media may already stand where they belong."""
     return any(isinstance(message.get("content"), list) for message in messages)

@@ -115,7 +115,6 @@ class RowReader:
         return label
 
     def _prompt(self, row: Row) -> str | list[Message]:
-        """A prompt of one of the two accepted shapes, which ends where the model's answer is to begin."""
         key, final = self._format.input_key, self._format.final_assistant_message
         prompt = read_dialog(row, key, f"--{self._format.flag_prefix}input-key")
         if isinstance(prompt, str) or prompt[-1]["role"] != "assistant":
@@ -318,8 +317,6 @@ class Dialog:
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """What the assistant says in a message, as characters of the rendered dialog."""
-
     start: int
     """Where generation of it would begin."""
     end: int
@@ -381,7 +378,6 @@ class DialogReader:
         return dialogs
 
     def _dialog(self, row: Row) -> tuple[Dialog | TooLong, bool]:
-        """A row's dialog, and whether reasoning of earlier turns is left out."""
         dialog, dropped_reasoning = self._whole(row)
         length, longest = len(dialog.prompt) + len(dialog.response), self._form.max_prompt_len
         if longest is not None and length > longest:
@@ -420,7 +416,6 @@ class DialogReader:
         return _dialog(row, [*ids, end], [0] * start + [1] * (len(ids) + 1 - start), start), False
 
     def _turns(self, row: Row, messages: Sequence[Message], tools: Json) -> tuple[Dialog, bool]:
-        """The dialog that the chat template writes."""
         answers = [place for place, each in enumerate(messages) if each["role"] == "assistant"]
         if not answers:
             raise DataError("none of its messages is the assistant's, so there is nothing to train on")
@@ -484,13 +479,11 @@ class DialogReader:
         return ids, begins
 
     def _tokens(self, text: str, offset: int) -> tuple[list[int], list[int], list[int]]:
-        """Ids, and the characters at which each begins and ends."""
         ids, spans = self._tokenizer.encode_with_offsets(text)
         return ids, [offset + begin for begin, _ in spans], [offset + end for _, end in spans]
 
 
 def _dialog(row: Row, ids: Sequence[int], mask: Sequence[int], start: int) -> Dialog:
-    """Ids as prompt and response, up to the last that counts."""
     if not start:
         raise DataError("its prompt is empty; the words before the assistant's first are the prompt")
     if 1 not in mask:

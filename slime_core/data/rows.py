@@ -75,7 +75,6 @@ def jsonl_rows(file: Path, start: int | None, stop: int | None) -> Iterator[Row 
 
 
 def _jsonl_lines(file: Path) -> Iterator[tuple[int, bytes]]:
-    """Lines that are not blank, with their numbers from 1."""
     with file.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             text = line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
@@ -305,7 +304,6 @@ def _text(part: Json) -> str | None:
 
 
 def _call(value: Json, where: str) -> Json:
-    """A tool call with its arguments as a mapping."""
     shape = '{"name": ..., "arguments": ...}'
     call = _without_nulls(_object(value, where, shape))
     if "function" in call:
@@ -317,7 +315,6 @@ def _call(value: Json, where: str) -> Json:
 
 
 def _tool(value: Json, where: str) -> Json:
-    """A tool definition whose parts may be JSON, too."""
     tool = _object(value, where, "")
     parts = [key for key in ("function", "parameters") if isinstance(tool.get(key), str | dict)]
     return {**tool, **{key: _tool(tool[key], f"{key} of {where}") for key in parts}}
@@ -335,7 +332,6 @@ def _without_nulls(value: dict[str, Json]) -> dict[str, Json]:
 
 
 def _leaves(value: Json) -> list[str]:
-    """Texts and numbers in arguments; templates write true and null in their own ways."""
     if isinstance(value, dict | list):
         return [leaf for each in (value.values() if isinstance(value, dict) else value) for leaf in _leaves(each)]
     return [] if value is None or isinstance(value, bool) else [str(value)]
@@ -382,7 +378,6 @@ def parquet_rows(
 
 
 def _groups_of(table: "parquet.ParquetFile", begin: int, end: int) -> tuple[list[int], int]:
-    """Row groups that hold rows begin..end, and the number of the first row in them."""
     groups: list[int] = []
     first, row = begin, 0
     for group in range(table.metadata.num_row_groups):
@@ -426,7 +421,6 @@ def _arrow_batches(files: list[Path], needed: Collection[str], optional: Collect
 
 
 def _columns(names: Collection[str], needed: Collection[str], optional: Collection[str]) -> list[str] | None:
-    """The columns to read; None for all. Of a dotted place within a column, the column."""
     needed = {each if each in names else each.partition(".")[0] for each in needed}
     if not needed or not needed <= set(names):
         return None
@@ -435,7 +429,6 @@ def _columns(names: Collection[str], needed: Collection[str], optional: Collecti
 
 
 def _cut(file: Path, batches: Iterator["pa.RecordBatch"], first: int, begin: int, end: int | None) -> Iterator[Row]:
-    """Rows begin..end of batches whose first row has the number `first`."""
     for batch in batches:
         if end is not None and first >= end:
             return

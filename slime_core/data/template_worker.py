@@ -127,7 +127,6 @@ def _rendered(template: Template, variables: Mapping[str, Json]) -> Answer:
 
 
 def _variables(dialect: Dialect, sources: Mapping[str, str]) -> list[str]:
-    """Names that any of the templates reads and does not set before."""
     return sorted(set[str]().union(*(meta.find_undeclared_variables(dialect.parse(text)) for text in sources.values())))
 
 

@@ -314,7 +314,6 @@ def _read_backend(directory: Path) -> "tokenizers.Tokenizer":
 
 
 def _without(what: str, library: str, directory: Path) -> str:
-    """What to install to read a part of a model directory."""
     return (
         f"reading the {what} of {directory} needs {library}: pip install {library}. slime-local brings it, too. "
         f"{how_to_install('slime-local')}"
@@ -322,7 +321,6 @@ def _without(what: str, library: str, directory: Path) -> str:
 
 
 def _no_tokenizer(directory: Path) -> str:
-    """What is missing, and what to type."""
     if not directory.is_dir():
         return f"there is no model directory {directory}: give --hf-checkpoint a directory in HF format"
     have = [name for name in _OTHER_FORMS if (directory / name).is_file()]
@@ -338,7 +336,6 @@ def _no_tokenizer(directory: Path) -> str:
 
 
 def _read_json(directory: Path, name: str) -> dict[str, Json]:
-    """A JSON object of the directory, empty when there is no such file."""
     path = directory / name
     try:
         values = json.loads(path.read_text("utf-8"))
@@ -370,7 +367,6 @@ def _token_text(token: Json) -> str | None:
 
 
 def _template_sources(directory: Path, config: Mapping[str, Json]) -> dict[str, str]:
-    """Jinja texts by name; a chat_template.jinja takes precedence over what tokenizer_config.json says."""
     given = config.get("chat_template")
     sources: dict[str, str] = {}
     if isinstance(given, str):

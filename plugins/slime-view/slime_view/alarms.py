@@ -52,8 +52,6 @@ class Alarm:
 
 @dataclass(slots=True)
 class _Past:
-    """What a metric was: the first values, those of late, and those before them."""
-
     first: list[float] = field(default_factory=list)
     late: deque[float] = field(default_factory=lambda: deque(maxlen=2 * WINDOW))
 
@@ -64,7 +62,6 @@ class _Past:
 
     @property
     def is_long(self) -> bool:
-        """Whether now, and what was before it, are means of other rollouts."""
         return len(self.late) == 2 * WINDOW
 
     @property
@@ -82,8 +79,6 @@ class _Past:
 
 @dataclass(slots=True)
 class _Evaluated:
-    """What evaluations of one data set came to."""
-
     best: float
     reward: float | None
     """The reward in training by then; None before any."""
@@ -130,7 +125,6 @@ class Alarms(AlarmWatch):
             self._past.setdefault(name, _Past()).add(value)
 
     def _same_reward(self, metrics: Mapping[str, float]) -> str | None:
-        """What the very first rollout shows: that all its samples have one reward."""
         same = {name.removeprefix(_SAME): count for name, count in metrics.items() if name.startswith(_SAME)}
         if not self._settings.alarm_no_variance or len(same) != 1 or sum(same.values()) < self._groups:
             return None

@@ -59,7 +59,6 @@ def make_app(runs: Sequence[OpenRun], token: str, hosts: Sequence[str], cookie: 
 
 
 async def _follow(runs: Sequence[OpenRun]) -> None:
-    """Look at the folders again and again; without a pause while there are files to read."""
     while True:
         more = [await asyncio.to_thread(run.refresh) for run in runs]
         await asyncio.sleep(0.01 if any(more) else LOOK_S)

@@ -105,14 +105,12 @@ def _leaves(values: Mapping[str, Json], before: str = "") -> Iterator[tuple[str,
 
 
 def _pairs(one: Mapping[str, Json], other: Mapping[str, Json]) -> Iterator[tuple[str, Two]]:
-    """What differs, in the order of the first and then of the second."""
     for key in dict.fromkeys([*one, *other]):
         if one.get(key) != other.get(key):
             yield key, (one.get(key), other.get(key))
 
 
 def _versions(run: Path) -> dict[str, Json]:
-    """Version by plugin, as the newest checkpoint has them; none before the first."""
     checkpoint = LedgerView.of(run).checkpoint
     locked = checkpoint.state().plugins if checkpoint else {}
     return {plugin: entry["version"] for plugin, entry in locked.items() if isinstance(entry, dict)}
@@ -127,7 +125,6 @@ def _means(one: Sequence[MetricsRow], other: Sequence[MetricsRow]) -> dict[str, 
 
 
 def _evaluations(one: Sequence[MetricsRow], other: Sequence[MetricsRow]) -> dict[str, tuple[float, float]]:
-    """The last value of each evaluation that both made after the same number of rollouts."""
     found: dict[str, tuple[float, float]] = {}
     theirs = {(row.rollout_id, name): value for row in other for name, value in row.metrics.items()}
     for row in one:
@@ -145,7 +142,6 @@ def _weights(first: Path, second: Path) -> dict[int, bool]:
 
 
 def _digests(run: Path) -> dict[int, dict[str, str]]:
-    """Of the weights, by rollouts of each checkpoint that has a model in HF format."""
     found = {}
     for path in list_checkpoints(run / "checkpoints"):
         with suppress(CheckpointError):  # a damaged one is a resume's affair
@@ -161,7 +157,6 @@ def _prompts(first: Path, second: Path, rollouts: Sequence[int]) -> list[Prompt]
 
 
 def _rewards(run: Path, rollouts: Sequence[int]) -> dict[tuple[str, int], float]:
-    """Mean reward by group and rollout."""
     rewards: dict[tuple[str, int], list[float]] = {}
     for shard in map(Shard, list_shards(run / "samples")):
         if shard.rollout_id in rollouts:

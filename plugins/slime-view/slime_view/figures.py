@@ -100,7 +100,6 @@ def _rewards(rewards: Sequence[float]) -> tuple[str, str]:
 
 
 def _costs(rows: Sequence[MetricsRow]) -> list[tuple[str, str]]:
-    """Tokens, time, throughput and memory."""
     table = []
     spent = _sum(rows, names.STEP_TIME)
     tokens = sum(row.metrics.get(names.THROUGHPUT, 0.0) * row.metrics.get(names.STEP_TIME, 0.0) for row in rows)
@@ -128,7 +127,6 @@ def _sum(rows: Sequence[MetricsRow], name: str) -> float:
 
 
 def _picture(rows: Sequence[MetricsRow], title: str, png: Path) -> tuple[Path | None, str]:
-    """The picture's path, and the Markdown that shows it or says why there is none."""
     if not curve(rows, names.REWARD):
         return None, "No reward curve: no rollout is done yet."
     try:

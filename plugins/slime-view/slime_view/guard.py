@@ -66,7 +66,6 @@ class Guard:
         await (self._refusal(request) or self._app)(scope, receive, marked)
 
     def _refusal(self, request: Request) -> Response | None:
-        """What to answer instead: the page without the token in its address, or a question for it."""
         given = request.query_params.get("token")
         if given is not None and self._is_token(given):
             kept = [(name, value) for name, value in parse_qsl(request.url.query) if name != "token"]

@@ -128,7 +128,6 @@ class SampleIndex:
         return self.waiting > 0
 
     def _read(self, path: Path) -> Rows:
-        """Numbers of a file's samples."""
         with opened(path, NAMES) as file:
             table = file.read(columns=list(COLUMNS), use_threads=False)
         rows = np.zeros(len(table), ROW)
@@ -192,7 +191,6 @@ class SampleIndex:
 
 
 def _sorted(rows: Rows, found: NDArray[np.intp], sort: Sort) -> NDArray[np.intp]:
-    """In an order; the newest first among equals, and what has no reward last."""
     match sort:
         case Sort.NEWEST:
             return found
@@ -209,7 +207,6 @@ def _sorted(rows: Rows, found: NDArray[np.intp], sort: Sort) -> NDArray[np.intp]
 
 
 def _numbers(column: "pa.ChunkedArray[Any]", names: Names) -> NDArray[np.intp]:
-    """The number of each value's name."""
     parts = [np.zeros(0, np.intp)]
     for chunk in column.chunks:
         assert isinstance(chunk, pa.DictionaryArray)

@@ -131,7 +131,6 @@ def read_ledger(path: Path, start: int = 0, end: int | None = None) -> Iterator[
 
 
 def _read(text: bytes, path: Path, end: int) -> Line:
-    """A complete line, every part of which is what it should be."""
     try:
         line = json.loads(text)
         GroupId.parse(line["id"])
@@ -152,7 +151,6 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _newest(root: Path, path: Path, problems: list[str]) -> tuple[Checkpoint | None, SavedAccounts | None]:
-    """The newest checkpoint that is whole as far as sizes tell and whose lines are there, and its accounts."""
     passed_over = list[str]()
     for candidate in reversed(list_checkpoints(root)):
         try:
@@ -173,7 +171,6 @@ def _newest(root: Path, path: Path, problems: list[str]) -> tuple[Checkpoint | N
 
 
 def _most_uses(path: Path) -> int:
-    """Uses that a group was allowed at least, where no checkpoint says how many."""
     return max((cast(int, line.get("use", 1)) for line in read_ledger(path)), default=1)
 
 
@@ -193,7 +190,6 @@ def _apply(line: Line, accounts: Accounts, problems: list[str]) -> None:
 
 
 def _differing(found: Mapping[str, Json], expected: Mapping[str, Json]) -> list[str]:
-    """Names of the sums that differ; what is zero need not be there."""
     return [name for name in expected if _without_zeros(found[name]) != _without_zeros(expected[name])]
 
 

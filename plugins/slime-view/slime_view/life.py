@@ -129,7 +129,6 @@ def _move(name: str, line: Mapping[str, Json], shards: Mapping[int, Shard], rows
 
 
 def _members(name: str, moves: Sequence[Move], shards: Mapping[int, Shard]) -> tuple[list[Member], str | None]:
-    """The group's samples, of the file of the rollout that it was finished in, and why it was dropped."""
     ends = (GroupState.FINISHED, GroupState.BUFFERED, GroupState.DROPPED)
     for rollout_id in dict.fromkeys(move.rollout_id for move in moves if move.state in ends):
         if rollout_id not in shards:
@@ -148,12 +147,10 @@ def _seed(values: Mapping[str, Json]) -> int:
 
 
 def _choices(values: Mapping[str, Json]) -> dict[str, Json]:
-    """`use` of each role's table."""
     return {role: table["use"] for role, table in values.items() if isinstance(table, dict) and "use" in table}
 
 
 def _offered(locked: Mapping[str, Json]) -> dict[str, str]:
-    """Plugin and version by choice, of a checkpoint's plugin lock."""
     found: dict[str, str] = {}
     for plugin, entry in locked.items():
         if isinstance(entry, dict) and isinstance(choices := entry.get("choices"), list):

@@ -151,7 +151,6 @@ def _finish(figure: "Figure", axes: "Axes", rewards: Curve) -> None:
 
 @contextmanager
 def _figure(png: Path, title: str, ylabel: str) -> "Iterator[tuple[Figure, Axes]]":
-    """A styled figure that is saved to `png`, whole or not at all, when the block ends."""
     with run_folder_errors(png, "write"):
         png.parent.mkdir(parents=True, exist_ok=True)
         with _matplotlib_folder(png.parent):

@@ -69,7 +69,6 @@ def prompt_of(sample: Sample) -> str:
 
 
 def _parts(file: parquet.ParquetFile, rows: Sequence[int]) -> Iterator[tuple[int, int, list[int]]]:
-    """The row groups that have some of the rows: number, its first row, which of them."""
     first = 0
     for part in range(file.num_row_groups):
         end = first + file.metadata.row_group(part).num_rows

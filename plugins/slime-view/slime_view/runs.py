@@ -206,7 +206,6 @@ class OpenRun:
         return [move.to_dict() for move in Life.of(self.folder, name).moves]
 
     def _trained(self, group: str | None, sample: Sample) -> tuple[Mapping[str, Sequence[float]], int | None]:
-        """A sample's values in training, and in which rollout that was."""
         if group is None or self._train_data is None:
             return {}, None
         for move in group_history(self.folder, group):
@@ -232,7 +231,6 @@ class OpenRun:
 
     @cached_property
     def _tokenizer(self) -> tuple[HfTokenizer | None, str]:
-        """The tokenizer, or why there is none; a checkpoint has one too."""
         problem = ""
         saved = sorted(self.folder.glob("checkpoints/*/hf"), reverse=True)
         for model in [Path(str(self._settings["hf_checkpoint"])), *saved]:
@@ -246,7 +244,6 @@ class OpenRun:
 
 
 def _name(folder: Path, among: Sequence[Path]) -> str:
-    """The shortest end of a path that no other has."""
     for length in range(1, len(folder.parts)):
         end = folder.parts[-length:]
         if sum(other.parts[-length:] == end for other in among) == 1:
@@ -259,7 +256,6 @@ def _rows_of(path: Path, group: str) -> list[int]:
 
 
 def _shortened(row: Mapping[str, Json]) -> dict[str, Json]:
-    """A row with the beginnings of its texts."""
     messages = row["messages"]
     prompt = row["prompt"] if messages is None else _last_message(str(messages))
     found = {name: value for name, value in row.items() if name != "messages"}
@@ -267,6 +263,5 @@ def _shortened(row: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def _last_message(messages: str) -> str:
-    """What was said last, of chat messages as JSON."""
     said = json.loads(messages)
     return str(said[-1].get("content", "")) if said else ""

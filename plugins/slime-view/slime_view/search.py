@@ -64,7 +64,6 @@ def search(index: SampleIndex, query: Query, limit_s: float = LIMIT_S) -> Hits:
 
 
 def _files(index: SampleIndex, query: Query) -> Iterator[tuple[Path, NDArray[np.int32]]]:
-    """The files to search, each with the rows of it that have the other conditions."""
     rows, paths = index.rows()
     found = np.flatnonzero(index.mask(rows, query))
     parts = [(number, rows["row"][found[begin:end]]) for number, begin, end in _stretches(rows["file"][found])]
@@ -84,14 +83,12 @@ def _files(index: SampleIndex, query: Query) -> Iterator[tuple[Path, NDArray[np.
 
 
 def _stretches(numbers: NDArray[np.int32]) -> Iterator[tuple[int, int, int]]:
-    """Each run of one number: it, where it begins and where it ends."""
     if len(numbers):
         for begin, end in pairwise([0, *(np.flatnonzero(np.diff(numbers)) + 1), len(numbers)]):
             yield int(numbers[begin]), int(begin), int(end)
 
 
 def _matching(path: Path, wanted: NDArray[np.int32], text: str) -> NDArray[np.int32]:
-    """Which of some rows have the text."""
     with opened(path) as file:
         table = file.read(columns=list(TEXTS), use_threads=False)
     table = table.take(pa.array(wanted, pa.int32()))

@@ -183,7 +183,6 @@ def _parsed(path: Path, number: int, text: bytes) -> SpanLine:
 
 
 def _marks(flat: Sequence[object]) -> list[Mark]:
-    """At least one."""
     marks = [(str(what), count_of(at)) for what, at in zip(flat[::2], flat[1::2], strict=True)]
     if not marks:
         raise ValueError("a sample without a mark")

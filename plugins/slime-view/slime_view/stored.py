@@ -80,7 +80,6 @@ def _subsample(groups: Sequence[ItemT], share: float) -> Sequence[ItemT]:
 
 
 def _groups(path: Path, wanted: Collection[str]) -> dict[str, Group]:
-    """Groups that waited in the buffer since an earlier rollout."""
     there = _group_ids(path).intersection(wanted)
     return {str(group.id): group for group in Shard(path).groups(there).kept} if there else {}
 

@@ -51,7 +51,6 @@ def _pieces(ids: Sequence[int], tokenizer: Tokenizer | None) -> list[tuple[str, 
 
 
 def _versions(sample: Sample) -> list[str] | None:
-    """The weight version of each token; None where a version's tokens are not known."""
     names, ends = sample.weight_versions, sample.weight_version_ends
     if len(names) == 1 and not ends:
         return [names[0]] * sample.response_length

@@ -152,7 +152,6 @@ class Trace:
                 self.events.append({"ph": "C", "name": name, "ts": at, "pid": WAITING, "tid": 0, "args": counted})
 
     def _waits(self, line: SpanLine, sample: SampleSpan) -> Iterator[Span]:
-        """What a sample waited for, one after the other."""
         for what, began, ended in waits_of(sample):
             yield Span(what, self._at(line, began), self._at(line, ended))
 
@@ -203,7 +202,6 @@ class Trace:
                 self._add(GROUPS, lane, span)
 
     def _ends(self, groups: Mapping[str, float]) -> dict[str, Line]:
-        """The first use in training of each group, or why it was dropped."""
         path, found = self.run / "ledger.jsonl", dict[str, Line]()
         for line in read_ledger(path) if path.exists() else ():
             if line["id"] in groups and line["state"] in (GroupState.TRAINED.value, GroupState.DROPPED.value):

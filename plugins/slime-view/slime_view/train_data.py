@@ -44,7 +44,6 @@ def trained_values(template: str, rollout_id: int, sample: Sample) -> Mapping[st
 
 
 def _files(template: str, rollout_id: int) -> Iterator[Path]:
-    """The files of a rollout, of every rank."""
     parts = re.split(r"\{rank\}", template.replace("{rollout_id}", str(rollout_id)))
     if len(parts) == 1:
         yield from (path for path in [Path(parts[0])] if path.is_file())
@@ -56,8 +55,6 @@ def _files(template: str, rollout_id: int) -> Iterator[Path]:
 
 
 def _place(file: "safe_open", step: str, sample: Sample) -> slice | None:
-    """Where in a step's tokens the sample's response is, found by its tokens and its prompt's."""
-
     def column(name: str) -> NDArray[np.int64]:
         found: NDArray[np.int64] = file.get_tensor(f"{step}/{name}")  # type: ignore[no-untyped-call]  # safetensors has no types
         return found

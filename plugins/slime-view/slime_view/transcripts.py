@@ -89,7 +89,6 @@ def _verdict(row: SampleRow) -> str:
 
 
 def _one_per_prompt(rows: Iterable[SampleRow]) -> dict[tuple[str, str], SampleRow]:
-    """The first answer to each prompt, in the order of the file."""
     found: dict[tuple[str, str], SampleRow] = {}
     for row in rows:
         found.setdefault((row.source, prompt_text(row.prompt)), row)

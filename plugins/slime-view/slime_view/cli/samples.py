@@ -45,7 +45,6 @@ def samples(
 
 
 def _chosen(run: Path, kind: Kind, number: int | None) -> list[Path]:
-    """The shard of a number, or all of a kind."""
     paths = list_shards(run / "samples", kind)
     if not paths:
         raise RunFolderError(
@@ -65,7 +64,6 @@ def _json(row: SampleRow) -> str:
 
 
 def _table(rows: Iterator[SampleRow]) -> Iterator[str]:
-    """A line a sample, a heading where another group begins."""
     before: tuple[int, str] | None = None
     for row in rows:
         name = row.group or row.source
@@ -91,7 +89,6 @@ def _reward(row: SampleRow) -> str:
 
 
 def _ending(row: SampleRow) -> str:
-    """Said only of what did not end as it should, or is not trained on."""
     status = f"{row.status} ({row.failure_reason})" if row.failure_reason else row.status
     said = [] if row.status == "completed" else [status]
     said += ["not trained on"] if row.remove_sample else []

@@ -46,6 +46,5 @@ def trace(run: Path, out: Path | None, first: int, last: int | None) -> None:
 
 
 def _shares(spent: Mapping[str, float]) -> str:
-    """Seconds by name and their shares of all, the longest first."""
     whole, longest_first = sum(spent.values()) or 1.0, sorted(spent, key=lambda name: -spent[name])
     return ", ".join(f"{printable(name)} {spent[name]:.2f} s ({spent[name] / whole:.0%})" for name in longest_first)

@@ -46,13 +46,11 @@ def why(run: Path, sample: str, as_json: bool) -> None:
 
 
 def _named(text: str) -> tuple[str, int | None]:
-    """A group, and the number of a sample behind the last slash; a data set's name may have slashes, too."""
     group, slash, index = text.rpartition("/")
     return (group, int(index)) if slash and index.isdecimal() else (text, None)
 
 
 def _of_index(life: Life, index: int | None) -> list[Member]:
-    """The members that one drawn sample became, or all."""
     if index is None:
         return list(life.members)
     found = [each for each in life.members if each.sample.index == index]
@@ -63,7 +61,6 @@ def _of_index(life: Life, index: int | None) -> list[Member]:
 
 
 def _lines(life: Life, members: Sequence[Member], index: int | None) -> Iterator[tuple[str, str]]:
-    """Label and text of each line; an empty label goes on with the one before it."""
     first = life.moves[0]
     source, epoch, row, draw = life.group
     yield "drawn", f"in rollout {first.rollout_id}: row {row} of {source}, epoch {epoch}, draw {draw}"
@@ -123,7 +120,6 @@ def _mask(sample: Sample) -> str:
 
 
 def _rewards(members: Sequence[Member]) -> str:
-    """Rewards of the group, which say whether it has a gradient."""
     rewards = [score for each in members if (score := _score(each.sample)) is not None]
     told = f"rewards {' '.join(f'{score:g}' for score in rewards)}"
     if not rewards:
@@ -147,7 +143,6 @@ def _moved(move: Move, drop_reason: str | None) -> str:
 
 
 def _times(life: Life, sample: Sample) -> Iterator[tuple[float, list[tuple[str, float]]]]:
-    """Of each time that a sample was in flight when it began, and the seconds that it waited for each thing."""
     for origin, span in life.spans:
         if span.index == sample.index:
             waits = [(what, (ended - began) / 1e6) for what, began, ended in waits_of(span)]
@@ -168,12 +163,10 @@ def _reward(sample: Sample) -> str:
 
 
 def _names(use: Json) -> list[str]:
-    """The names of a `use`: one, several, or several with weights."""
     return [use] if isinstance(use, str) else [str(name) for name in use] if isinstance(use, list | dict) else []
 
 
 def _who(life: Life, role: str, use: Json) -> str:
-    """Choices, each with its plugin where a checkpoint says which."""
     named = []
     for name in _names(use):
         plugin = life.plugins.get(f"{role}/{name.rpartition('/')[2] if not name.startswith('.') else name}")

@@ -242,7 +242,6 @@ class Shard:
 
     @contextmanager
     def _understood(self) -> Iterator[None]:
-        """Name the file in an error about what it holds."""
         from pyarrow import ArrowException
 
         try:
