@@ -4,10 +4,9 @@ import inspect
 import typing
 from dataclasses import fields, is_dataclass
 
-import pytest
-
 from slime_core import events, hookspecs
 from slime_core.roles import SPECS, Stability
+from tests.tables import table
 
 PROVIDERS = dict(inspect.getmembers(hookspecs.ProviderHookSpecs, inspect.isfunction))
 WATCHERS = dict(inspect.getmembers(hookspecs.RunHookSpecs, inspect.isfunction))
@@ -32,7 +31,7 @@ def test_every_event_has_a_hook_that_takes_it() -> None:
         assert typing.get_type_hints(HOOKS[hook])["event"] is event
 
 
-@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.__name__)
+@table("event", EVENTS)
 def test_events_are_frozen_and_every_field_is_documented(event: type) -> None:
     assert is_dataclass(event)
     assert event.__dataclass_params__.frozen  # type: ignore[attr-defined]
@@ -40,7 +39,7 @@ def test_events_are_frozen_and_every_field_is_documented(event: type) -> None:
     assert source.count('"""') == 2 * (len(fields(event)) + 1)
 
 
-@pytest.mark.parametrize("name", HOOKS)
+@table("name", HOOKS)
 def test_every_hook_is_documented_and_dated(name: str) -> None:
     hook = HOOKS[name]
     assert hook.__doc__

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-import pytest
-
 from slime_testing.scaffold import KINDS, License, Names, render
+from tests.tables import table
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECTS = {
@@ -91,30 +90,20 @@ def needs(folder: Path, extras: set[str]) -> set[str]:
     return {name for line in lines if (name := name_of(line)) in PROJECTS}
 
 
-@pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_line_names_a_package_of_ours_without_a_path(path: Path) -> None:
+@table("path", TEXTS)
+def test_no_line_asks_an_index_for_a_package_of_ours(path: Path) -> None:
+    """What a named project needs of ours is named beside it; `.[test]` of an author's project needs slime-core too."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     for words in asked(path.read_text("utf-8")):
         assert not {name_of(word) for word in words} & PROJECTS.keys(), words
-
-
-@pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_whatever_a_project_of_ours_needs_of_ours_is_named_beside_it(path: Path) -> None:
-    for words in asked(path.read_text("utf-8")):
         named = dict(found for word in words if (found := folder_of(word)))
         wanted = {name for folder, extras in named.items() for name in needs(folder, extras)}
         assert {PROJECTS[name] for name in wanted} <= named.keys(), words
-
-
-@pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_project_of_an_author_is_installed_with_a_core_that_is_said(path: Path) -> None:
-    """`.[test]` is nothing of this checkout: it needs slime-core, and pip would ask an index for it."""
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
-    for words in asked(path.read_text("utf-8")):
         theirs = [word for word in words if (found := re.fullmatch(r"\.\[(\w+)\]", word)) and found[1] not in extras]
         assert len(words) > len(theirs) or not theirs, words
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
+@table("kind", list(KINDS))
 def test_a_new_plugin_says_where_the_core_comes_from(kind: str) -> None:
     texts = render(Names.parse(kind, "mine"), License.MIT)
     unsaid = [words for text in texts.values() for words in asked(text)]

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.tables import table
+
 START = Path(__file__).resolve().parent.parent / "docs" / "start"
 PAGES = sorted(START.glob("*.md"))
 BLOCK = re.compile(
@@ -44,10 +46,7 @@ def blocks(page: Path) -> Iterator[Block]:
         yield Block(found["marker"] or "", found["kind"], found["title"] or "", found["body"])
 
 
-EACH = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-
-
-@EACH
+@table("page", PAGES)
 def test_every_command_of_a_journey_says_whether_it_is_run(page: Path) -> None:
     shown = [block for block in blocks(page) if block.kind == "console"]
     assert any(block.marker == "run" for block in shown)
@@ -101,7 +100,7 @@ def first_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-@EACH
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_journey_can_be_gone(page: Path, first_run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "project"
     shutil.copytree(first_run, folder)

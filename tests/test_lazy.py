@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from slime_core.lazy import from_package
+from tests.tables import table
 
 LAZY = (
     "slime_core",
@@ -19,21 +20,13 @@ LAZY = (
     "slime_core.config",
     "slime_core.data",
     "slime_core.processes",
-    "slime_core.processes",
     "slime_core.roles",
     "slime_testing",
     "slime_train",
 )
 
 
-@pytest.mark.parametrize("package", LAZY)
-def test_every_exported_name_is_there(package: str) -> None:
-    module = importlib.import_module(package)
-    for name in module.__all__:
-        assert getattr(module, name) is not None
-
-
-@pytest.mark.parametrize("package", LAZY)
+@table("package", LAZY)
 def test_it_exports_each_name_of_its_import_block_from_there(package: str) -> None:
     module = importlib.import_module(package)
     block = next(node for node in ast.parse(inspect.getsource(module)).body if isinstance(node, ast.If))
@@ -63,22 +56,17 @@ def test_a_long_import_in_parentheses_is_an_export_and_one_for_types_alone_is_no
     assert (module.dumps, module.version) == (json.dumps, sys.version)
 
 
-@pytest.mark.parametrize("package", LAZY)
-def test_no_exported_name_is_that_of_a_module(package: str) -> None:
-    """Whoever imports that module first would find it in place of what is exported."""
+@table("package", LAZY)
+def test_no_exported_name_is_that_of_a_module_and_what_is_not_there_is_an_error(package: str) -> None:
+    """The first import of such a module would put it in place of what is exported."""
     module = importlib.import_module(package)
     modules = {each.name for each in pkgutil.iter_modules(module.__path__)}
     assert not modules & set(module.__all__)
-
-
-@pytest.mark.parametrize("package", LAZY)
-def test_what_is_not_there_is_an_error(package: str) -> None:
-    module = importlib.import_module(package)
     with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'nothing'"):
         module.nothing  # noqa: B018  # the access is what is tested
 
 
-@pytest.mark.parametrize("package", LAZY)
+@table("package", LAZY)
 def test_importing_it_imports_none_of_its_modules(package: str) -> None:
     code = f"import {package}, sys; print(*(name for name in sys.modules if name.startswith('slime_core.')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from slime_core import Group, GroupId, Sample, Status
 from slime_core.sample import PrefixCacheInfo, SpecInfo, scalar_reward
+from tests.tables import table
 
 SLIME_FIELDS = [
     "group_index",
@@ -161,8 +162,8 @@ def test_trainable_tokens_need_log_probs_and_a_version() -> None:
         Sample().append_response_tokens(tokens=[1], log_probs=[-1.0], trainable=False)
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "problem"),
+@table(
+    "field, value, problem",
     [
         ("response_length", 9, "response_length is 9 with 3 tokens"),
         ("loss_mask", [1], "loss_mask has 1 entries for 2 response tokens"),

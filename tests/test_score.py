@@ -5,9 +5,10 @@ import math
 import pytest
 
 from slime_core import NotApplicable, Score, Unscored
+from tests.tables import table
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@table("value", [math.nan, math.inf, -math.inf])
 def test_a_score_is_finite(value: float) -> None:
     with pytest.raises(ValueError, match="return Unscored"):
         Score(value)

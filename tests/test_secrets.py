@@ -19,6 +19,7 @@ from pydantic import Field, SecretStr, ValidationError
 
 from slime_core.roles import Choice, Settings
 from slime_core.secrets import REDACTOR, Redactor, read_variable, redacted_output
+from tests.tables import table
 
 VALUE = "tok-5f1c'e\"9 b/7"
 
@@ -89,8 +90,8 @@ def test_a_copy_in_another_process_hides_the_value_too(monkeypatch: pytest.Monke
     assert there.redact(f"denied: {VALUE}") == "denied: $env:JUDGE_KEY"
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
+@table(
+    "values, expected",
     [
         ({"key": "$env:NO_SUCH_KEY"}, "the environment variable NO_SUCH_KEY is not set: export it"),
         ({"key": "$env:EMPTY_KEY"}, "the environment variable EMPTY_KEY is empty: export it"),

@@ -23,12 +23,12 @@ from slime_core.data.rows import (
     BadRow,
     RejectedRow,
     Row,
-    arrow_value,
     messages_in,
     read_messages,
     read_tools,
     refuse_media,
     scan_rows,
+    without_added_keys,
 )
 from slime_core.data.tokenizer import HfTokenizer, check_template_kwargs, read_batched, with_bos
 from slime_core.errors import DataError
@@ -144,7 +144,7 @@ class RowReader:
         if (tools := tools_of(row, self._format.tool_key)) is not None:
             metadata["tools"] = tools
         elif self._format.apply_chat_template and metadata.get("tools") is not None:
-            held = arrow_value(metadata["tools"], drop_nulls=row.is_arrow)
+            held = without_added_keys(metadata["tools"]) if row.is_arrow else metadata["tools"]
             metadata["tools"] = read_tools(held, f"{key}.tools")
         return metadata
 
@@ -176,7 +176,7 @@ def _read(
 def value_of(row: Row, key: str, *, drop_nulls: bool = False) -> Json:
     """The value of a column, None where there is none; `drop_nulls` drops the keys that Arrow added to its objects."""
     value = row.values.get(key)
-    return arrow_value(value, drop_nulls=drop_nulls) if row.is_arrow else value
+    return without_added_keys(value) if row.is_arrow and drop_nulls else value
 
 
 def column(row: Row, key: str, flag: str, *, drop_nulls: bool = False) -> Json:

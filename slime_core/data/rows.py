@@ -1,8 +1,8 @@
 """Reads the rows of prompt files, and the chat messages in them.
 
-Files are .jsonl, .parquet or a directory saved by HF `datasets`, or a slice of one. They are read as a stream, so
-memory does not grow with the file. A bad row becomes a `BadRow` with file and line; only blank lines are skipped.
-Training, finetuning and evaluation share one form of messages. Columnar files need pyarrow, but not `datasets`.
+Files are .jsonl or .parquet, or a slice of one. They are read as a stream, so memory does not grow with the file. A bad
+row becomes a `BadRow` with file and line; only blank lines are skipped. Training, finetuning and evaluation share one
+form of messages. Parquet files need pyarrow.
 
 Example:
 
@@ -13,7 +13,6 @@ Example:
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
@@ -22,7 +21,6 @@ from slime_core.errors import DataError
 from slime_core.sample import Json, Message
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyarrow import parquet
 
 
@@ -152,20 +150,11 @@ TOOL_ROLES = ("tool", "function")
 """Roles of messages that hold what a tool returned."""
 
 
-class JsonText(str):
-    """JSON of an Arrow column of the type Json."""
-
-    __slots__ = ()
-
-
-def arrow_value(value: Json, *, drop_nulls: bool) -> Json:
-    """A value of an Arrow column, its JSON parsed; `drop_nulls` drops the keys that Arrow added to structs."""
-    if isinstance(value, JsonText):
-        return _parsed(value, "the column")
+def without_added_keys(value: Json) -> Json:
+    """A value of an Arrow column without the keys that Arrow added to its structs, null where a row has none."""
     if isinstance(value, dict):
-        kept = {key: each for key, each in value.items() if each is not None or not drop_nulls}
-        return {key: arrow_value(each, drop_nulls=drop_nulls) for key, each in kept.items()}
-    return [arrow_value(each, drop_nulls=drop_nulls) for each in value] if isinstance(value, list) else value
+        return {key: without_added_keys(each) for key, each in value.items() if each is not None}
+    return [without_added_keys(each) for each in value] if isinstance(value, list) else value
 
 
 def read_messages(value: list[Json], key: str) -> list[Message]:
@@ -348,36 +337,40 @@ def _kind(value: Json) -> str:
     return {dict: "an object", list: "a list", str: "a text", bool: "a boolean"}.get(type(value), "a number")
 
 
-# Rows of columnar files, batch after batch: .parquet by row groups, and what `save_to_disk` of HF `datasets` wrote.
-
 BATCH_ROWS = 1024
 """Rows decoded at a time; 1,024 rows of 10 kB are 10 MB."""
-JSON_TYPE = "extension<arrow.json>"
-"""Arrow's name of the type of JSON texts."""
 _READ_BYTES = 1 << 20
 """Bytes read of a column at a time; without it a row group's whole column is, and writers put up to 2^20 rows there."""
 
 
 def parquet_rows(
     file: Path, start: int | None, stop: int | None, needed: Collection[str], optional: Collection[str]
-) -> Iterator[Row | BadRow]:
+) -> Iterator[Row]:
     """Rows of a parquet file; row groups before the slice are not read.
 
     Raises:
         DataError: it is not a parquet file, or pyarrow is missing.
     """
-    with _reading(file, "parquet file"):
-        from pyarrow import parquet
-
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError:
+        raise DataError(f"reading {file} needs pyarrow: pip install pyarrow") from None
+    try:
         with parquet.ParquetFile(file, buffer_size=_READ_BYTES, pre_buffer=False) as table:
             begin, end, _ = slice(start, stop).indices(table.metadata.num_rows)
             groups, first = _groups_of(table, begin, end)
             columns = _columns(table.schema_arrow.names, needed, optional)
-            batches = table.iter_batches(BATCH_ROWS, row_groups=groups, columns=columns) if groups else iter(())
-            yield from _cut(file, batches, first, begin, end)
+            for batch in table.iter_batches(BATCH_ROWS, row_groups=groups, columns=columns) if groups else ():
+                skip, keep = max(0, begin - first), min(len(batch), end - first)
+                for number, values in enumerate(batch.slice(skip, max(0, keep - skip)).to_pylist(), first + skip):
+                    yield Row(f"{file}, row {number}", values, is_arrow=True)
+                first += len(batch)
+    except (ArrowException, OSError, ValueError, KeyError) as error:
+        raise DataError(f"{file}: no readable parquet file: {error}") from None
 
 
 def _groups_of(table: "parquet.ParquetFile", begin: int, end: int) -> tuple[list[int], int]:
+    """Row groups that hold rows begin..end, and the number of the first row in them."""
     groups: list[int] = []
     first, row = begin, 0
     for group in range(table.metadata.num_row_groups):
@@ -389,88 +382,13 @@ def _groups_of(table: "parquet.ParquetFile", begin: int, end: int) -> tuple[list
     return groups, first
 
 
-def is_saved_dataset(path: Path) -> bool:
-    """Whether a directory is one data set, or one split, saved by HF `datasets`."""
-    return (path / "dataset_info.json").is_file() and (path / "state.json").is_file()
-
-
-def saved_rows(
-    folder: Path, start: int | None, stop: int | None, needed: Collection[str], optional: Collection[str]
-) -> Iterator[Row | BadRow]:
-    """Rows of a directory saved by HF `datasets`.
-
-    Raises:
-        DataError: it is damaged, or pyarrow is missing.
-    """
-    with _reading(folder, "data set"):
-        state = json.loads((folder / "state.json").read_text("utf-8"))
-        files = [folder / each["filename"] for each in state["_data_files"]]
-        if (start or 0) < 0 or (stop or 0) < 0:
-            start, stop, _ = slice(start, stop).indices(sum(len(batch) for batch in _arrow_batches(files, (), ())))
-        yield from _cut(folder, _arrow_batches(files, needed, optional), 0, start or 0, stop)
-
-
-def _arrow_batches(files: list[Path], needed: Collection[str], optional: Collection[str]) -> Iterator["pa.RecordBatch"]:
-    import pyarrow as pa
-
-    for file in files:
-        with pa.memory_map(str(file)) as source, pa.ipc.open_stream(source) as stream:
-            columns = _columns(stream.schema.names, needed, optional)
-            for batch in stream:
-                yield batch if columns is None else batch.select(columns)
-
-
 def _columns(names: Collection[str], needed: Collection[str], optional: Collection[str]) -> list[str] | None:
+    """The columns to read; None for all. Of a dotted place within a column, the column."""
     needed = {each if each in names else each.partition(".")[0] for each in needed}
     if not needed or not needed <= set(names):
         return None
     wanted = {*needed, *optional}
     return [name for name in names if name in wanted]
-
-
-def _cut(file: Path, batches: Iterator["pa.RecordBatch"], first: int, begin: int, end: int | None) -> Iterator[Row]:
-    for batch in batches:
-        if end is not None and first >= end:
-            return
-        skip = max(0, begin - first)
-        keep = len(batch) if end is None else min(len(batch), end - first)
-        json_columns = {field.name: field.type for field in batch.schema if JSON_TYPE in str(field.type)}
-        for low in range(skip, keep, BATCH_ROWS):  # a saved data set may be a single batch
-            for offset, values in enumerate(batch.slice(low, min(BATCH_ROWS, keep - low)).to_pylist()):
-                marked = {key: _mark_json(values[key], kind) for key, kind in json_columns.items()}
-                yield Row(f"{file}, row {first + low + offset}", {**values, **marked}, is_arrow=True)
-        first += len(batch)
-
-
-def _mark_json(value: Json, kind: "pa.DataType") -> Json:
-    """The value, each JSON text in it (the type Json of HF `datasets`) as a `JsonText`."""
-    import pyarrow as pa
-
-    if isinstance(value, str):
-        return JsonText(value) if JSON_TYPE in str(kind) else value
-    if isinstance(value, list) and isinstance(kind, pa.ListType | pa.LargeListType | pa.FixedSizeListType):
-        return [_mark_json(each, kind.value_type) for each in value]
-    if isinstance(value, dict) and isinstance(kind, pa.StructType):
-        return {key: _mark_json(each, kind.field(key).type) for key, each in value.items()}
-    return value
-
-
-@contextmanager
-def _reading(path: Path, what: str) -> Iterator[None]:
-    try:
-        from pyarrow import ArrowException
-    except ImportError:
-        raise DataError(f"reading {path} needs pyarrow: pip install pyarrow") from None
-    try:
-        yield
-    except (ArrowException, OSError, ValueError, KeyError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"{path}: no readable {what}: {error}") from None
-
-
-# Rows of a prompt file: .jsonl, .parquet, a directory saved by HF `datasets`, or a slice of one:
-# `train.jsonl@[100:200]`, `train.parquet@[-50:]`. Read as a stream, in memory that does not grow with the file.
 
 
 def read_rows(path: Path) -> Iterator[Row]:
@@ -497,9 +415,7 @@ def scan_rows(path: Path, needed: Collection[str] = (), optional: Collection[str
         DataError: no such file, an unknown ending, a damaged file.
     """
     file, start, stop = split_slice(path)
-    if is_saved_dataset(file):
-        yield from saved_rows(file, start, stop, needed, optional)
-    elif not file.is_file():
+    if not file.is_file():
         raise DataError(_no_file(file))
     elif file.suffix == ".jsonl":
         yield from jsonl_rows(file, start, stop)
@@ -510,11 +426,8 @@ def scan_rows(path: Path, needed: Collection[str] = (), optional: Collection[str
 
 
 def _no_file(file: Path) -> str:
-    if (file / "dataset_dict.json").is_file():
-        splits = ", ".join(sorted(each.name for each in file.iterdir() if each.is_dir()))
-        return f"{file} holds the splits {splits}: give one of them, {file}/SPLIT"
     if file.is_dir():
-        return f"{file} is a directory; give one .jsonl or .parquet file, or what `save_to_disk` of HF datasets wrote"
+        return f"{file} is a directory: give a .jsonl or .parquet file, as `to_parquet` of HF datasets writes one"
     if not file.parent.is_dir():
         return f"there is no prompt file {file}: not even the directory {file.parent.absolute()}"
     if file.exists():

@@ -65,7 +65,7 @@ class PromptFile(RowFormat):
     """One prompt file and how to read its rows."""
 
     path: Path
-    """A .jsonl or .parquet file, or a directory saved by HF `datasets`; `file@[a:b]` takes a slice of its rows."""
+    """A .jsonl or .parquet file; `file@[a:b]` takes a slice of its rows."""
     name: str
     """Name of the data set: the first part of every group's identity."""
 

@@ -12,6 +12,7 @@ import pytest
 
 from slime_core.data import ChatTemplate, HfTokenizer, PromptSource
 from slime_core.errors import DataError
+from tests.tables import table
 
 MakeSource = Callable[..., PromptSource]
 GOOD = [json.dumps({"input": f"{number}?", "label": number}) for number in range(20)]
@@ -30,8 +31,8 @@ def test_by_default_the_first_is_an_error(make_source: MakeSource, mixed: Path) 
         make_source([], path=mixed, label_key="label")
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
+@table(
+    "text, said",
     [
         ('[\n {"input": "2+2?"}\n]\n', ":1: expected a JSON object, got the beginning of an array: write one"),
         ('\n[{"input": "2+2?"}]', ":2: expected a JSON object, got the beginning of an array"),

@@ -28,6 +28,7 @@ from slime_core.data.settings import MixtureMember, MixtureSettings
 from slime_core.errors import ConfigError, DataError, ModelError
 from slime_core.roles import DataSourceSetup, PromptFile, RowFormat
 from slime_core.sample import Message
+from tests.tables import table
 
 HELLO: Sequence[Message] = ({"role": "user", "content": "What is 2+3?"},)
 LOOPS = "{%% for a in range(99999) %%}{%% for b in range(99999) %%}%s{%% endfor %%}{%% endfor %%}"
@@ -143,8 +144,8 @@ def test_rows_that_are_read_together_are_read_as_one_by_one(tokenizer: HfTokeniz
     assert all_read(together=True) == all_read(together=False)
 
 
-@pytest.mark.parametrize(
-    ("template", "expected"),
+@table(
+    "template, expected",
     [
         ("{{ strftime_now('%d %b %Y %H:%M') }}", "07 Feb 2031 00:00"),
         ("{{ date_string if date_string is defined else strftime_now('%Y') }}", "26 Jul 2024"),

@@ -15,6 +15,7 @@ from slime_core.errors import DataError
 from slime_core.roles import RowFormat
 from tests.data import templates
 from tests.data.templates import with_template
+from tests.tables import table
 
 CHAT = RowFormat(input_key="messages", apply_chat_template=True)
 PAIR = RowFormat(input_key="q", label_key="a")
@@ -81,8 +82,8 @@ def test_a_prompt_and_a_response_are_columns_of_their_own(tokenizer: HfTokenizer
     assert tokenizer.decode(dialog.prompt) == "user\n2+3?\nassistant\n"
 
 
-@pytest.mark.parametrize(
-    ("form", "row", "message"),
+@table(
+    "form, row, message",
     [
         (CHAT, {"messages": says("2+3?")}, "rows.jsonl:1: none of its messages is the assistant's"),
         (CHAT, {"messages": [5]}, "rows.jsonl:1: message 0 of 'messages' must be an object"),
@@ -145,7 +146,7 @@ MASKS: list[tuple[str, Sequence[Mapping[str, object]], list[str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "messages", "runs", "prompt"), MASKS)
+@table("name, messages, runs, prompt", MASKS)
 def test_the_mask_is_that_of_the_whole_dialog_for_every_kind_of_template(
     tokenizer: HfTokenizer,
     tmp_path: Path,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slime_core.data import ChatTemplate, HfTokenizer, PromptSource
-from slime_core.data.rows import arrow_value, read_messages, read_tools
+from slime_core.data.rows import read_messages, read_tools, without_added_keys
 from slime_core.errors import DataError
 from slime_core.sample import Json
 
@@ -134,7 +134,7 @@ def test_tools_are_objects_or_their_json() -> None:
 
 
 def test_nulls_of_arrow_go_and_those_of_an_author_stay() -> None:
-    assert arrow_value({"a": None, "b": [None, {"c": None}]}, drop_nulls=True) == {"b": [None, {}]}
+    assert without_added_keys({"a": None, "b": [None, {"c": None}]}) == {"b": [None, {}]}
     assert read_tools([TOOL], "tools") == [TOOL]
 
 
@@ -161,7 +161,7 @@ ROW: dict[str, Json] = {
 }
 
 
-@pytest.mark.parametrize("form", ["jsonl", "struct", "json"])
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
 def test_a_prompt_is_the_same_from_every_kind_of_file(
     make_source: MakeSource, tokenizer: HfTokenizer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, form: str
 ) -> None:
@@ -170,18 +170,9 @@ def test_a_prompt_is_the_same_from_every_kind_of_file(
         "".join(f"{json.dumps(each)}\n" for each in ROW["tools"])  # type: ignore[union-attr]
         + 'user:w?;assistant:weather{"city": "Paris"};assistant:now{"zone": "x"};tool:20;'
     )
-    path = tmp_path / "rows.parquet"
-    if form == "struct":
-        pq.write_table(pa.Table.from_pylist([ROW]), path)
-    elif form == "json":  # as `datasets` stores its type Json, whole columns and elements
-        texts = {"input": [json.dumps(ROW["input"])], "metadata": ['{"level": null}']}
-        columns = {name: pa.array(each, pa.json_()) for name, each in texts.items()}
-        tools = pa.array([json.dumps(each) for each in ROW["tools"]], pa.json_())  # type: ignore[union-attr]
-        pq.write_table(pa.table({**columns, "tools": pa.ListArray.from_arrays([0, len(tools)], tools)}), path)
-    fields = {"apply_chat_template": True, **({} if form == "jsonl" else {"path": path})}
-    sample = asyncio.run(make_source([ROW], **fields).draw(1))[0].samples[0]
-    assert sample.prompt == want
-    assert sample.metadata.get("level", 0) == (None if form == "json" else 0)
+    pq.write_table(pa.Table.from_pylist([ROW]), tmp_path / "rows.parquet")
+    fields = {"apply_chat_template": True, **({} if form == "jsonl" else {"path": tmp_path / "rows.parquet"})}
+    assert asyncio.run(make_source([ROW], **fields).draw(1))[0].samples[0].prompt == want
 
 
 def test_a_text_is_messages_only_if_it_is_their_json(make_source: MakeSource) -> None:

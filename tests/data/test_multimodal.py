@@ -11,6 +11,7 @@ from slime_core.data import PromptSource
 from slime_core.data.rendering import place_media
 from slime_core.errors import DataError
 from slime_core.sample import Json, Message, Sample
+from tests.tables import table
 
 MakeSource = Callable[..., PromptSource]
 KEYS = {"image": "images", "audio": "sound"}
@@ -72,8 +73,8 @@ def test_samples_share_no_media(make_source: MakeSource) -> None:
     assert second.prompt == [{"role": "user", "content": [{"image": "a.png"}]}]
 
 
-@pytest.mark.parametrize(
-    ("row", "says"),
+@table(
+    "row, says",
     [
         ({"input": "<image><image>", "images": ["a"]}, "says <image> more often than the row has one"),
         ({"input": "<audio>"}, "says <audio> more often"),

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slime_core.data.prompts import EpochOrder
+from tests.tables import table
 
 
 @given(size=st.integers(1, 3000), seed=st.integers(0, 2**63))
@@ -29,13 +30,13 @@ def test_an_entry_needs_no_other() -> None:
     assert all(0 <= row < 10**9 for row in rows)
 
 
-@pytest.mark.parametrize("position", [-1, 7])
+@table("position", [-1, 7])
 def test_a_position_outside_is_refused(position: int) -> None:
     with pytest.raises(IndexError, match="in an epoch of 7 rows"):
         EpochOrder(7, 0)[position]
 
 
-@pytest.mark.parametrize("size", [3, 4, 5])
+@table("size", [3, 4, 5])
 def test_every_permutation_of_few_rows_is_as_likely(size: int) -> None:
     """Chi-squared; its mean is the number of permutations less one, and five standard deviations are allowed."""
     trials = 60 * factorial(size)
@@ -46,7 +47,7 @@ def test_every_permutation_of_few_rows_is_as_likely(size: int) -> None:
     assert chi_squared < freedom + 5 * (2 * freedom) ** 0.5
 
 
-@pytest.mark.parametrize("size", [71, 101, 1001])
+@table("size", [71, 101, 1001])
 def test_neighbours_are_parted_as_by_chance(size: int) -> None:
     """The distance of two neighbouring rows around the circle is uniform, in ten classes."""
     counts: Counter[int] = Counter()

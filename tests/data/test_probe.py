@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from slime_core.data import HfTokenizer, with_bos
+from tests.tables import table
 
 SPECIAL = ["<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>"]
 LETTERS = [*" ▁ab<>s/|\n", "Ċ", "Ġ"]
@@ -125,7 +126,7 @@ def test_a_model_whose_template_alone_has_an_end_is_taken(tmp_path: Path) -> Non
     assert write(tmp_path, byte_level(), CHATML, eos_token=None).eos_token_ids == {4}
 
 
-@pytest.mark.parametrize(("name", "joins"), [("byte_level", True), ("normalizer", False), ("always", False)])
+@table("name, joins", [("byte_level", True), ("normalizer", False), ("always", False)])
 def test_a_tokenizer_that_begins_pieces_with_a_space_is_known(tmp_path: Path, name: str, joins: bool) -> None:
     tokenizer = write(tmp_path, BACKENDS[name]())
     assert tokenizer.joins_pieces is joins

@@ -14,6 +14,7 @@ from slime_core.data import HfTokenizer, PromptSource, prompt_source
 from slime_core.errors import CheckpointError, ConfigError, DataError
 from slime_core.roles import DataSource, DataSourceSetup, DescribesData, NamesChoices
 from slime_core.sample import Group, Json, Status
+from tests.tables import table
 
 MakeSource = Callable[..., PromptSource]
 ROWS = [{"input": f"What is {n}+1?", "label": n + 1, "metadata": {"n": n}} for n in range(7)]
@@ -168,8 +169,8 @@ def test_messages_stay_messages_without_the_template(make_source: MakeSource) ->
     assert sample.apply_chat_template_kwargs == {"think": False}
 
 
-@pytest.mark.parametrize(
-    ("row", "fields", "says"),
+@table(
+    "row, fields, says",
     [
         ({"question": "?", "answer": 1}, {}, r"no key 'input'; the row has question, answer: give --input-key"),
         ({"input": "?"}, {"label_key": "label"}, r"no key 'label'; the row has input: give --label-key"),
@@ -210,8 +211,8 @@ def test_no_file_at_all_says_which_flag(setup_of: Callable[..., DataSourceSetup]
         prompt_source(setup_of())
 
 
-@pytest.mark.parametrize(
-    ("rows", "fields", "says"),
+@table(
+    "rows, fields, says",
     [
         (ROWS[:-1], {}, "the data has changed .*: rows: 7 -> 6 prompts.*--accept-changed-data"),
         ([*ROWS[:-1], {"input": "another"}], {}, "rows: as many prompts, but not the same"),

@@ -15,6 +15,7 @@ from slime_core.roles import RowFormat
 from slime_core.sample import Json, Message
 from tests.data import templates
 from tests.data.templates import with_template
+from tests.tables import table
 
 ASKED: Message = {"role": "user", "content": "How many?"}
 THOUGHT: Message = {"role": "assistant", "content": "<think>\nhm\n</think>\n\nFive."}
@@ -40,7 +41,7 @@ def read(
     return found.why, dropped
 
 
-@pytest.mark.parametrize("name", ["QWEN3", "QWEN3_THINKING", "DEEPSEEK", "LLAMA31", "GEMMA"])
+@table("name", ["QWEN3", "QWEN3_THINKING", "DEEPSEEK", "LLAMA31", "GEMMA"])
 def test_calls_and_results_arrive_in_the_form_of_each_template(tokenizer: HfTokenizer, name: str) -> None:
     text, _ = read(tokenizer, getattr(templates, name), [ASKED, CALLING, RESULT, {**ASKED, "content": " Now? "}])
     assert "rows.jsonl" not in text
@@ -50,7 +51,7 @@ def test_calls_and_results_arrive_in_the_form_of_each_template(tokenizer: HfToke
     assert "Paris" in text
 
 
-@pytest.mark.parametrize("name", ["MISTRAL", "PARTS", "CHATML", "PHI3"])
+@table("name", ["MISTRAL", "PARTS", "CHATML", "PHI3"])
 def test_system_texts_and_parts_arrive(tokenizer: HfTokenizer, name: str) -> None:
     system: Message = {
         "role": "system",
@@ -123,7 +124,7 @@ def test_a_prompt_that_ends_with_an_answer_is_refused_unless_a_key_says_what_bec
     assert "must be a text without tool calls" in why
 
 
-@pytest.mark.parametrize("final", ["refuse", "continue"])
+@table("final", ["refuse", "continue"])
 def test_messages_that_are_rendered_later_do_not_end_with_an_answer(
     tokenizer: HfTokenizer, final: Literal["refuse", "continue"]
 ) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from slime_core.data import read_rows
 from slime_core.data.rows import scan_rows
 from slime_core.errors import DataError
+from tests.tables import table
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -57,20 +58,16 @@ def test_a_slice_is_pythons_slice(ten: Path, start: int | None, stop: int | None
     assert values(Path(f"{ten}@[{bounds}]")) == [{"n": n} for n in range(10)[start:stop]]
 
 
-def test_rows_outside_a_slice_are_not_parsed(tmp_path: Path) -> None:
+def test_a_byte_order_mark_blank_lines_and_what_is_outside_a_slice_are_no_rows(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text('not json\n{"n": 1}\nnot json\n')
     assert values(Path(f"{path}@[1:2]")) == [{"n": 1}]
-
-
-def test_a_byte_order_mark_and_blank_lines_are_no_rows(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
     path.write_bytes(b'\xef\xbb\xbf{"n": 1}\r\n\r\n   \n{"n": 2}')
     assert values(path) == [{"n": 1}, {"n": 2}]
 
 
-@pytest.mark.parametrize(
-    ("line", "says"),
+@table(
+    "line, says",
     [
         (b'{"n": 1', "not JSON"),
         (b"[1, 2]", "expected a JSON object"),
@@ -97,6 +94,8 @@ def test_a_missing_file_names_its_neighbours(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").touch()
     with pytest.raises(DataError, match=r"no prompt file .*trian\.jsonl; .* holds train\.jsonl"):
         values(tmp_path / "trian.jsonl")
+    with pytest.raises(DataError, match=r"is a directory: give a \.jsonl or \.parquet file"):
+        values(tmp_path)
     with pytest.raises(DataError, match="not even the directory"):
         values(tmp_path / "nowhere" / "train.jsonl")
 
@@ -107,16 +106,11 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
         values(tmp_path / "rows.jsonl")
 
 
-@pytest.mark.parametrize("name", ["rows.csv", "rows"])
+@table("name", ["rows.csv", "rows"])
 def test_an_unknown_ending_says_which_are_known(tmp_path: Path, name: str) -> None:
     (tmp_path / name).touch()
     with pytest.raises(DataError, match=r"end in \.jsonl or \.parquet"):
         values(tmp_path / name)
-
-
-def test_a_directory_is_no_prompt_file(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="is a directory"):
-        values(tmp_path)
 
 
 def test_nested_parquet_columns_become_json(tmp_path: Path) -> None:
@@ -138,44 +132,16 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatc
         values(tmp_path / "rows.parquet")
 
 
-@pytest.fixture(scope="module", params=["parquet", "saved", "saved in batches"])
-def columns(folder: Path, request: pytest.FixtureRequest) -> Path:
-    """Thirty rows in a columnar form: row groups of seven, one batch, batches of seven in two files."""
-    path = folder / request.param
-    if request.param == "parquet":
-        pq.write_table(thirty(), path.with_suffix(".parquet"), row_group_size=7)
-        return path.with_suffix(".parquet")
-    path.mkdir(exist_ok=True)
-    rows = 30 if request.param == "saved" else 7
-    save(thirty().slice(0, 16), path / "one.arrow", rows)
-    save(thirty().slice(16), path / "two.arrow", rows)
-    (path / "state.json").write_text(
-        json.dumps({"_data_files": [{"filename": "one.arrow"}, {"filename": "two.arrow"}]})
-    )
-    (path / "dataset_info.json").write_text("{}")
-    return path
-
-
 def thirty() -> pa.Table:
     return pa.table({"n": list(range(30)), "text": [str(n) for n in range(30)], "meta": [{"a": n} for n in range(30)]})
 
 
-def save(table: pa.Table, path: Path, rows: int) -> None:
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
-        stream.write_table(table, max_chunksize=rows)
-
-
-@given(start=st.none() | st.integers(-35, 35), stop=st.none() | st.integers(-35, 35))
-def test_a_slice_of_columns_is_pythons_slice(columns: Path, start: int | None, stop: int | None) -> None:
-    bounds = f"{'' if start is None else start}:{'' if stop is None else stop}"
-    rows = list(read_rows(Path(f"{columns}@[{bounds}]")))
-    assert [row.values["n"] for row in rows] == list(range(30)[start:stop])
-    assert [row.where for row in rows] == [f"{columns}, row {n}" for n in range(30)[start:stop]]
-
-
-def test_only_wanted_columns_are_read(columns: Path) -> None:
-    assert next(scan_rows(columns, ["n"], ["meta", "absent"]))[1] == {"n": 0, "meta": {"a": 0}}
-    assert next(scan_rows(columns, ["n", "absent"]))[1] == {"n": 0, "text": "0", "meta": {"a": 0}}
+def test_rows_of_columns_are_named_by_their_numbers_and_only_wanted_columns_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "thirty.parquet"
+    pq.write_table(thirty(), path, row_group_size=7)
+    assert [row.where for row in read_rows(Path(f"{path}@[5:9]"))] == [f"{path}, row {n}" for n in range(5, 9)]
+    assert next(scan_rows(path, ["n"], ["meta", "absent"]))[1] == {"n": 0, "meta": {"a": 0}}
+    assert next(scan_rows(path, ["n", "absent"]))[1] == {"n": 0, "text": "0", "meta": {"a": 0}}
 
 
 def test_row_groups_outside_a_slice_are_not_read(tmp_path: Path) -> None:
@@ -190,28 +156,7 @@ def test_row_groups_outside_a_slice_are_not_read(tmp_path: Path) -> None:
         values(path)
 
 
-def test_what_hf_datasets_saves_is_read(tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
-    rows = [{"input": f"{n}?", "label": n, "metadata": {"level": n % 3}} for n in range(10)]
-    split = datasets.Dataset.from_list(rows)
-    split.save_to_disk(tmp_path / "plain")
-    split.shuffle(seed=0).select(range(4)).save_to_disk(tmp_path / "chosen")
-    datasets.DatasetDict(train=split, test=split).save_to_disk(tmp_path / "splits")
-    assert values(tmp_path / "plain") == rows
-    assert values(tmp_path / "chosen") == list(split.shuffle(seed=0).select(range(4)))
-    assert values(tmp_path / "splits" / "train") == rows
-    with pytest.raises(DataError, match=r"holds the splits test, train: give one of them"):
-        values(tmp_path / "splits")
-
-
-def test_a_damaged_data_set_is_named(tmp_path: Path) -> None:
-    (tmp_path / "dataset_info.json").write_text("{}")
-    (tmp_path / "state.json").write_text("{}")
-    with pytest.raises(DataError, match="no readable data set"):
-        values(tmp_path)
-
-
-@pytest.mark.parametrize("kind", ["jsonl", "parquet", "one row group"])
+@table("kind", ["jsonl", "parquet", "one row group"])
 def test_memory_does_not_grow_with_the_file(tmp_path: Path, kind: str) -> None:
     """40 MB of text read in the room of a few batches, Arrow's own memory counted."""
     path, count, text = tmp_path / f"rows.{'jsonl' if kind == 'jsonl' else 'parquet'}", 20_000, "x" * 2_000

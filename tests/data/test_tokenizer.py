@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from slime_core.data import ChatTemplate, HfTokenizer
 from slime_core.errors import DataError, ModelError
+from tests.tables import table
 
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is 2+3? <é> & 'x'"}]
 TOOLS = [{"type": "function", "function": {"name": "add", "description": "a < b & c"}}]
@@ -159,8 +160,8 @@ def test_a_model_without_template_says_so_when_one_is_wanted(copy: Path) -> None
         HfTokenizer.load(copy).apply_chat_template(CHAT)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "ends"),
+@table(
+    "name, value, ends",
     [("generation_config.json", 1, {1, 2}), ("generation_config.json", [0, 3], {0, 2, 3}), ("config.json", 3, {2, 3})],
 )
 def test_every_file_may_name_ends(copy: Path, name: str, value: object, ends: set[int]) -> None:
@@ -214,11 +215,13 @@ def test_the_advice_for_a_slow_tokenizer_works(tmp_path: Path) -> None:
     assert HfTokenizer.load(tmp_path).encode("what is 2") == [5, 6, 7]
 
 
-@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "generation_config.json"])
+@table("name", ["tokenizer.json", "tokenizer_config.json", "generation_config.json"])
 def test_a_damaged_file_is_named(copy: Path, name: str) -> None:
+    whole = (copy / name).read_text()
     (copy / name).write_text("{")
     with pytest.raises(ModelError, match=f"cannot read .*{name}"):
         HfTokenizer.load(copy)
+    (copy / name).write_text(whole)
 
 
 def test_a_tokenizer_needs_no_torch(model_dir: Path) -> None:

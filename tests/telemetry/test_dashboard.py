@@ -12,6 +12,7 @@ from rich.console import Console
 
 from slime_core.telemetry import PlainDisplay, make_display
 from slime_core.telemetry.display import Dashboard
+from tests.tables import table
 
 ROW = {"rollout/raw_reward": 0.25, "rollout/response_len/mean": 41.25, "perf/tokens_per_sec": 3412.4}
 
@@ -69,7 +70,7 @@ def test_progress_curves_evaluation_and_messages_are_on_the_screen_at_the_end(sc
     assert "checkpoint saved: [bold]x[/bold] [31m" in frame
 
 
-@pytest.mark.parametrize("width", [12, 40, 60, 200])
+@table("width", [12, 40, 60, 200])
 def test_every_line_fits_the_terminal(screen: Screen, width: int) -> None:
     with Dashboard(terminal(screen, width)) as display:
         display.start(1000, "a title that is longer than the narrowest of these terminals")

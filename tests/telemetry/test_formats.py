@@ -8,7 +8,6 @@ from pathlib import Path
 
 import jsonschema
 import pyarrow as pa
-import pytest
 
 from slime_core.run import GroupState, Ledger
 from slime_core.run.folder import note_resume
@@ -19,6 +18,7 @@ from slime_view.samples.shard import Kind, Shard, list_shards
 from slime_view.spans import SpanLog
 from tests.checkpoints import write_checkpoint
 from tests.conftest import NO_STATE
+from tests.tables import table
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SCHEMAS = DOCS / "schemas"
@@ -42,7 +42,7 @@ def test_metrics(tmp_path: Path) -> None:
         validator("metrics_row").validate(line)
 
 
-@pytest.mark.parametrize("reward", [1.0, {"score": 1.0, "format": 0.5}, None])
+@table("reward", [1.0, {"score": 1.0, "format": 0.5}, None])
 def test_samples(tmp_path: Path, write_samples: Callable[..., None], reward: float | dict[str, float] | None) -> None:
     text = Sample(prompt="What is 2+3?", response="5", response_length=2, label=5, reward=reward)
     text.status = Status.FAILED if reward is None else Status.COMPLETED
@@ -121,8 +121,8 @@ def test_a_checkpoint_manifest(tmp_path: Path) -> None:
     assert set(manifest["files"]) == {"state.json", "hf/config.json"}
 
 
-@pytest.mark.parametrize(
-    ("name", "wrong"),
+@table(
+    "name, wrong",
     [
         ("metrics_row", {"schema_version": 2, "rollout_id": 0, "step": 0, "time": 0, "metrics": {}}),
         ("metrics_row", {"schema_version": 1, "rollout_id": 0, "step": 0, "time": 0, "metrics": {"loss": "high"}}),

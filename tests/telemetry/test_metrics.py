@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from slime_core.errors import NonFiniteError, RunFolderError
 from slime_core.telemetry import MetricsLog, MetricsRow, strip_timing
+from tests.tables import table
 
 
 def row(rollout_id: int, **metrics: float) -> MetricsRow:
@@ -29,7 +30,7 @@ def test_rows_come_back_as_they_were(path: Path) -> None:
         assert MetricsLog.read(path) == rows, "each row is in the file at once"
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@table("value", [float("nan"), float("inf"), float("-inf")])
 def test_a_value_that_is_not_finite_is_refused_by_name(value: float) -> None:
     with pytest.raises(NonFiniteError, match="metric train/loss of rollout 7"):
         MetricsRow(7, 7, 0.0, {"train/grad_norm": 1.0, "train/loss": value})
@@ -98,7 +99,7 @@ def test_a_missing_file_has_no_rows(path: Path) -> None:
     assert MetricsLog.read(path) == []
 
 
-@pytest.mark.parametrize(
+@table(
     "line",
     ["[]", "nonsense", '{"schema_version":1}', '{"schema_version":9,"rollout_id":0,"step":0,"time":0,"metrics":{}}'],
 )

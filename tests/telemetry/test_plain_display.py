@@ -4,10 +4,9 @@ import sys
 import threading
 import time
 
-import pytest
-
 from slime_core.telemetry import PlainDisplay, make_display
 from slime_core.telemetry.display import Progress, seconds
+from tests.tables import table
 
 ROW = {
     "rollout/raw_reward": 0.25,
@@ -139,8 +138,8 @@ def test_no_progress_means_plain_lines() -> None:
     assert isinstance(make_display(progress=False), PlainDisplay)
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
+@table(
+    "value, text",
     [(0.0, "0.0 s"), (4.24, "4.2 s"), (59.99, "60.0 s"), (65.0, "1:05"), (3599.7, "1:00:00"), (7265.0, "2:01:05")],
 )
 def test_durations_for_people(value: float, text: str) -> None:

@@ -12,6 +12,7 @@ from slime_core.telemetry import MetricsLog, MetricsRow
 from slime_view.figures import figures, write_report
 from slime_view.plots import overlay, smooth
 from slime_view.transcripts import Pair, before_and_after, fenced, inline, transcripts_markdown
+from tests.tables import table
 
 
 def answer(row: int, reward: float) -> Sample:
@@ -144,8 +145,8 @@ def test_several_runs_in_one_picture(run_dir: Path, tmp_path: Path) -> None:
     assert [path.name for path in png.parent.iterdir()] == ["seeds.png"]
 
 
-@pytest.mark.parametrize(
-    ("rollouts", "row"),
+@table(
+    "rollouts, row",
     [
         (1, ("training reward", "0.000")),
         (3, ("training reward, first and last rollout", "0.000 → 2.000")),

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.tables import table
+
 TOOL = Path(__file__).resolve().parents[2] / "tools/api_changes.py"
 INIT = 'from slime_core.sample import Sample, f, gone\n\n__all__ = ["Sample", "f", "gone"]\n'
 LAZY = """
@@ -69,8 +71,8 @@ def test_what_is_added_and_what_is_not_promised_breaks_nothing(repository: Path)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "told"),
+@table(
+    "before, after, told",
     [
         ("sep: str", "", "slime_core.sample.Sample.text: Parameter was removed"),
         ("b: int", "*, b: int", "slime_core.sample.f: Parameter kind was changed"),

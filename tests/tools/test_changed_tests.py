@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.tables import table
+
 TOOL = Path(__file__).resolve().parents[2] / "tools/changed_tests.py"
 TEST = "def test_it() -> None:\n    assert 1 + 1 == 2\n\n\n" + "# so that git sees a rename\n" * 20
 
@@ -101,8 +103,8 @@ def test_a_shallow_clone_fetches_what_it_lacks(repository: Path, tmp_path: Path,
     assert matrix(clone, "origin/main") == {f"tests/test_{number}.py": 0 for number in range(3)}
 
 
-@pytest.mark.parametrize(
-    ("line", "told"),
+@table(
+    "line, told",
     [
         ("NUM_GPUS = len('four')", "line 1: NUM_GPUS = len('four'); expected a number such as 8"),
         ("NUM_GPUS = -1", "NUM_GPUS = -1; expected"),

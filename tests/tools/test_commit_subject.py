@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from tests.tables import table
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -18,7 +18,7 @@ def checked(message: str, tmp_path: Path) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-@pytest.mark.parametrize(
+@table(
     "message",
     [
         "Refuse a duplicate reward name\n\nTwo plugins may each have one of that name.",

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.tables import table
+
 TOOL = Path(__file__).resolve().parents[2] / "tools/gpu_lock_exec"
 SHOW = 'import os; print(os.environ["CUDA_VISIBLE_DEVICES"])'
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -100,12 +102,12 @@ def test_many_are_not_starved_by_ones(start: Start) -> None:
     assert devices(late) == "0"
 
 
-@pytest.mark.parametrize("ended", [0, 3, 77])
+@table("ended", [0, 3, 77])
 def test_the_exit_status_is_the_commands(start: Start, ended: int) -> None:
     assert start("--count", "1", "--", sys.executable, "-c", f"raise SystemExit({ended})").wait(20) == ended
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
+@table("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
 def test_a_signal_reaches_the_command(start: Start, number: signal.Signals) -> None:
     code = (
         "import signal, sys, time; "
@@ -136,8 +138,8 @@ def test_a_wait_that_is_too_long_ends_and_leaves_nothing_locked(start: Start) ->
     assert devices(start("--devices", "0", *holding())) == "0"
 
 
-@pytest.mark.parametrize(
-    ("argv", "told"),
+@table(
+    "argv, told",
     [
         (["--count", "3", "--", "true"], "--count 3: there are 2 GPUs here; --total-gpus says another number"),
         (["--count", "1"], "what is to be run?"),

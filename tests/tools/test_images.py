@@ -10,6 +10,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.tables import table
+
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
 EACH = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -46,7 +48,7 @@ def test_what_it_copies_reaches_the_builder_and_what_it_installs_is_built(path: 
     assert installed == {"slime_core" if f == "." else Path(f).name.replace("-", "_") for f in projects()}
 
 
-@pytest.mark.parametrize("name", [path.stem for path in FILES])
+@table("name", [path.stem for path in FILES])
 def test_a_lock_has_all_that_ours_need_in_a_version_that_they_take(name: str) -> None:
     lock = locked(name)
     for folder, extras in projects().items():

@@ -3,10 +3,9 @@
 import runpy
 from pathlib import Path
 
-import pytest
-
 from slime_testing import ALL_CHECKS
 from slime_testing.contract import CheckInfo
+from tests.tables import table
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = runpy.run_path(str(ROOT / "tools" / "reference.py"))
@@ -19,7 +18,7 @@ def test_the_page_is_up_to_date() -> None:
     assert not COMPARED(PATH, TOOL["page"](), "tools/reference.py")
 
 
-@pytest.mark.parametrize("info", ALL_CHECKS.values(), ids=list(ALL_CHECKS))
+@table("info", ALL_CHECKS.values())
 def test_every_check_has_a_heading_its_method_and_its_advice(info: CheckInfo) -> None:
     _, _, section = PAGE.partition(f"### {info.identity}: {info.title}\n")
     assert section.strip().startswith(f"`{info.method}` · since {info.since}")

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from tests.tables import table
+
 ROOT = Path(__file__).resolve().parents[2]
 LISTED = subprocess.run(["git", "ls-files", "*test_*.py"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
 FILES = sorted(path for path in LISTED.split("\n") if Path(path).name.startswith("test_") and path.endswith(".py"))
@@ -21,9 +23,6 @@ LEFT_OUT = re.findall(r"not (\w+)", OPTIONS["addopts"][-1])
 JOBS = YAML(typ="safe").load((ROOT / ".github/workflows/pr-test.yml").read_text("utf-8"))["jobs"]
 COMMANDS = [step["run"] for job in JOBS.values() for step in job["steps"] if "run" in step]
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
-EACH = pytest.mark.parametrize(
-    "path", sorted(map(str, (ROOT / "tests/e2e").glob("test_*.py"))), ids=lambda p: Path(p).stem
-)
 
 pytestmark = pytest.mark.skipif(not FILES, reason="this is no clone of the repository: git lists no files")
 
@@ -74,7 +73,7 @@ def test_what_is_run_elsewhere_is_there() -> None:
     assert [begin for begin in ELSEWHERE if not any(path.startswith(begin) for path in FILES)] == []
 
 
-@EACH
+@table("path", sorted(map(str, (ROOT / "tests/e2e").glob("test_*.py"))))
 def test_an_end_to_end_file_says_what_it_needs_and_is_run_by_a_label(path: str) -> None:
     module = ast.parse(Path(path).read_text("utf-8"))
     names = {node.name for node in module.body if isinstance(node, ast.FunctionDef)}
