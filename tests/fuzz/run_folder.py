@@ -23,7 +23,7 @@ from slime_core.run import GroupState, Ledger, RunFolder, Saver, newest_checkpoi
 from slime_core.run.folder import note_resume, read_resumes
 from slime_core.sample import Group, GroupId, Json, Sample, Status
 from slime_core.telemetry import Generated, MetricsLog, MetricsRow
-from slime_view.examined import examine
+from slime_view.cli.checkpoints import examine
 from slime_view.ledger_view import LedgerView
 from slime_view.looking import Comparison, Life, read_alarms, write_report
 from slime_view.samples.store import SampleStore

@@ -8,7 +8,7 @@ import pytest
 
 from slime_core.run import list_checkpoints
 from slime_core.run.checkpoint import MANIFEST
-from slime_view.examined import examine, prune
+from slime_view.cli.checkpoints import examine, prune
 from tests.checkpoints import write_checkpoint
 from tests.conftest import NO_STATE
 

@@ -7,10 +7,15 @@ Example:
 
 import asyncio
 import json
+import re
+import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
+import click
+import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
@@ -21,16 +26,18 @@ from starlette.types import ASGIApp
 
 from slime_core.errors import ConfigError, SlimeError
 from slime_core.sample import Json
-from slime_view.comparing import compared
-from slime_view.conversations import conversations, there_are_agents
-from slime_view.guard import Guard
-from slime_view.query import Query
+from slime_view.comparison import Comparison
+from slime_view.guard import Guard, digest
+from slime_view.index import Query
 from slime_view.runs import OpenRun
+from slime_view.samples import Shard
 
 STATIC = Path(__file__).with_name("static")
 PAGES = ("/", "/samples", "/sample", "/group", "/compare")
 LOOK_S = 1.0
 """Seconds between two looks at the folders."""
+NAMES = ["127.0.0.1", "localhost", "[::1]"]
+_STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
 
 
 def make_app(runs: Sequence[OpenRun], token: str, hosts: Sequence[str], cookie: str = "slime_view") -> ASGIApp:
@@ -131,7 +138,7 @@ class Api:
 
     def compare(self, request: Request) -> Json:
         """Two runs, as `slime diff` compares them."""
-        return compared(self._run(request).folder, self._run(request, "with").folder)
+        return Comparison.of(self._run(request).folder, self._run(request, "with").folder).shown()
 
     def _run(self, request: Request, key: str = "run") -> OpenRun:
         name = request.query_params.get(key, self._runs[0].name)
@@ -146,3 +153,43 @@ def _given(request: Request, name: str) -> str:
     if value is None:
         raise ConfigError(f"{request.url.path} needs {name}=")
     return value
+
+
+def there_are_agents() -> bool:
+    """Whether the package that draws the forest is installed."""
+    return find_spec("slime_agent_openai") is not None
+
+
+def conversations(run: OpenRun, group: str) -> tuple[str, str]:
+    """The page of a group, and the content security policy that allows its style and nothing else.
+
+    Raises:
+        ConfigError: the package is not installed, or the run keeps no samples of that group.
+        RunFolderError: a file cannot be read.
+    """
+    if not there_are_agents():
+        raise ConfigError("conversations are drawn by slime-agent-openai, which is not installed")
+    from slime_agent_openai.conversations import executions_of, page
+
+    path = run.file_of(group)
+    if path is None:
+        raise ConfigError(f"{run.name} keeps no samples of a group {group!r}")
+    found = Shard(path).groups([group])
+    shown = [*executions_of(found.kept), *executions_of(found.failed, "failed, and its group went on without it")]
+    for each in found.dropped:
+        shown += executions_of([each], found.reasons[each.id])
+    text = page(f"{run.name}, {group}", shown, run.tokenizer)
+    styles = " ".join(map(digest, _STYLE.findall(text)))
+    return text, f"default-src 'none'; style-src {styles}; base-uri 'none'; frame-ancestors 'none'"
+
+
+def serve(runs: Sequence[OpenRun], listening: socket.socket, token: str) -> None:
+    """Print the address, and serve."""
+    host, port = listening.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    names = [*NAMES, shown] if shown in NAMES else ["*"]
+    app = make_app(runs, token, names, f"slime_view_{port}")
+    click.echo(f"http://{shown}:{port}/?token={token}")
+    click.echo(f"shows {', '.join(run.name for run in runs)}, and follows; Ctrl-C ends it", err=True)
+    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
+    uvicorn.Server(config).run(sockets=[listening])

@@ -41,8 +41,8 @@ def view(runs: Sequence[Path], host: str, port: int | None, yes: bool) -> None:
     """  # noqa: D301  # \b keeps click from filling the lines below it
     if not _is_loopback(host) and not yes:
         _ask(host)
+    from slime_view.app import serve
     from slime_view.runs import OpenRun
-    from slime_view.serve import serve
 
     opened = OpenRun.all(runs)
     with _bound(host, port) as listening:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import cast
 
 from slime_core.config import read_run_file
 from slime_core.errors import CheckpointError
@@ -94,6 +95,27 @@ class Comparison:
             prompts=_prompts(first, second, window),
             weights=_weights(first, second),
         )
+
+    def to_dict(self) -> dict[str, Json]:
+        """Plain JSON, pairs of the first run's value and the second's."""
+        return {
+            "schema_version": 1,
+            "settings": {key: list(pair) for key, pair in self.settings.items()},
+            "plugins": {key: list(pair) for key, pair in self.plugins.items()},
+            "rollouts": list(self.rollouts),
+            "same_until": self.same_until,
+            "metrics": {name: list(pair) for name, pair in self.metrics.items()},
+            "weights": [{"rollout_id": number, "same": is_same} for number, is_same in self.weights.items()],
+            "prompts": [
+                {"group": each.group, "rollout_id": each.rollout_id, "rewards": list(each.rewards)}
+                for each in self.prompts
+            ],
+        }
+
+    def shown(self, prompts: int = 100) -> dict[str, Json]:
+        """The same for a page, with the prompts that differ most and how many there are."""
+        found = self.to_dict()
+        return {**found, "prompts": cast(list[Json], found["prompts"])[:prompts], "of_prompts": len(self.prompts)}
 
 
 def _leaves(values: Mapping[str, Json], before: str = "") -> Iterator[tuple[str, Json]]:

@@ -10,20 +10,97 @@ Example:
 """
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from enum import Enum
+from itertools import pairwise
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, cast, get_args, get_type_hints
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from slime_core.errors import RunFolderError
-from slime_view.query import PAGE, Query, Sort
-from slime_view.reading import opened
+from slime_core.errors import ConfigError, RunFolderError, did_you_mean
 from slime_view.samples import Kind, list_shards
+from slime_view.samples.shard import open_shard
+
+PAGE = 50
+"""Samples a page."""
+
+
+class Sort(Enum):
+    """Which samples come first."""
+
+    NEWEST = "newest"
+    OLDEST = "oldest"
+    BEST = "best"
+    WORST = "worst"
+    LONGEST = "longest"
+    SHORTEST = "shortest"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Conditions that a sample must all meet; None: no condition."""
+
+    kind: str | None = None
+    """`rollout` or `eval`."""
+    rollout_min: int | None = None
+    rollout_max: int | None = None
+    reward_min: float | None = None
+    """A sample without a reward is in no range."""
+    reward_max: float | None = None
+    source: str | None = None
+    """Name of the data set."""
+    status: str | None = None
+    reason: str | None = None
+    """Why it failed or its group was dropped; `none` for what was kept, `any` for what was not."""
+    text: str | None = None
+    """What the prompt or the response has in it, in any case. Such samples come newest first."""
+    sort: Sort = Sort.NEWEST
+    offset: int = 0
+    """Samples before the page."""
+    after: str | None = None
+    """Of a search: where the page before it ended, `FILE:ROW`."""
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> "Query":
+        """What the parameters of an address say; an empty one says nothing.
+
+        Raises:
+            ConfigError: one is unknown, or not of its type.
+        """
+        known = {each.name for each in fields(cls)}
+        values: dict[str, object] = {}
+        for name, text in given.items():
+            if name not in known:
+                raise ConfigError(
+                    f"unknown condition {name!r}.{did_you_mean(name, known)} There are: {', '.join(sorted(known))}"
+                )
+            if text:
+                values[name] = _value(name, text, get_type_hints(cls)[name])
+        return cls(**values)  # type: ignore[arg-type]  # each value has the type of its field
+
+
+def _value(name: str, text: str, kind: object) -> object:
+    try:
+        if kind is Sort:
+            return Sort(text)
+        if kind is int or int in get_args(kind):
+            return int(text)
+        return float(text) if float in get_args(kind) else text
+    except ValueError:
+        raise ConfigError(f"{name} = {text!r} is not {_expected(kind)}") from None
+
+
+def _expected(kind: object) -> str:
+    if kind is Sort:
+        return "one of " + ", ".join(each.value for each in Sort)
+    return "a whole number" if kind is int or int in get_args(kind) else "a number"
+
 
 ROW = np.dtype(
     [
@@ -128,7 +205,7 @@ class SampleIndex:
         return self.waiting > 0
 
     def _read(self, path: Path) -> Rows:
-        with opened(path, NAMES) as file:
+        with open_shard(path, NAMES) as file:
             table = file.read(columns=list(COLUMNS), use_threads=False)
         rows = np.zeros(len(table), ROW)
         with self._lock:
@@ -231,3 +308,76 @@ def _kind(path: Path) -> Kind:
 def _newest(path: Path) -> tuple[int, bool]:
     """Sorts by rollout, the last first, and an evaluation, which comes before the rollout of its number, behind it."""
     return -int(path.stem.rpartition("_")[2]), _kind(path) is Kind.EVAL
+
+
+TEXTS = ("prompt", "messages", "response")
+LIMIT_S = 1.2
+"""After which a search shows what it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """A page of a search."""
+
+    places: Sequence[Place]
+    after: str | None
+    """Where the next page begins, for `Query.after`; None where nothing is left to search."""
+    searched: int
+    """Samples that were looked at for this page."""
+
+
+def search(index: SampleIndex, query: Query, limit_s: float = LIMIT_S) -> Hits:
+    """The page after `query.after`.
+
+    Raises:
+        ConfigError: `after` names no file of the folder.
+        RunFolderError: a file cannot be read.
+    """
+    began, hits, searched = time.monotonic(), list[Place](), 0
+    files = list(_files(index, query))
+    for number, (path, wanted) in enumerate(files):
+        for row in _matching(path, wanted, query.text or ""):
+            hits.append(Place(path, int(row)))
+            if len(hits) == PAGE:
+                return Hits(hits, f"{path.stem}:{row}", searched + int(np.searchsorted(wanted, row)) + 1)
+        searched += len(wanted)
+        is_late = time.monotonic() - began > limit_s
+        if is_late and number + 1 < len(files):
+            return Hits(hits, f"{path.stem}:{wanted[-1]}", searched)
+    return Hits(hits, None, searched)
+
+
+def _files(index: SampleIndex, query: Query) -> Iterator[tuple[Path, NDArray[np.int32]]]:
+    rows, paths = index.rows()
+    found = np.flatnonzero(index.mask(rows, query))
+    parts = [(number, rows["row"][found[begin:end]]) for number, begin, end in _stretches(rows["file"][found])]
+    if query.after is None:
+        yield from ((paths[number], wanted) for number, wanted in parts)
+        return
+    stem, _, row = query.after.rpartition(":")
+    order = [number for number, _, _ in _stretches(rows["file"])]
+    start = next((at for at, number in enumerate(order) if paths[number].stem == stem), None)
+    if start is None or not row.isdecimal():
+        raise ConfigError(f"after = {query.after!r} is not FILE:ROW of this run, or the file is gone: search anew")
+    later = set(order[start:])
+    for number, wanted in parts:
+        left = wanted[wanted > int(row)] if number == order[start] else wanted
+        if number in later and len(left):
+            yield paths[number], left
+
+
+def _stretches(numbers: NDArray[np.int32]) -> Iterator[tuple[int, int, int]]:
+    if len(numbers):
+        for begin, end in pairwise([0, *(np.flatnonzero(np.diff(numbers)) + 1), len(numbers)]):
+            yield int(numbers[begin]), int(begin), int(end)
+
+
+def _matching(path: Path, wanted: NDArray[np.int32], text: str) -> NDArray[np.int32]:
+    with open_shard(path) as file:
+        table = file.read(columns=list(TEXTS), use_threads=False)
+    table = table.take(pa.array(wanted, pa.int32()))
+    hit = np.zeros(len(table), np.bool_)
+    for name in TEXTS:
+        found = cast("pa.ChunkedArray[pa.BooleanScalar]", pc.match_substring(table[name], text, ignore_case=True))
+        hit |= found.fill_null(False).to_numpy()  # type: ignore[arg-type]  # the stubs take no plain value
+    return wanted[hit]

@@ -16,13 +16,12 @@ from pathlib import Path
 
 from slime_core.errors import SlimeError
 from slime_core.sample import Json
-from slime_view.comparing import compared
+from slime_view.comparison import Comparison
 from slime_view.guard import digest
-from slime_view.index import Place
-from slime_view.query import PAGE, Query
-from slime_view.reading import read_columns
+from slime_view.index import PAGE, Place, Query
 from slime_view.runs import OpenRun
 from slime_view.samples import Kind, list_shards
+from slime_view.samples.shard import read_columns
 
 STATIC = Path(__file__).with_name("static")
 MODULES = ("dom", "tokens", "curves", "samples", "sample", "group", "compare", "offline", "view")
@@ -45,7 +44,7 @@ def report_page(runs: Sequence[OpenRun], samples: int) -> str:
     held = {
         "runs": [_of_run(run, samples) for run in runs],
         "comparisons": {
-            f"{one.name}\n{other.name}": compared(one.folder, other.folder)
+            f"{one.name}\n{other.name}": Comparison.of(one.folder, other.folder).shown()
             for pair in combinations(runs, 2)
             for one, other in (pair, pair[::-1])
         },

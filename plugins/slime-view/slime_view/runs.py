@@ -20,14 +20,12 @@ from slime_core.run import GroupState
 from slime_core.run.folder import Resume, read_resumes
 from slime_core.sample import Json, Sample
 from slime_view.curves import Curves
-from slime_view.index import Place, SampleIndex
+from slime_view.index import Place, Query, SampleIndex, search
 from slime_view.looking import Alarm, Life, group_history, read_alarms
-from slime_view.query import Query
-from slime_view.reading import prompt_of, read_columns, read_rows
 from slime_view.samples import Kind, Shard, list_shards
-from slime_view.search import search
-from slime_view.tokens import tokens_of
-from slime_view.train_data import trained_values
+from slime_view.samples.shard import read_columns, read_rows
+from slime_view.tokens import tokens_of, trained_values
+from slime_view.transcripts import prompt_text
 
 SHOWN = 160
 """Characters of a text that a table shows."""
@@ -162,7 +160,7 @@ class OpenRun:
             "drop_reason": entry.drop_reason,
             "left_out": entry.left_out,
             "record": entry.sample.to_dict(),
-            "prompt_text": prompt_of(entry.sample),
+            "prompt_text": prompt_text(entry.sample.prompt),
             "tokens": tokens_of(entry.sample, self.tokenizer, trained),
             "trained_in": where,
             "keeps_train_data": self._train_data is not None,

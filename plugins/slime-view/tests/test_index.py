@@ -9,11 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slime_core.errors import ConfigError
-from slime_view.index import Place, SampleIndex
-from slime_view.query import Query, Sort
+from slime_view.index import Place, Query, SampleIndex, Sort, search
 from slime_view.samples import SampleRow
 from slime_view.samples.shard import Kind, Shard, list_shards
-from slime_view.search import search
 
 MakeRun = Callable[..., "Made"]  # noqa: F821  # of conftest.py
 FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

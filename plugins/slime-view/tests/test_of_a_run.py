@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from slime_core.cli import run_cli
-from slime_view.query import Query
+from slime_view.index import Query
 from slime_view.runs import OpenRun
 
 pytest.importorskip("slime_local")

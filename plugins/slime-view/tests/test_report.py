@@ -54,7 +54,8 @@ def test_texts_cannot_end_the_data(make_run: MakeRun) -> None:
 def test_it_holds_whole_groups_of_the_whole_run(make_run: MakeRun) -> None:
     run = make_run(rollouts=30)
     (opened,) = OpenRun.all([run.folder])
-    opened.refresh()
+    while opened.refresh():
+        pass
     places = [(place.path.stem, place.row) for place in chosen(opened, 24)]
     wanted = [(f"rollout_{number:06}", row) for number in (0, 14, 29) for row in range(8)]
     assert places == [*wanted, *(("eval_000000", row) for row in range(4))]

@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from slime_core.errors import last_of, printable
-from slime_core.sample import Json
 from slime_view.comparison import WINDOW, Comparison, Two
 
 VALUE = 60
@@ -31,7 +30,7 @@ def diff(first: Path, second: Path, prompts: int, everything: bool, as_json: boo
     """  # noqa: D301  # \b keeps click from filling the lines below it
     found = Comparison.of(first, second)
     if as_json:
-        click.echo(json.dumps(_as_plain_data(found), indent=2))
+        click.echo(json.dumps(found.to_dict(), indent=2))
         return
     for line in _lines(found, prompts, everything):
         click.echo(line)
@@ -101,19 +100,3 @@ def _title(title: str, about: str) -> str:
 
 def _shown(pair: Two) -> str:
     return " -> ".join("-" if each is None else last_of(json.dumps(each), VALUE) for each in pair)
-
-
-def _as_plain_data(found: Comparison) -> dict[str, Json]:
-    prompts: list[Json] = [
-        {"group": each.group, "rollout_id": each.rollout_id, "rewards": list(each.rewards)} for each in found.prompts
-    ]
-    return {
-        "schema_version": 1,
-        "settings": {key: list(pair) for key, pair in found.settings.items()},
-        "plugins": {key: list(pair) for key, pair in found.plugins.items()},
-        "rollouts": list(found.rollouts),
-        "same_until": found.same_until,
-        "metrics": {name: list(pair) for name, pair in found.metrics.items()},
-        "weights": [{"rollout_id": number, "same": is_same} for number, is_same in found.weights.items()],
-        "prompts": prompts,
-    }

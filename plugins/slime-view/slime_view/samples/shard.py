@@ -142,7 +142,7 @@ class Shard:
             RunFolderError: the file is not a shard of a schema version that this release reads.
         """
         self.path = path
-        with self._opened() as file:
+        with open_shard(self.path) as file:
             header = Header.parse((file.metadata.metadata or {})[HEADER_KEY.encode()])
             self._count = file.metadata.num_rows
         self.kind: Kind = header.kind
@@ -188,7 +188,7 @@ class Shard:
             RunFolderError: there is no such row.
         """
         first = 0
-        with self._opened() as file:
+        with open_shard(self.path) as file:
             for part in range(file.num_row_groups):
                 count = file.metadata.row_group(part).num_rows
                 if first <= row < first + count:
@@ -207,7 +207,7 @@ class Shard:
         made: dict[str, Group] = {}
         failed: dict[str, Group] = {}
         reasons: dict[GroupId, str] = {}
-        with self._understood():
+        with _understood(self.path):
             for entry in self._entries():
                 if entry.group is None or (only is not None and entry.group not in only):
                     continue
@@ -222,32 +222,73 @@ class Shard:
 
     def _entries(self) -> Iterator[Entry]:
         for batch in self._batches(None):
-            with self._understood():
+            with _understood(self.path):
                 entries = list(unpack(batch))
             yield from entries
 
     def _batches(self, columns: list[str] | None) -> Iterator["pa.RecordBatch"]:
-        with self._opened() as file:
+        with open_shard(self.path) as file:
             yield from file.iter_batches(BATCH_ROWS, columns=columns, use_threads=False)
 
-    @contextmanager
-    def _opened(self) -> Iterator["parquet.ParquetFile"]:
-        from pyarrow import parquet
 
-        with (
-            self._understood(),
-            parquet.ParquetFile(nofollow(self.path, 2), page_checksum_verification=True) as file,
-        ):
-            yield file
+@contextmanager
+def _understood(path: Path) -> Iterator[None]:
+    """Name the file in an error about what it holds."""
+    from pyarrow import ArrowException
 
-    @contextmanager
-    def _understood(self) -> Iterator[None]:
-        from pyarrow import ArrowException
+    try:
+        yield
+    except (ArrowException, OSError, ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
+        raise RunFolderError(f"{path} is not a file of samples: {error}") from None
 
-        try:
-            yield
-        except (ArrowException, OSError, ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
-            raise RunFolderError(f"{self.path} is not a file of samples: {error}") from None
+
+@contextmanager
+def open_shard(path: Path, dictionaries: Sequence[str] = ()) -> Iterator["parquet.ParquetFile"]:
+    """A file of samples; the columns of some names come as dictionaries.
+
+    Raises:
+        RunFolderError: it was deleted, is damaged, or is not one.
+    """
+    from pyarrow import parquet
+
+    with (
+        _understood(path),
+        parquet.ParquetFile(
+            nofollow(path, 2), read_dictionary=list(dictionaries), page_checksum_verification=True
+        ) as file,
+    ):
+        yield file
+
+
+def read_rows(path: Path, rows: Sequence[int], columns: Sequence[str]) -> list[dict[str, Json]]:
+    """Rows by number, in the order asked for; only the parts of the file that have them are read.
+
+    Raises:
+        RunFolderError: as `open_shard`, or the file has fewer rows.
+    """
+    found: dict[int, dict[str, Json]] = {}
+    first = 0
+    with open_shard(path) as file:
+        for part in range(file.num_row_groups):
+            end = first + file.metadata.row_group(part).num_rows
+            if wanted := sorted({row for row in rows if first <= row < end}):
+                table = file.read_row_group(part, columns=list(columns), use_threads=False)
+                found.update(zip(wanted, table.take([row - first for row in wanted]).to_pylist(), strict=True))
+            first = end
+    if missing := [row for row in rows if row not in found]:
+        raise RunFolderError(f"{path} has no row {missing[0]}")
+    return [found[row] for row in rows]
+
+
+def read_columns(path: Path, columns: Sequence[str]) -> list[dict[str, Json]]:
+    """All rows, of some columns.
+
+    Raises:
+        RunFolderError: as `open_shard`.
+    """
+    with open_shard(path) as file:
+        found: list[dict[str, Json]] = file.read(columns=list(columns), use_threads=False).to_pylist()
+    return found
 
 
 def list_shards(directory: Path, kind: Kind = Kind.ROLLOUT) -> list[Path]:
