@@ -47,9 +47,8 @@ from usage import Usage, measured
 
 from slime_core.config import read_run_file
 from slime_core.sample import Json
-from slime_local.demo.making import write_run_file
 from slime_local.demo.pretrained import pretrained_values
-from slime_local.demo.recipe import SIZES
+from slime_local.demo.recipe import SIZES, write_run_file
 
 SLIME = [sys.executable, "-m", "slime_core"]
 LAST = 10

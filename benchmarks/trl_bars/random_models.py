@@ -8,8 +8,8 @@ Which numbers the weights are changes nothing of what a step costs, so speed can
 from collections.abc import Mapping
 from pathlib import Path
 
-from slime_local.demo.making import make_directory
 from slime_local.demo.pretrained import smollm2_base
+from slime_local.demo.recipe import make_directory
 
 SHAPES: Mapping[str, Mapping[str, int]] = {
     "random-tiny": {

@@ -10,7 +10,7 @@ import pytest
 
 from slime_core.config import read_run_file
 from slime_local.demo.recipe import demo_values
-from slime_local.demo.warmup import RECIPES
+from slime_local.demo.tasks import RECIPES
 
 Slime = Callable[..., Any]
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

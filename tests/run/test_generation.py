@@ -15,7 +15,7 @@ from slime_core.roles import (
     WeightChannel,
 )
 from slime_core.sample import GroupId, Json, Message
-from slime_local.generation import Asked, Response, responses, text_parts
+from slime_local.generate import Asked, Response, responses, text_parts
 
 
 class Letters:

@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from slime_core.telemetry import MetricsLog
-from slime_local.demo.tasks import problems
-from slime_local.demo.warmup import worked_response
+from slime_local.demo.tasks import problems, worked_response
 
 Slime = Callable[..., Any]
 Ran = Any

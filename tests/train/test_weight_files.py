@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from slime_core.errors import RunFolderError, WorkerError
 from slime_core.roles import GivesFiles, Settings, TransportSetup, WeightChannel, WeightDtype, WeightSlot
-from slime_local.model.layout import lay_out
+from slime_local.model.weights import lay_out
 from slime_local.received import flat_of
 from slime_train.disk import Disk
 from slime_train.settings import DiskSettings

@@ -18,9 +18,7 @@ from numpy.typing import NDArray
 
 from slime_core.roles import FinishReason, GenerateRequest
 from slime_local.model.base import LocalModel
-from slime_local.sampling import Sampler
-from slime_local.shaping import ShapedRow, Shaping
-from slime_local.stop_texts import Decode, StopTexts
+from slime_local.sampling import Decode, Sampler, ShapedRow, Shaping, StopTexts
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,122 @@
-"""Desk: the requests of one worker, on the driver's side: what waits, what is under way, what nobody wants any more.
+"""The requests of one worker, on the driver's side, and what driver and worker exchange; without torch.
 
-A worker is called for a turn at a time: it is told what is new, goes on decoding, and answers what has ended, and how
-far those are that are watched. What comes meanwhile waits for the next turn, which a flag brings about soon.
+The driver calls a worker for one `Turn` at a time. The worker takes new requests, decodes, and answers with the
+responses that have ended and the tokens so far of watched ones. Later requests wait for the next turn; a flag in shared
+memory ends the current turn soon.
 """
 
 import asyncio
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import cast
+import mmap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Self, TypeAlias, cast
 
 from slime_core.errors import ModelError
-from slime_core.roles import GenerateOutput, GenerateRequest, WorkerGroup
-from slime_local.flags import Flags
-from slime_local.turn import Answers, Turn
-from slime_local.watch import Watch
+from slime_core.roles import GenerateChunk, GenerateOutput, GenerateRequest, WorkerGroup
+
+Ended: TypeAlias = dict[int, GenerateOutput | ModelError]
+"""By the number of the request: what it got, or why it gets nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One call of a worker."""
+
+    admitted: Mapping[int, GenerateRequest]
+    """New requests, each under a number of its own."""
+    dropped: frozenset[int] = frozenset()
+    """Requests that nobody waits for any more."""
+    watched: frozenset[int] = frozenset()
+    """Requests whose tokens are asked for as they are made: a turn with some does not last for long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What came of a turn."""
+
+    ended: Ended
+    """Of the requests that go on no more."""
+    so_far: Mapping[int, GenerateChunk] = field(default_factory=dict)
+    """By number, of the watched requests that go on: all tokens that there are."""
+
+
+class Watch:
+    """Between the desk of one request and whoever streams it."""
+
+    def __init__(self, answer: asyncio.Future[GenerateOutput]) -> None:
+        """Nothing is there yet."""
+        self._answer = answer
+        self._so_far: GenerateChunk | None = None
+        self._taken = 0
+        self._news = asyncio.Event()
+        answer.add_done_callback(self._over)
+
+    def show(self, so_far: GenerateChunk) -> None:
+        """Put in place of what was there before: all tokens so far."""
+        self._so_far = so_far
+        self._news.set()
+
+    def _over(self, answer: asyncio.Future[GenerateOutput]) -> None:
+        self._news.set()
+        if not answer.cancelled():
+            answer.exception()  # seen: asyncio complains of an error that nobody took, as after an early end
+
+    async def take(self) -> GenerateChunk:
+        """Wait for what is new; the last part has the finish.
+
+        Raises:
+            SlimeError: the request's.
+        """
+        while not self._answer.done():
+            if self._so_far is not None and len(self._so_far.tokens) > self._taken:
+                return self._rest(self._so_far)
+            await self._news.wait()
+            self._news.clear()
+        output = self._answer.result()
+        return self._rest(output.as_chunk)
+
+    def _rest(self, whole: GenerateChunk) -> GenerateChunk:
+        begin, self._taken = self._taken, len(whole.tokens)
+        tokens, log_probs = whole.tokens[begin:], whole.log_probs[begin:]
+        return replace(whole, tokens=tokens, log_probs=log_probs)
+
+
+class Flags:
+    """One byte for all workers, and one for each."""
+
+    def __init__(self, path: Path) -> None:
+        """Map the file of somebody else's `create`."""
+        with path.open("r+b") as file:
+            self._bytes = mmap.mmap(file.fileno(), 0)
+
+    @classmethod
+    def create(cls, path: Path, workers: int) -> Self:
+        """Write the file, all flags down, and map it."""
+        path.write_bytes(bytes(1 + workers))
+        return cls(path)
+
+    @property
+    def aborting(self) -> bool:
+        """Whether every request is to end."""
+        return self._bytes[0] != 0
+
+    @aborting.setter
+    def aborting(self, value: bool) -> None:
+        self._bytes[0] = value
+
+    def has_news(self, rank: int) -> bool:
+        """Whether a worker is to be told something."""
+        return self._bytes[1 + rank] != 0
+
+    def set_news(self, rank: int, value: bool) -> None:
+        """Say so, or that it was told."""
+        self._bytes[1 + rank] = value
+
+    def close(self) -> None:
+        """Unmap it."""
+        self._bytes.close()
 
 
 @dataclass(slots=True)

@@ -21,10 +21,8 @@ from slime_core.roles import (
     WorkerGroup,
     WorkerGroupSpec,
 )
-from slime_local.desk import Asked, Desk
-from slime_local.flags import Flags
+from slime_local.desk import Asked, Desk, Flags, Watch
 from slime_local.settings import LocalEngineSettings
-from slime_local.watch import Watch
 
 WORKER = "slime_local.engine_worker:EngineWorker"
 PRELOAD = ("slime_local._preload",)

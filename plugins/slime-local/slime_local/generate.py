@@ -1,29 +1,285 @@
 """`slime generate`: what does a model, or a run's newest checkpoint, say to some prompts."""
 
 import asyncio
+import json
+import os
+import shutil
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from types import TracebackType
+from typing import Literal, Self, TextIO
 
 import click
 
+from slime_core.aio import cancel_all
 from slime_core.cli.run_options import literal
 from slime_core.config import read_positions
 from slime_core.data import HfTokenizer, Renderer, every_prompt, with_bos
 from slime_core.data.row_reader import UnusableRow
 from slime_core.data.rows import split_slice
-from slime_core.errors import CheckpointError, DataError, ModelError, printable
-from slime_core.roles import PromptFile, RowFormat, StreamsTokens
+from slime_core.errors import CheckpointError, ConfigError, DataError, ModelError, printable
+from slime_core.outputs import refuse_occupied
+from slime_core.roles import (
+    Engine,
+    FinishReason,
+    GenerateChunk,
+    GenerateOutput,
+    GenerateRequest,
+    PromptFile,
+    RowFormat,
+    SamplingParams,
+    StreamsTokens,
+    Tokenizer,
+)
+from slime_core.rollout import response_text
 from slime_core.run import Serving, model_of, newest_checkpoint, started
 from slime_core.run.checkpoint import MANIFEST, model_day
-from slime_core.sample import Json, Sample
-from slime_local.answer_file import AnswerFile
+from slime_core.sample import GroupId, Json, Sample
+from slime_core.seeds import derive_seed
 from slime_local.count_shown import CountShown
-from slime_local.generation import Asked, Part, Response, responses, text_parts
 from slime_local.sampling_flags import TextLimit, parse_sampling, sampling_options
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to be generated."""
+
+    prompts: Sequence[Sequence[int]]
+    """Token ids, as the model is to see them."""
+    sampling: SamplingParams
+    """How."""
+    n_samples_per_prompt: int = 1
+    """Responses to each prompt."""
+    seed: int = 0
+    """Every draw derives from it, and from the numbers of prompt and sample."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """One response."""
+
+    prompt: int
+    """Number of its prompt, from 0."""
+    sample: int
+    """Number among the prompt's, from 0."""
+    text: str
+    """With or without special tokens and the stop text, as was asked."""
+    output: GenerateOutput
+    """What the engine answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a response."""
+
+    text: str
+    """What follows the parts before it."""
+    tokens: int
+    """Tokens made so far."""
+    finish: FinishReason | None
+    """Why the response ended; None in all parts but the last."""
+
+
+async def responses(engine: Engine, tokenizer: Tokenizer, asked: Asked) -> AsyncGenerator[Response, None]:
+    """Ask for everything at once, and yield the responses in order, each when it is there.
+
+    Raises:
+        SlimeError: the engine's.
+    """
+    places = [(prompt, sample) for prompt in range(len(asked.prompts)) for sample in range(asked.n_samples_per_prompt)]
+    tasks = [asyncio.create_task(engine.generate(_request(prompt, sample, asked))) for prompt, sample in places]
+    try:
+        for (prompt, sample), task in zip(places, tasks, strict=True):
+            output = await task
+            yield Response(prompt, sample, response_text(tokenizer, output, asked.sampling), output)
+    finally:
+        await cancel_all(tasks)
+
+
+async def text_parts(engine: StreamsTokens, tokenizer: Tokenizer, asked: Asked) -> AsyncGenerator[Part, None]:
+    """The first prompt's first response as it is made; its texts, joined, are that of `responses`.
+
+    Raises:
+        SlimeError: the engine's.
+    """
+    text, made = StreamedText(tokenizer, asked.sampling), 0
+    async with aclosing(engine.stream(_request(0, 0, asked))) as chunks:
+        async for chunk in chunks:
+            made += len(chunk.tokens)
+            yield Part(text.add(chunk), made, chunk.finish)
+
+
+def _request(prompt: int, sample: int, asked: Asked) -> GenerateRequest:
+    seed = derive_seed(asked.seed, "generate", prompt, sample)
+    return GenerateRequest(asked.prompts[prompt], asked.sampling, seed, GroupId("generate", 0, prompt, prompt))
+
+
+CUT = "\ufffd"
+"""What a tokenizer makes of bytes that are not a character yet."""
+
+
+class StreamedText:
+    """The text of a response that comes in parts, as far as later parts cannot change it."""
+
+    def __init__(self, tokenizer: Tokenizer, sampling: SamplingParams) -> None:
+        self._tokenizer, self._sampling = tokenizer, sampling
+        self._stops = () if sampling.no_stop_trim else sampling.stop
+        self._chunks: list[GenerateChunk] = []
+        self._shown = ""
+
+    def add(self, chunk: GenerateChunk) -> str:
+        """The new text after this part; after the last part, all that is left.
+
+        Where more tokens change the text of the earlier ones, the whole text follows on a new line at the end.
+        """
+        self._chunks.append(chunk)
+        if chunk.finish is not None:
+            text = response_text(self._tokenizer, GenerateOutput.joined(self._chunks), self._sampling)
+            return text[len(self._shown) :] if text.startswith(self._shown) else f"\n{text}"
+        tokens = [token for each in self._chunks for token in each.tokens]
+        keep = {} if self._sampling.skip_special_tokens else {"skip_special_tokens": False}
+        text = before_stops(self._tokenizer.decode(tokens, **keep).rstrip(CUT), self._stops)
+        if not text.startswith(self._shown):
+            return ""
+        new, self._shown = text[len(self._shown) :], text
+        return new
+
+
+def before_stops(text: str, stops: Sequence[str]) -> str:
+    """The text before the first stop text, or before an end that a stop text begins with."""
+    ends = [len(text)]
+    for stop in stops:
+        ends += [found] if (found := text.find(stop)) >= 0 else []
+        ends += [len(text) - size for size in range(1, len(stop)) if text.endswith(stop[:size])]
+    return text[: min(ends)]
+
+
+_STDOUT = Path("/dev/stdout")
+LONGEST_LINE = 1 << 24
+
+
+class AnswerFile:
+    """One file of answers; what was there before stays until the new ones are complete."""
+
+    def __init__(self, path: Path) -> None:
+        """`path` as `checked` lets it through, `-` for the standard output; a link is followed and stays one."""
+        self.path = _STDOUT if path == Path("-") else path
+        self.direct = self.path == _STDOUT or (path.exists() and not path.is_file())
+        """Whether it is not a file of its own: the standard output, a device, a pipe."""
+        self._target = self.path.resolve()
+        self.part = self.path if self.direct else self._target.with_name(self._target.name + ".part")
+        """What is written to."""
+        self.lines = 0
+        """Written so far."""
+        self._stream: TextIO | None = None
+
+    @classmethod
+    def checked(cls, path: Path, read: Path | None) -> "AnswerFile":
+        """See that answers can be written there, without writing any.
+
+        Args:
+            path: of the answers.
+            read: prompts that come from a file, which must be another one.
+
+        Raises:
+            ConfigError: it is a folder, its folder is missing or not writable, or it holds the prompts.
+        """
+        made = cls(path)
+        if path.is_dir():
+            raise ConfigError(f"--out {path} is a folder: give a file, --out {path / 'answers.jsonl'}")
+        if made.direct:
+            return made
+        folder = made._target.parent
+        if not folder.is_dir():
+            raise ConfigError(f"--out {path}: there is no folder {folder}; make it with mkdir -p {folder}")
+        for each in (folder, made._target, made.part):
+            if each.exists() and not os.access(each, os.W_OK):
+                raise ConfigError(f"--out {path}: {each} is not writable")
+        for each in (made._target, made.part):
+            if read is not None and _within(each, read):
+                which = "" if each == made._target else f" (written first to {each})"
+                raise ConfigError(
+                    f"--out {path}{which} and --prompt-data {read} are the same file, and answers would replace the "
+                    "prompts: give another --out"
+                )
+        return made
+
+    def refuse_other_files(self) -> None:
+        """See that nothing but earlier answers is replaced.
+
+        Raises:
+            ConfigError: there is a file of something else.
+        """
+        for each in (self._target, self.part):
+            if not self.direct and not _has_answers(each):
+                refuse_occupied(f"--out {self.path}", each)
+
+    def __enter__(self) -> Self:
+        """Begin anew.
+
+        Raises:
+            ConfigError: it cannot be written.
+        """
+        with _errors_of(self.part):
+            self._stream = self.part.open("a" if self.direct else "w", encoding="utf-8")
+        return self
+
+    def write(self, row: Mapping[str, Json]) -> None:
+        """A line, on the disk as a whole one before the next is asked for.
+
+        Raises:
+            ConfigError: the disk is full.
+        """
+        assert self._stream is not None, "entered"
+        with _errors_of(self.part):
+            self._stream.write(printable(json.dumps(row, ensure_ascii=False)) + "\n")
+            self._stream.flush()
+        self.lines += 1
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Put it in its place, or say where the lines are that there were."""
+        assert self._stream is not None, "entered"
+        with suppress(OSError):  # a full disk was said by `write`, which flushed all that there is
+            self._stream.close()
+        if self.direct:
+            return
+        if kind is None:
+            with _errors_of(self.path):
+                if self._target.exists():
+                    shutil.copymode(self._target, self.part)
+                self.part.replace(self._target)
+        elif self.lines:
+            click.echo(f"not complete: the first {self.lines} responses are in {self.part}", err=True)
+        else:
+            self.part.unlink(missing_ok=True)
+
+
+def _has_answers(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            first = json.loads(file.readline(LONGEST_LINE))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(first, dict) and "response" in first
+
+
+def _within(path: Path, read: Path) -> bool:
+    """Whether a path is what is read, or lies in the folder of it; links of both kinds are seen through."""
+    if path.exists() and read.exists() and path.samefile(read):
+        return True
+    return path.is_relative_to(read.resolve())
+
+
+@contextmanager
+def _errors_of(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        why = error.strerror or error
+        raise ConfigError(f"cannot write {path}: {why}; make room for it, or name another file with --out") from error
 
 
 @click.command(short_help="Generate with a model, or a run's newest checkpoint.")

@@ -17,11 +17,9 @@ from slime_core.catalog.catalog import RankHooks
 from slime_core.errors import NonFiniteError
 from slime_core.events import BeforeLogProb, BeforeTrainStep, TrainInit
 from slime_core.roles import MemoryTag, MemoryTags, RankSetup, StepResult, TrainBatch, WeightSlot
-from slime_local.beside import Beside
-from slime_local.collectives import add_over_ranks, gather_over_ranks, sum_over_ranks
-from slime_local.device import use_device
+from slime_local.companions import Beside, OldPolicy
+from slime_local.device import add_over_ranks, gather_over_ranks, sum_over_ranks, use_device
 from slime_local.model import load_model
-from slime_local.old_policy import OldPolicy
 from slime_local.optimizer import FlatAdamW
 from slime_local.parameters import trained_parameters
 from slime_local.settings import LocalTrainerSettings

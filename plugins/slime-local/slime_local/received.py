@@ -13,7 +13,7 @@ import torch
 from slime_core.errors import ModelError
 from slime_core.roles import WeightChannel, WeightReceiver, WeightSlot
 from slime_local.model.base import LocalModel
-from slime_local.model.layout import Slot
+from slime_local.model.weights import Slot
 
 
 class Received:

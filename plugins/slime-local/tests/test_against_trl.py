@@ -18,7 +18,7 @@ from slime_core.batching.split import split_step
 from slime_core.catalog.catalog import Used
 from slime_core.roles import AdvantageInput, Draw, Loss, Reference, TrainBatch
 from slime_core.sample import Group
-from slime_local.beside import Beside
+from slime_local.companions import Beside
 from slime_local.demo.tiny import write_tiny_model
 from slime_local.model import load_model
 from slime_local.step import LocalStep

@@ -12,7 +12,7 @@ from slime_core.catalog.catalog import RankHooks
 from slime_core.errors import ModelError
 from slime_core.events import BeforeLogProb
 from slime_core.roles import RankSetup, Reference, Teacher, TrainBatch
-from slime_local.beside import Beside
+from slime_local.companions import Beside
 from slime_local.demo.tiny import write_tiny_model
 from slime_local.rank import LocalRank
 from tests.ranks import rank_setup
@@ -151,7 +151,7 @@ def test_a_reference_of_another_shape_cannot_be_refreshed(models: tuple[Path, Pa
 
 def test_a_teachers_log_probs_may_come_with_the_samples(models: tuple[Path, Path], tmp_path: Path) -> None:
     """The same step, to rounding, whether the ranks compute them or the batch brings them."""
-    from slime_local.frozen import FrozenModel
+    from slime_local.companions import FrozenModel
     from slime_local.model import GroupTokens
 
     batch, teacher = batch_of(), FrozenModel(models[1])

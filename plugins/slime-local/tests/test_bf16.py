@@ -14,9 +14,10 @@ from slime_core.batching.split import split_step
 from slime_core.roles import Choice, Draw, Settings, TrainBatch
 from slime_core.sample import Group, GroupId, Sample, Status
 from slime_local.model import GroupTokens, LocalModel, load_model
-from slime_local.model.product import add_product, plus_times, project, rounded, times
+from slime_local.model.ops import add_product, plus_times, project, rounded, times
 from slime_local.rank import LocalRank
 from tests.ranks import rank_setup
+from tests.tables import table
 
 TinyHf = Callable[..., Path]
 
@@ -75,7 +76,7 @@ def test_a_product_of_rounded_factors_is_that_of_a_loop(n: int, k: int, m: int, 
         assert ((found - expected).abs() <= HALF_ULP * size + 1e-5).all()
 
 
-@pytest.mark.parametrize(("family", "changes"), MODELS, ids=str)
+@table("family, changes", MODELS)
 def test_log_probs_and_gradients_are_near_those_in_fp32(
     tiny_hf: TinyHf, family: str, changes: dict[str, object]
 ) -> None:
@@ -93,7 +94,7 @@ def test_log_probs_and_gradients_are_near_those_in_fp32(
     assert 0 < (values[0] - values[1]).norm() < 0.05 * values[0].norm()
 
 
-@pytest.mark.parametrize(("family", "changes"), MODELS, ids=str)
+@table("family, changes", MODELS)
 def test_the_engine_and_the_trainer_differ_less_than_either_from_fp32(
     tiny_hf: TinyHf, family: str, changes: dict[str, object]
 ) -> None:
@@ -123,7 +124,7 @@ def test_the_engine_and_the_trainer_differ_less_than_either_from_fp32(
         exact.bind(other)
 
 
-@pytest.mark.parametrize(("family", "changes"), FAST_AND_PLAIN, ids=str)
+@table("family, changes", FAST_AND_PLAIN)
 def test_layers_that_are_computed_again_have_the_same_gradient_to_the_bit(
     tiny_hf: TinyHf, family: str, changes: dict[str, object]
 ) -> None:

@@ -30,6 +30,7 @@ from slime_local.optimizer import FlatAdamW
 from slime_local.rank import LocalRank
 from slime_train.estimators.ppo import PpoSettings
 from tests.ranks import optim, rank_setup
+from tests.tables import table
 
 TinyHf = Callable[..., Path]
 PPO = Choice("advantage", "ppo", "slime-core", PpoSettings(lambd=0.9))
@@ -53,7 +54,7 @@ def batch_of(rollout_id: int = 0) -> TrainBatch:
     return dataclasses.replace(batches(1)[0], rollout_id=rollout_id)
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2"])
+@table("family", ["llama", "qwen3", "gpt2"])
 def test_values_are_a_head_on_the_states_of_hugging_face(tiny_hf: TinyHf, family: str) -> None:
     from transformers import AutoModel
 
@@ -72,7 +73,7 @@ def test_values_are_a_head_on_the_states_of_hugging_face(tiny_hf: TinyHf, family
     torch.testing.assert_close(found, torch.cat(expected), rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2"])
+@table("family", ["llama", "qwen3", "gpt2"])
 def test_the_gradient_of_values_is_that_of_finite_differences(tiny_hf: TinyHf, family: str) -> None:
     """Along random directions, of the decoder's weights and of the head."""
     model = load_model(tiny_hf(family))

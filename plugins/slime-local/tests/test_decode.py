@@ -17,6 +17,7 @@ from slime_local.batch import DecodeResult, Ends
 from slime_local.decode import Decoder, decode
 from slime_local.model import GroupTokens, LocalModel, load_model
 from slime_local.sampling import uniform
+from tests.tables import table
 
 BASE = GenerateRequest([5, 9, 11], SamplingParams(12, stop_token_ids=frozenset({3, 4})), seed=0)
 ENDS = Ends(frozenset({2}))
@@ -255,7 +256,7 @@ def test_an_empty_batch_is_no_work(qwen3: LocalModel) -> None:
     assert decode(qwen3, [], ENDS) == []
 
 
-@pytest.mark.parametrize(("change", "message"), [({"prompt": []}, "empty prompt"), ({"max_new_tokens": 0}, "=0")])
+@table("change, message", [({"prompt": []}, "empty prompt"), ({"max_new_tokens": 0}, "=0")])
 def test_requests_without_a_token_are_refused(qwen3: LocalModel, change: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         decode(qwen3, [but(BASE, **change)], ENDS)

@@ -10,10 +10,10 @@ import torch
 from transformers import AutoTokenizer
 
 from slime_core.data import HfTokenizer
-from slime_local.demo.tasks import TASKS, problems
+from slime_local.demo.tasks import RECIPES, TASKS, problems, solutions
 from slime_local.demo.tiny import write_tiny_model
-from slime_local.demo.warmup import RECIPES, solutions
 from slime_local.model import GroupTokens, load_model
+from tests.tables import table
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("task", TASKS)
+@table("task", TASKS)
 def test_answers_and_traces_are_right(task: str) -> None:
     for problem in problems(task, 3, 200, "train"):
         numbers = [int(n) for n in re.findall(r"[+-]?\d+", problem.expression)]
@@ -37,7 +37,7 @@ def test_answers_and_traces_are_right(task: str) -> None:
             assert total >= 0
 
 
-@pytest.mark.parametrize("task", TASKS)
+@table("task", TASKS)
 def test_problems_follow_from_the_seed_and_splits_share_no_expression(task: str) -> None:
     train, held_out = (problems(task, 0, 600, split) for split in ("train", "eval"))
     assert train == problems(task, 0, 600, "train")

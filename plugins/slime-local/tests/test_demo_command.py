@@ -9,7 +9,7 @@ import pytest
 from slime_core.telemetry import MetricsLog
 from slime_local.demo import pretrained as pretrained_demo
 from slime_local.demo import recipe as demo
-from slime_local.demo.warmup import WarmUp
+from slime_local.demo.tasks import WarmUp
 
 Slime = Callable[..., Any]
 
@@ -66,7 +66,7 @@ def test_a_model_that_is_not_installed_is_refused_with_the_line_to_type(
 
 
 def test_without_torch_it_says_what_to_type(tmp_path: Path, slime: Slime, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slime_local.demo.making.find_spec", lambda name: None)
+    monkeypatch.setattr("slime_local.demo.recipe.find_spec", lambda name: None)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     ran = slime("demo", "--save", tmp_path / "run")
     assert ran.code == 2

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from slime_core.telemetry import MetricsLog
-from slime_local.demo.tasks import problems
-from slime_local.demo.warmup import bare_response, worked_response
+from slime_local.demo.tasks import bare_response, problems, worked_response
 from slime_reward_math import grade
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "runner.md"

@@ -14,14 +14,14 @@ import pytest
 from slime_core.errors import RunFolderError
 from slime_core.outputs import claim_run_folder
 from slime_local.demo import recipe as demo
-from slime_local.demo.making import make_directory, write_run_file
+from slime_local.demo.recipe import make_directory, write_run_file
 
 Slime = Callable[..., Any]
 
 SHORT = """
 from slime_core.cli import main
 from slime_local.demo import recipe
-from slime_local.demo.warmup import WarmUp
+from slime_local.demo.tasks import WarmUp
 
 recipe.RECIPES["chain"] = WarmUp(steps=7, batch=4)
 recipe.SIZES["chain"] = recipe.DemoSize(2, 2, 2e-4)

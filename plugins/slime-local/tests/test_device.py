@@ -29,17 +29,17 @@ from slime_core.roles import (
 from slime_core.sample import Group, GroupId, Sample
 from slime_local.batch import DecodeResult, Ends
 from slime_local.decode import Decoder
+from slime_local.desk import Flags, Turn
 from slime_local.device import use_device
-from slime_local.flags import Flags
 from slime_local.model import GroupTokens, load_model
 from slime_local.rank import LocalRank
 from slime_local.received import Received
 from slime_local.settings import LocalTrainerSettings
-from slime_local.turn import Turn
 from slime_testing.tensors import elsewhere
 from slime_train.estimators.ppo import PpoSettings
 from tests.channels import opened, sent, slots_of
 from tests.ranks import optim, rank_setup
+from tests.tables import table
 
 PPO = Choice("advantage", "ppo", "slime-core", PpoSettings())
 ROUNDING = {False: 1e-5, True: 1e-3}
@@ -191,7 +191,7 @@ def test_weights_are_received_where_the_models_lie_there(
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("bf16", [False, True])
+@table("bf16", [False, True])
 def test_recorded_steps_draw_what_the_model_says(tiny_hf: Callable[..., Path], bf16: bool) -> None:
     directory = tiny_hf("qwen3", tie_word_embeddings=True)
     use_device("cuda", rank=0)

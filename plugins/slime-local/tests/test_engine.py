@@ -17,9 +17,8 @@ from slime_core.roles import (
 )
 from slime_local import engine_worker
 from slime_local.demo.tiny import write_tiny_model
+from slime_local.desk import Flags, Turn
 from slime_local.engine import LocalEngine, deal
-from slime_local.flags import Flags
-from slime_local.turn import Turn
 
 pytestmark = pytest.mark.timeout(120)
 

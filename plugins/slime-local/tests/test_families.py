@@ -12,6 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from slime_core.errors import ModelError
 from slime_local.model import load_model
+from tests.tables import table
 
 TWO = {"num_key_value_heads": 2}
 EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 32}
@@ -58,7 +59,7 @@ HYBRID: dict[str, dict[str, object]] = {
 }
 
 
-@pytest.mark.parametrize("family", SERVED)
+@table("family", SERVED)
 def test_log_probs_are_those_of_hugging_face(tiny_hf: Callable[..., Path], family: str) -> None:
     """Loading has decoded it already, in padded rows with a cache, and compared."""
     directory = tiny_hf(family, **SERVED[family])
@@ -72,7 +73,7 @@ def test_log_probs_are_those_of_hugging_face(tiny_hf: Callable[..., Path], famil
 
 
 @pytest.mark.filterwarnings("ignore")  # their kernels, which are not installed
-@pytest.mark.parametrize("family", HYBRID)
+@table("family", HYBRID)
 def test_layers_with_a_state_of_their_own_are_refused_when_the_model_is_loaded(
     tiny_hf: Callable[..., Path], family: str
 ) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from slime_local.model import GroupTokens, LocalModel, head, load_model
+from tests.tables import table
 
 LLAMA3_ROPE = {
     "rope_type": "llama3",
@@ -63,7 +64,7 @@ def loss_of(log_probs: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize(("family", "changes"), FAST + PLAIN, ids=str)
-@pytest.mark.parametrize("temperature", [1.0, 0.6])
+@table("temperature", [1.0, 0.6])
 def test_log_probs_and_gradients_are_those_of_hugging_face(
     tiny_hf: Callable[..., Path], family: str, changes: dict[str, object], temperature: float
 ) -> None:
@@ -113,7 +114,7 @@ def test_the_gradient_of_the_entropy_is_that_of_hugging_face(
         assert (slot.view(grad) - reference).norm() <= 1e-4 * reference.norm(), slot.name
 
 
-@pytest.mark.parametrize(("family", "changes"), [FAST[5], PLAIN[0]], ids=str)
+@table("family, changes", [FAST[5], PLAIN[0]])
 def test_gradients_add_up_over_micro_batches(
     tiny_hf: Callable[..., Path], family: str, changes: dict[str, object]
 ) -> None:
@@ -126,7 +127,7 @@ def test_gradients_add_up_over_micro_batches(
     assert (whole - parts).norm() <= 1e-5 * whole.norm()
 
 
-@pytest.mark.parametrize(("family", "changes"), [FAST[0], FAST[5], ("gpt2", {}), ("gpt_neox", {})], ids=str)
+@table("family, changes", [FAST[0], FAST[5], ("gpt2", {}), ("gpt_neox", {})])
 def test_layers_that_are_computed_again_have_the_same_gradient_to_the_bit(
     tiny_hf: Callable[..., Path], family: str, changes: dict[str, object]
 ) -> None:

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from slime_local.model.support import explain_path
+from tests.tables import table
 
 FAST = [
     {"model_type": "llama"},
@@ -32,14 +33,14 @@ PLAIN = [
 ]
 
 
-@pytest.mark.parametrize("config", FAST, ids=str)
+@table("config", FAST)
 def test_llama_like_decoders_are_fast(config: dict[str, object]) -> None:
     path, why = explain_path(config)
     assert path == "fast"
     assert "static KV cache" in why
 
 
-@pytest.mark.parametrize(("config", "reason"), PLAIN, ids=str)
+@table("config, reason", PLAIN)
 def test_others_are_plain_and_say_why(config: dict[str, object], reason: str) -> None:
     path, why = explain_path(config)
     assert path == "plain"

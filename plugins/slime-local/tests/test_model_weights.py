@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from slime_core.errors import ModelError
 from slime_local.model import GroupTokens, load_model
+from tests.tables import table
 
 CASES = [
     ("qwen3", {"tie_word_embeddings": True}),
@@ -20,7 +21,7 @@ CASES = [
 GROUPS = [GroupTokens([7, 8, 9], [[4, 5], [6]])]
 
 
-@pytest.mark.parametrize(("family", "changes"), CASES, ids=str)
+@table("family, changes", CASES)
 def test_the_layout_holds_every_weight_once(
     tiny_hf: Callable[..., Path], family: str, changes: dict[str, object]
 ) -> None:
@@ -37,7 +38,7 @@ def test_the_layout_holds_every_weight_once(
         assert torch.equal(slot.view(model.flat), hf.get_parameter(slot.name))
 
 
-@pytest.mark.parametrize(("family", "changes"), CASES, ids=str)
+@table("family, changes", CASES)
 def test_binding_shares_memory_and_follows_the_vector(
     tiny_hf: Callable[..., Path], family: str, changes: dict[str, object]
 ) -> None:
@@ -73,9 +74,7 @@ def test_a_saved_model_is_a_hugging_face_directory(
     assert set(load_file(tmp_path / "out" / "model.safetensors")) == set(load_file(source / "model.safetensors"))
 
 
-@pytest.mark.parametrize(
-    "flat", [torch.zeros(5), torch.zeros(5, dtype=torch.float64), torch.zeros(5, 1), None], ids=str
-)
+@table("flat", [torch.zeros(5), torch.zeros(5, dtype=torch.float64), torch.zeros(5, 1), None])
 def test_a_vector_that_does_not_fit_is_refused(tiny_hf: Callable[..., Path], flat: torch.Tensor | None) -> None:
     model = load_model(tiny_hf("qwen3", tie_word_embeddings=True))
     wrong = torch.zeros(2 * model.numel)[::2] if flat is None else flat

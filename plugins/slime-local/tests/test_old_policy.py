@@ -16,6 +16,7 @@ from slime_local.step import LocalStep
 from slime_train import Share, Sums
 from slime_train.settings import TisSettings
 from tests.ranks import optim, rank_setup
+from tests.tables import table
 
 TIS = Choice("correction", "tis", "slime-core", TisSettings())
 
@@ -81,7 +82,7 @@ def test_without_older_weights_the_first_step_is_at_no_distance(model: Path, tmp
         assert rank.train_step(batch_of(rollout_id)).metrics["ppo_kl"] == 0.0
 
 
-@pytest.mark.parametrize(("resets", "where"), [(True, [0.9, 0.8, 0.9]), (False, [0.9, 0.8, 0.8])])
+@table("resets, where", [(True, [0.9, 0.8, 0.9]), (False, [0.9, 0.8, 0.8])])
 def test_a_first_step_without_moments_is_as_long_as_the_learning_rate(resets: bool, where: list[float]) -> None:
     """AdamW's first step is lr along the sign of the gradient, whatever its size: m / sqrt(v) is 1.
 

@@ -15,6 +15,7 @@ from slime_local.model import GroupTokens, LocalModel, load_model
 from slime_local.optimizer import FlatAdamW
 from slime_local.parameters import Parameters, trained_parameters
 from slime_local.settings import LocalTrainerSettings
+from tests.tables import table
 
 GROUPS = [GroupTokens([5, 6, 7], [[8, 9], [8, 10, 2]]), GroupTokens([11, 12], [[13, 2]])]
 TinyHf = Callable[..., Path]
@@ -164,8 +165,8 @@ def test_only_the_named_weights_are_trained(tiny_hf: TinyHf) -> None:
     assert len(changed) == 4 + 2
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
+@table(
+    "settings, message",
     [
         ({"freeze_params_name_list": ["mpl"]}, "no weight of .* is named like 'mpl'; there are model.embed_tokens"),
         ({"freeze_params_name_list": ["."]}, "leaves nothing"),
@@ -176,8 +177,8 @@ def test_patterns_that_make_no_sense_are_refused(tiny_hf: TinyHf, settings: dict
         Training(tiny_hf("qwen3"), **settings)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
+@table(
+    "settings, message",
     [
         ({"lora_alpha": 16.0}, "no effect here: set lora_rank"),
         ({"lora_target_modules": ["q_proj"]}, "no effect here: set lora_rank"),

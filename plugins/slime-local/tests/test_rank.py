@@ -36,6 +36,7 @@ from slime_train.settings import GspoSettings, PolicyLossSettings, TisSettings
 from tests.channels import flat as published_in
 from tests.channels import opened
 from tests.ranks import rank_setup
+from tests.tables import table
 
 HOST = "slime_train.rank_host:RankHost"
 PRELOAD = ("slime_local._preload",)
@@ -108,7 +109,7 @@ def flat(rank: LocalRank) -> torch.Tensor:
     return torch.cat([tensor.reshape(-1) for _, tensor in rank.weights()]).clone()
 
 
-@pytest.mark.parametrize(
+@table(
     "keys",
     [
         {"calculate_per_token_loss": True},

@@ -16,8 +16,8 @@ from slime_core.roles import FinishReason, GenerateRequest, SamplingParams
 from slime_local.batch import DecodeResult, Ends
 from slime_local.decode import decode
 from slime_local.model import LocalModel, load_model
-from slime_local.sampling import uniform
-from slime_local.stop_texts import StopTexts
+from slime_local.sampling import StopTexts, uniform
+from tests.tables import table
 
 EOS = 2
 CLOSE = 2e-4
@@ -180,7 +180,7 @@ LAWS = {
 }
 
 
-@pytest.mark.parametrize("name", LAWS)
+@table("name", LAWS)
 def test_frequencies_follow_the_stated_law(models: tuple[LocalModel, Reference], name: str) -> None:
     model, reference = models
     draws, free = 3000, SamplingParams(1, temperature=0.9)
@@ -227,7 +227,7 @@ def test_the_tokenizer_of_the_model_is_what_stop_texts_need(models: tuple[LocalM
         decode(models[0], [GenerateRequest([5], SamplingParams(4, stop=("x",)), 0)], Ends())
 
 
-@pytest.mark.parametrize(
+@table(
     "change",
     [
         {"max_new_tokens": -1},
@@ -247,7 +247,6 @@ def test_the_tokenizer_of_the_model_is_what_stop_texts_need(models: tuple[LocalM
         {"logit_bias": {3: math.inf}},
         {"logit_bias": {-1: 1.0}},
     ],
-    ids=str,
 )
 def test_settings_out_of_range_are_refused(change: dict[str, object]) -> None:
     [name] = change

@@ -36,6 +36,7 @@ from slime_train.estimators.grpo import Grpo, GrpoSettings
 from slime_train.losses import PolicyLoss
 from slime_train.settings import PolicyLossSettings, TisSettings
 from tests.ranks import rank_setup
+from tests.tables import table
 
 UNCLIPPED = PolicyLoss(PolicyLossSettings(eps_clip=0.999999, eps_clip_high=1e9))
 UNTRUNCATED = Tis(TisSettings(tis_clip=1e9))
@@ -190,7 +191,7 @@ def test_a_corrections_mask_leaves_the_denominators_and_a_column_replaces_them(m
     assert by_column.norm() > 1.1 * by_correction.norm()
 
 
-@pytest.mark.parametrize("max_tokens", [16384, 1])
+@table("max_tokens", [16384, 1])
 def test_skipping_groups_without_advantage_changes_nothing(model_dir: Path, max_tokens: int) -> None:
     replaced = ColumnMaker(Used("m", "tests", first_two), {LOSS_MASK: Grain.TOKEN})
     given = {"correction": Tis(TisSettings(tis_clip=1.2, tis_clip_low=0.8)), "max_tokens": max_tokens}
@@ -206,7 +207,7 @@ def own(sample: Sample, group: Group, ctx: ShapeContext) -> Mapping[str, float |
     return {"sample": number, "token": [100 * number + place for place in range(sample.response_length)]}
 
 
-@pytest.mark.parametrize("max_tokens", [16384, 1])
+@table("max_tokens", [16384, 1])
 def test_the_columns_of_a_micro_batch_are_its_samples_own(model_dir: Path, max_tokens: int) -> None:
     seen: list[tuple[list[float], list[float], list[int]]] = []
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from slime_core.roles import FinishReason, GenerateChunk, GenerateOutput, SamplingParams
 from slime_core.rollout import response_text
 from slime_core.sample import Json, Message
-from slime_local.generation import StreamedText
-from slime_local.stop_texts import StopTexts
+from slime_local.generate import StreamedText
+from slime_local.sampling import StopTexts
 
 SPECIAL = 256
 ALPHABET = "ab<é😀"

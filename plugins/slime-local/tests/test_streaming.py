@@ -25,9 +25,8 @@ from slime_core.roles import (
     WeightChannel,
 )
 from slime_local import engine_worker
+from slime_local.desk import Ended, Flags, Turn
 from slime_local.engine import LocalEngine
-from slime_local.flags import Flags
-from slime_local.turn import Ended, Turn
 
 pytestmark = pytest.mark.timeout(120)
 ENDLESS = SamplingParams(8000, ignore_eos=True)

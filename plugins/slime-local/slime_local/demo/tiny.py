@@ -10,8 +10,7 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from slime_local.demo.tasks import problems
-from slime_local.demo.warmup import worked_response
+from slime_local.demo.tasks import problems, worked_response
 from slime_train import make_portable
 
 CORPUS = 4000

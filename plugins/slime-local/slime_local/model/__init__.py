@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from slime_local.model.base import DecodeState, LocalModel
-    from slime_local.model.layout import Slot
     from slime_local.model.load import load_model
     from slime_local.model.support import ModelPath, explain_path
     from slime_local.model.tokens import GroupTokens, TokenLogProbs
+    from slime_local.model.weights import Slot
 
 __all__ = [
     "DecodeState",
@@ -32,7 +32,7 @@ _HOME = {
     "GroupTokens": "tokens",
     "LocalModel": "base",
     "ModelPath": "support",
-    "Slot": "layout",
+    "Slot": "weights",
     "TokenLogProbs": "tokens",
     "explain_path": "support",
     "load_model": "load",

@@ -8,9 +8,9 @@ from typing import ClassVar, Protocol
 
 from torch import Tensor
 
-from slime_local.model.layout import Slot, check_flat
 from slime_local.model.support import ModelPath
 from slime_local.model.tokens import GroupTokens, TokenLogProbs
+from slime_local.model.weights import Slot, check_flat
 from slime_train import make_portable
 
 TOKENIZER_FILES = (

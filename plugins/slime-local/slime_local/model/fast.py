@@ -11,22 +11,20 @@ from torch.nn.functional import embedding
 from torch.utils.checkpoint import checkpoint
 from transformers import GenerationConfig, PreTrainedConfig
 
-from slime_local.model.attention import attend
-from slime_local.model.attention_input import attention_input
+from slime_local.model.attention import attend, attention_input
 from slime_local.model.base import DecodeState, LocalModel, check_log_probs_call
 from slime_local.model.fast_decode import FastDecode
 from slime_local.model.head import Pairs, token_log_probs
-from slime_local.model.layout import Slot
 from slime_local.model.mlp import gated_mlp
-from slime_local.model.norm import rms_scale
+from slime_local.model.ops import plus_times, rms_scale, rounded
 from slime_local.model.pack import Packed, pack_groups
-from slime_local.model.product import plus_times, rounded
 from slime_local.model.static_decode import StaticDecode
 from slime_local.model.tokens import GroupTokens, TokenLogProbs
 from slime_local.model.weights import (
     DecoderTrained,
     DecoderWeights,
     LayerWeights,
+    Slot,
     leaves,
     rounded_layers,
     view_weights,

@@ -21,10 +21,10 @@ from slime_local.model.inference import (
     PROMPT_BLOCK,
     logits_of,
     output_and_mlp,
+    prefill,
     queries_keys_values,
     weigh_blocks,
 )
-from slime_local.model.prefill import prefill
 
 if TYPE_CHECKING:
     from slime_local.model.fast import FastModel

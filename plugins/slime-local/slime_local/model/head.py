@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from slime_local.model.function import Context, zeros_if
-from slime_local.model.norm import CHUNK, norm_backward, rms_scale
+from slime_local.model.ops import CHUNK, Context, norm_backward, rms_scale, zeros_if
 
 WIDE_LOGITS = 1 << 28
 """Logits [rows, V] of a chunk that is not on a CPU (1 GB)."""

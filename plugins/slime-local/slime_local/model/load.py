@@ -18,11 +18,9 @@ from transformers.utils import logging as hf_logging
 from slime_core.errors import ModelError
 from slime_local.model.base import LocalModel
 from slime_local.model.fast import DecoderShape, FastModel
-from slime_local.model.layout import lay_out
-from slime_local.model.plain import PlainModel
-from slime_local.model.probe import probe
+from slime_local.model.plain import PlainModel, probe
 from slime_local.model.support import ModelPath, explain_path
-from slime_local.model.weights import decoder_order
+from slime_local.model.weights import decoder_order, lay_out
 
 LONGEST_REASON = 1_000
 """Characters of what transformers says: it may list every model that there is."""

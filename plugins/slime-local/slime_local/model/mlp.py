@@ -4,9 +4,18 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from slime_local.model.function import Context, call, zeros_if
-from slime_local.model.norm import chunk_rows, norm_backward, rms_scale
-from slime_local.model.product import add_product, plus_times, rounded, times
+from slime_local.model.ops import (
+    Context,
+    add_product,
+    call,
+    chunk_rows,
+    norm_backward,
+    plus_times,
+    rms_scale,
+    rounded,
+    times,
+    zeros_if,
+)
 
 
 class _MlpContext(Context):

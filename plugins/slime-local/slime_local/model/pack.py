@@ -11,9 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from slime_local.model.attention import AttentionPlan, plan_attention
+from slime_local.model.attention import AttentionPlan, Branch, Indices, PrefixTree, plan_attention, prefix_tree
 from slime_local.model.tokens import GroupTokens
-from slime_local.model.tree import Branch, Indices, PrefixTree, prefix_tree
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from slime_local.model.inference import logits_of, output_and_mlp, queries_keys_values
-from slime_local.model.prefill import prefill
+from slime_local.model.inference import logits_of, output_and_mlp, prefill, queries_keys_values
 
 if TYPE_CHECKING:
     from slime_local.model.fast import FastModel

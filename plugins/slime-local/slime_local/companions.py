@@ -1,9 +1,10 @@
-"""Beside: the models that a rank holds beside its policy, and what they say of a share's tokens.
+"""The models that a rank holds besides its policy: reference, teacher, critic, and the policy that generated a rollout.
 
 Example:
 
     share = beside.look(share, packs)
     share.ref_log_probs_T                  # [T]
+    old.model(rollout_id=5)                # None while the policy itself is what generated it
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,11 +14,48 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from slime_core.roles import RankSetup
+from slime_core.errors import ModelError
+from slime_core.roles import OldActor, RankSetup
 from slime_local.critic import LocalCritic, Pack
-from slime_local.frozen import FrozenModel
-from slime_local.model import LocalModel
-from slime_train import Share
+from slime_local.model import GroupTokens, LocalModel, load_model
+from slime_train import ServedWeights, Share
+
+
+class FrozenModel:
+    """Weights of its own, on the same path of computation as the policy's."""
+
+    def __init__(self, directory: Path, *, bf16: bool = False) -> None:
+        """Load it.
+
+        Raises:
+            ModelError: it cannot be loaded.
+        """
+        self._directory = directory
+        self.model = load_model(directory, bf16=bf16)
+        """As it was loaded."""
+
+    def log_probs(self, groups: Sequence[GroupTokens], temperature: float) -> torch.Tensor:
+        """Log-prob of every response token [T]."""
+        return self.model.log_probs(groups, temperature=temperature).log_probs_T
+
+    @property
+    def weights(self) -> torch.Tensor:
+        """Its weights [N]."""
+        return self.model.flat
+
+    def take(self, weights: torch.Tensor) -> None:
+        """Become a model of these weights [N].
+
+        Raises:
+            ModelError: they are of another architecture.
+        """
+        if weights.shape != self.model.flat.shape:
+            raise ModelError(
+                f"the reference in {self._directory} has {self.model.numel} weights and the policy {len(weights)}: "
+                "leave ref_update_interval out, or give a ref_load of the policy's architecture"
+            )
+        self.model.flat.copy_(weights)
+
 
 CRITIC_FOLDER = "critic"
 REFERENCE_FILE = "reference.safetensors"
@@ -107,3 +145,39 @@ class Beside:
                 tensors = load_file(directory / REFERENCE_FILE)
                 self._reference.take(tensors["weights"])
                 self._refreshed = int(tensors["refreshed"])
+
+
+FILE = "old_actor.safetensors"
+
+
+class OldPolicy:
+    """A model of the policy's architecture, and copies of what was published."""
+
+    def __init__(self, setup: RankSetup, about: OldActor) -> None:
+        """Load a model to put them into."""
+        self._model = FrozenModel(setup.hf_checkpoint, bf16=setup.bf16).model
+        self._served = ServedWeights[torch.Tensor](about)
+
+    def published(self, version: int, weights: torch.Tensor) -> None:
+        """The policy's weights [N] are served as a version."""
+        self._served.published(version, weights.clone)
+
+    def model(self, rollout_id: int) -> LocalModel | None:
+        """The model that generated a rollout, if it is not the policy that training on it begins with."""
+        version, weights = self._served.of(rollout_id)
+        if version == rollout_id:
+            return None
+        self._model.flat.copy_(weights)
+        return self._model
+
+    def save(self, directory: Path) -> None:
+        """Write what is not published again when the run goes on."""
+        if (saved := self._served.saved()) is not None:
+            version, weights = saved
+            save_file({"weights": weights.cpu(), "version": torch.tensor(version)}, directory / FILE)
+
+    def load(self, directory: Path) -> None:
+        """The inverse of `save`."""
+        if (directory / FILE).is_file():
+            tensors = load_file(directory / FILE)
+            self._served.restore(int(tensors["version"]), tensors["weights"].to(self._model.flat.device))
