@@ -187,6 +187,7 @@ def test_a_weight_of_the_critic_that_is_not_finite_is_named(model_dir: Path, tmp
         rank.train_step(batch_of(0))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120)
 def test_two_ranks_train_the_critic_that_one_rank_does(model_dir: Path, tmp_path: Path) -> None:
     alone = LocalRank(0, 1, setup_of(model_dir, tmp_path))

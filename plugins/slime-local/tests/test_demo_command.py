@@ -23,9 +23,11 @@ def short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_builds_a_model_trains_it_and_reports(tmp_path: Path, slime: Slime) -> None:
-    ran = slime("demo", "--task", "chain", "--seed", 5)
+    asked = ("demo", "--task", "chain", "--seed", 5, "--lr", "0.00012")
+    ran = slime(*asked)
     assert ran.code == 0, ran.err
     run = tmp_path / "runs" / "demo-chain-5"
+    assert "lr = 0.00012" in (run / "run.toml").read_text("utf-8")
     rows = MetricsLog.read(run / "metrics.jsonl")
     assert ["eval/heldout" in row.metrics for row in rows] == [True, False, False, True]
     for name in ("report.md", "reward.png", "transcripts.md"):
@@ -34,12 +36,12 @@ def test_it_builds_a_model_trains_it_and_reports(tmp_path: Path, slime: Slime) -
     assert "step 4/4  loss " in ran.out
     assert "after 2 rollouts:" in ran.out
 
-    again = slime("demo", "--task", "chain", "--seed", 5)
+    again = slime(*asked)
     assert again.code == 0
     assert "is done: 2 of 2 rollouts" in again.out
     assert "warm start" not in again.out
 
-    assert slime("demo", "--task", "chain", "--seed", 5, "--num-rollout", 3).code == 0
+    assert slime(*asked, "--num-rollout", 3).code == 0
     assert len([row for row in MetricsLog.read(run / "metrics.jsonl") if "rollout/raw_reward" in row.metrics]) == 3
 
 
@@ -80,10 +82,7 @@ def test_another_task_or_seed_is_refused_with_the_choices(slime: Slime) -> None:
     assert slime("demo", "--seed", -1).code == 2
 
 
-def test_options_of_training_go_to_training(tmp_path: Path, slime: Slime) -> None:
-    ran = slime("demo", "--task", "chain", "--num-rollout", 1, "--lr", "0.00012", "--local-ranks", "1")
+def test_an_unknown_option_is_refused_before_the_warm_start(slime: Slime) -> None:
+    ran = slime("demo", "--task", "chain", "--num-rollout", 1, "--local-ranks", "1")
     assert ran.code == 2
     assert "No such option '--local-ranks'" in ran.err
-    ran = slime("demo", "--task", "chain", "--num-rollout", 1, "--lr", "0.00012")
-    assert ran.code == 0, ran.err
-    assert "lr = 0.00012" in (tmp_path / "runs" / "demo-chain-0" / "run.toml").read_text("utf-8")

@@ -50,28 +50,25 @@ async def streamed(engine: LocalEngine, asked: GenerateRequest) -> list[Generate
 
 def test_a_response_has_the_same_bits_in_parts_as_whole(long_model: Path, tmp_path: Path) -> None:
     asked = [
-        GenerateRequest([5, 6, 7], SamplingParams(1000, ignore_eos=True), 1),
-        GenerateRequest([5, 6, 7], SamplingParams(400, temperature=0.7, top_k=40, ignore_eos=True), 2),
-        GenerateRequest([9, 10], SamplingParams(600, stop=("never", "1"), ignore_eos=True), 3),
-        GenerateRequest([9, 10], SamplingParams(300, stop_token_ids=frozenset(range(60, 90))), 4),
+        GenerateRequest([5, 6, 7], SamplingParams(500, ignore_eos=True), 1),
+        GenerateRequest([5, 6, 7], SamplingParams(200, temperature=0.7, top_k=40, ignore_eos=True), 2),
+        GenerateRequest([9, 10], SamplingParams(300, stop=("never", "1"), ignore_eos=True), 3),
+        GenerateRequest([9, 10], SamplingParams(150, stop_token_ids=frozenset(range(60, 90))), 4),
         GenerateRequest([11], SamplingParams(0), 5),
     ]
 
     async def use(engine: LocalEngine, channel: WeightChannel) -> None:
         assert isinstance(engine, StreamsTokens)
         whole = [await engine.generate(each) for each in asked]
-        beside = [asyncio.create_task(engine.generate(request([5, 6, 7], seed, 200))) for seed in range(6)]
         parts = await asyncio.gather(*(streamed(engine, each) for each in asked))
         assert [GenerateOutput.joined(each) for each in parts] == [
             replace(each, tokens=list(each.tokens), log_probs=list(each.log_probs)) for each in whole
         ]
-        assert len(parts[0]) > 1  # 1000 tokens take this model many times as long as a reader waits
+        assert len(parts[0]) > 1  # 500 tokens take this model many times as long as a reader waits
         assert isinstance(whole[2].matched, str)
         for chunks in parts:
             assert all(len(chunk.tokens) == len(chunk.log_probs) > 0 for chunk in chunks[:-1])
             assert [chunk.finish for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
-        alone = [await engine.generate(request([5, 6, 7], seed, 200)) for seed in range(6)]
-        assert await asyncio.gather(*beside) == alone
 
     with_engine(long_model, tmp_path, use)
 
@@ -155,29 +152,9 @@ def test_a_stream_that_is_left_is_dropped(
     with_engine(long_model, tmp_path, use, workers=1)
 
 
-def test_a_switch_of_weights_waits_for_a_stream_and_holds_back_the_next(long_model: Path, tmp_path: Path) -> None:
-    async def use(engine: LocalEngine, channel: WeightChannel) -> None:
-        asked = GenerateRequest([5, 6], SamplingParams(1000, ignore_eos=True), 1)
-        async with aclosing(engine.stream(asked)) as chunks:
-            before = [await anext(chunks)]
-            switch = asyncio.create_task(engine.load_weights(channel, 1))
-            await asyncio.sleep(0)
-            held = asyncio.create_task(streamed(engine, replace(asked, sampling=SamplingParams(20, ignore_eos=True))))
-            before += [chunk async for chunk in chunks]
-        await switch
-        after = GenerateOutput.joined(await held)
-        assert {chunk.weight_version for chunk in before} == {0}
-        assert len(GenerateOutput.joined(before).tokens) == 1000
-        assert after.weight_version == 1
-        # All-zero weights make every token equally likely.
-        assert max(after.log_probs) - min(after.log_probs) < 1e-4
-
-    with_engine(long_model, tmp_path, use, workers=1)
-
-
 def test_a_slow_reader_gets_all_that_was_made_meanwhile(long_model: Path, tmp_path: Path) -> None:
     async def use(engine: LocalEngine, channel: WeightChannel) -> None:
-        asked = GenerateRequest([5, 6], SamplingParams(1000, ignore_eos=True), 1)
+        asked = GenerateRequest([5, 6], SamplingParams(400, ignore_eos=True), 1)
         async with aclosing(engine.stream(asked)) as chunks:
             first = await anext(chunks)
             while engine.running:  # noqa: ASYNC110  # the engine has no event for it
