@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from slime_core.sample import Json
 from slime_testing import make_group
-from slime_testing.cli.reward.summary import histogram
+from slime_testing.cli.reward_trial import histogram
 
 Slime = Callable[..., Any]
 Install = Callable[..., None]

@@ -9,10 +9,18 @@ import pytest
 
 from slime_core import __version__
 from slime_core.roles import Health
-from slime_testing.doctor.environment import cpus, python_version, requirements, shared_memory
-from slime_testing.doctor.folders import leftovers, room
-from slime_testing.doctor.packages import core_distribution, duplicates
-from slime_testing.doctor.plugins import plugin_api, plugins
+from slime_testing.doctor.checks import (
+    core_distribution,
+    cpus,
+    duplicates,
+    leftovers,
+    plugin_api,
+    plugins,
+    python_version,
+    requirements,
+    room,
+    shared_memory,
+)
 
 Install = Callable[..., None]
 CORE = f"slime-core=={__version__}"

@@ -167,21 +167,5 @@ def test_a_good_package_fails_no_check(install: Callable[[object], None], packag
     assert failing(installed()) == {}
 
 
-def test_an_import_that_changes_the_process_is_named(
-    install: Callable[[object], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    library = tmp_path / "a_library"
-    library.mkdir()
-    (library / "__init__.py").write_text("from . import retries\n")
-    (library / "retries.py").write_text("import os, random\nrandom.seed(4)\nos.mkdir('kept')\n")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]]))
-    monkeypatch.syspath_prepend(str(tmp_path))
-    package = next(each for each in GOOD if not isinstance(each[2], type))
-    install(dataclasses.replace(package[2], source=f"import a_library\n{package[2].source}"))  # type: ignore[type-var]
-    found = failing(installed())["PKG-008"]
-    assert "used the generator of `random` (in the import of a_library.retries)" in found
-    assert "made a directory (in the import of a_library.retries)" in found
-
-
 if __name__ == "__main__":
     sys.exit(subprocess.call([sys.executable, "-m", "pytest", "-m", "", __file__]))

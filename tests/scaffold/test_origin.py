@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from slime_testing.scaffold.origin import beside_core, constraints
+from slime_testing.scaffold import beside_core, constraints
 
 Told = Callable[[object], None]
 WHEEL = "https://example.org/v0.1.0/slime_core-0.1.0-py3-none-any.whl"
@@ -31,7 +31,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Told:
                 raise importlib.metadata.PackageNotFoundError
             return Installed(record)
 
-        monkeypatch.setattr("slime_testing.scaffold.origin.distribution", distribution)
+        monkeypatch.setattr("slime_testing.scaffold.distribution", distribution)
 
     return tell
 

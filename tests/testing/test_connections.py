@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slime_testing.connections import listening, unserved
+from slime_testing.calling import listening, unserved
 
 
 class Served(asyncio.Protocol):

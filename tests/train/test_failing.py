@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from slime_core.errors import ContractError, NonFiniteError
-from slime_testing.tensors.ranks import Ranks
+from slime_testing.tensors.algorithm import Ranks
 from slime_train import failing_together
 
 Total = Callable[[torch.Tensor], torch.Tensor]

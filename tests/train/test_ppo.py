@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from slime_core.errors import ContractError
 from slime_core.roles import AdvantageInput, ValueAdvantage
-from slime_testing.tensors.ranks import Ranks
+from slime_testing.tensors.algorithm import Ranks
 from slime_train.estimators.ppo import Ppo, PpoSettings
 from slime_train.losses import value_loss
 from tests.tables import table

@@ -1,21 +1,191 @@
-"""EngineRuns: what an author says about an engine, and how a check gets one that is started and serves version 0."""
+"""What an author says about an engine, and how a check gets one that is started and serves version 0."""
 
 import asyncio
 import tempfile
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence, Set
-from dataclasses import replace
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence, Set
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar, TypeAlias, TypeVar, cast
 
-from slime_core.roles import Engine, EngineSetup, EngineSpec, SamplingParams, WeightChannel
-from slime_testing._play import Play
-from slime_testing._served import Kept, Served
+from slime_core.roles import (
+    Engine,
+    EngineSetup,
+    EngineSpec,
+    GenerateChunk,
+    GenerateOutput,
+    GenerateRequest,
+    SamplingParams,
+    StreamsTokens,
+    WeightChannel,
+)
 from slime_testing.contract import CheckInfo, CheckStatus
 from slime_testing.held import SETTLE_S
 from slime_testing.role import RoleContract
 
 ResultT = TypeVar("ResultT")
+
+BUSY = 32
+"""Requests that keep an engine busy."""
+LEAD_S = 0.01
+"""How long they have to get going, where nobody can tell whether one does."""
+POLL_S = 0.001
+"""Seconds between two looks for one that does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """An engine that serves version 0."""
+
+    engine: Engine
+    """The engine."""
+    prompts: Sequence[Sequence[int]]
+    """Prompts that it takes."""
+    limit_s: float
+    """How long a call may take."""
+    running: Callable[[], int | None] = lambda: None
+    """How many requests run, where the author can tell."""
+
+    async def ask(self, sampling: SamplingParams, prompt: int = 0, seed: int = 0) -> GenerateOutput:
+        """Generate one response."""
+        return await self.generate(self.prompts[prompt], sampling, seed)
+
+    async def generate(self, prompt: Sequence[int], sampling: SamplingParams, seed: int = 0) -> GenerateOutput:
+        """Generate one response to any prompt."""
+        return await self.answer(GenerateRequest(prompt, sampling, seed))
+
+    async def answer(self, request: GenerateRequest) -> GenerateOutput:
+        """Generate what a request asks for."""
+        return await self.limited(self.engine.generate(request), "generate()")
+
+    def open_stream(self, sampling: SamplingParams, seed: int = 0) -> AsyncGenerator[GenerateChunk, None]:
+        """One response in parts, of an engine that streams."""
+        engine = cast(StreamsTokens, self.engine)
+        return engine.stream(GenerateRequest(self.prompts[0], sampling, seed))
+
+    async def stream(self, sampling: SamplingParams, seed: int = 0) -> list[GenerateChunk]:
+        """All parts of one response."""
+
+        async def collect() -> list[GenerateChunk]:
+            async with aclosing(self.open_stream(sampling, seed)) as chunks:
+                return [chunk async for chunk in chunks]
+
+        return await self.limited(collect(), "stream()")
+
+    async def keep_busy(self, tokens: int) -> list[asyncio.Task[GenerateOutput]]:
+        """Put requests of so many tokens under way."""
+        asked = [asyncio.create_task(self.ask(SamplingParams(tokens), seed=seed)) for seed in range(BUSY)]
+        await self._get_going(asked)
+        return asked
+
+    async def keep_streaming(self, tokens: int) -> list[asyncio.Task[list[GenerateChunk]]]:
+        """Put streams of so many tokens under way."""
+        asked = [asyncio.create_task(self.stream(SamplingParams(tokens), seed)) for seed in range(BUSY)]
+        await self._get_going(asked)
+        return asked
+
+    async def _get_going(self, asked: Sequence[asyncio.Task[ResultT]]) -> None:
+        if self.running() is None:
+            await asyncio.sleep(LEAD_S)
+            return
+        until = time.monotonic() + self.limit_s
+        while not self.running() and not any(task.done() for task in asked):
+            await asyncio.sleep(POLL_S)
+            if time.monotonic() > until:
+                raise AssertionError(f"{len(asked)} requests were asked, and none runs after {self.limit_s:g} s")
+
+    async def ends(self, running: Sequence[asyncio.Task[GenerateOutput]]) -> list[GenerateOutput | BaseException]:
+        """What each of them returned or raised; one that was cancelled by nobody has raised CancelledError."""
+        return await asyncio.gather(*running, return_exceptions=True)
+
+    async def settled(self, left: Callable[[], tuple[int, ...]]) -> tuple[int, ...]:
+        """What `left` still finds when it finds nothing any more, or when `SETTLE_S` is over."""
+        until = time.monotonic() + SETTLE_S
+        while any(found := left()) and time.monotonic() < until:  # noqa: ASYNC110  # nothing tells when
+            await asyncio.sleep(0.02)
+        return found
+
+    async def limited(self, call: Awaitable[ResultT], what: str) -> ResultT:
+        """Await a call of the engine's.
+
+        Raises:
+            AssertionError: it took too long.
+        """
+        try:
+            async with asyncio.timeout(self.limit_s) as limit:
+                return await call
+        except TimeoutError:
+            if limit.expired():
+                raise AssertionError(f"{what} did not return in {self.limit_s:g} s") from None
+            raise
+
+
+@dataclass(slots=True)
+class Served:
+    """An engine, its setup and the version that it serves."""
+
+    setup: EngineSetup
+    """What it was built from."""
+    play: Play
+    """The engine."""
+    publish: Callable[[EngineSetup, int], WeightChannel]
+    """The author's."""
+    version: int | None = None
+    """Version of the weights that it was told to load last."""
+
+    async def start(self) -> None:
+        """Start it with version 0."""
+        await self.play.limited(self.play.engine.start(), "start()")
+        await self.load(0)
+
+    async def load(self, version: int) -> None:
+        """Publish a version and load it."""
+        channel = await asyncio.to_thread(self.publish, self.setup, version)
+        await self.play.limited(self.play.engine.load_weights(channel, version), "load_weights()")
+        self.version = version
+
+    async def close(self) -> None:
+        """Close it, and its launcher."""
+        await self.play.limited(self.play.engine.close(), "close()")
+        await self.setup.launcher.close()
+
+
+@dataclass(slots=True)
+class Kept:
+    """An engine that serves one check after the other, in a loop of its own."""
+
+    serve: Callable[[Path], Served]
+    """Builds it, in a folder for its files."""
+    _runner: asyncio.Runner = field(default_factory=asyncio.Runner)
+    _scratch: "tempfile.TemporaryDirectory[str]" = field(default_factory=tempfile.TemporaryDirectory)
+    _served: Served | None = None
+
+    def run(self, use: Callable[[Served], Coroutine[None, None, ResultT]]) -> ResultT:
+        """Use it, with version 0 loaded; it is started before the first use."""
+
+        async def using() -> ResultT:
+            if self._served is None:
+                self._served = self.serve(Path(self._scratch.name))
+                await self._served.start()
+            elif self._served.version != 0:
+                await self._served.load(0)
+            return await use(self._served)
+
+        return self._runner.run(using())
+
+    def end(self) -> None:
+        """Close it."""
+        served, self._served = self._served, None
+        try:
+            if served is not None:
+                self._runner.run(served.close())
+        finally:
+            self._runner.close()
+            self._scratch.cleanup()
+
+
 Load: TypeAlias = Callable[[int], Coroutine[None, None, None]]
 
 SAMPLED = SamplingParams(max_new_tokens=16)
@@ -49,7 +219,6 @@ class EngineRuns(RoleContract[EngineSpec]):
     _kept: ClassVar[Kept | None] = None
 
     def __init_subclass__(cls) -> None:
-        """Keep no other class's engine."""
         super().__init_subclass__()
         cls._kept = None
 
@@ -93,7 +262,6 @@ class EngineRuns(RoleContract[EngineSpec]):
     async def _cancelled(
         self, play: Play, asked: Collection[asyncio.Task[ResultT]], before: Set[asyncio.Task[object]]
     ) -> tuple[int, int, int]:
-        """Cancel calls, and count what is left: calls that go on, new tasks, requests that are still worked on."""
         for task in asked:
             task.cancel()
         _, going_on = await asyncio.wait(asked, timeout=SETTLE_S)
@@ -106,15 +274,12 @@ class EngineRuns(RoleContract[EngineSpec]):
     def _run(
         self, use: Callable[[Play], Coroutine[None, None, ResultT]], *, start: bool = True, fresh: bool = False
     ) -> ResultT:
-        """Use an engine that serves version 0: a fresh one in a fresh loop, or the one that the class keeps."""
         return self._run_served(lambda served: use(served.play), start=start, fresh=fresh)
 
     def _run_otherwise(self, use: Callable[[Play], Coroutine[None, None, ResultT]]) -> ResultT:
-        """Use a fresh engine with the settings of `otherwise`."""
         return self._run_fresh(lambda served: use(served.play), start=True, settings=self.otherwise)
 
     def _run_with_weights(self, use: Callable[[Play, Load], Coroutine[None, None, ResultT]]) -> ResultT:
-        """The same, with a function that publishes a version and loads it."""
         return self._run_served(lambda served: use(served.play, served.load))
 
     def _run_served(

@@ -1,8 +1,6 @@
 """Run as a script in a fresh process: imports a plugin, asks it for its choices, and says what that did besides.
 
 python -W error -B -m slime_testing._probe slime_reward_math.plugin      # {"heavy": [], "printed": "", ...}
-
-With `--blame` before the modules it also says which import did what, and takes longer.
 """
 
 import contextlib
@@ -14,37 +12,78 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Self
 
 from slime_core.catalog import import_project_module
 from slime_core.hookspecs import PROVIDER_OF_ROLE
 from slime_core.processes.limits import end_descendants, keep_descendants
-from slime_testing._blame import Blame
-from slime_testing._effects import HEAVY, EffectLog
 from slime_testing._state import changed_state, shared_state
 
-BLAME = "--blame"
+HEAVY = ("jax", "megatron", "numpy", "ray", "sglang", "tensorflow", "torch", "transformers", "vllm")
+"""What listing plugins must not import."""
+_NAMED = {
+    "os.fork": "forked",
+    "os.forkpty": "forked",
+    "os.posix_spawn": "started a process",
+    "os.spawn": "started a process",
+    "os.system": "started a process",
+    "subprocess.Popen": "started a process",
+    "socket.connect": "opened a connection",
+    "socket.getaddrinfo": "looked a host up",
+    "socket.bind": "opened a port",
+    "os.mkdir": "made a directory",
+    "os.remove": "removed a file",
+    "os.rename": "renamed a file",
+    "os.rmdir": "removed a directory",
+}
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+
+
+class EffectLog:
+    """Lists effects while it is entered. For short-lived processes only: an audit hook cannot be removed again."""
+
+    def __init__(self) -> None:
+        self.effects: list[str] = []
+        self._on = False
+        sys.addaudithook(self._heard)
+
+    def __enter__(self) -> Self:
+        self._on = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._on = False
+
+    def _heard(self, event: str, arguments: tuple[object, ...]) -> None:
+        if not self._on:
+            return
+        effect = _NAMED.get(event)
+        if event == "open":
+            path, _, flags = arguments
+            if isinstance(flags, int) and flags & _WRITING and path != os.devnull:
+                effect = f"wrote {path}"
+        if effect and effect not in self.effects:
+            self.effects.append(effect)
 
 
 def main() -> None:
     """Import the modules that are named, and print what happened as JSON."""
     keep_descendants()
     encode = json.JSONEncoder().encode  # not what a plugin may make of json.dumps
-    modules = [each for each in sys.argv[1:] if each != BLAME]
-    blame = Blame()
-    log, before = EffectLog(blame.note), shared_state()
+    log, before = EffectLog(), shared_state()
     here, variables, threads = os.getcwd(), dict(os.environ), threading.active_count()  # noqa: PTH109  # compared
     handlers = _handlers()
     started, error = time.process_time(), ""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed), log:
         try:
-            if BLAME in sys.argv:
-                blame.__enter__()
-            for name in modules:
+            for name in sys.argv[1:]:
                 _offers(import_project_module(name))
         except (Exception, SystemExit) as raised:
             error = f"{type(raised).__name__}: {raised}"
-    blame.__exit__(None, None, None)
     cpu_s = time.process_time() - started
     changes = {
         "changed the working directory": os.getcwd() != here,  # noqa: PTH109
@@ -57,7 +96,6 @@ def main() -> None:
         "heavy": sorted(set(HEAVY) & set(sys.modules)),
         "printed": printed.getvalue(),
         "effects": [*log.effects, *(what for what, happened in changes.items() if happened), *state],
-        "culprits": blame.culprits,
         "cpu_s": cpu_s,
         "error": error,
     }

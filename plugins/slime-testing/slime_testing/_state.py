@@ -104,7 +104,6 @@ def plain_state(state: object) -> str:
 
 
 def _strange(value: object, path: str = "state_dict()") -> str:
-    """Path of the first value that JSON cannot hold."""
     items: list[tuple[str, object]] = []
     if isinstance(value, dict):
         if strange := next((key for key in value if not isinstance(key, str)), None):
@@ -131,7 +130,6 @@ _OURS = ("slime_core", "slime_testing")
 
 
 def _code() -> Iterator[tuple[str, object]]:
-    """Built-in functions, those of the standard library, and all functions and methods of core and kit; if loaded."""
     yield from ((name, value) for name, value in vars(builtins).items() if callable(value))
     for module in [each for name, each in sys.modules.items() if name in sys.stdlib_module_names]:
         for name, value in list(vars(module).items()):

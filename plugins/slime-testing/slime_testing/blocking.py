@@ -40,8 +40,6 @@ def queued_s() -> float:
 
 
 class _Watch:
-    """The steps of one thread's event loop."""
-
     def __init__(self) -> None:
         self.ident: int | None = None
         self.began: float | None = None
@@ -50,7 +48,6 @@ class _Watch:
 
     @contextlib.contextmanager
     def timing(self) -> Iterator[None]:
-        """Time what the loop of this thread runs."""
         run = asyncio.Handle._run
 
         def timed(handle: asyncio.Handle) -> None:
@@ -69,7 +66,6 @@ class _Watch:
             yield
 
     async def tick(self) -> None:
-        """Note how late a task is that wants to run every now and then: a thread may keep the loop as well."""
         beat = time.perf_counter()
         while True:
             await asyncio.sleep(0.005)
@@ -78,7 +74,6 @@ class _Watch:
 
     @property
     def hangs(self) -> bool:
-        """Whether one step has gone on for too long."""
         return (began := self.began) is not None and time.perf_counter() - began > HANG_S
 
 
@@ -102,7 +97,6 @@ def blocks(act: Act, limit_s: float = STALL_S, opened: Opened | None = None) -> 
 
 
 def _stall_s(act: Act, limit_s: float, opened: Opened | None) -> float:
-    """Seconds for which a call kept the event loop, if too long; infinity where it never came back."""
     watch = _Watch()
 
     async def watched() -> None:

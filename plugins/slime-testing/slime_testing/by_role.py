@@ -1,33 +1,32 @@
-"""The contract of each role.
+"""The contract of each role, and those that plugins offer for their choices.
 
 Example:
 
     CONTRACTS["reward"]                     # RewardContract
+    [project.entry-points."slime.contracts"]
+    "engine.mine" = "slime_engine_mine.contract:MineContract"       # a subclass of EngineContract, for the engine mine
+
+The attributes and methods of an offered contract say which settings, model or samples its checks take: `slime plugins
+check` and `pytest --slime-plugin` judge with it instead of with the bare contract of the role.
 """
 
+import importlib.metadata
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from slime_testing.batch_transform import BatchTransformContract
-from slime_testing.buffer import BufferContract
-from slime_testing.buffer_filter import BufferFilterContract
+from slime_core.errors import PluginError
 from slime_testing.contract import Contract
-from slime_testing.data_source import DataSourceContract
-from slime_testing.doctor_check import CheckContract
+from slime_testing.data import BufferContract, DataSourceContract
 from slime_testing.engine_contract import EngineContract
+from slime_testing.filters import BufferFilterContract, GroupFilterContract, SampleFilterContract
 from slime_testing.generator import GeneratorContract
-from slime_testing.group_filter import GroupFilterContract
-from slime_testing.group_reward import GroupRewardContract
 from slime_testing.launcher import LauncherContract
-from slime_testing.reward import RewardContract
-from slime_testing.reward_shaper import RewardShaperContract
-from slime_testing.sample_filter import SampleFilterContract
-from slime_testing.tensors.advantage import AdvantageContract
-from slime_testing.tensors.correction import CorrectionContract
-from slime_testing.tensors.loss import LossContract
+from slime_testing.reward import GroupRewardContract, RewardContract
+from slime_testing.shaping import BatchTransformContract, RewardShaperContract
+from slime_testing.tensors.algorithm import AdvantageContract, CorrectionContract, LossContract
 from slime_testing.tensors.trainer import TrainerContract
 from slime_testing.tensors.transport import TransportContract
-from slime_testing.tracker import TrackerContract
+from slime_testing.watching import CheckContract, TrackerContract
 
 CONTRACTS: Mapping[str, type[Contract]] = MappingProxyType(
     {
@@ -53,3 +52,29 @@ CONTRACTS: Mapping[str, type[Contract]] = MappingProxyType(
     }
 )
 """The contract of each role that has one."""
+
+
+GROUP = "slime.contracts"
+"""The entry-point group; an entry is called ROLE.NAME."""
+
+
+def offered_contracts(dist: str) -> dict[str, importlib.metadata.EntryPoint]:
+    """The entries of a distribution by name; nothing is imported."""
+    entries = importlib.metadata.distribution(dist).entry_points
+    return {each.name: each for each in entries if each.group == GROUP}
+
+
+def load_contract(entry: importlib.metadata.EntryPoint, base: type[Contract]) -> type[Contract]:
+    """The class of an entry.
+
+    Raises:
+        PluginError: it cannot be imported, or is not a subclass of the role's contract.
+    """
+    told = f"{entry.name} = {entry.value} of the group {GROUP}"
+    try:
+        loaded: object = entry.load()
+    except Exception as error:
+        raise PluginError(f"{told} cannot be imported: {error}") from error
+    if not (isinstance(loaded, type) and issubclass(loaded, base)):
+        raise PluginError(f"{told} is {loaded!r:.80}; expected a subclass of {base.__name__}")
+    return loaded

@@ -4,25 +4,32 @@ Example:
 
     left_behind(lambda: lambda: call(reward, sample, ctx))        # "8 threads after 8 calls", or nothing
 
-`Act` is one fresh call. What it raises is another check's business: here its conduct is judged.
+`Act` is one fresh call. What it raises is the business of another check: here its conduct is judged.
 """
 
 import asyncio
 import contextlib
 import ctypes
+import dataclasses
 import gc
 import inspect
 import io
 import os
+import select
+import signal
 import socket
+import stat
 import threading
 import time
 import tracemalloc
+import warnings
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator, Set
 from pathlib import Path
 from typing import TypeAlias, TypeVar, cast
 from unittest import mock
+
+from slime_core.sample import Sample
 
 ResultT = TypeVar("ResultT")
 Act: TypeAlias = Callable[[], Coroutine[object, object, object]]
@@ -113,7 +120,6 @@ def _of_objects(build: Callable[[], Act]) -> str:
 
 
 async def _tasks_left(build: Callable[[], Act]) -> int:
-    """How many tasks are left by building a callable and calling it."""
     before = asyncio.all_tasks()
     with contextlib.suppress(*RAISED):
         await build()()
@@ -125,7 +131,6 @@ async def _tasks_left(build: Callable[[], Act]) -> int:
 
 
 def _grown(once: Callable[[], int]) -> str:
-    """What has grown over several rounds, if every round leaves something: "8 processes"."""
     before, threads, files = children(), set(threading.enumerate()), open_files()
     tasks = sum(once() for _ in range(ROUNDS))
     left: dict[str, int] = {}
@@ -146,10 +151,10 @@ def _grown(once: Callable[[], int]) -> str:
 def children() -> set[int]:
     """Process ids of this process's children, ended ones that nobody waited for included; none where /proc is not."""
     found, me = set(), os.getpid()
-    for stat in Path("/proc").glob("[0-9]*/stat"):
+    for file in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
-            if int(stat.read_text().rpartition(")")[2].split()[1]) == me:
-                found.add(int(stat.parent.name))
+            if int(file.read_text().rpartition(")")[2].split()[1]) == me:
+                found.add(int(file.parent.name))
     return found
 
 
@@ -222,3 +227,109 @@ def end_thread(thread: threading.Thread) -> None:
     """Raise SystemExit in a thread, as soon as it runs Python code."""
     if thread.ident is not None:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit))
+
+
+DONE = b"."
+
+
+def fails_in_a_fork(work: Callable[[], object], limit_s: float) -> str:
+    """How a fork of this process failed to come back from the work; what the work raises is not a failure."""
+    told, tell = os.pipe()
+    with warnings.catch_warnings():  # of threads, which a fork does not have: none of them is needed
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        try:
+            with contextlib.suppress(BaseException):
+                work()
+            os.write(tell, DONE)
+        finally:
+            os._exit(0)
+    os.close(tell)
+    try:
+        ready = bool(select.select([told], [], [], limit_s)[0])
+        done = ready and os.read(told, 1) == DONE
+    finally:
+        os.close(told)
+        os.kill(pid, signal.SIGKILL)
+        _, status = os.waitpid(pid, 0)
+    if done:
+        return ""
+    return f"it ended the process ({_ended(status)})" if ready else f"it did not come back in {limit_s:g} s"
+
+
+def _ended(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    return f"exit status {code}" if code >= 0 else f"signal {-code}"
+
+
+Place: TypeAlias = int | str
+"""A port, or the path of a Unix socket."""
+
+
+def listening() -> frozenset[Place]:
+    """Where this process accepts connections now."""
+    return frozenset(place for name in os.listdir("/dev/fd") if (place := _accepted_at(int(name))) is not None)  # noqa: PTH208
+
+
+def unserved(servers: Set[Place]) -> set["asyncio.Task[object]"]:
+    """The tasks of the running loop but those that serve a connection to one of these places."""
+    return {task for task in asyncio.all_tasks() if servers.isdisjoint(_places(task))}
+
+
+def _accepted_at(descriptor: int) -> Place | None:
+    try:
+        if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+            return None
+        with socket.socket(fileno=os.dup(descriptor)) as one:
+            is_listening = one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+            return _place(one.getsockname()) if is_listening else None
+    except OSError:
+        return None  # the descriptor that listed the folder, or one of another kind of socket
+
+
+def _places(task: "asyncio.Task[object]") -> Iterator[Place]:
+    frame = getattr(task.get_coro(), "cr_frame", None)
+    for held in list(frame.f_locals.values()) if frame is not None else ():
+        each = getattr(held, "transport", None) if isinstance(held, asyncio.BaseProtocol) else held
+        if isinstance(each, asyncio.StreamWriter):
+            each = each.transport
+        if isinstance(each, asyncio.BaseTransport) and not each.is_closing():
+            yield _place(each.get_extra_info("sockname"))
+        elif isinstance(each, socket.socket) and each.fileno() >= 0:  # just accepted
+            yield _place(each.getsockname())
+
+
+def _place(name: object) -> Place:
+    return int(name[1]) if isinstance(name, tuple) else os.fsdecode(name) if isinstance(name, str | bytes) else ""
+
+
+FIELDS = frozenset(item.name for item in dataclasses.fields(Sample))
+
+
+class InjectedError(RuntimeError):
+    """What reading a field of a faulty sample raises."""
+
+
+class SpiedSample(Sample):
+    """A sample that knows what was read of it."""
+
+    read: set[str]
+    """Fields that were read."""
+    broken: Collection[str]
+    """Fields that raise `InjectedError` when they are read."""
+
+    def __getattribute__(self, name: str) -> object:
+        own = object.__getattribute__(self, "__dict__")
+        if name in FIELDS and "read" in own:
+            own["read"].add(name)
+            if name in own["broken"]:
+                raise InjectedError(f"the contract kit lets reading {name} fail")
+        return object.__getattribute__(self, name)
+
+
+def spied(sample: Sample, broken: Collection[str] = ()) -> SpiedSample:
+    """A copy that notices what is read, and refuses to have some fields read."""
+    made = SpiedSample(**{name: getattr(sample, name) for name in FIELDS})
+    made.read, made.broken = set(), broken
+    return made

@@ -133,7 +133,6 @@ def check(
 
 
 def _told(error: BaseException) -> str:
-    """The check's own message, or the type and text of an error that it did not expect."""
     told = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}{_at(error)}"
     if any(each in told for each in _OUTLIVED):
         told += (
@@ -144,7 +143,6 @@ def _told(error: BaseException) -> str:
 
 
 def _at(error: BaseException) -> str:
-    """The innermost line of neither the kit nor a library: most likely one of the author's."""
     frames = [(each.tb_frame.f_globals.get("__name__", ""), each) for each in _frames(error.__traceback__)]
     own = [each for name, each in frames if name.partition(".")[0] not in _OTHERS]
     return f" (at {own[-1].tb_frame.f_code.co_filename}:{own[-1].tb_lineno})" if own else ""
@@ -251,7 +249,6 @@ class Contract:
 
     @classmethod
     def _excused(cls, found: CheckResult) -> CheckResult:
-        """The result after `xfail`: an excused failure is XFAILED, an excused pass is a failure."""
         reason = cls.xfail.get(found.identity)
         if reason is None or found.status is CheckStatus.SKIPPED:
             return found
@@ -265,7 +262,6 @@ class Contract:
         """Runs before every check; a contract may override it."""
 
     def _admit(self, info: CheckInfo) -> None:
-        """Skip a check that is newer than the plugin, or says nothing because of another one."""
         why = ""
         if int(info.since) > int(self.declared_api()):
             why = f"new in plugin API {info.since}; the plugin is written for {self.declared_api()}"

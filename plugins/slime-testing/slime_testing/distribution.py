@@ -1,12 +1,17 @@
-"""Writes an installed distribution into a folder, without pip: what discovery sees is metadata on the import path.
+"""Plugins for tests: an installed distribution written without pip, and a catalog of what a test names.
 
 write_distribution(tmp_path, "slime-reward-other", {"other.py": SOURCE}, entry_points={"reward-other": "other"})
 monkeypatch.syspath_prepend(tmp_path)
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
+from typing import Self
+
+from slime_core.catalog import Catalog
+from slime_core.roles import PluginSet
 
 
 def write_distribution(
@@ -44,3 +49,36 @@ def write_distribution(
     for path, text in written.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
+
+
+class PluginManager:
+    """Refuses discovery: every plugin is named."""
+
+    def __init__(self) -> None:
+        self._plugins = PluginSet(only=())
+
+    def add(self, module: ModuleType | str) -> Self:
+        """Add a plugin module: one that is imported, a dotted name, or a path, `./my_plugin.py`."""
+        name = module if isinstance(module, str) else module.__name__
+        self._plugins = dataclasses.replace(self._plugins, modules=(*self._plugins.modules, name))
+        return self
+
+    def from_installed(self, name: str) -> Self:
+        """Add an installed plugin, by its distribution or entry point."""
+        self._plugins = dataclasses.replace(self._plugins, only=(*(self._plugins.only or ()), name))
+        return self
+
+    @property
+    def plugins(self) -> PluginSet:
+        """What was added, for `check_plugin` and for contracts."""
+        return self._plugins
+
+    @property
+    def catalog(self) -> Catalog:
+        """The catalog of what was added, anew each time.
+
+        Raises:
+            UnknownName: something that was added is not installed.
+            PluginError: something that was added cannot be loaded.
+        """
+        return Catalog.discover(self._plugins, strict=True)

@@ -183,7 +183,6 @@ class ScriptedEngine:
         return output
 
     def _fail(self, request: int, talk: Conversation) -> None:
-        """Raise what the script says; a request that failed may be made again."""
         due = self.error is not None and request >= self.from_turn
         if self.error is not None and due and (self.errors is None or self._failed < self.errors):
             self._failed += 1
@@ -191,7 +190,6 @@ class ScriptedEngine:
             raise self.error
 
     def _answer(self, prompt: Sequence[int], sampling: SamplingParams, request: int) -> GenerateOutput:
-        """The answer to request number `request` of a sample."""
         finish = self.finish if request >= self.from_turn else FinishReason.STOP
         if request < len(self.answers) and finish is not FinishReason.LENGTH:
             tokens = [*map(ord, self.answers[request]), EOS]
@@ -208,7 +206,6 @@ class ScriptedEngine:
         return self._output(tokens, finish, request)
 
     def _output(self, tokens: list[int], finish: FinishReason, request: int) -> GenerateOutput:
-        """The tokens with log-probs of their own, the first one of older weights if the script says so."""
         log_probs = [-0.25 - (request + place / 1024 if self.distinct else 0) for place in range(len(tokens))]
         version = self.weight_version + (request if self.distinct else 0)
         if self.older_version is None or len(tokens) < 2:

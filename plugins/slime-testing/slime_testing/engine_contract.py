@@ -24,12 +24,8 @@ from unittest import SkipTest
 
 from slime_core.errors import SlimeError, WorkerError
 from slime_core.roles import FinishReason, GenerateOutput, SamplingParams
-from slime_testing._engine_extras import ExtrasChecks
-from slime_testing._engine_runs import ONE, SAME_LOG_PROB, SAMPLED, Load
-from slime_testing._engine_sampling import SamplingChecks
-from slime_testing._engine_streaming import StreamingChecks
-from slime_testing._play import Play
-from slime_testing._served import Served
+from slime_testing._engine_answers import ExtrasChecks, SamplingChecks, StreamingChecks
+from slime_testing._engine_runs import ONE, SAME_LOG_PROB, SAMPLED, Load, Play, Served
 from slime_testing.contract import check, require
 from slime_testing.held import SETTLE_S, Held, held, settled
 

@@ -19,24 +19,26 @@ from typing import Self, TypeAlias
 
 from slime_core.sample import Json
 from slime_testing._fake_engine import chat, control, native
-from slime_testing._fake_engine.bodies import BadRequest
 from slime_testing._fake_engine.generation import Refused
-from slime_testing._fake_engine.http import Reply, Request, serve_connection
-from slime_testing._fake_engine.script import (
+from slime_testing._fake_engine.http import BadRequest, Reply, Request, serve_connection
+from slime_testing._fake_engine.state import (
     GOOD,
     AbortMidway,
     Answer,
     Behaviour,
     Disconnect,
+    Ended,
     FailThenOk,
     Flaw,
+    Generation,
     Malformed,
+    Received,
     Script,
     Slow,
     StaleVersion,
+    State,
     ToolCall,
 )
-from slime_testing._fake_engine.state import Ended, Generation, Received, State
 
 __all__ = [
     "AbortMidway",
@@ -139,7 +141,6 @@ class FakeEngine:
         return self._state.released
 
     def __enter__(self) -> Self:
-        """Start it; it takes requests when this returns."""
         listening, ready, stop = socket.create_server(("127.0.0.1", 0)), threading.Event(), asyncio.Event()
         # Else a reply in two writes waits for the client's delayed acknowledgement: 44 ms a request, not 1.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
@@ -154,17 +155,14 @@ class FakeEngine:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop it, dropping every connection."""
         self._undo.close()
 
     async def __aenter__(self) -> Self:
-        """Start it; it takes requests when this returns."""
         return await asyncio.to_thread(self.__enter__)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop it, dropping every connection."""
         await asyncio.to_thread(self.__exit__, kind, error, trace)
 
     async def _serve(self, listening: socket.socket, ready: threading.Event, stop: asyncio.Event) -> None:
@@ -202,7 +200,6 @@ class FakeEngine:
 
 
 def _error(request: Request, status: int, message: str) -> Reply:
-    """An error as SGLang's own endpoints tell it, or as its OpenAI endpoints do."""
     content: Json = {"error": {"message": message}}
     if request.path.startswith("/v1/"):
         kind = "BadRequestError" if status < 500 else "InternalServerError"

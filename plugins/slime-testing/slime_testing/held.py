@@ -68,7 +68,6 @@ def _children() -> list[int]:
 
 
 def _below(root: int) -> set[int]:
-    """Every living descendant of a process."""
     parents = {}
     for folder in PROC.iterdir():
         if folder.name.isdecimal():

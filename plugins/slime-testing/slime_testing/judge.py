@@ -25,12 +25,11 @@ from slime_core.errors import PluginError, UnknownName, did_you_mean
 from slime_core.hookspecs import HOOK_OF_EVENT
 from slime_core.processes.limits import end_descendants, keep_descendants
 from slime_core.roles import SPECS, PluginSet
-from slime_testing.by_role import CONTRACTS
+from slime_testing.by_role import CONTRACTS, load_contract, offered_contracts
 from slime_testing.contract import NOT_RUN, CheckStatus, Contract
-from slime_testing.offered import load_contract, offered_contracts
 from slime_testing.package import PluginPackageContract
 from slime_testing.role import catalog_of
-from slime_testing.run_hooks import RunHooksContract
+from slime_testing.watching import RunHooksContract
 
 SUBJECT_LIMIT_S = 600.0
 """Seconds that one thing may take before its other checks are left out, times its contract's `patience`."""
@@ -73,7 +72,6 @@ def judged(name: str, plugins: PluginSet) -> Iterator[tuple[str, type[Contract],
 
 
 def _needed_first(contract: type[Contract]) -> list[str]:
-    """Numbers of checks, each after those that it needs: if the process ends, the check under way ended it."""
     checks, found = contract.checks(), dict[str, None]()
 
     def add(identity: str) -> None:
@@ -88,7 +86,6 @@ def _needed_first(contract: type[Contract]) -> list[str]:
 
 
 def _contracts(candidate: Candidate, plugins: PluginSet) -> Iterator[tuple[str, type[Contract]]]:
-    """What judges what the plugin offers: a class for each choice, and one for its run hooks."""
     catalog, shared = catalog_of(plugins), {"plugins": plugins, "automatic": True}
     offered = offered_contracts(candidate.dist) if candidate.dist else {}
     for role in SPECS:
@@ -144,7 +141,6 @@ def main() -> None:
 
 
 def _known(output: Path) -> dict[tuple[str, str], dict[str, str]]:
-    """What earlier processes found, by title and number; without a number: why the rest is not run."""
     lines = map(json.loads, output.read_text("utf-8").splitlines())
     return {(line["title"], line["identity"]): line for line in lines if "status" in line}
 

@@ -11,25 +11,199 @@ Example:
 import asyncio
 import contextlib
 import inspect
+import json
 import os
+import select
+import signal
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import replace
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import ClassVar, TypeVar, cast
 from unittest import SkipTest
 
+from slime_core.catalog import Catalog, PluginWarning
 from slime_core.errors import ConfigError, WorkerError
-from slime_core.roles import Launcher, LauncherSetup, LauncherSpec, Needs, Place, WorkerGroup, WorkerGroupSpec
-from slime_testing._drivers import GONE_S, Live, Named, alive, captured, killed_while_it_drives, runs
+from slime_core.roles import (
+    Launcher,
+    LauncherSetup,
+    LauncherSpec,
+    Needs,
+    Place,
+    PluginSet,
+    Setup,
+    WorkerGroup,
+    WorkerGroupSpec,
+)
 from slime_testing.blocking import blocks
 from slime_testing.contract import check, require
-from slime_testing.protected import SEED
-from slime_testing.role import RoleContract
+from slime_testing.role import SEED, RoleContract
 
 ResultT = TypeVar("ResultT")
+GONE_S = 10.0
+"""How long processes may take to be gone."""
+_DRIVER = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from slime_testing.launcher import drive; drive(int(sys.argv[2]))"
+)
+
+
+class Live:
+    """A launcher that several checks use, with its event loop and its folder."""
+
+    def __init__(self, build: Callable[[Path], Launcher], limit_s: float) -> None:
+        self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        self._loop = asyncio.Runner()
+        self._limit_s = limit_s
+        self.scratch = Path(self._folder.name)
+        self.launcher = build(self.scratch)
+
+    def run(self, play: Awaitable[ResultT]) -> ResultT:
+        """The result of `play`, run in the launcher's event loop."""
+
+        async def awaited() -> ResultT:
+            return await play
+
+        return self._loop.run(awaited())
+
+    def close(self) -> None:
+        """Close the launcher, within the limit, and its loop; remove the folder."""
+
+        async def close() -> None:
+            with contextlib.suppress(TimeoutError):  # LCH-008 tells of it
+                async with asyncio.timeout(self._limit_s):
+                    await self.launcher.close()
+
+        with self._folder, self._loop:
+            self._loop.run(close())
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A launcher that the catalog knows: all that a process of its own needs to build it."""
+
+    choice: str
+    """Its name."""
+    settings: Mapping[str, object]
+    """Its settings."""
+    plugins: PluginSet
+    """What the catalog is made of."""
+    scratch: Path
+    """Where it may write."""
+
+    def __call__(self) -> Launcher:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PluginWarning)
+            catalog = Catalog.discover(self.plugins, strict=False)
+
+        def make(role: str, name: str, **settings: object) -> object:
+            spec = catalog.find(role, name).spec
+            return spec.factory(spec.model.model_validate(settings), Setup(make, SEED))
+
+        spec = catalog.find(LauncherSpec.role, self.choice).spec
+        setup = LauncherSetup(make, SEED, scratch=self.scratch)
+        return cast(Launcher, spec.factory(spec.model.model_validate(dict(self.settings)), setup))
+
+
+def killed_while_it_drives(build: Callable[[], Launcher], spec: WorkerGroupSpec, limit_s: float) -> list[int]:
+    """Processes that a driver had started, with its workers and theirs, when it was killed by SIGKILL.
+
+    The driver of a `Named` launcher is a new process: a fork has the connections of this one, and none of the threads
+    that serve them, so that a launcher of a cluster hangs in it. One without a name can only be driven by a fork.
+
+    Raises:
+        AssertionError: the driver did not get as far as starting them.
+    """
+    told, tell = os.pipe()
+    begun = _begun(build, spec, tell) if isinstance(build, Named) else None
+    driver = begun.pid if begun is not None else _forked(build, spec, tell)
+    os.close(tell)
+    try:
+        if not select.select([told], [], [], limit_s)[0] or not (text := os.read(told, 1 << 16)):
+            raise AssertionError("in a process of its own the launcher could not start a group, or not in time")
+        return cast(list[int], json.loads(text))
+    finally:
+        os.close(told)
+        os.kill(driver, signal.SIGKILL)
+        if begun is not None:
+            begun.wait()
+        else:
+            os.waitpid(driver, 0)
+
+
+def _begun(build: Named, spec: WorkerGroupSpec, tell: int) -> "subprocess.Popen[bytes]":
+    arguments = [sys.executable, "-P", "-c", _DRIVER, json.dumps(sys.path), str(tell)]
+    with tempfile.TemporaryFile() as asked:
+        asked.write(ForkingPickler.dumps((build, spec)))
+        asked.seek(0)
+        return subprocess.Popen(arguments, stdin=asked, pass_fds=(tell,))
+
+
+def _forked(build: Callable[[], Launcher], spec: WorkerGroupSpec, tell: int) -> int:
+    with warnings.catch_warnings():  # of threads, which a fork does not have: none of them is needed
+        warnings.simplefilter("ignore", DeprecationWarning)
+        driver = os.fork()
+    if driver == 0:
+        try:
+            asyncio.run(_drive(build, spec, tell))
+        finally:
+            os._exit(1)
+    return driver
+
+
+def drive(tell: int) -> None:
+    """What a new process does: it reads whom to build and what to start."""
+    build, spec = ForkingPickler.loads(sys.stdin.buffer.read())
+    asyncio.run(_drive(build, spec, tell))
+
+
+async def _drive(build: Callable[[], Launcher], spec: WorkerGroupSpec, tell: int) -> None:
+    group = await build().start(spec)
+    spawned = await group.call("spawn")
+    os.write(tell, json.dumps([pid for each in spawned for pid in cast(list[int], each)]).encode())
+    await asyncio.Event().wait()
+
+
+@contextlib.contextmanager
+def captured() -> Iterator[Callable[[], str]]:
+    """What comes to this process's own output and error, whoever writes there; to be read afterwards."""
+    with tempfile.TemporaryFile() as file:
+        kept, text = [os.dup(1), os.dup(2)], ""
+        try:
+            for descriptor in (1, 2):
+                os.dup2(file.fileno(), descriptor)
+            yield lambda: text
+        finally:
+            file.seek(0)
+            text = file.read().decode(errors="replace")
+            for descriptor, before in zip((1, 2), kept, strict=True):
+                os.dup2(before, descriptor)
+                os.close(before)
+
+
+async def alive(pids: list[int]) -> list[int]:
+    """Which processes still run, after a while."""
+    end = time.monotonic() + GONE_S
+    while left := [pid for pid in pids if _runs(pid)]:
+        if time.monotonic() > end:
+            break
+        await asyncio.sleep(0.05)
+    return left
+
+
+def _runs(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
 
 TARGET = "slime_testing.launched:Worker"
 SIZE = 2
@@ -302,14 +476,12 @@ class LauncherContract(RoleContract[LauncherSpec]):
         return self.spec.factory(self.validated(), LauncherSetup(self.make, SEED, scratch=scratch))
 
     def _driven(self, scratch: Path) -> Callable[[], Launcher]:
-        """A function that builds the launcher in another process; it pickles if the launcher has a name."""
         if isinstance(self.choice, str):
             return Named(self.choice, self.settings, self.plugins, scratch)
         return partial(self._build, scratch)
 
     @contextlib.asynccontextmanager
     async def _launcher(self) -> AsyncIterator[Launcher]:
-        """A launcher of a check's own."""
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
             launcher = self._build(Path(scratch))
             try:
@@ -318,7 +490,6 @@ class LauncherContract(RoleContract[LauncherSpec]):
                 await self._within(launcher.close())
 
     def _with(self, play: Callable[[Launcher, Path], Awaitable[ResultT]]) -> ResultT:
-        """The result of `play` with the launcher that the checks share."""
         cls = type(self)
         if (live := cls.__dict__.get("_live")) is None:
             cls._live = live = Live(self._build, self.limit_s)
@@ -335,8 +506,6 @@ class LauncherContract(RoleContract[LauncherSpec]):
         environment: Mapping[str, str] | None = None,
         **arguments: object,
     ) -> ResultT:
-        """The result of `play` with a group of two workers that start at 10."""
-
         async def run(launcher: Launcher, scratch: Path) -> ResultT:
             spec = replace(_spec({"start": 10, **arguments}), environment=environment or {})
             group = await self._within(launcher.start(spec))
@@ -348,16 +517,14 @@ class LauncherContract(RoleContract[LauncherSpec]):
         return self._with(run)
 
     def _run_in(self, play: Callable[[WorkerGroup], Awaitable[object]]) -> Path:
-        """As `_run`; `play` is also given the launcher's scratch folder."""
         self._run(play)
         return cast(Live, type(self).__dict__["_live"]).scratch
 
     async def _left(self, how: str, group: WorkerGroup) -> list[int]:
-        """Process ids that are left of workers that had started processes of their own."""
         if not self.local:
             raise SkipTest("the contract says local = False")
         pids = [pid for each in await group.call("spawn") for pid in cast(list[int], each)]
-        require(not (dead := [pid for pid in pids if not runs(pid)]), f"processes {dead} did not start")
+        require(not (dead := [pid for pid in pids if not _runs(pid)]), f"processes {dead} did not start")
         if how == "close":
             await group.close()
         else:
@@ -365,8 +532,6 @@ class LauncherContract(RoleContract[LauncherSpec]):
         return await alive(pids)
 
     def _fails(self, play: Callable[[WorkerGroup], Awaitable[object]], what: str) -> str:
-        """Text of the `WorkerError` with which `play` must end; fails the check if it ends otherwise."""
-
         async def error(group: WorkerGroup) -> str:
             return await self._error(play(group), what)
 

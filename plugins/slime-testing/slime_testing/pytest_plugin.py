@@ -16,8 +16,8 @@ import pytest
 
 if TYPE_CHECKING:
     from slime_core.sample import Group, Sample
+    from slime_testing.distribution import PluginManager
     from slime_testing.fake_engine import FakeEngine
-    from slime_testing.manager import PluginManager
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -97,7 +97,7 @@ def make_group() -> "Callable[..., Group]":
 @pytest.fixture
 def slime_plugins() -> "PluginManager":
     """A catalog of the core and of what the test adds, whatever else is installed: `slime_plugins.add(my_plugin)`."""
-    from slime_testing.manager import PluginManager
+    from slime_testing.distribution import PluginManager
 
     return PluginManager()
 

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from slime_testing.by_role import CONTRACTS
 from slime_testing.contract import CheckInfo, Contract
 from slime_testing.package import PluginPackageContract
-from slime_testing.run_hooks import RunHooksContract
+from slime_testing.watching import RunHooksContract
 
 PLUGIN_CONTRACTS: tuple[type[Contract], ...] = (PluginPackageContract, RunHooksContract)
 """What judges a plugin as a whole."""

@@ -173,7 +173,6 @@ def _judge(name: str, plugins: PluginSet, output: Path) -> None:
 
 
 def _lines(output: Path) -> list[dict[str, str]]:
-    """What was written so far; a process that was killed may have left half a line, which is cut off."""
     whole, _, half = output.read_text("utf-8").rpartition("\n")
     if half:
         output.write_text(f"{whole}\n" if whole else "", encoding="utf-8")
@@ -181,7 +180,6 @@ def _lines(output: Path) -> list[dict[str, str]]:
 
 
 def _run(name: str, plugins: PluginSet, output: Path) -> str:
-    """Judge the plugin in a process of its own; returns how it ended, should it have ended before its time."""
     given = {**dataclasses.asdict(plugins), "root": str(plugins.root or Path.cwd())}
     command = [sys.executable, "-P", "-m", "slime_testing.judge", name, json.dumps(given), str(output)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -207,7 +205,6 @@ def _run(name: str, plugins: PluginSet, output: Path) -> str:
 
 
 def _limit_s(output: Path) -> float:
-    """Seconds until the next line: the last one says which check has begun, or that none has."""
     with contextlib.suppress(ValueError):  # half a line, so far
         return LIMIT_S * float(json.loads(output.read_text("utf-8").splitlines()[-1]).get("patience", 1.0))
     return LIMIT_S

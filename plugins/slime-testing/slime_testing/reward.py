@@ -1,4 +1,4 @@
-r"""RewardContract: what every reward must keep, REW-001 to REW-019.
+r"""The contracts of rewards (REW-001 to REW-019) and of group rewards (GRW-001 to GRW-016).
 
 Example:
 
@@ -7,46 +7,52 @@ Example:
         good = make_sample(response=r"\boxed{4}", label="4")
         bad = make_sample(response=r"\boxed{5}", label="4")
 
-A slow reward needs no patience: each call gets the time that its spec allows.
+    class TestShortest(GroupRewardContract):
+        choice = "slime-reward-rank/shortest"
+        samples = [make_sample("4"), make_sample("It is 4"), make_sample("four")]
+
+What both must keep is a function here, which each contract gives a number. A slow reward needs no patience: each call
+gets the time that its spec allows.
 """
 
 import asyncio
 import contextlib
 import copy
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import ClassVar, cast
+from typing import ClassVar, Generic, TypeVar, cast
 from unittest import SkipTest
 
 from slime_core.catalog import check_verdict
-from slime_core.catalog.checks import as_verdict
+from slime_core.catalog.checks import as_verdict, check_verdicts
 from slime_core.processes import isolation_of
-from slime_core.roles import Isolation, RewardContext, RewardSpec
+from slime_core.roles import GroupRewardSpec, Isolation, RewardContext, RewardSpec
 from slime_core.sample import Sample
 from slime_core.score import NotApplicable, Score, Unscored, Verdict
-from slime_testing._forked import fails_in_a_fork
 from slime_testing.blocking import BLOCK_S, blocks
 from slime_testing.calling import (
+    FIELDS,
     HANG_S,
     LEAK_BYTES,
     RAISED,
     Act,
+    InjectedError,
     call,
+    fails_in_a_fork,
     in_thread,
     leaked_bytes,
     left_behind,
     printed,
     refused_network,
     refuses_cancellation,
+    spied,
 )
 from slime_testing.contract import check, require
-from slime_testing.hostile import HOSTILE
-from slime_testing.protected import samples_of_the_kit
-from slime_testing.role import RoleContract, require_called_as
-from slime_testing.samples import make_sample
-from slime_testing.spied import FIELDS, InjectedError, spied
+from slime_testing.role import RoleContract, require_called_as, samples_of_the_kit
+from slime_testing.samples import HOSTILE, make_sample
 
+SpecT = TypeVar("SpecT", RewardSpec, GroupRewardSpec)
 CONTEXT = RewardContext(rollout_id=0, evaluation=False, seed=1)
 REASON_CHARACTERS = 200
 """Longest reason and name of a component."""
@@ -56,9 +62,234 @@ FORK_S = 5.0
 """How much longer than its own time limit a call may take before its process is ended."""
 INJECTED = ("response", "label", "prompt", "tokens", "metadata")
 """Fields that the kit makes unreadable, one after another."""
+RESPONSES = ("4", "It is 4.", "5", "", "4")
+"""The kit's own group."""
 
 
-class RewardContract(RoleContract[RewardSpec]):
+class ScorerContract(RoleContract[SpecT], Generic[SpecT]):
+    """What the contracts of rewards and group rewards share. A reward is asked about groups of one."""
+
+    deterministic: ClassVar[bool] = True
+    """Whether the same samples and seed always get the same verdicts; False for judges that sample."""
+
+    def _groups(self) -> list[list[Sample]]:
+        raise NotImplementedError
+
+    def _subject(self, samples: list[Sample]) -> object:
+        raise NotImplementedError
+
+    def _verdicts(self, returned: object, samples: list[Sample]) -> list[Verdict]:
+        raise NotImplementedError
+
+    def _usable(self) -> list[list[Sample]]:
+        groups = self._groups()
+        if self.automatic:
+            with samples_of_the_kit("`good` and `bad`" if self.kind is RewardSpec else "`samples`"):
+                self._answer(groups[0])
+        return groups
+
+    async def _ask(self, scorer: object, samples: list[Sample]) -> list[Verdict]:
+        given = copy.deepcopy(samples)
+        return self._verdicts(await call(scorer, self._subject(given), CONTEXT), given)
+
+    def _answer(self, samples: list[Sample]) -> list[Verdict]:
+        return asyncio.run(self._ask(self.isolated(), samples))
+
+    def _act(self, samples: list[Sample] | None = None) -> Act:
+        scorer, given = self.built(), samples or self._groups()[0]
+
+        async def act() -> object:
+            async with asyncio.timeout(self.spec.timeout_s):
+                return await call(scorer, self._subject(copy.deepcopy(given)), CONTEXT)
+
+        return act
+
+    def _hostile(self) -> dict[str, list[Sample]]:
+        groups = {name: copy.deepcopy(self._usable()[0]) for name in HOSTILE}
+        for name, samples in groups.items():
+            samples[0].response = HOSTILE[name]
+        return groups
+
+    def _on_the_loop(self) -> bool:
+        return isolation_of(self.spec, self.built()) is Isolation.LOOP
+
+    def _require_on_the_loop(self) -> None:
+        if not self._on_the_loop():
+            raise SkipTest("it is a plain `def`, which does not run on the event loop")
+
+    def _require_deterministic(self) -> None:
+        if not self.deterministic:
+            raise SkipTest("the contract says deterministic = False")
+
+
+Scorer = ScorerContract[RewardSpec] | ScorerContract[GroupRewardSpec]
+
+
+def test_it_leaves_the_samples_as_they_were(self: Scorer) -> None:
+    """Other rewards and the trainer read the same samples: change and sort nothing (`copy.deepcopy`)."""
+    for samples in self._usable():
+        given = copy.deepcopy(samples)
+        order, before = list(map(id, given)), [sample.to_dict() for sample in given]
+        asyncio.run(call(self.built(), self._subject(given), CONTEXT))
+        require(order == list(map(id, given)), "it changed the list of samples that it was given")
+        pairs = [(one, other.to_dict()) for one, other in zip(before, given, strict=True)]
+        changed = [name for one, other in pairs for name, value in one.items() if other[name] != value]
+        require(not changed, f"the reward changed {', '.join(changed)} of a sample")
+
+
+def test_the_same_samples_get_the_same_answer(self: Scorer) -> None:
+    """Draw from `ctx.seed` only; keep nothing between calls. If it must vary, say `deterministic = False`."""
+    self._require_deterministic()
+    scorer, samples = self.isolated(), self._usable()[0]
+
+    async def repeated() -> list[list[Verdict]]:
+        return [await self._ask(scorer, samples) for _ in range(3)]
+
+    answers = [*asyncio.run(repeated()), self._answer(samples)]
+    require(all(each == answers[0] for each in answers), f"four calls, different answers: {answers}")
+
+
+def test_samples_scored_at_once_do_not_mix(self: Scorer) -> None:
+    """A rollout scores hundreds of samples at once: keep what belongs to a call in local variables."""
+    self._require_deterministic()
+    scorer, groups = self.isolated(), self._usable()
+    groups = [part for each in groups for part in ((each, each[:1], each[1:]) if len(each) > 1 else (each,))]
+    expected = [self._answer(samples) for samples in groups] * 4
+
+    async def at_once() -> list[list[Verdict]]:
+        return await asyncio.gather(*(self._ask(scorer, samples) for samples in groups * 4))
+
+    differing = sum(one != other for one, other in zip(asyncio.run(at_once()), expected, strict=True))
+    require(differing == 0, f"{differing} of {len(expected)} answers differ from those given one by one")
+
+
+def test_the_event_loop_goes_on(self: Scorer) -> None:
+    """Every other sample waits while a reward computes: `await` what waits, and write `def` for what computes.
+
+    A plain `def` runs in a worker process, which is killed at its time limit.
+    """
+    self._require_on_the_loop()
+    for samples in self._groups():
+        if stall := blocks(self._act(samples), BLOCK_S):
+            raise AssertionError(stall)
+
+
+def test_it_works_off_the_main_thread(self: Scorer) -> None:
+    """Loops run in other threads too: `signal.alarm` and signal handlers do not work there."""
+    samples = self._usable()[0]
+    expected = self._answer(samples)
+    try:
+        found = in_thread(lambda: self._answer(samples), self.spec.timeout_s)
+    except Exception as error:
+        raise AssertionError(f"in another thread it raised {error!r}") from error
+    require(not self.deterministic or found == expected, f"in another thread it answered {found}, not {expected}")
+
+
+def test_hostile_responses_are_scored_like_any_other(self: Scorer) -> None:
+    """A policy under training writes anything. Bound lengths and depths; do not evaluate text."""
+    hostile, limit_s = self._hostile(), self.spec.timeout_s
+    # All in one fork; in one each only if that does not come back, to name the response.
+    alone = self._on_the_loop() and fails_in_a_fork(partial(_answer_all, self, hostile.values()), limit_s + FORK_S)
+    for name, samples in hostile.items():
+        if alone:
+            why = fails_in_a_fork(partial(self._answer, samples), limit_s + FORK_S)
+            require(not why, f"response {name!r}: {why}")
+        started = time.perf_counter()
+        try:
+            in_thread(partial(self._answer, samples), limit_s + 1)
+        except Exception as error:
+            what = f"no answer in {limit_s} s" if isinstance(error, TimeoutError) else repr(error)
+            raise AssertionError(f"response {name!r}: {what}") from error
+        slow = self._on_the_loop() and time.perf_counter() - started > 0.2
+        if slow and (stall := blocks(self._act(samples))):
+            raise AssertionError(f"response {name!r}: {stall}")
+
+
+def _answer_all(self: Scorer, groups: Iterable[list[Sample]]) -> None:
+    for samples in groups:
+        with contextlib.suppress(BaseException):
+            self._answer(samples)
+
+
+def test_it_can_be_cancelled(self: Scorer) -> None:
+    """Ctrl-C and time-outs cancel the call: re-raise `asyncio.CancelledError`, or do not catch it at all."""
+    self._require_on_the_loop()
+    refuses = refuses_cancellation(self._act())
+    require(not refuses, "one second after task.cancel() the call was not cancelled")
+
+
+def test_a_failure_is_not_a_score(self: Scorer) -> None:
+    """Let errors out, or return `Unscored(reason)`: `except Exception: return Score(0.0)` hides every bug."""
+    for name in INJECTED:
+        samples = [spied(sample, broken=(name,)) for sample in self._usable()[0]]
+        try:
+            returned = asyncio.run(call(self.built(), self._subject(cast(list[Sample], samples)), CONTEXT))
+        except InjectedError:
+            continue
+        hidden = any(name in sample.read for sample in samples) and _all_scores(returned)
+        require(not hidden, f"reading {name} raised RuntimeError, and the answer was {returned}")
+
+
+def _all_scores(returned: object) -> bool:
+    answers = returned if isinstance(returned, list | tuple) else [returned]
+    return all(isinstance(each, Score) for each in answers)
+
+
+def test_a_refused_connection_is_not_a_score(self: Scorer) -> None:
+    """When the judge cannot be reached, let the error out or return `Unscored(reason, retryable=True)`."""
+    samples = self._usable()[0]
+    with refused_network() as attempts:
+        try:
+            returned: object = asyncio.run(self._act(samples)())
+        except Exception as error:
+            returned = Unscored(type(error).__name__)
+    if not attempts:
+        raise SkipTest("it opens no connection")
+    answers = returned if isinstance(returned, list | tuple) else [returned]
+    scored = any(isinstance(each, Score) for each in answers)
+    require(not scored, f"every connection was refused, and the answer was {returned}")
+
+
+def test_calls_leave_nothing_running(self: Scorer) -> None:
+    """Thousands of calls make a run: wait for every process and thread that a call starts (`with`, `join`)."""
+    left = left_behind(self._act)
+    require(not left, f"{left} are still there")
+
+
+def test_calls_keep_no_memory(self: Scorer) -> None:
+    """A run scores millions of samples: bound caches (`lru_cache(maxsize=64)`), and keep no samples."""
+    scorer, given, number = self.built(), self._groups()[0], 0
+
+    async def another() -> object:
+        nonlocal number
+        number += 1
+        samples = copy.deepcopy(given)
+        samples[0].response = f"{number} {'x' * 6 * LEAK_BYTES}"
+        return await call(scorer, self._subject(samples), CONTEXT)
+
+    kept = leaked_bytes(another)
+    require(kept < LEAK_BYTES, f"each call keeps {kept / 1024:.0f} KiB")
+
+
+def test_calls_leave_nothing_behind(self: Scorer) -> None:
+    """Thousands of calls make a run: wait for each process and thread, bound caches, keep no samples."""
+    test_calls_leave_nothing_running(self)
+    test_calls_keep_no_memory(self)
+
+
+def test_it_prints_nothing(self: Scorer) -> None:
+    """Standard output belongs to the command (`slime train --json`): use `logging`."""
+    text = printed(self._act())
+    require(not text, f"it printed {text[:80]!r}")
+
+
+def test_a_call_changes_nothing_that_others_use(self: Scorer) -> None:
+    """Driver and other plugins share the process: seed no `random`, replace no function, set nothing for all."""
+    self._require_on_the_loop()
+    self._require_nothing_changed(self._act())
+
+
+class RewardContract(ScorerContract[RewardSpec]):
     """Inherit, name the reward, give it a good and a bad sample."""
 
     kind = RewardSpec
@@ -68,8 +299,6 @@ class RewardContract(RoleContract[RewardSpec]):
     """A finished sample that it must like better than `bad`."""
     bad: ClassVar[Sample | None] = None
     """A finished sample."""
-    deterministic: ClassVar[bool] = True
-    """Whether the same sample and seed always get the same score; False for judges that sample."""
     needs_label: ClassVar[bool] = True
     """Whether a sample without a label has no score; False where the label is read, but can be done without."""
 
@@ -85,104 +314,37 @@ class RewardContract(RoleContract[RewardSpec]):
     @check("REW-002", needs=("REW-001", "REW-007", "REW-017"))
     def test_it_answers_with_a_verdict(self) -> None:
         """Return a float, `Score(value)`, `Unscored(reason)` or `NotApplicable()`, and nothing else."""
-        for sample in self._pair():
-            check_verdict(self._answer(sample), plugin=self.registered.plugin, sample=sample)
+        for samples in self._usable():
+            self._answer(samples)
 
-    @check("REW-003", needs=("REW-002",))
-    def test_it_leaves_the_sample_as_it_was(self) -> None:
-        """Other rewards and the trainer read the same sample. Copy what you want to change (`copy.deepcopy`)."""
-        for sample in self._pair():
-            before, given = sample.to_dict(), copy.deepcopy(sample)
-            asyncio.run(call(self.built(), given, CONTEXT))
-            after = given.to_dict()
-            changed = [name for name, value in before.items() if after[name] != value]
-            require(not changed, f"the reward changed {', '.join(changed)} of the sample")
+    test_it_leaves_the_samples_as_they_were = check("REW-003", needs=("REW-002",))(
+        test_it_leaves_the_samples_as_they_were
+    )
 
     @check("REW-004", needs=("REW-002",), decisive=True)
     def test_it_likes_the_good_sample_better(self) -> None:
         """A reward that does not tell the two apart teaches nothing, or the opposite of what is meant."""
         if self.automatic and not (self.good and self.bad):
             raise SkipTest(self._said_of_the_kit())
-        good, bad = self._answer(self.own("good", self.good)), self._answer(self.own("bad", self.bad))
+        (good,), (bad,) = (self._answer([self.own(name, getattr(self, name))]) for name in ("good", "bad"))
         require(isinstance(good, Score) and isinstance(bad, Score), f"expected two scores, got {good} and {bad}")
         ordered = cast(Score, good).value > cast(Score, bad).value
         require(ordered, f"the good sample got {good}, the bad one {bad}")
 
-    @check("REW-005", needs=("REW-002",))
-    def test_the_same_sample_gets_the_same_answer(self) -> None:
-        """Draw from `ctx.seed` only; keep nothing between calls. If it must vary, say `deterministic = False`."""
-        self._require_deterministic()
-        reward, good = self.isolated(), self._pair()[0]
-
-        async def thrice() -> list[object]:
-            return [await self._call(reward, copy.deepcopy(good)) for _ in range(3)]
-
-        answers = [*asyncio.run(thrice()), self._answer(good)]
-        require(all(each == answers[0] for each in answers), f"four calls, different answers: {answers}")
-
-    @check("REW-006", needs=("REW-002", "REW-005"))
-    def test_samples_scored_at_once_do_not_mix(self) -> None:
-        """A rollout scores hundreds of samples at once: keep what belongs to a call in local variables."""
-        self._require_deterministic()
-        reward, pair = self.isolated(), self._pair()
-        expected = [self._answer(sample) for sample in pair] * 4
-
-        async def together() -> list[object]:
-            return await asyncio.gather(*(self._call(reward, copy.deepcopy(sample)) for sample in pair * 4))
-
-        differing = sum(one != other for one, other in zip(asyncio.run(together()), expected, strict=True))
-        require(differing == 0, f"{differing} of {len(expected)} answers differ from those given one by one")
-
-    @check("REW-007", needs=("REW-001",))
-    def test_the_event_loop_goes_on(self) -> None:
-        """Every other sample waits while a reward computes: `await` what waits, and write `def` for what computes.
-
-        A plain `def` runs in a worker process, which is killed at its time limit.
-        """
-        self._require_on_the_loop()
-        for sample in self._given():
-            if stall := blocks(self._act(sample), BLOCK_S):
-                raise AssertionError(stall)
-
-    @check("REW-008", needs=("REW-002", "REW-005"))
-    def test_it_works_off_the_main_thread(self) -> None:
-        """Loops run in other threads too: `signal.alarm` and signal handlers do not work there."""
-        good = self._pair()[0]
-        expected = self._answer(good)
-        try:
-            found = in_thread(lambda: self._answer(good), self.spec.timeout_s)
-        except Exception as error:
-            raise AssertionError(f"in another thread it raised {error!r}") from error
-        require(not self.deterministic or found == expected, f"in another thread it answered {found}, not {expected}")
-
-    @check("REW-009", needs=("REW-002", "REW-008"))
-    def test_hostile_responses_are_scored_like_any_other(self) -> None:
-        """A policy under training writes anything. Bound lengths and depths; do not evaluate text."""
-        hostile, on_the_loop = self._hostile(), self._on_the_loop()
-        # All in one fork; in one each only where that does not come back, to name what it was.
-        one_by_one = on_the_loop and fails_in_a_fork(
-            partial(self._answer_all, hostile.values()), self.spec.timeout_s + FORK_S
-        )
-        for name, sample in hostile.items():
-            if one_by_one:
-                why = fails_in_a_fork(partial(self._answer, sample), self.spec.timeout_s + FORK_S)
-                require(not why, f"response {name!r}: {why}")
-            started = time.perf_counter()
-            try:
-                returned = in_thread(partial(self._answer, sample), self.spec.timeout_s + 1)
-            except Exception as error:
-                what = f"no answer in {self.spec.timeout_s} s" if isinstance(error, TimeoutError) else repr(error)
-                raise AssertionError(f"response {name!r}: {what}") from error
-            check_verdict(returned, plugin=self.registered.plugin, sample=sample)
-            if on_the_loop and time.perf_counter() - started > 0.2 and (stall := blocks(self._act(sample))):
-                raise AssertionError(f"response {name!r}: {stall}")
-
-    @check("REW-010", needs=("REW-002",))
-    def test_it_can_be_cancelled(self) -> None:
-        """Ctrl-C and time-outs cancel the call: re-raise `asyncio.CancelledError`, or do not catch it at all."""
-        self._require_on_the_loop()
-        refuses = refuses_cancellation(self._act(self._given()[0]))
-        require(not refuses, "one second after task.cancel() the call was not cancelled")
+    test_the_same_samples_get_the_same_answer = check("REW-005", needs=("REW-002",))(
+        test_the_same_samples_get_the_same_answer
+    )
+    test_samples_scored_at_once_do_not_mix = check("REW-006", needs=("REW-002", "REW-005"))(
+        test_samples_scored_at_once_do_not_mix
+    )
+    test_the_event_loop_goes_on = check("REW-007", needs=("REW-001",))(test_the_event_loop_goes_on)
+    test_it_works_off_the_main_thread = check("REW-008", needs=("REW-002", "REW-005"))(
+        test_it_works_off_the_main_thread
+    )
+    test_hostile_responses_are_scored_like_any_other = check("REW-009", needs=("REW-002", "REW-008"))(
+        test_hostile_responses_are_scored_like_any_other
+    )
+    test_it_can_be_cancelled = check("REW-010", needs=("REW-002",))(test_it_can_be_cancelled)
 
     @check("REW-011", needs=("REW-002",))
     def test_a_missing_label_is_not_a_wrong_answer(self) -> None:
@@ -194,41 +356,21 @@ class RewardContract(RoleContract[RewardSpec]):
             raise SkipTest("the contract says needs_label = False")
         if "label" not in self._fields_read():
             raise SkipTest("it does not read the label")
-        sample = copy.deepcopy(self._pair()[0])
+        sample = copy.deepcopy(self._usable()[0][0])
         sample.label = None
-        returned = self._answer(sample)
+        (returned,) = self._answer([sample])
         require(not isinstance(returned, Score), f"label None was scored: {returned}; expected Unscored(reason)")
 
-    @check("REW-012", needs=("REW-002",))
-    def test_a_failure_is_not_a_score(self) -> None:
-        """Let errors out, or return `Unscored(reason)`: `except Exception: return Score(0.0)` hides every bug."""
-        for name in INJECTED:
-            sample = spied(self._pair()[0], broken=(name,))
-            try:
-                returned = asyncio.run(call(self.built(), sample, CONTEXT))
-            except InjectedError:
-                continue
-            hidden = name in sample.read and isinstance(returned, Score)
-            require(not hidden, f"reading {name} raised RuntimeError, and the answer was {returned}")
-
-    @check("REW-013", needs=("REW-002", "REW-005"))
-    def test_a_refused_connection_is_not_a_score(self) -> None:
-        """When the judge cannot be reached, let the error out or return `Unscored(reason, retryable=True)`."""
-        good = self._pair()[0]
-        with refused_network() as attempts:
-            try:
-                returned: object = asyncio.run(self._act(good)())
-            except Exception as error:
-                returned = Unscored(type(error).__name__)
-        if not attempts:
-            raise SkipTest("it opens no connection")
-        require(not isinstance(returned, Score), f"every connection was refused, and the answer was {returned}")
+    test_a_failure_is_not_a_score = check("REW-012", needs=("REW-002",))(test_a_failure_is_not_a_score)
+    test_a_refused_connection_is_not_a_score = check("REW-013", needs=("REW-002", "REW-005"))(
+        test_a_refused_connection_is_not_a_score
+    )
 
     @check("REW-014", needs=("REW-009",))
     def test_a_verdict_is_small(self) -> None:
         """Reasons and names of components become metrics: short, few, and never made of the response."""
-        for sample in (*self._pair(), *self._hostile().values()):
-            match self._answer(sample):
+        for samples in (*self._usable(), *self._hostile().values()):
+            match self._answer(samples)[0]:
                 case Unscored(reason=reason):
                     require(len(reason) <= REASON_CHARACTERS, f"a reason of {len(reason)} characters")
                 case Score(components=components):
@@ -238,26 +380,8 @@ class RewardContract(RoleContract[RewardSpec]):
                 case NotApplicable():
                     pass
 
-    @check("REW-015", needs=("REW-002",))
-    def test_calls_leave_nothing_running(self) -> None:
-        """Thousands of calls make a run: wait for every process and thread that a call starts (`with`, `join`)."""
-        left = left_behind(lambda: self._act(self._given()[0]))
-        require(not left, f"{left} are still there")
-
-    @check("REW-016", needs=("REW-002", "REW-015"))
-    def test_calls_keep_no_memory(self) -> None:
-        """A run scores millions of samples: bound caches (`lru_cache(maxsize=64)`), and keep no samples."""
-        reward, given, number = self.built(), self._given()[0], 0
-
-        async def another() -> object:
-            nonlocal number
-            number += 1
-            sample = copy.deepcopy(given)
-            sample.response = f"{number} {'x' * 6 * LEAK_BYTES}"
-            return await call(reward, sample, CONTEXT)
-
-        kept = leaked_bytes(another)
-        require(kept < LEAK_BYTES, f"each call keeps {kept / 1024:.0f} KiB")
+    test_calls_leave_nothing_running = check("REW-015", needs=("REW-002",))(test_calls_leave_nothing_running)
+    test_calls_keep_no_memory = check("REW-016", needs=("REW-002", "REW-015"))(test_calls_keep_no_memory)
 
     @check("REW-017", needs=("REW-001", "REW-007"))
     def test_it_reads_the_fields_that_its_spec_names(self) -> None:
@@ -267,17 +391,10 @@ class RewardContract(RoleContract[RewardSpec]):
         unnamed = self._fields_read() - set(self.spec.fields)
         require(not unnamed, f"it reads {', '.join(sorted(unnamed))}; fields names {', '.join(self.spec.fields)}")
 
-    @check("REW-018", needs=("REW-002",))
-    def test_it_prints_nothing(self) -> None:
-        """Standard output belongs to the command (`slime train --json`): use `logging`."""
-        text = printed(self._act(self._given()[0]))
-        require(not text, f"it printed {text[:80]!r}")
-
-    @check("REW-019", needs=("REW-002",))
-    def test_a_call_changes_nothing_that_others_use(self) -> None:
-        """Driver and other plugins share the process: seed no `random`, replace no function, set nothing for all."""
-        self._require_on_the_loop()
-        self._require_nothing_changed(self._act(self._given()[0]))
+    test_it_prints_nothing = check("REW-018", needs=("REW-002",))(test_it_prints_nothing)
+    test_a_call_changes_nothing_that_others_use = check("REW-019", needs=("REW-002",))(
+        test_a_call_changes_nothing_that_others_use
+    )
 
     def verdict_of(self, sample: Sample, **settings: object) -> Verdict:
         """What the reward says of a sample, with these settings: for tests of your own, `def` or `async def`."""
@@ -285,71 +402,109 @@ class RewardContract(RoleContract[RewardSpec]):
         return cast(Verdict, as_verdict(asyncio.run(call(reward, sample, CONTEXT))))
 
     def _said_of_the_kit(self) -> str:
-        """Why it cannot be told whether it judges well, and that it may not judge at all."""
-        answers = [self._answer(sample) for sample in self._pair()]
+        answers = [self._answer(samples)[0] for samples in self._usable()]
         scored = any(isinstance(each, Score) for each in answers)
         told = "needs the author's `good` and `bad`: inherit RewardContract and set them"
         return told if scored else f"{told}; the kit's own got no score at all, but {answers[0]} and {answers[1]}"
 
-    async def _call(self, reward: object, sample: Sample) -> object:
-        """The answer of a reward where the run has it."""
-        return await call(reward, sample, CONTEXT)
+    def _groups(self) -> list[list[Sample]]:
+        return [[self.good or make_sample("4")], [self.bad or make_sample("5")]]
 
-    def _answer_all(self, samples: Iterable[Sample]) -> None:
-        """Ask for each; what it raises is not of interest here."""
-        for sample in samples:
-            with contextlib.suppress(BaseException):
-                self._answer(sample)
+    def _subject(self, samples: list[Sample]) -> object:
+        return samples[0]
 
-    def _act(self, sample: Sample) -> Act:
-        """Fresh calls of one reward, in this process."""
-        reward = self.built()
-
-        async def act() -> object:
-            async with asyncio.timeout(self.spec.timeout_s):
-                return await call(reward, copy.deepcopy(sample), CONTEXT)
-
-        return act
-
-    def _answer(self, sample: Sample) -> Verdict:
-        """The verdict of a fresh reward in a fresh loop, where the run has it."""
-        return cast(Verdict, asyncio.run(self._call(self.isolated(), copy.deepcopy(sample))))
-
-    def _given(self) -> tuple[Sample, Sample]:
-        """The author's samples, or the kit's."""
-        return self.good or make_sample("4"), self.bad or make_sample("5")
-
-    def _pair(self) -> tuple[Sample, Sample]:
-        """The same; skips where there is no author and the kit's samples are not of the kind that it scores."""
-        pair = self._given()
-        if self.automatic:
-            with samples_of_the_kit("`good` and `bad`"):
-                self._answer(pair[0])
-        return pair
-
-    def _hostile(self) -> dict[str, Sample]:
-        """Hostile samples by name."""
-        good = self._pair()[0]
-        samples = {name: copy.deepcopy(good) for name in HOSTILE}
-        for name, sample in samples.items():
-            sample.response = HOSTILE[name]
-        return samples
+    def _verdicts(self, returned: object, samples: list[Sample]) -> list[Verdict]:
+        return [check_verdict(returned, plugin=self.registered.plugin, sample=samples[0])]
 
     def _fields_read(self) -> set[str]:
-        """Fields of a sample that one call reads."""
-        sample = spied(self._given()[0])
+        sample = spied(self._groups()[0][0])
         limit_s = min(self.spec.timeout_s, HANG_S)
         with contextlib.suppress(*RAISED):
             in_thread(lambda: asyncio.run(call(self.built(), sample, CONTEXT)), limit_s)
         return sample.read & FIELDS
 
-    def _on_the_loop(self) -> bool:
-        return isolation_of(self.spec, self.built()) is Isolation.LOOP
 
-    def _require_on_the_loop(self) -> None:
-        if not self._on_the_loop():
-            raise SkipTest("it is a plain `def`, which does not run on the event loop")
+class GroupRewardContract(ScorerContract[GroupRewardSpec]):
+    """Inherit, name the group reward, give it a group."""
 
-    def _require_deterministic(self) -> None:
-        if not self.deterministic:
-            raise SkipTest("the contract says deterministic = False")
+    kind = GroupRewardSpec
+    choice: ClassVar[str | GroupRewardSpec]
+    """The group reward: a name for the catalog, or a spec."""
+    samples: ClassVar[Sequence[Sample] | None] = None
+    """Finished samples of one group; the kit has its own otherwise."""
+    order_matters: ClassVar[bool] = False
+    """Whether a sample's verdict may depend on its place in the group."""
+
+    @check("GRW-001")
+    def test_the_factory_builds_a_group_reward(self) -> None:
+        """The core calls `reward(samples, ctx)`: an `async def` that awaits, or a plain `def`, isolated by the core."""
+        require_called_as(self.built(), "samples", "ctx")
+        self.isolated()
+
+    @check("GRW-002", needs=("GRW-001", "GRW-006"))
+    def test_it_answers_with_one_verdict_a_sample(self) -> None:
+        """Return a list of `Score`, `Unscored` or `NotApplicable`, one a sample, for groups of every size."""
+        (samples,) = self._usable()
+        for group in (samples, samples[:1], [*samples, *samples]):
+            self._answer(group)
+
+    @check("GRW-016", needs=("GRW-002",), decisive=True)
+    def test_it_scores_something(self) -> None:
+        """A group that gets no score is not trained on: `Unscored` is for what could not be judged, now and then."""
+        answers = self._answer(self._usable()[0])
+        if any(isinstance(each, Score) for each in answers):
+            return
+        told = f"no sample of the group got a score, but {answers[0]}"
+        if self.samples is None:
+            raise SkipTest(f"needs the author's `samples`: of the kit's own, {told}")
+        require(False, told)
+
+    test_it_leaves_the_samples_as_they_were = check("GRW-003", needs=("GRW-002",))(
+        test_it_leaves_the_samples_as_they_were
+    )
+    test_the_same_samples_get_the_same_answer = check("GRW-004", needs=("GRW-002",))(
+        test_the_same_samples_get_the_same_answer
+    )
+
+    @check("GRW-005", needs=("GRW-002", "GRW-004"))
+    def test_a_verdict_follows_its_sample(self) -> None:
+        """The order of a group says nothing: answer in the samples' order. If it must count: `order_matters = True`."""
+        self._require_deterministic()
+        if self.order_matters:
+            raise SkipTest("the contract says order_matters = True")
+        (samples,) = self._usable()
+        backwards = self._answer(samples[::-1])[::-1]
+        require(backwards == self._answer(samples), "the same samples in another order got other verdicts")
+
+    test_the_event_loop_goes_on = check("GRW-006", needs=("GRW-001",))(test_the_event_loop_goes_on)
+    test_samples_scored_at_once_do_not_mix = check("GRW-007", needs=("GRW-002", "GRW-004"))(
+        test_samples_scored_at_once_do_not_mix
+    )
+    test_it_works_off_the_main_thread = check("GRW-008", needs=("GRW-002",))(test_it_works_off_the_main_thread)
+    test_hostile_responses_are_scored_like_any_other = check("GRW-009", needs=("GRW-002", "GRW-008"))(
+        test_hostile_responses_are_scored_like_any_other
+    )
+    test_it_can_be_cancelled = check("GRW-010", needs=("GRW-002",))(test_it_can_be_cancelled)
+    test_a_failure_is_not_a_score = check("GRW-011", needs=("GRW-002",))(test_a_failure_is_not_a_score)
+    test_a_refused_connection_is_not_a_score = check("GRW-012", needs=("GRW-002",))(
+        test_a_refused_connection_is_not_a_score
+    )
+    test_calls_leave_nothing_behind = check("GRW-013", needs=("GRW-002",))(test_calls_leave_nothing_behind)
+    test_it_prints_nothing = check("GRW-014", needs=("GRW-002",))(test_it_prints_nothing)
+    test_a_call_changes_nothing_that_others_use = check("GRW-015", needs=("GRW-002",))(
+        test_a_call_changes_nothing_that_others_use
+    )
+
+    def verdicts_of(self, samples: Sequence[Sample], **settings: object) -> list[Verdict]:
+        """What the group reward says of a group, with these settings: for tests of your own."""
+        reward = self.spec.factory(self.validated(**settings), self.setup())
+        return list(cast(Sequence[Verdict], asyncio.run(call(reward, samples, CONTEXT))))
+
+    def _groups(self) -> list[list[Sample]]:
+        return [list(self.samples or [make_sample(each, index=index) for index, each in enumerate(RESPONSES)])]
+
+    def _subject(self, samples: list[Sample]) -> object:
+        return samples
+
+    def _verdicts(self, returned: object, samples: list[Sample]) -> list[Verdict]:
+        return list(check_verdicts(returned, plugin=self.registered.plugin, samples=samples))

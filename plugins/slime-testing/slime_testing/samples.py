@@ -1,12 +1,17 @@
-"""Samples for tests, without a model and without a tokenizer.
+"""Samples and groups for tests, without a model and without a tokenizer.
 
 sample = make_sample(response="4", label="4")       # finished, five tokens of prompt, sound by Sample.problems()
 group = make_group(draw=3, rewards=(0.0, 1.0))
 """
 
-from collections.abc import Sequence
+import copy
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
 
 from slime_core.sample import Group, GroupId, Json, Sample, Status
+from slime_testing.blocking import STALL_S, TRIES
+from slime_testing.contract import require
 
 PROMPT_TOKENS = (11, 12, 13, 14, 15)
 """Ids of every made prompt."""
@@ -58,3 +63,92 @@ def make_group(draw: int = 0, *, rewards: Sequence[float] = (0.0, 1.0), weight_v
     group = Group(GroupId("kit", 0, draw, draw), samples)
     group.freeze()
     return group
+
+
+HOSTILE: Mapping[str, str] = {
+    "nothing": "",
+    "spaces": " " * 10_000,
+    "NUL and a lone surrogate": "\0\ud800",
+    "right-to-left and combining marks": "\u202e" + "e" + "\u0301" * 5_000,
+    "no number": "nan",
+    "infinity": "-inf",
+    "an overflow": "1e999",
+    "200 000 digits": "9" * 200_000,
+    "a tower of powers": "9**9**9**9",
+    "5 000 nested boxes": "\\boxed{" * 5_000 + "1" + "}" * 5_000,
+    "100 000 open braces": "{" * 100_000,
+    "100 000 open brackets": "[" * 100_000,
+    "a mebibyte of one word": "answer " * 150_000,
+    "text that pretends to be code": "__import__('os')._exit(3)",
+    "an end of thought that never began": "</think>" * 1_000,
+}
+"""Response by what it is."""
+
+
+DISTINCT_REASONS = 8
+"""Most reasons that a filter may give for the kit's groups: reasons are counted, so they are few."""
+_REWARDS = ((0.0, 1.0), (1.0, 1.0), (0.0, 0.0), (0.25, 0.5, 0.75, 1.0), (-1.0, 2.0), (1.0,), (0.5, 0.5, 0.5001))
+
+
+def varied_groups() -> list[Group]:
+    """Finished groups: rewards that differ or not, one sample or several, short, long, cut off, of two data sets."""
+    groups = [make_group(draw, rewards=rewards, weight_version=draw) for draw, rewards in enumerate(_REWARDS * 3)]
+    for group in groups[7:]:
+        for position, sample in enumerate(group.samples):
+            longer = make_sample("word " * (3 * position + 1), group_index=sample.group_index or 0, index=position)
+            longer.reward = sample.reward
+            longer.status = (Status.COMPLETED, Status.TRUNCATED)[position % 2]
+            longer.source = "other"
+            longer.metadata = {"row": position}
+            group.samples[position] = longer
+        group.freeze()
+    for group in groups:
+        for position, sample in enumerate(group.samples):
+            sample.index = position // 2  # a call may fan out into several samples, which share its index
+    return groups
+
+
+def odd_groups() -> list[Group]:
+    """Groups that a run meets too: unscored, failed and aborted samples, several values a reward, empty responses."""
+    unscored, mixed, failed, dicts, empty = (make_group(100 + number) for number in range(5))
+    for sample in unscored.samples:
+        sample.reward = None
+    mixed.samples[0].reward = None
+    failed.samples[0].status, failed.samples[0].reward = Status.FAILED, None
+    failed.samples[1].status = Status.ABORTED
+    for sample in dicts.samples:
+        sample.reward = {"score": float(sample.index or 0), "style": 0.5}
+    for sample in empty.samples:
+        sample.tokens, sample.response, sample.response_length = list(sample.tokens)[:5], "", 0
+        sample.loss_mask, sample.rollout_log_probs = [], []
+    empty.freeze()
+    return [unscored, mixed, failed, dicts, empty]
+
+
+def require_unchanged(groups: Sequence[Group], act: Callable[[Sequence[Group]], object]) -> None:
+    """Fail the running check if `act` changes the groups, or the list, that it is given."""
+    given = [copy.deepcopy(group) for group in groups]
+    order, before = list(map(id, given)), json.dumps([group.to_dict() for group in given])
+    act(given)
+    require(order == list(map(id, given)), "it changed the list of groups that it was given")
+    require(json.dumps([group.to_dict() for group in given]) == before, "it changed a group or a sample")
+
+
+def require_quick(act: Callable[[], object], limit_s: float = STALL_S) -> None:
+    """Fail the running check if a call keeps the driver longer than it may; a busy machine gets some tries."""
+    shortest = float("inf")
+    for _ in range(TRIES):
+        started = time.perf_counter()
+        act()
+        shortest = min(shortest, time.perf_counter() - started)
+        if shortest < limit_s:
+            return
+    raise AssertionError(f"one call took {shortest:.2f} s; nothing else goes on meanwhile")
+
+
+def require_countable(reasons: Sequence[str]) -> None:
+    """Fail the running check unless reasons are few and short."""
+    distinct = sorted(set(reasons))
+    require(len(distinct) <= DISTINCT_REASONS, f"{len(distinct)} different reasons, among them {distinct[:3]}")
+    longest = max(map(len, distinct), default=0)
+    require(longest <= 80, f"a reason of {longest} characters")

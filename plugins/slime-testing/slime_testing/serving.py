@@ -10,6 +10,7 @@ Example:
 
 import json
 import mmap
+import random
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,102 @@ from unittest import SkipTest
 
 from slime_core.processes.launcher import LocalLauncher
 from slime_core.roles import Launcher, LauncherSetup, WeightChannel, WeightSlot
+from slime_core.sample import Json
+
+VOCAB, WIDTH, INNER, LAYERS, HEADS, KEY_HEADS = 64, 32, 64, 2, 4, 2
+CONFIG: dict[str, Json] = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "vocab_size": VOCAB,
+    "hidden_size": WIDTH,
+    "intermediate_size": INNER,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": KEY_HEADS,
+    "head_dim": WIDTH // HEADS,
+    "hidden_act": "silu",
+    "max_position_embeddings": 256,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": False,
+    "attention_bias": False,
+    "mlp_bias": False,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": None,
+    "torch_dtype": "float32",
+}
+SPECIAL = ("<unk>", "<s>", "</s>")
+
+
+def write_tiny_model(directory: Path) -> Path:
+    """Write it, the same bytes every time; returns the directory."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "config.json").write_text(json.dumps(CONFIG, indent=2), "utf-8")
+    (directory / "model.safetensors").write_bytes(_tensors())
+    words = {**{word: number for number, word in enumerate(SPECIAL)}, **{f"t{each}": each for each in range(3, VOCAB)}}
+    tokenizer: dict[str, Json] = {
+        "version": "1.0",
+        "added_tokens": [
+            {
+                "id": number,
+                "content": word,
+                "single_word": False,
+                "lstrip": False,
+                "rstrip": False,
+                "normalized": False,
+                "special": True,
+            }
+            for number, word in enumerate(SPECIAL)
+        ],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "post_processor": None,
+        "decoder": None,
+        "truncation": None,
+        "padding": None,
+        "model": {"type": "WordLevel", "vocab": dict(words), "unk_token": SPECIAL[0]},
+    }
+    about: dict[str, Json] = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "unk_token": SPECIAL[0],
+        "bos_token": SPECIAL[1],
+        "eos_token": SPECIAL[2],
+    }
+    (directory / "tokenizer.json").write_text(json.dumps(tokenizer), "utf-8")
+    (directory / "tokenizer_config.json").write_text(json.dumps(about), "utf-8")
+    return directory
+
+
+def _shapes() -> Iterator[tuple[str, tuple[int, ...]]]:
+    keys = WIDTH // HEADS * KEY_HEADS
+    yield "model.embed_tokens.weight", (VOCAB, WIDTH)
+    for layer in range(LAYERS):
+        inside = f"model.layers.{layer}"
+        for name, rows in (("q_proj", WIDTH), ("k_proj", keys), ("v_proj", keys), ("o_proj", WIDTH)):
+            yield f"{inside}.self_attn.{name}.weight", (rows, WIDTH)
+        for name in ("gate_proj", "up_proj"):
+            yield f"{inside}.mlp.{name}.weight", (INNER, WIDTH)
+        yield f"{inside}.mlp.down_proj.weight", (WIDTH, INNER)
+        yield f"{inside}.input_layernorm.weight", (WIDTH,)
+        yield f"{inside}.post_attention_layernorm.weight", (WIDTH,)
+    yield "model.norm.weight", (WIDTH,)
+    yield "lm_head.weight", (VOCAB, WIDTH)
+
+
+def _tensors() -> bytes:
+    draw = random.Random(0)
+    header: dict[str, Json] = {"__metadata__": {"format": "pt"}}
+    body = bytearray()
+    for name, shape in _shapes():
+        count = shape[0] * (shape[1] if len(shape) > 1 else 1)
+        values = [1.0] * count if len(shape) == 1 else [draw.gauss(0.0, 0.1) for _ in range(count)]
+        numbers = struct.pack(f"<{count}f", *values)
+        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [len(body), len(body) + len(numbers)]}
+        body += numbers
+    said = json.dumps(header).encode()
+    said += b" " * (-len(said) % 8)
+    return struct.pack("<Q", len(said)) + said + bytes(body)
 
 
 def make_launcher(scratch: Path) -> Launcher:
@@ -54,7 +151,6 @@ def publish_model(model: Path, folder: Path, version: int) -> WeightChannel:
 
 
 def _weights(path: Path) -> Iterator[tuple[WeightSlot, bytes]]:
-    """Each tensor of a safetensors file, with its bytes."""
     from slime_train.weight_file import CODES
 
     dtypes = {code: dtype for dtype, code in CODES.items()}

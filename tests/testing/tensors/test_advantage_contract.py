@@ -9,7 +9,7 @@ import torch
 
 from slime_core.roles import Advantage, AdvantageInput, AdvantageSpec
 from slime_testing import CheckStatus
-from slime_testing.tensors.advantage import AdvantageContract
+from slime_testing.tensors.algorithm import AdvantageContract
 
 Function = Callable[[AdvantageInput], torch.Tensor]
 

@@ -7,7 +7,7 @@ import torch
 
 from slime_core.roles import Correction, CorrectionInput, CorrectionOutput, CorrectionSpec
 from slime_testing import CheckStatus
-from slime_testing.tensors.correction import CorrectionContract
+from slime_testing.tensors.algorithm import CorrectionContract
 
 
 def ratio(batch: CorrectionInput) -> torch.Tensor:

@@ -8,7 +8,7 @@ import torch
 
 from slime_core.roles import Loss, LossInput, LossOutput, LossSpec
 from slime_testing import CheckStatus
-from slime_testing.tensors.loss import LossContract
+from slime_testing.tensors.algorithm import LossContract
 
 Function = Callable[[LossInput], LossOutput]
 

@@ -4,14 +4,10 @@ import json
 from collections.abc import Iterator
 
 from slime_core.sample import Json, Message
-from slime_testing._fake_engine.bodies import ChatBody, Sampling, parse
 from slime_testing._fake_engine.control import MODEL
-from slime_testing._fake_engine.generation import Progress, admit, finished, perform
-from slime_testing._fake_engine.http import EVENTS, Parts, Reply, Request
-from slime_testing._fake_engine.policy import TOKENIZER
-from slime_testing._fake_engine.replies import end_of_stream, event, whole
-from slime_testing._fake_engine.script import ToolCall
-from slime_testing._fake_engine.state import Job, State, new_rid
+from slime_testing._fake_engine.generation import Progress, admit, end_of_stream, event, finished, perform, whole
+from slime_testing._fake_engine.http import EVENTS, ChatBody, Parts, Reply, Request, Sampling, parse
+from slime_testing._fake_engine.state import TOKENIZER, Job, State, ToolCall, new_rid
 
 
 async def chat_completions(state: State, request: Request) -> Reply:
@@ -49,7 +45,6 @@ def _completion(progress: Progress, body: ChatBody) -> Json:
 
 
 async def _stream(state: State, job: Job, body: ChatBody) -> Parts:
-    """The role, then what each token adds, a tool call in two pieces, the finish reason, the usage if asked for."""
     told: str | None = None
     async for progress in perform(state, job):
         for delta in _deltas(progress, told):
@@ -81,7 +76,6 @@ def _chunk(progress: Progress, delta: dict[str, Json], reason: str | None) -> Js
 
 
 def _tool_call(progress: Progress) -> dict[str, Json] | None:
-    """The script's call, once all of it is there."""
     behaviour = progress.job.behaviour
     if not isinstance(behaviour, ToolCall) or _reason(progress) != "tool_calls":
         return None
@@ -122,7 +116,6 @@ def _usage(progress: Progress) -> Json:
 
 
 def _text(content: Json) -> str:
-    """A message's text: given as it is, or in parts."""
     if isinstance(content, list):
         return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
     return "" if content is None else str(content)

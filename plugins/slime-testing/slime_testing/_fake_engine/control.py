@@ -5,16 +5,18 @@ import json
 from pathlib import Path
 
 from slime_core.sample import Json
-from slime_testing._fake_engine.bodies import (
+from slime_testing._fake_engine.http import (
+    TEXT,
     AbortBody,
     BadRequest,
     DiskBody,
     MemoryBody,
     PauseBody,
+    Reply,
+    Request,
     VersionBody,
     parse,
 )
-from slime_testing._fake_engine.http import TEXT, Reply, Request
 from slime_testing._fake_engine.state import State
 
 SGLANG = "0.5.23"

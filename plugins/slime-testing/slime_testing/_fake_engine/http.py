@@ -1,17 +1,16 @@
-"""The server side of HTTP/1.1 on asyncio's streams: as much as a client of an inference server makes use of.
-
-Connections are kept alive, bodies may be chunked both ways, and a reply can break off at any byte.
-"""
+"""HTTP/1.1 of the fake engine: connections, requests and replies, and the bodies that its endpoints take."""
 
 import asyncio
 import contextlib
 import io
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import parse_headers
-from typing import TypeAlias
+from typing import Literal, Self, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 JSON = "application/json"
 EVENTS = "text/event-stream; charset=utf-8"
@@ -132,3 +131,154 @@ async def _write_parts(writer: asyncio.StreamWriter, body: Parts, *, chunked: bo
                 await writer.drain()
     if chunked:
         writer.write(b"0\r\n\r\n")
+
+
+class BadRequest(Exception):
+    """The body is not what the endpoint takes; answered with status 400."""
+
+
+class Body(BaseModel):
+    """Base of all bodies."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+BodyT = TypeVar("BodyT", bound=Body)
+
+
+class Sampling(Body):
+    """`sampling_params`: those that the fake engine applies, and those that it accepts and ignores."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    max_new_tokens: int = Field(128, ge=0)
+    min_new_tokens: int = Field(0, ge=0)
+    temperature: float = Field(1.0, ge=0)
+    sampling_seed: int | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool = False
+    no_stop_trim: bool = False
+    n: int = Field(1, ge=1)
+
+    top_p: float = Field(1.0, gt=0, le=1)
+    top_k: int = -1
+    min_p: float = Field(0.0, ge=0, le=1)
+    frequency_penalty: float = Field(0.0, ge=-2, le=2)
+    presence_penalty: float = Field(0.0, ge=-2, le=2)
+    repetition_penalty: float = Field(1.0, gt=0, le=2)
+    skip_special_tokens: bool = True
+    spaces_between_special_tokens: bool = True
+    stop_regex: str | list[str] | None = None
+    stream_interval: int | None = None
+    logit_bias: dict[str, float] | None = None
+    json_schema: str | None = None
+    regex: str | None = None
+    ebnf: str | None = None
+    structural_tag: str | None = None
+    custom_params: dict[str, JsonValue] | None = None
+
+    def for_sample(self, index: int) -> Self:
+        """The parameters of one of `n` samples: each draws with a seed of its own."""
+        return self.model_copy(update={"sampling_seed": (self.sampling_seed or 0) + index}) if index else self
+
+
+class GenerateBody(Body):
+    """POST /generate."""
+
+    rid: str | list[str] | None = None
+    text: str | list[str] | None = None
+    input_ids: list[int] | list[list[int]] | None = None
+    sampling_params: Sampling | list[Sampling] = Sampling()
+    return_logprob: bool = False
+    logprob_start_len: int = -1
+    top_logprobs_num: int = Field(0, ge=0)
+    return_sampling_mask: bool = False
+    return_text_in_logprobs: bool = False
+    return_routed_experts: bool = False
+    stream: bool = False
+
+
+class AbortBody(Body):
+    """POST /abort_request."""
+
+    rid: str = ""
+    abort_all: bool = False
+    abort_message: str | None = None
+
+
+class PauseBody(Body):
+    """POST /pause_generation."""
+
+    mode: str = Field("abort", pattern="^(abort|retract|in_place)$")
+
+
+class DiskBody(Body):
+    """POST /update_weights_from_disk."""
+
+    model_path: str
+    weight_version: str | None = None
+    abort_all_requests: bool = False
+    flush_cache: bool = True
+
+
+class MemoryBody(Body):
+    """POST /release_memory_occupation and /resume_memory_occupation; no tags are all of them."""
+
+    tags: list[Literal["weights", "kv_cache", "cuda_graph"]] | None = None
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of memory that the tags name."""
+        return frozenset(self.tags or ("weights", "kv_cache", "cuda_graph"))
+
+
+class VersionBody(Body):
+    """POST /update_weight_version."""
+
+    new_version: str
+    abort_all_requests: bool = True
+
+
+class StreamOptions(Body):
+    """`stream_options` of a chat."""
+
+    include_usage: bool = False
+
+
+class ChatBody(Body):
+    """POST /v1/chat/completions."""
+
+    messages: list[dict[str, JsonValue]] = Field(min_length=1)
+    model: str = "default"
+    rid: str | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    temperature: float = 1.0
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool = False
+    logprobs: bool | None = None
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    tools: list[dict[str, JsonValue]] | None = None
+
+
+def parse(kind: type[BodyT], request: Request) -> BodyT:
+    """The body of a request; an empty one has every default.
+
+    Raises:
+        BadRequest: it is not JSON, or not of this kind.
+    """
+    try:
+        return kind.model_validate_json(request.body or b"{}")
+    except ValidationError as error:
+        allowed = ", ".join(sorted(Sampling.model_fields))
+        told = [_tell(each["loc"], each["msg"], allowed) for each in error.errors()]
+        raise BadRequest("; ".join(told)) from None
+
+
+def _tell(place: Sequence[int | str], message: str, allowed: str) -> str:
+    found = f"{'.'.join(map(str, place)) or 'body'}: {message}"
+    return f"{found}; sampling_params takes {allowed}" if "sampling_params" in place and "Extra" in message else found

@@ -6,12 +6,9 @@ from array import array
 from collections.abc import Sequence
 
 from slime_core.sample import Json
-from slime_testing._fake_engine.bodies import BadRequest, GenerateBody, parse
-from slime_testing._fake_engine.generation import Progress, admit, finished, perform
-from slime_testing._fake_engine.http import EVENTS, Parts, Reply, Request
-from slime_testing._fake_engine.policy import TOKENIZER, text_log_probs
-from slime_testing._fake_engine.replies import end_of_stream, event, whole
-from slime_testing._fake_engine.state import Job, State, new_rid
+from slime_testing._fake_engine.generation import Progress, admit, end_of_stream, event, finished, perform, whole
+from slime_testing._fake_engine.http import EVENTS, BadRequest, GenerateBody, Parts, Reply, Request, parse
+from slime_testing._fake_engine.state import TOKENIZER, Job, State, new_rid, text_log_probs
 
 EXPERT_LAYERS = 2
 EXPERTS_A_TOKEN = 2
@@ -33,7 +30,6 @@ async def generate(state: State, request: Request) -> Reply:
 
 
 async def _stream(state: State, jobs: Sequence[Job], body: GenerateBody, single: bool) -> Parts:
-    """Events with all that is there so far; a batch comes item after item, as the protocol allows."""
     for index, job in enumerate(jobs):
         async for progress in perform(state, job):
             result = _result(progress, body)
@@ -63,7 +59,6 @@ def _result(progress: Progress, body: GenerateBody) -> dict[str, Json]:
 
 
 def _of_prompt(progress: Progress, start: int) -> list[tuple[float | None, int, None]]:
-    """Entries of a prompt's tokens from one of them on, the first one without a log-prob; from -1 on: none."""
     if start < 0:
         return []
     prompt = progress.job.prompt
@@ -72,12 +67,10 @@ def _of_prompt(progress: Progress, start: int) -> list[tuple[float | None, int, 
 
 
 def _likeliest(token: int, count: int) -> list[Json]:
-    """`count` ids with log-probs, as alternatives to a drawn token, likeliest first."""
     return [[LIKELIEST_LOG_PROB - place, token + place, None] for place in range(count)]
 
 
 def _experts(tokens: Sequence[int]) -> str:
-    """What routers of `EXPERT_LAYERS` layers choose for some tokens, `EXPERTS_A_TOKEN` each: int32 in base64."""
     chosen = [
         (token + layer + 3 * place) % 8
         for token in tokens
@@ -88,7 +81,6 @@ def _experts(tokens: Sequence[int]) -> str:
 
 
 def _prompts(body: GenerateBody) -> tuple[list[tuple[int, ...]], bool]:
-    """Ids of each prompt, and whether it was given alone, not in a list."""
     texts = [body.text] if isinstance(body.text, str) else body.text or []
     alone = [each for each in body.input_ids or () if isinstance(each, int)]
     batch = [each for each in body.input_ids or () if not isinstance(each, int)]
@@ -99,7 +91,6 @@ def _prompts(body: GenerateBody) -> tuple[list[tuple[int, ...]], bool]:
 
 
 def _jobs(body: GenerateBody, prompts: Sequence[tuple[int, ...]], single: bool, request: Request) -> list[Job]:
-    """A job for each prompt and each of its `n` samples."""
     count, params, rids = len(prompts), body.sampling_params, body.rid
     sampling = params if isinstance(params, list) else [params] * count
     if not isinstance(rids, list):

@@ -1,21 +1,256 @@
-"""What a fake engine remembers: its weights' version, whether it is paused, what runs, what it was asked for.
-
-All of it belongs to the server's loop; others read snapshots.
-"""
+"""What the fake engine is scripted to do, what it draws, and what it has been asked so far."""
 
 import asyncio
 import contextlib
 import enum
 import itertools
+import json
+import math
+import random
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from slime_core.sample import Json
-from slime_testing._fake_engine.bodies import Sampling
-from slime_testing._fake_engine.policy import Plan
-from slime_testing._fake_engine.script import GOOD, Behaviour, Script
+from slime_testing._fake_engine.http import Sampling
+from slime_testing.engine import EOS, CharTokenizer
+
+CODE_POINTS = 0x110000
+"""Token ids are code points: the fake engine's tokenizer is `CharTokenizer`."""
+
+
+class Flaw(enum.Enum):
+    """What is wrong with a malformed answer; the status is 200 all the same."""
+
+    BROKEN_JSON = "broken-json"
+    """The body, or the last event of a stream, is not JSON."""
+    TRUNCATED = "truncated"
+    """A body shorter than announced; a stream that ends in good order but without its last events and `[DONE]`."""
+    SHORT_LOG_PROBS = "short-log-probs"
+    """One log-prob less than tokens."""
+    NAN_LOG_PROB = "nan-log-prob"
+    """The last log-prob is the literal NaN, which Python's json reads and others refuse."""
+    NULL_LOG_PROB = "null-log-prob"
+    """The last log-prob is null: what a strict encoder writes for NaN."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A good answer at once."""
+
+    tokens: Sequence[int] | None = None
+    """Ids of the response, until a stop token or the budget ends it; None draws them from prompt and sampling seed."""
+    log_probs: Sequence[float] | None = None
+    """Of each of the tokens; None draws them."""
+
+    def __post_init__(self) -> None:
+        if any(not 0 <= token < CODE_POINTS for token in self.tokens or ()):
+            raise ValueError(f"Answer({self.tokens}): token ids must be code points, 0 to {CODE_POINTS - 1}")
+        if self.log_probs is not None and len(self.log_probs) != len(self.tokens or ()):
+            raise ValueError(f"Answer: {len(self.tokens or ())} tokens with {len(self.log_probs)} log-probs")
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """A good answer, its tokens spread over some time; an abort or a pause in between finds it running."""
+
+    seconds: float
+    """From the first token's turn to the last one's."""
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.seconds) and self.seconds >= 0):
+            raise ValueError(f"Slow({self.seconds}): expected seconds, 0 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class FailThenOk:
+    """An error for the first generations that meet it, good answers for the others."""
+
+    status: int = 500
+    """HTTP status of the error."""
+    times: int = 1
+    """How many fail."""
+
+    def __post_init__(self) -> None:
+        if not 400 <= self.status <= 599 or self.times < 1:
+            raise ValueError(f"{self}: expected a status of 400 to 599, and times of at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """An answer that breaks the protocol."""
+
+    flaw: Flaw
+    """How."""
+
+
+@dataclass(frozen=True, slots=True)
+class AbortMidway:
+    """The engine itself ends the generation early: finish reason abort, with what there is."""
+
+    after_tokens: int
+    """Tokens that are made before."""
+
+
+@dataclass(frozen=True, slots=True)
+class StaleVersion:
+    """A good answer that says it was made by other weights than the ones that were loaded last."""
+
+    version: str = "default"
+    """What it says; a server calls the weights it was started with "default"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnect:
+    """The connection is dropped without an answer; a stream may have begun."""
+
+    after_tokens: int = 0
+    """Tokens of a stream that are sent before."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """The model calls a tool: `tool_calls` of a chat, `<tool_call>` and JSON as the text of a generation."""
+
+    name: str
+    """The tool."""
+    arguments: Mapping[str, Json] = field(default_factory=dict)
+    """What it is called with."""
+
+
+Behaviour: TypeAlias = Answer | Slow | FailThenOk | Malformed | AbortMidway | StaleVersion | Disconnect | ToolCall
+
+GOOD = Answer()
+"""What is done where the script has nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """Behaviours in the order in which generations meet them."""
+
+    steps: tuple[Behaviour, ...]
+    """At least one; the last is for all that follow."""
+
+    def behaviour(self, generation: int) -> Behaviour:
+        """What the generation of this number does; a `FailThenOk` that has failed often enough is an `Answer`."""
+        step = min(generation, len(self.steps) - 1)
+        found = self.steps[step]
+        if isinstance(found, FailThenOk) and generation - step >= found.times:
+            return GOOD
+        return found
+
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz "
+END_RATE = 0.1
+LEAST_LOG_PROB = -4.0
+MOST_CRC = 0xFFFFFFFF
+SURE_BIAS = 50.0
+"""`logit_bias` from which a token is sure; as SGLang does, the log-prob of the changed distribution is told: 0."""
+
+TOKENIZER = CharTokenizer()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All of a generation, before its first token is out."""
+
+    tokens: tuple[int, ...]
+    """Ids: [n]."""
+    log_probs: tuple[float, ...]
+    """Of each: [n]."""
+    finish: dict[str, Json]
+    """`finish_reason` of meta_info."""
+    trim: int = 0
+    """Characters at the end of the text that a stop string or token takes with it."""
+
+    def text(self, count: int) -> str:
+        """Text of the first tokens; that of all of them is trimmed."""
+        text = TOKENIZER.decode(self.tokens[:count])
+        return text[: len(text) - self.trim] if count == len(self.tokens) else text
+
+
+def plan(prompt: Sequence[int], sampling: Sampling, behaviour: Behaviour, version: str) -> Plan:
+    """What a behaviour answers to a prompt with weights of a version."""
+    seed = None if sampling.temperature == 0 else sampling.sampling_seed or 0
+    drawn = random.Random(f"{seed} {list(prompt)}")
+    given: Sequence[float] | None = None
+    match behaviour:
+        case Answer(tokens=tokens, log_probs=told) if tokens is not None:
+            planned, given = _end(tokens, sampling), told
+        case ToolCall(name=name, arguments=arguments):
+            call = json.dumps({"name": name, "arguments": dict(arguments)})
+            planned = _end([*TOKENIZER.encode(f"<tool_call>\n{call}\n</tool_call>"), EOS], sampling)
+        case AbortMidway(after_tokens=after):
+            made = _end(_draws(drawn), sampling.model_copy(update={"ignore_eos": True}))
+            planned = replace(made, tokens=made.tokens[:after], finish=aborted(), trim=0)
+        case _ if sure := {
+            int(token): bias for token, bias in (sampling.logit_bias or {}).items() if bias >= SURE_BIAS
+        }:
+            planned = _end(_biased(sure, sampling), sampling)
+            given = [0.0] * len(planned.tokens)
+        case _:
+            planned = _end(_draws(drawn), sampling)
+    own = text_log_probs([*prompt, *planned.tokens], version)[len(prompt) :]
+    return replace(planned, log_probs=tuple(given or own)[: len(planned.tokens)])
+
+
+def text_log_probs(tokens: Sequence[int], version: str) -> list[float]:
+    """Log-prob of each token given those before it, under one version's weights; the same for drawn and given text."""
+    seen, log_probs = zlib.crc32(version.encode()), list[float]()
+    for token in tokens:
+        seen = zlib.crc32(token.to_bytes(8, "little", signed=True), seen)
+        log_probs.append(LEAST_LOG_PROB * seen / MOST_CRC)
+    return log_probs
+
+
+def aborted(message: str = "Aborted") -> dict[str, Json]:
+    """`finish_reason` of a generation that was ended early."""
+    return {"type": "abort", "message": message, "status_code": None, "err_type": None}
+
+
+def _draws(drawn: random.Random) -> Iterator[int]:
+    while True:
+        yield EOS if drawn.random() < END_RATE else ord(drawn.choice(LETTERS))
+
+
+def _biased(biases: dict[int, float], sampling: Sampling) -> Iterator[int]:
+    while True:
+        token = max(biases, key=lambda each: biases[each])
+        yield token
+        biases = {**biases, token: biases[token] - sampling.frequency_penalty}
+
+
+def _end(source: Sequence[int] | Iterator[int], asked: Sampling) -> Plan:
+    """The source up to what ends it: a stop token, a stop string, the budget, or its own end; without log-probs.
+
+    As in SGLang, no stop token is drawn before `min_new_tokens`, and `ignore_eos` goes for every stop token.
+    """
+    stops = {*(asked.stop_token_ids or ()), EOS}
+    strings = [asked.stop] if isinstance(asked.stop, str) else asked.stop or []
+    trimmed = not asked.no_stop_trim
+    tokens: list[int] = []
+    finish: dict[str, Json] | None = None
+    trim = 0
+    for token in source:
+        if len(tokens) == asked.max_new_tokens:
+            break
+        if token in stops and len(tokens) < asked.min_new_tokens:
+            continue
+        tokens.append(token)
+        if token in stops and not asked.ignore_eos:
+            finish, trim = {"type": "stop", "matched": token}, trimmed * len(TOKENIZER.decode([token]))
+            break
+        if found := next((each for each in strings if TOKENIZER.decode(tokens).endswith(each)), None):
+            finish, trim = {"type": "stop", "matched": found}, trimmed * len(found)
+            break
+    if finish is None and len(tokens) == asked.max_new_tokens:
+        finish = {"type": "length", "length": len(tokens)}
+    if finish is None:
+        finish = {"type": "stop", "matched": tokens[-1] if tokens else EOS}
+    return Plan(tuple(tokens), (), finish, trim)
+
 
 TICK_S = 0.002
 """How often a running generation looks for an abort, a pause or a client that hung up."""

@@ -1,9 +1,13 @@
 """`slime plugins check`: the contract kit on installed plugins, a project folder or a module, without pytest."""
 
 import contextlib
+import importlib
 import json
+import os
 import sys
-from collections.abc import Iterator
+import tempfile
+import tomllib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import click
@@ -12,14 +16,102 @@ from rich.markup import escape
 
 from slime_core.catalog import installed_candidates
 from slime_core.cli.plugins import plugin_options, plugin_set
-from slime_core.errors import PluginError, printable
+from slime_core.errors import ConfigError, PluginError, printable
 from slime_core.roles import PluginSet
 from slime_core.sample import Json
 from slime_core.secrets import drawable, escape_prints
-from slime_testing import CheckStatus, PluginReport, check_plugin
-from slime_testing.cli.project import as_if_installed
-from slime_testing.offered import GROUP
+from slime_testing import CheckStatus, PluginReport, check_plugin, write_distribution
+from slime_testing.by_role import GROUP as OFFERED
 from slime_testing.registry import ALL_CHECKS
+
+GROUP = "slime.plugins"
+
+
+@contextlib.contextmanager
+def as_if_installed(folder: Path) -> Iterator[str]:
+    """Put a project on the import path of this process and of those that it starts; yields its name.
+
+    Raises:
+        ConfigError: the folder holds no pyproject.toml with a plugin, or not the module that it names.
+    """
+    project = _read_project(folder)
+    name, entries = _entry_points(folder, project)
+    source = _source_folder(folder, entries)
+    before, variable = list(sys.path), os.environ.get("PYTHONPATH")
+    with tempfile.TemporaryDirectory(prefix="slime-plugin-") as metadata:
+        write_distribution(
+            Path(metadata),
+            name,
+            {},
+            entry_points=entries,
+            contracts=_group(project, OFFERED),
+            version=str(project.get("version", "0")),
+            requires=_texts(project.get("dependencies", [])),
+            readme=_readme(folder, project.get("readme")),
+        )
+        added = [metadata, str(source.resolve())]
+        sys.path[:0] = added
+        os.environ["PYTHONPATH"] = os.pathsep.join([*added, *([variable] if variable else [])])
+        importlib.invalidate_caches()
+        try:
+            yield name
+        finally:
+            sys.path[:] = before
+            if variable is None:
+                del os.environ["PYTHONPATH"]
+            else:
+                os.environ["PYTHONPATH"] = variable
+
+
+def _read_project(folder: Path) -> Mapping[str, Json]:
+    file = folder / "pyproject.toml"
+    try:
+        table = tomllib.loads(file.read_text(encoding="utf-8")).get("project")
+    except OSError:
+        raise ConfigError(f"{folder} has no pyproject.toml: give a plugin's project folder or a module file") from None
+    except ValueError as error:
+        raise ConfigError(f"{file} is not TOML: {error}") from None
+    if not isinstance(table, dict) or not isinstance(table.get("name"), str):
+        raise ConfigError(f"{file} has no [project] table with a name")
+    return table
+
+
+def _entry_points(folder: Path, project: Mapping[str, Json]) -> tuple[str, dict[str, str]]:
+    entries = _group(project, GROUP)
+    if not entries:
+        raise ConfigError(
+            f'{folder / "pyproject.toml"} names no plugin: write [project.entry-points."{GROUP}"] NAME = "MODULE"'
+        )
+    return str(project["name"]), entries
+
+
+def _group(project: Mapping[str, Json], group: str) -> dict[str, str]:
+    groups = project.get("entry-points", {})
+    entries = groups.get(group, {}) if isinstance(groups, dict) else {}
+    return {name: str(value) for name, value in entries.items()} if isinstance(entries, dict) else {}
+
+
+def _source_folder(folder: Path, entries: Mapping[str, str]) -> Path:
+    tops = [value.partition(":")[0].partition(".")[0] for value in entries.values()]
+    for place in (folder, folder / "src"):
+        if all((place / f"{top}.py").is_file() or (place / top).is_dir() for top in tops):
+            return place
+    raise ConfigError(f"neither {folder} nor {folder / 'src'} holds {', '.join(tops)}, which its entry points name")
+
+
+def _texts(value: Json) -> list[str]:
+    return [str(each) for each in value] if isinstance(value, list) else []
+
+
+def _readme(folder: Path, given: Json) -> str:
+    match given:
+        case str(file) | {"file": str(file)}:
+            with contextlib.suppress(OSError):
+                return (folder / file).read_text(encoding="utf-8")
+        case {"text": str(text)}:
+            return text
+    return ""
+
 
 CORE = "slime-core"
 OF_THE_AUTHOR = "needs the author's"
@@ -67,13 +159,11 @@ def check(ctx: click.Context, name: str | None, as_json: bool) -> int:
 
 
 def _installed(plugins: PluginSet) -> list[str]:
-    """Every plugin but the core's own, and but what is left out."""
     found = dict.fromkeys(each.plugin for each in installed_candidates() if each.dist != CORE)
     return [each for each in (*found, *plugins.modules) if each not in plugins.without]
 
 
 def _report(name: str, plugins: PluginSet) -> PluginReport | PluginError:
-    """What the kit finds; what a module of the project cannot be loaded for is a finding too."""
     file, _, choice = name.rpartition(":")
     if file:
         return PluginError(
@@ -111,7 +201,6 @@ def _row(name: str, report: PluginReport | PluginError) -> dict[str, Json]:
 
 
 def _show(report: PluginReport) -> None:
-    """Every check with how it ended; advice where it failed."""
     counts = [(status, sum(result.status is status for result in report.results)) for status in CheckStatus]
     said = ", ".join(f"{count} {status.value}" for status, count in counts if count)
     title = click.style(f"{report.plugin} {report.version}".rstrip(), fg="cyan", bold=True)
@@ -130,7 +219,6 @@ def _show(report: PluginReport) -> None:
 
 
 def _show_undecided(report: PluginReport) -> None:
-    """What the report leaves open, a line for each reason: who reads no further has read that."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for title, result in report.undecided:
         reasons.setdefault((title, result.detail), []).append(result.identity)
@@ -138,4 +226,4 @@ def _show_undecided(report: PluginReport) -> None:
         named = identities[0] if len(identities) == 1 else f"{identities[0]} and {len(identities) - 1} more"
         click.echo(f"  {click.style('not decided', fg='yellow')}  {title}, {named}: {why}")
     if any(OF_THE_AUTHOR in why for _, why in reasons):
-        click.echo(f"  What only the author knows comes with the package, by an entry point of the group {GROUP}.")
+        click.echo(f"  What only the author knows comes with the package, by an entry point of the group {OFFERED}.")

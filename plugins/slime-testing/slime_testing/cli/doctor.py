@@ -55,7 +55,6 @@ def doctor(ctx: click.Context, as_json: bool, fix: bool) -> int:
 
 
 def _mend(examined: Examined, finding: Finding, *, quiet: bool) -> tuple[Finding, str]:
-    """Ask whether to mend a finding, mend it and look again; returns what was found then, and what was done."""
     assert finding.fix is not None, "asked for"
     if not click.confirm(f"{examined.name}: {finding.text}. Mend it?", err=True):
         return finding, ""

@@ -67,7 +67,6 @@ def _refuse_taken(names: Names) -> None:
 
 
 def _owner(role: str, name: str) -> str:
-    """Which distribution of slime has a choice of that name; "" if none."""
     if role not in SPECS:
         return ""
     of_core = Catalog.discover(PluginSet(only=()), strict=False).choices(role).values()

@@ -1,14 +1,293 @@
-"""Scaffold: writes a complete plugin package for a role, small and working, for its author to change.
+"""Writes plugin packages that work, for `slime plugins new`."""
 
-Example:
+import builtins
+import enum
+import json
+import keyword
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from urllib.parse import unquote, urlsplit
 
-    package = Names.parse("reward", "keywords")          # slime-reward-keywords
-    write_package(render(package, License.MIT), Path(package.dist))
-"""
+from slime_core import __version__
+from slime_core.catalog import first_party
+from slime_core.errors import ConfigError, UnknownName, did_you_mean
+from slime_core.sample import Json
 
-from slime_testing.scaffold.kinds import KINDS, Kind
-from slime_testing.scaffold.names import Names
-from slime_testing.scaffold.origin import beside_core
-from slime_testing.scaffold.package import License, render, write_package
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One thing that a plugin can be."""
+
+    key: str
+    """The role's name, or "run_hooks" or "rank_hooks"; also the folder of its templates."""
+    summary: str
+    """What the example does, in one line without a full stop."""
+    requires: tuple[str, ...] = ()
+    """What the package needs besides slime-core; other packages of slime-core without bounds."""
+
+    @property
+    def word(self) -> str:
+        """How it is written on the command line and in distribution names."""
+        return self.key.replace("_", "-")
+
+
+KINDS: Mapping[str, Kind] = {
+    kind.word: kind
+    for kind in (
+        Kind("data_source", "Sums to work out, made on the fly"),
+        Kind("generator", "Responses that must think again before they end"),
+        Kind("reward", "Share of the label's words that the response holds"),
+        Kind("group_reward", "1 for the answer that most of the group gives, else 0"),
+        Kind("group_filter", "Drop groups that are solved too often to teach anything"),
+        Kind("sample_filter", "Take overlong responses out of training"),
+        Kind("buffer", "Hand out the newest groups, and forget the oldest when full"),
+        Kind("buffer_filter", "The newest groups first, and stale ones never"),
+        Kind("reward_shaper", "A small price for every token of the response"),
+        Kind("batch_transform", "Train on the end of the response alone"),
+        Kind("advantage", "Rewards relative to the mean of the others in the group (RLOO)", requires=("slime-train",)),
+        Kind("loss", "REINFORCE with a truncated importance weight", requires=("slime-train",)),
+        Kind("correction", "Truncated importance sampling", requires=("slime-train",)),
+        Kind("engine", "A bigram policy, sampled in the driver itself"),
+        Kind(
+            "trainer",
+            "Gradient descent on a bigram policy, on one rank",
+            requires=("slime-train", "safetensors>=0.5", "torch>=2.9"),
+        ),
+        Kind(
+            "transport",
+            "Weights as a compressed file of each version, in the run folder",
+            requires=("safetensors>=0.5", "torch>=2.9"),
+        ),
+        Kind("launcher", "Workers as processes of this machine, each started from nothing"),
+        Kind("tracker", "Metrics as a CSV file in the run folder"),
+        Kind("check", "Room on the disk for checkpoints"),
+        Kind("run_hooks", "A line in a log file for every rollout"),
+        Kind("rank_hooks", "The share of each rank in the tokens of a step, logged"),
+    )
+}
+"""What `slime plugins new` writes, by its word, in the order in which a sample meets it."""
+
+
+LONGEST = 40
+"""Characters of a name: lines that hold names made from it stay under 120."""
+_PATTERN = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """A kind and a checked name; `slime-reward-x` and `reward-x` mean `x`."""
+
+    kind: Kind
+    """What the plugin is."""
+    name: str
+    """What a run file selects it by: lower-case letters, digits and single dashes."""
+
+    @classmethod
+    def parse(cls, kind: str, name: str) -> "Names":
+        """Check what the user typed.
+
+        Raises:
+            UnknownName: there is no such kind.
+            ConfigError: the name cannot be a distribution's and a module's.
+        """
+        word = kind.replace("_", "-")
+        if word not in KINDS:
+            raise UnknownName(f"no role {kind!r}.{did_you_mean(kind, KINDS)} Roles: {', '.join(KINDS)}.")
+        name = name.removeprefix(f"slime-{word}-").removeprefix(f"{word}-") or name
+        if not _PATTERN.fullmatch(name) or len(name) > LONGEST:
+            raise ConfigError(
+                f"name {name!r}: expected lower-case letters, digits and single dashes, at most {LONGEST} "
+                f"characters, such as {_repaired(name)!r}"
+            )
+        return cls(KINDS[word], name)
+
+    @property
+    def entry_point(self) -> str:
+        """Name of its entry point."""
+        return f"{self.kind.word}-{self.name}"
+
+    @property
+    def dist(self) -> str:
+        """Name of its distribution, and of the folder."""
+        return f"slime-{self.entry_point}"
+
+    @property
+    def class_name(self) -> str:
+        """Name of its class, as Python writes such names: `best-of` is `BestOf`."""
+        words, role = ("".join(each.capitalize() for each in text.split("-")) for text in (self.name, self.kind.word))
+        if not words[0].isalpha():
+            return role + words
+        known = keyword.iskeyword(words) or hasattr(builtins, words)
+        return words + role if known else words
+
+    @property
+    def module(self) -> str:
+        """Name of its Python package."""
+        return self.dist.replace("-", "_")
+
+
+def _repaired(name: str) -> str:
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name)
+    parts = re.findall(r"[a-z0-9]+", spaced.lower())
+    return "-".join(parts)[:LONGEST].rstrip("-") or "my-own"
+
+
+CORE = "slime-core"
+
+
+def constraints() -> str:
+    """A line for slime-core and each first-party plugin that is installed; one that fails where no address is known."""
+    return "".join(f"{line}\n" for name in (CORE, *first_party()) for line in _line(name))
+
+
+def beside_core() -> str:
+    """What to tell pip about slime-core in this environment, besides what is to be installed."""
+    found = distribution(CORE)
+    told = _told(found)
+    if _part(told, "dir_info").get("editable"):  # a constraint would put a copy in its place
+        return f"-e {shlex.quote(unquote(urlsplit(str(told['url'])).path))}"
+    return "-c slime.txt" if told else f"{CORE}=={found.version}"
+
+
+def _line(name: str) -> Iterator[str]:
+    try:
+        found = distribution(name)
+    except PackageNotFoundError:
+        return
+    told = _told(found)
+    url = str(told.get("url", ""))
+    if vcs := _part(told, "vcs_info"):
+        yield f"{name} @ {vcs['vcs']}+{url}@{vcs['commit_id']}"
+    elif url:
+        sums = _part(_part(told, "archive_info"), "hashes")
+        yield f"{name} @ {url}" + "".join(f"#{kind}={value}" for kind, value in sums.items() if kind == "sha256")
+    else:  # pip would ask an index for a version
+        yield f"# Write here where {name} {found.version} came from: pip did not record it."
+        yield f"{name} @ https://address.invalid/{name.replace('-', '_')}-{found.version}-py3-none-any.whl"
+
+
+def _told(found: Distribution) -> dict[str, Json]:
+    text = found.read_text("direct_url.json")
+    told: dict[str, Json] = json.loads(text) if text else {}
+    return told
+
+
+def _part(told: dict[str, Json], key: str) -> dict[str, Json]:
+    part = told.get(key)
+    return part if isinstance(part, dict) else {}
+
+
+_TEMPLATES = files("slime_testing.scaffold") / "templates"
+
+
+class License(enum.Enum):
+    """Under which terms the author gives the plugin away."""
+
+    APACHE_2_0 = "Apache-2.0"
+    """As slime-core itself."""
+    MIT = "MIT"
+    """The shortest one."""
+
+
+def render(names: Names, license_: License) -> dict[str, str]:
+    """Text of every file of the package, by its path in it."""
+    words = _words(names, license_)
+    own = names.kind.key
+    words["class_name"] = _unused(names, own)
+    words["about"] = _fill(f"{own}/about.md.tmpl", words)
+    modules = sorted(each.name for each in (_TEMPLATES / own).iterdir() if each.name.endswith(".py.tmpl"))
+    sources = {
+        "pyproject.toml": "common/pyproject.toml.tmpl",
+        "README.md": "common/README.md.tmpl",
+        "CHANGELOG.md": "common/CHANGELOG.md.tmpl",
+        "LICENSE": f"licenses/{license_.value}.txt",
+        ".gitignore": "common/gitignore.tmpl",
+        ".github/workflows/ci.yml": "common/ci.yml.tmpl",
+        ".github/workflows/plugin-contracts.yml": "common/plugin-contracts.yml.tmpl",
+        f"{names.module}/__init__.py": "common/init.py.tmpl",
+    }
+    for module in modules:
+        folder = "tests" if module.startswith("test_") else names.module
+        sources[f"{folder}/{module.removesuffix('.tmpl')}"] = f"{own}/{module}"
+    made = {f"{names.module}/py.typed": "", "slime.txt": constraints()}
+    return {path: _fill(source, words) for path, source in sources.items()} | made
+
+
+def write_package(texts: Mapping[str, str], folder: Path, *, force: bool = False) -> None:
+    """Write the files into `folder`, which is made.
+
+    Args:
+        texts: what `render` returned.
+        folder: where to; its parents are made too.
+        force: whether files that are there already are replaced; others stay.
+
+    Raises:
+        ConfigError: something is there and `force` is not given, or the folder cannot be written.
+    """
+    try:
+        if not force and (there := sorted(_names_in(folder))):
+            shown = ", ".join(there[:5]) + (", …" if len(there) > 5 else "")
+            raise ConfigError(f"{folder} is there already, with {shown}: another name, or --force to write over it")
+        for path, text in texts.items():
+            target = folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot write {error.filename or folder}: {error.strerror}") from error
+
+
+def _names_in(folder: Path) -> Iterable[str]:
+    return (each.name for each in folder.iterdir()) if folder.exists() else ()
+
+
+def _unused(names: Names, own: str) -> str:
+    texts = [each.read_text(encoding="utf-8") for each in (_TEMPLATES / own).iterdir()]
+    role = "".join(each.capitalize() for each in names.kind.word.split("-"))
+    taken = {word for text in texts for word in re.findall(r"\w+", text)}
+    made = names.class_name
+    return made + role if {made, f"{made}Settings"} & taken else made
+
+
+def _words(names: Names, license_: License) -> dict[str, str]:
+    return {
+        "dependencies": _listed(_requirement("slime-core"), *map(_bounded, names.kind.requires)),
+        "dist": names.dist,
+        "entry_point": names.entry_point,
+        "kind": names.kind.key.replace("_", " "),
+        "license": license_.value,
+        "module": names.module,
+        "name": names.name,
+        "summary": names.kind.summary,
+        "test_dependencies": _listed("pytest>=8.4", _requirement("slime-testing")),
+        "year": str(datetime.now(UTC).year),
+    }
+
+
+def _listed(*requirements: str) -> str:
+    return ", ".join(f'"{each}"' for each in requirements)
+
+
+def _bounded(requirement: str) -> str:
+    return _requirement(requirement) if requirement in first_party() else requirement
+
+
+def _requirement(dist: str, version: str = __version__) -> str:
+    major, minor = map(int, version.split(".")[:2])
+    if major:
+        return f"{dist}>={major}.{minor},<{major + 1}"
+    return f"{dist}>=0.{minor},<0.{minor + 1}"
+
+
+def _fill(source: str, words: Mapping[str, str]) -> str:
+    template = _TEMPLATES.joinpath(*source.split("/")).read_text(encoding="utf-8")
+    return Template(template).substitute(words)
+
 
 __all__ = ["KINDS", "Kind", "License", "Names", "beside_core", "render", "write_package"]

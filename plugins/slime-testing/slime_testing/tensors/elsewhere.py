@@ -35,7 +35,6 @@ class Elsewhere(torch.Tensor):
 
     @staticmethod
     def __new__(cls: type[Self], inner: torch.Tensor) -> Self:
-        """Wrap a tensor of the CPU; views of one tensor share its memory, as ever."""
         made = torch.Tensor._make_wrapper_subclass(
             cls, inner.size(), inner.stride(), inner.storage_offset(), dtype=inner.dtype, device=torch.device(NAME, 0)
         )
@@ -43,7 +42,6 @@ class Elsewhere(torch.Tensor):
         return made
 
     def __repr__(self) -> str:  # type: ignore[override]  # torch's own takes what it has formatted
-        """What it holds."""
         return f"Elsewhere({self.held!r})"
 
     def tolist(self) -> list[Any]:
@@ -54,7 +52,6 @@ class Elsewhere(torch.Tensor):
     def __torch_dispatch__(  # type: ignore[override]  # torch's own is a placeholder
         cls, func: Function, types: object, args: Sequence[object] = (), kwargs: Mapping[str, object] | None = None
     ) -> object:
-        """Let the CPU compute it, if all tensors are of this device; single numbers and indices may be of either."""
         kwargs = dict(kwargs or {})
         given = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
         bound = tree_leaves((args[0], args[2:3])) if func in INDEXING else given if func not in (COPY, MOVE) else []
@@ -75,7 +72,6 @@ def _inner(value: object) -> object:
 
 
 def _outer(value: object, owners: Mapping[int, Elsewhere]) -> object:
-    """What was computed in place is the tensor that was given; anything else is a new one."""
     if not isinstance(value, torch.Tensor):
         return value
     owner = owners.get(id(value))
@@ -83,7 +79,6 @@ def _outer(value: object, owners: Mapping[int, Elsewhere]) -> object:
 
 
 def _factories() -> Iterator[tuple[str, Function]]:
-    """Every function of aten that makes a tensor from no other, on a device that is an argument."""
     for full in torch._C._dispatch_get_all_op_names():
         space, _, name = full.partition("::")
         packet, _, overload = name.partition(".")
@@ -104,15 +99,12 @@ def _made_here(function: Function) -> Callable[..., Elsewhere]:
 
 
 def _copied(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
-    """What `torch.tensor(numbers, device=...)` calls in the end, past the dispatch to Python."""
     into, given = _inner(target), _inner(source)
     cast(torch.Tensor, into).copy_(cast(torch.Tensor, given))
     return target
 
 
 class _Module(backend_registration._DummyBackendModule):
-    """The module `torch.elsewhere`, which torch looks for under a device's name."""
-
     def __init__(self) -> None:
         self.asked_for = False
 
@@ -124,7 +116,6 @@ class _Module(backend_registration._DummyBackendModule):
         return self.asked_for
 
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
-        """Asked for by whatever looks at autocast."""
         return [torch.bfloat16]
 
 

@@ -11,12 +11,13 @@ Example:
         elsewhere = {"ranks": 1}            # settings of ranks that load what those save
 """
 
+import asyncio
 import math
 import shutil
 import tempfile
 import weakref
 from array import array
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -25,9 +26,12 @@ from unittest import SkipTest
 
 from slime_core.batching.prepare import check_slots, check_step_result
 from slime_core.batching.split import Shares
+from slime_core.catalog import Registered
 from slime_core.errors import ConfigError, ContractError, ModelError, NonFiniteError
+from slime_core.processes.launcher import LocalLauncher
 from slime_core.roles import (
     Choice,
+    LauncherSetup,
     Optim,
     RankSetup,
     Rendezvous,
@@ -40,18 +44,62 @@ from slime_core.roles import (
     TrainerRank,
     TrainerSpec,
     WorkerGroup,
+    WorkerGroupSpec,
 )
 from slime_testing.contract import check, require
-from slime_testing.protected import NOWHERE, SEED
-from slime_testing.role import RoleContract
+from slime_testing.role import NOWHERE, SEED, RoleContract
+from slime_testing.serving import write_tiny_model
 from slime_testing.tensors.batches import equal, finite, need_torch
-from slime_testing.tensors.hosted import call, ranks
-from slime_testing.tiny_model import write_tiny_model
 
 if TYPE_CHECKING:
     import torch
 
+
+TARGET = "slime_testing.tensors.told_host:ToldHost"
+LIMIT_S = 200.0
+"""How long ranks may take to be built, and to answer a call."""
 ResultT = TypeVar("ResultT")
+
+
+def ranks(
+    registered: Registered,
+    setup: RankSetup,
+    size: int,
+    play: Callable[[WorkerGroup], Awaitable[ResultT]],
+) -> ResultT:
+    """What becomes of a group of a trainer's ranks, in processes of this machine.
+
+    Raises:
+        WorkerError: a rank could not be built, raised, died or did not answer.
+    """
+
+    async def run(scratch: Path) -> ResultT:
+        launcher = LocalLauncher(LauncherSetup(_make, setup.seed, scratch=scratch))
+        own = replace(setup, rendezvous=Rendezvous.file(scratch / "rendezvous"))
+        trainer = Choice("trainer", registered.qualified, registered.plugin, setup.settings)
+        spec = WorkerGroupSpec("kit", size, TARGET, {"trainer": trainer, "setup": own}, preload=_preload(registered))
+        try:
+            return await play(await launcher.start(spec, timeout_s=LIMIT_S))
+        finally:
+            await launcher.close()
+
+    with tempfile.TemporaryDirectory(prefix="slime-kit-") as scratch:
+        return asyncio.run(run(Path(scratch)))
+
+
+async def call(group: WorkerGroup, method: str, arguments: Sequence[object] | None = None) -> list[object]:
+    """Call every rank, and wait no longer than the kit does."""
+    return await group.call(method, arguments, timeout_s=LIMIT_S)
+
+
+def _make(role: str, name: str, **settings: object) -> object:
+    raise LookupError(f"the kit's launcher makes no {role} {name!r}")
+
+
+def _preload(registered: Registered) -> tuple[str, ...]:
+    return cast(TrainerSpec, registered.spec).preload
+
+
 Numbers = dict[str, list[float]]
 METHODS = ("weight_slots", "train_step", "weights", "save", "load")
 PICKLES = (".pt", ".pth", ".bin", ".pkl", ".pickle")
@@ -97,7 +145,6 @@ class TrainerContract(RoleContract[TrainerSpec]):
 
     @cached_property
     def _folder(self) -> Path:
-        """A folder that is removed when the check is over."""
         folder = Path(tempfile.mkdtemp(prefix="slime-kit-"))
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         return folder
@@ -278,25 +325,21 @@ class TrainerContract(RoleContract[TrainerSpec]):
         require(before == after, "the weights changed")
 
     def _with(self, settings: Mapping[str, object]) -> Settings:
-        """The contract's settings and some more, validated."""
         return self.spec.model.model_validate({**self.settings, **settings})
 
     def _elsewhere(self) -> Settings | None:
-        """The other layout: without an author's, one rank, where the spec says which setting counts them."""
         key = self.spec.workers_key
         if self.elsewhere is None and self.automatic and key:
             return self._with({key: 1})
         return None if self.elsewhere is None else self._with(self.elsewhere)
 
     def _shares(self) -> tuple[Shares, list[TrainBatch]]:
-        """How several ranks share a step, and the shares themselves."""
         found = Shares(self.spec.share_of_ranks(self._with(self.several)), self.registered.plugin)
         if len(found.of_ranks) < 2:
             raise SkipTest("the spec says one rank with these settings: name settings of several in `several`")
         return found, [self._with_fields(each) for each in shares_of(found.count)]
 
     def _run(self, play: Callable[[WorkerGroup], Awaitable[ResultT]], settings: Settings | None = None) -> ResultT:
-        """The result of `play` with ranks in processes, with these settings or those of `several`."""
         if self.registered.qualified == NOWHERE:
             raise SkipTest("ranks in processes find the trainer by name: let `choice` be one, or a module's variable")
         settings = self._with(self.several) if settings is None else settings
@@ -318,14 +361,12 @@ class TrainerContract(RoleContract[TrainerSpec]):
         return cast(StepResult, result)
 
     def _answer(self, rank: TrainerRank, share: TrainBatch) -> object:
-        """A rank's result for a rollout of one step."""
         given = self._with_fields(share)
         if isinstance(rank, SeesRollout):
             rank.begin_rollout([given])
         return rank.train_step(given)
 
     def _with_fields(self, share: TrainBatch) -> TrainBatch:
-        """The share with every sample field that the spec reads, each empty: the kit's samples have none of them."""
         none = (None,) * len(share.rewards_S)
         return replace(share, fields_S=dict.fromkeys(self.spec.reads(self.validated()), none))
 
@@ -371,7 +412,6 @@ def empty_batch() -> TrainBatch:
 
 
 def _finish_save(rank: TrainerRank) -> None:
-    """See that the files of the last `save` stand, as a run does before it counts on them."""
     if isinstance(rank, SavesLater):
         require(rank.finish_save(wait=True), "finish_save(wait=True) returned before the files stand")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from slime_core.catalog import Catalog, Registered
+from slime_core.cli import Commands, LazyGroup
 from slime_core.cli.plugins import discover, plugin_options
 from slime_core.cli.run_options import in_tables, split_settings
 from slime_core.config import read_settings
@@ -17,9 +18,7 @@ from slime_core.roles import Settings
 from slime_core.sample import Json
 from slime_core.score import NotApplicable, Score, Unscored
 from slime_core.secrets import REDACTOR
-from slime_testing.cli.reward.rows import Keys, SampleRow, read_sample_rows
-from slime_testing.cli.reward.summary import Summary, summarize
-from slime_testing.cli.reward.trial import Answer, Trial
+from slime_testing.cli.reward_trial import Answer, Keys, SampleRow, Summary, Trial, read_sample_rows, summarize
 
 SHOWN = 60
 """Characters of a response that are shown."""
@@ -92,7 +91,6 @@ def try_command(
 
 
 def _find(catalog: Catalog, name: str, *, grouped: bool) -> Registered:
-    """The reward; one of the other kind is told what to type."""
     role, other = ("group_reward", "reward") if grouped else ("reward", "group_reward")
     try:
         return catalog.find(role, name)
@@ -104,7 +102,6 @@ def _find(catalog: Catalog, name: str, *, grouped: bool) -> Registered:
 
 
 def _settings(registered: Registered, name: str, given: Mapping[str, Json]) -> Settings:
-    """The reward's settings from `--reward.NAME.KEY`; anybody else's have no effect, and are refused."""
     role = registered.spec.role
     section: dict[str, Json] = {}
     for its_role, names in given.items():
@@ -147,7 +144,6 @@ def _said(answer: Answer) -> tuple[str, str | None]:
 
 
 def _outcome(answer: Answer) -> dict[str, Json]:
-    """What is added to a row."""
     match answer.verdict:
         case Score(value=value, components=components):
             return {"reward": value, "components": dict(components), "outcome": "scored", "reason": "", "detail": ""}
@@ -160,7 +156,6 @@ def _outcome(answer: Answer) -> dict[str, Json]:
 
 
 def _as_plain_data(registered: Registered, answers: list[Answer], summary: Summary) -> dict[str, Json]:
-    """The report as docs/formats.md describes it."""
     rows: list[Json] = [{"row": each.row.number, "where": each.row.where, **_outcome(each)} for each in answers]
     return {
         "schema_version": 1,
@@ -177,3 +172,16 @@ def _write(out: Path, answers: list[Answer]) -> None:
         out.write_text(REDACTOR.redact("".join(lines)), encoding="utf-8", errors="backslashreplace", newline="\n")
     except OSError as error:
         raise DataError(f"cannot write {out}: {error.strerror}") from None
+
+
+COMMANDS: Commands = {
+    "try": ("slime_testing.cli.reward:try_command", "Score the samples of a file, without training."),
+}
+
+
+@click.group(cls=LazyGroup, known=COMMANDS)
+def reward() -> None:
+    """Score samples without training."""
+
+
+__all__ = ["COMMANDS", "reward"]

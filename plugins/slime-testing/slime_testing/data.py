@@ -1,4 +1,4 @@
-"""DataSourceContract: what every data source must keep, SRC-001 to SRC-009.
+"""The contracts of data sources (SRC-001 to SRC-009) and buffers (BUF-001 to BUF-009).
 
     class TestMixture(DataSourceContract):
         choice = "slime-data-mixture/mixture"
@@ -11,24 +11,36 @@ import asyncio
 import atexit
 import functools
 import json
+import math
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 from unittest import SkipTest
 
-from slime_core.roles import DataSource, DataSourceSetup, DataSourceSpec, PromptFile
+from slime_core.roles import (
+    Buffer,
+    BufferContext,
+    BufferSetup,
+    BufferSpec,
+    DataSource,
+    DataSourceSetup,
+    DataSourceSpec,
+    PromptFile,
+    Selection,
+)
 from slime_core.sample import Group, GroupId, Status
 from slime_testing._state import plain_state
 from slime_testing.contract import check, require
 from slime_testing.engine import CharTokenizer
-from slime_testing.protected import SEED
-from slime_testing.role import RoleContract
+from slime_testing.role import SEED, RoleContract
+from slime_testing.samples import make_group
 
 SAMPLES = 3
 """Samples in each group that the kit asks for."""
-ROUNDS = 5
+ROUNDS = 6
 """Draws that a check plays; with three groups each they cross the epochs of a small source."""
 
 
@@ -45,7 +57,7 @@ class DataSourceContract(RoleContract[DataSourceSpec]):
     def test_the_factory_builds_a_data_source(self) -> None:
         """The object has every method of `slime_core.roles.DataSource`, and at least one prompt in an epoch."""
         built: object = self._build()
-        missing = [name for name in _METHODS if not callable(getattr(built, name, None))]
+        missing = [name for name in _SOURCE_METHODS if not callable(getattr(built, name, None))]
         require(not missing, f"{type(built).__name__} lacks {', '.join(missing)}")
         require(len(self._build()) > 0, "an epoch has no prompts")
 
@@ -141,12 +153,11 @@ class DataSourceContract(RoleContract[DataSourceSpec]):
         return PromptFile(path, name="rows", input_key="input", label_key="label")
 
 
-_METHODS = ("draw", "add", "state_dict", "load_state_dict", "__len__")
+_SOURCE_METHODS = ("draw", "add", "state_dict", "load_state_dict", "__len__")
 
 
 @functools.cache
 def _scratch() -> Path:
-    """A folder for prompt files, until the process ends."""
     # No TemporaryDirectory: multiprocessing's forks let go of what is registered here, from Python 3.13 on, and such an
     # object would take the folder with it.
     folder = tempfile.mkdtemp(prefix="slime-kit-")
@@ -155,7 +166,6 @@ def _scratch() -> Path:
 
 
 def _shown(state: object) -> str:
-    """A state as text, whether or not it is plain JSON: another check looks at that."""
     try:
         return json.dumps(state, sort_keys=True, default=repr)
     except TypeError:
@@ -163,7 +173,6 @@ def _shown(state: object) -> str:
 
 
 def _difference(expected: Sequence[str], found: Sequence[str], *, requeued: bool) -> str:
-    """Says what was probably not saved, judged by how the draws after a resume differ."""
     first = next(number for number, pair in enumerate(zip(expected, found, strict=True)) if pair[0] != pair[1])
     if requeued and first == 0:
         return "a group that was returned by `add` comes first without a resume, and not after one: save what came back"
@@ -178,10 +187,158 @@ def _draw(source: DataSource, count: int) -> list[Group]:
 
 
 def _play(source: DataSource, rounds: int) -> list[str]:
-    """What a source draws in some rounds, of which every third group is returned."""
     drawn = []
     for _ in range(rounds):
         groups = _draw(source, 3)
         drawn += [json.dumps(group.to_dict(), sort_keys=True) for group in groups]
         source.add(groups[2:])
     return drawn
+
+
+class BufferContract(RoleContract[BufferSpec]):
+    """Inherit and name the buffer."""
+
+    kind = BufferSpec
+    choice: ClassVar[str | BufferSpec]
+    """The buffer: a name for the catalog, or a spec."""
+
+    @check("BUF-001")
+    def test_the_factory_builds_a_buffer(self) -> None:
+        """The object has every method of `slime_core.roles.Buffer`, `__len__` included, and starts empty."""
+        built: object = self._build()
+        missing = [name for name in _BUFFER_METHODS if not callable(getattr(built, name, None))]
+        require(not missing, f"{type(built).__name__} lacks {', '.join(missing)}")
+        require(len(self._build()) == 0, f"a new buffer holds {len(self._build())} groups")
+
+    @check("BUF-002", needs=("BUF-001",))
+    def test_it_hands_out_what_was_added_and_no_more_than_wanted(self) -> None:
+        """`sample(want)` returns at most `want` distinct groups, each of which was added before."""
+        buffer, added = self._build(), set()
+        for round_, groups in _rounds():
+            buffer.add(groups)
+            added |= {group.id for group in groups}
+            ids = [group.id for group in buffer.sample(3, _context(round_)).groups]
+            require(len(ids) <= 3, f"3 groups were wanted, {len(ids)} came")
+            require(len(set(ids)) == len(ids), "one draw holds the same group twice")
+            require(set(ids) <= added, "a group came that was never added")
+
+    @check("BUF-003", needs=("BUF-001",))
+    def test_every_group_of_a_draw_has_a_weight(self) -> None:
+        """`Draw.weights` are finite factors above 0 of the groups' losses, one each; 1.0 without priorities."""
+        buffer = self._build()
+        for round_, groups in _rounds():
+            buffer.add(groups)
+            draw = buffer.sample(3, _context(round_))
+            require(len(draw.weights) == len(draw.groups), f"{len(draw.groups)} groups, {len(draw.weights)} weights")
+            wrong = [weight for weight in draw.weights if not (math.isfinite(weight) and weight > 0)]
+            require(not wrong, f"weights must be finite and above 0, found {wrong}")
+
+    @check("BUF-004", needs=("BUF-001", "BUF-005", "BUF-008"))
+    def test_a_group_is_handed_out_as_often_as_the_spec_says(self) -> None:
+        """Training on a group more often than announced is off-policy: once, unless `BufferSpec.replay` says more."""
+        allowed = self.spec.replay(self.validated()).max_uses
+        buffer, uses = self._build(), Counter[GroupId]()
+        for round_ in range(ROUNDS * (1 + allowed)):
+            if round_ < ROUNDS:
+                buffer.add(_groups(round_))
+            ids = [group.id for group in buffer.sample(3, _context(round_)).groups]
+            buffer.update(dict.fromkeys(ids, 1.0))
+            uses.update(ids)
+        again = [str(group_id) for group_id, count in uses.items() if count > allowed]
+        require(not again, f"handed out more than {_times(allowed)}: {', '.join(again)}")
+
+    @check("BUF-005", needs=("BUF-001", "BUF-008"))
+    def test_nothing_comes_of_nothing(self) -> None:
+        """An empty buffer, and a draw of 0, give an empty draw; neither is an error."""
+        buffer = self._build()
+        require(not buffer.sample(4, _context(0)).groups, "an empty buffer handed out groups")
+        buffer.add(_groups(0))
+        require(not buffer.sample(0, _context(0)).groups, "0 groups were wanted, some came")
+
+    @check("BUF-006", needs=("BUF-001", "BUF-007"))
+    def test_a_saved_buffer_continues_as_if_nothing_had_happened(self) -> None:
+        """`state_dict` is plain JSON with every held group, priority and random state; a crash must lose none."""
+        for cut in range(ROUNDS):
+            buffer = self._build()
+            self._play(buffer, range(cut))
+            saved = plain_state(buffer.state_dict())
+            resumed = self._build()
+            resumed.load_state_dict(json.loads(saved))
+            require(len(resumed) == len(buffer), f"{len(buffer)} groups were held, {len(resumed)} are after a resume")
+            expected, found = (self._play(each, range(cut, ROUNDS)) for each in (buffer, resumed))
+            require(found == expected, f"saved after {cut} rounds: the draws that follow differ after a resume")
+
+    @check("BUF-007", needs=("BUF-001",))
+    def test_what_is_evicted_is_named_once_and_gone(self) -> None:
+        """`evict` returns the reason of each group that will never be trained; the ledger ends it there."""
+        buffer, added, evicted = self._build(), set(), Counter[GroupId]()
+        for round_, groups in _rounds():
+            buffer.add(groups)
+            added |= {group.id for group in groups}
+            evicted.update(list(_evict(buffer, round_)))
+            came = {group.id for group in buffer.sample(2, _context(round_)).groups} & set(evicted)
+            require(not came, f"handed out after it was evicted: {', '.join(map(str, came))}")
+        require(set(evicted) <= added, "a group was evicted that was never added")
+        require(all(count == 1 for count in evicted.values()), "a group was evicted more than once")
+
+    @check("BUF-008", needs=("BUF-001",))
+    def test_two_buffers_share_nothing(self) -> None:
+        """Evaluation, tests and a second run have buffers of their own: keep state in `self`."""
+        one, other = self._build(), self._build()
+        one.add(_groups(0))
+        require(len(other) == 0, "a group added to one buffer is in another one")
+
+    @check("BUF-009", needs=("BUF-001",))
+    def test_groups_come_out_as_they_went_in(self) -> None:
+        """What is trained must be what was sampled: a buffer keeps its notes in `group.metadata`, and nowhere else."""
+        buffer, samples = self._build(), dict[GroupId, object]()
+        for round_, groups in _rounds():
+            samples |= {group.id: [sample.to_dict() for sample in group.samples] for group in groups}
+            buffer.add(groups)
+            for group in buffer.sample(3, _context(round_)).groups:
+                same = [sample.to_dict() for sample in group.samples] == samples[group.id]
+                require(same, f"group {group.id} was changed while it was held")
+
+    def _build(self) -> Buffer:
+        return self.spec.factory(self.validated(), BufferSetup(self.make, SEED, buffer_filter=_OldestFirst()))
+
+    def _play(self, buffer: Buffer, rounds: range) -> list[tuple[list[GroupId], list[float], list[GroupId]]]:
+        told = []
+        for round_ in rounds:
+            buffer.add(_groups(round_))
+            evicted = _evict(buffer, round_)
+            draw = buffer.sample(2, _context(round_))
+            ids = [group.id for group in draw.groups]
+            buffer.update({group_id: 1.0 / (1 + group_id.draw) for group_id in ids})
+            told.append((ids, list(draw.weights), sorted(evicted)))
+        return told
+
+
+class _OldestFirst:
+    def select(self, groups: Sequence[Group], want: int, ctx: BufferContext) -> Selection:
+        return Selection(take=range(min(want, len(groups))))
+
+
+_BUFFER_METHODS = ("add", "sample", "update", "evict", "state_dict", "load_state_dict", "__len__")
+
+
+def _groups(round_: int) -> list[Group]:
+    return [make_group(4 * round_ + number, rewards=(number % 2, 1.0), weight_version=round_) for number in range(4)]
+
+
+def _rounds() -> list[tuple[int, list[Group]]]:
+    return [(round_, _groups(round_)) for round_ in range(ROUNDS)]
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _context(round_: int) -> BufferContext:
+    return BufferContext(rollout_id=round_, weight_version=round_)
+
+
+def _evict(buffer: Buffer, round_: int) -> Mapping[GroupId, str]:
+    evicted = buffer.evict(_context(round_))
+    require(all(evicted.values()), "evict must give a reason for each group")
+    return evicted

@@ -1,0 +1,379 @@
+"""Samples of a file, a reward on them as in a run, and a summary of its answers: what `slime reward try` does."""
+
+import asyncio
+import traceback
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from statistics import fmean, pstdev
+from typing import cast
+
+import slime_core
+import slime_testing
+from slime_core.aio import cancel_all
+from slime_core.catalog import Catalog, Registered, check_verdict
+from slime_core.catalog.checks import check_verdicts
+from slime_testing.cli import SEED, setup_of
+from slime_core.data import Row, read_rows
+from slime_core.data.rows import split_slice
+from slime_core.errors import ContractError, DataError
+from slime_core.processes import Protection, StartError, Watchdog
+from slime_core.roles import GroupReward, GroupRewardSpec, Reward, RewardContext, Settings
+from slime_core.sample import Json, Message, Sample, Status
+from slime_core.score import NotApplicable, Score, Unscored, Verdict
+from slime_core.seeds import derive_seed
+from slime_core.stats import CallStats, PluginStats, percentile
+from slime_view.samples import Shard, is_shard
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Where a row holds what."""
+
+    prompt: str = "prompt"
+    """A text or a list of chat messages; may be absent."""
+    response: str = "response"
+    """A text; must be there."""
+    label: str | None = None
+    """The gold answer; None: `label`, which may be absent. One that is given must be there."""
+    metadata: str = "metadata"
+    """An object; may be absent."""
+    group: str | None = None
+    """Rows of one value are one group; None: each row is scored alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRow:
+    """One row and the sample that it describes."""
+
+    number: int
+    """Its number among those read, from 1."""
+    where: str
+    """File and line."""
+    group: str
+    """The value of its group key, as text; empty without one."""
+    values: Mapping[str, Json]
+    """The row."""
+    sample: Sample
+    """Without tokens; finished."""
+
+
+def read_sample_rows(path: Path, keys: Keys, limit: int | None) -> list[SampleRow]:
+    """Read the first rows of a file.
+
+    Raises:
+        RunFolderError: it is a damaged shard.
+        DataError: see `read_rows`; or a key is missing, a value is of the wrong type, or there are no rows.
+    """
+    groups: dict[str, int] = {}
+    members: dict[str, int] = {}
+    rows = []
+    read = _shard_rows(path) if is_shard(split_slice(path)[0]) else read_rows(path)
+    for number, row in enumerate(islice(read, limit), 1):
+        group = _group(row, keys)
+        place = groups.setdefault(group, len(groups))
+        index = members.get(group, 0)
+        members[group] = index + 1
+        sample = _sample(row, keys, group=place if keys.group else number - 1, index=index if keys.group else 0)
+        rows.append(SampleRow(number, row.where, group, row.values, sample))
+    if not rows:
+        raise DataError(f"{path} holds no rows")
+    return rows
+
+
+def _shard_rows(path: Path) -> Iterator[Row]:
+    file, start, stop = split_slice(path)
+    shard = Shard(file)
+    begin, end, _ = slice(start, stop).indices(len(shard))
+    for number, row in islice(enumerate(shard.rows()), begin, max(begin, end)):
+        yield Row(f"{file}, row {number}", row.to_dict())
+
+
+def _sample(row: Row, keys: Keys, *, group: int, index: int) -> Sample:
+    response = _value(row, keys.response, "--response-key")
+    if not isinstance(response, str):
+        raise DataError(f"{row.where}: {keys.response!r} must be a text, got {type(response).__name__}")
+    metadata = row.values.get(keys.metadata) or {}
+    if not isinstance(metadata, dict):
+        raise DataError(f"{row.where}: {keys.metadata!r} must be an object, got {type(metadata).__name__}")
+    length = row.values.get("response_length")
+    return Sample(
+        group_index=group,
+        index=index,
+        rollout_id=index,
+        prompt=_prompt(row, keys.prompt),
+        response=response,
+        response_length=length if isinstance(length, int) else 0,
+        label=_value(row, keys.label, "--label-key") if keys.label else row.values.get("label"),
+        metadata=dict(metadata),
+        status=_status(row),
+        source=str(row.values.get("source", "")),
+    )
+
+
+def _prompt(row: Row, key: str) -> str | list[Message]:
+    prompt = row.values.get(key, "")
+    if isinstance(prompt, str):
+        return prompt
+    if isinstance(prompt, list) and all(isinstance(each, dict) for each in prompt):
+        return cast(list[Message], prompt)
+    raise DataError(f"{row.where}: {key!r} must be a text or a list of chat messages, got {type(prompt).__name__}")
+
+
+def _status(row: Row) -> Status:
+    given = row.values.get("status", Status.COMPLETED.value)
+    known = [each.value for each in Status if each is not Status.PENDING]
+    if given not in known:
+        raise DataError(f"{row.where}: status {given!r}; expected one of {', '.join(known)}, or no status")
+    return Status(given)
+
+
+def _group(row: Row, keys: Keys) -> str:
+    return "" if keys.group is None else str(_value(row, keys.group, "--group-key"))
+
+
+def _value(row: Row, key: str, flag: str) -> Json:
+    if key not in row.values:
+        there = ", ".join(row.values) or "no keys at all"
+        raise DataError(f"{row.where}: no key {key!r}; the row has {there}: give {flag} one of these")
+    return row.values[key]
+
+
+def grouped(rows: Sequence[SampleRow]) -> Iterator[list[SampleRow]]:
+    """The rows of each group, in the order of its first row."""
+    groups: dict[str, list[SampleRow]] = {}
+    for row in rows:
+        groups.setdefault(row.group, []).append(row)
+    yield from groups.values()
+
+
+IN_FLIGHT = 256
+"""Rows, or groups, being scored at once; the spec's own limit counts besides."""
+ATTEMPTS = 2
+"""Calls that a retryable failure is worth, as in a run."""
+OURS = (Path(slime_core.__file__).parent, Path(slime_testing.__file__).parent)
+UNFINISHED = (Status.ABORTED, Status.FAILED)
+"""Samples that a run does not score."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One row and what the reward said of it."""
+
+    row: SampleRow
+    """The row."""
+    verdict: Verdict | None
+    """The answer; None: a run would not score a sample of this status."""
+
+
+class Trial:
+    """A reward or a group reward, built as a run builds it.
+
+    Raises:
+        PluginError: its factory and its spec do not fit.
+    """
+
+    def __init__(self, registered: Registered, settings: Settings, catalog: Catalog, name: str) -> None:
+        spec = registered.spec
+        self._stats = PluginStats()
+        self._protection = Protection(plugins=catalog.plugin_set, seed=SEED, stats=self._stats)
+        build = partial(spec.factory, settings, setup_of(catalog, self._protection))
+        self._reward = self._protection.protect(registered, settings, build, name=name)
+        self._plugin = registered.plugin
+        self._grouped = isinstance(spec, GroupRewardSpec)
+        self.calls = self._stats.calls(spec.role, name, registered.plugin)
+        """How long calls took, and how many failed."""
+
+    async def score(self, rows: Sequence[SampleRow]) -> AsyncIterator[Answer]:
+        """The answers, in the order of the rows; for a group reward, group after group.
+
+        Raises:
+            PluginError: a worker process cannot build the plugin.
+        """
+        units = list(grouped(rows)) if self._grouped else [[row] for row in rows]
+        slots = asyncio.Semaphore(IN_FLIGHT)
+        tasks: list[asyncio.Task[list[Answer]]] = []
+        try:
+            await self._protection.start()
+            with Watchdog(self._stats, packages={}):
+                tasks += [asyncio.create_task(self._unit(unit, slots)) for unit in units]
+                for task in tasks:
+                    for answer in await task:
+                        yield answer
+        finally:
+            await cancel_all(tasks)
+            self._protection.close()
+
+    async def _unit(self, rows: Sequence[SampleRow], slots: asyncio.Semaphore) -> list[Answer]:
+        asked = [row for row in rows if row.sample.status not in UNFINISHED]
+        verdicts: dict[int, Verdict] = {}
+        async with slots:
+            for _ in range(ATTEMPTS if asked else 0):
+                verdicts = dict(zip((row.number for row in asked), await self._ask(asked), strict=True))
+                if not any(isinstance(each, Unscored) and each.retryable for each in verdicts.values()):
+                    break
+        return [Answer(row, verdicts.get(row.number)) for row in rows]
+
+    async def _ask(self, rows: Sequence[SampleRow]) -> Sequence[Verdict]:
+        samples = [row.sample for row in rows]
+        ctx = RewardContext(rollout_id=0, evaluation=False, seed=derive_seed(SEED, rows[0].number))
+        try:
+            if self._grouped:
+                answers = await cast(GroupReward, self._reward)(samples, ctx)
+                return check_verdicts(answers, plugin=self._plugin, samples=samples)
+            answer = await cast(Reward, self._reward)(samples[0], ctx)
+            return [check_verdict(answer, plugin=self._plugin, sample=samples[0])]
+        except TimeoutError as error:
+            failed = Unscored("timeout", retryable=True, detail=str(error))
+        except ContractError as error:
+            self.calls.errors += 1
+            failed = Unscored("contract", detail=str(error))
+        except StartError:
+            raise
+        except Exception as error:
+            failed = Unscored(type(error).__name__, detail=_in_the_plugin(error))
+        return [failed] * len(samples)
+
+
+def _in_the_plugin(error: Exception) -> str:
+    trace = error.__traceback__
+    while (
+        trace is not None and trace.tb_next and any(map(Path(trace.tb_frame.f_code.co_filename).is_relative_to, OURS))
+    ):
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace))
+
+
+BINS = 10
+"""Bars of the histogram, where there are more different scores than that."""
+BAR = 40
+"""Characters of the longest bar."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """One bar of the histogram: scores from `low` to `high`, the last bar's included."""
+
+    low: float
+    high: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """All rows of a trial together."""
+
+    rows: int
+    """Rows read."""
+    scored: int
+    """Rows with a score."""
+    unscored: Mapping[str, int]
+    """Rows without, by reason."""
+    not_applicable: int
+    """Rows that the reward has no opinion on."""
+    unfinished: int
+    """Rows that a run would not score: aborted or failed samples."""
+    mean: float | None
+    """Mean score; None when there is none."""
+    std: float | None
+    """Standard deviation of the scores."""
+    components: Mapping[str, float]
+    """Mean of each component, over the rows that have it."""
+    histogram: Sequence[Bin]
+    """Scores."""
+    p50_s: float | None
+    """Seconds that half of the calls did not exceed."""
+    p99_s: float | None
+    """Seconds that 99 % of the calls did not exceed."""
+    errors: int
+    """Calls that raised or broke the contract, repeated ones included."""
+    timeouts: int
+    """Calls that were given up."""
+    blocked_s: float
+    """Seconds for which it kept the event loop from everything else, counted from a quarter of a second on."""
+
+    def to_dict(self) -> dict[str, Json]:
+        """Plain JSON."""
+        histogram: list[Json] = [{"low": each.low, "high": each.high, "count": each.count} for each in self.histogram]
+        return {
+            "rows": self.rows,
+            "scored": self.scored,
+            "unscored": dict(self.unscored),
+            "not_applicable": self.not_applicable,
+            "unfinished": self.unfinished,
+            "mean": self.mean,
+            "std": self.std,
+            "components": dict(self.components),
+            "histogram": histogram,
+            "p50_s": self.p50_s,
+            "p99_s": self.p99_s,
+            "errors": self.errors,
+            "timeouts": self.timeouts,
+            "blocked_s": self.blocked_s,
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Text for a terminal."""
+        yield f"{self.scored} of {self.rows} rows scored"
+        for reason, count in self.unscored.items():
+            yield f"  unscored        {count}  {reason}"
+        if self.not_applicable:
+            yield f"  not applicable  {self.not_applicable}"
+        if self.unfinished:
+            yield f"  unfinished      {self.unfinished}  aborted or failed: a run does not score them"
+        if self.mean is not None:
+            yield f"mean {self.mean:.4f}, standard deviation {self.std:.4f}"
+        for name, value in self.components.items():
+            yield f"  {name} {value:.4f}"
+        most = max((each.count for each in self.histogram), default=0)
+        for each in self.histogram:
+            label = f"{each.low:.3g}" if each.low == each.high else f"{each.low:.3g} to {each.high:.3g}"
+            yield f"  {label:>18}  {'#' * round(BAR * each.count / most):{BAR}}  {each.count}".rstrip()
+        if self.p50_s is not None and self.p99_s is not None:
+            yield f"calls: p50 {1000 * self.p50_s:.3g} ms, p99 {1000 * self.p99_s:.3g} ms"
+        if self.errors or self.timeouts:
+            yield f"calls that failed: {self.errors} errors, {self.timeouts} timeouts"
+        if self.blocked_s:
+            yield f"it blocked the event loop for {self.blocked_s:.1f} s: use `await`, or write it as a plain `def`"
+
+
+def summarize(answers: Sequence[Answer], calls: CallStats) -> Summary:
+    """Sum a trial up."""
+    verdicts = [each.verdict for each in answers]
+    scores = [each for each in verdicts if isinstance(each, Score)]
+    values = [each.value for each in scores]
+    seconds = sorted(calls.seconds)
+    parts: dict[str, list[float]] = {}
+    for each in scores:
+        for name, value in each.components.items():
+            parts.setdefault(name, []).append(value)
+    return Summary(
+        rows=len(verdicts),
+        scored=len(scores),
+        unscored=dict(Counter(each.reason for each in verdicts if isinstance(each, Unscored)).most_common()),
+        not_applicable=sum(isinstance(each, NotApplicable) for each in verdicts),
+        unfinished=verdicts.count(None),
+        mean=fmean(values) if values else None,
+        std=pstdev(values) if values else None,
+        components={name: fmean(those) for name, those in sorted(parts.items())},
+        histogram=histogram(values),
+        p50_s=percentile(seconds, 0.50) if seconds else None,
+        p99_s=percentile(seconds, 0.99) if seconds else None,
+        errors=calls.errors,
+        timeouts=calls.timeouts,
+        blocked_s=calls.blocked,
+    )
+
+
+def histogram(values: Sequence[float]) -> list[Bin]:
+    """A bar for each value where there are few, else bars of equal width."""
+    counts = Counter(values)
+    if len(counts) <= BINS:
+        return [Bin(value, value, counts[value]) for value in sorted(counts)]
+    low, high = min(values), max(values)
+    width = (high - low) / BINS
+    places = Counter(min(BINS - 1, int((value - low) / width)) for value in values)
+    return [Bin(low + place * width, low + (place + 1) * width, places[place]) for place in range(BINS)]

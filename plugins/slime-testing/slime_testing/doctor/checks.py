@@ -1,0 +1,358 @@
+"""What `slime doctor` looks at: this machine, what is installed, the plugins, and the folder of runs."""
+
+import fcntl
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+import sys
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib.metadata import Distribution
+from pathlib import Path
+
+import slime_core
+from slime_core.catalog import (
+    Catalog,
+    PluginPhase,
+    PluginStatus,
+    PluginWarning,
+    beside_this_core,
+    how_to_install,
+    how_to_speed_up,
+    is_ours,
+    loads,
+)
+from slime_core.hookspecs import API_VERSION
+from slime_core.roles import CheckSpec, Finding, Health
+
+GROUP = "slime.plugins"
+MIB = 2**20
+SMALL_SHARED_MEMORY_MIB = 64
+"""What a container gets when nobody asks for more; one batch of a data loader fills it."""
+_REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+)")
+_LEAST = re.compile(r">=\s*(?P<least>[\d.]+)")
+
+
+def python_version() -> Finding:
+    """Compares the running Python with those named in the metadata of slime-core."""
+    running = f"{sys.version_info.major}.{sys.version_info.minor}"
+    text = f"{platform.python_implementation()} {platform.python_version()} in {sys.prefix}"
+    tested = _tested_versions()
+    if tested and running not in tested:
+        advice = f"slime-core is tested on Python {', '.join(tested)}: make an environment with one of them"
+        return Finding(Health.WARNING, text, advice)
+    return Finding(Health.OK, text)
+
+
+def _tested_versions() -> list[str]:
+    try:
+        metadata = importlib.metadata.metadata("slime-core")
+    except importlib.metadata.PackageNotFoundError:
+        return []
+    classifiers = (re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", each) for each in _classifiers(metadata))
+    return [found[1] for found in classifiers if found]
+
+
+def _classifiers(metadata: importlib.metadata.PackageMetadata) -> list[str]:
+    return metadata.get_all("Classifier") or []
+
+
+_FROM = {"torch": " --index-url https://download.pytorch.org/whl/cpu (without it, CUDA comes along: some GB)"}
+"""What is better not taken from the package index as it is."""
+
+
+def requirements() -> Finding:
+    """Compares what is installed with what each plugin always needs, by metadata: nothing is imported."""
+    plugins = sorted({each.dist.name for each in importlib.metadata.entry_points(group=GROUP) if each.dist})
+    lacking, advice = list[str](), list[str]()
+    for plugin in plugins:
+        for name, least in _requirements(plugin):
+            if wrong := _lacks(name, least):
+                bound = f">={least}" if least else ""
+                lacking.append(f"{plugin} needs {name}{bound}, {wrong}")
+                advice.append(_advice(name, bound))
+    if lacking:
+        return Finding(Health.WARNING, "; ".join(lacking), "; ".join(dict.fromkeys(advice)))
+    return Finding(Health.OK, f"what {', '.join(plugins)} need is there")
+
+
+def _advice(name: str, bound: str) -> str:
+    if is_ours(name):
+        return how_to_install(name)
+    wanted = f"'{name}{bound}'"
+    return beside_this_core(wanted) if name.startswith("slime-") else f"pip install {wanted}{_FROM.get(name, '')}"
+
+
+def _requirements(plugin: str) -> Iterator[tuple[str, str]]:
+    for line in importlib.metadata.requires(plugin) or []:
+        needed = _REQUIREMENT.match(line)
+        if needed and ";" not in line:  # what is only of an extra, or of another Python
+            least = _LEAST.search(line)
+            yield needed["name"], least["least"] if least else ""
+
+
+def _lacks(name: str, least: str) -> str:
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "which is not installed"
+    return f"and there is {version}" if _numbers(version) < _numbers(least) else ""
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    digits = re.match(r"\d+(\.\d+)*", version)
+    numbers = [int(part) for part in digits[0].split(".")] if digits else []
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)
+
+
+def cpus(quota_file: Path = Path("/sys/fs/cgroup/cpu.max")) -> Finding:
+    """Compares the cores that the process may run on with the share of them that its control group allows."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    text = f"{usable} core{'s' * (usable != 1)}"
+    try:
+        quota, period = quota_file.read_text(encoding="ascii").split()
+        allowed = usable if quota == "max" else int(quota) / int(period)
+    except (OSError, ValueError):  # no control groups, or an older kind
+        return Finding(Health.OK, text)
+    if allowed < usable:
+        advice = f"keep --engine.local.workers and --trainer.local.ranks at {max(1, int(allowed))} or fewer"
+        return Finding(Health.WARNING, f"{text}, of which the control group allows {allowed:g}", advice)
+    return Finding(Health.OK, text)
+
+
+def shared_memory(folder: Path = Path("/dev/shm")) -> Finding:
+    """Looks how much of /dev/shm is free."""
+    if not folder.is_dir():
+        return Finding(Health.OK, f"no {folder} on this system")
+    usage = shutil.disk_usage(folder)
+    text = f"{usage.free // MIB} MiB of {usage.total // MIB} MiB free in {folder}"
+    if usage.free < SMALL_SHARED_MEMORY_MIB * MIB:
+        return Finding(Health.WARNING, text, "remove what is left there, or start the container with --shm-size=1g")
+    return Finding(Health.OK, text)
+
+
+CORE = "slime-core"
+OUR_ENTRY_POINT = ("slime.plugins", "slime_core.builtin")
+"""Group and value of what only this slime-core has in its metadata."""
+
+
+def core_distribution() -> Finding:
+    """Sees that the distribution called slime-core is the one that this module belongs to."""
+    here = Path(slime_core.__file__).parent
+    found = [each for each in importlib.metadata.distributions() if _plain(each.name) == CORE]
+    strangers = [each for each in found if not _is_ours(each)]
+    if strangers:
+        places = ", ".join(f"{each.version} in {folder_of(each)}" for each in strangers)
+        return Finding(
+            Health.ERROR,
+            f"the {CORE} that is installed is another project of that name: {places}; ours is at {here}",
+            f"pip uninstall {CORE}, then in a checkout of ours: pip install -e .",
+        )
+    if not found:
+        return Finding(
+            Health.ERROR,
+            f"{CORE} can be imported from {here}, but is not installed: no plugin of its own is found",
+            "in its checkout: pip install -e .",
+        )
+    if found[0].version != slime_core.__version__:
+        return Finding(
+            Health.WARNING,
+            f"{CORE} {slime_core.__version__} at {here}, but its metadata says {found[0].version}",
+            "install it again: pip install -e . in its checkout",
+        )
+    return Finding(Health.OK, f"{CORE} {slime_core.__version__} at {here}")
+
+
+def _is_ours(distribution: Distribution) -> bool:
+    return OUR_ENTRY_POINT in {(each.group, each.value) for each in distribution.entry_points}
+
+
+def duplicates() -> Finding:
+    """Looks for distributions of slime that are on the import path more than once: only the first one counts."""
+    several = {name: those for name, those in _by_name().items() if len(those) > 1}
+    if not several:
+        return Finding(Health.OK, "every plugin is installed once")
+    texts = []
+    stale: list[Path] = []
+    for name, those in several.items():
+        listed = ", ".join(f"{each.version} in {_metadata_folder(each)}" for each in those)
+        texts.append(f"{name} is there {len(those)} times, and the first counts: {listed}")
+        stale += _stale(those)
+    names = " ".join(sorted(several))
+    advice = f"pip uninstall {names}, until it says that there is none, and install again"
+    if stale:
+        advice = f"remove {', '.join(map(str, stale))}; or {advice}"
+    fix: Callable[[], str] | None = partial(_remove, stale) if stale else None
+    return Finding(Health.WARNING, "; ".join(texts), advice, fix)
+
+
+def _by_name() -> dict[str, list[Distribution]]:
+    found: dict[str, dict[Path, Distribution]] = defaultdict(dict)
+    ours = {CORE}
+    for each in importlib.metadata.distributions():
+        name = _plain(each.name)
+        # A folder may be on the import path twice.
+        found[name].setdefault(_metadata_folder(each).resolve(), each)
+        if any(point.group.startswith("slime.") for point in each.entry_points):
+            ours.add(name)
+    return {name: list(found[name].values()) for name in sorted(ours & found.keys())}
+
+
+def _stale(those: list[Distribution]) -> Iterator[Path]:
+    folders = [_metadata_folder(each) for each in those]
+    if any(folder.suffix == ".dist-info" for folder in folders):
+        yield from (folder for folder in folders if folder.suffix == ".egg-info")
+
+
+def _remove(folders: list[Path]) -> str:
+    for folder in folders:
+        if folder.is_dir():
+            shutil.rmtree(folder)
+        else:
+            folder.unlink()
+    return f"removed {', '.join(map(str, folders))}"
+
+
+def folder_of(distribution: Distribution) -> Path:
+    """The folder of the import path that a distribution lies in."""
+    return Path(str(distribution.locate_file("")))
+
+
+def _metadata_folder(distribution: Distribution) -> Path:
+    folder = getattr(distribution, "_path", None)  # the standard library offers no public name for it
+    return Path(str(folder)) if folder is not None else folder_of(distribution)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+HEAVY = frozenset({"torch", "tensorflow", "jax", "transformers", "ray", "sglang", "vllm"})
+"""Packages that take seconds to import."""
+SLOW_S = 0.5
+"""Seconds of loading that the user of a command notices."""
+
+
+def plugins() -> Finding:
+    """Loads every installed plugin and counts those that do not load."""
+    statuses = _statuses()
+    failed = [each for each in statuses if _failed(each) and each.phase is not PluginPhase.API]
+    if failed:
+        names = " ".join(each.dist for each in failed if each.dist)
+        listed = "; ".join(map(str, failed))
+        text = f"{len(failed)} of {len(statuses)} plugins cannot be used: {listed}"
+        return Finding(Health.ERROR, text, f"mend what the reason names, or pip uninstall {names}")
+    return Finding(Health.OK, ", ".join(f"{each.plugin} {each.version}" for each in statuses if not _failed(each)))
+
+
+def plugin_api() -> Finding:
+    """Compares the plugin API that each plugin declares with the core's."""
+    other = [each for each in _statuses() if _failed(each) and each.phase is PluginPhase.API]
+    if other:
+        text = "; ".join(f"{each.plugin} {each.version} {each.detail}" for each in other)
+        return Finding(Health.ERROR, text, "install the versions that the text names")
+    return Finding(Health.OK, f"all plugins are written for plugin API {API_VERSION}, which this core has")
+
+
+def plugin_speed() -> Finding:
+    """Names plugins that took long to load, or imported a heavy package; every command waits for them."""
+    _statuses()
+    heavy = {name: sorted(load.imported & HEAVY) for name, load in loads().items()}
+    slow = {name: load for name, load in loads().items() if load.seconds >= SLOW_S or heavy[name]}
+    if not slow:
+        return Finding(Health.OK, f"no plugin takes over {SLOW_S:g} s to load, or imports a heavy package")
+    told = [
+        f"{name} takes {load.seconds:.1f} s" + (f" and imports {', '.join(heavy[name])}" if heavy[name] else "")
+        for name, load in slow.items()
+    ]
+    text = f"every command waits for plugins to load: {'; '.join(told)}"
+    return Finding(Health.WARNING, text, how_to_speed_up(" --no-plugin ".join(slow)))
+
+
+def _failed(status: PluginStatus) -> bool:
+    return status.failed
+
+
+def _statuses() -> tuple[PluginStatus, ...]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PluginWarning)  # the finding says it
+        return Catalog.discover(strict=False).statuses
+
+
+GIB = 2**30
+LITTLE_ROOM_GIB = 5
+"""Three checkpoints of 100 million weights at 16 bytes each: the model, exact weights and two moments in fp32."""
+
+
+def room() -> Finding:
+    """Looks whether the disk under runs/ has room, and whether this user may write there."""
+    folder = _nearest(Path("runs"))
+    free = shutil.disk_usage(folder).free
+    text = f"{free / GIB:.1f} GiB free in {folder.resolve()}"
+    if not os.access(folder, os.W_OK):
+        return Finding(Health.WARNING, f"{folder.resolve()} is read-only for this user", "give runs another --save")
+    if free < LITTLE_ROOM_GIB * GIB:
+        return Finding(Health.WARNING, text, "a checkpoint that does not fit ends the run: make room, or give --save")
+    return Finding(Health.OK, text)
+
+
+def _nearest(folder: Path) -> Path:
+    return folder if folder.is_dir() else Path()
+
+
+def leftovers() -> Finding:
+    """Looks below runs/ for scratch files of runs that no process holds any more: weights, after a kill."""
+    left = list(_left_behind(Path("runs")))
+    if not left:
+        return Finding(Health.OK, "no killed run left scratch files below runs/")
+    size = sum(each.stat().st_size for scratch in left for each in scratch.rglob("*") if each.is_file())
+    text = f"{size / 2**20:.1f} MiB in {', '.join(map(str, left))}, of runs that were killed"
+    advice = "resume them with `slime resume`, which clears up, or let `slime doctor --fix` remove these files"
+    return Finding(Health.WARNING, text, advice, partial(_clear, left))
+
+
+def _left_behind(runs: Path) -> Iterator[Path]:
+    for lock in sorted(runs.glob("*/lock")):
+        scratch = lock.parent / "scratch"
+        if scratch.is_dir() and any(scratch.iterdir()) and not _held(lock):
+            yield scratch
+
+
+def _held(lock: Path) -> bool:
+    with lock.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+
+def _clear(scratches: list[Path]) -> str:
+    done = []
+    for scratch in scratches:
+        with (scratch.parent / "lock").open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a run may have started since
+            shutil.rmtree(scratch)
+        done.append(str(scratch))
+    return f"removed {', '.join(done)}"
+
+
+def core_checks() -> Iterator[CheckSpec]:
+    """The core's own checks, in the order in which they are shown."""
+    yield CheckSpec.from_function("python", python_version, "Is this a Python that slime-core is tested on?")
+    yield CheckSpec.from_function("core", core_distribution, "Is the slime-core that is installed this one?")
+    yield CheckSpec.from_function("duplicates", duplicates, "Does an old installation shadow a plugin?")
+    yield CheckSpec.from_function("plugins", plugins, "Does every installed plugin load?")
+    yield CheckSpec.from_function("plugin_api", plugin_api, "Is every plugin written for this core?")
+    yield CheckSpec.from_function("plugin_speed", plugin_speed, "Does a plugin make every command slow?")
+    yield CheckSpec.from_function("requirements", requirements, "Is all there that plugins need?")
+    yield CheckSpec.from_function("cpus", cpus, "May this process use the cores that it sees?")
+    yield CheckSpec.from_function("shared_memory", shared_memory, "Is /dev/shm large enough?")
+    yield CheckSpec.from_function("room", room, "Is there room for runs?")
+    yield CheckSpec.from_function("leftovers", leftovers, "Did a killed run leave scratch files?")

@@ -1,0 +1,503 @@
+"""The contracts of losses, corrections and advantage estimators (LOS, COR and ADV)."""
+
+import copy
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
+from threading import BrokenBarrierError
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from unittest import SkipTest
+
+from slime_core.roles import (
+    Advantage,
+    AdvantageInput,
+    AdvantageSpec,
+    Correction,
+    CorrectionInput,
+    CorrectionOutput,
+    CorrectionSpec,
+    Loss,
+    LossInput,
+    LossOutput,
+    LossSpec,
+    ValueAdvantage,
+)
+from slime_testing.contract import check, require
+from slime_testing.role import RoleContract, require_plain_def
+from slime_testing.tensors.batches import (
+    GROUPS,
+    LENGTHS,
+    REWARDS,
+    advantage_input,
+    correction_input,
+    describe,
+    equal,
+    finite,
+    is_column,
+    loss_input,
+    need_torch,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+    Total: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
+    Work: TypeAlias = Callable[[Total], torch.Tensor]
+    import torch
+
+
+class Ranks:
+    """Adds up what each rank gives to its `sum_over_ranks`."""
+
+    def __init__(self, size: int) -> None:
+        self._given: dict[int, torch.Tensor] = {}
+        self._barrier = threading.Barrier(size, timeout=10)
+
+    def run(self, works: "Sequence[Work]") -> "list[torch.Tensor]":
+        """The result of each rank's work, which is given its `sum_over_ranks`.
+
+        Raises:
+            BrokenBarrierError: one rank asked for a sum that another did not.
+        """
+        with ThreadPoolExecutor(len(works)) as pool:
+            jobs = [pool.submit(self._job, rank, work) for rank, work in enumerate(works)]
+        return [job.result() for job in jobs]
+
+    def _job(self, rank: int, work: "Work") -> "torch.Tensor":
+        def sum_over_ranks(tensor: "torch.Tensor") -> "torch.Tensor":
+            self._given[rank] = tensor.clone()
+            self._barrier.wait()
+            first, *others = [self._given[each] for each in sorted(self._given)]
+            self._barrier.wait()
+            return sum(others, first)
+
+        try:
+            made = work(sum_over_ranks)
+        except Exception:
+            self._barrier.abort()
+            raise
+        return made
+
+
+FAR = 20.0
+"""How far a log-prob may have moved, in nats, in a run that goes badly."""
+
+
+class LossContract(RoleContract[LossSpec]):
+    """Inherit and name the loss."""
+
+    kind = LossSpec
+    choice: ClassVar[str | LossSpec]
+    """The loss: a name for the catalog, or a spec."""
+    policy_gradient: ClassVar[bool | None] = None
+    """Whether a positive advantage makes its token likelier, as most do; False for likelihood training and the like."""
+
+    @check("LOS-001")
+    def test_the_factory_builds_a_plain_function(self) -> None:
+        """Ranks are synchronous: the factory returns an object that is called, not awaited."""
+        need_torch()
+        require_plain_def(self._build(), "batch")
+
+    @check("LOS-002", needs=("LOS-001",))
+    def test_it_gives_one_finite_loss_a_token(self) -> None:
+        """Return `LossOutput(loss_T)`, a float tensor [T], not reduced: only the trainer knows the denominators."""
+        self._loss(loss_input())
+
+    @check("LOS-003", needs=("LOS-002",))
+    def test_the_gradient_reaches_the_log_probs(self) -> None:
+        """Whatever is detached does not learn: `loss_T` is a function of `log_probs_T`, with a finite gradient."""
+        gradient = self._gradient(loss_input(drift=0.0))
+        require(finite(gradient), f"the gradient is not finite: {gradient.tolist()}")
+        require(bool(gradient.abs().sum() > 0), "the gradient of log_probs_T is zero everywhere")
+
+    @check("LOS-004", needs=("LOS-002",))
+    def test_samples_do_not_influence_each_other(self) -> None:
+        """Which samples share a micro-batch is chance: the losses of two samples are those of each alone."""
+        import torch
+
+        together = self._loss(loss_input((0, 2)))
+        alone = torch.cat([self._loss(loss_input((sample,))) for sample in (0, 2)])
+        require(equal(together, alone), "samples in one micro-batch got other losses than alone")
+
+    @check("LOS-005", needs=("LOS-002",))
+    def test_zero_without_advantage_is_true(self) -> None:
+        """Where the spec says so, the trainer does not compute such samples at all: loss and gradient must be 0."""
+        if not self.spec.zero_without_advantage(self.validated()):
+            raise SkipTest("the spec's zero_without_advantage is False with these settings")
+        batch = loss_input(advantage=0.0)
+        loss = self._loss(batch)
+        require(not loss.detach().abs().sum(), f"at advantage 0 the loss is {loss.tolist()}")
+        gradient = self._gradient(loss_input(advantage=0.0))
+        require(not gradient.abs().sum(), f"at advantage 0 the gradient is {gradient.tolist()}")
+
+    @check("LOS-011", needs=("LOS-006",))
+    def test_metrics_that_are_zero_without_an_advantage_are(self) -> None:
+        """`LossOutput.zero_without_advantage` names metrics whose means count tokens that nobody computed, as 0."""
+        output = self._build()(loss_input(advantage=0.0))
+        unknown = sorted(output.zero_without_advantage - output.metrics_T.keys())
+        require(not unknown, f"zero_without_advantage names {', '.join(unknown)}, which is not among its metrics")
+        for name in sorted(output.zero_without_advantage):
+            values = output.metrics_T[name]
+            require(not values.detach().abs().sum(), f"at advantage 0 metric {name} is {values.tolist()}")
+
+    @check("LOS-006", needs=("LOS-002",))
+    def test_metrics_are_one_number_a_token(self) -> None:
+        """The trainer averages `metrics_T` over trained tokens: give tensors [T], finite, named in plain letters."""
+        batch = loss_input()
+        for name, values in self._build()(batch).metrics_T.items():
+            require(name.replace("_", "").isalnum(), f"metric {name!r}: use letters, digits and '_'")
+            count = len(batch.log_probs_T)
+            require(
+                is_column(values, count), f"metric {name}: expected a float tensor [{count}], got {describe(values)}"
+            )
+            require(finite(values), f"metric {name} is not finite: {values.tolist()}")
+
+    @check("LOS-007", needs=("LOS-001",))
+    def test_it_leaves_the_batch_as_it_was(self) -> None:
+        """Corrections and metrics read the same tensors: no in-place operation on what was given."""
+        batch, before = loss_input(), loss_input()
+        self._build()(batch)
+        for field in fields(LossInput):
+            one, other = getattr(before, field.name), getattr(batch, field.name)
+            same = one == other if isinstance(one, dict) else equal(one.detach(), other.detach())
+            require(same, f"it changed {field.name}")
+
+    @check("LOS-008", needs=("LOS-003",), decisive=True)
+    def test_a_good_token_becomes_likelier(self) -> None:
+        """On policy, a positive advantage needs a negative gradient. For other losses set policy_gradient = False.
+
+        Without an author a loss is judged by it whose gradient follows the advantage at all.
+        """
+        if self.policy_gradient is False:
+            raise SkipTest("the contract says policy_gradient = False")
+        totals = {
+            advantage: float(self._gradient(loss_input(drift=0.0, advantage=advantage)).sum())
+            for advantage in (1.0, -1.0)
+        }
+        told = f"the gradient of log_probs_T is {totals[1.0]:g} at advantage 1 and {totals[-1.0]:g} at advantage -1"
+        require(totals[1.0] <= totals[-1.0], f"{told}; a better token must become likelier: expected it the other way")
+        if self.automatic and not totals[1.0] < 0 < totals[-1.0]:
+            raise SkipTest(f"needs the author's `policy_gradient`, as {told}")
+        require(totals[1.0] < 0 < totals[-1.0], f"{told}; expected it negative, then positive")
+
+    @check("LOS-009", needs=("LOS-002",))
+    def test_far_off_policy_it_stays_finite(self) -> None:
+        """In a bad step ratios reach exp(20): bound what is exponentiated, or the run ends with NaN weights."""
+        for drift in (FAR, -FAR):
+            gradient = self._gradient(loss_input(drift=drift))
+            require(finite(gradient), f"with log-probs {drift:+g} nats off the gradient is not finite")
+
+    @check("LOS-010", needs=("LOS-003", "LOS-006"))
+    def test_it_computes_where_its_batch_is(self) -> None:
+        """GPUs refuse tensors of the CPU: make new ones by `zeros_like`, `new_zeros` or `device=`, never bare."""
+        from slime_testing.tensors.elsewhere import back, moved
+
+        output = self._build()(moved(loss_input()))
+        here = self._build()(loss_input())
+        require(equal(back(output.loss_T), here.loss_T.detach()), "on another device it gave other losses")
+        for values in output.metrics_T.values():
+            back(values)
+        gradient = back(self._gradient(moved(loss_input())))
+        require(equal(gradient, self._gradient(loss_input())), "on another device the gradient is another")
+
+    def _build(self) -> Loss:
+        return self.spec.factory(self.validated(), self.setup())
+
+    def _loss(self, batch: LossInput) -> "torch.Tensor":
+        output: object = self._build()(batch)
+        require(isinstance(output, LossOutput), f"expected a LossOutput, got {describe(output)}")
+        assert isinstance(output, LossOutput)
+        count = len(batch.log_probs_T)
+        loss = output.loss_T
+        require(is_column(loss, count), f"expected loss_T as a float tensor [{count}], got {describe(loss)}")
+        if output.regularizer_T is not None:
+            require(
+                is_column(output.regularizer_T, count),
+                f"expected regularizer_T as a float tensor [{count}], got {describe(output.regularizer_T)}",
+            )
+            loss = loss + output.regularizer_T
+        require(finite(loss), f"losses are not finite: {loss.tolist()}")
+        return loss
+
+    def _gradient(self, batch: LossInput) -> "torch.Tensor":
+        import torch
+
+        loss = (self._loss(batch) * batch.loss_mask_T).sum()
+        require(loss.requires_grad, "loss_T does not depend on log_probs_T")
+        with torch.autograd.set_multithreading_enabled(False):  # see elsewhere.register
+            loss.backward()  # type: ignore[no-untyped-call]  # torch's own is untyped
+        gradient = batch.log_probs_T.grad
+        return torch.zeros_like(batch.log_probs_T) if gradient is None else gradient
+
+
+"""How far sampler and trainer may be apart, in nats, in a run that goes badly."""
+
+
+class CorrectionContract(RoleContract[CorrectionSpec]):
+    """Inherit and name the correction."""
+
+    kind = CorrectionSpec
+    choice: ClassVar[str | CorrectionSpec]
+    """The correction: a name for the catalog, or a spec."""
+    neutral_on_policy: ClassVar[bool] = True
+    """Whether it does nothing where sampler and trainer agree."""
+
+    @check("COR-001")
+    def test_the_factory_builds_a_plain_function(self) -> None:
+        """Ranks are synchronous: the factory returns an object that is called, not awaited."""
+        need_torch()
+        require_plain_def(self._build(), "batch")
+
+    @check("COR-002", needs=("COR-001",))
+    def test_it_gives_a_weight_and_a_mask_for_each_token(self) -> None:
+        """Return `CorrectionOutput(weights_T, loss_mask_T)`, float tensors [T]; weights are finite and not negative."""
+        self._correct(correction_input())
+
+    @check("COR-003", needs=("COR-002",))
+    def test_the_mask_only_takes_tokens_out(self) -> None:
+        """A token that was masked is a tool's or the prompt's: it must not come back into the loss."""
+        batch = correction_input()
+        mask = self._correct(batch).loss_mask_T
+        require(bool(((mask == 0) | (mask == 1)).all()), f"the mask holds other values than 0 and 1: {mask.tolist()}")
+        require(bool((mask <= batch.loss_mask_T).all()), "the mask holds tokens that were not trained on before")
+
+    @check("COR-004", needs=("COR-002",))
+    def test_where_sampler_and_trainer_agree_nothing_changes(self) -> None:
+        """On policy there is nothing to correct. If it always reweighs, set neutral_on_policy = False."""
+        if not self.neutral_on_policy:
+            raise SkipTest("the contract says neutral_on_policy = False")
+        batch = correction_input(drift=0.0)
+        output = self._correct(batch)
+        trained = batch.loss_mask_T > 0
+        weights = output.weights_T[trained]
+        require(equal(weights, weights.new_ones(weights.shape)), f"weights are {weights.tolist()}; expected 1")
+        require(equal(output.loss_mask_T, batch.loss_mask_T), "it masked tokens")
+
+    @check("COR-005", needs=("COR-002",))
+    def test_samples_do_not_influence_each_other(self) -> None:
+        """Which samples share a micro-batch is chance: what happens to two samples is what happens to each alone."""
+        import torch
+
+        together = self._correct(correction_input((0, 2)))
+        alone = [self._correct(correction_input((sample,))) for sample in (0, 2)]
+        for name in ("weights_T", "loss_mask_T"):
+            apart = torch.cat([getattr(each, name) for each in alone])
+            require(equal(getattr(together, name), apart), f"{name} of samples in one micro-batch is not as alone")
+
+    @check("COR-006", needs=("COR-001",))
+    def test_it_leaves_the_batch_as_it_was(self) -> None:
+        """The loss and the metrics read the same tensors: no in-place operation on what was given."""
+        batch, before = correction_input(), correction_input()
+        self._build()(batch)
+        for field in fields(CorrectionInput):
+            require(equal(getattr(before, field.name), getattr(batch, field.name)), f"it changed {field.name}")
+
+    @check("COR-007", needs=("COR-001",))
+    def test_far_off_policy_it_stays_finite(self) -> None:
+        """This is what it is for: at ratios of exp(20) weights are bounded or the token is masked."""
+        for drift in (FAR, -FAR):
+            output = self._build()(correction_input(drift=drift))
+            trained = output.loss_mask_T > 0
+            require(finite(output.weights_T[trained]), f"{drift:+g} nats off the weights are not finite")
+            largest = float(output.weights_T[trained].max()) if bool(trained.any()) else 0.0
+            require(largest < 1e6, f"{drift:+g} nats off a weight is {largest:g}")
+
+    @check("COR-008", needs=("COR-002",))
+    def test_it_computes_where_its_batch_is(self) -> None:
+        """GPUs refuse tensors of the CPU: make new ones by `zeros_like`, `new_zeros` or `device=`, never bare."""
+        from slime_testing.tensors.elsewhere import back, moved
+
+        here, there = self._correct(correction_input()), self._build()(moved(correction_input()))
+        for name in ("weights_T", "loss_mask_T"):
+            same = equal(back(getattr(there, name)), getattr(here, name))
+            require(same, f"on another device it gave another {name}")
+        for values in there.metrics_T.values():
+            back(values)
+
+    def _build(self) -> Correction:
+        return self.spec.factory(self.validated(), self.setup())
+
+    def _correct(self, batch: CorrectionInput) -> CorrectionOutput:
+        output: object = self._build()(batch)
+        require(isinstance(output, CorrectionOutput), f"expected a CorrectionOutput, got {describe(output)}")
+        assert isinstance(output, CorrectionOutput)
+        count = len(batch.log_probs_T)
+        columns = {"weights_T": output.weights_T, "loss_mask_T": output.loss_mask_T, **output.metrics_T}
+        for name, values in columns.items():
+            require(is_column(values, count), f"{name}: expected a float tensor [{count}], got {describe(values)}")
+            require(finite(values), f"{name} is not finite: {values.tolist()}")
+        require(bool((output.weights_T >= 0).all()), f"weights are negative: {output.weights_T.tolist()}")
+        return output
+
+
+class AdvantageContract(RoleContract[AdvantageSpec]):
+    """Inherit and name the estimator."""
+
+    kind = AdvantageSpec
+    choice: ClassVar[str | AdvantageSpec]
+    """The estimator: a name for the catalog, or a spec."""
+    independent_groups: ClassVar[bool] = True
+    """Whether a group's advantages depend on its own rewards alone; False for estimators that whiten a whole batch."""
+    monotone: ClassVar[bool] = True
+    """Whether, of two samples of a group, the better rewarded one never has the lower advantage."""
+
+    @check("ADV-001")
+    def test_the_factory_builds_a_plain_function(self) -> None:
+        """Ranks are synchronous: the factory returns an object that is called, not awaited."""
+        need_torch()
+        require_plain_def(self._build(), "batch")
+
+    @check("ADV-002", needs=("ADV-001",))
+    def test_it_gives_one_finite_number_a_token(self) -> None:
+        """Return a float tensor [T], T the tokens of all samples, of whatever length each of them has."""
+        for batch in (self._batch(), self._batch(masked=True)):
+            self._estimate(batch)
+
+    @check("ADV-003", needs=("ADV-002",))
+    def test_groups_are_told_by_identity_not_by_position(self) -> None:
+        """Samples arrive in any order and number: use `group_index_S`. Reshaping to [groups, n] mixes them up."""
+        import torch
+
+        order = (3, 1, 4, 0, 2)
+        mixed = self._batch(
+            tuple(REWARDS[each] for each in order),
+            tuple(GROUPS[each] for each in order),
+            tuple(LENGTHS[each] for each in order),
+        )
+        expected = torch.split(self._estimate(self._batch()), list(LENGTHS))
+        apart = torch.cat([expected[each] for each in order])
+        require(equal(self._estimate(mixed), apart), "the same samples in another order got other advantages")
+
+    @check("ADV-004", needs=("ADV-002",))
+    def test_a_group_is_judged_by_itself(self) -> None:
+        """Which groups share a step is chance. If it needs the whole batch, set independent_groups = False."""
+        if not self.independent_groups:
+            raise SkipTest("the contract says independent_groups = False")
+        first = sum(length for length, group in zip(LENGTHS, GROUPS, strict=True) if group == 0)
+        changed = self._batch((*REWARDS[:3], 9.0, 2.0))
+        same = equal(self._estimate(self._batch())[:first], self._estimate(changed)[:first])
+        require(same, "other rewards in group 1 changed the advantages of group 0")
+
+    @check("ADV-005", needs=("ADV-001",))
+    def test_lone_samples_and_equal_rewards_are_no_division_by_zero(self) -> None:
+        """A group of one, or of equal rewards, has a standard deviation of 0: its advantage is small, never NaN."""
+        for name, rewards, groups in (
+            ("a group of one sample", (1.0, 0.0, 1.0), (0, 1, 1)),
+            ("a group of equal rewards", (1.0, 1.0, 1.0), (0, 0, 0)),
+        ):
+            given = self._build()(self._batch(rewards, groups, LENGTHS[:3]))
+            require(finite(given), f"{name} got {given.tolist()}")
+
+    @check("ADV-006", needs=("ADV-001",))
+    def test_it_leaves_the_batch_as_it_was(self) -> None:
+        """Metrics and the loss read the same tensors: no in-place operation on what was given."""
+        batch = self._batch()
+        before = copy.deepcopy(batch)
+        self._build()(batch)
+        for field in fields(AdvantageInput):
+            one, other = getattr(before, field.name), getattr(batch, field.name)
+            if isinstance(one, dict):
+                require(one.keys() == other.keys(), f"it changed {field.name}")
+            elif one is not None and not callable(one):
+                require(equal(one, other), f"it changed {field.name}")
+
+    @check("ADV-007", needs=("ADV-002",))
+    def test_the_same_batch_gets_the_same_advantages(self) -> None:
+        """A resumed run must go on exactly: draw nothing, keep nothing between calls."""
+        estimator = self._build()
+        first, second = estimator(self._batch()), estimator(self._batch())
+        require(equal(first, second), "a second call gave other advantages")
+        require(equal(first, self._estimate(self._batch())), "a fresh estimator gave other advantages")
+
+    @check("ADV-008", needs=("ADV-002",))
+    def test_a_better_reward_is_never_a_lower_advantage(self) -> None:
+        """Upside down, it teaches the opposite. If rewards are not meant to be ordered so, set monotone = False."""
+        if not self.monotone:
+            raise SkipTest("the contract says monotone = False")
+        import torch
+
+        firsts = [float(part[0]) for part in torch.split(self._estimate(self._batch()), list(LENGTHS))]
+        for one, (reward, group) in enumerate(zip(REWARDS, GROUPS, strict=True)):
+            for other, (less, same) in enumerate(zip(REWARDS, GROUPS, strict=True)):
+                if group == same and reward > less:
+                    told = f"reward {reward} got advantage {firsts[one]:g}, reward {less} got {firsts[other]:g}"
+                    require(firsts[one] >= firsts[other], told)
+
+    @check("ADV-009", needs=("ADV-001",))
+    def test_a_rank_without_samples_takes_part(self) -> None:
+        """A step may have fewer groups than ranks: of no samples it makes no advantages, without an error."""
+        given = self._build()(self._batch((), (), ()))
+        require(is_column(given, 0), f"expected a float tensor [0] of an empty batch, got {describe(given)}")
+
+    @check("ADV-010", needs=("ADV-002", "ADV-009"))
+    def test_what_is_of_the_whole_step_is_the_same_on_any_ranks(self) -> None:
+        """Which rank has which groups is chance: moments over the step go through `sum_over_ranks`, on every rank."""
+        import torch
+
+        first = sum(group == 0 for group in GROUPS)
+        parts = (slice(0, first), slice(first, None), slice(0, 0))
+
+        def share(part: slice) -> "Work":
+            return lambda sum_over_ranks: self._build()(
+                self._batch(REWARDS[part], GROUPS[part], LENGTHS[part], sum_over_ranks=sum_over_ranks)
+            )
+
+        try:
+            apart = torch.cat(Ranks(len(parts)).run([share(part) for part in parts]))
+        except BrokenBarrierError:
+            raise AssertionError("one rank called sum_over_ranks more often than another; all call it alike") from None
+        require(equal(self._estimate(self._batch()), apart), "on three ranks it gave other advantages than on one")
+
+    @check("ADV-011", needs=("ADV-001",))
+    def test_an_estimator_of_values_says_what_they_are_to_become(self) -> None:
+        """The critic learns from `returns`: with `uses_values` in the spec, define it, one finite number a token."""
+        if not self.spec.uses_values:
+            raise SkipTest("the spec says uses_values = False")
+        estimator = self._build()
+        if not isinstance(estimator, ValueAdvantage):
+            raise AssertionError(
+                f"{type(estimator).__name__} has no method returns(batch), though its spec uses_values"
+            )
+        for batch in (self._batch(), self._batch(masked=True), self._batch((), (), ())):
+            given, count = estimator.returns(batch), len(batch.sample_index_T)
+            require(is_column(given, count), f"expected a float tensor [{count}], got {describe(given)}")
+            require(finite(given), f"returns are not finite: {given.tolist()}")
+
+    @check("ADV-012", needs=("ADV-002",))
+    def test_it_computes_where_its_batch_is(self) -> None:
+        """GPUs refuse tensors of the CPU: make new ones by `zeros_like`, `new_zeros` or `device=`, never bare."""
+        from slime_testing.tensors.elsewhere import back, moved
+
+        given = back(self._build()(moved(self._batch(masked=True))))
+        require(equal(given, self._estimate(self._batch(masked=True))), "on another device it gave other advantages")
+
+    def _batch(
+        self,
+        rewards: tuple[float, ...] = REWARDS,
+        groups: tuple[int, ...] = GROUPS,
+        lengths: tuple[int, ...] = LENGTHS,
+        *,
+        masked: bool = False,
+        sum_over_ranks: "Callable[[torch.Tensor], torch.Tensor] | None" = None,
+    ) -> AdvantageInput:
+        keys = self.spec.reward_keys(self.validated())
+        return advantage_input(
+            rewards,
+            groups,
+            lengths,
+            masked=masked,
+            sum_over_ranks=sum_over_ranks,
+            reward_keys=keys,
+            token_columns=self.spec.token_columns,
+        )
+
+    def _build(self) -> Advantage:
+        return self.spec.factory(self.validated(), self.setup())
+
+    def _estimate(self, batch: AdvantageInput) -> "torch.Tensor":
+        given = self._build()(batch)
+        count = len(batch.sample_index_T)
+        require(is_column(given, count), f"expected a float tensor [{count}], got {describe(given)}")
+        require(finite(given), f"advantages are not finite: {given.tolist()}")
+        return given

@@ -1,0 +1,352 @@
+"""The contracts of trackers (TRK), run hooks (HOK) and checks of `slime doctor` (CHK).
+
+Example:
+
+    class TestTensorBoard(TrackerContract):
+        choice = "slime-trackers/tensorboard"
+"""
+
+import asyncio
+import contextlib
+import copy
+import inspect
+import os
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar, cast
+from unittest import SkipTest
+
+from slime_core.catalog import ALL_INSTALLED, PluginState
+from slime_core.catalog.loading import hook_faults, new_manager
+from slime_core.errors import SlimeError, StopRun, WorkerError
+from slime_core.events import (
+    CheckpointLoaded,
+    CheckpointSaved,
+    EvalEnd,
+    Event,
+    GroupsDone,
+    RolloutEnd,
+    RolloutStart,
+    RunEnd,
+    RunFailed,
+    RunStart,
+    SamplesDone,
+    TrainStepEnd,
+    WeightsPublished,
+)
+from slime_core.hookspecs import HOOK_OF_EVENT
+from slime_core.roles import CheckSpec, Finding, Health, PluginSet, Tracker, TrackerSetup, TrackerSpec
+from slime_testing.blocking import blocks
+from slime_testing.calling import call, left_behind, printed
+from slime_testing.contract import Contract, check, require
+from slime_testing.role import SEED, RoleContract, catalog_of, require_plain_def
+from slime_testing.samples import odd_groups, varied_groups
+
+ROWS: tuple[tuple[int, Mapping[str, float]], ...] = (
+    (0, {"rollout/reward_mean": 0.25, "train/loss": -0.5}),
+    (1, {"rollout/reward_mean": 0.5, "train/grad_norm": 1e-12, "eval/math/pass@1": 1}),
+    (3, {f"plugin/reward/name-{number}/p50": 1e9 * number for number in range(50)}),
+    (2, {"rollout/reward_mean": 0.5}),
+    (2, {}),
+)
+"""Rows of a run that was resumed: the last steps come again."""
+
+
+class TrackerContract(RoleContract[TrackerSpec]):
+    """Inherit and name the tracker. It is given an empty folder as the run folder."""
+
+    kind = TrackerSpec
+    choice: ClassVar[str | TrackerSpec]
+    """The tracker: a name for the catalog, or a spec."""
+
+    @check("TRK-001")
+    def test_the_factory_builds_a_tracker(self) -> None:
+        """The core awaits `tracker.log(step, metrics)` and `tracker.close()`: both are `async def`.
+
+        A factory whose library is not installed raises `ConfigError` and says what to install.
+        """
+
+        async def built() -> list[str]:
+            async with self._tracker() as tracker:
+                methods = {name: getattr(tracker, name, None) for name in ("log", "close")}
+                return [name for name, method in methods.items() if not inspect.iscoroutinefunction(method)]
+
+        wrong = asyncio.run(built())
+        require(not wrong, f"{' and '.join(wrong)} must be `async def`")
+
+    @check("TRK-002", needs=("TRK-001", "TRK-004"))
+    def test_it_takes_every_row(self) -> None:
+        """Names hold "/", "@" and "-"; new names appear late; after a resume steps come again; a row may be empty."""
+        asyncio.run(self._played())
+
+    @check("TRK-003", needs=("TRK-002",))
+    def test_it_leaves_the_metrics_as_they_were(self) -> None:
+        """Every tracker is given the same mapping: copy it before you add to it (`{**metrics, ...}`)."""
+        given = {"rollout/reward_mean": 0.25, "train/loss": -0.5}
+
+        async def logged() -> None:
+            async with self._tracker() as tracker:
+                await tracker.log(0, given)
+                await tracker.close()
+
+        asyncio.run(logged())
+        require(given == {"rollout/reward_mean": 0.25, "train/loss": -0.5}, f"it changed the metrics to {given}")
+
+    @check("TRK-004", needs=("TRK-001",))
+    def test_the_event_loop_goes_on(self) -> None:
+        """The run waits while a tracker writes: `await` the network, or `asyncio.to_thread` what blocks."""
+        if stall := blocks(self._logged):
+            raise AssertionError(stall)
+
+    @check("TRK-005", needs=("TRK-002",))
+    def test_it_closes_whatever_happened(self) -> None:
+        """A run may end before its first row, and close twice: flush what there is, and do nothing the second time."""
+
+        async def closed() -> None:
+            async with self._tracker() as tracker:
+                await tracker.close()
+                await tracker.close()
+
+        asyncio.run(closed())
+
+    @check("TRK-006", needs=("TRK-002",))
+    def test_it_leaves_nothing_running(self) -> None:
+        """`close` ends every task, thread, process, file and connection that the tracker started."""
+
+        async def pending() -> int:
+            await self._logged()
+            await asyncio.sleep(0)
+            return len(asyncio.all_tasks()) - 1
+
+        tasks = asyncio.run(pending())
+        require(tasks == 0, f"{tasks} tasks are still running after close")
+        left = left_behind(lambda: self._logged)
+        require(not left, f"{left} are still there")
+
+    @check("TRK-007", needs=("TRK-002",))
+    def test_it_writes_into_the_run_folder_alone(self) -> None:
+        """`setup.run_dir` is the run's; the directory in which the command was started is the user's."""
+        here = Path.cwd()
+        with tempfile.TemporaryDirectory(prefix="slime-kit-") as folder:
+            os.chdir(folder)
+            try:
+                asyncio.run(self._played())
+            finally:
+                os.chdir(here)
+            written = sorted(path.name for path in Path(folder).iterdir())
+        require(not written, f"it wrote {', '.join(written)} into the current directory")
+
+    async def _played(self) -> None:
+        async with self._tracker() as tracker:
+            for step, metrics in ROWS:
+                await call(tracker.log, step, metrics)
+            await call(tracker.close)
+
+    async def _logged(self) -> None:
+        async with self._tracker() as tracker:
+            await call(tracker.log, *ROWS[0])
+            await call(tracker.close)
+
+    @contextlib.asynccontextmanager
+    async def _tracker(self) -> AsyncIterator[Tracker]:
+        with tempfile.TemporaryDirectory(prefix="slime-kit-") as folder:
+            setup = TrackerSetup(self.make, SEED, run_dir=Path(folder))
+            try:
+                made = self.spec.factory(self.validated(), setup)
+            except SlimeError as error:
+                raise SkipTest(f"it cannot be built here: {error}") from error
+            try:
+                yield made
+            finally:
+                with contextlib.suppress(Exception):  # a failed check has left the tracker open
+                    await call(made.close)
+
+
+PATIENCE_S = 2.0
+"""How long a look may take."""
+
+
+class CheckContract(RoleContract[CheckSpec]):
+    """Inherit and name the check."""
+
+    kind = CheckSpec
+    choice: ClassVar[str | CheckSpec]
+    """The check: a name for the catalog, or a spec."""
+
+    @check("CHK-001")
+    def test_the_factory_builds_a_check(self) -> None:
+        """The core calls `check()`, a plain `def` without arguments."""
+        require_plain_def(self.built())
+
+    @check("CHK-002", needs=("CHK-001",))
+    def test_it_answers_with_a_finding(self) -> None:
+        """Return `Finding(health, text)`: one line that says what was looked at and what was found."""
+        found: object = self._look()
+        require(isinstance(found, Finding), f"expected a Finding, got {found!r:.80}")
+        text = cast(Finding, found).text
+        require(text.strip() and "\n" not in text, f"text must be one line, found {text!r}")
+
+    @check("CHK-003", needs=("CHK-002",))
+    def test_what_is_wrong_comes_with_advice(self) -> None:
+        """A warning or an error without something to type leaves the user alone: set `advice`, or `fix`."""
+        found = self._look()
+        helpful = found.health is Health.OK or found.advice or found.fix
+        require(helpful, f"it found {found.health.value!r}, and does not say what to do")
+
+    @check("CHK-004", needs=("CHK-002",))
+    def test_looking_changes_nothing(self) -> None:
+        """`slime doctor` only looks: what mends belongs in `fix`, which is called after the user agreed."""
+        before, here = dict(os.environ), os.getcwd()  # noqa: PTH109  # compared, not used
+        first, second = self._look(), self._look()
+        require(first.health is second.health, f"it found {first.health.value}, then {second.health.value}")
+        require(os.environ == before and os.getcwd() == here, "it changed the environment")  # noqa: PTH109
+
+    @check("CHK-005", needs=("CHK-002",))
+    def test_it_is_quick_and_silent(self) -> None:
+        """`slime doctor` runs every check that is installed: look at little, and print nothing."""
+        shortest = float("inf")
+        for _ in range(2):  # a busy machine is not the check's fault
+            started = time.perf_counter()
+            self._look()
+            shortest = min(shortest, time.perf_counter() - started)
+        require(shortest < PATIENCE_S, f"it took {shortest:.1f} s")
+
+        async def act() -> object:
+            return self._look()
+
+        text = printed(act)
+        require(not text, f"it printed {text[:80]!r}")
+
+    def _look(self) -> Finding:
+        return cast(Callable[[], Finding], self.built())()
+
+
+class RunHooksContract(Contract):
+    """Inherit and name the plugin. Its hooks are told of a whole run, of a resumed one and of one that fails."""
+
+    plugin: ClassVar[object]
+    """The plugin: the name of what is installed, or the module or object that holds the hooks."""
+    plugins: ClassVar[PluginSet] = ALL_INSTALLED
+    """Which plugins the catalog is made of."""
+
+    @check("HOK-001")
+    def test_every_hook_is_one_of_slimes(self) -> None:
+        """A misspelt hook is never called: see `slime_core.hookspecs`, and take the argument `event` or none."""
+        if not isinstance(self.plugin, str):
+            faults = "; ".join(hook_faults(new_manager(), self.plugin))
+            require(not faults, faults)
+        else:
+            found = [each for each in catalog_of(self.plugins).statuses if self.plugin in (each.plugin, each.name)]
+            require(found and found[0].state is PluginState.LOADED, "; ".join(map(str, found)) or "not installed")
+        if not any(self._told(event) for event in HOOK_OF_EVENT):
+            raise SkipTest("it watches no run")
+
+    @check("HOK-002", needs=("HOK-001", "HOK-004"))
+    def test_it_watches_a_whole_run(self) -> None:
+        """An error is logged once and counted, and what the hook was for is lost: expect every event a run may send.
+
+        A run may be resumed, fail before its first rollout, and be followed by another one in the same process.
+        """
+        for events in (_run, _resumed, _failed, _run):
+            asyncio.run(self._tell(events))
+
+    @check("HOK-003", needs=("HOK-002",))
+    def test_it_leaves_the_events_as_they_were(self) -> None:
+        """Groups and samples of an event go on to the trainer: whoever wants them otherwise fills a role."""
+        with tempfile.TemporaryDirectory(prefix="slime-kit-") as folder:
+            for event in _run(Path(folder)):
+                before = copy.deepcopy(event)
+                asyncio.run(self._send(event))
+                require(repr(event) == repr(before), f"{HOOK_OF_EVENT[type(event)]} changed its event")
+
+    @check("HOK-004", needs=("HOK-001",))
+    def test_the_event_loop_goes_on(self) -> None:
+        """The run waits while a hook computes: write `async def`, and `await` the network or `asyncio.to_thread`."""
+        if stall := blocks(lambda: self._tell(_run)):
+            raise AssertionError(stall)
+
+    @check("HOK-005", needs=("HOK-002",))
+    def test_it_leaves_nothing_running(self) -> None:
+        """End in `slime_run_end` and `slime_run_failed` what was started in `slime_run_start`."""
+
+        async def pending() -> int:
+            await self._tell(_run)
+            await asyncio.sleep(0)
+            return len(asyncio.all_tasks()) - 1
+
+        tasks = asyncio.run(pending())
+        require(tasks == 0, f"{tasks} tasks are still running after the run")
+        left = left_behind(lambda: lambda: self._tell(_run))
+        require(not left, f"{left.replace('calls', 'runs')} are still there")
+
+    @check("HOK-006", needs=("HOK-002",))
+    def test_it_prints_nothing(self) -> None:
+        """The terminal belongs to the progress display and to `--json`: use `logging`."""
+        text = printed(lambda: self._tell(_run))
+        require(not text, f"it printed {text[:80]!r}")
+
+    async def _tell(self, events: Callable[[Path], Iterator[Event]]) -> None:
+        with tempfile.TemporaryDirectory(prefix="slime-kit-") as folder:
+            for event in events(Path(folder)):
+                await self._send(event)
+
+    async def _send(self, event: Event) -> None:
+        for function, takes_event in self._told(type(event)):
+            try:
+                await call(function, *((event,) if takes_event else ()))
+            except StopRun:
+                return
+            except Exception as error:
+                raise AssertionError(f"{HOOK_OF_EVENT[type(event)]} raised {type(error).__name__}: {error}") from error
+
+    def _told(self, event: type) -> Sequence[tuple[Callable[..., object], bool]]:
+        return self._hooks[event]
+
+    @cached_property
+    def _hooks(self) -> Mapping[type, Sequence[tuple[Callable[..., object], bool]]]:
+        if isinstance(self.plugin, str):
+            catalog = catalog_of(self.plugins)
+            names = {each.plugin for each in catalog.statuses if self.plugin in (each.plugin, each.name)}
+            return {
+                event: [(each.function, each.takes_event) for each in catalog.listeners(hook) if each.plugin in names]
+                for event, hook in HOOK_OF_EVENT.items()
+            }
+        functions = {event: getattr(self.plugin, hook, None) for event, hook in HOOK_OF_EVENT.items()}
+        return {
+            event: [(function, bool(inspect.signature(function).parameters))] if function else []
+            for event, function in functions.items()
+        }
+
+
+def _run(folder: Path) -> Iterator[Event]:
+    groups, odd = varied_groups(), odd_groups()
+    metrics = {"rollout/reward_mean": 0.5}
+    yield RunStart(folder, rollout_id=0, num_rollout=2)
+    for rollout in range(2):
+        yield RolloutStart(rollout, weight_version=rollout)
+        yield SamplesDone(rollout, groups[0].samples, evaluation=False)
+        yield GroupsDone(rollout, groups[:2], {odd[0].id: "unscored"})
+        yield RolloutEnd(rollout, kept=groups, dropped=odd, metrics=metrics)
+        yield TrainStepEnd(rollout, step=rollout, metrics={"train/loss": -0.5})
+        yield WeightsPublished(version=rollout + 1)
+        yield CheckpointSaved(folder / "checkpoints" / str(rollout), rollout_id=rollout + 1)
+        yield SamplesDone(rollout, groups[1].samples, evaluation=True)
+        yield EvalEnd(rollout + 1, samples={"math": groups[1].samples}, metrics={"eval/math": 1.0})
+    yield RunEnd(folder, rollout_id=2)
+
+
+def _resumed(folder: Path) -> Iterator[Event]:
+    yield CheckpointLoaded(folder / "checkpoints" / "4", rollout_id=5)
+    yield RunStart(folder, rollout_id=5, num_rollout=6)
+    yield RolloutStart(5, weight_version=5)
+    yield SamplesDone(5, [], evaluation=False)
+    yield RolloutEnd(5, kept=[], dropped=[], metrics={})
+    yield RunEnd(folder, rollout_id=6)
+
+
+def _failed(folder: Path) -> Iterator[Event]:
+    yield RunStart(folder, rollout_id=0, num_rollout=6)
+    yield RunFailed(folder, WorkerError("a worker died"))
