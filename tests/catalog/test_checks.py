@@ -15,6 +15,7 @@ from slime_core.catalog.checks import check_verdicts
 from slime_core.errors import ContractError
 from slime_core.roles import Drop, Keep, KeepIfShort, Selection
 from slime_testing import make_group, make_sample
+from tests.tables import table
 
 ASKED = make_sample(group_index=17, index=3)
 
@@ -36,8 +37,8 @@ def test_a_frozen_sample_is_sound() -> None:
     assert check_generated([sample], plugin="agent", sample=ASKED) == [sample]
 
 
-@pytest.mark.parametrize(
-    ("returned", "complaint"),
+@table(
+    "returned, complaint",
     [
         (ASKED, r"expected list\[Sample\], got Sample .*; return \[sample\]"),
         (None, r"expected list\[Sample\], got NoneType None"),
@@ -73,7 +74,7 @@ def test_a_broken_generation_is_refused(returned: object, complaint: str) -> Non
         check_generated(returned, plugin="agent", sample=ASKED, vocab_size=64)
 
 
-@pytest.mark.parametrize("verdict", [Score(1), Score(0.5, {"format": 1.0}), Unscored("no label"), NotApplicable()])
+@table("verdict", [Score(1), Score(0.5, {"format": 1.0}), Unscored("no label"), NotApplicable()])
 def test_a_verdict_is_returned_as_it_is(verdict: object) -> None:
     assert check_verdict(verdict, plugin="math", sample=ASKED) is verdict
 
@@ -128,8 +129,8 @@ def test_a_group_reward_may_return_an_array_of_numbers() -> None:
         assert check_verdicts(returned, plugin="math", samples=[ASKED, ASKED]) == [Score(0.0), Score(1.0)]
 
 
-@pytest.mark.parametrize(
-    ("returned", "complaint"),
+@table(
+    "returned, complaint",
     [
         (float("nan"), r"expected a finite number, Score, .*, got float nan; return Unscored\(reason\)"),
         (Scalar([1.0, 2.0]), "expected a finite number, Score, .*, got Scalar"),
@@ -164,8 +165,8 @@ def test_a_selection_within_its_bounds_is_returned_as_it_is(held: int, want: int
     assert check_selection(selection, plugin="newest", held=held, want=want) is selection
 
 
-@pytest.mark.parametrize(
-    ("returned", "complaint"),
+@table(
+    "returned, complaint",
     [
         ([0, 1], r"expected a Selection, got list \[0, 1\]; return Selection\(take=\[\.\.\.\], drop=\[\.\.\.\]\)"),
         (Selection([0, 1, 2]), "Selection.take holds 3 positions; take at most 2"),
@@ -188,13 +189,13 @@ def test_a_selection_out_of_bounds_is_refused(returned: object, complaint: str) 
 GROUP: Group = make_group(4)
 
 
-@pytest.mark.parametrize("decision", [Keep(), Drop("zero_std"), KeepIfShort("zero_std")])
+@table("decision", [Keep(), Drop("zero_std"), KeepIfShort("zero_std")])
 def test_a_decision_is_returned_as_it_is(decision: object) -> None:
     assert check_decision(decision, plugin="std", group=GROUP) is decision
 
 
-@pytest.mark.parametrize(
-    ("returned", "complaint"),
+@table(
+    "returned, complaint",
     [
         (True, r"expected Keep, Drop or KeepIfShort, got bool True; return Keep\(\) or Drop\(reason\)"),
         (Keep, "expected Keep, Drop or KeepIfShort, got type"),

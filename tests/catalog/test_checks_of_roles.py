@@ -25,6 +25,7 @@ from slime_core.roles import (
 from slime_core.sample import Group, GroupId, PrefixCacheInfo, Sample, SpecInfo, Status
 from slime_core.score import NotApplicable, Score, Unscored
 from slime_testing.samples import make_group
+from tests.tables import table
 
 GROUPS = [make_group(0), make_group(1, rewards=(0.0, 1.0, 0.5))]
 SAMPLES = GROUPS[1].samples
@@ -36,8 +37,8 @@ def test_one_verdict_a_sample_is_returned_as_it_is() -> None:
     assert check_verdicts(tuple(verdicts), plugin="ranks", samples=SAMPLES) == verdicts
 
 
-@pytest.mark.parametrize(
-    ("returned", "complaint"),
+@table(
+    "returned, complaint",
     [
         (None, "expected a list of numbers, Score, Unscored or NotApplicable, got NoneType"),
         ("abc", "expected a list of numbers, Score, Unscored or NotApplicable, got str"),
@@ -63,8 +64,8 @@ FIRST = GROUPS[0].id
 UNKNOWN = GroupId("kit", 0, 9, 9)
 
 
-@pytest.mark.parametrize(
-    ("returned", "complaint"),
+@table(
+    "returned, complaint",
     [
         (None, "expected a list of Removal, got NoneType"),
         ([(FIRST, 0)], r"item 0: expected a Removal, got tuple .*return \[Removal\(group.id, position, reason\)\]"),
@@ -92,8 +93,8 @@ def test_pending_groups_are_returned_as_they_were_drawn() -> None:
     assert check_drawn(groups, plugin="own", count=2) is groups
 
 
-@pytest.mark.parametrize(
-    ("returned", "complaint"),
+@table(
+    "returned, complaint",
     [
         ((drawn(0), drawn(1)), r"expected list\[Group\], got tuple"),
         ([drawn(0)], "drew 1 groups; 2 were asked for, and sources never end"),
@@ -119,8 +120,8 @@ def test_shaped_rewards_keep_their_form(rows: list[list[float | None]]) -> None:
     assert check_shaped(shaped, plugin="negative", groups=groups, before=rows) == shaped
 
 
-@pytest.mark.parametrize(
-    ("returned", "complaint"),
+@table(
+    "returned, complaint",
     [
         (None, "expected a row of rewards a group, got NoneType"),
         ([[0.0, 1.0]], "1 rows for 2 groups; return a row a group"),
@@ -149,8 +150,8 @@ def test_a_value_for_every_column_is_returned_as_numbers() -> None:
     assert list(made[LOSS_MASK]) == [1.0, 0.0, 0.0]  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("returned", "complaint"),
+@table(
+    "returned, complaint",
     [
         ([1], "expected a dict of turn, place, loss_mask, got list"),
         ({"turn": 1}, "made columns turn; its spec declares turn, place, loss_mask"),
@@ -183,8 +184,8 @@ REQUEST = GenerateRequest([1, 2], SamplingParams(max_new_tokens=3), seed=0)
 OUTPUT = GenerateOutput([5, 6], [-0.5, -1.0], FinishReason.STOP, weight_version=4)
 
 
-@pytest.mark.parametrize(
-    ("returned", "complaint"),
+@table(
+    "returned, complaint",
     [
         (([5], [-0.5]), "expected a GenerateOutput, got tuple"),
         (replace(OUTPUT, log_probs=[-0.5]), "1 log_probs for 2 tokens"),
@@ -223,8 +224,8 @@ def test_extras_of_the_answer_s_shape_are_taken() -> None:
     assert check_output(nothing, plugin="sglang", request=WANTING) is nothing
 
 
-@pytest.mark.parametrize(
-    ("extras", "complaint"),
+@table(
+    "extras, complaint",
     [
         (None, "wants prompt_log_probs, routed_experts, top_log_probs, top_p_tokens, and the extras have none"),
         ({"server": "here"}, "extras: expected an EngineExtras, or None, got dict"),
@@ -253,8 +254,8 @@ def test_extras_that_do_not_fit_the_answer_are_refused(extras: object, complaint
 RESULT = StepResult({"loss": 2.0}, 9, {"grad_norm": 0.5}, {0: 0.5, 2: 0.0})
 
 
-@pytest.mark.parametrize(
-    ("returned", "complaint"),
+@table(
+    "returned, complaint",
     [
         (None, "expected a StepResult, got NoneType"),
         (replace(RESULT, metrics={"loss": None}), "metrics 'loss': expected a float, got NoneType"),  # type: ignore[dict-item]

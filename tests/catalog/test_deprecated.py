@@ -8,6 +8,7 @@ import pytest
 from slime_core.catalog import Catalog, PluginDeprecation, PluginState, loading
 from slime_core.hookspecs import PROJECT, ProviderHookSpecs, RunHookSpecs, hookspec
 from slime_core.roles import RewardSpec, Stability
+from tests.tables import table
 
 Install = Callable[..., None]
 WHAT_TO_WRITE = "slime_rewards is deprecated since 0.2 and gone in 0.4: write slime_scores"
@@ -57,7 +58,7 @@ def test_it_is_told_once_with_the_plugin_its_place_and_what_to_write() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::slime_core.catalog.PluginDeprecation")
-@pytest.mark.parametrize("strict", [False, True])
+@table("strict", [False, True])
 def test_it_works_as_before_where_broken_plugins_are_errors_too(strict: bool) -> None:
     catalog = Catalog.discover(strict=strict)
     assert "slime-reward-old/one" in catalog.choices("reward")

@@ -12,6 +12,7 @@ import pytest
 from slime_core.catalog import Catalog, PluginPhase, PluginState, PluginStatus, PluginWarning
 from slime_core.errors import PluginError
 from slime_core.roles import PluginSet
+from tests.tables import table
 
 Install = Callable[..., None]
 
@@ -85,7 +86,7 @@ def test_plugins_come_by_distribution_and_entry_point(install_plugin: Install) -
     assert {"slime-a", "slime-middle", "slime-zebra"} < set(names)
 
 
-@pytest.mark.parametrize(
+@table(
     "statement",
     [
         "import no_such_module",
@@ -168,8 +169,8 @@ def test_the_others_load_beside_a_broken_one(install_plugin: Install) -> None:
     assert status_of(catalog, "slime-reward-third").state is PluginState.LOADED
 
 
-@pytest.mark.parametrize(
-    ("declared", "expected"),
+@table(
+    "declared, expected",
     [
         (
             'SLIME_API = "2"',
@@ -191,7 +192,7 @@ def test_another_api_is_refused_with_the_line_that_fixes_it(
     assert (status.state, status.phase) == (PluginState.REFUSED, PluginPhase.API)
 
 
-@pytest.mark.parametrize("api", ["0", "2"])
+@table("api", ["0", "2"])
 def test_one_of_ours_for_another_api_is_taken_from_a_checkout_and_no_index(install_plugin: Install, api: str) -> None:
     source = GOOD.replace('SLIME_API = "1"', f'SLIME_API = "{api}"')
     entry_points = {"reward-math": "math_of_another_api"}
@@ -206,8 +207,8 @@ def test_an_entry_point_to_the_wrong_module_is_refused(install_plugin: Install) 
     assert failure("does the entry point name the right module").phase is PluginPhase.API
 
 
-@pytest.mark.parametrize(
-    ("hook", "expected"),
+@table(
+    "hook, expected",
     [
         ("@hookimpl\ndef slime_reward(): yield", "there is no hook 'slime_reward'. Did you mean 'slime_rewards'?"),
         ("def slime_losses(): yield", "slime_losses is not marked: put @hookimpl above it"),
@@ -247,8 +248,8 @@ def test_nothing_of_a_refused_plugin_stays(install_plugin: Install) -> None:
     assert catalog.listeners("slime_run_end") == catalog.listeners("slime_train_init") == ()
 
 
-@pytest.mark.parametrize(
-    ("body", "state", "expected"),
+@table(
+    "body, state, expected",
     [
         ("    1 / 0", PluginState.BROKEN, r"slime_losses raised ZeroDivisionError: division by zero \(.*\.py:\d+\)"),
         ("    return 7", PluginState.REFUSED, "slime_losses returned int; yield specs"),

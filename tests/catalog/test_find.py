@@ -11,6 +11,7 @@ from slime_core.catalog.project_code import shape_of
 from slime_core.errors import ConfigError, PluginError, SlimeError, UnknownName
 from slime_core.roles import SPECS, BufferContext, BufferFilter, RewardContext, Selection, Settings, Setup
 from slime_testing import make_group, make_sample
+from tests.tables import table
 
 Install = Callable[..., None]
 
@@ -166,8 +167,8 @@ def test_a_name_that_two_plugins_offer_must_be_qualified(install_plugin: Install
     assert catalog.find("reward", "slime-reward-zzz/math").dist == "slime-reward-zzz"
 
 
-@pytest.mark.parametrize(
-    ("role", "name", "sentences"),
+@table(
+    "role, name, sentences",
     [
         ("reward", "mth", ["no reward 'mth'. Did you mean 'math'?", "math (slime-reward-math 0.1.0)"]),
         ("buffer_filter", "filo", ["no buffer filter 'filo'. Did you mean 'fifo'?"]),
@@ -209,7 +210,7 @@ def test_without_any_plugin_the_way_to_install_one_is_said(monkeypatch: pytest.M
     assert "slime-core itself is not installed, only importable; in its checkout: pip install -e ." in text
 
 
-@pytest.mark.parametrize("name", ["./mine.py:short", "mine.py:short", "mine:short", "mine.short"])
+@table("name", ["./mine.py:short", "mine.py:short", "mine:short", "mine.short"])
 def test_a_function_of_the_project_is_a_reward(catalog: Catalog, project: Path, name: str) -> None:
     found = catalog.find("reward", name)
     assert found.qualified == name
@@ -233,7 +234,7 @@ def test_a_file_is_imported_once(project: Path) -> None:
     assert first is second
 
 
-@pytest.mark.parametrize("name", ["./mine.py:newest", "./mine.py:Newest"])
+@table("name", ["./mine.py:newest", "./mine.py:Newest"])
 def test_a_function_or_class_of_the_project_is_a_buffer_filter(catalog: Catalog, project: Path, name: str) -> None:
     buffer_filter = built(catalog.find("buffer_filter", name))
     assert isinstance(buffer_filter, BufferFilter)
@@ -245,8 +246,8 @@ def test_a_function_of_the_project_is_a_group_filter(catalog: Catalog, project: 
     assert callable(built(catalog.find("group_filter", "./mine.py:keep")))
 
 
-@pytest.mark.parametrize(
-    ("role", "name"),
+@table(
+    "role, name",
     [
         ("reward", "plain"),
         ("reward", "short"),
@@ -279,8 +280,8 @@ def test_the_shape_of_every_role_can_be_read_off_its_protocol() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("role", "name", "error", "expected"),
+@table(
+    "role, name, error, expected",
     [
         ("reward", "./none.py:short", UnknownName, "no file ./none.py: looked for /"),
         ("reward", "no_such_module_here.short", UnknownName, "no module 'no_such_module_here': looked in /"),

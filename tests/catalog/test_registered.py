@@ -1,11 +1,10 @@
 import functools
 from collections.abc import Callable
 
-import pytest
-
 from slime_core import Sample, Score
 from slime_core.catalog import Registered
 from slime_core.roles import Reward, RewardContext, RewardSpec, Settings, Setup
+from tests.tables import table
 
 
 async def reward(sample: Sample, ctx: RewardContext) -> Score:
@@ -21,8 +20,8 @@ def line_of(function: Callable[..., object]) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}"
 
 
-@pytest.mark.parametrize(
-    ("spec", "origin"),
+@table(
+    "spec, origin",
     [
         (RewardSpec("one", factory), line_of(factory)),
         (RewardSpec("one", functools.partial(factory, strict=True)), line_of(factory)),

@@ -20,6 +20,7 @@ from slime_core.catalog import (
 )
 from slime_core.errors import ConfigError, PluginError, UnknownName
 from slime_core.roles import PluginSet
+from tests.tables import table
 
 Install = Callable[..., None]
 
@@ -72,7 +73,7 @@ def test_the_core_comes_first_then_distributions_by_name() -> None:
     assert names[1:] == sorted(names[1:])
 
 
-@pytest.mark.parametrize("name", ["slime-my-two", "Slime_My.Two", "my-two", "my_two"])
+@table("name", ["slime-my-two", "Slime_My.Two", "my-two", "my_two"])
 def test_a_plugin_is_named_by_distribution_or_entry_point(name: str) -> None:
     assert mine(Catalog.discover(PluginSet(only=(name,)))) == ["two"]
     assert mine(Catalog.discover(PluginSet(without=(name,)))) == ["one", "three"]
@@ -106,7 +107,7 @@ def test_what_is_left_out_is_a_status_and_is_not_imported(install_plugin: Instal
     assert "--no-plugin" in str(status)
 
 
-@pytest.mark.parametrize("field", ["only", "without", "require", "order"])
+@table("field", ["only", "without", "require", "order"])
 def test_a_name_that_nobody_has_is_an_error(field: str) -> None:
     with pytest.raises(UnknownName) as caught:
         Catalog.discover(PluginSet(**{field: ("slime-my-twoo",)}))  # type: ignore[arg-type]
@@ -158,8 +159,8 @@ def test_a_required_plugin_that_is_broken_is_an_error(install_plugin: Install) -
         Catalog.discover(PluginSet(require=("my-two",)))
 
 
-@pytest.mark.parametrize(
-    ("wanted", "expected"),
+@table(
+    "wanted, expected",
     [
         (PluginSet(require=("my-two",), without=("slime-my-two",)), "slime-my-two is both asked for .* and left out"),
         (PluginSet(order=("my-two",), without=("my-two",)), "slime-my-two is both asked for .* and left out"),
@@ -214,7 +215,7 @@ def test_an_unknown_choice_names_every_plugin_that_may_have_it(install_plugin: I
         assert sentence in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["gpqa", "gpqaa", "boxed_ifbench", "boxed-f1", "slime-reward-math/dapo"])
+@table("name", ["gpqa", "gpqaa", "boxed_ifbench", "boxed-f1", "slime-reward-math/dapo"])
 def test_a_reward_of_a_first_party_plugin_is_known_by_name(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     hide(monkeypatch, "slime-reward-math")
     short = name.rpartition("/")[2]
@@ -222,8 +223,8 @@ def test_a_reward_of_a_first_party_plugin_is_known_by_name(monkeypatch: pytest.M
         Catalog.discover().find("reward", name)
 
 
-@pytest.mark.parametrize(
-    ("role", "name", "dist"),
+@table(
+    "role, name, dist",
     [
         ("trainer", "fsdp", "slime-trainer-fsdp"),
         ("engine", "vllm", "slime-engine-vllm"),
@@ -240,7 +241,7 @@ def test_any_other_plugin_is_named_by_the_rule_for_names_and_nothing_is_installe
     assert "pip install" not in str(raised.value)
 
 
-@pytest.mark.parametrize("dist", ["slime-core", *first_party()])
+@table("dist", ["slime-core", *first_party()])
 def test_no_line_to_type_asks_an_index_for_a_name_of_ours(dist: str) -> None:
     for line in (how_to_install(dist), how_to_get(dist, "0.1.0")):
         named = line.partition("pip install ")[2].removeprefix("-e .").split(" -e ./plugins/")[1:]

@@ -21,6 +21,7 @@ from slime_testing.doctor.checks import (
     room,
     shared_memory,
 )
+from tests.tables import table
 
 Install = Callable[..., None]
 CORE = f"slime-core=={__version__}"
@@ -133,15 +134,15 @@ def test_a_package_of_ours_is_never_asked_of_an_index(install_plugin: Install) -
     assert finding.advice.endswith(" -e ./plugins/slime-local")
 
 
-@pytest.mark.parametrize("version", ["1.10", "1.10.0+cpu", "1.10rc1", "2"])
+@table("version", ["1.10", "1.10.0+cpu", "1.10rc1", "2"])
 def test_versions_that_are_enough(install_plugin: Install, version: str) -> None:
     install_plugin("slime-asks", {"slime_asks.py": ""}, entry_points={"asks": "slime_asks"}, requires=("aged>=1.10.0",))
     install_plugin("aged", {}, entry_points={}, version=version)
     assert requirements().health is Health.OK
 
 
-@pytest.mark.parametrize(
-    ("quota", "health"),
+@table(
+    "quota, health",
     [("max 100000", Health.OK), ("10000000 100000", Health.OK), ("50000 100000", Health.WARNING), ("?", Health.OK)],
 )
 def test_a_smaller_share_of_the_cores_is_named(tmp_path: Path, quota: str, health: Health) -> None:

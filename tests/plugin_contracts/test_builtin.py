@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-import pytest
-
 from slime_core.catalog import Catalog
 from slime_testing import (
     BufferContract,
@@ -26,6 +24,7 @@ from slime_testing import (
     SampleFilterContract,
     TrackerContract,
 )
+from tests.tables import table
 
 NUM_GPUS = 0
 
@@ -105,7 +104,7 @@ class TestTensorboard(TrackerContract):
 DOCTOR = sorted(Catalog.discover(strict=False).choices("check"))
 
 
-@pytest.mark.parametrize("name", DOCTOR)
+@table("name", DOCTOR)
 def test_a_check_of_the_doctor_keeps_its_contract(name: str) -> None:
     contract = type("Subject", (CheckContract,), {"choice": name})
     assert [each for each in contract.report() if each.status is CheckStatus.FAILED] == []

@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from slime_core.roles import Argument, ArgumentKind, arguments_model, command_line
 from slime_core.sample import Json
+from tests.tables import table
 
 ARGUMENTS = (
     Argument("share", ArgumentKind.NUMBER, "How much."),
@@ -27,8 +28,8 @@ def given(**values: Json) -> dict[str, Json]:
     return cast(dict[str, Json], model.model_validate(values).model_dump(exclude_unset=True))
 
 
-@pytest.mark.parametrize(
-    ("values", "line"),
+@table(
+    "values, line",
     [
         ({"share": 0.5, "count": 3}, "--share 0.5 --count 3"),
         ({"size": 4096}, "--size 4096"),
@@ -50,8 +51,8 @@ def test_what_is_given_comes_back_as_a_command_line(values: dict[str, Json], lin
     assert " ".join(made) == line
 
 
-@pytest.mark.parametrize(
-    ("values", "said"),
+@table(
+    "values, said",
     [
         ({"share": "much"}, "should be a valid number"),
         ({"count": 1.5}, "should be a valid integer"),

@@ -4,7 +4,6 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ from slime_core.roles import EngineExtras, Extra, FinishReason, GenerateChunk, G
 from slime_core.roles import SamplingParams as Params
 from slime_core.roles.generation import merged
 from slime_core.sample import PrefixCacheInfo, SpecInfo
+from tests.tables import table
 
 STRIDE = 3
 """Layers times top-k."""
@@ -73,7 +73,7 @@ def test_counters_are_summed_and_the_last_server_stays() -> None:
     )
 
 
-@pytest.mark.parametrize("column", ["routed_experts", "top_p_token_ids", "top_log_probs"])
+@table("column", ["routed_experts", "top_p_token_ids", "top_log_probs"])
 def test_a_column_that_a_part_lacks_is_lacking_in_the_whole(column: str) -> None:
     full = whole(3, [0, 0, 0, 1])
     joined = EngineExtras.joined(

@@ -11,6 +11,7 @@ from slime_core import RewardSpec
 from slime_core.roles.rewards import misfit
 from slime_core.sample import Json
 from slime_testing import make_sample
+from tests.tables import table
 
 Slime = Callable[..., Any]
 Project = Any
@@ -36,7 +37,7 @@ def with_column(completions, ground_truth, difficulty):
 NAMES = ["trl", "trl_async", "compute_score", "openrlhf", "verifiers", "with_column"]
 
 
-@pytest.mark.parametrize("role", ["reward", "group_reward"])
+@table("role", ["reward", "group_reward"])
 def test_the_adapter_of_a_foreign_function_scores_as_the_function_does(role: str) -> None:
     metadata: dict[str, Json] = {"difficulty": 1.0, "data_source": "openai/gsm8k"}
     samples = [make_sample(response=text, label="4", metadata=metadata) for text in ("4", "5")]

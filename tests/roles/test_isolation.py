@@ -20,6 +20,7 @@ from slime_core.roles import (
 )
 from slime_core.sample import Sample
 from slime_core.score import Score
+from tests.tables import table
 
 
 async def awaited(sample: Sample, ctx: RewardContext) -> Score:
@@ -50,8 +51,8 @@ def makes_either(settings: Settings, setup: Setup) -> Reward | SyncReward:
 HEAVY = GroupRewardSpec("g", makes_either, isolation=Isolation.PROCESS, memory_mb=99)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("limits", "said"),
+@table(
+    "limits, said",
     [
         ({"timeout_s": 0.0}, "timeout_s = 0.0; expected seconds, more than 0"),
         ({"timeout_s": float("nan")}, "timeout_s = nan"),
@@ -67,8 +68,8 @@ def test_limits_that_mean_nothing_are_refused(limits: dict[str, object], said: s
         RewardSpec("r", makes_either, **limits)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("spec", "expected", "described"),
+@table(
+    "spec, expected, described",
     [
         (RewardSpec.from_function("r", awaited), Isolation.LOOP, "loop, unprotected"),
         (RewardSpec.from_function("r", plain), Isolation.PROCESS, "process, 30 s, 1024 MiB"),
@@ -85,12 +86,12 @@ def test_where_calls_run_is_told_without_building(
     assert describe_isolation(spec) == described
 
 
-@pytest.mark.parametrize("what", [awaited, Judge, Judge(), functools.partial(awaited)])
+@table("what", [awaited, Judge, Judge(), functools.partial(awaited)])
 def test_what_is_async(what: object) -> None:
     assert is_async(what)
 
 
-@pytest.mark.parametrize("what", [plain, functools.partial(plain), lambda sample, ctx: None])
+@table("what", [plain, functools.partial(plain), lambda sample, ctx: None])
 def test_what_is_not_async(what: object) -> None:
     assert not is_async(what)
 

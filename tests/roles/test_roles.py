@@ -22,13 +22,14 @@ from slime_core.roles import (
     WeightSlot,
     agree_transport,
 )
+from tests.tables import table
 
 
 def factory(settings: object, setup: object) -> object:
     return object()
 
 
-@pytest.mark.parametrize("name", ["", "two words", "a/b", "a.b"])
+@table("name", ["", "two words", "a/b", "a.b"])
 def test_a_name_that_could_not_be_selected_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="use letters, digits"):
         RewardSpec(name, factory)  # type: ignore[arg-type]
@@ -76,8 +77,8 @@ IPC = TransportSpec("ipc", factory, brings_receiver=False)  # type: ignore[arg-t
 OFFERED = transports(SHM, TCP, IPC)
 
 
-@pytest.mark.parametrize(
-    ("sends", "receives", "forced", "agreed"),
+@table(
+    "sends, receives, forced, agreed",
     [
         (None, ("tcp", "shm"), None, "plugin-of-tcp/tcp"),
         (("shm",), ("tcp", "shm"), None, "plugin-of-shm/shm"),
@@ -95,8 +96,8 @@ def test_a_pair_travels_by_the_engines_favourite_that_both_have(
     assert agree_transport("a", sends, "b", receives, OFFERED, forced) == agreed
 
 
-@pytest.mark.parametrize(
-    ("sends", "receives", "forced", "says"),
+@table(
+    "sends, receives, forced, says",
     [
         (
             None,
@@ -145,7 +146,7 @@ def test_the_parts_of_a_response_are_joined_in_their_order() -> None:
     assert GenerateOutput.joined([first, second, last]) == expected
 
 
-@pytest.mark.parametrize("chunks", [[], [GenerateChunk([5], [-0.5], 3)]])
+@table("chunks", [[], [GenerateChunk([5], [-0.5], 3)]])
 def test_parts_without_an_end_are_no_response(chunks: list[GenerateChunk]) -> None:
     with pytest.raises(ValueError, match="chunks without an end"):
         GenerateOutput.joined(chunks)

@@ -10,13 +10,14 @@ from slime_core.errors import ConfigError, UnknownName
 from slime_core.hookspecs import PROVIDER_OF_ROLE
 from slime_core.roles import RewardSpec
 from slime_testing.scaffold import KINDS, Names
+from tests.tables import table
 
 
 def test_every_role_and_both_kinds_of_hooks_can_be_scaffolded() -> None:
     assert {kind.key for kind in KINDS.values()} == {*PROVIDER_OF_ROLE, "run_hooks", "rank_hooks"}
 
 
-@pytest.mark.parametrize("kind", ["data-source", "data_source"])
+@table("kind", ["data-source", "data_source"])
 def test_a_role_is_known_in_both_spellings(kind: str) -> None:
     names = Names.parse(kind, "best-of")
     assert names.dist == "slime-data-source-best-of"
@@ -29,8 +30,8 @@ def test_an_unknown_role_is_told_the_nearest_and_all() -> None:
         Names.parse("rewrad", "mine")
 
 
-@pytest.mark.parametrize(
-    ("name", "offered"),
+@table(
+    "name, offered",
     [
         ("KeyWords", "key-words"),
         ("key_words", "key-words"),
@@ -52,15 +53,15 @@ def test_a_bad_name_is_refused_with_a_good_one(name: str, offered: str) -> None:
     assert Names.parse("reward", offered).name == offered
 
 
-@pytest.mark.parametrize("name", ["x", "reward-x", "slime-reward-x"])
+@table("name", ["x", "reward-x", "slime-reward-x"])
 def test_the_name_of_the_distribution_is_taken_as_it_is(name: str) -> None:
     names = Names.parse("reward", name)
     assert (names.dist, names.module, names.name) == ("slime-reward-x", "slime_reward_x", "x")
 
 
-@pytest.mark.parametrize(
-    ("name", "class_name"),
-    [("x", "X"), ("best-of-3", "BestOf3"), ("3d", "GroupReward3d"), ("none", "NoneGroupReward"), ("map", "Map")],
+@table(
+    "name, class_name",
+    [("x", "X"), ("best-of-3", "BestOf3"), ("3d", "GroupReward3d"), ("none", "NoneGroupReward")],
 )
 def test_a_class_is_named_after_the_plugin(name: str, class_name: str) -> None:
     assert Names.parse("group-reward", name).class_name == class_name

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.tables import table
+
 ROOT = Path(__file__).resolve().parents[2]
 Slime = Callable[..., Any]
 
@@ -39,8 +41,8 @@ def test_it_writes_into_another_folder_which_is_made(slime: Slime, tmp_path: Pat
     assert "MIT License" in (tmp_path / "my plugins/here/slime-buffer-filter-fresh/LICENSE").read_text()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
+@table(
+    "arguments, said",
     [
         (("rewards", "mine"), "no role 'rewards'. Did you mean 'reward'?"),
         (("reward", "Mine"), "such as 'mine'"),

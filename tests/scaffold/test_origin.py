@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from slime_testing.scaffold import beside_core, constraints
+from tests.tables import table
 
 Told = Callable[[object], None]
 WHEEL = "https://example.org/v0.1.0/slime_core-0.1.0-py3-none-any.whl"
@@ -36,8 +37,8 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Told:
     return tell
 
 
-@pytest.mark.parametrize(
-    ("record", "line", "install"),
+@table(
+    "record, line, install",
     [
         (
             {"url": WHEEL, "archive_info": {"hashes": {"sha256": "0a"}}},

@@ -15,6 +15,7 @@ from slime_core.errors import ConfigError
 from slime_core.roles import SELECTABLE
 from slime_testing import ALL_CHECKS
 from slime_testing.scaffold import KINDS, License, Names, render, write_package
+from tests.tables import table
 
 SHORT, LONG = "x", "forty-characters-are-a-rather-long-name"
 EACH = pytest.mark.parametrize("kind", list(KINDS))
@@ -68,7 +69,7 @@ def test_its_class_is_called_after_it_and_its_tests_name_none(kind: str) -> None
     assert not set(classes) & set(re.findall(r"\w+", texts["tests/test_plugin.py"]))
 
 
-@pytest.mark.parametrize("name", ["sample", "score", "setup", "unscored", "keyword"])
+@table("name", ["sample", "score", "setup", "unscored", "keyword"])
 def test_its_class_shadows_nothing(name: str) -> None:
     text = render(Names.parse("reward", name), License.MIT)[f"slime_reward_{name.replace('-', '_')}/plugin.py"]
     imported = {each for line in re.findall(r"^from \S+ import (.*)", text, re.MULTILINE) for each in line.split(", ")}
@@ -100,7 +101,7 @@ def test_the_readme_says_how_a_run_selects_it(kind: str) -> None:
     assert list(selection.sections) == ["mine"]
 
 
-@pytest.mark.parametrize(("license_", "words"), [(License.MIT, "MIT License"), (License.APACHE_2_0, "Version 2.0")])
+@table("license_, words", [(License.MIT, "MIT License"), (License.APACHE_2_0, "Version 2.0")])
 def test_the_author_chooses_the_license(license_: License, words: str) -> None:
     texts = render(Names.parse("reward", "mine"), license_)
     assert words in texts["LICENSE"]

@@ -6,6 +6,7 @@ from slime_core import Sample, Score
 from slime_core.roles import RewardContext, RewardSpec
 from slime_testing import CheckResult, CheckStatus, Contract, ContractViolation, RewardContract
 from slime_testing.contract import check, require
+from tests.tables import table
 
 PASSED, FAILED, SKIPPED, XFAILED = CheckStatus
 
@@ -74,7 +75,7 @@ def test_what_a_plugin_raises_is_a_failure_of_the_check() -> None:
     assert details(Text)["TST-001"].startswith("TypeError: unsupported operand")
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), RuntimeError("no")])
+@table("error", [SystemExit(3), RuntimeError("no")])
 def test_a_plugin_that_exits_does_not_end_the_report(error: BaseException) -> None:
     class Exits(Contract):
         @check("TST-001")
@@ -130,8 +131,8 @@ def test_an_excuse_that_is_no_longer_needed_is_a_failure() -> None:
     assert statuses(Stale)[1] is FAILED
 
 
-@pytest.mark.parametrize(
-    ("excuses", "message"),
+@table(
+    "excuses, message",
     [
         ({"TST-020": "why"}, "there is no check 'TST-020'. Did you mean 'TST-00"),
         ({"TST-002": " "}, "give a reason for TST-002"),

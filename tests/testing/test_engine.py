@@ -1,15 +1,12 @@
 import asyncio
 
-import pytest
-
 from slime_core import Status
 from slime_core.roles import FinishReason
 from slime_testing import CharTokenizer, ScriptedEngine, make_pending
+from tests.tables import table
 
 
-@pytest.mark.parametrize(
-    ("finish", "length"), [(FinishReason.STOP, 4), (FinishReason.LENGTH, 8), (FinishReason.ABORT, 3)]
-)
+@table("finish, length", [(FinishReason.STOP, 4), (FinishReason.LENGTH, 8), (FinishReason.ABORT, 3)])
 def test_the_scripted_engine_ends_as_it_is_told(finish: FinishReason, length: int) -> None:
     engine = ScriptedEngine(finish=finish)
     ctx = engine.context(max_new_tokens=8)

@@ -34,6 +34,7 @@ from slime_core.roles import (
 from slime_testing import CheckStatus, EngineContract
 from slime_testing.held import Held, held
 from tests.channels import Somewhere
+from tests.tables import table
 
 EOS = 2
 ROOM = 300
@@ -813,21 +814,20 @@ def test_every_check_has_a_mutant() -> None:
     assert list(EngineContract.checks()) == list(MUTANTS)
 
 
-each_mutant = pytest.mark.parametrize(
-    ("identity", "number"), [(identity, number) for identity in MUTANTS for number in range(len(MUTANTS[identity]))]
-)
+each_check = pytest.mark.parametrize("identity", MUTANTS)
 
 
-@each_mutant
-def test_a_mutant_fails_its_check(identity: str, number: int) -> None:
-    (found,) = contract_of(MUTANTS[identity][number]).report(identity)
-    assert found.status is CheckStatus.FAILED, found.detail
+@each_check
+def test_each_mutant_fails_its_check(identity: str) -> None:
+    for mutant in MUTANTS[identity]:
+        (found,) = contract_of(mutant).report(identity)
+        assert found.status is CheckStatus.FAILED, (mutant.factory, found.detail)
 
 
 @pytest.mark.long
-@each_mutant
-def test_a_mutant_fails_no_other(identity: str, number: int) -> None:
-    assert failing(contract_of(MUTANTS[identity][number])) == {identity}
+@each_check
+def test_each_mutant_fails_no_other(identity: str) -> None:
+    assert [failing(contract_of(mutant)) for mutant in MUTANTS[identity]] == [{identity}] * len(MUTANTS[identity])
 
 
 def test_an_engine_that_varies_is_not_compared_with_itself() -> None:
@@ -885,7 +885,7 @@ def test_one_engine_serves_all_checks_but_those_that_close_it() -> None:
     assert starts > 20
 
 
-@pytest.mark.parametrize("engine", [NoSeed, WeightsOnly, GoesOn, ForgetsTheOldOnes])
+@table("engine", [NoSeed, WeightsOnly, GoesOn, ForgetsTheOldOnes])
 def test_a_shared_engine_is_judged_alike(engine: type[Toy]) -> None:
     assert starts_of(engine, fresh=False)[0] == starts_of(engine, fresh=True)[0]
 
@@ -938,7 +938,7 @@ def test_a_stream_that_a_server_goes_on_with_is_seen_where_the_author_can_tell()
     assert failing(counting(Forgets)) == {"ENG-023"}
 
 
-@pytest.mark.parametrize("worst", [False, True])
+@table("worst", [False, True])
 def test_what_one_engine_refuses_is_judged_on_one_with_other_settings(worst: bool) -> None:
     class Choosy(Settings):
         takes_min_p: bool = False

@@ -33,6 +33,7 @@ from slime_testing.fake_engine import (
     StaleVersion,
     ToolCall,
 )
+from tests.tables import table
 
 Start = Callable[..., FakeEngine]
 LONG = {"max_new_tokens": 100, "ignore_eos": True}
@@ -188,8 +189,8 @@ def test_several_samples_lose_the_id_that_was_sent(fake_engine: Start, connect: 
     assert "r1" not in [each["meta_info"]["id"] for each in answers]
 
 
-@pytest.mark.parametrize(
-    ("sampling", "ids", "text", "finish"),
+@table(
+    "sampling, ids, text, finish",
     [
         ({}, [97, 98, 99, 0], "abc", {"type": "stop", "matched": 0}),
         ({"stop_token_ids": [98]}, [97, 98], "a", {"type": "stop", "matched": 98}),
@@ -213,8 +214,8 @@ def test_given_log_probs_are_sent(fake_engine: Start, connect: Connect) -> None:
     assert answer["meta_info"]["output_token_logprobs"] == [[-0.5, 97, None], [-0.25, 0, None]]
 
 
-@pytest.mark.parametrize(
-    ("body", "told"),
+@table(
+    "body, told",
     [
         ({"input_ids": [5] * 2048}, "longer than the model's context length"),
         ({"input_ids": [5], "sampling_params": {"max_tokens": 3}}, "sampling_params takes custom_params"),
@@ -457,7 +458,7 @@ def test_the_cache_is_not_flushed_under_a_generation(
     assert asked.result()["meta_info"]["finish_reason"]["type"] == "abort"
 
 
-@pytest.mark.parametrize("path", ["/health", "/health_generate", "/ready"])
+@table("path", ["/health", "/health_generate", "/ready"])
 def test_it_is_in_good_health(fake_engine: Start, connect: Connect, path: str) -> None:
     response = connect(fake_engine()).send("GET", path)
     assert (response.status, response.read()) == (200, b"")
@@ -498,7 +499,7 @@ def test_log_probs_can_be_too_few_or_no_numbers(fake_engine: Start, connect: Con
     assert null["meta_info"]["output_token_logprobs"][-1][0] is None
 
 
-@pytest.mark.parametrize("path", ["/generate", "/v1/chat/completions"])
+@table("path", ["/generate", "/v1/chat/completions"])
 def test_a_body_can_be_broken_or_cut_off(fake_engine: Start, connect: Connect, path: str) -> None:
     client = connect(fake_engine(Malformed(Flaw.BROKEN_JSON), Malformed(Flaw.TRUNCATED)))
     body: Json = {"input_ids": [5], "messages": [{"role": "user", "content": "hi"}]}
@@ -607,7 +608,7 @@ def test_a_tool_call_that_is_cut_short_is_none(fake_engine: Start, connect: Conn
     assert choice["finish_reason"] == "length"
 
 
-@pytest.mark.parametrize(("status", "kind"), [(429, "BadRequestError"), (500, "InternalServerError")])
+@table("status, kind", [(429, "BadRequestError"), (500, "InternalServerError")])
 def test_a_chats_errors_are_openais(fake_engine: Start, connect: Connect, status: int, kind: str) -> None:
     client = connect(fake_engine(FailThenOk(status=status)))
     found, answer = client.post("/v1/chat/completions", {"messages": MESSAGES})
@@ -615,8 +616,8 @@ def test_a_chats_errors_are_openais(fake_engine: Start, connect: Connect, status
     assert client.post("/v1/chat/completions", {"messages": []})[0] == 400
 
 
-@pytest.mark.parametrize(
-    ("make", "told"),
+@table(
+    "make, told",
     [
         (lambda: Answer((-1,)), "code points"),
         (lambda: Answer((5, 6), (-0.5,)), "2 tokens with 1 log-probs"),
@@ -675,7 +676,7 @@ def test_a_client_may_ask_before_it_sends_its_body_and_end_it_with_trailers(fake
         assert connection.recv(100).startswith(b"HTTP/1.1 200 OK\r\n")
 
 
-@pytest.mark.parametrize("sent", [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"SM\r\n\r\n", b"\r\n\r\n"])
+@table("sent", [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"SM\r\n\r\n", b"\r\n\r\n"])
 def test_another_protocol_is_hung_up_on(fake_engine: Start, connect: Connect, sent: bytes) -> None:
     engine = fake_engine()
     address = urlsplit(engine.url)

@@ -10,6 +10,7 @@ import pytest
 import slime_testing
 from slime_core import Group, Sample, Status
 from slime_core.catalog import Catalog, PluginState
+from tests.tables import table
 
 THIRD_PARTY = """
 from slime_core import RewardSpec, Score
@@ -32,7 +33,7 @@ def test_a_fixture(make_sample):
 """
 
 
-@pytest.mark.parametrize("name", slime_testing.__all__)
+@table("name", slime_testing.__all__)
 def test_every_public_name_can_be_had(name: str) -> None:
     value = getattr(slime_testing, name)
     assert name.isupper() or value.__name__ == name

@@ -3,20 +3,19 @@
 import asyncio
 import random
 
-import pytest
-
 from slime_core import Sample, Score, Unscored, Verdict
 from slime_core.roles import RewardContext, RewardSpec
 from slime_testing import CheckStatus, Contract, RewardContract, make_sample
 from tests.plugin_contracts.mutants import data_source as sources
+from tests.tables import table
 
 
 def details(contract: type[Contract], status: CheckStatus = CheckStatus.FAILED) -> dict[str, str]:
     return {result.identity: result.detail for result in contract.report() if result.status is status}
 
 
-@pytest.mark.parametrize(
-    ("kind", "said"),
+@table(
+    "kind, said",
     [
         (sources.LosesReturned, "a group that was returned by `add` comes first without a resume, and not after one"),
         (sources.StartsTheEpochAgain, "save the place in the data and the number of the epoch"),

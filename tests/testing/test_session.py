@@ -44,7 +44,7 @@ def test_an_installed_plugin_is_judged_without_a_line_of_test_code(tmp_path: Pat
     assert told in printed
     checks = {each["identity"]: each for each in json.loads((tmp_path / "report.json").read_text())["checks"]}
     assert (checks["PKG-001"]["status"], checks["REW-004"]["status"]) == ("passed", "skipped")
-    assert checks["REW-003"]["advice"].startswith("Other rewards and the trainer read the same sample.")
+    assert checks["REW-003"]["advice"].startswith("Other rewards and the trainer read the same samples")
 
 
 def test_paths_are_collected_besides_the_plugin(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import pytest
 import torch
 
 from slime_core.roles import Settings, TransportSetup, TransportSpec, WeightSender, WeightSlot
@@ -11,6 +10,7 @@ from slime_testing import CheckStatus, TransportContract
 from slime_train.mapped_weights import MappedReceiver, MappedSender, map_weights
 from slime_train.shared_buffer import SharedBuffer, SharedBufferChannel
 from slime_train.weight_file import WeightFile
+from tests.tables import table
 
 Buckets = Iterator[tuple[str, torch.Tensor]]
 
@@ -133,7 +133,7 @@ def contract_of(transport: str | type[SharedBuffer]) -> type[TransportContract]:
     return Subject
 
 
-@pytest.mark.parametrize("name", ["shared-buffer", "disk"])
+@table("name", ["shared-buffer", "disk"])
 def test_the_cores_own_transports_keep_the_contract(name: str) -> None:
     results = contract_of(f"slime-train/{name}").report()
     assert {result.status for result in results} == {CheckStatus.PASSED}, results
@@ -143,7 +143,7 @@ def test_there_is_a_mutant_for_every_check() -> None:
     assert BAD.keys() == TransportContract.checks().keys()
 
 
-@pytest.mark.parametrize("identity", BAD)
+@table("identity", BAD)
 def test_each_mutant_is_caught_by_its_own_check(identity: str) -> None:
     results = contract_of(BAD[identity]).report()
     assert {each.identity for each in results if each.status is CheckStatus.FAILED} == {identity}

@@ -1,4 +1,7 @@
-"""An honest reward, and each way of breaking it."""
+"""An honest reward, an honest group reward, and each way of breaking them.
+
+What both must keep is one function of the kit, so most of its mutants are rewards.
+"""
 
 import asyncio
 import colorsys
@@ -11,12 +14,12 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from slime_core import Sample, Score, Unscored, Verdict
-from slime_core.roles import Isolation, RewardContext, RewardSpec, Settings, Setup
-from slime_testing import Contract, RewardContract, make_sample
+from slime_core.roles import GroupRewardSpec, Isolation, RewardContext, RewardSpec, Settings, Setup
+from slime_testing import Contract, GroupRewardContract, RewardContract, make_sample
 
 Function = Callable[[Sample, RewardContext], object]
 
@@ -362,4 +365,71 @@ MUTANTS = {
     "REW-017": [of(READS_TOKENS)],
     "REW-018": [function(prints)],
     "REW-019": [function(seeds), function(replaces_a_function), function(allows_deep_recursion)],
+}
+
+# --- group rewards
+
+
+async def shortest(samples: Sequence[Sample], ctx: RewardContext) -> list[Verdict]:
+    await asyncio.sleep(0)
+    return shortest_in_a_process(samples, ctx)
+
+
+def shortest_in_a_process(samples: Sequence[Sample], ctx: RewardContext) -> list[Verdict]:
+    best = min(len(sample.response) for sample in samples)
+    return [Score(float(len(sample.response) == best)) for sample in samples]
+
+
+async def one_verdict(samples: Sequence[Sample], ctx: RewardContext) -> object:
+    return (await shortest(samples, ctx))[0]
+
+
+async def only_pairs(samples: Sequence[Sample], ctx: RewardContext) -> object:
+    return (await shortest(samples, ctx))[: len(samples) // 2 * 2]
+
+
+async def sorts(samples: Sequence[Sample], ctx: RewardContext) -> object:
+    verdicts = await shortest(samples, ctx)
+    samples.sort(key=lambda sample: len(sample.response))  # type: ignore[attr-defined]
+    return verdicts
+
+
+async def first_wins(samples: Sequence[Sample], ctx: RewardContext) -> object:
+    return [Score(float(position == 0)) for position in range(len(samples))]
+
+
+async def sorted_verdicts(samples: Sequence[Sample], ctx: RewardContext) -> object:
+    return sorted(await shortest(samples, ctx), key=lambda score: score.value)  # type: ignore[union-attr]
+
+
+async def hides_errors_of_a_group(samples: Sequence[Sample], ctx: RewardContext) -> object:
+    try:
+        return await shortest(samples, ctx)
+    except Exception:
+        return [Score(0.0) for _ in samples]
+
+
+async def gives_up(samples: Sequence[Sample], ctx: RewardContext) -> object:
+    return [Unscored("no judge") for _ in samples]
+
+
+SHORTEST = GroupRewardSpec("subject", lambda settings, setup: shortest_in_a_process)
+
+
+def group(reward: object, **attributes: object) -> type[Contract]:
+    """The contract of a group reward."""
+    choice = (
+        reward if isinstance(reward, GroupRewardSpec) else GroupRewardSpec("subject", lambda settings, setup: reward)
+    )  # type: ignore[arg-type,return-value]
+    return type("Subject", (GroupRewardContract,), {"choice": choice, **attributes})
+
+
+GOOD += [group(shortest), group(SHORTEST), group(first_wins, order_matters=True)]
+MUTANTS |= {
+    "GRW-001": [group(None), group(lambda samples: [])],
+    "GRW-002": [group(one_verdict), group(only_pairs)],
+    "GRW-003": [group(sorts)],
+    "GRW-005": [group(first_wins), group(sorted_verdicts)],
+    "GRW-011": [group(hides_errors_of_a_group)],
+    "GRW-016": [group(gives_up, samples=(make_sample("4"), make_sample("5")))],
 }

@@ -4,12 +4,12 @@ import itertools
 from collections.abc import Callable
 from dataclasses import replace
 
-import pytest
 import torch
 
 from slime_core.roles import Advantage, AdvantageInput, AdvantageSpec
 from slime_testing import CheckStatus
 from slime_testing.tensors.algorithm import AdvantageContract
+from tests.tables import table
 
 Function = Callable[[AdvantageInput], torch.Tensor]
 
@@ -118,7 +118,7 @@ def test_there_is_a_mutant_for_every_check() -> None:
     assert BAD.keys() == AdvantageContract.checks().keys()
 
 
-@pytest.mark.parametrize("identity", BAD)
+@table("identity", BAD)
 def test_each_mutant_is_caught_by_its_own_check(identity: str) -> None:
     assert failing(contract_of(BAD[identity], uses_values=identity == "ADV-011")) == {identity}
 

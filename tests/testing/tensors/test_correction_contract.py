@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-import pytest
 import torch
 
 from slime_core.roles import Correction, CorrectionInput, CorrectionOutput, CorrectionSpec
 from slime_testing import CheckStatus
 from slime_testing.tensors.algorithm import CorrectionContract
+from tests.tables import table
 
 
 def ratio(batch: CorrectionInput) -> torch.Tensor:
@@ -88,6 +88,6 @@ def test_there_is_a_mutant_for_every_check() -> None:
     assert BAD.keys() == CorrectionContract.checks().keys()
 
 
-@pytest.mark.parametrize("identity", BAD)
+@table("identity", BAD)
 def test_each_mutant_is_caught_by_its_own_check(identity: str) -> None:
     assert failing(contract_of(BAD[identity])) == {identity}

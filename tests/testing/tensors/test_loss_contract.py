@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-import pytest
 import torch
 
 from slime_core.roles import Loss, LossInput, LossOutput, LossSpec
 from slime_testing import CheckStatus
 from slime_testing.tensors.algorithm import LossContract
+from tests.tables import table
 
 Function = Callable[[LossInput], LossOutput]
 
@@ -109,7 +109,7 @@ def test_there_is_a_mutant_for_every_check() -> None:
     assert BAD.keys() == LossContract.checks().keys()
 
 
-@pytest.mark.parametrize("identity", BAD)
+@table("identity", BAD)
 def test_each_mutant_is_caught_by_its_own_check(identity: str) -> None:
     assert failing(contract_of(BAD[identity])) == {identity}
 
@@ -156,8 +156,8 @@ def only_what_is_bad(batch: LossInput) -> LossOutput:
     return LossOutput(batch.advantages_T.clamp(min=0) * batch.log_probs_T)
 
 
-@pytest.mark.parametrize(
-    ("function", "status"),
+@table(
+    "function, status",
     [
         (clipped, CheckStatus.PASSED),
         (upside_down, CheckStatus.FAILED),
