@@ -1,12 +1,9 @@
 """The fake engine as clients meet it: over HTTP, well and badly behaved."""
 
-import asyncio
 import http.client
 import json
 import math
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +17,6 @@ import pytest
 from slime_core.sample import Json
 from slime_testing import CharTokenizer
 from slime_testing.fake_engine import (
-    AbortMidway,
     Answer,
     Behaviour,
     Disconnect,
@@ -163,14 +159,6 @@ def test_other_weights_give_other_log_probs_to_the_same_tokens(fake_engine: Star
     assert after["meta_info"]["output_token_logprobs"] != before["meta_info"]["output_token_logprobs"]
 
 
-def test_a_text_is_a_prompt_of_characters(fake_engine: Start, connect: Connect) -> None:
-    client = connect(fake_engine())
-    of_ids = client.generate([104, 105])
-    _, of_text = client.post("/generate", {"text": "hi", "sampling_params": {}})
-    assert of_text["output_ids"] == of_ids["output_ids"]
-    assert of_text["meta_info"]["prompt_tokens"] == 2
-
-
 def test_a_batch_is_answered_in_order(fake_engine: Start, connect: Connect) -> None:
     client = connect(fake_engine())
     prompts: Json = [[5, 6], [7, 8], [9]]
@@ -181,12 +169,6 @@ def test_a_batch_is_answered_in_order(fake_engine: Start, connect: Connect) -> N
         [[5, 6], [5, 6]], rid=["x", "y"], sampling_params=[{"max_new_tokens": 1}, {"max_new_tokens": 0}]
     )
     assert [(each["meta_info"]["id"], len(each["output_ids"])) for each in own] == [("x", 1), ("y", 0)]
-
-
-def test_several_samples_lose_the_id_that_was_sent(fake_engine: Start, connect: Connect) -> None:
-    answers = connect(fake_engine()).generate([5, 6], {**LONG, "n": 3}, rid="r1")
-    assert len({tuple(each["output_ids"]) for each in answers}) == 3
-    assert "r1" not in [each["meta_info"]["id"] for each in answers]
 
 
 @table(
@@ -207,11 +189,6 @@ def test_what_is_sampled_ends_as_asked(
 ) -> None:
     answer = connect(fake_engine(Answer(tokens=(97, 98, 99, 0, 100)))).generate(sampling=sampling)
     assert (answer["output_ids"], answer["text"], answer["meta_info"]["finish_reason"]) == (ids, text, finish)
-
-
-def test_given_log_probs_are_sent(fake_engine: Start, connect: Connect) -> None:
-    answer = connect(fake_engine(Answer((97, 0), (-0.5, -0.25)))).generate()
-    assert answer["meta_info"]["output_token_logprobs"] == [[-0.5, 97, None], [-0.25, 0, None]]
 
 
 @table(
@@ -236,16 +213,6 @@ def test_what_sglang_refuses_is_refused(fake_engine: Start, connect: Connect, bo
     assert engine.generations == ()
 
 
-def test_what_is_unknown_is_ignored_or_not_found(fake_engine: Start, connect: Connect) -> None:
-    client = connect(fake_engine())
-    client.generate(bogus=1)
-    assert client.post("/begin_weight_update", {}) == (404, {"detail": "Not Found"})
-    assert client.post("/pause_generation", {"mode": "later"})[0] == 400
-    assert client.post("/flush_cache?timeout=soon", {})[0] == 400
-    response = client.send("POST", "/generate", "not an object")
-    assert (response.status, b"error" in response.read()) == (400, True)
-
-
 def test_a_stream_tells_all_there_is_so_far(fake_engine: Start, connect: Connect) -> None:
     client = connect(fake_engine())
     body: dict[str, Json] = {"input_ids": [5, 6], "sampling_params": dict(LONG), "return_logprob": True, "rid": "r1"}
@@ -257,11 +224,6 @@ def test_a_stream_tells_all_there_is_so_far(fake_engine: Start, connect: Connect
     _, whole = client.post("/generate", body)
     del whole["meta_info"]["cached_tokens"], told[-1]["meta_info"]["cached_tokens"]
     assert told[-1] == whole
-
-
-def test_a_streamed_batch_says_which_item_an_event_is_of(fake_engine: Start, connect: Connect) -> None:
-    *events, _ = connect(fake_engine()).events("/generate", {"input_ids": [[5], [6]], "sampling_params": dict(LONG)})
-    assert [json.loads(event)["index"] for event in events] == [0] * 100 + [1] * 100
 
 
 def test_the_beginning_of_a_prompt_is_cached_until_a_flush(fake_engine: Start, connect: Connect) -> None:
@@ -283,12 +245,6 @@ def test_behaviours_are_met_in_turn(fake_engine: Start, connect: Connect) -> Non
     assert statuses == [200, 503, 200, 200]
     assert [generation.tokens for generation in engine.generations[::2]] == [(97, 0), (), (98, 0), (98, 0)]
     assert [generation.ended for generation in engine.generations[:3]] == [Ended.ANSWERED, Ended.ANSWERED, Ended.FAILED]
-
-
-def test_it_fails_some_times_and_then_no_more(fake_engine: Start, connect: Connect) -> None:
-    client = connect(fake_engine(Answer(), FailThenOk(status=500, times=2)))
-    statuses = [client.post("/generate", {"input_ids": [5], "sampling_params": {}})[0] for _ in range(5)]
-    assert statuses == [200, 500, 500, 200, 200]
 
 
 def test_requests_and_generations_are_remembered(fake_engine: Start, connect: Connect) -> None:
@@ -458,12 +414,6 @@ def test_the_cache_is_not_flushed_under_a_generation(
     assert asked.result()["meta_info"]["finish_reason"]["type"] == "abort"
 
 
-@table("path", ["/health", "/health_generate", "/ready"])
-def test_it_is_in_good_health(fake_engine: Start, connect: Connect, path: str) -> None:
-    response = connect(fake_engine()).send("GET", path)
-    assert (response.status, response.read()) == (200, b"")
-
-
 def test_it_tells_about_itself(fake_engine: Start, connect: Connect) -> None:
     client = connect(fake_engine(context_length=512))
     client.post("/update_weight_version", {"new_version": "12"})
@@ -474,12 +424,6 @@ def test_it_tells_about_itself(fake_engine: Start, connect: Connect) -> None:
         assert (told["version"], told["context_length"]) == ("0.5.23", 512)
     (card,) = json.loads(client.send("GET", "/v1/models").read())["data"]
     assert (card["object"], card["max_model_len"]) == ("model", 512)
-
-
-def test_an_engine_that_aborts_by_itself(fake_engine: Start, connect: Connect) -> None:
-    answer = connect(fake_engine(AbortMidway(after_tokens=3))).generate()
-    assert answer["meta_info"]["finish_reason"]["type"] == "abort"
-    assert len(answer["output_ids"]) == answer["meta_info"]["completion_tokens"] == 3
 
 
 def test_a_stale_version_is_told(fake_engine: Start, connect: Connect) -> None:
@@ -497,17 +441,6 @@ def test_log_probs_can_be_too_few_or_no_numbers(fake_engine: Start, connect: Con
     assert (len(short["output_ids"]), len(short["meta_info"]["output_token_logprobs"])) == (100, 99)
     assert math.isnan(nan["meta_info"]["output_token_logprobs"][-1][0])
     assert null["meta_info"]["output_token_logprobs"][-1][0] is None
-
-
-@table("path", ["/generate", "/v1/chat/completions"])
-def test_a_body_can_be_broken_or_cut_off(fake_engine: Start, connect: Connect, path: str) -> None:
-    client = connect(fake_engine(Malformed(Flaw.BROKEN_JSON), Malformed(Flaw.TRUNCATED)))
-    body: Json = {"input_ids": [5], "messages": [{"role": "user", "content": "hi"}]}
-    response = client.send("POST", path, body)
-    with pytest.raises(json.JSONDecodeError):
-        json.loads(response.read())
-    with pytest.raises(http.client.IncompleteRead):
-        client.send("POST", path, body).read()
 
 
 def test_a_stream_can_be_broken_or_end_too_early(fake_engine: Start, connect: Connect) -> None:
@@ -555,17 +488,6 @@ def test_a_chat_is_completed(fake_engine: Start, connect: Connect) -> None:
     assert answer["usage"] == {"prompt_tokens": prompt, "completion_tokens": 2, "total_tokens": prompt + 2}
 
 
-def test_a_chats_parameters_are_heeded(fake_engine: Start, connect: Connect) -> None:
-    engine = fake_engine()
-    body: dict[str, Json] = {"messages": MESSAGES, "ignore_eos": True, "seed": 5, "temperature": 0.5}
-    client = connect(engine)
-    for name in ("max_tokens", "max_completion_tokens"):
-        _, answer = client.post("/v1/chat/completions", {**body, name: 7})
-        assert answer["choices"][0]["finish_reason"] == "length"
-        assert answer["usage"]["completion_tokens"] == 7
-    assert (engine.generations[0].sampling.sampling_seed, engine.generations[0].sampling.temperature) == (5, 0.5)
-
-
 def test_a_chat_is_streamed(fake_engine: Start, connect: Connect) -> None:
     client = connect(fake_engine(Answer((97, 98, 0))))
     body: dict[str, Json] = {"messages": MESSAGES, "stream_options": {"include_usage": True}}
@@ -599,15 +521,6 @@ def test_a_tool_is_called(fake_engine: Start, connect: Connect) -> None:
     assert text == '<tool_call>\n{"name": "add", "arguments": {"a": 2, "b": 2}}\n</tool_call>'
 
 
-def test_a_tool_call_that_is_cut_short_is_none(fake_engine: Start, connect: Connect) -> None:
-    _, answer = connect(fake_engine(ToolCall("add"))).post(
-        "/v1/chat/completions", {"messages": MESSAGES, "max_tokens": 5}
-    )
-    (choice,) = answer["choices"]
-    assert (choice["message"]["content"], choice["message"]["tool_calls"]) == ("<tool", None)
-    assert choice["finish_reason"] == "length"
-
-
 @table("status, kind", [(429, "BadRequestError"), (500, "InternalServerError")])
 def test_a_chats_errors_are_openais(fake_engine: Start, connect: Connect, status: int, kind: str) -> None:
     client = connect(fake_engine(FailThenOk(status=status)))
@@ -632,48 +545,11 @@ def test_a_script_that_makes_no_sense_is_refused(make: Callable[[], Behaviour], 
         make()
 
 
-def test_it_is_used_from_an_event_loop_that_its_client_blocks(connect: Connect) -> None:
-    async def use() -> tuple[int, int]:
-        async with FakeEngine() as engine:
-            client = connect(engine)
-            return len(client.generate(sampling=LONG)["output_ids"]), len(engine.generations)
-
-    assert asyncio.run(use()) == (100, 1)
-
-
-def test_hundreds_at_once_are_answered(fake_engine: Start) -> None:
-    engine = fake_engine(Slow(0.2))
-
-    async def ask(number: int) -> list[int]:
-        reader, writer = await asyncio.open_connection(*urlsplit(engine.url).netloc.split(":"))
-        body = json.dumps({"input_ids": [number], "sampling_params": LONG}).encode()
-        head = f"POST /generate HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
-        writer.write(head.encode() + body)
-        answer = (await reader.read()).partition(b"\r\n\r\n")[2]
-        writer.close()
-        return json.loads(answer)["output_ids"]
-
-    async def all_of_them() -> list[list[int]]:
-        return await asyncio.gather(*(ask(number) for number in range(200)))
-
-    assert {len(ids) for ids in asyncio.run(all_of_them())} == {100}
-    assert len(engine.generations) == 200
-
-
 def test_a_body_may_come_in_chunks(fake_engine: Start, connect: Connect) -> None:
     client = connect(fake_engine())
     parts = (b'{"input_ids": [5, 6],', b' "sampling_params": {"max_new_tokens": 0}}')
     client.connection.request("POST", "/generate", iter(parts), encode_chunked=True)
     assert json.loads(client.connection.getresponse().read())["meta_info"]["prompt_tokens"] == 2
-
-
-def test_a_client_may_ask_before_it_sends_its_body_and_end_it_with_trailers(fake_engine: Start) -> None:
-    address = urlsplit(fake_engine().url)
-    with socket.create_connection((address.hostname, address.port), timeout=30) as connection:
-        connection.sendall(b"POST /generate HTTP/1.1\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n")
-        assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
-        connection.sendall(b'10;x=y\r\n{"input_ids": [5\r\n2\r\n]}\r\n0\r\nchecksum: 1\r\n\r\n')
-        assert connection.recv(100).startswith(b"HTTP/1.1 200 OK\r\n")
 
 
 @table("sent", [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"SM\r\n\r\n", b"\r\n\r\n"])
@@ -699,27 +575,3 @@ def test_it_stops_at_once_and_leaves_nothing(connect: Connect, background: Threa
     assert threading.active_count() == running - 1 >= before
     with pytest.raises(ConnectionError):
         connect(engine).send("GET", "/health")
-
-
-def test_an_engine_that_was_never_started_has_no_address() -> None:
-    with pytest.raises(RuntimeError, match="with FakeEngine"):
-        _ = FakeEngine().url
-
-
-def test_it_imports_nothing_heavy() -> None:
-    code = "import slime_testing.fake_engine, sys; print(*sys.modules)"
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert not {"numpy", "torch", "transformers", "ray", "pytest"} & set(printed.split())
-
-
-def test_the_openai_sdk_understands_it(fake_engine: Start) -> None:
-    openai = pytest.importorskip("openai", reason="the openai SDK is not installed")
-    engine = fake_engine(FailThenOk(status=500), Answer((52, 0)), ToolCall("add", {"a": 2}))
-    with openai.OpenAI(base_url=f"{engine.url}/v1", api_key="none", max_retries=2) as client:
-        completion = client.chat.completions.create(model="fake", messages=MESSAGES)
-        assert completion.choices[0].message.content == "4"
-        with client.chat.completions.stream(model="fake", messages=MESSAGES) as stream:
-            (call,) = stream.get_final_completion().choices[0].message.tool_calls
-        assert (call.function.name, json.loads(call.function.arguments)) == ("add", {"a": 2})
-        assert [model.id for model in client.models.list()] == ["fake"]
-    assert [generation.ended for generation in engine.generations] == [Ended.FAILED, Ended.ANSWERED, Ended.ANSWERED]

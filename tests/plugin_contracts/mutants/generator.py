@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import random
 import socket
-import threading
 import time
 from collections.abc import Sequence
 
@@ -77,11 +76,6 @@ class EncodesAgain(OneTurn):
         return super().finish(sample, dataclasses.replace(out, tokens=tokens, log_probs=out.log_probs[: len(tokens)]))
 
 
-class InventsLogProbs(OneTurn):
-    def finish(self, sample: Sample, out: GenerateOutput) -> Sample:
-        return super().finish(sample, dataclasses.replace(out, log_probs=[0.0] * len(out.tokens)))
-
-
 class OldVersion(OneTurn):
     def finish(self, sample: Sample, out: GenerateOutput) -> Sample:
         return super().finish(sample, dataclasses.replace(out, weight_version=0))
@@ -112,14 +106,6 @@ class SharesState(OneTurn):
         out = await ctx.generate(self.prompt, ctx.sampling)
         sample.tokens = self.prompt
         return [self.finish(sample, out)]
-
-
-class LeavesATask(OneTurn):
-    async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
-        watch = asyncio.create_task(asyncio.sleep(60))
-        samples = await super().__call__(sample, ctx)
-        watch.cancel()
-        return samples
 
 
 class CallsFailureASuccess(OneTurn):
@@ -161,13 +147,6 @@ class AsksUntilItIsServed(OneTurn):
             out = await ctx.generate(prompt, ctx.sampling)
         sample.tokens = prompt
         return [self.finish(sample, out)]
-
-
-class WatchesAborts(OneTurn):
-    def finish(self, sample: Sample, out: GenerateOutput) -> Sample:
-        if out.finish is FinishReason.ABORT:
-            TASKS.append(asyncio.ensure_future(asyncio.sleep(60)))
-        return super().finish(sample, out)
 
 
 class GuessesToolLogProbs(TwoTurns):
@@ -285,27 +264,9 @@ class FailsSilently(OneTurn):
             return [sample]
 
 
-class KnowsNoLimit(OneTurn):
-    async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
-        (sample,) = await super().__call__(sample, ctx)
-        left = ctx.sampling.max_new_tokens - sample.effective_response_length
-        if sample.status is not Status.COMPLETED or left <= 0:
-            return [sample]
-        sample.append_response_tokens(tokens=ctx.tokenizer.encode("(tool)"), trainable=False)
-        out = await ctx.generate(sample.tokens, dataclasses.replace(ctx.sampling, max_new_tokens=left))
-        return [self.finish(sample, out)]
-
-
 class TellsTheNewest(OneTurn):
     def finish(self, sample: Sample, out: GenerateOutput) -> Sample:
         return super().finish(sample, dataclasses.replace(out, weight_version=out.versions[-1][1]))
-
-
-class NotesTheOldest(OneTurn):
-    def finish(self, sample: Sample, out: GenerateOutput) -> Sample:
-        sample.append_response_tokens(output=dataclasses.replace(out, extras=None))
-        sample.status = STATUS[out.finish]
-        return sample
 
 
 class MarksAll(FansOut):
@@ -347,35 +308,12 @@ class UsesATool(OneTurn):
         sample.append_response_tokens(tokens=ctx.tokenizer.encode(self.tool), text=self.tool, trainable=False)
 
 
-class TrainsTheTool(UsesATool):
-    async def use(self, sample: Sample, ctx: GenerateContext) -> None:
-        tokens = ctx.tokenizer.encode(self.tool)
-        sample.append_response_tokens(tokens=tokens, log_probs=[0.0] * len(tokens), weight_version="7")
-
-
 class MasksOneTooFew(UsesATool):
     async def use(self, sample: Sample, ctx: GenerateContext) -> None:
         await super().use(sample, ctx)
         mask = list(sample.loss_mask or ())
         mask[-1] = 1
         sample.loss_mask = mask
-
-
-class MasksOneTooMany(UsesATool):
-    def note(self, sample: Sample, out: GenerateOutput) -> None:
-        begin = sample.response_length
-        super().note(sample, out)
-        mask, log_probs = list(sample.loss_mask or ()), list(sample.rollout_log_probs or ())
-        if begin:
-            mask[begin], log_probs[begin] = 0, 0.0
-        sample.loss_mask, sample.rollout_log_probs = mask, log_probs
-
-
-class RepeatsLogProbs(UsesATool):
-    def note(self, sample: Sample, out: GenerateOutput) -> None:
-        super().note(sample, out)
-        first = list(sample.rollout_log_probs or ())[: len(out.tokens)]
-        sample.rollout_log_probs = [*list(sample.rollout_log_probs or ())[: -len(first)], *first]
 
 
 class KnowsItsFirstWeights(UsesATool):
@@ -411,45 +349,6 @@ class TriesAnAbortedTurnAgain(UsesATool):
         return out
 
 
-class GoesOnInItsTool(UsesATool):
-    async def turn(self, sample: Sample, ctx: GenerateContext) -> GenerateOutput:
-        if not sample.response_length:
-            return await super().turn(sample, ctx)
-        running = asyncio.ensure_future(super().turn(sample, ctx))
-        try:
-            return await asyncio.shield(running)
-        except asyncio.CancelledError:
-            return await running
-
-
-class UsesTheToolAgain(UsesATool):
-    async def turn(self, sample: Sample, ctx: GenerateContext) -> GenerateOutput:
-        try:
-            return await super().turn(sample, ctx)
-        except ConnectionError:
-            if sample.response_length:
-                await self.use(sample, ctx)
-            return await super().turn(sample, ctx)
-
-
-class BlocksInItsTool(UsesATool):
-    async def use(self, sample: Sample, ctx: GenerateContext) -> None:
-        time.sleep(0.3)  # noqa: ASYNC251
-        await super().use(sample, ctx)
-
-
-class LeavesItsTools(UsesATool):
-    async def use(self, sample: Sample, ctx: GenerateContext) -> None:
-        socket.socket().detach()
-        await super().use(sample, ctx)
-
-
-class CoolsDown(UsesATool):
-    async def turn(self, sample: Sample, ctx: GenerateContext) -> GenerateOutput:
-        sampling = dataclasses.replace(ctx.sampling, temperature=0.5) if sample.response_length else ctx.sampling
-        return await super().turn(sample, dataclasses.replace(ctx, sampling=sampling))
-
-
 class KnowsNoLaterLimit(UsesATool):
     async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
         return await super().__call__(sample, ctx if ctx.max_turns == 1 else dataclasses.replace(ctx, max_turns=None))
@@ -470,36 +369,10 @@ class SpendsItEachTurn(UsesATool):
         return await ctx.generate(sample.tokens)
 
 
-class CallsTheLastCutAnEnd(UsesATool):
-    async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
-        (sample,) = await super().__call__(sample, ctx)
-        later = len(sample.weight_versions) > 1
-        sample.status = Status.COMPLETED if later and sample.status is Status.TRUNCATED else sample.status
-        return [sample]
-
-
-class BlocksShortly(UsesATool):
-    async def use(self, sample: Sample, ctx: GenerateContext) -> None:
-        time.sleep(0.03)  # noqa: ASYNC251
-        await super().use(sample, ctx)
-
-
 class WatchesItself(OneTurn):
     def __init__(self) -> None:
         with contextlib.suppress(RuntimeError):  # no loop runs
             self.watch = asyncio.get_running_loop().create_task(asyncio.sleep(60))
-
-
-class WatchesFromItsFirstCall(OneTurn):
-    def __init__(self) -> None:
-        self.started = False
-
-    async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
-        (sample,) = await super().__call__(sample, ctx)
-        if not self.started and sample.status is Status.COMPLETED:
-            self.started = True
-            threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
-        return [sample]
 
 
 class SeedsItsTool(UsesATool):
@@ -514,12 +387,6 @@ class Shields(OneTurn):
         out = await asyncio.shield(asyncio.ensure_future(ctx.generate(prompt, ctx.sampling)))  # type: ignore[arg-type]
         sample.tokens = prompt
         return [self.finish(sample, out)]
-
-
-class ShieldsALaterTurn(UsesATool):
-    async def turn(self, sample: Sample, ctx: GenerateContext) -> GenerateOutput:
-        asked = asyncio.ensure_future(super().turn(sample, ctx))
-        return await (asyncio.shield(asked) if sample.response_length else asked)
 
 
 TASKS: list["asyncio.Future[None]"] = []
@@ -550,44 +417,38 @@ MUTANTS = {
     "GEN-002": [contract_of(StaysPending)],
     "GEN-003": [
         contract_of(EncodesAgain),
-        contract_of(InventsLogProbs),
         contract_of(OldVersion),
-        scripted(TrainsTheTool),
         scripted(MasksOneTooFew),
-        scripted(MasksOneTooMany),
-        scripted(RepeatsLogProbs),
         scripted(KnowsItsFirstWeights),
     ],
     "GEN-004": [contract_of(CutsThePrompt)],
     "GEN-005": [contract_of(AsksForMore)],
     "GEN-006": [contract_of(AlwaysCompleted), scripted(CallsALaterAbortAnEnd)],
     "GEN-007": [contract_of(SharesState)],
-    "GEN-008": [contract_of(LeavesATask), contract_of(CallsFailureASuccess), scripted(CallsALaterFailureAnEnd)],
+    "GEN-008": [contract_of(CallsFailureASuccess), scripted(CallsALaterFailureAnEnd)],
     "GEN-009": [contract_of(WritesIntoThePrompt)],
     "GEN-010": [contract_of(NumbersItsRollouts)],
-    "GEN-011": [contract_of(GoesOnWhenCancelled), scripted(GoesOnInItsTool)],
-    "GEN-012": [contract_of(AsksUntilItIsServed), contract_of(WatchesAborts), scripted(TriesAnAbortedTurnAgain)],
+    "GEN-011": [contract_of(GoesOnWhenCancelled)],
+    "GEN-012": [contract_of(AsksUntilItIsServed), scripted(TriesAnAbortedTurnAgain)],
     "GEN-013": [contract_of(GuessesToolLogProbs)],
-    "GEN-014": [contract_of(RetriesOnTop), scripted(UsesTheToolAgain)],
-    "GEN-015": [contract_of(Blocks), scripted(BlocksInItsTool), scripted(BlocksShortly)],
+    "GEN-014": [contract_of(RetriesOnTop)],
+    "GEN-015": [contract_of(Blocks)],
     "GEN-016": [
         contract_of(LeavesTasks),
         contract_of(LeavesSockets),
-        scripted(LeavesItsTools),
         contract_of(WatchesItself),
-        contract_of(WatchesFromItsFirstCall),
     ],
-    "GEN-017": [contract_of(Greedy), scripted(CoolsDown)],
+    "GEN-017": [contract_of(Greedy)],
     "GEN-018": [contract_of(TrainsOnly)],
     "GEN-019": [contract_of(AsksTwiceNamelessly)],
     "GEN-020": [contract_of(KeepsItsServer)],
     "GEN-021": [contract_of(FailsSilently)],
-    "GEN-022": [contract_of(KnowsNoLimit), scripted(KnowsNoLaterLimit)],
-    "GEN-023": [contract_of(TellsTheNewest), contract_of(NotesTheOldest)],
+    "GEN-022": [scripted(KnowsNoLaterLimit)],
+    "GEN-023": [contract_of(TellsTheNewest)],
     "GEN-024": [contract_of(MarksAll)],
     "GEN-025": [scripted(OneTurn)],
     "GEN-026": [scripted(ForgetsTheTool)],
-    "GEN-027": [scripted(SpendsItEachTurn), scripted(CallsTheLastCutAnEnd)],
-    "GEN-028": [contract_of(Shields), scripted(ShieldsALaterTurn)],
+    "GEN-027": [scripted(SpendsItEachTurn)],
+    "GEN-028": [contract_of(Shields)],
     "GEN-029": [scripted(SeedsItsTool)],
 }
