@@ -13,6 +13,9 @@ functions in the trainer's processes; an error in one ends the run on all ranks.
         yield RewardSpec("exact", ExactMatch, summary="1.0 when the stripped response equals the label")
 """
 
+# mypy: disable-error-code="empty-body"
+
+import re
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
@@ -36,6 +39,7 @@ from slime_core.events import (
     WeightsPublished,
 )
 from slime_core.roles import (
+    SPECS,
     AdvantageSpec,
     BatchTransformSpec,
     BufferFilterSpec,
@@ -104,102 +108,82 @@ class ProviderHookSpecs:
     @hookspec(added="0.1", stability=Stability.STABLE)
     def slime_data_sources(self) -> Iterable[DataSourceSpec]:
         """Where prompts come from."""
-        raise NotImplementedError
 
     @hookspec(added="0.1", stability=Stability.STABLE)
     def slime_generators(self) -> Iterable[GeneratorSpec]:
         """How one rollout is run."""
-        raise NotImplementedError
 
     @hookspec(added="0.1", stability=Stability.STABLE)
     def slime_rewards(self) -> Iterable[RewardSpec]:
         """How one sample is scored."""
-        raise NotImplementedError
 
     @hookspec(added="0.1", stability=Stability.STABLE)
     def slime_group_rewards(self) -> Iterable[GroupRewardSpec]:
         """How the samples of a group are scored together."""
-        raise NotImplementedError
 
     @hookspec(added="0.1", stability=Stability.STABLE)
     def slime_group_filters(self) -> Iterable[GroupFilterSpec]:
         """Which finished groups are trained on."""
-        raise NotImplementedError
 
     @hookspec(added="0.1", stability=Stability.STABLE)
     def slime_sample_filters(self) -> Iterable[SampleFilterSpec]:
         """Which samples of the kept groups are not trained on."""
-        raise NotImplementedError
 
     @hookspec(added="0.1", stability=Stability.PROVISIONAL)
     def slime_buffers(self) -> Iterable[BufferSpec]:
         """What holds finished groups."""
-        raise NotImplementedError
 
     @hookspec(added="0.1", stability=Stability.STABLE)
     def slime_buffer_filters(self) -> Iterable[BufferFilterSpec]:
         """Which held groups are trained on next."""
-        raise NotImplementedError
 
     @hookspec(added="0.1", stability=Stability.PROVISIONAL)
     def slime_reward_shapers(self) -> Iterable[RewardShaperSpec]:
         """What rewards become before the advantage estimator."""
-        raise NotImplementedError
 
     @hookspec(added="0.1", stability=Stability.PROVISIONAL)
     def slime_batch_transforms(self) -> Iterable[BatchTransformSpec]:
         """Which columns the trainer gets besides its own."""
-        raise NotImplementedError
 
     @hookspec(added="0.1", stability=Stability.PROVISIONAL)
     def slime_advantages(self) -> Iterable[AdvantageSpec]:
         """Advantage estimators."""
-        raise NotImplementedError
 
     @hookspec(added="0.1", stability=Stability.PROVISIONAL)
     def slime_losses(self) -> Iterable[LossSpec]:
         """Losses."""
-        raise NotImplementedError
 
     @hookspec(added="0.1", stability=Stability.PROVISIONAL)
     def slime_corrections(self) -> Iterable[CorrectionSpec]:
         """Off-policy corrections."""
-        raise NotImplementedError
 
     @hookspec(added="0.1", stability=Stability.PROVISIONAL)
     def slime_engines(self) -> Iterable[EngineSpec]:
         """What generates tokens."""
-        raise NotImplementedError
 
     @hookspec(added="0.1", stability=Stability.PROVISIONAL)
     def slime_trainers(self) -> Iterable[TrainerSpec]:
         """What trains."""
-        raise NotImplementedError
 
     @hookspec(added="0.1", stability=Stability.PROVISIONAL)
     def slime_transports(self) -> Iterable[TransportSpec]:
         """How weights travel from what trains to what generates."""
-        raise NotImplementedError
 
     @hookspec(added="0.1", stability=Stability.PROVISIONAL)
     def slime_launchers(self) -> Iterable[LauncherSpec]:
         """What starts worker processes."""
-        raise NotImplementedError
 
     @hookspec(added="0.1", stability=Stability.STABLE)
     def slime_trackers(self) -> Iterable[TrackerSpec]:
         """Where else metrics go."""
-        raise NotImplementedError
 
     @hookspec(added="0.1", stability=Stability.PROVISIONAL)
     def slime_checks(self) -> Iterable[CheckSpec]:
         """What `slime doctor` looks at."""
-        raise NotImplementedError
 
     @hookspec(added="0.1", stability=Stability.PROVISIONAL)
     def slime_foreign_names(self) -> Iterable[ForeignName]:
         """What other frameworks call our keys, told to whoever types it; no role, and nothing is chosen."""
-        raise NotImplementedError
 
 
 class RunHookSpecs:
@@ -270,51 +254,19 @@ class RankHookSpecs:
         """Before a rank computes a step (slime: `--custom-megatron-before-train-step-hook-path`)."""
 
 
-HOOK_OF_EVENT: dict[type, str] = {
-    RunStart: "slime_run_start",
-    RolloutStart: "slime_rollout_start",
-    SamplesDone: "slime_samples_done",
-    GroupsDone: "slime_groups_done",
-    RolloutEnd: "slime_rollout_end",
-    TrainStepEnd: "slime_train_step_end",
-    WeightsPublished: "slime_weights_published",
-    CheckpointSaved: "slime_checkpoint_saved",
-    CheckpointLoaded: "slime_checkpoint_loaded",
-    EvalEnd: "slime_eval_end",
-    RunEnd: "slime_run_end",
-    RunFailed: "slime_run_failed",
-}
+def _hooks_of(*events: type) -> dict[type, str]:
+    """The hook of each event: `slime_run_start` of `RunStart`."""
+    return {event: "slime" + re.sub("([A-Z])", r"_\1", event.__name__).lower() for event in events}
+
+
+HOOK_OF_EVENT = _hooks_of(
+    *(RunStart, RolloutStart, SamplesDone, GroupsDone, RolloutEnd, TrainStepEnd, WeightsPublished),
+    *(CheckpointSaved, CheckpointLoaded, EvalEnd, RunEnd, RunFailed),
+)
 """Which run hook an event goes to."""
-
-HOOK_OF_RANK_EVENT: dict[type, str] = {
-    TrainInit: "slime_train_init",
-    BeforeLogProb: "slime_before_log_prob",
-    BeforeTrainStep: "slime_before_train_step",
-}
+HOOK_OF_RANK_EVENT = _hooks_of(TrainInit, BeforeLogProb, BeforeTrainStep)
 """Which rank hook an event goes to."""
-
-PROVIDER_OF_ROLE: dict[str, str] = {
-    "data_source": "slime_data_sources",
-    "generator": "slime_generators",
-    "reward": "slime_rewards",
-    "group_reward": "slime_group_rewards",
-    "group_filter": "slime_group_filters",
-    "sample_filter": "slime_sample_filters",
-    "buffer": "slime_buffers",
-    "buffer_filter": "slime_buffer_filters",
-    "reward_shaper": "slime_reward_shapers",
-    "batch_transform": "slime_batch_transforms",
-    "advantage": "slime_advantages",
-    "loss": "slime_losses",
-    "correction": "slime_corrections",
-    "engine": "slime_engines",
-    "trainer": "slime_trainers",
-    "transport": "slime_transports",
-    "launcher": "slime_launchers",
-    "tracker": "slime_trackers",
-    "check": "slime_checks",
-}
+PROVIDER_OF_ROLE = {role: f"slime_{role}{'es' if role.endswith('s') else 's'}" for role in SPECS}
 """Which hook provides a role."""
-
 NAMES_HOOK = "slime_foreign_names"
 """The provider hook that is of no role."""

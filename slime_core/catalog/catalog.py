@@ -80,7 +80,6 @@ def _sentences(
 
 
 def _not_loaded(statuses: Sequence[PluginStatus]) -> Iterator[str]:
-    """Names the plugins that might have offered it: those that failed, and those that were left out."""
     for status in statuses:
         if status.failed:
             yield f"Not loaded, and might have offered it: {status}. See slime plugins check {status.plugin}"
@@ -89,7 +88,6 @@ def _not_loaded(statuses: Sequence[PluginStatus]) -> Iterator[str]:
 
 
 def _advice(role: str, name: str, spellings: Iterable[str], plugins: set[str]) -> Iterator[str]:
-    """What to install, as far as the core can know."""
     plain = name.rpartition("/")[2]
     dist = brought_by(role, name)
     if dist and dist not in plugins:

@@ -271,7 +271,6 @@ def check_extras(where: str, output: GenerateOutput, request: GenerateRequest) -
 
 
 def _misshapen(extras: EngineExtras, output: GenerateOutput, prompt: int) -> Iterator[str]:
-    """What does not fit a prompt of so many tokens and its answer."""
     count = len(output.tokens)
     yield from _misplaced(extras, output)
     if extras.routed_experts is not None:
@@ -299,7 +298,6 @@ def _misshapen(extras: EngineExtras, output: GenerateOutput, prompt: int) -> Ite
 
 
 def _misplaced(extras: EngineExtras, output: GenerateOutput) -> Iterator[str]:
-    """What is wrong with the spans of weight versions."""
     if not extras.versions:
         return
     counts, versions = ([span[part] for span in extras.versions] for part in range(2))
@@ -354,7 +352,6 @@ def check_chunk(returned: object, *, plugin: str, request: GenerateRequest, befo
 
 
 def _check_tokens(where: str, returned: GenerateOutput | GenerateChunk, budget: int, before: int = 0) -> None:
-    """See that tokens and log-probs agree, are not too many, and name their weights."""
     tokens = len(check_list(f"{where}, tokens", "token ids", returned.tokens))
     log_probs = check_list(f"{where}, log_probs", "log-probs", returned.log_probs)
     if len(log_probs) != tokens:
@@ -467,7 +464,6 @@ def check_drawn(returned: object, *, plugin: str, count: int) -> list[Group]:
 
 
 def _is_finite(values: Sequence[object]) -> bool:
-    """Whether all are finite numbers; a sum that is a finite float or int says so at once, 25 times as fast."""
     try:
         total = sum(cast(Sequence[float], values))
     except (TypeError, OverflowError):
@@ -490,7 +486,6 @@ def _undrawable(group: Group) -> Iterator[str]:
 
 
 def _unfinished(made: Sample, asked: Sample) -> Iterator[str]:
-    """Why a generated sample cannot be scored and trained on."""
     if made.status is Status.PENDING:
         yield "status is still PENDING; set COMPLETED, TRUNCATED, ABORTED or FAILED"
     if made.group_index != asked.group_index:
@@ -503,7 +498,6 @@ def _unfinished(made: Sample, asked: Sample) -> Iterator[str]:
 
 
 def _unknown(tokens: Sequence[int], vocab_size: int | None) -> Iterator[str]:
-    """Why a trainer could not look up the tokens."""
     if unpackable("I", tokens):  # in two thirds of the time that `min` takes
         yield f"tokens holds {min(tokens)}; token ids are 0 or more"
     if vocab_size is not None and (high := max(tokens, default=0)) >= vocab_size:

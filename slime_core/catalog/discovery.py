@@ -18,8 +18,8 @@ import re
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.abc import MetaPathFinder
@@ -126,7 +126,7 @@ def import_project_module(text: str, root: Path | None = None) -> ModuleType:
     """
     try:
         directory = root or Path.cwd()
-        with in_one_process(), redirect_stdout(sys.stderr):  # standard output is for what the user asked
+        with redirect_stdout(sys.stderr):  # standard output is for what the user asked
             return _import_file(text, directory) if text.endswith(".py") else _import_name(text, directory)
     except (UnknownName, PluginError):
         raise
@@ -142,17 +142,6 @@ def project_source(text: str, root: Path) -> Path | None:
     return Path(file) if file else None
 
 
-@contextmanager
-def in_one_process() -> Iterator[None]:
-    """Import in this block: if what is imported forks, and the child returns from the import, the child ends here."""
-    own = os.getpid()
-    try:
-        yield
-    finally:
-        if os.getpid() != own:
-            os._exit(0)
-
-
 def describe(error: BaseException) -> str:
     """Type, message and the innermost line of code that is not Python's import machinery, nor ours."""
     frames = [
@@ -165,8 +154,6 @@ def describe(error: BaseException) -> str:
 
 
 class _ProjectFiles(MetaPathFinder):
-    """Finds modules by the names that `_name_of` gives to files, in every process that can read the file."""
-
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
         if not fullname.startswith(_NAME):
             return None
@@ -195,7 +182,6 @@ def _import_file(text: str, directory: Path) -> ModuleType:
 
 
 def _name_of(path: Path) -> str:
-    """A module's name that holds the file's path: two files called reward.py are two modules, the same everywhere."""
     return f"{_NAME}{re.sub(r'[^A-Za-z0-9]', '_', path.stem)}_{os.fsencode(path).hex()}"
 
 
@@ -211,7 +197,6 @@ def _import_name(text: str, directory: Path) -> ModuleType:
 
 
 def _search_also(directory: Path) -> None:
-    """Append a directory to the import path: last, so that it shadows nothing that is installed."""
     if str(directory) not in sys.path:
         sys.path.append(str(directory))
 
@@ -279,7 +264,6 @@ def _of_entry(entry: importlib.metadata.EntryPoint) -> Candidate:
 
 
 def _of_distribution(dist: importlib.metadata.Distribution) -> list[Candidate]:
-    """The plugins of one distribution; a single broken one if its entry points cannot be read."""
     try:
         return list(map(_of_entry, dist.entry_points.select(group=GROUP)))
     except Exception as error:
@@ -295,7 +279,6 @@ def _refuse(why: str) -> object:
 
 
 def _identity(dist: importlib.metadata.Distribution) -> tuple[str, str]:
-    """Normalized name and version; those of its folder where there is no metadata, as after half an uninstallation."""
     # Once: `dist.name` and `dist.version` parse the whole file each, a sixth of the time that discovery takes.
     about = dist.metadata
     if "Name" in about:
@@ -405,7 +388,6 @@ def installed_statuses(wanted: PluginSet) -> tuple[PluginStatus, ...]:
 
 
 def _with_required(named: Sequence[Candidate], installed: Sequence[Candidate]) -> list[Candidate]:
-    """These plugins, and the plugins of the distributions that theirs require."""
     found = dict.fromkeys(named)
     for each in found.copy():
         required = set(map(normalize, requirements_of(each.dist)))
@@ -419,7 +401,6 @@ def _excluded(candidate: Candidate, named: bool) -> PluginStatus:
 
 
 def _resolve(field: str, names: Iterable[str], installed: Sequence[Candidate]) -> list[Candidate]:
-    """The plugins that names mean, in their order: all of a distribution, or one entry point."""
     found: dict[Candidate, None] = {}
     for name in names:
         found.update(dict.fromkeys(_named(field, name, installed)))

@@ -5,22 +5,19 @@
 
 import functools
 import inspect
-import os
 import sys
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from types import CodeType
 from typing import Generic, ParamSpec
 
 import pluggy
 from typing_extensions import TypeVar
 
-from slime_core.catalog.discovery import Candidate, PluginPhase, PluginState, PluginStatus, describe, in_one_process
+from slime_core.catalog.discovery import Candidate, PluginPhase, PluginState, PluginStatus, describe
 from slime_core.catalog.packages import beside_this_core, how_to_install, is_ours
 from slime_core.errors import PluginError, did_you_mean
 from slime_core.hookspecs import (
@@ -121,7 +118,6 @@ def hook_faults(manager: pluggy.PluginManager, plugin: object) -> Iterator[str]:
 
 
 def _is_anothers(plugin: object, attribute: str) -> bool:
-    """Whether a hook was imported from another module, which offers it already."""
     home = getattr(getattr(plugin, attribute), "__module__", None)
     return inspect.ismodule(plugin) and home != plugin.__name__
 
@@ -157,36 +153,35 @@ def blamed(spec: Spec[object], plugin: str) -> Spec[object]:
     """The same spec; an error of its functions names the plugin."""
     if isinstance(spec.settings, type) and not (callable(spec.flat_keys) or spec.installed or spec.prefixed):
         return spec
+    told = f"plugin {plugin}: {spec.role} {spec.name!r}: making"
     settings, flat_keys, installed = spec.settings, spec.flat_keys, spec.installed
-    told = f"plugin {plugin}: {spec.role} {spec.name!r}"
     if not isinstance(settings, type):
-        settings = _guarded(_checked_model(settings), f"{told}: making its settings")
+        settings = _guarded_model(settings, f"{told} its settings")
     if callable(flat_keys):
-        flat_keys = _guarded(flat_keys, f"{told}: listing its keys")
+        flat_keys = _guarded(flat_keys, f"{told.removesuffix('making')}listing its keys")
     if installed is not None:
-        guarded = _guarded(_checked_model(installed.model), f"{told}: making the settings of {installed.key}")
-        installed = replace(installed, model=guarded)
+        installed = replace(installed, model=_guarded_model(installed.model, f"{told} the settings of {installed.key}"))
     prefixed = tuple(
-        replace(table, model=_guarded(_checked_model(table.model), f"{told}: making the settings of {table.key}"))
+        replace(table, model=_guarded_model(table.model, f"{told} the settings of {table.key}"))
         for table in spec.prefixed
     )
     return replace(spec, settings=settings, flat_keys=flat_keys, installed=installed, prefixed=prefixed)
 
 
-def _checked_model(make: Callable[P, type[Settings]]) -> Callable[P, type[Settings]]:
+def _guarded_model(make: Callable[P, type[Settings]], told: str) -> Callable[P, type[Settings]]:
     def checked(*given: P.args, **named: P.kwargs) -> type[Settings]:
         made: object = make(*given, **named)
         if isinstance(made, type) and issubclass(made, Settings):
             return made
         raise TypeError(f"they are {made!r}; expected a subclass of slime_core.Settings")
 
-    return checked
+    return _guarded(checked, told)
 
 
 def _guarded(make: Callable[P, MadeT], told: str) -> Callable[P, MadeT]:
     def guarded(*given: P.args, **named: P.kwargs) -> MadeT:
         try:
-            with in_one_process(), redirect_stdout(sys.stderr):  # standard output is for what the user asked
+            with redirect_stdout(sys.stderr):  # standard output is for what the user asked
                 return make(*given, **named)
         except (Exception, SystemExit) as error:
             raise PluginError(f"{told} raised {describe(error)}") from error
@@ -219,27 +214,16 @@ def loads() -> Mapping[str, Load]:
 
 
 @contextmanager
-def watched(plugin: str) -> Iterator[None]:
-    """Load a plugin in this block: record its load, and name the plugin once if it takes `SLOW_S` or more."""
-    before, began, unnamed = set(sys.modules), time.perf_counter(), threading.Lock()
-
-    def name() -> None:
-        if unnamed.acquire(blocking=False):
-            taken = time.perf_counter() - began
-            said = f"plugin {plugin} takes {taken:.1f} s to load and every command waits: {how_to_speed_up(plugin)}"
-            sys.stderr.write(f"warning: {said}\n")
-
-    timer = threading.Timer(SLOW_S, name)  # while it loads, for it may never end
-    timer.daemon = True
-    timer.start()
+def _timed(plugin: str) -> Iterator[None]:
+    before, began = set(sys.modules), time.perf_counter()
     try:
         yield
     finally:
-        timer.cancel()
         load = Load(time.perf_counter() - began, frozenset(sys.modules.keys() - before))
         _LOADS.setdefault(plugin, load)
-        if load.seconds >= SLOW_S:  # an import that holds the interpreter's lock keeps the timer waiting
-            name()
+        if load.seconds >= SLOW_S:
+            said = f"plugin {plugin} takes {load.seconds:.1f} s to load and every command waits: "
+            sys.stderr.write(f"warning: {said}{how_to_speed_up(plugin)}\n")
 
 
 def how_to_speed_up(plugin: str) -> str:
@@ -260,8 +244,6 @@ class Listener:
 
 
 class _Fault(Exception):
-    """Why a plugin is not loaded."""
-
     def __init__(self, state: PluginState, phase: PluginPhase, detail: str) -> None:
         super().__init__(detail)
         self.state, self.phase = state, phase
@@ -287,7 +269,7 @@ class Loader:
         if owner.dist != candidate.dist:
             return candidate.status(PluginState.REFUSED, PluginPhase.SELECTION, _name_taken(candidate, owner))
         try:
-            with in_one_process(), _staying(), watched(candidate.plugin):
+            with _timed(candidate.plugin):
                 found = self._load(candidate, registered_as)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"while plugin {candidate} was loaded") from None
@@ -346,7 +328,6 @@ class Loader:
                 raise PluginError(f"plugin {self.order[impl.plugin_name][1]}: {fault}") from fault
 
     def _specs(self, candidate: Candidate, plugin: object) -> Iterator[Spec[object]]:
-        """Everything a registered plugin offers, validated."""
         seen: set[tuple[str, str]] = set()
         for role, hook in PROVIDER_OF_ROLE.items():
             for impl in getattr(self.manager.hook, hook).get_hookimpls():
@@ -371,16 +352,6 @@ def _checked_names(offered: Iterable[object]) -> Iterator[ForeignName]:
             detail = f"{NAMES_HOOK} offers a {type(each).__name__}; expected a ForeignName"
             raise _Fault(PluginState.REFUSED, PluginPhase.SPECS, detail)
         yield each
-
-
-@contextmanager
-def _staying() -> Iterator[None]:
-    """Come back to the working directory, from which a run file names its files."""
-    here = Path.cwd()
-    try:
-        yield
-    finally:
-        os.chdir(here)
 
 
 def _broken(phase: PluginPhase, detail: str) -> _Fault:

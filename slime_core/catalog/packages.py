@@ -139,7 +139,6 @@ def beside_this_core(requirement: str, options: str = "") -> str:
 
 
 def _from_checkout(dist: str) -> str:
-    """Every package of ours is named, with those that it requires, so that pip asks no index for one."""
     return " ".join(["pip install -e .", *(f"-e ./plugins/{each}" for each in _with_required([dist]) if each != CORE)])
 
 

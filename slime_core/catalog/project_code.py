@@ -75,7 +75,6 @@ class Method:
 
 
 def _bound(function: Callable[..., object], is_bound: bool) -> Callable[..., object]:
-    """A method as its instance has it, for its signature."""
     return function if is_bound else functools.partial(function, None)
 
 
@@ -127,7 +126,6 @@ def spec_of(role: str, name: str, offered: object) -> Spec[object]:
 
 
 def _own(offered: type, name: str) -> object:
-    """What a class itself defines under a name, leaving out the Protocols that it inherits from."""
     # Not getattr: every class can be called, by its metaclass.
     for owner in offered.__mro__:
         if name in vars(owner) and not getattr(owner, "_is_protocol", False):
@@ -136,7 +134,6 @@ def _own(offered: type, name: str) -> object:
 
 
 def _class_factory(offered: type) -> tuple[Callable[[Settings, Setup], object], type[Settings]]:
-    """A factory for a class built without arguments or from `(settings, setup)`, and its settings model."""
     parameters = list(inspect.signature(offered).parameters)
     if not parameters:
         return lambda settings, setup: offered(), Settings

@@ -160,7 +160,7 @@ def describe_isolation(spec: CallSpec[object]) -> str:
     return f"{texts[Isolation.LOOP]} if it is async def; else {texts[Isolation.PROCESS]}"
 
 
-# Functions written for another framework: recognised by the names of their parameters, refused with an adapter.
+# Functions written for another framework: recognised by the names of their parameters, refused with what to pass.
 
 CALLED_AS: Mapping[str, tuple[str, str]] = {
     "reward": ("sample", "ctx"),
@@ -169,31 +169,23 @@ CALLED_AS: Mapping[str, tuple[str, str]] = {
 }
 """Parameters of the roles that are one function."""
 _BATCHED = frozenset({"completions", "responses", "queries", "prompts", "labels", "answers", "solution_strs"})
-"""Parameters that take a list, one item a sample: those of TRL and OpenRLHF."""
+"""Parameters of TRL and OpenRLHF that take a list, one item a sample."""
 _FIELDS: Mapping[str, str] = {
-    "completions": "{0}.response",
-    "completion": "{0}.response",
-    "responses": "{0}.response",
-    "response": "{0}.response",
-    "solution_str": "{0}.response",
-    "solution_strs": "{0}.response",
-    "queries": "{0}.prompt + {0}.response",
-    "prompts": "{0}.prompt",
-    "prompt": "{0}.prompt",
-    "data_source": '{0}.metadata["data_source"]',
-    "extra_info": "{0}.metadata",
-    **dict.fromkeys(
-        ("answer", "answers", "gold", "ground_truth", "label", "labels", "solution", "target"), "{0}.label"
-    ),
+    **dict.fromkeys(("completions", "completion", "responses", "response"), "response"),
+    **dict.fromkeys(("solution_str", "solution_strs"), "response"),
+    "queries": "prompt + sample.response",
+    "prompts": "prompt",
+    "data_source": 'metadata["data_source"]',
+    "extra_info": "metadata",
+    **dict.fromkeys(("answer", "answers", "ground_truth", "labels", "solution"), "label"),
 }
-"""What each parameter of TRL, verl, OpenRLHF and verifiers is here."""
-_FOREIGN = _FIELDS.keys() - {"prompt", "label", "gold", "target"}
+"""Parameters of TRL, verl, OpenRLHF and verifiers, and the field of a sample that each one is here."""
 _COMPAT = {"reward": "rm", "group_reward": "group_rm", "generator": "generate"}
 """Choices of slime-compat that call slime's own functions."""
 
 
 def misfit(function: object, name: str, role: str) -> str | None:
-    """Return why a function does not fit a role that is one function, with an adapter where one can be written.
+    """Return why a function does not fit a role that is one function; for other frameworks, with what to pass.
 
     None where it fits, and where it has no signature.
     """
@@ -205,50 +197,23 @@ def misfit(function: object, name: str, role: str) -> str | None:
     wanted = CALLED_AS[role]
     required = [each.name for each in named if each.default is inspect.Parameter.empty]
     from_slime = required[:1] == ["args"]
-    foreign = from_slime or not _FOREIGN.isdisjoint(required)
+    foreign = from_slime or not _FIELDS.keys().isdisjoint(required)
     try:
         signature.bind(*wanted)
         if not foreign:
             return None
     except TypeError:
         pass
-    begin = "async def" if role == "generator" else "def"
-    why = f"{name}{signature} cannot be called as `{begin} {name.rpartition('.')[2]}({', '.join(wanted)})`"
+    called = f"{'async def' if role == 'generator' else 'def'} {name.rpartition('.')[2]}({', '.join(wanted)})"
+    why = f"{name}{signature} cannot be called as `{called}`"
     if from_slime:
         return f'{why}: it is for slime. Choose "{_COMPAT[role]}" of slime-compat, with its path in the settings'
     if not foreign or role == "generator":
         return why
-    keywords = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
-    lines = "\n".join(_adapter(function, name, named, wanted[0], keywords))
-    return f"{why}: it is for another framework. Add this adapter, and choose `adapted`:\n{lines}"
-
-
-def _adapter(function: object, name: str, named: list[inspect.Parameter], subject: str, keywords: bool) -> list[str]:
-    is_async, many = inspect.iscoroutinefunction(function), subject == "samples"
-    batched = any(each.name in _BATCHED for each in named)
-    each_of = "sample" if batched or not many else "each"
-    arguments = []
-    for parameter in named:
-        field = _FIELDS.get(parameter.name)
-        if field is None and parameter.default is not inspect.Parameter.empty:
-            continue
-        value = (field or f"{{0}}.metadata[{parameter.name!r}]").format(each_of)
-        if batched:
-            value = f"[{value} for sample in samples]" if many else f"[{value}]"
-        arguments.append(f"        {parameter.name}={value},")
-    if keywords and not any(_FIELDS.get(each.name) == "{0}.label" for each in named):
-        value = f"[{each_of}.label{' for sample in samples' if many else ''}]" if batched else f"{each_of}.label"
-        arguments.append(f"        answer={value},  # by the name that {name} reads")
-    call = f"{'await ' if is_async else ''}{name}("
-    before, after = ("    return ", ["    )"])
-    if many and not batched:
-        before, after = ("    return [", ["    ) for each in samples]"])
-    elif batched and not many:
-        before, after = ("    (score,) = ", ["    )", "    return score"])
-    head = [f"{'async ' if is_async else ''}def adapted({subject}, ctx):"]
-    if any(each.name == "data_source" for each in named):
-        head += ['    # each row needs metadata = {"data_source": ..., and the keys of its extra_info}']
-    return [*head, before + call, *arguments, *after]
+    batched = any(each in _BATCHED for each in required)
+    values = [(each, f"sample.{_FIELDS.get(each, f'metadata[{each!r}]')}") for each in required]
+    passed = ", ".join(f"{each}=[{value}]" if batched else f"{each}={value}" for each, value in values)
+    return f"{why}: it is for another framework. Choose a function of ({', '.join(wanted)}) that calls it with {passed}"
 
 
 # Reward: scores one finished sample.

@@ -46,7 +46,6 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from slime_core.errors import PluginError
 from slime_core.roles.generation import RANGES, GenerateOutput, GenerateRequest, Range, Tokenizer
 from slime_core.sample import Json
 from slime_core.secrets import PREFIX, REDACTOR, read_variable
@@ -222,7 +221,7 @@ class Spec(Generic[RoleT]):
     model, called once, when the choice is selected or shown: for one that needs a heavy library. Other processes find
     it by its module and name."""
     summary: str = ""
-    """One line for `slime plugins list`."""
+    """One line for `slime plugins list --load`."""
     flat_keys: Sequence[str] | Callable[[], Sequence[str]] = field(default=(), kw_only=True)
     """Settings that are keys and flags of a run, too: `lora_rank = 8`, `--lora-rank 8`. Or a function that lists them
     without a heavy library. Other choices may have the same: it is a setting of the one that is selected."""
@@ -266,36 +265,13 @@ class Spec(Generic[RoleT]):
 
     @functools.cached_property
     def model(self) -> type[Settings]:
-        """The settings model, made by the first who asks.
-
-        Raises:
-            PluginError: the function that makes it raised, or made something else.
-        """
-        if isinstance(self.settings, type):
-            return self.settings
-        try:
-            made: object = self.settings()
-        except PluginError:
-            raise
-        except Exception as error:
-            raise PluginError(f"{self._told}: making its settings raised {type(error).__name__}: {error}") from error
-        if isinstance(made, type) and issubclass(made, Settings):
-            return made
-        raise PluginError(f"{self._told}: its settings are {made!r}; expected a subclass of slime_core.Settings")
+        """The settings model, made at first use; the catalog's specs raise PluginError if it cannot be made."""
+        return self.settings if isinstance(self.settings, type) else self.settings()
 
     @functools.cached_property
     def flat_names(self) -> tuple[str, ...]:
-        """`flat_keys`, listed by the first who asks.
-
-        Raises:
-            PluginError: the function that lists them raised.
-        """
-        try:
-            return tuple(self.flat_keys() if callable(self.flat_keys) else self.flat_keys)
-        except PluginError:
-            raise
-        except Exception as error:
-            raise PluginError(f"{self._told}: listing its keys raised {type(error).__name__}: {error}") from error
+        """`flat_keys`, listed at first use; the catalog's specs raise PluginError if they cannot be listed."""
+        return tuple(self.flat_keys() if callable(self.flat_keys) else self.flat_keys)
 
     @property
     def _told(self) -> str:

@@ -1,7 +1,5 @@
-"""Functions of other frameworks are refused at plan, and the adapter that is printed works."""
+"""Functions of other frameworks are refused at plan, with what to pass them."""
 
-import asyncio
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -9,8 +7,6 @@ import pytest
 
 from slime_core import RewardSpec
 from slime_core.roles.rewards import misfit
-from slime_core.sample import Json
-from slime_testing import make_sample
 from tests.tables import table
 
 Slime = Callable[..., Any]
@@ -37,33 +33,24 @@ def with_column(completions, ground_truth, difficulty):
 NAMES = ["trl", "trl_async", "compute_score", "openrlhf", "verifiers", "with_column"]
 
 
-@table("role", ["reward", "group_reward"])
-def test_the_adapter_of_a_foreign_function_scores_as_the_function_does(role: str) -> None:
-    metadata: dict[str, Json] = {"difficulty": 1.0, "data_source": "openai/gsm8k"}
-    samples = [make_sample(response=text, label="4", metadata=metadata) for text in ("4", "5")]
-    wrong = []
-    for name in NAMES:
-        scope: dict[str, Any] = {}
-        exec(FUNCTIONS, scope)  # noqa: S102
-        why = misfit(scope[name], name, role)
-        assert why is not None
-        exec(why.partition("choose `adapted`:\n")[2], scope)  # noqa: S102  # it is printed to be run
-        adapted = scope["adapted"]
-        found = [adapted(samples, None)] if role == "group_reward" else [adapted(each, None) for each in samples]
-        answers = [asyncio.run(each) if inspect.iscoroutine(each) else each for each in found]
-        if (answers[0] if role == "group_reward" else answers) != [1.0, 0.0]:
-            wrong.append((name, answers))
-    assert not wrong
-
-
-def test_an_adapter_of_verl_fails_where_no_row_says_its_data_source() -> None:
+@table(
+    "name, passed",
+    [
+        ("trl", "completions=[sample.response]"),
+        ("trl_async", "prompts=[sample.prompt], completions=[sample.response], solution=[sample.label]"),
+        ("compute_score", 'data_source=sample.metadata["data_source"], solution_str=sample.response, ground_truth='),
+        ("openrlhf", "queries=[sample.prompt + sample.response], prompts=[sample.prompt], labels=[sample.label]"),
+        ("verifiers", "completion=sample.response, answer=sample.label"),
+        ("with_column", "ground_truth=[sample.label], difficulty=[sample.metadata['difficulty']]"),
+    ],
+)
+def test_a_foreign_function_is_refused_with_what_to_pass_it(name: str, passed: str) -> None:
     scope: dict[str, Any] = {}
     exec(FUNCTIONS, scope)  # noqa: S102
-    why = misfit(scope["compute_score"], "compute_score", "reward") or ""
-    assert '# each row needs metadata = {"data_source": ..., ' in why
-    exec(why.partition("choose `adapted`:\n")[2], scope)  # noqa: S102  # it is printed to be run
-    with pytest.raises(KeyError, match="data_source"):
-        scope["adapted"](make_sample(response="4", label="4"), None)
+    for role, subject in (("reward", "sample"), ("group_reward", "samples")):
+        why = misfit(scope[name], name, role) or ""
+        assert f"Choose a function of ({subject}, ctx) that calls it with " in why
+        assert passed in why
 
 
 def test_functions_that_fit_are_left_alone() -> None:
@@ -81,12 +68,12 @@ def test_a_plan_refuses_what_fits_no_role_and_says_what_to_write(project: Projec
     slimes = "async def rm(args, sample, **kwargs): ...\nasync def generate(args, sample, sampling_params): ...\n"
     (project.root / "foreign.py").write_text(f"{FUNCTIONS}\n{slimes}\ndef one(sample): ...\n")
     table = [
-        ("--reward", "trl", "(score,) = trl(\n        completions=[sample.response],"),
-        ("--reward", "compute_score", "ground_truth=sample.label,"),
-        ("--reward", "verifiers", "return verifiers("),
+        ("--reward", "trl", "completions=[sample.response]"),
+        ("--reward", "compute_score", "ground_truth=sample.label"),
+        ("--reward", "verifiers", "completion=sample.response, answer=sample.label"),
         ("--reward", "one", "one(sample) cannot be called as `def one(sample, ctx)`"),
         ("--reward", "rm", 'Choose "rm" of slime-compat'),
-        ("--group-reward", "trl", "[sample.response for sample in samples]"),
+        ("--group-reward", "trl", "completions=[sample.response]"),
         ("--group-reward", "rm", 'Choose "group_rm" of slime-compat'),
         ("--generator", "generate", 'Choose "generate" of slime-compat'),
         ("--generator", "trl", "cannot be called as `async def trl(sample, ctx)`"),
