@@ -40,13 +40,9 @@ class Play:
     """An engine that serves version 0."""
 
     engine: Engine
-    """The engine."""
     prompts: Sequence[Sequence[int]]
-    """Prompts that it takes."""
     limit_s: float
-    """How long a call may take."""
     running: Callable[[], int | None] = lambda: None
-    """How many requests run, where the author can tell."""
 
     async def ask(self, sampling: SamplingParams, prompt: int = 0, seed: int = 0) -> GenerateOutput:
         """Generate one response."""
@@ -127,13 +123,9 @@ class Served:
     """An engine, its setup and the version that it serves."""
 
     setup: EngineSetup
-    """What it was built from."""
     play: Play
-    """The engine."""
     publish: Callable[[EngineSetup, int], WeightChannel]
-    """The author's."""
     version: int | None = None
-    """Version of the weights that it was told to load last."""
 
     async def start(self) -> None:
         """Start it with version 0."""
@@ -157,7 +149,6 @@ class Kept:
     """An engine that serves one check after the other, in a loop of its own."""
 
     serve: Callable[[Path], Served]
-    """Builds it, in a folder for its files."""
     _runner: asyncio.Runner = field(default_factory=asyncio.Runner)
     _scratch: "tempfile.TemporaryDirectory[str]" = field(default_factory=tempfile.TemporaryDirectory)
     _served: Served | None = None

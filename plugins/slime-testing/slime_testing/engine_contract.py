@@ -28,6 +28,7 @@ from slime_testing._engine_answers import ExtrasChecks, SamplingChecks, Streamin
 from slime_testing._engine_runs import ONE, SAME_LOG_PROB, SAMPLED, Load, Play, Served
 from slime_testing.contract import check, require
 from slime_testing.held import SETTLE_S, Held, held, settled
+from slime_testing.role import require_methods
 
 METHODS = ("start", "load_weights", "generate", "abort", "close")
 EARLY = 8
@@ -48,8 +49,7 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
             built: object = self._build(setup)
             left = held() - before
             asyncio.run(setup.launcher.close())
-        missing = [name for name in METHODS if not callable(getattr(built, name, None))]
-        require(not missing, f"{type(built).__name__} lacks {', '.join(missing)}")
+        require_methods(built, METHODS)
         plain = [name for name in METHODS if not inspect.iscoroutinefunction(getattr(built, name))]
         require(not plain, f"{type(built).__name__} has a plain `def` for {', '.join(plain)}; write `async def`")
         require(not left, f"the factory leaves {left.told()}; do that in start()")

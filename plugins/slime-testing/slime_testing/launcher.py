@@ -89,13 +89,9 @@ class Named:
     """A launcher that the catalog knows: all that a process of its own needs to build it."""
 
     choice: str
-    """Its name."""
     settings: Mapping[str, object]
-    """Its settings."""
     plugins: PluginSet
-    """What the catalog is made of."""
     scratch: Path
-    """Where it may write."""
 
     def __call__(self) -> Launcher:
         with warnings.catch_warnings():

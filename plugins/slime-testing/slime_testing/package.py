@@ -44,15 +44,10 @@ class Probed(TypedDict):
     """What a fresh process says that imported the plugin."""
 
     heavy: list[str]
-    """Heavy libraries that came with it."""
     printed: str
-    """What it wrote to standard output."""
     effects: list[str]
-    """What it did outside its process."""
     cpu_s: float
-    """CPU seconds of the import."""
     error: str
-    """What it raised."""
 
 
 class PluginPackageContract(Contract):

@@ -215,6 +215,12 @@ def require_called_as(made: object, *arguments: str) -> None:
         raise AssertionError(f"it takes {signature}, and is called as ({', '.join(arguments)}): {error}") from None
 
 
+def require_methods(made: object, names: Iterable[str]) -> None:
+    """Fail the running check unless what a factory made has these methods."""
+    missing = [name for name in names if not callable(getattr(made, name, None))]
+    require(not missing, f"{type(made).__name__} lacks {', '.join(missing)}")
+
+
 def require_plain_def(made: object, *arguments: str) -> None:
     """Fail the running check unless what a factory made is called with these arguments, and not awaited."""
     require_called_as(made, *arguments)

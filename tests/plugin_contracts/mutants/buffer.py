@@ -153,8 +153,7 @@ def contract_of(kind: type[Queue], max_uses: int = 1) -> type[BufferContract]:
 GOOD: list[type[Contract]] = [contract_of(Queue), contract_of(Again, max_uses=3)]
 MUTANTS: dict[str, list[type[Contract]]] = {
     "BUF-001": [contract_of(StartsFull)],
-    "BUF-002": [contract_of(TakesOneMore)],
-    "BUF-003": [contract_of(ForgetsWeights), contract_of(NegativeWeights)],
+    "BUF-002": [contract_of(TakesOneMore), contract_of(ForgetsWeights), contract_of(NegativeWeights)],
     "BUF-004": [contract_of(Again), contract_of(Again, max_uses=2)],
     "BUF-005": [contract_of(RaisesWhenEmpty)],
     "BUF-006": [contract_of(LosesTheLast), contract_of(ForgetsItsTurn)],

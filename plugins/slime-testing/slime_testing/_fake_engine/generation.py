@@ -35,15 +35,10 @@ class Progress:
     """How far a generation has come."""
 
     job: Job
-    """Which."""
     plan: Plan
-    """What it will be."""
     count: int
-    """Tokens so far."""
     version: str
-    """Of the weights that made the last of them."""
     finish: dict[str, Json] | None = None
-    """Why it ended; None while it goes on."""
 
     @property
     def tokens(self) -> tuple[int, ...]:

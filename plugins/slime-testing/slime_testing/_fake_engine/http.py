@@ -28,17 +28,11 @@ class Request:
     """One request, read to its end."""
 
     method: str
-    """In capitals."""
     path: str
-    """Without the query."""
     query: Mapping[str, str]
-    """Decoded; the last value of a repeated name."""
     headers: Mapping[str, str]
-    """By lower-case name."""
     body: bytes
-    """Empty if there was none."""
     gone: Callable[[], bool]
-    """Whether the client has hung up since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +40,9 @@ class Reply:
     """What goes back."""
 
     status: int
-    """HTTP status."""
     body: bytes | Parts
-    """All of it, or its parts as they come."""
     content_type: str = JSON
-    """Media type."""
     length: int | None = None
-    """Announced length of a body in parts; None sends it chunked."""
 
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Reply]]

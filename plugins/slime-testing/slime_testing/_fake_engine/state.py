@@ -131,7 +131,6 @@ class Script:
     """Behaviours in the order in which generations meet them."""
 
     steps: tuple[Behaviour, ...]
-    """At least one; the last is for all that follow."""
 
     def behaviour(self, generation: int) -> Behaviour:
         """What the generation of this number does; a `FailThenOk` that has failed often enough is an `Answer`."""
@@ -157,13 +156,9 @@ class Plan:
     """All of a generation, before its first token is out."""
 
     tokens: tuple[int, ...]
-    """Ids: [n]."""
     log_probs: tuple[float, ...]
-    """Of each: [n]."""
     finish: dict[str, Json]
-    """`finish_reason` of meta_info."""
     trim: int = 0
-    """Characters at the end of the text that a stop string or token takes with it."""
 
     def text(self, count: int) -> str:
         """Text of the first tokens; that of all of them is trimmed."""
@@ -318,16 +313,11 @@ class Job:
     prompt: tuple[int, ...]
     sampling: Sampling
     gone: Callable[[], bool]
-    """Whether its client has hung up."""
     behaviour: Behaviour = GOOD
-    """What the script has for it; known when it is admitted."""
     versions: list[str] = field(default_factory=list)
-    """Weight version of each token so far."""
     cached: int = 0
-    """Tokens of the prompt that an earlier one shared."""
     retractions: int = 0
     abort_message: str | None = None
-    """What the abort said; None as long as there was none."""
 
     def over(self) -> bool:
         """Whether it is aborted, or nobody waits for it any more."""
@@ -352,14 +342,11 @@ class State:
     context_length: int
     weight_version: str = "default"
     pause_mode: str | None = None
-    """How generation is paused; None while it is not."""
     jobs: list[Job] = field(default_factory=list)
     received: list[Received] = field(default_factory=list)
     generations: list[Generation] = field(default_factory=list)
     released: frozenset[str] = frozenset()
-    """Memory that is given up, by SGLang's tags."""
     asked: int = 0
-    """Generations requested so far, a batch counted once: the script's position."""
     _cache: Trie = field(default_factory=dict)
 
     def next_behaviour(self) -> Behaviour:

@@ -50,15 +50,10 @@ class SampleRow:
     """One row and the sample that it describes."""
 
     number: int
-    """Its number among those read, from 1."""
     where: str
-    """File and line."""
     group: str
-    """The value of its group key, as text; empty without one."""
     values: Mapping[str, Json]
-    """The row."""
     sample: Sample
-    """Without tokens; finished."""
 
 
 def read_sample_rows(path: Path, keys: Keys, limit: int | None) -> list[SampleRow]:
@@ -164,9 +159,7 @@ class Answer:
     """One row and what the reward said of it."""
 
     row: SampleRow
-    """The row."""
     verdict: Verdict | None
-    """The answer; None: a run would not score a sample of this status."""
 
 
 class Trial:
@@ -267,33 +260,19 @@ class Summary:
     """All rows of a trial together."""
 
     rows: int
-    """Rows read."""
     scored: int
-    """Rows with a score."""
     unscored: Mapping[str, int]
-    """Rows without, by reason."""
     not_applicable: int
-    """Rows that the reward has no opinion on."""
     unfinished: int
-    """Rows that a run would not score: aborted or failed samples."""
     mean: float | None
-    """Mean score; None when there is none."""
     std: float | None
-    """Standard deviation of the scores."""
     components: Mapping[str, float]
-    """Mean of each component, over the rows that have it."""
     histogram: Sequence[Bin]
-    """Scores."""
     p50_s: float | None
-    """Seconds that half of the calls did not exceed."""
     p99_s: float | None
-    """Seconds that 99 % of the calls did not exceed."""
     errors: int
-    """Calls that raised or broke the contract, repeated ones included."""
     timeouts: int
-    """Calls that were given up."""
     blocked_s: float
-    """Seconds for which it kept the event loop from everything else, counted from a quarter of a second on."""
 
     def to_dict(self) -> dict[str, Json]:
         """Plain JSON."""

@@ -25,13 +25,9 @@ class Examined:
     """One check that was run."""
 
     name: str
-    """Its qualified name: `slime-testing/python`."""
     summary: str
-    """What it looks at."""
     finding: Finding
-    """What it found."""
     again: Callable[[], Finding]
-    """Runs it again."""
 
 
 def examine(catalog: Catalog, setup: Setup, patience_s: float = PATIENCE_S) -> Iterator[Examined]:
