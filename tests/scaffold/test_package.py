@@ -18,7 +18,7 @@ from slime_testing.scaffold import KINDS, License, Names, render, write_package
 from tests.tables import table
 
 SHORT, LONG = "x", "forty-characters-are-a-rather-long-name"
-EACH = pytest.mark.parametrize("kind", list(KINDS))
+EACH = table("kind", list(KINDS))
 
 
 @EACH
