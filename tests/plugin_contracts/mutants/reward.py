@@ -10,8 +10,8 @@ import dataclasses
 import itertools
 import os
 import random
+import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -68,15 +68,6 @@ class Cached:
         return verdict
 
 
-async def text_of_a_number(sample: Sample, ctx: RewardContext) -> object:
-    return "1.0" if sample.response == sample.label else "0.0"
-
-
-async def marks_the_sample(sample: Sample, ctx: RewardContext) -> Verdict:
-    sample.metadata["seen"] = True
-    return await exact(sample, ctx)
-
-
 def strips_the_response(sample: Sample, ctx: RewardContext) -> Verdict:
     verdict = exact_in_a_process(sample, ctx)
     sample.response += " "
@@ -121,13 +112,6 @@ class KeepsThreads:
         return await loop.run_in_executor(self.pool, exact_in_a_process, sample, ctx)
 
 
-async def leaves_cycles(sample: Sample, ctx: RewardContext) -> Verdict:
-    """What any client leaves to the garbage collector: an error that holds its frames, which hold the request."""
-    held: list[object] = [sample.response + "."]
-    held.append(held)
-    return await exact(sample, ctx)
-
-
 class LeavesATask:
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
@@ -145,36 +129,34 @@ class StartsAThread:
         return await exact(sample, ctx)
 
 
-async def draws(sample: Sample, ctx: RewardContext) -> Verdict:
-    """What a client does to wait a little longer or shorter; no seed is set."""
-    random.random()
-    return await exact(sample, ctx)
+def first(act: Callable[[Sample], object]) -> Function:
+    """The honest reward, after something else."""
+
+    async def reward(sample: Sample, ctx: RewardContext) -> Verdict:
+        act(sample)
+        return await exact(sample, ctx)
+
+    return reward
 
 
-async def seeds(sample: Sample, ctx: RewardContext) -> Verdict:
-    random.seed(0)
-    return await exact(sample, ctx)
-
-
-async def replaces_a_function(sample: Sample, ctx: RewardContext) -> Verdict:
-    colorsys.hls_to_rgb = lambda h, l, s: (h, l, s)  # noqa: E741
-    return await exact(sample, ctx)
-
-
-async def allows_deep_recursion(sample: Sample, ctx: RewardContext) -> Verdict:
-    sys.setrecursionlimit(sys.getrecursionlimit() + 1)
-    return await exact(sample, ctx)
-
-
-async def evaluates(sample: Sample, ctx: RewardContext) -> Verdict:
+def evaluate(sample: Sample) -> None:
     with contextlib.suppress(Exception):
         eval(sample.response)  # noqa: S307  # what the check is about
-    return await exact(sample, ctx)
 
 
-async def sleeps_shortly(sample: Sample, ctx: RewardContext) -> Verdict:
-    time.sleep(0.03)  # noqa: ASYNC251
-    return await exact(sample, ctx)
+def sleep_over_long_responses(sample: Sample) -> None:
+    if len(sample.response) > 100_000:
+        time.sleep(0.4)
+
+
+def leave_a_cycle(sample: Sample) -> None:
+    """What any client leaves to the garbage collector: an error that holds its frames, which hold the request."""
+    held: list[object] = [sample.response + "."]
+    held.append(held)
+
+
+def replace_a_function(sample: Sample) -> None:
+    colorsys.hls_to_rgb = lambda h, l, s: (h, l, s)  # noqa: E741
 
 
 class SharesState:
@@ -195,39 +177,11 @@ async def spins_for_ever(sample: Sample, ctx: RewardContext) -> Verdict:
         pass
 
 
-async def sets_an_alarm(sample: Sample, ctx: RewardContext) -> Verdict:
-    import signal
-
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    return await exact(sample, ctx)
-
-
-async def reads_numbers(sample: Sample, ctx: RewardContext) -> Verdict:
-    int(sample.response)
-    return await exact(sample, ctx)
-
-
-async def slow_for_long_responses(sample: Sample, ctx: RewardContext) -> Verdict:
-    if len(sample.response) > 100_000:
-        time.sleep(0.4)  # noqa: ASYNC251
-    return await exact(sample, ctx)
-
-
 async def finishes_when_cancelled(sample: Sample, ctx: RewardContext) -> Verdict:
     try:
         await asyncio.sleep(0.005)
     except asyncio.CancelledError:
         await asyncio.sleep(0)
-    return await exact(sample, ctx)
-
-
-async def retries_when_cancelled(sample: Sample, ctx: RewardContext) -> Verdict:
-    for _ in range(100):
-        try:
-            await asyncio.sleep(0.01)
-            break
-        except BaseException:
-            continue
     return await exact(sample, ctx)
 
 
@@ -255,38 +209,12 @@ async def quotes_the_response(sample: Sample, ctx: RewardContext) -> Verdict:
     return verdict if len(sample.response) < 9 else Unscored(f"cannot read {sample.response}")
 
 
-async def counts_every_word(sample: Sample, ctx: RewardContext) -> Verdict:
-    verdict = await exact(sample, ctx)
-    words = {f"word {number}": 1.0 for number in range(min(100, len(sample.response)))}
-    return Score(verdict.value, words) if isinstance(verdict, Score) else verdict
-
-
-async def leaves_a_process(sample: Sample, ctx: RewardContext) -> Verdict:
-    os.posix_spawnp("sleep", ["sleep", "8"], os.environ)  # noqa: ASYNC221
-    return await exact(sample, ctx)
-
-
-async def leaves_a_thread(sample: Sample, ctx: RewardContext) -> Verdict:
-    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
-    return await exact(sample, ctx)
-
-
 JUDGE = judge()
 SEEN: list[Sample] = []
 
 
-async def remembers(sample: Sample, ctx: RewardContext) -> Verdict:
-    SEEN.append(sample)
-    return await exact(sample, ctx)
-
-
 def reads_tokens(sample: Sample, ctx: RewardContext) -> Verdict:
     return exact_in_a_process(sample, ctx) if sample.tokens else Unscored("no tokens")
-
-
-async def prints(sample: Sample, ctx: RewardContext) -> Verdict:
-    print("scoring")
-    return await exact(sample, ctx)
 
 
 async def slimes_own_signature(args: object, sample: Sample, **kwargs: object) -> Verdict:
@@ -325,12 +253,17 @@ def spec(reward: Callable[..., object]) -> RewardSpec:
 
 # Worker processes find a plain `def` by the variable that holds its spec.
 EXACT = spec(exact_in_a_process)
-EVALUATES = dataclasses.replace(spec(evaluates), timeout_s=0.2)
+EVALUATES = dataclasses.replace(spec(first(evaluate)), timeout_s=0.2)
 NO_VERDICT = spec(no_verdict)
 STRIPS_THE_RESPONSE = spec(strips_the_response)
 READS_TOKENS = spec(reads_tokens)
 GOOD = [function(exact), of(EXACT), function(asks_a_judge), built(Cached)]
-GOOD += [built(KeepsAClient), built(KeepsThreads), function(leaves_cycles), function(draws)]
+GOOD += [
+    built(KeepsAClient),
+    built(KeepsThreads),
+    function(first(leave_a_cycle)),
+    function(first(lambda sample: random.random())),
+]
 MUTANTS = {
     "REW-001": [
         built(lambda: None),
@@ -340,31 +273,33 @@ MUTANTS = {
         of(RewardSpec("subject", lambda settings, setup: exact_in_a_process, isolation=Isolation.LOOP)),
     ],
     "REW-002": [
-        function(text_of_a_number),
         of(NO_VERDICT),
     ],
-    "REW-003": [function(marks_the_sample), of(STRIPS_THE_RESPONSE)],
+    "REW-003": [function(first(lambda sample: sample.metadata.update(seen=True))), of(STRIPS_THE_RESPONSE)],
     "REW-004": [function(indifferent)],
     "REW-005": [function(counts_calls())],
     "REW-006": [built(SharesState)],
-    "REW-007": [function(sleeps), function(sleeps_shortly), function(spins_for_ever)],
-    "REW-008": [function(sets_an_alarm)],
-    "REW-009": [function(reads_numbers), function(slow_for_long_responses), of(EVALUATES)],
-    "REW-010": [function(finishes_when_cancelled), function(retries_when_cancelled)],
+    "REW-007": [function(sleeps), function(first(lambda sample: time.sleep(0.03))), function(spins_for_ever)],
+    "REW-008": [function(first(lambda sample: signal.signal(signal.SIGALRM, signal.SIG_DFL)))],
+    "REW-009": [
+        function(first(lambda sample: int(sample.response))),
+        function(first(sleep_over_long_responses)),
+        of(EVALUATES),
+    ],
+    "REW-010": [function(finishes_when_cancelled)],
     "REW-011": [function(punishes_missing_labels)],
     "REW-012": [function(hides_every_error)],
     "REW-013": [function(scores_without_its_judge)],
-    "REW-014": [function(quotes_the_response), function(counts_every_word)],
+    "REW-014": [function(quotes_the_response)],
     "REW-015": [
-        function(leaves_a_process),
-        function(leaves_a_thread),
+        function(first(lambda sample: os.posix_spawnp("sleep", ["sleep", "8"], os.environ))),
         built(LeavesATask),
         built(StartsAThread),
     ],
-    "REW-016": [function(remembers)],
+    "REW-016": [function(first(SEEN.append))],
     "REW-017": [of(READS_TOKENS)],
-    "REW-018": [function(prints)],
-    "REW-019": [function(seeds), function(replaces_a_function), function(allows_deep_recursion)],
+    "REW-018": [function(first(lambda sample: print("scoring")))],
+    "REW-019": [function(first(lambda sample: random.seed(0))), function(first(replace_a_function))],
 }
 
 # --- group rewards
