@@ -2,115 +2,60 @@
 
 import subprocess
 import sys
-from collections.abc import Mapping
-from typing import ClassVar
 
-from slime_testing import AdvantageContract, CorrectionContract, LossContract
+from slime_testing import AdvantageContract, CheckStatus, Contract, CorrectionContract, LossContract
+from tests.tables import table
 
 NUM_GPUS = 0
 
 
-class TestGrpo(AdvantageContract):
-    choice = "slime-train/grpo"
+@table(
+    "contract, name, settings, independent",
+    [
+        (AdvantageContract, "grpo", {}, True),
+        (AdvantageContract, "grpo", {"normalize_advantages": True}, False),
+        (AdvantageContract, "grpo", {"scale_rewards": "batch"}, False),
+        (AdvantageContract, "gdpo", {"reward_weights": {"right": 1.0, "short": 0.5}}, False),
+        (AdvantageContract, "rloo", {}, True),
+        (AdvantageContract, "max_rl", {}, True),
+        (AdvantageContract, "gpg", {}, False),
+        (AdvantageContract, "reinforce_plus_plus", {}, False),
+        (AdvantageContract, "reinforce_plus_plus_baseline", {}, False),
+        (AdvantageContract, "ppo", {}, False),
+        (AdvantageContract, "ppo", {"normalize_advantages": False, "gamma": 0.9, "lambd": 0.8}, True),
+        (CorrectionContract, "tis", {}, None),
+        (CorrectionContract, "icepop", {}, None),
+        (CorrectionContract, "mis", {}, None),
+        (CorrectionContract, "mis", {"mis_level": "sequence", "mis_mode": "mask", "mis_veto_threshold": 1e-4}, None),
+        (CorrectionContract, "mis", {"mis_level": "geometric", "mis_mode": "clip"}, None),
+    ],
+)
+def test_an_estimator_or_correction_keeps_its_contract(
+    contract: type[Contract], name: str, settings: dict[str, object], independent: bool | None
+) -> None:
+    own = {} if independent is None else {"independent_groups": independent}
+    require_kept(contract, choice=f"slime-train/{name}", settings=settings, **own)
 
 
-class TestGrpoWhitened(AdvantageContract):
-    choice = "slime-train/grpo"
-    settings: ClassVar[Mapping[str, object]] = {"normalize_advantages": True}
-    independent_groups = False
+@table(
+    "name, settings, policy_gradient",
+    [
+        ("policy_loss", {}, True),
+        ("policy_loss", {"entropy_coef": 0.01, "use_opsm": True, "eps_clip_c": 3.0}, True),
+        ("gspo", {}, True),
+        ("cispo", {}, True),
+        ("sft_loss", {}, False),
+    ],
+)
+def test_a_loss_keeps_its_contract(name: str, settings: dict[str, object], policy_gradient: bool) -> None:
+    given = {"settings": settings, "policy_gradient": policy_gradient}
+    require_kept(LossContract, choice=f"slime-train/{name}", **given)
 
 
-class TestGrpoScaledByTheBatch(AdvantageContract):
-    choice = "slime-train/grpo"
-    settings: ClassVar[Mapping[str, object]] = {"scale_rewards": "batch"}
-    independent_groups = False
-
-
-class TestGdpo(AdvantageContract):
-    choice = "slime-train/gdpo"
-    settings: ClassVar[Mapping[str, object]] = {"reward_weights": {"right": 1.0, "short": 0.5}}
-    independent_groups = False
-
-
-class TestRloo(AdvantageContract):
-    choice = "slime-train/rloo"
-
-
-class TestMaxRl(AdvantageContract):
-    choice = "slime-train/max_rl"
-
-
-class TestGpg(AdvantageContract):
-    choice = "slime-train/gpg"
-    independent_groups = False
-
-
-class TestReinforcePlusPlus(AdvantageContract):
-    choice = "slime-train/reinforce_plus_plus"
-    independent_groups = False
-
-
-class TestReinforcePlusPlusBaseline(AdvantageContract):
-    choice = "slime-train/reinforce_plus_plus_baseline"
-    independent_groups = False
-
-
-class TestPpo(AdvantageContract):
-    choice = "slime-train/ppo"
-    independent_groups = False
-
-
-class TestPpoAsItIs(AdvantageContract):
-    choice = "slime-train/ppo"
-    settings: ClassVar[Mapping[str, object]] = {"normalize_advantages": False, "gamma": 0.9, "lambd": 0.8}
-
-
-class TestPolicyLoss(LossContract):
-    choice = "slime-train/policy_loss"
-
-
-class TestPolicyLossWithEverything(LossContract):
-    choice = "slime-train/policy_loss"
-    settings: ClassVar[Mapping[str, object]] = {"entropy_coef": 0.01, "use_opsm": True, "eps_clip_c": 3.0}
-
-
-class TestGspo(LossContract):
-    choice = "slime-train/gspo"
-
-
-class TestCispo(LossContract):
-    choice = "slime-train/cispo"
-
-
-class TestSftLoss(LossContract):
-    choice = "slime-train/sft_loss"
-    policy_gradient = False
-
-
-class TestTis(CorrectionContract):
-    choice = "slime-train/tis"
-
-
-class TestIcepop(CorrectionContract):
-    choice = "slime-train/icepop"
-
-
-class TestMis(CorrectionContract):
-    choice = "slime-train/mis"
-
-
-class TestMisOfSequences(CorrectionContract):
-    choice = "slime-train/mis"
-    settings: ClassVar[Mapping[str, object]] = {
-        "mis_level": "sequence",
-        "mis_mode": "mask",
-        "mis_veto_threshold": 1e-4,
-    }
-
-
-class TestMisOfGeometricMeans(CorrectionContract):
-    choice = "slime-train/mis"
-    settings: ClassVar[Mapping[str, object]] = {"mis_level": "geometric", "mis_mode": "clip"}
+def require_kept(contract: type[Contract], **attributes: object) -> None:
+    results = type("Subject", (contract,), attributes).report()
+    assert [each for each in results if each.status is CheckStatus.FAILED] == []
+    assert any(each.status is CheckStatus.PASSED for each in results)
 
 
 if __name__ == "__main__":
