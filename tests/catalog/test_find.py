@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from slime_core.catalog import Catalog, PluginWarning, Registered
+from slime_core.catalog import Catalog, Registered
 from slime_core.catalog.project_code import shape_of
 from slime_core.errors import ConfigError, PluginError, SlimeError, UnknownName
-from slime_core.roles import SPECS, BufferContext, BufferFilter, RewardContext, Selection, Settings, Setup
+from slime_core.roles import SPECS, BufferContext, BufferFilter, RewardContext, Selection, Setup
 from slime_testing import make_group, make_sample
 from tests.tables import table
 
@@ -188,18 +188,6 @@ def test_an_unknown_name_lists_what_exists(catalog: Catalog, role: str, name: st
         assert sentence in str(caught.value)
 
 
-def test_an_unknown_name_names_the_plugins_that_failed(
-    install_plugin: Install, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("SLIME_PLUGINS_STRICT", raising=False)
-    install_plugin("slime-reward-zzz", {"zzz.py": "import no_such_module"}, entry_points={"reward-zzz": "zzz"})
-    with pytest.warns(PluginWarning):
-        catalog = Catalog.discover()
-    expected = "Not loaded, and might have offered it: plugin slime-reward-zzz 1.0 .*No module named 'no_such_module'"
-    with pytest.raises(UnknownName, match=expected):
-        catalog.find("reward", "zzz")
-
-
 def test_without_any_plugin_the_way_to_install_one_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [])
     with pytest.raises(UnknownName) as caught:
@@ -224,10 +212,6 @@ def test_a_class_of_the_project_is_a_reward_with_settings(catalog: Catalog, proj
     assert score(built(found, limit=9), "abcd") != score(built(found, limit=2), "abcd")
 
 
-def test_a_spec_of_the_project_is_a_choice(catalog: Catalog, project: Path) -> None:
-    assert catalog.find("reward", "./mine.py:SPEC").spec.name == "named"
-
-
 def test_a_file_is_imported_once(project: Path) -> None:
     (project / "counted.py").write_text(f"import mine\nprint('imported')\n{PROJECT}")
     first, second = (Catalog.discover().find("reward", "./counted.py:SPEC").spec for _ in range(2))
@@ -240,10 +224,6 @@ def test_a_function_or_class_of_the_project_is_a_buffer_filter(catalog: Catalog,
     assert isinstance(buffer_filter, BufferFilter)
     groups = [make_group(draw) for draw in range(3)]
     assert buffer_filter.select(groups, 2, BufferContext(0, 0)) == Selection(take=[2, 1])
-
-
-def test_a_function_of_the_project_is_a_group_filter(catalog: Catalog, project: Path) -> None:
-    assert callable(built(catalog.find("group_filter", "./mine.py:keep")))
 
 
 @table(
@@ -330,7 +310,3 @@ def test_what_does_not_fit_is_refused_before_it_is_used(
     (project / "broken.py").write_text("1 / 0")
     with pytest.raises(error, match=expected):
         catalog.find(role, name)
-
-
-def test_settings_of_a_choice_without_any_refuse_every_key(catalog: Catalog) -> None:
-    assert catalog.find("generator", "single_turn").spec.settings is Settings

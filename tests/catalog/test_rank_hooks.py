@@ -65,8 +65,3 @@ def test_an_error_names_plugin_hook_and_rank_and_stops_the_round(
     with pytest.raises(PluginError, match=expected):
         made.fire(EVENT)
     assert told(tmp_path) == ["first"]
-
-
-def test_an_async_rank_hook_is_refused(hooks: Callable[..., RankHooks]) -> None:
-    with pytest.raises(PluginError, match="slime_before_log_prob is `async def`; ranks have no event loop"):
-        hooks("@hookimpl\nasync def slime_before_log_prob(event): pass\n")

@@ -93,11 +93,6 @@ def test_an_allow_list_keeps_its_order_and_the_core(monkeypatch: pytest.MonkeyPa
     assert loaded(Catalog.discover()) == ["slime-core", "slime-train"]
 
 
-def test_what_is_asked_for_in_code_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLIME_PLUGINS", "my-three")
-    assert loaded(Catalog.discover(PluginSet(only=("my-two",)))) == ["slime-core", "slime-my-two", "slime-train"]
-
-
 def test_what_is_left_out_is_a_status_and_is_not_imported(install_plugin: Install) -> None:
     install(install_plugin, "four", "raise AssertionError('imported')")
     catalog = Catalog.discover(PluginSet(without=("my-four",)))
@@ -116,12 +111,6 @@ def test_a_name_that_nobody_has_is_an_error(field: str) -> None:
     assert "Did you mean 'slime-my-two'?" in text
     assert re.search(r"Installed: slime-core [\d.]+, .*slime-my-one 1\.0, slime-my-three 1\.0, slime-my-two 1\.0", text)
     assert ("pip install slime-my-twoo" in text) == (field != "without")
-
-
-def test_a_typo_in_the_environment_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLIME_PLUGINS", "my-twoo")
-    with pytest.raises(UnknownName, match=r"no plugin 'my-twoo' \(SLIME_PLUGINS .*Did you mean 'my-two'"):
-        Catalog.discover()
 
 
 def hide(monkeypatch: pytest.MonkeyPatch, dist: str) -> None:
@@ -192,13 +181,6 @@ def test_two_distributions_with_one_entry_point_name_are_told_apart(install_plug
     assert "zzz" in mine(Catalog.discover(PluginSet(without=("slime-my-two",))))
 
 
-def test_nobody_takes_the_place_of_the_core(install_plugin: Install) -> None:
-    install(install_plugin, "aaa", entry_points={"builtin": "my_aaa"})  # type: ignore[arg-type]
-    with pytest.warns(PluginWarning, match="slime-my-aaa 1.0 .*has the name of one of slime-core"):
-        catalog = Catalog.discover(PluginSet(order=("slime-my-aaa",)))
-    assert catalog.find("buffer", "fifo").plugin == "slime-core"
-
-
 def test_an_unknown_choice_names_every_plugin_that_may_have_it(install_plugin: Install) -> None:
     install(install_plugin, "four", "import no_such_module")
     with pytest.warns(PluginWarning):
@@ -241,16 +223,16 @@ def test_any_other_plugin_is_named_by_the_rule_for_names_and_nothing_is_installe
     assert "pip install" not in str(raised.value)
 
 
+def test_what_the_plugins_of_the_checkout_offer_is_written_down() -> None:
+    root = Path(__file__).resolve().parents[2]
+    command = [sys.executable, "tools/first_party.py"]
+    checked = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
 @table("dist", ["slime-core", *first_party()])
 def test_no_line_to_type_asks_an_index_for_a_name_of_ours(dist: str) -> None:
     for line in (how_to_install(dist), how_to_get(dist, "0.1.0")):
         named = line.partition("pip install ")[2].removeprefix("-e .").split(" -e ./plugins/")[1:]
         assert named[-1:] == ([] if dist == "slime-core" else [dist])
         assert {other for each in named for other in first_party()[each].requires} <= set(named)
-
-
-def test_what_the_plugins_of_the_checkout_offer_is_written_down() -> None:
-    root = Path(__file__).resolve().parents[2]
-    command = [sys.executable, "tools/first_party.py"]
-    checked = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    assert checked.returncode == 0, checked.stdout + checked.stderr

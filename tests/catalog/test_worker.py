@@ -60,16 +60,6 @@ def test_a_worker_loads_what_the_driver_loaded_in_its_order(
     assert worker.find("reward", "./mine.py/one").plugin == "./mine.py"
 
 
-def test_a_plugin_that_was_broken_in_the_driver_is_not_tried_in_a_worker(
-    install_plugin: Install, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    install_plugin("slime-zzz", {"zzz.py": "1 / 0"}, entry_points={"zzz": "zzz"})
-    monkeypatch.delenv("SLIME_PLUGINS_STRICT", raising=False)
-    with pytest.warns(UserWarning, match="slime-zzz"):
-        driver = Catalog.discover()
-    assert loaded(discover_in_worker(driver.plugin_set, "trainer 0")) == loaded(driver)
-
-
 def test_another_version_names_the_worker(install_plugin: Install, tmp_path: Path) -> None:
     install_plugin("slime-zzz", {"zzz.py": SOURCE}, entry_points={"zzz": "zzz"})
     driver = Catalog.discover()
@@ -88,3 +78,13 @@ def test_a_plugin_that_is_missing_names_the_worker(tmp_path: Path, monkeypatch: 
     importlib.invalidate_caches()
     with pytest.raises(PluginError, match=r"trainer 1 on .*: no plugin 'slime-zzz'"):
         discover_in_worker(driver.plugin_set, "trainer 1")
+
+
+def test_a_plugin_that_was_broken_in_the_driver_is_not_tried_in_a_worker(
+    install_plugin: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_plugin("slime-zzz", {"zzz.py": "1 / 0"}, entry_points={"zzz": "zzz"})
+    monkeypatch.delenv("SLIME_PLUGINS_STRICT", raising=False)
+    with pytest.warns(UserWarning, match="slime-zzz"):
+        driver = Catalog.discover()
+    assert loaded(discover_in_worker(driver.plugin_set, "trainer 0")) == loaded(driver)

@@ -1,7 +1,6 @@
 """The core's checks, each on a situation that it is there for."""
 
 import fcntl
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from slime_testing.doctor.checks import (
     leftovers,
     plugin_api,
     plugins,
-    python_version,
     requirements,
     room,
     shared_memory,
@@ -26,10 +24,6 @@ from tests.tables import table
 Install = Callable[..., None]
 CORE = f"slime-core=={__version__}"
 GOOD = 'SLIME_API = "1"\n'
-
-
-def test_this_python_is_one_that_is_tested() -> None:
-    assert python_version().health is Health.OK
 
 
 def test_the_core_that_is_installed_is_this_one() -> None:
@@ -76,14 +70,6 @@ def test_stale_egg_info_beside_an_installation_is_removed_on_request(install_plu
     assert duplicates().health is Health.OK
 
 
-def test_a_folder_that_is_on_the_path_twice_is_no_duplicate(
-    install_plugin: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    install_plugin("slime-once", {"once.py": GOOD}, entry_points={"once": "once"})
-    monkeypatch.syspath_prepend(f"{tmp_path / 'site'}/../site")
-    assert duplicates().health is Health.OK
-
-
 def test_a_broken_plugin_is_an_error_with_its_reason(install_plugin: Install) -> None:
     assert plugins().health is Health.OK
     install_plugin("slime-bad", {"slime_bad.py": "1/0"}, entry_points={"bad": "slime_bad"})
@@ -100,12 +86,6 @@ def test_another_plugin_api_is_an_error_with_the_line_to_type(install_plugin: In
     assert finding.health is Health.ERROR
     assert "pip install --upgrade slime-old" in finding.text
     assert plugins().health is Health.OK
-
-
-def test_what_plugins_need_is_there() -> None:
-    finding = requirements()
-    assert finding.health is Health.OK, finding.text
-    assert "slime-local" in finding.text
 
 
 def test_missing_and_old_requirements_are_named_with_the_lines_to_type(install_plugin: Install) -> None:
@@ -153,19 +133,11 @@ def test_a_smaller_share_of_the_cores_is_named(tmp_path: Path, quota: str, healt
     assert ("allows 0.5" in finding.text) == (health is Health.WARNING)
 
 
-def test_without_control_groups_cores_are_counted(tmp_path: Path) -> None:
-    assert re.match(r"\d+ cores?$", cpus(tmp_path / "none").text)
-
-
 def test_a_small_shared_memory_is_named(tiny_disk: Path) -> None:
     finding = shared_memory(tiny_disk)
     assert finding.health is Health.WARNING
     assert "2 MiB of 2 MiB free" in finding.text
     assert "--shm-size" in finding.advice
-
-
-def test_a_system_without_shared_memory_is_none_of_our_business(tmp_path: Path) -> None:
-    assert shared_memory(tmp_path / "none").health is Health.OK
 
 
 def test_little_room_is_named(tiny_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:

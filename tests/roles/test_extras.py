@@ -84,16 +84,6 @@ def test_a_column_that_a_part_lacks_is_lacking_in_the_whole(column: str) -> None
     assert joined.versions == ((3, 0), (1, 1))
 
 
-def test_a_part_without_tokens_lacks_nothing() -> None:
-    full = whole(3, [1, 1])
-    joined = EngineExtras.joined([(None, 0, 0), (full, 2, 1)])
-    assert joined == replace(full, versions=())
-
-
-def test_parts_that_say_nothing_make_no_extras() -> None:
-    assert EngineExtras.joined([(None, 2, 4), (None, 3, 4)]) is None
-
-
 def test_what_was_wanted_is_lacking_or_not() -> None:
     extras = EngineExtras(top_p_token_ids=array("i"), top_p_token_offsets=array("i", [0, 0]))
     assert {extra for extra in Extra if extras.lacks(extra)} == set(Extra) - {Extra.TOP_P_TOKENS}
@@ -109,12 +99,6 @@ def test_chunks_of_several_versions_join_to_spans_and_the_oldest_version() -> No
     output = GenerateOutput.joined(chunks)
     assert (output.weight_version, output.versions) == (4, ((3, 4), (1, 5)))
     assert output.extras == EngineExtras(versions=((3, 4), (1, 5)), server="here")
-
-
-def test_the_last_chunk_may_say_the_versions_itself() -> None:
-    spans = ((1, 3), (1, 4))
-    chunks = [GenerateChunk([1, 2], [-1.0, -1.0], 3, FinishReason.STOP, extras=EngineExtras(versions=spans))]
-    assert GenerateOutput.joined(chunks).versions == spans
 
 
 def test_a_whole_answer_is_a_chunk() -> None:

@@ -40,11 +40,6 @@ def test_settings_must_be_a_settings_model() -> None:
         RewardSpec("x", factory, dict)  # type: ignore[arg-type]
 
 
-def test_a_factory_must_be_callable() -> None:
-    with pytest.raises(TypeError, match=r"factory\(settings, setup\)"):
-        RewardSpec("x", None)  # type: ignore[arg-type]
-
-
 def test_settings_forbid_unknown_keys_and_are_frozen() -> None:
     class Own(Settings):
         width: int = 1

@@ -56,15 +56,3 @@ def test_bad_input_writes_nothing(slime: Slime, tmp_path: Path, arguments: tuple
     assert ran.code == 2
     assert said in " ".join(ran.err.split())
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_second_time_needs_force(slime: Slime) -> None:
-    assert slime("plugins", "new", "reward", "mine").code == 0
-    assert "--force to write over it" in slime("plugins", "new", "reward", "mine").err
-    assert slime("plugins", "new", "reward", "mine", "--force").code == 0
-
-
-def test_the_help_lists_every_role(slime: Slime) -> None:
-    text = " ".join(slime("plugins", "new", "--help").out.split())
-    assert "data-source" in text
-    assert "rank-hooks" in text

@@ -51,10 +51,6 @@ def test_checks_are_listed_by_number() -> None:
     assert (info.method, info.title, info.since, info.advice) == ("test_small", "small", "1", "Use a small value.")
 
 
-def test_some_checks_are_run_with_what_they_need() -> None:
-    assert [(found.identity, found.status) for found in Sound.report("TST-003")] == [("TST-003", PASSED)]
-
-
 def test_a_number_that_no_check_has_is_named_with_the_nearest() -> None:
     with pytest.raises(ValueError, match=r"Sound: there is no check 'TST-03'\. Did you mean 'TST-003'"):
         Sound.report("TST-03")
@@ -66,13 +62,6 @@ def test_a_failure_says_its_number_and_how_to_fix_it() -> None:
 
     with pytest.raises(ContractViolation, match=r"^TST-002: value is -1\nUse a positive value\.$"):
         Negative().test_positive()
-
-
-def test_what_a_plugin_raises_is_a_failure_of_the_check() -> None:
-    class Text(Sound):
-        value = "1"  # type: ignore[assignment]
-
-    assert details(Text)["TST-001"].startswith("TypeError: unsupported operand")
 
 
 @table("error", [SystemExit(3), RuntimeError("no")])
