@@ -27,7 +27,6 @@ from slime_testing.fake_engine import (
     Malformed,
     Slow,
     StaleVersion,
-    ToolCall,
 )
 from tests.tables import table
 
@@ -422,8 +421,6 @@ def test_it_tells_about_itself(fake_engine: Start, connect: Connect) -> None:
     for path in ("/server_info", "/get_server_info"):
         told = json.loads(client.send("GET", path).read())
         assert (told["version"], told["context_length"]) == ("0.5.23", 512)
-    (card,) = json.loads(client.send("GET", "/v1/models").read())["data"]
-    assert (card["object"], card["max_model_len"]) == ("model", 512)
 
 
 def test_a_stale_version_is_told(fake_engine: Start, connect: Connect) -> None:
@@ -470,63 +467,6 @@ def test_a_connection_can_be_dropped(fake_engine: Start, connect: Connect) -> No
         connect(engine).post("/generate", body)
     assert len(connect(engine).generate(sampling=LONG)["output_ids"]) == 100
     assert [each.ended for each in engine.generations] == [Ended.FAILED] * 3 + [Ended.ANSWERED]
-
-
-MESSAGES: Json = [{"role": "system", "content": "s"}, {"role": "user", "content": [{"type": "text", "text": "2 + 2?"}]}]
-
-
-def test_a_chat_is_completed(fake_engine: Start, connect: Connect) -> None:
-    engine = fake_engine(Answer((52, 0)))
-    status, answer = connect(engine).post("/v1/chat/completions", {"messages": MESSAGES, "logprobs": True})
-    assert (status, answer["object"], answer["metadata"]) == (200, "chat.completion", {"weight_version": "default"})
-    (choice,) = answer["choices"]
-    assert (choice["message"]["content"], choice["finish_reason"]) == ("4", "stop")
-    assert [each["token"] for each in choice["logprobs"]["content"]] == ["4", "\0"]
-    (generation,) = engine.generations
-    assert CharTokenizer().decode(generation.prompt) == "system: s\nuser: 2 + 2?\nassistant: "
-    prompt = len(generation.prompt)
-    assert answer["usage"] == {"prompt_tokens": prompt, "completion_tokens": 2, "total_tokens": prompt + 2}
-
-
-def test_a_chat_is_streamed(fake_engine: Start, connect: Connect) -> None:
-    client = connect(fake_engine(Answer((97, 98, 0))))
-    body: dict[str, Json] = {"messages": MESSAGES, "stream_options": {"include_usage": True}}
-    *events, end = client.events("/v1/chat/completions", body)
-    told = [json.loads(event) for event in events]
-    assert end == "[DONE]"
-    assert {each["object"] for each in told} == {"chat.completion.chunk"}
-    deltas = [choice["delta"] for each in told for choice in each["choices"]]
-    assert deltas == [{"role": "assistant", "content": ""}, *({"content": text} for text in ("a", "b", "")), {}]
-    assert [choice["finish_reason"] for each in told for choice in each["choices"]] == [None] * 4 + ["stop"]
-    assert told[-1]["usage"]["completion_tokens"] == 3
-
-
-def test_a_tool_is_called(fake_engine: Start, connect: Connect) -> None:
-    client = connect(fake_engine(ToolCall("add", {"a": 2, "b": 2})))
-    _, answer = client.post("/v1/chat/completions", {"messages": MESSAGES, "tools": []})
-    (choice,) = answer["choices"]
-    (call,) = choice["message"]["tool_calls"]
-    assert (choice["finish_reason"], choice["message"]["content"]) == ("tool_calls", None)
-    assert (call["type"], call["function"]["name"], json.loads(call["function"]["arguments"])) == (
-        "function",
-        "add",
-        {"a": 2, "b": 2},
-    )
-    *events, _ = client.events("/v1/chat/completions", {"messages": MESSAGES})
-    deltas = [json.loads(event)["choices"][0]["delta"] for event in events]
-    pieces = [delta["tool_calls"][0]["function"] for delta in deltas if "tool_calls" in delta]
-    assert pieces[0]["name"] == "add"
-    assert json.loads("".join(piece["arguments"] for piece in pieces)) == {"a": 2, "b": 2}
-    text = client.generate(sampling={"max_new_tokens": 200})["text"]
-    assert text == '<tool_call>\n{"name": "add", "arguments": {"a": 2, "b": 2}}\n</tool_call>'
-
-
-@table("status, kind", [(429, "BadRequestError"), (500, "InternalServerError")])
-def test_a_chats_errors_are_openais(fake_engine: Start, connect: Connect, status: int, kind: str) -> None:
-    client = connect(fake_engine(FailThenOk(status=status)))
-    found, answer = client.post("/v1/chat/completions", {"messages": MESSAGES})
-    assert (found, answer["object"], answer["type"], answer["code"]) == (status, "error", kind, status)
-    assert client.post("/v1/chat/completions", {"messages": []})[0] == 400
 
 
 @table(

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Self, TypeAlias
 
 from slime_core.sample import Json
-from slime_testing._fake_engine import chat, control, native
+from slime_testing._fake_engine import control, native
 from slime_testing._fake_engine.generation import Refused
 from slime_testing._fake_engine.http import BadRequest, Reply, Request, serve_connection
 from slime_testing._fake_engine.state import (
@@ -37,7 +37,6 @@ from slime_testing._fake_engine.state import (
     Slow,
     StaleVersion,
     State,
-    ToolCall,
 )
 
 __all__ = [
@@ -54,7 +53,6 @@ __all__ = [
     "Received",
     "Slow",
     "StaleVersion",
-    "ToolCall",
 ]
 
 Endpoint: TypeAlias = Callable[[State, Request], Awaitable[Reply]]
@@ -62,8 +60,6 @@ Endpoint: TypeAlias = Callable[[State, Request], Awaitable[Reply]]
 ENDPOINTS: Mapping[tuple[str, str], Endpoint] = {
     ("POST", "/generate"): native.generate,
     ("PUT", "/generate"): native.generate,
-    ("POST", "/v1/chat/completions"): chat.chat_completions,
-    ("GET", "/v1/models"): control.models,
     ("GET", "/health"): control.health,
     ("GET", "/health_generate"): control.health,
     ("GET", "/ready"): control.health,
@@ -194,14 +190,10 @@ class FakeEngine:
         try:
             return await endpoint(self._state, request)
         except BadRequest as error:
-            return _error(request, 400, str(error))
+            return _error(400, str(error))
         except Refused as error:
-            return _error(request, error.status, str(error))
+            return _error(error.status, str(error))
 
 
-def _error(request: Request, status: int, message: str) -> Reply:
-    content: Json = {"error": {"message": message}}
-    if request.path.startswith("/v1/"):
-        kind = "BadRequestError" if status < 500 else "InternalServerError"
-        content = {"object": "error", "message": message, "type": kind, "param": None, "code": status}
-    return Reply(status, json.dumps(content).encode())
+def _error(status: int, message: str) -> Reply:
+    return Reply(status, json.dumps({"error": {"message": message}}).encode())

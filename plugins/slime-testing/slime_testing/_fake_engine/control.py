@@ -65,19 +65,6 @@ async def server_info(state: State, request: Request) -> Reply:
     )
 
 
-async def models(state: State, request: Request) -> Reply:
-    """GET /v1/models."""
-    card: Json = {
-        "id": MODEL,
-        "object": "model",
-        "created": 0,
-        "owned_by": "sglang",
-        "root": MODEL,
-        "max_model_len": state.context_length,
-    }
-    return _json({"object": "list", "data": [card]})
-
-
 async def abort_request(state: State, request: Request) -> Reply:
     """POST /abort_request: empty, whether or not there was such a request."""
     body = parse(AbortBody, request)

@@ -230,31 +230,6 @@ class VersionBody(Body):
     abort_all_requests: bool = True
 
 
-class StreamOptions(Body):
-    """`stream_options` of a chat."""
-
-    include_usage: bool = False
-
-
-class ChatBody(Body):
-    """POST /v1/chat/completions."""
-
-    messages: list[dict[str, JsonValue]] = Field(min_length=1)
-    model: str = "default"
-    rid: str | None = None
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
-    temperature: float = 1.0
-    seed: int | None = None
-    stop: str | list[str] | None = None
-    stop_token_ids: list[int] | None = None
-    ignore_eos: bool = False
-    logprobs: bool | None = None
-    stream: bool = False
-    stream_options: StreamOptions | None = None
-    tools: list[dict[str, JsonValue]] | None = None
-
-
 def parse(kind: type[BodyT], request: Request) -> BodyT:
     """The body of a request; an empty one has every default.
 

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import enum
 import itertools
-import json
 import math
 import random
 import uuid
@@ -110,17 +109,7 @@ class Disconnect:
     """Tokens of a stream that are sent before."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """The model calls a tool: `tool_calls` of a chat, `<tool_call>` and JSON as the text of a generation."""
-
-    name: str
-    """The tool."""
-    arguments: Mapping[str, Json] = field(default_factory=dict)
-    """What it is called with."""
-
-
-Behaviour: TypeAlias = Answer | Slow | FailThenOk | Malformed | AbortMidway | StaleVersion | Disconnect | ToolCall
+Behaviour: TypeAlias = Answer | Slow | FailThenOk | Malformed | AbortMidway | StaleVersion | Disconnect
 
 GOOD = Answer()
 """What is done where the script has nothing else."""
@@ -174,9 +163,6 @@ def plan(prompt: Sequence[int], sampling: Sampling, behaviour: Behaviour, versio
     match behaviour:
         case Answer(tokens=tokens, log_probs=told) if tokens is not None:
             planned, given = _end(tokens, sampling), told
-        case ToolCall(name=name, arguments=arguments):
-            call = json.dumps({"name": name, "arguments": dict(arguments)})
-            planned = _end([*TOKENIZER.encode(f"<tool_call>\n{call}\n</tool_call>"), EOS], sampling)
         case AbortMidway(after_tokens=after):
             made = _end(_draws(drawn), sampling.model_copy(update={"ignore_eos": True}))
             planned = replace(made, tokens=made.tokens[:after], finish=aborted(), trim=0)
@@ -289,7 +275,7 @@ class Generation:
     rid: str
     """The request's id."""
     path: str
-    """`/generate` or `/v1/chat/completions`."""
+    """`/generate`."""
     prompt: tuple[int, ...]
     """Token ids."""
     sampling: Sampling
