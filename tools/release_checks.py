@@ -88,10 +88,7 @@ def check_install(root: Path, names: Sequence[str], slime_txt: Path, version: st
             _run([str(python), str(root / "tools/install_torch.py")], Path(folder))
         _run([str(python), "-m", "pip", "install", "-q", "-c", str(slime_txt), *names], Path(folder))
         _run([str(python), "-m", "pip", "check"], Path(folder))
-        slime = [str(python.with_name("slime")), "plugins", "list"]
-        own = {"XDG_CACHE_HOME": folder}
-        _run([*slime, "--role", "reward"], Path(folder), **own)  # loads what is not known yet
-        said = _run([*slime, "--json"], Path(folder), **own)
+        said = _run([str(python.with_name("slime")), "plugins", "list", "--load", "--json"], Path(folder))
         loaded = {each["plugin"]: each["version"] for each in json.loads(said)["plugins"] if each["state"] == "loaded"}
         for name in names:
             plain = name.partition("[")[0]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.strangers.conftest import HERE, Room, linked_room
+from tests.tables import table
 
 pytestmark = pytest.mark.long
 HEAVY = ("torch", "numpy", "pyarrow")
@@ -134,7 +135,7 @@ def test_a_run_learns_and_a_resumed_one_ends_with_the_same_weights(alone: Room, 
     assert rewards(user / "runs" / "cut") == found
 
 
-@pytest.mark.parametrize("command", ["plan", "train"])
+@table("command", ["plan", "train"])
 def test_a_run_imports_nothing_heavy_where_it_could(alone: Room, user: Path, command: str) -> None:
     """Modules of these names are there, and each ends the process."""
     for name in HEAVY:
@@ -145,8 +146,8 @@ def test_a_run_imports_nothing_heavy_where_it_could(alone: Room, user: Path, com
     assert "imported: none of them" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("command", "package"),
+@table(
+    "command, package",
     [
         ("sft run.toml", "slime-train"),
         ("why runs/run 0", "slime-view"),
@@ -167,9 +168,9 @@ def test_a_command_that_another_package_brings_names_it(alone: Room, user: Path,
     assert f"./plugins/{package}" in done.stderr
 
 
-@pytest.mark.parametrize("command", ["plan", "train"])
-@pytest.mark.parametrize(
-    ("package", "without", "keys"),
+@table("command", ["plan", "train"])
+@table(
+    "package, without, keys",
     [
         ("slime-view", (), {"stop_on_alarms": ["entropy"]}),
         ("slime-train", (), {"debug_rollout_only": True}),
@@ -183,7 +184,6 @@ def test_a_command_that_another_package_brings_names_it(alone: Room, user: Path,
         ("slime-local", ("trainer",), {}),
         ("slime-trackers", (), {"tracker": {"use": "tensorboard"}}),
     ],
-    ids=lambda value: ", ".join(value) if isinstance(value, dict) else None,
 )
 def test_a_key_that_needs_another_package_is_refused_before_a_process_starts(
     alone: Room, user: Path, command: str, package: str, without: tuple[str, ...], keys: dict[str, object]

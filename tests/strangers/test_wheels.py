@@ -73,8 +73,7 @@ def test_every_plugin_passes_the_kit_without_pytest(room: Room, scaffolds: dict[
 
 
 def test_every_new_plugin_is_listed(room: Room, scaffolds: dict[str, Path]) -> None:
-    room.run("slime", "plugins", "list", "--role", "reward")  # loads what is not known yet
-    done = room.run("slime", "plugins", "list", "--json")
+    done = room.run("slime", "plugins", "list", "--load", "--json")
     assert done.returncode == 0, done.stderr
     loaded = {each["plugin"] for each in json.loads(done.stdout)["plugins"] if each["state"] == "loaded"}
     assert {package.name for package in scaffolds.values()} - loaded == set()
