@@ -113,11 +113,7 @@ def check_id(where: str, group_id: object) -> None:
 
 
 def check_selection(returned: object, *, plugin: str, held: int, want: int) -> Selection:
-    """A buffer filter's choice among `held` groups when `want` were wanted.
-
-    Raises:
-        ContractError: more than `want` taken, a position out of range or named twice.
-    """
+    """A buffer filter's choice among `held` groups when `want` were wanted."""
     where = f"buffer filter of plugin {plugin}, {held} groups held, {want} wanted"
     if not isinstance(returned, Selection):
         refuse(where, "a Selection", returned, "return Selection(take=[...], drop=[...])")
@@ -136,11 +132,7 @@ def check_selection(returned: object, *, plugin: str, held: int, want: int) -> S
 
 
 def check_decision(returned: object, *, plugin: str, group: Group) -> Decision:
-    """A group filter's decision about `group`.
-
-    Raises:
-        ContractError: not a `Keep`, `Drop` or `KeepIfShort`, or one without a reason.
-    """
+    """A group filter's decision about `group`."""
     where = f"group filter of plugin {plugin}, group {group.id}"
     match returned:
         case Keep():
@@ -153,11 +145,7 @@ def check_decision(returned: object, *, plugin: str, group: Group) -> Decision:
 
 
 def check_removals(returned: object, *, plugin: str, groups: Sequence[Group]) -> Sequence[Removal]:
-    """The samples that a sample filter takes out of `groups`.
-
-    Raises:
-        ContractError: not a sequence of removals, an unknown group, a position out of range or named twice.
-    """
+    """The samples that a sample filter takes out of `groups`."""
     where = f"sample filter of plugin {plugin}"
     sizes = {group.id: len(group.samples) for group in groups}
     seen: set[tuple[GroupId, int]] = set()
@@ -181,12 +169,7 @@ def check_removals(returned: object, *, plugin: str, groups: Sequence[Group]) ->
 
 
 def check_draw(returned: object, *, plugin: str, want: int, is_held: Callable[[GroupId], bool]) -> Draw:
-    """What a buffer hands out when at most `want` groups were wanted.
-
-    Raises:
-        ContractError: not a `Draw`, too many groups, one twice, one that the buffer was not given or gave away before,
-            or weights that are not one finite number, 0 or more, a group.
-    """
+    """What a buffer hands out when at most `want` groups were wanted."""
     where = f"buffer of plugin {plugin}, {want} groups wanted"
     if not isinstance(returned, Draw):
         refuse(where, "a Draw", returned, "return Draw(groups, weights)")
@@ -215,11 +198,7 @@ def check_draw(returned: object, *, plugin: str, want: int, is_held: Callable[[G
 
 
 def check_evicted(returned: object, *, plugin: str, is_held: Callable[[GroupId], bool]) -> Mapping[GroupId, str]:
-    """What a buffer removed, and why.
-
-    Raises:
-        ContractError: not a mapping of identities to short texts, or of a group that it does not hold.
-    """
+    """What a buffer removed, and why."""
     where = f"buffer of plugin {plugin}, evict"
     if not isinstance(returned, Mapping):
         refuse(where, "a dict of GroupId to reason", returned, "return {} when nothing is removed")
@@ -249,11 +228,7 @@ KINDS = {
 
 
 def check_extras(where: str, output: GenerateOutput, request: GenerateRequest) -> None:
-    """See that the extras of an answer fit its tokens, and hold what the request wants.
-
-    Raises:
-        ContractError: they are not, or do not.
-    """
+    """See that the extras of an answer fit its tokens, and hold what the request wants."""
     extras: object = output.extras
     if extras is None:
         extras = EngineExtras()
@@ -317,12 +292,7 @@ LARGEST_VERDICT = 4 << 20
 
 
 def check_output(returned: object, *, plugin: str, request: GenerateRequest) -> GenerateOutput:
-    """What an engine generated for a request.
-
-    Raises:
-        ContractError: not a `GenerateOutput`, tokens and log-probs of different lengths, more tokens than allowed, a
-            log-prob that is not finite, a weight version that is not a number, or extras that do not fit.
-    """
+    """What an engine generated for a request."""
     where = f"engine of plugin {plugin}"
     if not isinstance(returned, GenerateOutput):
         refuse(where, "a GenerateOutput", returned)
@@ -335,11 +305,7 @@ def check_output(returned: object, *, plugin: str, request: GenerateRequest) -> 
 
 
 def check_chunk(returned: object, *, plugin: str, request: GenerateRequest, before: int) -> GenerateChunk:
-    """A part of what an engine generates for a request, after parts with `before` tokens.
-
-    Raises:
-        ContractError: not a `GenerateChunk`, one without tokens before the end, or what `check_output` refuses.
-    """
+    """A part of what an engine generates for a request, after parts with `before` tokens."""
     where = f"engine of plugin {plugin} (stream)"
     if not isinstance(returned, GenerateChunk):
         refuse(where, "a GenerateChunk", returned)
@@ -366,18 +332,7 @@ def _check_tokens(where: str, returned: GenerateOutput | GenerateChunk, budget: 
 
 
 def check_generated(returned: object, *, plugin: str, sample: Sample, vocab_size: int | None = None) -> list[Sample]:
-    """The finished samples that a generator made of `sample`.
-
-    Args:
-        returned: what it returned.
-        plugin: whose it is.
-        sample: what it was given.
-        vocab_size: how many tokens the model has; None: nobody knows.
-
-    Raises:
-        ContractError: not a list of samples, an empty one, one is unfinished or inconsistent, has a token that the
-            model does not have, or siblings of one rollout do not share `rollout_id`.
-    """
+    """The finished samples that a generator made of `sample`; `vocab_size` is how many tokens the model has."""
     where = f"generator of plugin {plugin}, {_named(sample)}"
     if not isinstance(returned, list):
         refuse(where, "list[Sample]", returned, "return [sample]" if isinstance(returned, Sample) else "")
@@ -405,20 +360,12 @@ def as_verdict(returned: object) -> object:
 
 
 def check_verdict(returned: object, *, plugin: str, sample: Sample) -> Verdict:
-    """A reward's answer about `sample`; a number, a bool or a scalar of numpy or torch becomes a `Score`.
-
-    Raises:
-        ContractError: none of these, `Unscored` or `NotApplicable`, or one with values of the wrong type.
-    """
+    """A reward's answer about `sample`; a number, a bool or a scalar of numpy or torch becomes a `Score`."""
     return _verdict(returned, f"reward of plugin {plugin}, {_named(sample)}")
 
 
 def check_verdicts(returned: object, *, plugin: str, samples: Sequence[Sample]) -> Sequence[Verdict]:
-    """A group reward's answers about `samples`, one each, in their order.
-
-    Raises:
-        ContractError: not a sequence, not one verdict a sample, or something that `check_verdict` refuses.
-    """
+    """A group reward's answers about `samples`, one each, in their order."""
     where = f"group reward of plugin {plugin}, group {samples[0].group_index}"
     if callable(as_list := getattr(returned, "tolist", None)):  # an array of numpy or torch
         returned = as_list()
@@ -429,23 +376,14 @@ def check_verdicts(returned: object, *, plugin: str, samples: Sequence[Sample]) 
 
 
 def checked_label(returned: object) -> str | None:
-    """What `ChecksLabels.check_label` returned.
-
-    Raises:
-        ContractError: it is neither None nor a text.
-    """
+    """What `ChecksLabels.check_label` returned."""
     if returned is not None:
         check_reason("check_label", returned)
     return cast(str | None, returned)
 
 
 def check_drawn(returned: object, *, plugin: str, count: int) -> list[Group]:
-    """What a data source drew when `count` groups were asked for.
-
-    Raises:
-        ContractError: not a list of `count` groups, an empty group, a sample that is not pending or not numbered, or
-            one identity twice.
-    """
+    """What a data source drew when `count` groups were asked for."""
     where = f"data source of plugin {plugin}"
     if not isinstance(returned, list):
         refuse(where, "list[Group]", returned)

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# PluginSet: which plugins a process loads, and in which order; plain data, so that every worker loads the same.
-
 
 @dataclass(frozen=True, slots=True)
 class PluginSet:

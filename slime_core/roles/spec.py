@@ -242,21 +242,19 @@ class Spec(Generic[RoleT]):
             raise TypeError(f"{self._told}: settings must be a model, or a function that makes one")
         if not callable(self.factory):
             raise TypeError(f"{self._told}: factory must be callable as factory(settings, setup)")
-        if self.flat_prefix and not (self.flat_prefix.isidentifier() and self.flat_prefix.endswith("_")):
-            raise ValueError(f"{self._told}: flat_prefix {self.flat_prefix!r} must be a name that ends in '_'")
-        if self.installed and isinstance(settings, type) and self.installed.key not in self.model.model_fields:
-            raise ValueError(f"{self._told}: installed is for {self.installed.key!r}, which is none of its settings")
-        for table in self.prefixed:
-            if not (table.prefix.isidentifier() and table.prefix.endswith("_")):
-                raise ValueError(f"{self._told}: prefix {table.prefix!r} must be a name that ends in '_'")
-            if isinstance(settings, type) and table.key not in self.model.model_fields:
-                raise ValueError(f"{self._told}: prefixed is for {table.key!r}, which is none of its settings")
+        prefixes = [("flat_prefix", self.flat_prefix or "_"), *(("prefix", table.prefix) for table in self.prefixed)]
+        for what, prefix in prefixes:
+            if not (prefix.isidentifier() and prefix.endswith("_")):
+                raise ValueError(f"{self._told}: {what} {prefix!r} must be a name that ends in '_'")
         if isinstance(self.flat_keys, str):
             raise TypeError(f"{self._told}: flat_keys must be several names, write ({self.flat_keys!r},)")
-        if isinstance(settings, type) and not callable(self.flat_keys):
-            for key in self.flat_keys:
+        if isinstance(settings, type):
+            named = [("installed", self.installed.key)] if self.installed else []
+            named += [("prefixed", table.key) for table in self.prefixed]
+            named += [("flat_keys", key) for key in (() if callable(self.flat_keys) else self.flat_keys)]
+            for what, key in named:
                 if key not in self.model.model_fields:
-                    raise ValueError(f"{self._told}: flat_keys names {key!r}, which is none of its settings")
+                    raise ValueError(f"{self._told}: {what} names {key!r}, which is none of its settings")
 
     @property
     def is_late(self) -> bool:

@@ -130,7 +130,7 @@ def test_a_spec_must_have_the_setting_that_takes_them(mine: Project, slime: Slim
     (mine.root / "judging.py").write_text(
         MINE.replace('InstalledSettings("passed_on"', 'InstalledSettings("passed_over"')
     )
-    assert "installed is for 'passed_over', which is none of its settings" in refusal(slime)
+    assert "installed names 'passed_over', which is none of its settings" in refusal(slime)
 
 
 WITH_A_TABLE = (
