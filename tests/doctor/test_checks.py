@@ -57,19 +57,6 @@ def test_a_plugin_that_is_installed_twice_is_named_with_both_places(install_plug
     assert finding.fix is None
 
 
-def test_stale_egg_info_beside_an_installation_is_removed_on_request(install_plugin: Install, tmp_path: Path) -> None:
-    install_plugin("slime-twice", {"twice.py": GOOD}, entry_points={"twice": "twice"})
-    stale = tmp_path / "site" / "slime_twice.egg-info"
-    stale.mkdir()
-    (stale / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: slime-twice\nVersion: 0.9\n")
-    (stale / "entry_points.txt").write_text("[slime.plugins]\ntwice = twice\n")
-    finding = duplicates()
-    assert finding.fix is not None
-    assert str(stale) in finding.fix()
-    assert not stale.exists()
-    assert duplicates().health is Health.OK
-
-
 def test_a_broken_plugin_is_an_error_with_its_reason(install_plugin: Install) -> None:
     assert plugins().health is Health.OK
     install_plugin("slime-bad", {"slime_bad.py": "1/0"}, entry_points={"bad": "slime_bad"})

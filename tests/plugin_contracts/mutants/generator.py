@@ -6,10 +6,18 @@ import dataclasses
 import random
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from slime_core import Sample, Status
-from slime_core.roles import FinishReason, GenerateContext, GenerateOutput, GeneratorSpec, Settings, Setup
+from slime_core.roles import (
+    FinishReason,
+    GenerateContext,
+    GenerateOutput,
+    GeneratorSpec,
+    SamplingParams,
+    Settings,
+    Setup,
+)
 from slime_testing import CharTokenizer, Contract, GeneratorContract
 
 STATUS = {
@@ -61,43 +69,66 @@ class NotAsync(OneTurn):
         return super().__call__(sample, ctx)
 
 
-class StaysPending(OneTurn):
-    def finish(self, sample: Sample, out: GenerateOutput) -> Sample:
-        finished = super().finish(sample, out)
-        if out.finish is FinishReason.STOP:
-            finished.status = Status.PENDING
-        return finished
+def output(change: Callable[[GenerateOutput], GenerateOutput]) -> type[OneTurn]:
+    """Takes another output for the engine's."""
+
+    class Changed(OneTurn):
+        def finish(self, sample: Sample, out: GenerateOutput) -> Sample:
+            return super().finish(sample, change(out))
+
+    return Changed
 
 
-class EncodesAgain(OneTurn):
-    def finish(self, sample: Sample, out: GenerateOutput) -> Sample:
-        tokenizer = CharTokenizer()
-        tokens = tokenizer.encode(tokenizer.decode(out.tokens))
-        return super().finish(sample, dataclasses.replace(out, tokens=tokens, log_probs=out.log_probs[: len(tokens)]))
+def finished(act: Callable[[Sample, GenerateOutput], object]) -> type[OneTurn]:
+    """Does something to the finished sample."""
+
+    class Finished(OneTurn):
+        def finish(self, sample: Sample, out: GenerateOutput) -> Sample:
+            made = super().finish(sample, out)
+            act(made, out)
+            return made
+
+    return Finished
 
 
-class OldVersion(OneTurn):
-    def finish(self, sample: Sample, out: GenerateOutput) -> Sample:
-        return super().finish(sample, dataclasses.replace(out, weight_version=0))
+def sampling(change: Callable[[SamplingParams], SamplingParams]) -> type[OneTurn]:
+    """Samples otherwise than the run says."""
+
+    class Otherwise(OneTurn):
+        async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
+            return await super().__call__(sample, dataclasses.replace(ctx, sampling=change(ctx.sampling)))
+
+    return Otherwise
 
 
-class CutsThePrompt(OneTurn):
-    def finish(self, sample: Sample, out: GenerateOutput) -> Sample:
-        sample.tokens = sample.tokens[1:]
-        return super().finish(sample, out)
+def encode_again(out: GenerateOutput) -> GenerateOutput:
+    tokenizer = CharTokenizer()
+    tokens = tokenizer.encode(tokenizer.decode(out.tokens))
+    return dataclasses.replace(out, tokens=tokens, log_probs=out.log_probs[: len(tokens)])
 
 
-class AsksForMore(OneTurn):
+def leave_pending(sample: Sample, out: GenerateOutput) -> None:
+    if out.finish is FinishReason.STOP:
+        sample.status = Status.PENDING
+
+
+def always_completed(sample: Sample, out: GenerateOutput) -> None:
+    sample.status = Status.TRUNCATED if out.finish is FinishReason.LENGTH else Status.COMPLETED
+
+
+def cut_the_prompt(sample: Sample, out: GenerateOutput) -> None:
+    sample.tokens = sample.tokens[1:]
+
+
+class TrainsOnly(OneTurn):
     async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
-        sampling = dataclasses.replace(ctx.sampling, max_new_tokens=2 * ctx.sampling.max_new_tokens)
-        return await super().__call__(sample, dataclasses.replace(ctx, sampling=sampling))
+        return [] if ctx.evaluation else await super().__call__(sample, ctx)
 
 
-class AlwaysCompleted(OneTurn):
-    def finish(self, sample: Sample, out: GenerateOutput) -> Sample:
-        finished = super().finish(sample, out)
-        finished.status = Status.TRUNCATED if out.finish is FinishReason.LENGTH else Status.COMPLETED
-        return finished
+class SeedsItsTool(OneTurn):
+    async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
+        random.seed(0)
+        return await super().__call__(sample, ctx)
 
 
 class SharesState(OneTurn):
@@ -115,19 +146,6 @@ class CallsFailureASuccess(OneTurn):
         except ConnectionError:
             sample.status = Status.COMPLETED
             return [sample]
-
-
-class WritesIntoThePrompt(OneTurn):
-    async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
-        (sample,) = await super().__call__(sample, ctx)
-        sample.prompt = f"{sample.prompt} Think step by step."
-        return [sample]
-
-
-class NumbersItsRollouts(OneTurn):
-    def finish(self, sample: Sample, out: GenerateOutput) -> Sample:
-        sample.rollout_id = 41
-        return super().finish(sample, out)
 
 
 class GoesOnWhenCancelled(OneTurn):
@@ -191,23 +209,6 @@ class LeavesTasks(OneTurn):
         return samples
 
 
-class LeavesSockets(OneTurn):
-    async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
-        socket.socket().detach()
-        return await super().__call__(sample, ctx)
-
-
-class Greedy(OneTurn):
-    async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
-        sampling = dataclasses.replace(ctx.sampling, temperature=0.0)
-        return await super().__call__(sample, dataclasses.replace(ctx, sampling=sampling))
-
-
-class TrainsOnly(OneTurn):
-    async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
-        return [] if ctx.evaluation else await super().__call__(sample, ctx)
-
-
 class Serves(OneTurn):
     """Also good: holds a task from start to close, and notes an answer as it came."""
 
@@ -262,11 +263,6 @@ class FailsSilently(OneTurn):
         except ConnectionError:
             sample.status = Status.FAILED
             return [sample]
-
-
-class TellsTheNewest(OneTurn):
-    def finish(self, sample: Sample, out: GenerateOutput) -> Sample:
-        return super().finish(sample, dataclasses.replace(out, weight_version=out.versions[-1][1]))
 
 
 class MarksAll(FansOut):
@@ -375,12 +371,6 @@ class WatchesItself(OneTurn):
             self.watch = asyncio.get_running_loop().create_task(asyncio.sleep(60))
 
 
-class SeedsItsTool(UsesATool):
-    async def use(self, sample: Sample, ctx: GenerateContext) -> None:
-        random.seed(0)
-        await super().use(sample, ctx)
-
-
 class Shields(OneTurn):
     async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
         prompt = ctx.tokenizer.encode(str(sample.prompt))
@@ -414,20 +404,22 @@ GOOD = [contract_of(kind) for kind in (OneTurn, TwoTurns, FansOut, Retries, Serv
 GOOD += [scripted(UsesATool)]
 MUTANTS = {
     "GEN-001": [contract_of(NotAsync)],
-    "GEN-002": [contract_of(StaysPending)],
+    "GEN-002": [contract_of(finished(leave_pending))],
     "GEN-003": [
-        contract_of(EncodesAgain),
-        contract_of(OldVersion),
+        contract_of(output(encode_again)),
+        contract_of(output(lambda out: dataclasses.replace(out, weight_version=0))),
         scripted(MasksOneTooFew),
         scripted(KnowsItsFirstWeights),
     ],
-    "GEN-004": [contract_of(CutsThePrompt)],
-    "GEN-005": [contract_of(AsksForMore)],
-    "GEN-006": [contract_of(AlwaysCompleted), scripted(CallsALaterAbortAnEnd)],
+    "GEN-004": [contract_of(finished(cut_the_prompt))],
+    "GEN-005": [
+        contract_of(sampling(lambda asked: dataclasses.replace(asked, max_new_tokens=2 * asked.max_new_tokens)))
+    ],
+    "GEN-006": [contract_of(finished(always_completed)), scripted(CallsALaterAbortAnEnd)],
     "GEN-007": [contract_of(SharesState)],
     "GEN-008": [contract_of(CallsFailureASuccess), scripted(CallsALaterFailureAnEnd)],
-    "GEN-009": [contract_of(WritesIntoThePrompt)],
-    "GEN-010": [contract_of(NumbersItsRollouts)],
+    "GEN-009": [contract_of(finished(lambda sample, out: setattr(sample, "prompt", f"{sample.prompt} Think.")))],
+    "GEN-010": [contract_of(finished(lambda sample, out: setattr(sample, "rollout_id", 41)))],
     "GEN-011": [contract_of(GoesOnWhenCancelled)],
     "GEN-012": [contract_of(AsksUntilItIsServed), scripted(TriesAnAbortedTurnAgain)],
     "GEN-013": [contract_of(GuessesToolLogProbs)],
@@ -435,20 +427,20 @@ MUTANTS = {
     "GEN-015": [contract_of(Blocks)],
     "GEN-016": [
         contract_of(LeavesTasks),
-        contract_of(LeavesSockets),
+        contract_of(finished(lambda sample, out: socket.socket().detach())),
         contract_of(WatchesItself),
     ],
-    "GEN-017": [contract_of(Greedy)],
+    "GEN-017": [contract_of(sampling(lambda asked: dataclasses.replace(asked, temperature=0.0)))],
     "GEN-018": [contract_of(TrainsOnly)],
     "GEN-019": [contract_of(AsksTwiceNamelessly)],
     "GEN-020": [contract_of(KeepsItsServer)],
     "GEN-021": [contract_of(FailsSilently)],
     "GEN-022": [scripted(KnowsNoLaterLimit)],
-    "GEN-023": [contract_of(TellsTheNewest)],
+    "GEN-023": [contract_of(output(lambda out: dataclasses.replace(out, weight_version=out.versions[-1][1])))],
     "GEN-024": [contract_of(MarksAll)],
     "GEN-025": [scripted(OneTurn)],
     "GEN-026": [scripted(ForgetsTheTool)],
     "GEN-027": [scripted(SpendsItEachTurn)],
     "GEN-028": [contract_of(Shields)],
-    "GEN-029": [scripted(SeedsItsTool)],
+    "GEN-029": [contract_of(SeedsItsTool)],
 }

@@ -9,7 +9,7 @@ import shutil
 import sys
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import Distribution
 from pathlib import Path
@@ -178,18 +178,13 @@ def duplicates() -> Finding:
     several = {name: those for name, those in _by_name().items() if len(those) > 1}
     if not several:
         return Finding(Health.OK, "every plugin is installed once")
-    texts = []
-    stale: list[Path] = []
-    for name, those in several.items():
-        listed = ", ".join(f"{each.version} in {_metadata_folder(each)}" for each in those)
-        texts.append(f"{name} is there {len(those)} times, and the first counts: {listed}")
-        stale += _stale(those)
-    names = " ".join(sorted(several))
-    advice = f"pip uninstall {names}, until it says that there is none, and install again"
-    if stale:
-        advice = f"remove {', '.join(map(str, stale))}; or {advice}"
-    fix: Callable[[], str] | None = partial(_remove, stale) if stale else None
-    return Finding(Health.WARNING, "; ".join(texts), advice, fix)
+    texts = [
+        f"{name} is there {len(those)} times, and the first counts: "
+        + ", ".join(f"{each.version} in {_metadata_folder(each)}" for each in those)
+        for name, those in several.items()
+    ]
+    advice = f"pip uninstall {' '.join(sorted(several))}, until it says that there is none, and install again"
+    return Finding(Health.WARNING, "; ".join(texts), advice)
 
 
 def _by_name() -> dict[str, list[Distribution]]:
@@ -202,21 +197,6 @@ def _by_name() -> dict[str, list[Distribution]]:
         if any(point.group.startswith("slime.") for point in each.entry_points):
             ours.add(name)
     return {name: list(found[name].values()) for name in sorted(ours & found.keys())}
-
-
-def _stale(those: list[Distribution]) -> Iterator[Path]:
-    folders = [_metadata_folder(each) for each in those]
-    if any(folder.suffix == ".dist-info" for folder in folders):
-        yield from (folder for folder in folders if folder.suffix == ".egg-info")
-
-
-def _remove(folders: list[Path]) -> str:
-    for folder in folders:
-        if folder.is_dir():
-            shutil.rmtree(folder)
-        else:
-            folder.unlink()
-    return f"removed {', '.join(map(str, folders))}"
 
 
 def folder_of(distribution: Distribution) -> Path:
