@@ -35,8 +35,6 @@ from slime_core.events import RankEvent
 from slime_core.hookspecs import HOOK_OF_RANK_EVENT
 from slime_core.roles import SPECS, ForeignName, PluginSet, Spec
 
-# Used: a choice that was built for this run, with the names that error texts and metrics call it by.
-
 PartT = TypeVar("PartT", covariant=True)
 
 
@@ -97,8 +95,6 @@ def _advice(role: str, name: str, spellings: Iterable[str], plugins: set[str]) -
     if CORE not in plugins:
         yield f"{CORE} itself is not installed, only importable; in its checkout: pip install -e ."
 
-
-# Catalog: every choice of every role, by name, with the plugin that offers it.
 
 SpecT = TypeVar("SpecT", bound=Spec[object])
 
@@ -284,9 +280,6 @@ def discover_in_worker(plugins: PluginSet, worker: str) -> Catalog:
         return Catalog.discover(plugins)
     except SlimeError as error:
         raise PluginError(f"{worker} on {socket.gethostname()} (process {os.getpid()}): {error}") from error
-
-
-# RankHooks: tells the plugins that watch a trainer's rank what happens in it.
 
 
 class RankHooks:

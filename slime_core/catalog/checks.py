@@ -475,6 +475,3 @@ def _float(where: str, value: object) -> float:
 
 def _named(sample: Sample) -> str:
     return f"sample {sample.index} of group {sample.group_index}"
-
-
-# What plugins return, checked where the core takes it over, so that the error names the culprit.

@@ -31,8 +31,6 @@ from slime_core.catalog.packages import CORE, DEFAULTS, how_to_install
 from slime_core.errors import ConfigError, PluginError, UnknownName, did_you_mean, said_by
 from slime_core.roles import PluginSet
 
-# PluginStatus: what became of one plugin at discovery. A broken one is a status and a warning, not a crash.
-
 
 class PluginWarning(UserWarning):
     """A plugin was not loaded; its choices do not exist."""

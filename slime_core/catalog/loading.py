@@ -33,8 +33,6 @@ from slime_core.hookspecs import (
 )
 from slime_core.roles import SPECS, ForeignName, Settings, Spec
 
-# Registered: a spec together with who offers it and where its code is.
-
 SpecT = TypeVar("SpecT", bound=Spec[object], covariant=True, default=Spec[object])
 
 
@@ -140,8 +138,6 @@ def _signature_faults(name: str, function: Callable[..., object]) -> Iterator[st
         elif parameter.default is not parameter.empty:
             yield f"{name}: {parameter.name!r} has a default, so it would never be passed; remove the default"
 
-
-# Makes a plugin's settings model or list of keys on demand, and names the plugin if that fails.
 
 MadeT = TypeVar("MadeT")
 
@@ -419,6 +415,3 @@ def _checked(offered: object, role: str, hook: str) -> Spec[object]:
 def _registered(spec: Spec[object], candidate: Candidate) -> Registered:
     qualified = f"{candidate.plugin}/{spec.name}"
     return Registered(blamed(spec, str(candidate)), qualified, candidate.plugin, candidate.dist, candidate.version)
-
-
-# Registered: a spec together with who offers it and where its code is.

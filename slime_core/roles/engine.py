@@ -72,9 +72,6 @@ class RankReleasesMemory(Protocol):
         ...
 
 
-# Engine: generates tokens from the newest published weights.
-
-
 class EngineRole(enum.Enum):
     """What a run uses an engine for."""
 

@@ -387,9 +387,6 @@ class GenerateChunk:
     """In the last part: what else there is to know of the whole response."""
 
 
-# Tokenizer: what the driver needs of one; loaded from the model directory, without torch.
-
-
 class Tokenizer(Protocol):
     """Text to ids and back, and the chat template."""
 

@@ -216,9 +216,6 @@ def misfit(function: object, name: str, role: str) -> str | None:
     return f"{why}: it is for another framework. Choose a function of ({', '.join(wanted)}) that calls it with {passed}"
 
 
-# Reward: scores one finished sample.
-
-
 class RewardGrain(enum.Enum):
     """What a reward is asked about."""
 
@@ -312,9 +309,6 @@ class RewardSpec(CallSpec[Reward | SyncReward]):
 
         # The origin that is printed is the function's, not this factory's.
         return cls(name, update_wrapper(factory, function, updated=()), summary=summary)
-
-
-# Group reward: scores the finished samples of one group together: rankings, majority votes, pairwise judges.
 
 
 @runtime_checkable

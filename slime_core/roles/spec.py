@@ -50,8 +50,6 @@ from slime_core.roles.generation import RANGES, GenerateOutput, GenerateRequest,
 from slime_core.sample import Json
 from slime_core.secrets import PREFIX, REDACTOR, read_variable
 
-# Spec: how a plugin offers one choice of a role: a name, a factory, typed settings, one line of help.
-
 
 class Settings(BaseModel):
     """Base of every settings model: frozen; unknown keys, NaN, infinity, and a truth value for a number refused.
@@ -274,9 +272,6 @@ class Spec(Generic[RoleT]):
     @property
     def _told(self) -> str:
         return f"{type(self).__name__} {self.name!r}"
-
-
-# ServedModel: a model that a run serves beside the policy and does not train: a judge, a teacher, a critic of texts.
 
 
 @runtime_checkable

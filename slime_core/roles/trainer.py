@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     import torch
 
 
-# Optim: the optimizer's shared keys, which every trainer maps to its own.
-
-
 @dataclass(frozen=True, slots=True)
 class Optim:
     """The optimizer's shared keys, by Megatron's names."""

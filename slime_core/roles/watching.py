@@ -34,8 +34,6 @@ from slime_core.roles.trainer import TrainerSpec
 from slime_core.roles.weights import TransportSpec
 from slime_core.sample import Json
 
-# Tracker: sends metrics somewhere else than the run folder's own metrics.jsonl.
-
 
 @dataclass(frozen=True, slots=True)
 class TrackerSetup(Setup):
@@ -64,9 +62,6 @@ class TrackerSpec(Spec[Tracker]):
 
     role: ClassVar[str] = "tracker"
     many: ClassVar[bool] = True
-
-
-# Check: one thing that `slime doctor` looks at, and perhaps mends.
 
 
 class Health(enum.Enum):
@@ -154,8 +149,6 @@ class ForeignName:
         if self.values and not self.key:
             raise ValueError(f"ForeignName {self.name!r}: values are of a key, and none is given")
 
-
-# The spec of each role, by name.
 
 SPECS: dict[str, type[Spec[object]]] = {
     spec.role: spec
