@@ -16,7 +16,6 @@ import slime_testing
 from slime_core.aio import cancel_all
 from slime_core.catalog import Catalog, Registered, check_verdict
 from slime_core.catalog.checks import check_verdicts
-from slime_testing.cli import SEED, setup_of
 from slime_core.data import Row, read_rows
 from slime_core.data.rows import split_slice
 from slime_core.errors import ContractError, DataError
@@ -26,6 +25,7 @@ from slime_core.sample import Json, Message, Sample, Status
 from slime_core.score import NotApplicable, Score, Unscored, Verdict
 from slime_core.seeds import derive_seed
 from slime_core.stats import CallStats, PluginStats, percentile
+from slime_testing.cli import SEED, setup_of
 from slime_view.samples import Shard, is_shard
 
 
