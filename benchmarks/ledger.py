@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Protocol
 
 from slime_core.run import GroupState, Ledger
-from slime_core.run.ledger import Accounts
+from slime_core.run.ledger import Accounts, SavedAccounts
 from slime_core.sample import GroupId
 from slime_view.ledger_view import LedgerView
 
@@ -99,7 +99,7 @@ class Ours:
     def _view(self) -> LedgerView:
         """What `slime ledger` reads, but for finding the checkpoint."""
         state = json.loads(self._saved.read_text())
-        accounts = Accounts.from_dict(state, 1)
+        accounts = Accounts.restore(SavedAccounts.model_validate(state), 1)
         return LedgerView(self._root / "ledger.jsonl", None, accounts, state["offset"], accounts, 0)
 
     def count(self) -> int:

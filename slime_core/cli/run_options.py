@@ -384,13 +384,6 @@ def plan_config(ctx: click.Context, config: RunConfig, catalog: Catalog) -> Plan
 
 def resolve_in_folder(config: RunConfig, catalog: Catalog) -> Plan:
     """Resolve a configuration; an unknown name is explained by the plugins that its run folder was made with."""
-    if not config.run.hf_checkpoint.exists():
-        from slime_core.run import with_own_model
-
-        config = with_own_model(config)
-        if config.missing_model is not None:
-            own = config.run.hf_checkpoint
-            click.echo(f"hf_checkpoint = {config.missing_model} is gone; {own} serves instead", err=True)
     try:
         return resolve(config, catalog)
     except UnknownName as error:

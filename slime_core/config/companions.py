@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from slime_core.catalog import Catalog
 from slime_core.config.family import ServedPlan, given_in
@@ -50,15 +50,8 @@ def reference_of(config: RunConfig) -> Reference | None:
     keys = config.reference
     if not (keys.use_kl_loss or keys.kl_coef):
         return None
-    return Reference(
-        load=keys.ref_load or config.run.hf_checkpoint,
-        update_interval=keys.ref_update_interval,
-        use_kl_loss=keys.use_kl_loss,
-        kl_loss_coef=keys.kl_loss_coef,
-        kl_loss_type=keys.kl_loss_type,
-        use_unbiased_kl=keys.use_unbiased_kl,
-        kl_coef=keys.kl_coef,
-    )
+    same: dict[str, Any] = keys.model_dump(exclude={"ref_load", "ref_update_interval"})
+    return Reference(load=keys.ref_load or config.run.hf_checkpoint, update_interval=keys.ref_update_interval, **same)
 
 
 def teacher_of(config: RunConfig) -> Teacher | None:

@@ -339,8 +339,6 @@ class RunConfig(BaseModel):
     """Which plugins are loaded."""
     finetunes: bool = False
     """Whether it is a finetuning on responses that are given: nothing scores, and its loss reads no advantages."""
-    missing_model: Path | None = None
-    """The directory that `hf_checkpoint` names, where it is gone and `run.hf_checkpoint` is a checkpoint's model."""
 
     @property
     def generates(self) -> bool:
@@ -352,8 +350,6 @@ class RunConfig(BaseModel):
         flat: dict[str, Json] = {}
         for family in FAMILIES:
             flat.update(getattr(self, family).model_dump(mode="json", exclude_none=True))
-        if self.missing_model is not None:
-            flat["hf_checkpoint"] = str(self.missing_model)
         for role, chosen in self.roles.items():
             table: dict[str, Json] = {"use": dict(chosen.use)}
             table.update({name: dict(section) for name, section in chosen.sections.items()})

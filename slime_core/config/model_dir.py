@@ -18,9 +18,7 @@ from pydantic import BaseModel, NonNegativeInt, TypeAdapter
 
 from slime_core.config.keys import RunConfig
 from slime_core.config.run_file import shown
-from slime_core.config.settings import Chosen
 from slime_core.errors import ModelError
-from slime_core.roles import TrainerSpec
 from slime_core.sample import Json
 
 # Weights: whether the .safetensors files of a model are whole, by their headers alone; no tensor is read.
@@ -208,29 +206,6 @@ def read_vocab_size(directory: Path) -> int | None:
     text = config.get("text_config")
     found = config.get("vocab_size", text.get("vocab_size") if isinstance(text, dict) else None)
     return found if isinstance(found, int) else None
-
-
-def check_missing_model(config: RunConfig, trainer: Chosen[TrainerSpec]) -> None:
-    """Refuse a checkpoint's model in place of hf_checkpoint for what needs the weights that training began with.
-
-    Raises:
-        ModelError: naming what needs them.
-    """
-    if config.missing_model is None:
-        return
-    reference = config.reference
-    compares = reference.use_kl_loss or reference.kl_coef > 0
-    needed = None
-    if compares and reference.ref_load is None:
-        needed = "the reference model (use_kl_loss, kl_coef without ref_load)"
-    elif trainer.spec.needs_base(trainer.settings):
-        needed = f"the trainer {trainer.reference!r} with these settings"
-    if needed:
-        raise ModelError(
-            f"no model directory {config.missing_model}: {needed} needs the weights of hf_checkpoint, and a "
-            "checkpoint has trained ones. Put the directory back, or edit hf_checkpoint in "
-            f"{config.run.save / 'run.toml'} and pass --accept-changed-settings"
-        )
 
 
 def check_companion_dirs(config: RunConfig) -> None:

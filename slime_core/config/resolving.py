@@ -32,7 +32,6 @@ from slime_core.config.fit import (
 from slime_core.config.keys import RunConfig
 from slime_core.config.model_dir import (
     check_companion_dirs,
-    check_missing_model,
     check_model_dir,
     read_model_config,
     read_positions,
@@ -100,7 +99,6 @@ def resolve(config: RunConfig, catalog: Catalog) -> Plan:
     trainer = roles.one(TrainerSpec)
     _check_parts(config)
     check_model_dir(config.run.hf_checkpoint)
-    check_missing_model(config, trainer)
     check_companion_dirs(config)
     check_outputs(config)
     if not config.debug.debug_rollout_only:

@@ -431,9 +431,6 @@ class TrainerSpec(Spec[TrainerRank]):
     """What memory its ranks can give up while engines generate; ranks that can are a `RankReleasesMemory`."""
     loads_without_hf: bool = False
     """Whether its `load` needs no `hf/`, so that `checkpoint_hf = false` may leave it out; refused then if not."""
-    needs_base: Callable[[Settings], bool] = lambda settings: True
-    """Whether it needs the weights of `hf_checkpoint` where it continues from a checkpoint, as adapters do. The model
-    of the checkpoint serves where it does not, and `hf_checkpoint` may be gone then."""
     resets_optimizer: bool = False
     """Whether it does what `Optim.reset_optimizer_states` asks for; refused if not."""
     keeps_train_data: bool = False

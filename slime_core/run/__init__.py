@@ -12,7 +12,7 @@ from slime_core.run.folder import RunFolder
 from slime_core.run.ledger import GroupState, Ledger, LedgerError
 from slime_core.run.loop import Outcome, run
 from slime_core.run.prompts import DataRead, DataSetReport, read_all_prompts
-from slime_core.run.saving import Saver, with_own_model
+from slime_core.run.saving import Saver
 from slime_core.run.session import Session, open_session
 from slime_core.run.trainer import Trainer, TrainReport
 
@@ -38,5 +38,4 @@ __all__ = [
     "run",
     "started",
     "verify",
-    "with_own_model",
 ]

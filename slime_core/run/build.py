@@ -11,7 +11,7 @@ Example:
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from pathlib import Path
 from typing import TypeVar, cast
@@ -58,7 +58,6 @@ from slime_core.roles import (
     RowFormat,
     SampleFilter,
     SampleFilterSpec,
-    SamplingParams,
     ServedModel,
     Setup,
     Spec,
@@ -79,8 +78,6 @@ from slime_core.run.watching import Trackers
 from slime_core.sample import Sample
 from slime_core.stats import PluginStats
 
-# build: one choice of a plan through its factory, whose errors and products are blamed on its plugin.
-
 PartT = TypeVar("PartT")
 
 PROTOCOLS: dict[str, type] = {
@@ -99,7 +96,7 @@ PROTOCOLS: dict[str, type] = {
     "transport": Transport,
     "tracker": Tracker,
 }
-"""What the factory of a role must make, as far as its methods tell."""
+"""What the factory of a role must return."""
 
 
 def build(chosen: Chosen[Spec[PartT]], setup: Setup) -> PartT:
@@ -125,12 +122,10 @@ def build_used(chosen: Chosen[Spec[PartT]], setup: Setup) -> Used[PartT]:
     return Used(chosen.reference, chosen.plugin, build(chosen, setup))
 
 
-# Own make: a factory's `setup.make` builds choices of its own role with its own setup, so that any can be wrapped.
-
 SetupT = TypeVar("SetupT", bound=Setup)
 
 OF_A_RUN = frozenset({"buffer", "data_source", "engine", "launcher", "tracker", "trainer", "transport"})
-"""Roles whose factories need more than a plain `Setup`: what a run has for them alone."""
+"""Roles whose factories get more than a plain `Setup`."""
 
 
 def with_own_make(own_role: str, setup: SetupT, catalog: Catalog) -> SetupT:
@@ -145,23 +140,6 @@ def with_own_make(own_role: str, setup: SetupT, catalog: Catalog) -> SetupT:
     own = replace(setup, make=make)
     return own
 
-
-def refuse_of_a_run(role: str, name: str) -> None:
-    """Refuse what a factory of another role asks for.
-
-    Raises:
-        PluginError: only a factory of that role is given what it needs.
-    """
-    if role in OF_A_RUN:
-        words = role.replace("_", " ")
-        one = f"an {words}" if words[0] in "aeiou" else f"a {words}"
-        raise PluginError(
-            f'setup.make("{role}", "{name}"): {one} is built from what a run has for it alone, which only the factory '
-            f"of {one} is given: offer one that wraps it, and choose that by [{role}] use"
-        )
-
-
-# Builders: from a plan's choices to live objects, each given its own small setup and nothing else.
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., object])
 
@@ -201,7 +179,11 @@ class Builder:
         Raises:
             PluginError: it is of a role that only its own factories can build.
         """
-        refuse_of_a_run(role, name)
+        if role in OF_A_RUN:
+            raise PluginError(
+                f'setup.make("{role}", "{name}"): only a factory of the same role can build it; offer a {role} that '
+                f"wraps it, and choose that by [{role}] use"
+            )
         registered = self.plan.catalog.find(role, name)
         validated = registered.spec.model.model_validate(settings)
         return self.protection.protect(
@@ -213,7 +195,6 @@ class Builder:
         return with_own_make(role, setup, self.plan.catalog)
 
     def _protected(self, chosen: Chosen) -> object:
-        """A reward or a group reward, where its spec says that it runs."""
         return self.protection.protect(
             chosen.registered, chosen.settings, lambda: build(chosen, self.setup), name=chosen.reference
         )
@@ -244,21 +225,9 @@ class Builder:
         return build(self.plan.roles.one(DataSourceSpec), self.own("data_source", setup))
 
     def row_format(self) -> RowFormat:
-        """How the run reads rows."""
         data = self.plan.config.data
-        return RowFormat(
-            input_key=data.input_key,
-            label_key=data.label_key,
-            metadata_key=data.metadata_key,
-            tool_key=data.tool_key,
-            multimodal_keys=data.multimodal_keys,
-            apply_chat_template=data.apply_chat_template,
-            apply_chat_template_kwargs=data.apply_chat_template_kwargs,
-            final_assistant_message=data.final_assistant_message,
-            max_prompt_len=data.rollout_max_prompt_len,
-            bad_rows=data.bad_rows,
-            max_bad_row_rate=data.max_bad_row_rate,
-        )
+        same = {each.name: getattr(data, each.name) for each in fields(RowFormat) if hasattr(data, each.name)}
+        return RowFormat(**same, max_prompt_len=data.rollout_max_prompt_len)
 
     def generator(self, chosen: Chosen[GeneratorSpec]) -> UsedGenerator:
         """A generator, with its own limits."""
@@ -280,27 +249,22 @@ class Builder:
         return UsedGenerator(chosen.reference, plugin, cast(Generator, generator), lifecycle)
 
     def reward(self, chosen: Chosen[RewardSpec]) -> UsedReward[Reward]:
-        """A reward, with its weight."""
         reward = cast(Reward, self._protected(chosen))
         reads_own = chosen.registered.qualified == f"slime-core/{ENVIRONMENT}"
         return UsedReward(chosen.reference, chosen.plugin, reward, chosen.weight, chosen.spec.grain, reads_own)
 
     def group_reward(self, chosen: Chosen[GroupRewardSpec]) -> UsedReward[GroupReward]:
-        """A group reward, with its weight."""
         reward = cast(GroupReward, self._protected(chosen))
         return UsedReward(chosen.reference, chosen.plugin, reward, chosen.weight, chosen.spec.grain)
 
     def group_filter(self) -> Used[GroupFilter] | None:
-        """The run's group filter, if any."""
         chosen = self.plan.roles.maybe(GroupFilterSpec)
         return self._counted(chosen) if chosen else None
 
     def sample_filters(self) -> list[Used[SampleFilter]]:
-        """The run's sample filters."""
         return [self._counted(each) for each in self.plan.roles.all(SampleFilterSpec)]
 
     def _counted(self, chosen: Chosen[Spec[FunctionT]]) -> Used[FunctionT]:
-        """A plain function of the driver, its calls counted."""
         used = build_used(chosen, self.setup)
         measured = self.stats.calls(chosen.spec.role, used.name, used.plugin).measured(used.part)
         return replace(used, part=cast(FunctionT, measured))
@@ -339,7 +303,6 @@ class Builder:
             return chosen.spec.replay(chosen.settings)
 
     def launcher(self, folder: RunFolder) -> Launcher:
-        """The run's launcher."""
         plugins = self.plan.catalog.plugin_set
         setup = LauncherSetup(self.make, self.plan.config.run.seed, scratch=folder.logs, plugins=plugins)
         return build(self.plan.roles.one(LauncherSpec), self.own("launcher", setup))
@@ -360,14 +323,9 @@ class Builder:
         return build_used(self.plan.roles.one(TransportSpec), self.own("transport", setup))
 
     def trackers(self, folder: RunFolder) -> Trackers:
-        """The run's trackers."""
         setup = TrackerSetup(self.make, self.plan.config.run.seed, run_dir=folder.root)
         own = self.own("tracker", setup)
         return Trackers([build_used(chosen, own) for chosen in self.plan.roles.all(TrackerSpec)])
-
-    def sampling(self) -> SamplingParams:
-        """How training rollouts sample."""
-        return self.plan.config.rollout.sampling()
 
 
 def tokenizer_notes(build: Builder) -> Sequence[str]:

@@ -32,8 +32,6 @@ from slime_core.outputs import check_tree, inside, nofollow, open_nofollow
 from slime_core.run.ledger import SCHEMA_VERSION, Manifest, SavedFile, SavedState, first_problem
 from slime_core.sample import Json
 
-# Checkpoints on disk: complete or absent. A damaged one is named, and the one before it is used.
-
 MANIFEST = "manifest.json"
 STATE = "state.json"
 MODEL = "hf"
@@ -94,7 +92,7 @@ def verify(path: Path, contents: bool = True) -> Checkpoint:
     Raises:
         CheckpointError: a file is missing or differs; names it.
     """
-    manifest, name = _manifest(path), _name(path)
+    manifest, name = read_manifest(path), _name(path)
     rollout_id, files = manifest.rollout_id, manifest.files
     if STATE not in files or not name or int(name[1]) != rollout_id:
         raise CheckpointError(f"checkpoint {path} is damaged: its manifest, of rollout {rollout_id}, is not its own")
@@ -111,7 +109,12 @@ def verify(path: Path, contents: bool = True) -> Checkpoint:
     return checkpoint
 
 
-def _manifest(path: Path) -> Manifest:
+def read_manifest(path: Path) -> Manifest:
+    """A checkpoint's manifest.
+
+    Raises:
+        CheckpointError: it cannot be read.
+    """
     try:
         found = json.loads(_read(path, MANIFEST))
         version = found.get("schema_version") if isinstance(found, dict) else None
@@ -126,35 +129,16 @@ def _manifest(path: Path) -> Manifest:
 
 
 def _read(path: Path, name: str) -> bytes:
-    """One of a checkpoint's own files.
-
-    Raises:
-        CheckpointError: it cannot be read, or links lead to it.
-        FileNotFoundError: it is not there.
-    """
     with _of_checkpoint(path), open_nofollow(path / name, OWN_DEPTH) as file:
         return file.read()
 
 
 @contextmanager
 def _of_checkpoint(path: Path) -> Iterator[None]:
-    """Name the checkpoint in an error about one of its files."""
     try:
         yield
     except RunFolderError as error:
         raise CheckpointError(f"checkpoint {path} is damaged: {error}") from None
-
-
-def weight_digests(path: Path) -> dict[str, str]:
-    """SHA-256 of each file of weights of a checkpoint's model in HF format, as it was written; none without such.
-
-    Raises:
-        CheckpointError: the manifest cannot be read.
-    """
-    files = _manifest(path).files
-    return {
-        name: files[name].sha256 for name in files if name.startswith(f"{MODEL}/") and name.endswith(".safetensors")
-    }
 
 
 def model_of(path: Path) -> Path:
@@ -231,24 +215,13 @@ def _day_of(path: Path) -> date | None:
         return None
 
 
-# Changes: what is another one now than when a run was saved, named; refused, unless the user accepts it by its flag.
+# Changed settings and plugins since a checkpoint: a resume is refused unless the user accepts them by a flag.
 
-CHANGEABLE = frozenset(
-    {
-        "save",
-        "save_interval",
-        "save_keep",
-        "save_best",
-        "async_save",
-        "checkpoint_hf",
-        "num_rollout",
-        "num_epoch",
-        "step_timeout_s",
-        "plugins",
-    }
+CHANGEABLE = frozenset({"save", "save_interval", "save_keep", "save_best", "async_save", "checkpoint_hf"}) | frozenset(
+    {"num_rollout", "num_epoch", "step_timeout_s", "plugins"}
 )
-"""Keys that may differ when a run is continued: they do not change what was computed so far. What is derived from them
-is compared in `derived_changes`, and the plugins that a run took something from with the checkpoint's."""
+"""Keys that may differ when a run is continued: they do not change what was computed so far. `derived_changes` compares
+what is derived from them, and `changed_plugins` the plugins."""
 DERIVED = "lr_decay_iters"
 """Its default is derived from the length of the run."""
 
@@ -326,19 +299,15 @@ def check_changes(checkpoint: Checkpoint, plan: Plan, train_steps: int) -> Seque
     now = saved_settings(plan)
     steps_before = train_steps if state.train_steps is None else state.train_steps
     settings = [*changed_settings(state.config, now), *derived_changes(state.config, now, steps_before, train_steps)]
-    problems = []
-    if plugins and not run.accept_changed_plugins:
-        problems.append(
-            f"checkpoint {checkpoint.path} was made with other plugins:\n  " + "\n  ".join(plugins) + "\n"
-            "Install those versions again, pass --accept-changed-plugins to go on with these, or start a new run with "
-            "another --save."
+    back = f"Put them back into {run.save / 'run.toml'}"
+    if problems := [
+        f"checkpoint {checkpoint.path} was made with other {what}:\n  " + "\n  ".join(changed) + "\n"
+        f"{mend}, pass --accept-changed-{what} to go on with these, or start a new run with another --save."
+        for what, changed, accepted, mend in (
+            ("plugins", plugins, run.accept_changed_plugins, "Install those versions again"),
+            ("settings", settings, run.accept_changed_settings, back),
         )
-    if settings and not run.accept_changed_settings:
-        problems.append(
-            f"checkpoint {checkpoint.path} was made with other settings:\n  " + "\n  ".join(settings) + "\n"
-            f"Put them back into {run.save / 'run.toml'}, pass --accept-changed-settings to go on with these, or start "
-            "a new run with another --save."
-        )
-    if problems:
+        if changed and not accepted
+    ]:
         raise CheckpointError("\n".join(problems))
     return [f"changed since the checkpoint, and accepted: {each}" for each in (*plugins, *settings)]

@@ -46,16 +46,9 @@ from slime_core.run.folder import RunFolder
 from slime_core.run.trainer import TRAINER_GROUP
 from slime_core.sample import Json
 
-__all__ = [
-    "Serving",
-    "started",
-]
-
-
-# The engines of a run: those of the policy as one, and a pool for each model that is served beside it.
-
 LONGEST_SILENCE_S = 300.0
-"""Seconds that an engine may be silent where nobody says: however long a sample may take, one answer does not."""
+"""Default of the longest time without a token from an engine, however long a sample may take."""
+_NEEDS_TRAINER = "{} gets its weights from a trainer alone (it has no load_checkpoint): choose another engine"
 
 
 class ServedPool:
@@ -63,12 +56,7 @@ class ServedPool:
 
     def __init__(self, tokenizer: Tokenizer, pool: EnginePool) -> None:
         """Of engines that serve their model directory, not started."""
-        self._tokenizer, self._pool = tokenizer, pool
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer of the served model."""
-        return self._tokenizer
+        self.tokenizer, self._pool = tokenizer, pool
 
     async def start(self) -> None:
         """Start the engines, and have them serve their model directory.
@@ -159,10 +147,8 @@ def _pool(build: Builder, chosen: Chosen[EngineSpec], setup: EngineSetup, *, ser
         if not serves_checkpoint:
             return CheckedEngine(used)
         if not isinstance(used.part, ServesCheckpoint):
-            raise ConfigError(
-                f"{serves_checkpoint}: engine {used.name!r} of plugin {used.plugin} gets its weights from a "
-                "trainer alone (it has no load_checkpoint): choose another engine"
-            )
+            what = f"{serves_checkpoint}: engine {used.name!r} of plugin {used.plugin}"
+            raise ConfigError(_NEEDS_TRAINER.format(what))
         return CheckpointEngine(used)
 
     probe = GenerateRequest([min(setup.eos_token_ids, default=0)], SamplingParams(max_new_tokens=1), run.seed)
@@ -171,23 +157,18 @@ def _pool(build: Builder, chosen: Chosen[EngineSpec], setup: EngineSetup, *, ser
     return EnginePool(make_engine, setup.count, limits, probe=probe)
 
 
-# Serving: an engine that serves a model directory without a run: no trainer, no launcher but this machine's.
-
-
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """Which engine, and what it serves."""
+    """An engine that serves a model directory without a run: no trainer, and this machine's launcher."""
 
     catalog: Catalog
     """Where its spec is found."""
     setup: Setup
-    """What its factory is given, and more."""
+    """The setup of every factory."""
     hf_checkpoint: Path
     """The model directory."""
     spec: EngineSpec
-    """Of the engine."""
     settings: Settings
-    """Validated."""
     bf16: bool = False
     """Compute in bf16."""
 
@@ -205,7 +186,7 @@ class Serving:
 
         Raises:
             ModelError: there is no model in the directory.
-            UnknownName: nobody offers the engine.
+            UnknownName: no installed plugin offers the engine.
             ConfigError: its settings are refused, or it cannot do what is asked with them.
         """
         catalog, given = Catalog.discover(), given or {}
@@ -222,7 +203,7 @@ class Serving:
         return cls(catalog, Setup(_make, seed), model, spec, settings, bf16)
 
     def engine_setup(self, tokenizer: Tokenizer, launcher: Launcher, scratch: Path) -> EngineSetup:
-        """What its factory is given."""
+        """The setup of the engine's factory."""
         return EngineSetup(
             self.setup.make,
             self.setup.seed,
@@ -240,6 +221,10 @@ class Serving:
         return spec.factory(spec.model(), setup)
 
 
+def _make(role: str, name: str, **settings: object) -> object:
+    raise ConfigError(f"an engine asks for {role} {name!r}; without a run, the engine is built alone")
+
+
 @asynccontextmanager
 async def started(serving: Serving, tokenizer: Tokenizer) -> AsyncIterator[Engine]:
     """An engine that serves the model, for the time of a `with`.
@@ -254,10 +239,7 @@ async def started(serving: Serving, tokenizer: Tokenizer) -> AsyncIterator[Engin
             setup = serving.engine_setup(tokenizer, launcher, Path(name))
             engine = serving.spec.factory(serving.settings, with_own_make("engine", setup, serving.catalog))
             if not isinstance(engine, ServesCheckpoint):
-                raise ConfigError(
-                    f"engine {serving.spec.name!r} gets its weights from a trainer alone (it has no load_checkpoint): "
-                    "choose another one"
-                )
+                raise ConfigError(_NEEDS_TRAINER.format(f"engine {serving.spec.name!r}"))
             try:
                 await engine.start()
                 await engine.load_checkpoint()
@@ -266,7 +248,3 @@ async def started(serving: Serving, tokenizer: Tokenizer) -> AsyncIterator[Engin
                 await engine.close()
         finally:
             await launcher.close()
-
-
-def _make(role: str, name: str, **settings: object) -> object:
-    raise ConfigError(f"an engine asks for {role} {name!r}; without a run, the engine is built alone")

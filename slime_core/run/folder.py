@@ -19,19 +19,16 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
 
 from slime_core.config import read_run_file, write_toml
 from slime_core.errors import RunFolderError
-from slime_core.outputs import check_tree, mark_run, open_nofollow
+from slime_core.outputs import check_tree, mark_run
 from slime_core.run.checkpoint import changed_settings, clear_unfinished, list_checkpoints
-from slime_core.sample import Json, count_of, number_of
+from slime_core.sample import Json
 from slime_core.telemetry import run_folder_errors
-
-# The run folder: everything one run writes, locked while it runs.
 
 NOTHING_TRAINED = "rollout_000000"
 SCRATCH = "scratch"
@@ -100,7 +97,7 @@ class RunFolder:
 
     @classmethod
     def locked(cls, root: Path) -> "RunFolder":
-        """Lock an existing run folder, to change what lies in it; nobody can run in it meanwhile.
+        """Lock an existing run folder, to change its files; no run can start in it meanwhile.
 
         Raises:
             RunFolderError: another process runs in it, or it cannot be written.
@@ -184,69 +181,29 @@ def _explain(root: Path, error: OSError) -> str:
     return f"cannot use run folder {root}: {error.strerror}"
 
 
-# Resumes: where a run was continued, a line each time in resumes.jsonl of its folder; curves are marked there.
-
-FILE = "resumes.jsonl"
-SCHEMA_VERSION = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Resume:
-    """One continuation."""
-
-    rollout_id: int
-    """Rollouts that the checkpoint contains: the number of the first one that was done anew."""
-    time: float
-    """Seconds since 1970, UTC."""
+RESUMES = "resumes.jsonl"
+"""A line for each time the run was continued; curves are marked there."""
 
 
 def note_resume(run: Path, rollout_id: int) -> None:
-    """Append a line.
+    """Append a line of a resume from a checkpoint of so many rollouts.
 
     Raises:
         RunFolderError: the file cannot be written.
     """
-    line = {"schema_version": SCHEMA_VERSION, **asdict(Resume(rollout_id, time.time()))}
-    with run_folder_errors(run / FILE, "write"), (run / FILE).open("a", encoding="utf-8") as file:
+    line = {"schema_version": 1, "rollout_id": rollout_id, "time": time.time()}
+    with run_folder_errors(run / RESUMES, "write"), (run / RESUMES).open("a", encoding="utf-8") as file:
         file.write(json.dumps(line, separators=(",", ":")) + "\n")
 
 
-def read_resumes(run: Path) -> list[Resume]:
-    """Every continuation, oldest first; none of a run that went through in one go. A torn last line is left out.
-
-    Raises:
-        RunFolderError: a complete line is not one.
-    """
-    path = run / FILE
-    try:
-        with open_nofollow(path) as file:
-            text = file.read().decode()
-    except FileNotFoundError:
-        return []
-    except UnicodeDecodeError as error:
-        raise RunFolderError(f"{path} is not text in UTF-8: {error}") from None
-    found = []
-    for number, line in enumerate(text.split("\n")[:-1], start=1):
-        try:
-            value = json.loads(line)
-            found.append(Resume(count_of(value["rollout_id"]), number_of(value["time"])))
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise RunFolderError(f"{path}, line {number} does not say where the run was continued: {error}") from None
-    return found
-
-
-# Ctrl-C with manners: once, finish the step and save; twice, stop at once. SIGTERM and SIGHUP count as once.
-
-
 class StopRequest:
-    """Whether somebody asked the run to end early, and who."""
+    """Whether the run is to end early."""
 
     def __init__(self) -> None:
-        """Nobody has asked yet."""
         self.asked = False
         """End after the current step."""
         self.enough = False
-        """A run hook said that the run is complete as it is."""
+        """A run hook or an alarm ended the run as complete."""
 
     def ask(self, enough: bool = False) -> None:
         """End after the current step."""

@@ -1,7 +1,7 @@
 """The ledger: an append-only file of every group's state changes, which proves that no group is lost or overused.
 
 A group is drawn, finished, buffered, then trained or dropped; a change that skips or repeats a state is an error. The
-schema of a checkpoint's state.json is here too.
+schemas of a checkpoint's manifest.json and state.json are here too.
 
 On resume the file is truncated to the checkpoint's offset. `LedgeredSource` records each draw of a data source.
 
@@ -19,7 +19,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Literal
@@ -43,11 +43,9 @@ from slime_core.roles import DataSource, DescribesData
 from slime_core.sample import Group, GroupId, Json
 from slime_core.secrets import REDACTOR
 
-# Accounts: the state and uses of every live group, and how many ended how; what the ledger's lines add up to.
+# What a checkpoint's own two files hold, as a schema: a value of another shape is damage, like a byte that changed.
 
-MOST_REASONS = 1000
-"""Reasons that are counted by name; the groups of all others are one."""
-OTHER_REASONS = "other reasons"
+SCHEMA_VERSION = 1
 
 
 class GroupState(enum.Enum):
@@ -60,10 +58,107 @@ class GroupState(enum.Enum):
     BUFFERED = "buffered"
     """Waiting in the buffer."""
     TRAINED = "trained"
-    """Used in an optimizer step; buffered still, until it was used as often as it may be."""
+    """Used in an optimizer step; still buffered until it was used as often as it may be."""
     DROPPED = "dropped"
-    """Will never be trained; the line says why."""
+    """Will never be trained; the line has the reason."""
 
+
+def _parsed(name: str) -> str:
+    GroupId.parse(name)
+    return name
+
+
+GroupName = Annotated[str, AfterValidator(_parsed)]
+"""A group's id as text."""
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+"""In hexadecimal."""
+
+
+def first_problem(error: ValueError) -> str:
+    """The first validation error, in a line."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors(include_url=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    return f"{place}: {first['msg']}" if place else first["msg"]
+
+
+class _Saved(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True)
+
+
+class SavedFile(_Saved):
+    """Size in bytes and checksum of a file as it was written."""
+
+    bytes: NonNegativeInt
+    sha256: Sha256
+
+
+class Manifest(_Saved):
+    """manifest.json: every other file of a checkpoint, by its path there."""
+
+    schema_version: int
+    """Of both files."""
+    rollout_id: NonNegativeInt
+    """Rollouts that the checkpoint contains."""
+    files: dict[str, SavedFile]
+
+
+class SavedAccounts(_Saved):
+    """What a checkpoint holds of the ledger."""
+
+    offset: NonNegativeInt
+    """Bytes of the ledger's file."""
+    sha256: Sha256
+    """Of those bytes."""
+    max_uses: PositiveInt
+    """Uses that a group is allowed."""
+    live: dict[GroupName, Literal["drawn", "finished", "buffered"]]
+    """Groups that have not ended."""
+    uses: dict[GroupName, PositiveInt]
+    """Of live groups."""
+    ended: dict[Literal["trained", "dropped"], NonNegativeInt]
+    """How many ended how."""
+    recorded: dict[Literal[*(state.value for state in GroupState)], NonNegativeInt]  # type: ignore[valid-type]  # pydantic reads it when it runs
+    """Moves to each state."""
+    reasons: dict[str, PositiveInt]
+    """Dropped groups."""
+    used: dict[Annotated[str, Field(pattern=r"^[1-9][0-9]*$")], NonNegativeInt]
+    """Ended groups by their uses."""
+
+
+class SavedState(_Saved):
+    """state.json; buffer, data source and scheduler check their own parts, and a loop may add others."""
+
+    model_config = ConfigDict(extra="allow")
+
+    step: NonNegativeInt
+    """Optimizer steps done."""
+    metrics_position: NonNegativeInt
+    """Bytes of metrics.jsonl."""
+    plugins: dict[str, JsonValue]
+    """Versions, by what they were chosen for."""
+    config: dict[str, JsonValue]
+    """Keys of the run."""
+    day: date | None = None
+    """The date that chat templates write: of the run's first start."""
+    data_source: dict[str, JsonValue] | None = None
+    """Of a run that generates, as the next three."""
+    scheduler: dict[str, JsonValue] | None = None
+    """Work that was in flight."""
+    buffer: dict[str, JsonValue] | None = None
+    """Groups that wait."""
+    train_steps: NonNegativeInt | None = None
+    """Optimizer steps of the whole run, which the learning rate's decay follows; None: unknown."""
+    ledger: SavedAccounts | None = None
+    """Accounts of all groups."""
+
+
+# Accounts: the state and uses of every live group, and how many ended how; what the ledger's lines add up to.
+
+MOST_REASONS = 1000
+"""Reasons that are counted by name; the groups of all others are one."""
+OTHER_REASONS = "other reasons"
 
 _BEFORE: dict[GroupState, frozenset[GroupState | None]] = {
     GroupState.DRAWN: frozenset({None}),
@@ -84,7 +179,6 @@ class Accounts:
     def __init__(self, max_uses: int) -> None:
         """Start without any; each may be trained on `max_uses` times."""
         self.max_uses = max_uses
-        """Uses that a group is allowed."""
         self.live: dict[GroupId, GroupState] = {}
         """Groups that have not ended."""
         self.uses: dict[GroupId, int] = {}
@@ -162,8 +256,9 @@ class Accounts:
             raise LedgerError(f"{self.recorded['drawn']} groups were drawn, and the ledger says {counts}")
 
     def to_dict(self) -> dict[str, Json]:
-        """All of it, for a checkpoint."""
+        """The part of `SavedAccounts` that is not about the file."""
         return {
+            "max_uses": self.max_uses,
             "live": {str(group_id): state.value for group_id, state in self.live.items()},
             "uses": {str(group_id): uses for group_id, uses in self.uses.items()},
             "ended": {state.value: self._counts[state] for state in (GroupState.TRAINED, GroupState.DROPPED)},
@@ -173,135 +268,20 @@ class Accounts:
         }
 
     @classmethod
-    def from_dict(cls, state: Mapping[str, Json], max_uses: int) -> "Accounts":
-        """What `to_dict` gave."""
+    def restore(cls, saved: SavedAccounts, max_uses: int) -> "Accounts":
+        """The accounts that a checkpoint holds."""
         accounts = cls(max_uses)
-        accounts.live = {GroupId.parse(name): GroupState(value) for name, value in _table(state, "live").items()}
-        accounts.uses = {GroupId.parse(name): int(str(uses)) for name, uses in _table(state, "uses").items()}
-        accounts.recorded = _counter(state, "recorded")
-        accounts.reasons = _counter(state, "reasons")
-        accounts.used = Counter({int(uses): groups for uses, groups in _counter(state, "used").items()})
+        accounts.live = {GroupId.parse(name): GroupState(value) for name, value in saved.live.items()}
+        accounts.uses = {GroupId.parse(name): uses for name, uses in saved.uses.items()}
+        accounts.recorded, accounts.reasons = Counter(saved.recorded), Counter(saved.reasons)
+        accounts.used = Counter({int(uses): groups for uses, groups in saved.used.items()})
         accounts._counts = Counter(accounts.live.values())
-        accounts._counts.update({GroupState(name): count for name, count in _counter(state, "ended").items()})
+        accounts._counts.update({GroupState(name): count for name, count in saved.ended.items()})
         return accounts
 
 
-def _table(state: Mapping[str, Json], key: str) -> dict[str, Json]:
-    table = state[key]
-    assert isinstance(table, dict)
-    return table
-
-
-def _counter(state: Mapping[str, Json], key: str) -> Counter[str]:
-    return Counter({name: int(str(count)) for name, count in _table(state, key).items()})
-
-
-# What a checkpoint's own two files hold, as a schema: a value of another shape is damage, like a byte that changed.
-
-SCHEMA_VERSION = 1
-
-
-def _parsed(name: str) -> str:
-    GroupId.parse(name)
-    return name
-
-
-GroupName = Annotated[str, AfterValidator(_parsed)]
-"""A group's id as text."""
-
-
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-"""In hexadecimal."""
-
-
-def first_problem(error: ValueError) -> str:
-    """The first thing that is wrong, in a line."""
-    if not isinstance(error, ValidationError):
-        return str(error)
-    first = error.errors(include_url=False)[0]
-    place = ".".join(map(str, first["loc"]))
-    return f"{place}: {first['msg']}" if place else first["msg"]
-
-
-class _Saved(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True)
-
-
-class SavedFile(_Saved):
-    """A file as it was written."""
-
-    bytes: NonNegativeInt
-    """Its size."""
-    sha256: Sha256
-    """Of its contents."""
-
-
-class Manifest(_Saved):
-    """manifest.json: every file of a checkpoint, with size and checksum."""
-
-    schema_version: int
-    """Of both files."""
-    rollout_id: NonNegativeInt
-    """Rollouts that the checkpoint contains."""
-    files: dict[str, SavedFile]
-    """Every other file, by its path in the checkpoint."""
-
-
-class SavedAccounts(_Saved):
-    """What a checkpoint holds of the ledger."""
-
-    offset: NonNegativeInt
-    """Bytes of the ledger's file."""
-    sha256: Sha256
-    """Of those bytes."""
-    max_uses: PositiveInt
-    """Uses that a group is allowed."""
-    live: dict[GroupName, Literal["drawn", "finished", "buffered"]]
-    """Groups that have not ended."""
-    uses: dict[GroupName, PositiveInt]
-    """Of live groups."""
-    ended: dict[Literal["trained", "dropped"], NonNegativeInt]
-    """How many ended how."""
-    recorded: dict[Literal[*(state.value for state in GroupState)], NonNegativeInt]  # type: ignore[valid-type]  # pydantic reads it when it runs
-    """Moves to each state."""
-    reasons: dict[str, PositiveInt]
-    """Dropped groups."""
-    used: dict[Annotated[str, Field(pattern=r"^[1-9][0-9]*$")], NonNegativeInt]
-    """Ended groups by their uses."""
-
-
-class SavedState(_Saved):
-    """state.json; what buffer, data source and scheduler hold is theirs to check, and a loop may add its own."""
-
-    model_config = ConfigDict(extra="allow")
-
-    step: NonNegativeInt
-    """Optimizer steps done."""
-    metrics_position: NonNegativeInt
-    """Bytes of metrics.jsonl."""
-    plugins: dict[str, JsonValue]
-    """Versions, by what they were chosen for."""
-    config: dict[str, JsonValue]
-    """Keys of the run."""
-    day: date | None = None
-    """The date that chat templates write: of the run's first start."""
-    data_source: dict[str, JsonValue] | None = None
-    """Of a run that generates, as the next three."""
-    scheduler: dict[str, JsonValue] | None = None
-    """Work that was in flight."""
-    buffer: dict[str, JsonValue] | None = None
-    """Groups that wait."""
-    train_steps: NonNegativeInt | None = None
-    """Optimizer steps of the whole run, which the learning rate's decay follows; None: unknown."""
-    ledger: SavedAccounts | None = None
-    """Accounts of all groups."""
-
-
-# The ledger: a file of every group's moves, append-only: nothing is lost or trained beyond its allowance.
-
-
 class Ledger:
-    """Accounts of one run; live groups are held by identity, ended ones are counted."""
+    """Accounts of one run and their file; live groups are held by identity, ended ones are counted."""
 
     def __init__(self, path: Path, max_uses: int = 1) -> None:
         """Open the file for appending; each group may be trained on `max_uses` times.
@@ -312,7 +292,7 @@ class Ledger:
         self._path = path
         with self._writing():
             self._file = path.open("ab")
-        self._accounts = Accounts(max_uses)
+        self.accounts = Accounts(max_uses)
         self._digest = hashlib.sha256()
 
     def record(self, state: GroupState, ids: Iterable[GroupId], rollout_id: int) -> None:
@@ -335,7 +315,7 @@ class Ledger:
         self._move(GroupState.DROPPED, redacted, rollout_id)
 
     def _move(self, state: GroupState, groups: Mapping[GroupId, str], rollout_id: int) -> None:
-        uses = self._accounts.move(state, groups)
+        uses = self.accounts.move(state, groups)
         about = f'"state": "{state.value}", "rollout_id": {rollout_id}'
         if state is GroupState.TRAINED:
             ends = [f', "use": {use}' for use in uses]
@@ -352,24 +332,15 @@ class Ledger:
 
     def drawn(self) -> set[GroupId]:
         """The groups that were drawn and have not finished."""
-        return {group_id for group_id, state in self._accounts.live.items() if state is GroupState.DRAWN}
+        return {group_id for group_id, state in self.accounts.live.items() if state is GroupState.DRAWN}
 
     def buffered(self) -> dict[GroupId, int]:
         """The groups that wait in the buffer, and how often each was trained on."""
-        accounts = self._accounts
-        held = (group_id for group_id, state in accounts.live.items() if state is GroupState.BUFFERED)
-        return {group_id: accounts.uses.get(group_id, 0) for group_id in held}
-
-    def fresh(self, batch: int, ratio: float) -> int:
-        """Groups to generate so that, `batch` uses later, there are at most `ratio` uses a group; below 1 for none."""
-        return self._accounts.fresh(batch, ratio)
-
-    def counts(self) -> dict[str, int]:
-        """Groups by state; one that waits for another use is buffered."""
-        return self._accounts.counts()
+        live, uses = self.accounts.live.items(), self.accounts.uses
+        return {group_id: uses.get(group_id, 0) for group_id, state in live if state is GroupState.BUFFERED}
 
     def reconcile(self, buffered: int, in_flight: int = 0, finished: int = 0) -> None:
-        """See that buffer and scheduler hold what the accounts say, and let readers of the file see it too.
+        """See that buffer and scheduler hold what the accounts say, and flush the file for its readers.
 
         Args:
             buffered: groups in the buffer.
@@ -380,12 +351,12 @@ class Ledger:
             LedgerError: they differ.
             RunFolderError: the file cannot be written.
         """
-        self._accounts.check(buffered, in_flight, finished)
+        self.accounts.check(buffered, in_flight, finished)
         with self._writing():
             self._file.flush()
 
     def state_dict(self) -> dict[str, Json]:
-        """Accounts, file position and a digest of all before it, every line of which is on disk.
+        """`SavedAccounts`: accounts, file position and a digest of all before it; every line is on disk then.
 
         Raises:
             RunFolderError: the disk is full.
@@ -393,12 +364,7 @@ class Ledger:
         with self._writing():
             self._file.flush()
             os.fsync(self._file.fileno())
-        return {
-            "offset": self._file.tell(),
-            "sha256": self._digest.hexdigest(),
-            "max_uses": self._accounts.max_uses,
-            **self._accounts.to_dict(),
-        }
+        return {"offset": self._file.tell(), "sha256": self._digest.hexdigest(), **self.accounts.to_dict()}
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
         """Go back to a commit point: later lines are cut off.
@@ -410,17 +376,15 @@ class Ledger:
             saved = SavedAccounts.model_validate(state)
         except ValueError as error:
             raise CheckpointError(f"no ledger can go on from such a state: {first_problem(error)}") from None
-        digest = digest_before(self._path, saved.offset, saved.sha256)
-        self._digest = digest
+        self._digest = digest_before(self._path, saved.offset, saved.sha256)
         with self._writing():
             self._file.truncate(saved.offset)
         self._file.seek(saved.offset)
-        self._accounts = Accounts.from_dict(state, self._accounts.max_uses)
+        self.accounts = Accounts.restore(saved, self.accounts.max_uses)
 
     def rewind(self) -> None:
         """Start over: nothing was recorded."""
-        max_uses = self._accounts.max_uses
-        nothing = {"max_uses": max_uses, **Accounts(max_uses).to_dict()}
+        nothing = Accounts(self.accounts.max_uses).to_dict()
         self.load_state_dict({"offset": 0, "sha256": hashlib.sha256().hexdigest(), **nothing})
 
     def close(self) -> None:
@@ -458,7 +422,7 @@ def digest_before(path: Path, offset: int, expected: str) -> "hashlib._Hash":
 
 
 def digest_of(path: Path, size: int) -> "hashlib._Hash":
-    """SHA-256 of a file's first bytes, in which it can be gone on with.
+    """SHA-256 of a file's first bytes, which can be updated further.
 
     Raises:
         RunFolderError: the file cannot be read.
@@ -474,21 +438,16 @@ def digest_of(path: Path, size: int) -> "hashlib._Hash":
     return digest
 
 
-# LedgeredSource: a data source whose draws are checked and entered into the ledger, and whose errors are named.
-
-
 class LedgeredSource:
-    """Passes everything on; a group that comes back and is drawn again stays one line of the accounts."""
+    """A data source whose draws are checked and recorded; a returned group that is drawn again is recorded once."""
 
-    # Which groups came back is known here alone: the scheduler has let go of them, and a source may not say.
+    # It keeps which groups came back: the scheduler no longer has them, and a source may not say.
 
     def __init__(self, use: Used[DataSource], ledger: Ledger) -> None:
-        """Wrap a source."""
-        self._source, self._plugin = use.part, use.plugin
-        self._ledger = ledger
+        self._source, self._plugin, self._ledger = use.part, use.plugin, ledger
         self._returned: set[GroupId] = set()
         self.rollout_id = 0
-        """Written beside each draw."""
+        """Recorded with each draw."""
 
     @property
     def returned(self) -> int:
@@ -496,13 +455,13 @@ class LedgeredSource:
         return len(self._returned)
 
     async def draw(self, count: int) -> list[Group]:
-        """Draw, and enter what was drawn for the first time.
+        """Draw, and record what was drawn for the first time.
 
         Raises:
             ContractError: what it drew breaks the contract.
             PluginError: it raised.
         """
-        with self._blaming("draw"):
+        with blaming("data source (draw)", self._plugin):
             answer = await self._source.draw(count)
         groups = check_drawn(answer, plugin=self._plugin, count=count)
         new = [group.id for group in groups if group.id not in self._returned]
@@ -512,37 +471,30 @@ class LedgeredSource:
 
     def add(self, groups: Sequence[Group]) -> None:
         """Give unfinished groups back."""
-        with self._blaming("add"):
+        with blaming("data source (add)", self._plugin):
             self._source.add(groups)
         self._returned.update(group.id for group in groups)
 
     def state_dict(self) -> dict[str, Json]:
-        """What the wrapped source gives or takes."""
-        with self._blaming("state_dict"):
+        with blaming("data source (state_dict)", self._plugin):
             return self._source.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
-        """The wrapped source's; `hold` says which groups came back before."""
-        with self._blaming("load_state_dict"):
+        """Restore the source; call `hold` after it."""
+        with blaming("data source (load_state_dict)", self._plugin):
             self._source.load_state_dict(state)
 
     def hold(self, drawn: Iterable[GroupId]) -> None:
-        """Take these groups as returned, after a resume: no group that the ledger has as drawn is in flight."""
+        """After a resume: take all drawn groups as returned, since none is in flight."""
         self._returned = set(drawn)
 
     def data_metrics(self) -> Mapping[str, float]:
-        """The source's, if it has any."""
-        with self._blaming("data_metrics"):
+        with blaming("data source (data_metrics)", self._plugin):
             return self._source.data_metrics() if isinstance(self._source, DescribesData) else {}
 
     def data_notes(self) -> Sequence[str]:
-        """The source's, if it has any."""
-        with self._blaming("data_notes"):
+        with blaming("data source (data_notes)", self._plugin):
             return self._source.data_notes() if isinstance(self._source, DescribesData) else ()
 
     def __len__(self) -> int:
-        """Prompts in one epoch."""
         return len(self._source)
-
-    def _blaming(self, method: str) -> AbstractContextManager[None]:
-        return blaming(f"data source ({method})", self._plugin)

@@ -13,10 +13,10 @@ Example:
 import time
 from collections.abc import Callable, Mapping, Sequence, Sized
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Protocol, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 from slime_core.catalog import part
 from slime_core.catalog.checks import blaming
@@ -35,16 +35,17 @@ from slime_core.roles import (
     RewardSpec,
     RowFormat,
     SamplingParams,
+    Spec,
     Tokenizer,
 )
 from slime_core.rollout import EvalSet, Lifecycle, Scoring, SingleTurn, UsedGenerator, UsedReward
 from slime_core.run.build import Builder
 from slime_core.sample import Json, Message, Sample
 
-# RowChecks: what a run sees of its rows before anything starts: whether labels can be scored, whether prompts fit.
-
 LIMIT_S = 2.0
 """Seconds of checks after which every second row is checked, after as many more every fourth, and so on."""
+FIRST = 16
+"""Rows that are always checked."""
 SHOWN = 60
 """Characters of a label that a reason quotes."""
 BYTES = 4
@@ -52,14 +53,6 @@ BYTES = 4
 
 RowCheck = Callable[[Sample], str | None]
 """Returns why a run cannot use a row, given as a pending sample; None if it can."""
-
-
-class FindsRewards(Protocol):
-    """Builds a reward by its name, once."""
-
-    def reward(self, name: str) -> UsedReward[Reward]:
-        """The reward of that name."""
-        ...
 
 
 @dataclass(slots=True)
@@ -87,15 +80,8 @@ class DataSetReport:
 class RowChecks:
     """The checks of all data sets of a run."""
 
-    def __init__(self, build: Builder, choices: FindsRewards, tokenizer: Tokenizer, *, measures: bool = False) -> None:
-        """Build nothing yet.
-
-        Args:
-            build: of the run.
-            choices: where rewards come from.
-            tokenizer: the policy's.
-            measures: whether reports hold the length of every prompt.
-        """
+    def __init__(self, build: Builder, choices: "RowChoices", tokenizer: Tokenizer, *, measures: bool = False) -> None:
+        """`choices` builds the rewards that rows name; with `measures`, reports hold the lengths of prompts."""
         self.reports: dict[str, DataSetReport] = {}
         config = build.plan.config
         self.context = config.rollout.rollout_max_context_len or read_positions(config.run.hf_checkpoint)
@@ -161,8 +147,9 @@ class RowChecks:
         return check
 
     def _is_due(self, report: DataSetReport) -> bool:
-        """Whether a row's label is checked: each, where bad rows are left out, for that must not depend on time."""
-        if self._build.plan.config.data.bad_rows == "skip" or report.prompts % _stride(self._spent) == 0:
+        # All labels, where bad rows are left out: which are must not depend on time.
+        skips = self._build.plan.config.data.bad_rows == "skip"
+        if skips or report.prompts < FIRST or report.prompts % _stride(self._spent) == 0:
             return True
         report.unchecked += 1
         return False
@@ -213,7 +200,6 @@ class RowChecks:
                 raise PluginError(f"check_label of reward {name!r} failed: {failure.detail}") from None
 
     def _label_check(self, name: str) -> tuple[str, LabelCheck] | None:
-        """The plugin and the check of a reward; None where it has none, or cannot be built yet."""
         try:
             chosen = self._build.plan.choose(RewardSpec, name)
         except (UnknownName, ConfigError):
@@ -239,12 +225,10 @@ class RowChecks:
 
 
 def _stride(spent: float) -> int:
-    """Which rows still get what has taken so many seconds: each, every second, every fourth, and so on."""
     return 1 << int(spent / LIMIT_S)
 
 
 def _places(label: Json, key: str | None, prefix: str) -> str:
-    """What names a value in a label that is an object, as the end of a sentence."""
     if not isinstance(label, dict):
         return ""
     places = " or ".join(f"{key}.{each}" for each in label)
@@ -252,7 +236,6 @@ def _places(label: Json, key: str | None, prefix: str) -> str:
 
 
 def _columns(file: Path | None) -> str:
-    """The columns of a file's first row, as the end of a sentence."""
     try:
         row = next(read_rows(file), None) if file is not None else None
     except DataError:
@@ -260,45 +243,33 @@ def _columns(file: Path | None) -> str:
     return f"; {file} has {', '.join(row.values)}" if row is not None else ""
 
 
-# What a run reads of its prompts: how many rollouts they are, the choices that rows name, and the evaluation sets.
-
 T = TypeVar("T")
+SpecT = TypeVar("SpecT", bound="Spec[object]")
 
 
 class RowChoices:
     """Builds what rows name, each once; what the run itself chose is not built a second time."""
 
     def __init__(self, build: Builder) -> None:
-        """Nothing is built yet."""
         self._build = build
         self._generators: dict[str, UsedGenerator] = {}
         self._rewards: dict[str, UsedReward[Reward]] = {}
 
     def generator(self, name: str) -> UsedGenerator:
-        """The generator of that name.
-
-        Raises:
-            UnknownName: there is none.
-        """
-        if name not in self._generators:
-            chosen = self._build.plan.choose(GeneratorSpec, name)
-            qualified = chosen.registered.qualified
-            self._generators[name] = self._generators.get(qualified) or self._build.generator(chosen)
-            self._generators[qualified] = self._generators[name]
-        return self._generators[name]
+        """The generator of that name, or UnknownName."""
+        return self._once(self._generators, GeneratorSpec, name, self._build.generator)
 
     def reward(self, name: str) -> UsedReward[Reward]:
-        """The reward of that name, with weight 1.
+        """The reward of that name, with weight 1, or UnknownName."""
+        return self._once(self._rewards, RewardSpec, name, self._build.reward)
 
-        Raises:
-            UnknownName: there is none.
-        """
-        if name not in self._rewards:
-            chosen = self._build.plan.choose(RewardSpec, name)
+    def _once(self, built: dict[str, T], of: type[SpecT], name: str, build: Callable[[Chosen[SpecT]], T]) -> T:
+        if name not in built:
+            chosen = self._build.plan.choose(of, name)
             qualified = chosen.registered.qualified
-            self._rewards[name] = self._rewards.get(qualified) or self._build.reward(chosen)
-            self._rewards[qualified] = self._rewards[name]
-        return self._rewards[name]
+            built[name] = built.get(qualified) or build(chosen)
+            built[qualified] = built[name]
+        return built[name]
 
     @property
     def lifecycles(self) -> list[Lifecycle]:
@@ -307,7 +278,7 @@ class RowChoices:
         return list(dict.fromkeys(each for each in found if each is not None))
 
     def check(self, source: DataSource) -> None:
-        """Build what the rows of a data source name, if it can say so before it draws."""
+        """Build what the rows of a data source name, if it lists that before it draws."""
         if isinstance(source, NamesChoices):
             self.check_rows(source.named_choices())
 
@@ -344,14 +315,14 @@ def _eval_set(
     name: str, own: EvalSetArgs, builder: Builder, tokenizer: Tokenizer, choices: RowChoices, checks: RowChecks
 ) -> tuple[EvalSet, Sequence[str]]:
     config = builder.plan.config
-    size = _first(own.n_samples_per_eval_prompt, config.evaluation.n_samples_per_eval_prompt)
+    size = own.n_samples_per_eval_prompt or config.evaluation.n_samples_per_eval_prompt
     file = replace(eval_file(name, own, config, builder.row_format()), check=checks.of_evaluation(own))
     read = every_prompt(file, tokenizer, size)
     choices.check_rows(read.named)
     made = EvalSet(
         name,
         read.groups,
-        eval_sampling(name, own, config, builder.sampling()),
+        eval_sampling(name, own, config, config.rollout.sampling()),
         choices.generator(own.generator) if own.generator else None,
         Scoring([choices.reward(own.reward)]) if own.reward else None,
     )
@@ -360,20 +331,8 @@ def _eval_set(
 
 def eval_file(name: str, own: EvalSetArgs, config: RunConfig, training: RowFormat) -> PromptFile:
     """A set's file, read by its own keys, else those of all sets, else as in training; of any prompt length."""
-    every = config.evaluation
-    row_format = replace(
-        training,
-        input_key=_first(own.input_key, every.eval_input_key, training.input_key),
-        label_key=own.label_key or every.eval_label_key or training.label_key,
-        metadata_key=_first(own.metadata_key, training.metadata_key),
-        tool_key=_first(own.tool_key, training.tool_key),
-        multimodal_keys=training.multimodal_keys if own.multimodal_keys is None else own.multimodal_keys,
-        apply_chat_template=_first(own.apply_chat_template, training.apply_chat_template),
-        apply_chat_template_kwargs=_first(own.apply_chat_template_kwargs, training.apply_chat_template_kwargs, {}),
-        final_assistant_message=_first(own.final_assistant_message, training.final_assistant_message),
-        max_prompt_len=None,
-        flag_prefix="eval-",
-    )
+    keys = {each.name: each.name for each in fields(RowFormat)}
+    row_format = replace(training, **_given(keys, own, config), max_prompt_len=None, flag_prefix="eval-")
     return PromptFile.of(Path(own.path), f"eval:{name}", row_format)
 
 
@@ -383,22 +342,10 @@ def eval_sampling(name: str, own: EvalSetArgs, config: RunConfig, training: Samp
     Raises:
         ConfigError: the least length is above the budget.
     """
-    every = config.evaluation
-    found = SamplingParams(
-        max_new_tokens=_first(own.max_response_len, every.eval_max_response_len, training.max_new_tokens),
-        temperature=_first(own.temperature, every.eval_temperature, training.temperature),
-        top_p=_first(own.top_p, every.eval_top_p, training.top_p),
-        top_k=_first(own.top_k, every.eval_top_k, training.top_k),
-        min_p=_first(own.min_p, training.min_p),
-        min_new_tokens=_first(own.min_new_tokens, every.eval_min_new_tokens),
-        stop=training.stop if own.stop is None else tuple(own.stop),
-        stop_token_ids=training.stop_token_ids if own.stop_token_ids is None else frozenset(own.stop_token_ids),
-        no_stop_trim=_first(own.no_stop_trim, training.no_stop_trim),
-        skip_special_tokens=_first(own.skip_special_tokens, training.skip_special_tokens),
-        repetition_penalty=_first(own.repetition_penalty, training.repetition_penalty),
-        presence_penalty=_first(own.presence_penalty, training.presence_penalty),
-        frequency_penalty=_first(own.frequency_penalty, training.frequency_penalty),
-    )
+    keys = {each.name: each.name for each in fields(SamplingParams)} | {"max_new_tokens": "max_response_len"}
+    given = _given(keys, own, config)
+    given |= {key: of(given[key]) for key, of in (("stop", tuple), ("stop_token_ids", frozenset)) if key in given}
+    found = replace(training, **given)
     if found.min_new_tokens > found.max_new_tokens:
         raise ConfigError(
             f"eval set {name!r} asks for at least {found.min_new_tokens} tokens (min_new_tokens) and at most "
@@ -407,9 +354,15 @@ def eval_sampling(name: str, own: EvalSetArgs, config: RunConfig, training: Samp
     return found
 
 
-def _first(*values: T | None) -> T:
-    """The first that is given."""
-    return next(value for value in values if value is not None)
+def _given(keys: Mapping[str, str], own: EvalSetArgs, config: RunConfig) -> dict[str, Any]:
+    """Values of a set's own keys, else of those of all sets (`eval_KEY`), by field; without those not given."""
+    every = config.evaluation
+    found = {field: _first(getattr(own, key, None), getattr(every, f"eval_{key}", None)) for field, key in keys.items()}
+    return {field: value for field, value in found.items() if value is not None}
+
+
+def _first(*values: T | None) -> T | None:
+    return next((value for value in values if value is not None), None)
 
 
 def count_rollouts(rollout: RolloutArgs, prompts: Callable[[], Sized]) -> int:

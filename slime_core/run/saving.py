@@ -20,11 +20,9 @@ import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from slime_core.config import RunConfig
 from slime_core.errors import ConfigError, RunFolderError, WorkerError
 from slime_core.outputs import made_by, mark_made, real, refuse_occupied
 from slime_core.run.checkpoint import (
@@ -35,19 +33,16 @@ from slime_core.run.checkpoint import (
     clear_unfinished,
     describe_file,
     list_checkpoints,
-    newest_checkpoint,
     remove_checkpoint,
 )
 from slime_core.run.ledger import SCHEMA_VERSION, Manifest, SavedFile
 from slime_core.sample import Json
 from slime_core.telemetry import names
 
-# Saving: a snapshot beside, then its checksums, fsync and a rename, which may go on in a thread while the run does.
-
 SaveModel = Callable[[Path], Awaitable[None]]
-"""Copies what a trainer saves to where it is written from: into this directory, now or from now on."""
+"""Has a trainer copy what it saves; the files stand in this directory now or later."""
 OLD = ".old"
-"""Ends the name of what another takes the place of, meanwhile."""
+"""Suffix of a directory while its successor takes its place."""
 
 
 class FinishModel(Protocol):
@@ -63,14 +58,18 @@ async def stands(*, wait: bool) -> bool:
     return True
 
 
+class _GivenUp(Exception):
+    """The run is to end at once."""
+
+
 class Saver:
     """The checkpoints that one run writes; at most one of them is unfinished."""
 
     def __init__(self, root: Path, keep: int) -> None:
         """Write to `root`, of which the newest `keep` stay."""
-        self._root = root
-        self._keep = keep
-        self._staged: tuple[Snapshot, FinishModel] | None = None
+        self._root, self._keep = root, keep
+        self._final = root  # of the snapshot that is being finished
+        self._begin: Callable[[bool], Awaitable[bool]] | None = None
         self._finishing: asyncio.Task[Checkpoint] | None = None
         self._given_up = threading.Event()
 
@@ -83,20 +82,46 @@ class Saver:
         *,
         end_of_turn: int | None = None,
     ) -> None:
-        """Take a snapshot, and begin to make it a checkpoint, once the one before it is one; `saved` tells the end.
+        """Take a snapshot and begin to finish it; `saved` returns the checkpoint.
 
-        Where the model's files do not stand yet, it is begun when `saved` is asked and they do. Old checkpoints are
-        removed then, and later ones: these are of a future that was given up. The model's generation_config.json names
-        `end_of_turn` as an end.
+        Where the model's files do not stand yet, `saved` begins when they do. Old checkpoints are removed then, and
+        later ones: those belong to a future that was abandoned. `end_of_turn` is added to the end ids of the model's
+        generation_config.json.
 
         Raises:
             RunFolderError: the disk is full or read-only; names the checkpoint that was there before and still is.
             WorkerError: the trainer failed for another reason.
         """
-        assert self._staged is None, "ask for the checkpoint before it first"
+        assert self._begin is None, "ask for the checkpoint before it first"
         assert self._finishing is None, "ask for the checkpoint before it first"
-        self._staged = await Snapshot.take(self._root, rollout_id, state, save_model, end_of_turn), finish_model
-        await self._begin(wait=False)
+        final = self._final = self._root / f"rollout_{rollout_id:06d}"
+        beside = self._root / f".{final.name}.tmp"
+        with _explaining(final, beside):
+            clear_unfinished(self._root)
+            beside.mkdir(parents=True)
+            await save_model(beside)
+            (beside / STATE).write_text(json.dumps(state), encoding="utf-8")
+
+        def finish() -> Checkpoint:
+            with _explaining(final, beside):
+                self._seal(beside, rollout_id, end_of_turn)
+                put_in_place(final, beside)
+            _prune(final, self._keep)
+            return Checkpoint(final, rollout_id)
+
+        async def begin(wait: bool) -> bool:
+            with _explaining(final, beside):
+                if written := await finish_model(wait=wait):
+                    self._finishing = asyncio.create_task(asyncio.to_thread(finish))
+            return written
+
+        self._begin = begin
+        await self._try_begin(wait=False)
+
+    async def _try_begin(self, *, wait: bool) -> None:
+        begin, self._begin = self._begin, None
+        if begin is not None and not await begin(wait):
+            self._begin = begin
 
     async def saved(self, *, wait: bool) -> Checkpoint | None:
         """The checkpoint that was finished since the last call, if one was; `wait` for one that is not.
@@ -105,7 +130,7 @@ class Saver:
             RunFolderError: it could not be finished.
             WorkerError: the trainer could not write it.
         """
-        await self._begin(wait=wait)
+        await self._try_begin(wait=wait)
         finishing = self._finishing
         if finishing is None or not (wait or finishing.done()):
             return None
@@ -116,98 +141,49 @@ class Saver:
                 self._finishing = None
 
     async def close(self, *, at_once: bool) -> str:
-        """End a run that failed: finish what is unfinished, or give it up `at_once`; returns what went wrong."""
+        """End a run that failed: finish what is unfinished, or abandon it `at_once`; returns what went wrong."""
         if at_once:
             self._given_up.set()
-            if self._staged is not None:
-                return self._staged[0].unfinished
+            if self._begin is not None:
+                return self._unfinished
         try:
             await self.saved(wait=True)
         except (RunFolderError, WorkerError, _GivenUp) as error:
             return str(error)
         return ""
 
-    async def _begin(self, *, wait: bool) -> None:
-        """Make a checkpoint of the snapshot, in a thread, if the model's files stand."""
-        if self._staged is None:
-            return
-        (snapshot, finish_model), self._staged = self._staged, None
-        with snapshot.explaining():
-            written = await finish_model(wait=wait)
-        if written:
-            self._finishing = asyncio.create_task(asyncio.to_thread(snapshot.finish, self._keep, self._given_up))
-        else:
-            self._staged = snapshot, finish_model
-
-
-class _GivenUp(Exception):
-    """Somebody wants the run to end at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """A checkpoint's files, complete but perhaps not on disk yet, under a name that nobody looks for."""
-
-    final: Path
-    beside: Path
-    rollout_id: int
-    end_of_turn: int | None
-
     @property
-    def unfinished(self) -> str:
-        """What is said of one that is given up."""
-        return f"checkpoint {self.final.name} was not finished"
+    def _unfinished(self) -> str:
+        return f"checkpoint {self._final.name} was not finished"
 
-    @classmethod
-    async def take(
-        cls, root: Path, rollout_id: int, state: Mapping[str, Json], save_model: SaveModel, end_of_turn: int | None
-    ) -> "Snapshot":
-        """Write the model and the state beside the checkpoint's final directory.
+    def _seal(self, directory: Path, rollout_id: int, end_of_turn: int | None) -> None:
+        """Checksum and sync every file, and write the manifest."""
+        files = dict[str, SavedFile]()
+        if end_of_turn is not None:
+            _add_end(directory / MODEL, end_of_turn)
+        for path in sorted(directory.rglob("*")):
+            if self._given_up.is_set():
+                raise _GivenUp(self._unfinished)
+            if path.is_file():
+                files[path.relative_to(directory).as_posix()] = describe_file(path)
+            sync(path)
+        manifest = Manifest(schema_version=SCHEMA_VERSION, rollout_id=rollout_id, files=files)
+        (directory / MANIFEST).write_text(manifest.model_dump_json(indent=1), encoding="utf-8")
+        sync(directory / MANIFEST)
+        sync(directory)
 
-        Raises:
-            RunFolderError: the storage refused; names the checkpoint that was there before and still is.
-            WorkerError: the trainer failed for another reason.
-        """
-        final = root / f"rollout_{rollout_id:06d}"
-        made = cls(final, root / f".{final.name}.tmp", rollout_id, end_of_turn)
-        with made.explaining():
-            clear_unfinished(root)
-            made.beside.mkdir(parents=True)
-            await save_model(made.beside)
-            (made.beside / STATE).write_text(json.dumps(state), encoding="utf-8")
-        return made
 
-    def finish(self, keep: int, given_up: threading.Event) -> Checkpoint:
-        """Checksum and sync every file, then give the directory its name; whether to go on is asked at each file."""
-        with self.explaining():
-            files = dict[str, SavedFile]()
-            if self.end_of_turn is not None:
-                _add_end(self.beside / MODEL, self.end_of_turn)
-            for path in sorted(self.beside.rglob("*")):
-                if given_up.is_set():
-                    raise _GivenUp(self.unfinished)
-                if path.is_file():
-                    files[path.relative_to(self.beside).as_posix()] = describe_file(path)
-                sync(path)
-            manifest = Manifest(schema_version=SCHEMA_VERSION, rollout_id=self.rollout_id, files=files)
-            (self.beside / MANIFEST).write_text(manifest.model_dump_json(indent=1), encoding="utf-8")
-            sync(self.beside / MANIFEST)
-            sync(self.beside)
-            put_in_place(self.final, self.beside)
-        _prune(self.final, keep)
-        return Checkpoint(self.final, self.rollout_id)
-
-    @contextmanager
-    def explaining(self) -> Iterator[None]:
-        """Say what the storage refused, and leave nothing of this checkpoint."""
-        try:
-            yield
-        except (OSError, WorkerError) as error:
-            explained = _explain(error, self.final)
-            shutil.rmtree(self.beside, ignore_errors=True)
-            if explained:
-                raise RunFolderError(explained) from error
-            raise
+@contextmanager
+def _explaining(final: Path, beside: Path) -> Iterator[None]:
+    """Name what the storage refused, and leave nothing of this checkpoint."""
+    try:
+        yield
+    except (OSError, WorkerError) as error:
+        explained = _explain(error, final)
+        shutil.rmtree(beside, ignore_errors=True)
+        if explained:
+            raise RunFolderError(explained) from error
+        raise
 
 
 def sync(path: Path) -> None:
@@ -277,8 +253,6 @@ def _add_end(model: Path, end: int) -> None:
         (model / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n", encoding="utf-8")
 
 
-# Best: the model that did best in an evaluation so far, whole and under one name, however few checkpoints are kept.
-
 RECORD = "best.json"
 
 
@@ -337,12 +311,6 @@ def _read(record: Path) -> tuple[float | None, int]:
         return None, 0
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunFolderError(f"{record} cannot be read ({error}): remove its folder, or put it back") from error
-
-
-# Copies of checkpoints' models, which stay when a checkpoint is removed: for `save_hf`, and for a missing base model.
-
-OWN_MODEL = "model"
-"""In a run folder: checkpoints are removed as the run goes on, and this stays."""
 
 
 class HfCopies:
@@ -419,35 +387,3 @@ def _link_or_copy(source: str, target: str) -> None:
         os.link(source, target)
     except OSError:  # another file system, or one without links
         shutil.copyfile(source, target)
-
-
-def with_own_model(config: RunConfig) -> RunConfig:
-    """The configuration with the model of the run's newest checkpoint where hf_checkpoint is gone.
-
-    Its tokenizer and its shape are those of hf_checkpoint; the trainer loads its weights from the checkpoint anyway.
-
-    Raises:
-        CheckpointError: no checkpoint is whole.
-        RunFolderError: the run folder cannot be written.
-    """
-    named, own = config.run.hf_checkpoint, config.run.save / OWN_MODEL
-    if named.exists():
-        return config
-    if not own.exists():
-        checkpoints = config.run.save / "checkpoints"
-        newest = newest_checkpoint(checkpoints, _ignore) if list_checkpoints(checkpoints) else None
-        if newest is None or not (newest.path / MODEL).is_dir():
-            return config
-        beside = own.with_name(f".{OWN_MODEL}.tmp")
-        try:
-            shutil.rmtree(beside, ignore_errors=True)
-            shutil.copytree(newest.path / MODEL, beside, copy_function=_link_or_copy)
-            put_in_place(own, beside)
-        except OSError as error:
-            raise RunFolderError(f"cannot write {own}, a copy of {newest.path / MODEL}: {error.strerror}") from error
-    run = config.run.model_copy(update={"hf_checkpoint": own})
-    return config.model_copy(update={"run": run, "missing_model": named})
-
-
-def _ignore(text: str) -> None:
-    """Name no damaged checkpoint: the run itself does."""

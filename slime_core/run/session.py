@@ -28,9 +28,9 @@ from contextlib import (
     contextmanager,
     nullcontext,
 )
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
-from typing import Protocol, Self, cast
+from typing import Self, cast
 
 from slime_core.aio import together
 from slime_core.batching.prepare import Preparation
@@ -86,8 +86,6 @@ __all__ = [
 ]
 
 
-# Memory: engine and trainer take turns on devices that they share: who is not at work gives up what it can.
-
 NONE: MemoryTags = frozenset()
 
 
@@ -99,52 +97,25 @@ class Phase(enum.Enum):
     PUBLISH = "publish"
 
 
-class Ranks(Protocol):
-    """The trainer, as far as its memory goes."""
-
-    async def release(self, tags: MemoryTags) -> None:
-        """Have all ranks give this up."""
-        ...
-
-    async def resume(self, tags: MemoryTags) -> None:
-        """Have all ranks take this back."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Offload:
-    """What each side gives up while the other works; nothing where that is not asked for."""
-
-    engine: MemoryTags = NONE
-    """Of the engine, while ranks train."""
-    trainer: MemoryTags = NONE
-    """Of the ranks, while engines generate."""
-
-    @classmethod
-    def of(cls, plan: Plan) -> "Offload":
-        """What a plan asks for."""
-        engine, trainer = plan.roles.one(EngineSpec).spec.releases, plan.roles.one(TrainerSpec).spec.releases
-        cluster = plan.config.cluster
-        return cls(engine if cluster.offloads_rollout else NONE, trainer if cluster.offloads_train else NONE)
-
-
 class Memory:
-    """Has engine and ranks give memory up and take it back, by turns; at first nothing is given up."""
+    """Has engine and ranks, on devices that they share, release memory in turns; at first both hold all of it."""
 
-    def __init__(self, engine: ReleasesMemory, trainer: Ranks, offload: Offload) -> None:
-        """Of an engine and a trainer that are both started."""
-        self._engine, self._trainer, self._offload = engine, trainer, offload
+    def __init__(
+        self, engine: ReleasesMemory, trainer: ReleasesMemory, of_engine: MemoryTags, of_trainer: MemoryTags
+    ) -> None:
+        """The engine releases `of_engine` while ranks train, and ranks release `of_trainer` while engines generate."""
+        self._engine, self._trainer, self._of_engine, self._of_trainer = engine, trainer, of_engine, of_trainer
         self._phase = Phase.PUBLISH
         self._out_of_engine = self._out_of_trainer = NONE
 
     async def go_to(self, phase: Phase) -> None:
-        """Release what the phase has no use for, then resume what it needs: never are both sides whole at once."""
+        """Release what the phase has no use for, then reacquire what it needs, so that both sides never hold all."""
         engine = {
             Phase.GENERATE: NONE,
-            Phase.PUBLISH: self._offload.engine - {MemoryTag.WEIGHTS},
-            Phase.TRAIN: self._offload.engine,
+            Phase.PUBLISH: self._of_engine - {MemoryTag.WEIGHTS},
+            Phase.TRAIN: self._of_engine,
         }[phase]
-        trainer = self._offload.trainer if phase is Phase.GENERATE else NONE
+        trainer = self._of_trainer if phase is Phase.GENERATE else NONE
         if more := engine - self._out_of_engine:
             await self._engine.release(more)
         if more := trainer - self._out_of_trainer:
@@ -164,18 +135,13 @@ class Memory:
         await self.go_to(before)
 
 
-# Heap: keeps Python's garbage collector from looking, again and again, at what lives as long as a run.
-
 NEW_OBJECTS = 100_000
-"""New objects after which the youngest are looked at."""
+"""New objects after which the youngest generation is collected."""
 
 
 @contextmanager
 def settled_heap() -> Iterator[None]:
-    """Within it, what is there now is set aside, garbage excepted, and collections are rare; process-wide.
-
-    A process that set its collections more rarely, or off, keeps that.
-    """
+    """Within it, the objects of now are frozen and collections are rare, process-wide; a rarer setting is kept."""
     before = gc.get_threshold()
     gc.collect()
     gc.freeze()
@@ -186,9 +152,6 @@ def settled_heap() -> Iterator[None]:
     finally:
         gc.set_threshold(*before)
         gc.unfreeze()
-
-
-# Sessions: every live part of one run, started in order and closed at its end even after errors.
 
 
 class BaseSession(ABC):
@@ -328,7 +291,10 @@ class Session(BaseSession):
             self._publishing = await Publishing.start(
                 self.trainer, self.engine, self._transport, rendezvous=spec.rendezvous
             )
-            self._memory = Memory(self.engine, self.trainer, Offload.of(self.plan))
+            roles, cluster = self.plan.roles, self.plan.config.cluster
+            of_engine = roles.one(EngineSpec).spec.releases if cluster.offloads_rollout else NONE
+            of_trainer = roles.one(TrainerSpec).spec.releases if cluster.offloads_train else NONE
+            self._memory = Memory(self.engine, self.trainer, of_engine, of_trainer)
         self._phase("engine: loading the model")
         await together(self.engine.start(), *(each.start() for each in self.served.values()))
         for each in self._rows.lifecycles:
@@ -411,10 +377,10 @@ class Session(BaseSession):
         )
 
     def _scheduler(self) -> Scheduler:
-        rollout = self.plan.config.rollout
+        rollout, model = self.plan.config.rollout, self.plan.config.run.hf_checkpoint
         policy = RolloutPolicy(
             seed=self.plan.config.run.seed,
-            sampling=self.build.sampling(),
+            sampling=rollout.sampling(),
             over_sampling_batch_size=rollout.over_sampling_batch_size or rollout.rollout_batch_size,
             max_concurrency=rollout.max_concurrency,
             max_filter_waves=rollout.max_filter_waves,
@@ -424,9 +390,9 @@ class Session(BaseSession):
             partial_rollout=rollout.partial_rollout,
             mask_offpolicy_in_partial_rollout=rollout.mask_offpolicy_in_partial_rollout,
             want=self.plan.want,
-            max_context=rollout.rollout_max_context_len or read_positions(self.plan.config.run.hf_checkpoint),
+            max_context=rollout.rollout_max_context_len or read_positions(model),
             max_turns=rollout.rollout_max_turns,
-            vocab_size=read_vocab_size(self.plan.config.run.hf_checkpoint),
+            vocab_size=read_vocab_size(model),
         )
         parts = Parts(
             policy=policy,
@@ -455,11 +421,7 @@ class Session(BaseSession):
         return Choices(generator, scoring, self._rows.generator, self._rows.reward, teacher)
 
 
-def _ignore(text: str) -> None:
-    """Without a display, nobody is told."""
-
-
-# Open: a session from the keys of a run file, for a loop of your own; `slime train` has one that is complete.
+def _ignore(text: str) -> None: ...
 
 
 @contextmanager
@@ -473,9 +435,6 @@ def open_session(values: Mapping[str, Json]) -> Iterator[Session]:
     plan = resolve(config, Catalog.discover(config.plugins))
     with RunFolder.open(config.run.save, config.to_dict()) as folder:
         yield Session(plan, folder)
-
-
-# Evaluation outside training: the run's own session, its evaluation sets, one model.
 
 
 async def evaluate_model(plan: Plan, folder: RunFolder, display: Display) -> dict[str, float]:

@@ -14,8 +14,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any
 
 from slime_core.aio import together
 from slime_core.batching.prepare import MismatchLimits, TrainGroup, check_slots, check_step_result
@@ -47,28 +48,28 @@ from slime_core.roles import (
     WorkerGroupSpec,
 )
 from slime_core.rollout import EnginePool
-from slime_core.sample import GroupId, Json
+from slime_core.sample import GroupId
 
-# Patience: how long a call of the trainer's ranks may take, and what is said while it takes long.
+# Timeouts of the ranks' calls, and the messages while one takes long.
 
 FIRST_LIMIT_S = 1800.0
-"""Seconds that the first call of a kind may take: nobody knows yet how long it does."""
+"""Seconds that the first call of a kind may take."""
 LEAST_LIMIT_S = 300.0
-"""And later ones at least."""
+"""Least limit of later ones."""
 TIMES_LONGEST = 20.0
-"""How many times the longest so far the next one may take."""
+"""A later call may take so many times the longest so far."""
 FIRST_TOLD_S = 25.0
-"""Seconds without an answer after which it is said, and again after twice as long: within half a minute."""
+"""Seconds without an answer after which a message is shown; the next one after twice as long."""
 TIMES_USUAL = 3.0
 """A call is long only beyond so many times the longest so far."""
 MOST_NAMED = 8
-"""Ranks that are named."""
+"""Ranks that a message names."""
 
 log = logging.getLogger(__name__)
 
 
 class Patience:
-    """Calls every rank of a group, and waits."""
+    """Calls every rank of a group under a timeout, and reports slow ranks."""
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class Patience:
         *,
         first_told_s: float = FIRST_TOLD_S,
     ) -> None:
-        """Wait for a group's steps for `limit_s` seconds each; None: as follows from those seen so far."""
+        """A step may take `limit_s` seconds; None derives the limit from the steps so far."""
         self._group, self._limit_s, self._tell, self._first_told_s = group, limit_s, tell, first_told_s
         self._longest: dict[str, float] = {}
 
@@ -90,7 +91,7 @@ class Patience:
         return FIRST_LIMIT_S if longest is None else max(LEAST_LIMIT_S, TIMES_LONGEST * longest)
 
     async def step(self, method: str, arguments: Sequence[object], *, steps: int = 1) -> list[object]:
-        """Call a method that does so many steps' work, and learn how long one takes.
+        """Call a method that does so many steps' work, and note how long one takes.
 
         Raises:
             WorkerError: a rank raised, died, or did not answer in time.
@@ -102,37 +103,34 @@ class Patience:
         self._longest[method] = max(self._longest.get(method, 0.0), took)
         return replies
 
-    async def call(self, method: str, arguments: Sequence[object]) -> list[object]:
-        """Call a method whose time says nothing of the next one's; errors as in `step`."""
+    async def call(self, method: str, argument: object) -> list[object]:
+        """Call a method with the same argument everywhere; its time does not predict the next one's."""
+        arguments = [argument] * self._group.size
         return await self._call(method, arguments, self._limit_s or FIRST_LIMIT_S, usual=0.0)
 
     async def _call(self, method: str, arguments: Sequence[object], limit_s: float, usual: float) -> list[object]:
-        telling = asyncio.create_task(self._say(method, max(self._first_told_s, TIMES_USUAL * usual)))
+        telling = asyncio.create_task(self._report(method, max(self._first_told_s, TIMES_USUAL * usual)))
         try:
             return await self._group.call(method, arguments, timeout_s=limit_s)
         finally:
             telling.cancel()
 
-    async def _say(self, method: str, seconds: float) -> None:
+    async def _report(self, method: str, seconds: float) -> None:
         started = time.monotonic()
         while True:
             await asyncio.sleep(seconds - (time.monotonic() - started))
-            text = self._text(method, time.monotonic() - started)
+            waited = self._group.unanswered()
+            named = [f"rank {rank} ({what})" for rank, what in sorted(waited.items())[:MOST_NAMED]]
+            named += [f"{len(waited) - len(named)} more"] if len(waited) > len(named) else []
+            waiting, took = ", ".join(named) or "its answers", time.monotonic() - started
+            text = f"trainer: {method} has taken {took:.0f} s; waiting for {waiting}"
             log.info(text)
             self._tell(text)
             seconds *= 2
 
-    def _text(self, method: str, seconds: float) -> str:
-        waited = self._group.unanswered()
-        named = [f"rank {rank} ({what})" for rank, what in sorted(waited.items())[:MOST_NAMED]]
-        more = [f"{len(waited) - len(named)} more"] if len(waited) > len(named) else []
-        return f"trainer: {method} has taken {seconds:.0f} s; waiting for {', '.join([*named, *more]) or 'its answers'}"
-
-
-# The driver's side of training, one for every trainer: split a step over the ranks, dispatch, gather, time out.
 
 TRAINER_GROUP = "trainer"
-"""What the ranks' worker group is called."""
+"""Name of the ranks' worker group."""
 HOST = "slime_train.rank_host:RankHost"
 START_TIMEOUT_S = 600.0
 PORT_TRIES = 4
@@ -169,11 +167,9 @@ class Trainer:
         balances: bool,
     ) -> None:
         """Take over started ranks of a plugin's trainer; use `start`. It `balances` shares by their cost."""
-        self._shares = shares
-        self._group = group
+        self._shares, self._group, self._patience = shares, group, patience
         self._num_steps = keys.num_steps_per_rollout
         self._limits = MismatchLimits(keys.max_mean_logprob_abs_diff, keys.max_logprob_abs_diff)
-        self._patience = patience
         self._cost, self._reads, self._balances = cost, reads, balances
         self._turn = asyncio.Condition()
         self._published: int | None = None
@@ -189,7 +185,7 @@ class Trainer:
         *,
         tell: Callable[[str], None] = lambda text: None,
     ) -> "Trainer":
-        """Start the ranks; `tell` is given a line of text when one of them is waited for for long.
+        """Start the ranks; `tell` gets a line of text while a call takes long.
 
         Raises:
             WorkerError: a rank could not be built.
@@ -207,7 +203,12 @@ class Trainer:
         group = await _start_ranks(launcher, ranks)
         patience = Patience(group, plan.config.run.step_timeout_s, tell)
         shares = Shares(spec.share_of_ranks(chosen.settings), chosen.registered.plugin)
-        cost = _cost(plan.model_config(), is_needed=balances)
+        try:
+            cost = Cost.of_config(plan.model_config())
+        except ConfigError:  # its config.json does not say how large the model is
+            if balances:
+                raise
+            cost = None
         return cls(shares, group, plan.config.optim, patience, cost, spec.reads(chosen.settings), balances=balances)
 
     async def watch(self) -> None:
@@ -224,9 +225,8 @@ class Trainer:
         Raises:
             ContractError: they are not slots of distinct names.
         """
-        return check_slots(
-            (await self._group.call("weight_slots", timeout_s=START_TIMEOUT_S))[0], plugin=self._shares.plugin
-        )
+        [slots, *_] = await self._group.call("weight_slots", timeout_s=START_TIMEOUT_S)
+        return check_slots(slots, plugin=self._shares.plugin)
 
     async def connect(self, channel: WeightChannel) -> None:
         """Have every rank open its end of a channel."""
@@ -247,10 +247,11 @@ class Trainer:
         async with self._turn:
             self._published = None
         dealt = list(steps_of(groups, self._num_steps))
+        if not dealt:
+            return TrainReport(steps, scores)
         shares = [self._split(step_groups, rollout_id, step) for step, step_groups in enumerate(dealt)]
-        if dealt:
-            by_rank = self._shares.dealt(list(zip(*shares, strict=True)))
-            await self._patience.step("begin_rollout", by_rank, steps=len(dealt))
+        by_rank = self._shares.dealt(list(zip(*shares, strict=True)))
+        await self._patience.step("begin_rollout", by_rank, steps=len(dealt))
         began = time.monotonic()
         for step, (step_groups, batches) in enumerate(zip(dealt, shares, strict=True)):
             replies = await self._patience.step("train_step", [step] * self._group.size)
@@ -260,8 +261,6 @@ class Trainer:
                 self._limits.check(steps[0], rollout_id, tokens=sum(result.tokens for result in results))
             for result in results:
                 scores.update({step_groups[index].group.id: score for index, score in result.scores.items()})
-        if not dealt:
-            return TrainReport(steps, scores)
         ended = time.monotonic()
         return TrainReport(steps, scores, self._perf(groups, ended - began), (began, ended))
 
@@ -281,7 +280,7 @@ class Trainer:
         """Means over the trained tokens of groups that are not trained on, `loss` among them; nothing changes.
 
         Raises:
-            PluginError: this trainer cannot tell.
+            PluginError: this trainer does not measure.
             WorkerError: a rank died, raised or did not answer.
         """
         batches = self._split(groups, rollout_id, step=0)
@@ -311,43 +310,43 @@ class Trainer:
             engines: those that receive it meanwhile, where the transport waits for them.
         """
         async with self._turn:
-            await self._send(version, engines)
+            await self._patience.call("publish", (version, tuple(engines)))
             self._published = version
             self._turn.notify_all()
 
     async def release(self, tags: MemoryTags) -> None:
-        """Have every rank give memory up; an engine that comes late then waits for what is published next."""
+        """Have every rank release memory; an engine that comes late then waits for the next version."""
         async with self._turn:
             self._published = None
-        await self._patience.call("release", [tags] * self._group.size)
+        await self._patience.call("release", tags)
 
     async def resume(self, tags: MemoryTags) -> None:
-        """Have every rank take memory back."""
-        await self._patience.call("resume", [tags] * self._group.size)
+        """Have every rank reacquire memory."""
+        await self._patience.call("resume", tags)
 
     async def publish_again(self, engine: int, receive: Callable[[int], Coroutine[object, object, None]]) -> None:
-        """Send what was published last to one more engine, which receives that version meanwhile.
+        """Send the last published version to one more engine, which receives it meanwhile.
 
         It waits for as long as the weights are newer than what is published.
         """
         async with self._turn:
             await self._turn.wait_for(lambda: self._published is not None)
-            assert self._published is not None, "it was waited for"
-            await together(self._send(self._published, [engine]), receive(self._published))
+            version = self._published
+            assert version is not None, "it was waited for"
 
-    async def _send(self, version: int, engines: Sequence[int]) -> None:
-        target = (version, tuple(engines))
-        await self._patience.call("publish", [target] * self._group.size)
+            async def send() -> None:
+                await self._patience.call("publish", (version, (engine,)))
+
+            await together(send(), receive(version))
 
     async def save(self, directory: Path, *, hf: bool = True) -> None:
-        """Write the optimizer and, with `hf`, the model in HF format into a directory; `finish_save` says when it is.
+        """Write the optimizer and, with `hf`, the model in HF format into a directory, after an earlier save ended.
 
-        What was saved before is seen to its end first.
+        The files stand when `finish_save` returns True.
         """
         await self.finish_save(wait=True)
         self._saving = True
-        target = (directory, hf)
-        await self._patience.call("save", [target] * self._group.size)
+        await self._patience.call("save", (directory, hf))
 
     async def save_whole(self, directory: Path) -> None:
         """The same with the model, and return when all files stand."""
@@ -357,13 +356,12 @@ class Trainer:
     async def finish_save(self, *, wait: bool) -> bool:
         """Whether the files of the last `save` stand; with `wait`, once they do."""
         if self._saving:
-            asked = await self._patience.call("finish_save", [wait] * self._group.size)
-            self._saving = not all(asked)
+            self._saving = not all(await self._patience.call("finish_save", wait))
         return not self._saving
 
     async def load(self, directory: Path) -> None:
         """Continue from what `save` wrote."""
-        await self._patience.call("load", [directory] * self._group.size)
+        await self._patience.call("load", directory)
 
 
 async def _start_ranks(launcher: Launcher, ranks: WorkerGroupSpec) -> WorkerGroup:
@@ -384,18 +382,16 @@ def means(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: sum(step.get(name, 0.0) for step in steps) / len(steps) for name in names}
 
 
-def _cost(config: Mapping[str, Json], *, is_needed: bool) -> Cost | None:
-    """What training costs, where the model's config.json says how large it is.
-
-    Raises:
-        ConfigError: it does not, and `is_needed`.
-    """
-    try:
-        return Cost.of_config(config)
-    except ConfigError:
-        if is_needed:
-            raise
-        return None
+def _gather(results: Sequence[StepResult], step_tokens: int) -> dict[str, float]:
+    """Means over the tokens that were computed, or over all trained ones, and the values that all ranks share."""
+    computed = sum(result.tokens for result in results)
+    over_all = frozenset().union(*(result.over_all_tokens for result in results))
+    means = {
+        name: sum(result.metrics.get(name, 0.0) for result in results)
+        / max(1, step_tokens if name in over_all else computed)
+        for name in sorted({name for result in results for name in result.metrics})
+    }
+    return {f"train/{name}": value for name, value in (means | dict(results[0].scalars)).items()}
 
 
 def _rank_setup(plan: Plan, scratch: Path, train_steps: int) -> RankSetup:
@@ -429,41 +425,12 @@ def _rank_setup(plan: Plan, scratch: Path, train_steps: int) -> RankSetup:
 
 def optim_of(keys: OptimArgs, train_steps: int) -> Optim:
     """The optimizer's keys as trainers get them, for a run of so many optimizer steps."""
-    return Optim(
-        lr=keys.lr,
-        lr_warmup_iters=Schedule.of(keys, train_steps).warmup,
-        lr_decay_style=keys.lr_decay_style,
-        min_lr=keys.min_lr,
-        adam_beta1=keys.adam_beta1,
-        adam_beta2=keys.adam_beta2,
-        adam_eps=keys.adam_eps,
-        weight_decay=keys.weight_decay,
-        clip_grad=keys.clip_grad,
-        train_steps=train_steps,
-        lr_decay_iters=keys.lr_decay_iters,
-        lr_wsd_decay_iters=keys.lr_wsd_decay_iters,
-        lr_wsd_decay_style=keys.lr_wsd_decay_style,
-        reset_optimizer_states=keys.reset_optimizer_states,
-    )
-
-
-def _gather(results: Sequence[StepResult], step_tokens: int) -> dict[str, float]:
-    """Means over the tokens that were computed, or over all trained ones, and the values that all ranks share."""
-    computed = sum(result.tokens for result in results)
-    over_all = frozenset().union(*(result.over_all_tokens for result in results))
-    means = {
-        name: sum(result.metrics.get(name, 0.0) for result in results)
-        / max(1, step_tokens if name in over_all else computed)
-        for name in sorted({name for result in results for name in result.metrics})
-    }
-    return {f"train/{name}": value for name, value in (means | dict(results[0].scalars)).items()}
-
-
-# Publishing: the trainer's weights become the engine's, by the run's transport, one version at a time.
+    same: dict[str, Any] = {each.name: getattr(keys, each.name) for each in fields(Optim) if hasattr(keys, each.name)}
+    return Optim(**same | {"lr_warmup_iters": Schedule.of(keys, train_steps).warmup, "train_steps": train_steps})
 
 
 class Publishing:
-    """An opened channel and its two sides."""
+    """Makes the trainer's weights the engine's, by the run's transport, one version at a time."""
 
     def __init__(
         self, trainer: Trainer, engine: EnginePool, transport: Used[Transport], channel: WeightChannel, rendezvous: bool

@@ -1,7 +1,7 @@
 """Calls run hooks and trackers during a run without letting their errors or delays end it.
 
-Each kind of error is logged once and counted. A call that hangs costs its time limit; after a few times it is not
-called again. Only `StopRun` from a run hook ends the run. metrics.jsonl stays the complete record.
+Each kind of error is logged once and counted. A call that hangs costs its time limit; after `MOST_TIMEOUTS` timeouts
+it is skipped. Only `StopRun` from a run hook ends the run. metrics.jsonl stays the complete record.
 
 Example:
 
@@ -15,8 +15,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
-from types import MappingProxyType
-from typing import ParamSpec, TypeAlias, cast
+from typing import ParamSpec, cast
 
 from slime_core.aio import limited
 from slime_core.catalog import Catalog
@@ -27,39 +26,34 @@ from slime_core.hookspecs import HOOK_OF_EVENT
 from slime_core.roles import Tracker
 from slime_core.stats import PluginStats
 
-# BestEffort: calls to plugins that watch or record a run, and never end it, whatever they do.
-
 P = ParamSpec("P")
-Failed: TypeAlias = BaseException | None
 MOST_TIMEOUTS = 3
-"""Times that a call may run into its limit before it is made no more."""
+"""Timeouts after which a call is skipped."""
+LIMIT_S = 30.0
+"""Seconds that a watcher may take for one event, or a tracker for one row."""
 _log = logging.getLogger(__name__)
 
 
 class BestEffort:
-    """Calls of one kind, by name."""
+    """Calls of one kind, by name, whose errors are counted instead of raised."""
 
     def __init__(self, what: str, *, limit_s: float) -> None:
         """`what` they are, for the log; `limit_s` is each one's time."""
-        self._what = what
-        self._limit_s = limit_s
-        self._errors: Counter[str] = Counter()
-        self._timeouts: Counter[str] = Counter()
-        self._given_up: set[str] = set()
-
-    @property
-    def errors(self) -> Mapping[str, int]:
+        self._what, self._limit_s = what, limit_s
+        self.errors: Counter[str] = Counter()
         """How often one failed, by `name/ErrorType`."""
-        return MappingProxyType(self._errors)
+        self._timeouts: Counter[str] = Counter()
 
-    async def call(self, name: str, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Failed:
-        """Call it, and await what it returns if that can be awaited; returns what it raised.
+    async def call(
+        self, name: str, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs
+    ) -> BaseException | None:
+        """Call it, and await its result if that is awaitable; returns what it raised.
 
         Raises:
-            StopRun: it says so.
-            CancelledError: somebody cancelled the task that this runs in.
+            StopRun: the function raised it.
+            CancelledError: the task that this runs in was cancelled.
         """
-        if name in self._given_up:
+        if self._timeouts[name] >= MOST_TIMEOUTS:
             return None
         task = cast(asyncio.Task[object], asyncio.current_task())
         cancels = task.cancelling()
@@ -69,33 +63,22 @@ class BestEffort:
                 await limited(result, self._limit_s)
         except StopRun:
             raise
-        except asyncio.CancelledError as error:
-            if task.cancelling() > cancels:
-                raise
-            return self._failed(name, error)
-        except TimeoutError as error:
-            self._timeouts[name] += 1
-            return self._failed(name, error)
         except BaseException as error:  # SystemExit and its like too: asyncio would end the run with it
-            return self._failed(name, error)
+            if isinstance(error, asyncio.CancelledError) and task.cancelling() > cancels:
+                raise
+            self._note(name, error)
+            return error
         return None
 
-    def _failed(self, name: str, error: BaseException) -> BaseException:
+    def _note(self, name: str, error: BaseException) -> None:
         key = f"{name}/{type(error).__name__}"
-        self._errors[key] += 1
+        self.errors[key] += 1
+        self._timeouts[name] += isinstance(error, TimeoutError)
         if self._timeouts[name] == MOST_TIMEOUTS:
-            self._given_up.add(name)
             _log.error("%s %s: given up after %d time-outs; it is called no more", self._what, name, MOST_TIMEOUTS)
-        elif self._errors[key] == 1:
+        elif self.errors[key] == 1:
             text, lines = said_by(error), lines_of(error)
             _log.error("%s %s: %s (logged once; the run goes on)%s", self._what, key, text, lines)
-        return error
-
-
-# RunHooks: tells the plugins that watch a run what happens in it.
-
-LIMIT_S = 30.0
-"""Seconds that a watcher may take for one event."""
 
 
 class RunHooks:
@@ -111,30 +94,23 @@ class RunHooks:
             for event, hook in HOOK_OF_EVENT.items()
         }
         self._calls = BestEffort("run hook", limit_s=limit_s)
-
-    @property
-    def errors(self) -> Mapping[str, int]:
+        self.errors: Mapping[str, int] = self._calls.errors
         """How often a watcher failed, by `plugin/hook/ErrorType`."""
-        return self._calls.errors
 
     async def emit(self, event: Event) -> None:
-        """Tell every watcher of this event.
+        """Call every watcher of this event.
 
         Raises:
-            StopRun: a watcher asks to end the run; raised after all have been told.
+            StopRun: a watcher asks to end the run; raised after all were called.
         """
         stop: StopRun | None = None
         for name, calls, listener in self._listeners[type(event)]:
             began = perf_counter()
             try:
-                if listener.takes_event:
-                    failed = await self._calls.call(name, listener.function, event)
-                else:
-                    failed = await self._calls.call(name, listener.function)
-                if isinstance(failed, TimeoutError):
-                    calls.timeouts += 1
-                elif failed is not None:
-                    calls.errors += 1
+                given = (event,) if listener.takes_event else ()
+                failed = await self._calls.call(name, listener.function, *given)
+                calls.timeouts += isinstance(failed, TimeoutError)
+                calls.errors += failed is not None and not isinstance(failed, TimeoutError)
             except StopRun as wish:
                 stop = stop or wish
             finally:
@@ -143,24 +119,15 @@ class RunHooks:
             raise stop
 
 
-# Trackers: metrics to wherever the run's trackers send them; best effort, since metrics.jsonl is the record.
-
-TIMEOUT_S = 30.0
-"""Seconds that a tracker may take for one row."""
-
-
 class Trackers:
     """The run's trackers as one."""
 
-    def __init__(self, uses: Sequence[Used[Tracker]] = (), *, limit_s: float = TIMEOUT_S) -> None:
+    def __init__(self, uses: Sequence[Used[Tracker]] = (), *, limit_s: float = LIMIT_S) -> None:
         """Take over built trackers; each may take `limit_s` for a row."""
         self._uses = tuple(uses)
         self._calls = BestEffort("tracker", limit_s=limit_s)
-
-    @property
-    def errors(self) -> Mapping[str, int]:
+        self.errors: Mapping[str, int] = self._calls.errors
         """How often one failed, by `plugin/name/ErrorType`."""
-        return self._calls.errors
 
     async def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Send one row to every tracker."""
@@ -175,6 +142,6 @@ class Trackers:
     def metrics(self) -> dict[str, float]:
         """Failures of each tracker that had any."""
         counts: Counter[str] = Counter()
-        for key, count in self._calls.errors.items():
+        for key, count in self.errors.items():
             counts[key.split("/")[1]] += count
         return {f"plugin/tracker/{name}/errors": float(count) for name, count in sorted(counts.items())}

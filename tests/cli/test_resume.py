@@ -1,13 +1,9 @@
 """`slime resume`: the same run, longer."""
 
-import re
-import shutil
 import signal
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -141,51 +137,6 @@ def test_a_run_file_that_changed_is_refused_or_accepted_alike(project: Project, 
     ran = slime("train", "run.toml", "--num-rollout", 2, "--lr", "2e-3", "--accept-changed-settings")
     assert ran.code == 0, ran.err
     assert "lr = 0.002" in (project.run / "run.toml").read_text()
-
-
-@pytest.fixture
-def moved(project: Project, tmp_path: Path) -> Project:
-    """A project whose model directory is a copy that may be removed."""
-    copy = tmp_path / "base"
-    shutil.copytree(project.model, copy)
-    return replace(project, model=copy)
-
-
-def test_a_run_whose_base_model_is_gone_goes_on_as_if_it_were_there(moved: Project, slime: Slime) -> None:
-    moved.write_run()
-    assert slime("train", "run.toml", "--num-rollout", 4, "--save", "whole").code == 0
-    assert slime("train", "run.toml", "--num-rollout", 2, "--save", "parts").code == 0
-    shutil.rmtree(moved.model)
-    for rollouts in (3, 4):
-        ran = slime("resume", "parts", "--num-rollout", rollouts, "--no-progress")
-        assert ran.code == 0, ran.err
-        assert f"hf_checkpoint = {moved.model} is gone; parts/model serves instead" in ran.err
-    files = [
-        (list_checkpoints(moved.root / name / "checkpoints")[-1] / "hf" / "model.safetensors").read_bytes()
-        for name in ("whole", "parts")
-    ]
-    assert files[0] == files[1]
-    assert tomllib.loads((moved.root / "parts" / "run.toml").read_text())["hf_checkpoint"] == str(moved.model)
-
-
-@pytest.mark.parametrize(
-    ("keys", "needs"),
-    [
-        ({"use_kl_loss": True, "kl_loss_coef": 0.1}, r"the reference model \(use_kl_loss, kl_coef without ref_load\)"),
-        ({"trainer": {"local": {"ranks": 1, "lora_rank": 2}}}, "the trainer 'local' with these settings"),
-        ({"checkpoint_hf": False}, "no model directory"),
-    ],
-)
-def test_what_needs_the_base_models_own_weights_is_refused_by_name(
-    moved: Project, slime: Slime, keys: dict[str, Any], needs: str
-) -> None:
-    moved.write_run(num_rollout=1, **keys)
-    assert slime("train", "run.toml", "--save", "mine").code == 0
-    shutil.rmtree(moved.model)
-    ran = slime("resume", "mine", "--num-rollout", 2)
-    assert ran.code == 2
-    assert re.search(needs, ran.err), ran.err
-    assert str(moved.model) in ran.err
 
 
 def test_a_longer_run_keeps_its_learning_rates_or_is_refused_before_run_toml_changes(

@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -29,13 +28,10 @@ from slime_agent_openai.workers import Workers
 from slime_core import Sample, Status
 from slime_core.data import HfTokenizer
 from slime_core.sample import Json
-from slime_core.telemetry import MetricsLog
 from slime_testing import make_pending
-from tests.faults.accounts import Accounts
 from tests.faults.figures import ALL, WHOLE, Figures
 from tests.faults.nursery import Nursery
 from tests.faults.stories import World
-from tests.faults.toy import write_project
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="finds the processes of agents in /proc"),
@@ -182,38 +178,6 @@ def test_a_run_of_agents_that_is_killed_and_resumed_ends_like_one_that_was_not(w
     assert figures.problems == []
     assert figures.tried >= KILLS
     assert _are_gone(f"{agents}:two_turns")
-
-
-def test_engines_that_fail_in_the_middle_of_a_conversation_cost_no_group(tmp_path: Path, agents: Path) -> None:
-    run_file = write_project(
-        tmp_path,
-        rows=10_000,
-        rollout_batch_size=GROUPS,
-        over_sampling_batch_size=None,
-        n_samples_per_prompt=4,
-        num_rollout=ROLLOUTS,
-        rollout_num_engines=4,
-        rollout_engine_timeout_s=2.0,
-        group_filter=None,
-        eval_prompt_data=None,
-        eval_interval=None,
-        engine={"use": "often_faulty"},
-        **_with(agents, ["faulty.py"]),
-    )
-    began = time.monotonic()
-    argv = [sys.executable, "-m", "slime_core", "train", run_file, "--save", tmp_path / "run", "--no-progress"]
-    path = os.pathsep.join(filter(None, sys.path))
-    done = subprocess.run(argv, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, capture_output=True, check=False)
-    assert done.returncode == 0, (done.stdout + done.stderr).decode()[-4000:]
-    accounts = Accounts.of(tmp_path / "run", max_uses=1)
-    rows = [row.metrics for row in MetricsLog.read(tmp_path / "run" / "metrics.jsonl")]
-    causes = ("died", "hung", "garbage", "stale")
-    tried = int(sum(row.get(f"perf/engine/quarantined/{cause}", 0.0) for row in rows for cause in causes))
-    spent = time.monotonic() - began
-    what = "engines that die, hang and answer nonsense to agents"
-    ALL.append(Figures(what, tried, tried, len(accounts.lost), len(accounts.over_used), seconds=spent))
-    assert (accounts.drawn, accounts.lost, accounts.over_used) == (ROLLOUTS * GROUPS, [], [])
-    assert tried >= ROLLOUTS
 
 
 def _with(agents: Path, modules: Sequence[str]) -> dict[str, Json]:

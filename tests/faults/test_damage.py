@@ -155,7 +155,7 @@ def test_a_resume_at_the_end_of_an_epoch_and_after_the_last_step(root: Path, nur
     )
     assert nursery.live(project / "undisturbed", run_file).code == DONE
     expected, folder = contents(project / "undisturbed"), project / "run"
-    at = At("leave slime_core.run.saving:Snapshot.finish", 1 + checkpoint // 2)
+    at = At("leave slime_core.run.saving:Saver.save.<locals>.finish", 1 + checkpoint // 2)
     assert nursery.live(folder, run_file, at).killed
     saved = newest_checkpoint(folder / "checkpoints", print)
     assert saved is not None

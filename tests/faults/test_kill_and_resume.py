@@ -100,12 +100,6 @@ def test_runs_killed_at_random_instants_end_like_one_that_was_not(scene: Scene, 
     ALL.append(figures)
 
 
-def test_the_same_seed_in_another_folder_gives_the_same_run(scene: Scene, undisturbed: Folder) -> None:
-    code, output = scene.train("twin").wait()
-    assert code == 0, output
-    assert_same_run(scene.folder("twin"), undisturbed)
-
-
 def test_stopped_by_sigterm_and_by_ctrl_c_it_saves_and_resumes(scene: Scene, undisturbed: Folder) -> None:
     folder = scene.folder("stopped")
     commands = []
@@ -152,32 +146,6 @@ def test_ctrl_c_while_workers_start_still_ends_in_good_order(scene: Scene) -> No
     assert code == STOPPED, output
     assert folder.newest().name == "rollout_000000"
     assert_gone([command])
-
-
-def test_damaged_checkpoints_are_named_and_the_one_before_them_is_used(scene: Scene, undisturbed: Folder) -> None:
-    folder = scene.copy(undisturbed, "damaged")
-    first, second, third = sorted((folder.path / "checkpoints").iterdir())
-    with (third / "hf" / "model.safetensors").open("r+b") as file:
-        file.truncate(1000)
-    flipped = bytearray((second / "optim" / "adamw.safetensors").read_bytes())
-    flipped[len(flipped) // 2] ^= 1
-    (second / "optim" / "adamw.safetensors").write_bytes(flipped)
-    code, output = scene.start("resume", str(folder.path)).wait()
-    assert code == 0, output
-    assert f"{third} is damaged: hf/model.safetensors" in output.replace("\n", " ")
-    assert f"{second} is damaged: optim/adamw.safetensors" in output.replace("\n", " ")
-    assert f"continuing after rollout {int(first.name.removeprefix('rollout_'))} of" in output
-    assert_same_run(folder, undisturbed)
-
-
-def test_when_every_checkpoint_is_damaged_the_run_refuses_to_start_over(scene: Scene, undisturbed: Folder) -> None:
-    folder = scene.copy(undisturbed, "ruined")
-    for checkpoint in (folder.path / "checkpoints").iterdir():
-        (checkpoint / "manifest.json").unlink()
-    code, output = scene.start("resume", str(folder.path)).wait()
-    assert code == 2, output
-    assert "no usable checkpoint" in output
-    assert (folder.path / "metrics.jsonl").read_bytes() == (undisturbed.path / "metrics.jsonl").read_bytes()
 
 
 def test_one_rank_and_one_worker_do_what_two_do(scene: Scene, undisturbed: Folder) -> None:

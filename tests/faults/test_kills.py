@@ -37,23 +37,17 @@ class Scene:
 
 SLOW: dict[str, Json] = {"reward": {"use": "slow", "slow": {"most_s": 0.03}}, "max_concurrency": 6}
 """More groups wait for their rewards than can be generated at once."""
-POLICIES: dict[str, dict[str, Json]] = {
-    "sync": {"rollout_policy": "sync"},
-    "async": {"rollout_policy": "async"},
-    "continuous": {"rollout_policy": "continuous", "max_staleness": 2},
-    "partial": {"partial_rollout": True, "over_sampling_batch_size": 6},
-}
 REPLAY: dict[str, Json] = {"buffer": {"use": "priority", "priority": PRIORITY}}
 SCENES = {
     "sync": Scene({}, thorough=True),
     "async save": Scene({"async_save": True}),
-    "replay": Scene(REPLAY, max_uses=3),
+    "sync replay": Scene(REPLAY, max_uses=3),
+    "slow async": Scene({"rollout_policy": "async", **SLOW}, exact=False),
+    "slow partial": Scene({"partial_rollout": True, "over_sampling_batch_size": 6, **SLOW}, exact=False),
+    "slow continuous replay": Scene(
+        {"rollout_policy": "continuous", "max_staleness": 2, **SLOW, **REPLAY}, max_uses=3, exact=False
+    ),
 }
-for name, policy in POLICIES.items():
-    exact = name == "sync"
-    SCENES.setdefault(name, Scene(policy, exact=exact))
-    SCENES[f"slow {name}"] = Scene(policy | SLOW, exact=exact)
-    SCENES[f"slow {name} replay"] = Scene(policy | SLOW | REPLAY, max_uses=3, exact=exact)
 WORKERS = 2
 MOST = 200 if WHOLE else 12
 """Boundaries of a fresh and of a resumed run each that are tried, where not all are."""

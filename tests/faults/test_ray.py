@@ -85,7 +85,7 @@ def continued(scene: Scene, name: str, whole: Folder) -> None:
     assert scene.folder(name).results() == whole.results()
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_rank_that_falls_ends_the_run_which_goes_on(scene: Scene, whole: Folder, number: signal.Signals) -> None:
     name = f"ray rank {number.name}"
     folder = scene.folder(name)
@@ -97,18 +97,6 @@ def test_a_rank_that_falls_ends_the_run_which_goes_on(scene: Scene, whole: Folde
     assert (code, told in output) == (1, True), output
     assert left(command, folder) == []
     continued(scene, name, whole)
-
-
-def test_a_run_that_may_restart_goes_on_by_itself(scene: Scene, whole: Folder) -> None:
-    folder = scene.folder("ray restart")
-    command = scene.train("ray restart", *FLAGS, "--max-restarts", "2")
-    command.wait_until(trained(folder), PATIENCE_S)
-    os.kill(printing_to(folder.path / "logs/trainer-0.log")[0], signal.SIGKILL)
-    code, output = command.wait(PATIENCE_S)
-    assert (code, output.count("restart 1 of 2")) == (0, 1), output
-    assert "restart 2" not in output
-    assert folder.results() == whole.results()
-    assert left(command, folder) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
@@ -153,31 +141,6 @@ def test_a_driver_that_is_killed_leaves_nothing_and_goes_on(scene: Scene, whole:
     command.process.wait()
     assert left(command, folder) == []
     continued(scene, "ray driver", whole)
-
-
-def test_a_driver_that_is_stopped_goes_on_when_it_is_continued(scene: Scene, whole: Folder) -> None:
-    folder = scene.folder("ray stopped")
-    command = scene.train("ray stopped", *FLAGS)
-    command.wait_until(trained(folder), PATIENCE_S)
-    command.signal_driver(signal.SIGSTOP)
-    time.sleep(LOST_S / 2)  # longer than heads and workers wait for a word
-    command.signal_driver(signal.SIGCONT)
-    code, output = command.wait(PATIENCE_S)
-    assert code == 0, output
-    assert folder.results() == whole.results()
-    assert left(command, folder) == []
-
-
-def test_a_signal_to_all_reaches_the_driver_alone(scene: Scene, whole: Folder) -> None:
-    folder = scene.folder("ray signal")
-    command = scene.train("ray signal", *FLAGS)
-    command.wait_until(trained(folder), PATIENCE_S)
-    command.signal_all(signal.SIGTERM)
-    code, output = command.wait(PATIENCE_S)
-    assert code == 75, output
-    assert "SIGTERM received" not in output  # Ray's own handler
-    assert left(command, folder) == []
-    continued(scene, "ray signal", whole)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ conftest.py installs it for runs of their own; the tests read the notes.
 import itertools
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -15,17 +15,14 @@ from slime_core import Score, hookimpl
 from slime_core.hookspecs import HOOK_OF_EVENT, HOOK_OF_RANK_EVENT
 from slime_core.roles import (
     LOSS_MASK,
-    Advantage,
     AdvantageInput,
     AdvantageSpec,
     BatchTransformSpec,
     BufferContext,
-    BufferFilter,
     BufferFilterSpec,
     BufferSetup,
     BufferSpec,
     CheckSpec,
-    Correction,
     CorrectionInput,
     CorrectionOutput,
     CorrectionSpec,
@@ -50,7 +47,6 @@ from slime_core.roles import (
     Launcher,
     LauncherSetup,
     LauncherSpec,
-    Loss,
     LossInput,
     LossOutput,
     LossSpec,
@@ -62,13 +58,12 @@ from slime_core.roles import (
     RewardShaperSpec,
     RewardSpec,
     SampleField,
+    SampleFilter,
     SampleFilterSpec,
     Selection,
     Settings,
-    Setup,
     ShapeContext,
     StepResult,
-    TrackerSetup,
     TrackerSpec,
     TrainBatch,
     TrainerRank,
@@ -135,71 +130,50 @@ class Sums:
         return 1000
 
 
-class Twice:
+async def twice(sample: Sample, ctx: GenerateContext) -> list[Sample]:
     """Generator: every rollout fans out into two samples."""
-
-    def __init__(self, settings: Settings, setup: Setup) -> None: ...
-
-    async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
-        prompt = ctx.tokenizer.encode(str(sample.prompt))
-        made = []
-        for turn in range(2):
-            output = await ctx.generate(prompt, ctx.sampling)
-            one = replace(sample, tokens=prompt, weight_versions=[], metadata={"turn": turn}, status=Status.COMPLETED)
-            one.append_response_tokens(
-                tokens=output.tokens,
-                log_probs=output.log_probs,
-                text=ctx.tokenizer.decode(output.tokens),
-                weight_version=str(output.weight_version),
-            )
-            one.rollout_routed_experts = one.tokens[1:]  # one for each token but the last, and telling whose it is
-            made.append(one)
-        return made
+    prompt = ctx.tokenizer.encode(str(sample.prompt))
+    made = []
+    for turn in range(2):
+        output = await ctx.generate(prompt, ctx.sampling)
+        one = replace(sample, tokens=prompt, weight_versions=[], metadata={"turn": turn}, status=Status.COMPLETED)
+        one.append_response_tokens(
+            tokens=output.tokens,
+            log_probs=output.log_probs,
+            text=ctx.tokenizer.decode(output.tokens),
+            weight_version=str(output.weight_version),
+        )
+        one.rollout_routed_experts = one.tokens[1:]  # one for each token but the last, and telling whose it is
+        made.append(one)
+    return made
 
 
-class Digits:
+async def digits(sample: Sample, ctx: RewardContext) -> Verdict:
     """Reward: the share of digits."""
-
-    def __init__(self, settings: Settings, setup: Setup) -> None: ...
-
-    async def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
-        if _fails():
-            raise OSError("the judge is gone")
-        return Score(sum(letter.isdigit() for letter in sample.response) / 8, {"letters": float(len(sample.response))})
+    if FAIL.exists():  # noqa: ASYNC240  # a test: nothing waits
+        raise OSError("the judge is gone")
+    return Score(sum(letter.isdigit() for letter in sample.response) / 8, {"letters": float(len(sample.response))})
 
 
-def _fails() -> bool:
-    return FAIL.exists()
-
-
-class Ranked:
+async def ranked(samples: Sequence[Sample], ctx: RewardContext) -> Sequence[Verdict]:
     """Group reward: how many of the group's samples are earlier."""
-
-    def __init__(self, settings: Settings, setup: Setup) -> None: ...
-
-    async def __call__(self, samples: Sequence[Sample], ctx: RewardContext) -> Sequence[Verdict]:
-        note("group_reward", turns=[sample.metadata["turn"] for sample in samples], evaluation=ctx.evaluation)
-        return [Score(float(place)) for place in range(len(samples))]
+    note("group_reward", turns=[sample.metadata["turn"] for sample in samples], evaluation=ctx.evaluation)
+    return [Score(float(place)) for place in range(len(samples))]
 
 
-class NotThird:
+def not_third(group: Group, ctx: FilterContext) -> Decision:
     """Group filter: drops every third group."""
-
-    def __init__(self, settings: Settings, setup: Setup) -> None: ...
-
-    def __call__(self, group: Group, ctx: FilterContext) -> Decision:
-        return Drop("third") if group.id.draw % 3 == 2 else Keep()
+    return Drop("third") if group.id.draw % 3 == 2 else Keep()
 
 
-class Without:
+def without(position: int, reason: str) -> SampleFilter:
     """Sample filter: takes one position out of every group."""
 
-    def __init__(self, position: int, reason: str) -> None:
-        self._position, self._reason = position, reason
+    def filtered(groups: Sequence[Group], ctx: FilterContext) -> Sequence[Removal]:
+        note("sample_filter", of=position, removed=[_removed(group) for group in groups])
+        return [Removal(group.id, position, reason) for group in groups]
 
-    def __call__(self, groups: Sequence[Group], ctx: FilterContext) -> Sequence[Removal]:
-        note("sample_filter", of=self._position, removed=[_removed(group) for group in groups])
-        return [Removal(group.id, self._position, self._reason) for group in groups]
+    return filtered
 
 
 def _removed(group: Group) -> list[int]:
@@ -242,96 +216,70 @@ class Stack:
 class Newest:
     """Buffer filter: the newest groups first."""
 
-    def __init__(self, settings: Settings, setup: Setup) -> None: ...
-
     def select(self, groups: Sequence[Group], want: int, ctx: BufferContext) -> Selection:
         newest = sorted(range(len(groups)), key=lambda place: groups[place].id.draw, reverse=True)
         note("buffer_filter", held=len(groups), want=want, rollout_id=ctx.rollout_id)
         return Selection(take=newest[:want])
 
 
-class Double:
+def double(groups: Sequence[Group], ctx: ShapeContext) -> Sequence[Sequence[float | None]]:
     """Reward shaper: twice as much."""
-
-    def __init__(self, settings: Settings, setup: Setup) -> None: ...
-
-    def __call__(self, groups: Sequence[Group], ctx: ShapeContext) -> Sequence[Sequence[float | None]]:
-        note("double", rewards=ctx.rewards)
-        return [[None if each is None else 2 * each for each in row] for row in ctx.rewards]
+    note("double", rewards=ctx.rewards)
+    return [[None if each is None else 2 * each for each in row] for row in ctx.rewards]
 
 
-class PlusOne:
+def plus_one(groups: Sequence[Group], ctx: ShapeContext) -> Sequence[Sequence[float | None]]:
     """Reward shaper: one more."""
-
-    def __init__(self, settings: Settings, setup: Setup) -> None: ...
-
-    def __call__(self, groups: Sequence[Group], ctx: ShapeContext) -> Sequence[Sequence[float | None]]:
-        note("plus_one", rewards=ctx.rewards)
-        return [[None if each is None else each + 1 for each in row] for row in ctx.rewards]
+    note("plus_one", rewards=ctx.rewards)
+    return [[None if each is None else each + 1 for each in row] for row in ctx.rewards]
 
 
-class Places:
+def places(sample: Sample, group: Group, ctx: ShapeContext) -> Mapping[str, float | Sequence[float]]:
     """Batch transform: the turn of a sample, and the place of a token in its response."""
-
-    def __init__(self, settings: Settings, setup: Setup) -> None: ...
-
-    def __call__(self, sample: Sample, group: Group, ctx: ShapeContext) -> Mapping[str, float | Sequence[float]]:
-        return {"turn": cast(int, sample.metadata["turn"]), "place": list(range(sample.response_length))}
+    return {"turn": cast(int, sample.metadata["turn"]), "place": list(range(sample.response_length))}
 
 
-class NotFirst:
+def not_first(sample: Sample, group: Group, ctx: ShapeContext) -> Mapping[str, float | Sequence[float]]:
     """Batch transform: takes the first token of every response out of the loss."""
-
-    def __init__(self, settings: Settings, setup: Setup) -> None: ...
-
-    def __call__(self, sample: Sample, group: Group, ctx: ShapeContext) -> Mapping[str, float | Sequence[float]]:
-        return {LOSS_MASK: [0.0, *[1.0] * (sample.response_length - 1)] if sample.response_length else []}
+    return {LOSS_MASK: [0.0, *[1.0] * (sample.response_length - 1)] if sample.response_length else []}
 
 
-class Plain:
+def plain(batch: AdvantageInput) -> "torch.Tensor":
     """Advantage: the reward itself, as it came."""
-
-    def __call__(self, batch: AdvantageInput) -> "torch.Tensor":
-        note(
-            "advantage",
-            rewards=batch.rewards_S.tolist(),
-            turns=batch.columns_S["turn"].tolist(),
-            places=batch.columns_T["place"].tolist(),
-            mask=batch.loss_mask_T.tolist(),
-            samples=batch.sample_index_T.tolist(),
-        )
-        return batch.rewards_S[batch.sample_index_T]
+    note(
+        "advantage",
+        rewards=batch.rewards_S.tolist(),
+        turns=batch.columns_S["turn"].tolist(),
+        places=batch.columns_T["place"].tolist(),
+        mask=batch.loss_mask_T.tolist(),
+        samples=batch.sample_index_T.tolist(),
+    )
+    return batch.rewards_S[batch.sample_index_T]
 
 
-class Reinforce:
+def reinforce(batch: LossInput) -> LossOutput:
     """Loss: without a ratio."""
-
-    def __call__(self, batch: LossInput) -> LossOutput:
-        note(
-            "loss",
-            difference=float((batch.log_probs_T - batch.old_log_probs_T).abs().max()),
-            turns=batch.columns_S["turn"].tolist(),
-            places=batch.columns_T["place"].tolist(),
-            samples=batch.sample_index_T.tolist(),
-            mask=batch.loss_mask_T.tolist(),
-        )
-        loss_T = -batch.advantages_T * batch.log_probs_T
-        return LossOutput(loss_T, {"own_loss": loss_T})
+    note(
+        "loss",
+        difference=float((batch.log_probs_T - batch.old_log_probs_T).abs().max()),
+        turns=batch.columns_S["turn"].tolist(),
+        places=batch.columns_T["place"].tolist(),
+        samples=batch.sample_index_T.tolist(),
+        mask=batch.loss_mask_T.tolist(),
+    )
+    loss_T = -batch.advantages_T * batch.log_probs_T
+    return LossOutput(loss_T, {"own_loss": loss_T})
 
 
-class Half:
+def half(batch: CorrectionInput) -> CorrectionOutput:
     """Correction: half of every loss."""
-
-    def __call__(self, batch: CorrectionInput) -> CorrectionOutput:
-        note("correction", grad=batch.log_probs_T.requires_grad, tokens=len(batch.log_probs_T))
-        half_T = 0.5 * batch.loss_mask_T
-        return CorrectionOutput(half_T, batch.loss_mask_T, {"halved": 2 * half_T})
+    note("correction", grad=batch.log_probs_T.requires_grad, tokens=len(batch.log_probs_T))
+    half_T = 0.5 * batch.loss_mask_T
+    return CorrectionOutput(half_T, batch.loss_mask_T, {"halved": 2 * half_T})
 
 
 class Rows:
     """Tracker: notes its rows."""
-
-    def __init__(self, settings: Settings, setup: TrackerSetup) -> None: ...
 
     async def log(self, step: int, metrics: Mapping[str, float]) -> None:
         note("tracker", step=step, names=sorted(metrics))
@@ -343,95 +291,11 @@ class Rows:
 class Offline:
     """Tracker: never reaches its server."""
 
-    def __init__(self, settings: Settings, setup: TrackerSetup) -> None: ...
-
     async def log(self, step: int, metrics: Mapping[str, float]) -> None:
         raise ConnectionError("no route to the dashboard")
 
     async def close(self) -> None:
         raise ConnectionError("no route to the dashboard")
-
-
-def _look() -> Finding:
-    return Finding(Health.WARNING, "looked around", advice="nothing to type")
-
-
-@hookimpl
-def slime_data_sources() -> Iterable[DataSourceSpec]:
-    yield DataSourceSpec("sums", Sums, reads_prompt_data=False)
-
-
-@hookimpl
-def slime_generators() -> Iterable[GeneratorSpec]:
-    yield GeneratorSpec("twice", Twice, max_concurrency=3, gives=frozenset({Extra.ROUTED_EXPERTS}))
-
-
-@hookimpl
-def slime_rewards() -> Iterable[RewardSpec]:
-    yield RewardSpec("digits", Digits)
-    yield RewardSpec("wrapped", _wrapped)
-
-
-def _wrapped(settings: Settings, setup: Setup) -> Reward:
-    return cast(Reward, setup.make("reward", "digits"))
-
-
-@hookimpl
-def slime_group_rewards() -> Iterable[GroupRewardSpec]:
-    yield GroupRewardSpec("ranked", Ranked, grain=RewardGrain.SAMPLE)
-
-
-@hookimpl
-def slime_group_filters() -> Iterable[GroupFilterSpec]:
-    yield GroupFilterSpec("not_third", NotThird)
-
-
-@hookimpl
-def slime_sample_filters() -> Iterable[SampleFilterSpec]:
-    yield SampleFilterSpec("without_first", lambda settings, setup: Without(0, "first"))
-    yield SampleFilterSpec("without_second", lambda settings, setup: Without(1, "second"))
-
-
-@hookimpl
-def slime_buffers() -> Iterable[BufferSpec]:
-    yield BufferSpec("stack", Stack, uses_buffer_filter=True)
-
-
-@hookimpl
-def slime_buffer_filters() -> Iterable[BufferFilterSpec]:
-    yield BufferFilterSpec("newest", cast(type[BufferFilter], Newest))
-
-
-@hookimpl
-def slime_reward_shapers() -> Iterable[RewardShaperSpec]:
-    yield RewardShaperSpec("double", Double)
-    yield RewardShaperSpec("plus_one", PlusOne)
-
-
-@hookimpl
-def slime_batch_transforms() -> Iterable[BatchTransformSpec]:
-    yield BatchTransformSpec("places", Places, columns={"turn": Grain.SAMPLE, "place": Grain.TOKEN})
-    yield BatchTransformSpec("not_first", NotFirst, columns={LOSS_MASK: Grain.TOKEN})
-
-
-@hookimpl
-def slime_advantages() -> Iterable[AdvantageSpec]:
-    yield AdvantageSpec("plain", lambda settings, setup: cast(Advantage, Plain()))
-
-
-@hookimpl
-def slime_losses() -> Iterable[LossSpec]:
-    yield LossSpec("reinforce", lambda settings, setup: cast(Loss, Reinforce()))
-
-
-@hookimpl
-def slime_corrections() -> Iterable[CorrectionSpec]:
-    yield CorrectionSpec("half", lambda settings, setup: cast(Correction, Half()))
-
-
-@hookimpl
-def slime_engines() -> Iterable[EngineSpec]:
-    yield EngineSpec("noting", _engine, LocalEngineSettings, transports=("shared-buffer",))
 
 
 def _engine(settings: LocalEngineSettings, setup: EngineSetup) -> Engine:
@@ -444,17 +308,6 @@ def _engine(settings: LocalEngineSettings, setup: EngineSetup) -> Engine:
             await super().start()
 
     return Noting(settings, setup)
-
-
-@hookimpl
-def slime_trainers() -> Iterable[TrainerSpec]:
-    yield TrainerSpec(
-        "noting",
-        _rank,
-        LocalTrainerSettings,
-        reads=lambda settings: frozenset({SampleField.ROLLOUT_ROUTED_EXPERTS}),
-        transports=("shared-buffer",),
-    )
 
 
 def _rank(rank: int, world_size: int, setup: RankSetup) -> TrainerRank:
@@ -485,11 +338,6 @@ def _rank(rank: int, world_size: int, setup: RankSetup) -> TrainerRank:
     return Noting(rank, world_size, setup)
 
 
-@hookimpl
-def slime_launchers() -> Iterable[LauncherSpec]:
-    yield LauncherSpec("noting", _launcher)
-
-
 def _launcher(settings: Settings, setup: LauncherSetup) -> Launcher:
     from slime_core.processes.launcher import LocalLauncher
 
@@ -501,15 +349,66 @@ def _launcher(settings: Settings, setup: LauncherSetup) -> Launcher:
     return Noting(setup)
 
 
-@hookimpl
-def slime_trackers() -> Iterable[TrackerSpec]:
-    yield TrackerSpec("rows", Rows)
-    yield TrackerSpec("offline", Offline)
+def _offer(role: str, *specs: object) -> None:
+    globals()[f"slime_{role}"] = hookimpl(lambda: specs, specname=f"slime_{role}")
 
 
-@hookimpl
-def slime_checks() -> Iterable[CheckSpec]:
-    yield CheckSpec("looks", lambda settings, setup: _look)
+_offer("data_sources", DataSourceSpec("sums", Sums, reads_prompt_data=False))
+_offer(
+    "generators",
+    GeneratorSpec("twice", lambda settings, setup: twice, max_concurrency=3, gives=frozenset({Extra.ROUTED_EXPERTS})),
+)
+_offer(
+    "rewards",
+    RewardSpec("digits", lambda settings, setup: digits),
+    RewardSpec("wrapped", lambda settings, setup: cast(Reward, setup.make("reward", "digits"))),
+)
+_offer("group_rewards", GroupRewardSpec("ranked", lambda settings, setup: ranked, grain=RewardGrain.SAMPLE))
+_offer("group_filters", GroupFilterSpec("not_third", lambda settings, setup: not_third))
+_offer(
+    "sample_filters",
+    SampleFilterSpec("without_first", lambda settings, setup: without(0, "first")),
+    SampleFilterSpec("without_second", lambda settings, setup: without(1, "second")),
+)
+_offer("buffers", BufferSpec("stack", Stack, uses_buffer_filter=True))
+_offer("buffer_filters", BufferFilterSpec("newest", lambda settings, setup: Newest()))
+_offer(
+    "reward_shapers",
+    RewardShaperSpec("double", lambda settings, setup: double),
+    RewardShaperSpec("plus_one", lambda settings, setup: plus_one),
+)
+_offer(
+    "batch_transforms",
+    BatchTransformSpec("places", lambda settings, setup: places, columns={"turn": Grain.SAMPLE, "place": Grain.TOKEN}),
+    BatchTransformSpec("not_first", lambda settings, setup: not_first, columns={LOSS_MASK: Grain.TOKEN}),
+)
+_offer("advantages", AdvantageSpec("plain", lambda settings, setup: plain))
+_offer("losses", LossSpec("reinforce", lambda settings, setup: reinforce))
+_offer("corrections", CorrectionSpec("half", lambda settings, setup: half))
+_offer("engines", EngineSpec("noting", _engine, LocalEngineSettings, transports=("shared-buffer",)))
+_offer(
+    "trainers",
+    TrainerSpec(
+        "noting",
+        _rank,
+        LocalTrainerSettings,
+        reads=lambda settings: frozenset({SampleField.ROLLOUT_ROUTED_EXPERTS}),
+        transports=("shared-buffer",),
+    ),
+)
+_offer("launchers", LauncherSpec("noting", _launcher))
+_offer(
+    "trackers",
+    TrackerSpec("rows", lambda settings, setup: Rows()),
+    TrackerSpec("offline", lambda settings, setup: Offline()),
+)
+_offer(
+    "checks",
+    CheckSpec(
+        "looks",
+        lambda settings, setup: lambda: Finding(Health.WARNING, "looked around", advice="nothing to type"),
+    ),
+)
 
 
 PLAIN = (

@@ -9,6 +9,7 @@ import pytest
 from slime_core.config import AlarmArgs, RolloutArgs
 from slime_core.telemetry import MetricsLog, MetricsRow
 from slime_view.alarms import Alarm, Alarms, read_alarms
+from tests.tables import table
 
 Slime = Callable[..., Any]
 Project = Any
@@ -58,14 +59,14 @@ def seen(rows: Iterable[MetricsRow], settings: AlarmArgs = DEFAULT) -> list[Alar
     return [each for row in rows for each in alarms.look(row)]
 
 
-@pytest.mark.parametrize("name", BAD)
+@table("name", BAD)
 def test_a_run_that_has_it_raises_that_alarm_once(name: str) -> None:
     (alarm,) = seen(rows_of(BAD[name]))
     assert alarm.name == name
     assert str(alarm).startswith(f"alarm {name}, rollout {alarm.rollout_id}: ")
 
 
-@pytest.mark.parametrize("name", BAD)
+@table("name", BAD)
 def test_zero_turns_an_alarm_off(name: str) -> None:
     assert seen(rows_of(BAD[name]), AlarmArgs.model_validate({f"alarm_{name}": 0})) == []
 
@@ -74,15 +75,11 @@ def test_a_run_that_learns_raises_none() -> None:
     assert seen(rows_of({})) == []
 
 
-@pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
+@table("path", REAL)
 def test_a_real_run_that_went_well_raises_none(path: Path) -> None:
     rows = MetricsLog.read(path)
     assert len(rows) > 40
     assert seen(rows) == []
-
-
-def test_there_are_three_real_runs() -> None:
-    assert len(REAL) == 3
 
 
 def test_what_was_over_is_said_again() -> None:

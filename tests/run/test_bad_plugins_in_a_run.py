@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from tests.tables import table
+
 Slime = Callable[..., Any]
 Project = Any
 Install = Callable[..., None]
@@ -46,21 +48,6 @@ def slime_group_filters():
 """
 BREAKS = """
 @hookimpl
-def slime_group_filters():
-    yield GroupFilterSpec("odd", lambda settings, setup: lambda group, ctx: True)
-
-@hookimpl
-def slime_sample_filters():
-    yield SampleFilterSpec("odd", lambda settings, setup: lambda groups, ctx: [Removal(groups[0].id, 99, "far")])
-
-@hookimpl
-def slime_buffer_filters():
-    class Odd:
-        def select(self, groups, want, ctx):
-            return Selection(take=[0, 0])
-    yield BufferFilterSpec("odd", lambda settings, setup: Odd())
-
-@hookimpl
 def slime_buffers():
     class Odd:
         def add(self, groups): pass
@@ -73,40 +60,14 @@ def slime_buffers():
     yield BufferSpec("odd", lambda settings, setup: Odd())
 
 @hookimpl
-def slime_reward_shapers():
-    yield RewardShaperSpec("odd", lambda settings, setup: lambda groups, ctx: [1.0] * len(groups))
-
-@hookimpl
-def slime_batch_transforms():
-    yield BatchTransformSpec(
-        "odd", lambda settings, setup: lambda sample, group, ctx: {"turn": "first"}, columns={"turn": Grain.SAMPLE}
-    )
-
-@hookimpl
-def slime_advantages():
-    yield AdvantageSpec("odd", lambda settings, setup: lambda batch: batch.rewards_S)
-
-@hookimpl
 def slime_losses():
     yield LossSpec("odd", lambda settings, setup: lambda batch: batch.log_probs_T)
-
-@hookimpl
-def slime_corrections():
-    yield CorrectionSpec(
-        "odd", lambda settings, setup: lambda batch: CorrectionOutput(-1 - batch.loss_mask_T, batch.loss_mask_T)
-    )
 """
 ANSWERS = {
-    "group-filter": "group filter of plugin slime-odd, group prompts.jsonl:e0:r0:d0: expected Keep, Drop or",
-    "sample-filter": "sample filter of plugin slime-odd, item 0, group prompts.jsonl:e0:r0:d0: Removal.position holds",
     "buffer": "buffer of plugin slime-odd: it holds 4 groups and handed out none of 4: a step needs one at least",
-    "buffer-filter": "buffer filter of plugin slime-odd, 4 groups held, 4 wanted: Selection.take holds position 0",
-    "reward-shaper": "reward shaper of plugin slime-odd, group prompts.jsonl:e0:r0:d0: expected a row of rewards, got",
-    "batch-transform": "batch transform of plugin slime-odd, sample 0 of group 0, column 'turn': expected a float, got",
-    "advantage-estimator": "advantage of plugin slime-odd: expected a float tensor of",
     "loss-type": "loss of plugin slime-odd: expected a LossOutput, got Tensor",
-    "correction": "correction of plugin slime-odd, weights_T: holds -2; weights are 0 or more",
 }
+"""In the driver and on a rank; the kit has the others."""
 
 
 def install(install_plugin: Install, source: str) -> None:
@@ -120,8 +81,8 @@ def test_a_column_belongs_to_one_transform(project: Project, slime: Slime, insta
     assert "batch transforms 'one' and 'two' both make the column 'turn': leave one of them out" in ran.err
 
 
-@pytest.mark.parametrize(
-    ("flag", "says"),
+@table(
+    "flag, says",
     [
         ("--generator", "the factory of generator 'odd' of plugin slime-odd made NoneType None; expected a Generator"),
         ("--buffer", "the factory of buffer 'odd' of plugin slime-odd made list []; expected a Buffer"),

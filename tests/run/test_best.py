@@ -12,6 +12,7 @@ from slime_core.errors import ConfigError, RunFolderError
 from slime_core.run import list_checkpoints
 from slime_core.run.saving import Best
 from slime_core.telemetry import MetricsLog
+from tests.tables import table
 
 Slime = Callable[..., Any]
 Project = Any
@@ -81,8 +82,8 @@ def test_a_run_keeps_its_best_model(project: Project, slime: Slime) -> None:
     assert len(list_checkpoints(project.run / "checkpoints")) == 1
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
+@table(
+    "changes, message",
     [
         (
             {"save_best": "hold"},

@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from slime_core.run.checkpoint import CHANGEABLE, changed_settings, derived_chan
 from slime_core.run.trainer import optim_of
 from slime_core.sample import Json
 from slime_train.schedule import learning_rate
+from tests.tables import table
 
 
 def test_what_differs_is_named_with_both_values_in_order_of_the_keys() -> None:
@@ -38,7 +38,7 @@ def test_a_key_without_a_default_that_is_gone_is_none() -> None:
     assert changed_settings({}, {"of_new": 3}) == ["of_new: None -> 3"]
 
 
-@pytest.mark.parametrize("key", ["save", "save_interval", "save_keep", "num_rollout", "step_timeout_s", "plugins"])
+@table("key", ["save", "save_interval", "save_keep", "num_rollout", "step_timeout_s", "plugins"])
 def test_how_long_a_run_is_and_where_it_is_kept_may_change(key: str) -> None:
     assert key in CHANGEABLE
     assert changed_settings({key: 1}, {key: 2}) == []
@@ -98,7 +98,7 @@ USES = {
     "num_epoch": {"slime_core/config/parsing.py", "slime_core/run/prompts.py", "slime_train/finetuning.py"},
     "num_rollout": {"slime_core/config/companions.py", "slime_core/config/parsing.py", "slime_core/run/prompts.py"},
     "save_best": {"slime_core/config/parsing.py", "slime_core/run/loop.py"},
-    "save_interval": {"slime_core/run/loop.py", "slime_train/training_loop.py"},
+    "save_interval": {"slime_core/run/loop.py"},
     "save_keep": {"slime_core/run/loop.py"},
     "step_timeout_s": {"slime_core/run/trainer.py"},
 }

@@ -1,8 +1,6 @@
 import asyncio
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +16,7 @@ from slime_core.run.ledger import SCHEMA_VERSION
 from slime_core.sample import Json
 from tests.checkpoints import write_checkpoint
 from tests.conftest import NO_STATE
+from tests.tables import table
 
 PAGE = 4096
 STATE: dict[str, Json] = {**NO_STATE, "data_source": {"epoch": 0, "row": 17}}
@@ -62,12 +61,6 @@ def test_what_was_written_is_found_whole(tmp_path: Path) -> None:
     assert manifest["files"]["hf/config.json"]["bytes"] == 2
 
 
-def test_a_folder_without_checkpoints_has_no_newest(tmp_path: Path) -> None:
-    (tmp_path / "rollout_notes").mkdir()
-    (tmp_path / "rollout_000009").write_text("not a directory")
-    assert newest(tmp_path) == (None, [])
-
-
 def test_order_is_by_number_not_by_spelling(tmp_path: Path) -> None:
     write(tmp_path, 999_999)
     write(tmp_path, 1_000_000)
@@ -92,18 +85,18 @@ def flip(file: Path) -> None:
     file.write_bytes(data)
 
 
-@pytest.mark.parametrize("damage", [remove, cut, empty, flip])
-@pytest.mark.parametrize("name", FILES)
+@table("name, damage", [(name, damage) for name in FILES for damage in (remove, cut, empty, flip)])
 def test_damage_to_any_file_is_named_and_the_checkpoint_before_is_used(
     tmp_path: Path, name: str, damage: Callable[[Path], None]
 ) -> None:
-    write(tmp_path, 5)
-    damaged = write(tmp_path, 10).path
+    root = tmp_path / damage.__name__ / name
+    write(root, 5)
+    damaged = write(root, 10).path
     damage(damaged / name)
     with pytest.raises(CheckpointError, match=f"checkpoint {damaged} is damaged: .*") as raised:
         verify(damaged)
     assert name in str(raised.value) or name == "manifest.json"
-    rollout_id, said = newest(tmp_path)
+    rollout_id, said = newest(root)
     assert rollout_id == 5
     assert said == [f"{raised.value}; trying the one before it"]
 
@@ -153,8 +146,8 @@ def test_a_checkpoint_whose_manifest_knows_no_state_is_damaged(tmp_path: Path) -
         verify(manifest.parent)
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
+@table(
+    "content, says",
     [
         ('{"step": -1}', "step: Input should be greater than or equal to 0"),
         ("{", "Invalid JSON"),
@@ -163,7 +156,7 @@ def test_a_checkpoint_whose_manifest_knows_no_state_is_damaged(tmp_path: Path) -
 )
 def test_a_state_that_is_none_is_damage(tmp_path: Path, content: str | None, says: str) -> None:
     """A state that was written wrong has the right checksum."""
-    written = write(tmp_path, 5)
+    written = write(tmp_path / says, 5)
     state = written.path / "state.json"
     if content is None:
         state.unlink()
@@ -186,13 +179,14 @@ def test_the_newest_are_kept(tmp_path: Path) -> None:
     assert names(tmp_path) == ["rollout_000010", "rollout_000015"]
 
 
-@pytest.mark.parametrize("keep", [1, 2])
+@table("keep", [1, 2])
 def test_checkpoints_of_a_future_that_was_given_up_are_removed(tmp_path: Path, keep: int) -> None:
     """After a resume from before a damaged checkpoint, this one must neither be resumed nor counted."""
-    write(tmp_path, 10, keep)
-    remove(write(tmp_path, 15, 2).path / "state.json")
-    write(tmp_path, 12, keep)
-    assert names(tmp_path) == ["rollout_000010", "rollout_000012"][-keep:]
+    root = tmp_path / str(keep)
+    write(root, 10, keep)
+    remove(write(root, 15, 2).path / "state.json")
+    write(root, 12, keep)
+    assert names(root) == ["rollout_000010", "rollout_000012"][-keep:]
 
 
 def test_one_can_be_replaced_and_is_never_missing_meanwhile(tmp_path: Path) -> None:
@@ -241,63 +235,6 @@ def test_a_full_disk_names_the_checkpoint_that_survives(tiny_disk: Path) -> None
     assert "(0.0 MiB free); rollout_000005 is untouched" in str(raised.value)
     assert names(tiny_disk) == ["rollout_000005"]
     assert newest(tiny_disk) == (5, [])
-
-
-def test_a_full_disk_at_the_first_checkpoint_says_that_there_is_none(tiny_disk: Path) -> None:
-    with pytest.raises(RunFolderError, match="there is none before it"):
-        write(tiny_disk, 0, size=4_000_000)
-    assert newest(tiny_disk) == (None, [])
-
-
-def test_a_full_disk_met_by_the_trainers_process_is_told_as_such(tiny_disk: Path) -> None:
-    """Its error comes as the text of a worker's traceback."""
-
-    async def save_in_a_worker(directory: Path) -> None:
-        code = f"open({str(directory / 'weights')!r}, 'wb').write(bytes(4_000_000))"
-        worker = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stderr=asyncio.subprocess.PIPE)
-        _, trace = await worker.communicate()
-        raise WorkerError(f"trainer 0 raised in save()\n{trace.decode()}")
-
-    write(tiny_disk, 5)
-    with pytest.raises(RunFolderError, match=r"No space left on device .*; rollout_000005 is untouched"):
-        asyncio.run(write_checkpoint(tiny_disk, 10, STATE, save_in_a_worker, keep=1))
-    assert names(tiny_disk) == ["rollout_000005"]
-
-
-LIMITED = (
-    f"STATE = {NO_STATE!r}"
-    """
-import asyncio, resource, sys
-from pathlib import Path
-from slime_core.errors import RunFolderError
-from slime_core.run import Saver
-
-async def save(directory):
-    (directory / "weights").write_bytes(bytes(int(sys.argv[2])))
-
-async def write(rollout_id):
-    saver = Saver(root, keep=2)
-    await saver.save(rollout_id, STATE, save)
-    await saver.saved(wait=True)
-
-root = Path(sys.argv[1])
-asyncio.run(write(5))
-resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-try:
-    asyncio.run(write(10))
-except RunFolderError as error:
-    print(error)
-"""
-)
-
-
-def test_a_limit_on_file_sizes_names_the_checkpoint_that_survives(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", LIMITED, str(tmp_path), "5000"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "File too large" in done.stdout
-    assert "rollout_000005 is untouched" in done.stdout
-    assert names(tmp_path) == ["rollout_000005"]
-    assert newest(tmp_path) == (5, [])
 
 
 def test_a_save_goes_on_beside_the_run_and_the_one_before_it_stays_until_it_is_done(tmp_path: Path) -> None:
@@ -392,13 +329,6 @@ def test_a_checkpoint_waits_for_the_files_of_a_trainer_that_saves_later(tmp_path
     assert sorted(json.loads((tmp_path / "rollout_000005" / MANIFEST).read_text())["files"]) == sorted(
         set(FILES) - {MANIFEST}
     )
-
-
-def test_whoever_waits_for_a_checkpoint_waits_for_the_trainers_files(tmp_path: Path) -> None:
-    trainer = Staging()
-    written = asyncio.run(write_checkpoint(tmp_path, 3, STATE, trainer.save, 1, trainer.finish_save))
-    assert verify(written.path) == written
-    assert trainer.asked == 2
 
 
 def test_files_that_a_trainer_cannot_write_are_no_checkpoint(tmp_path: Path) -> None:

@@ -28,7 +28,6 @@ async def taught(sample: Sample, ctx: GenerateContext) -> list[Sample]:
 '''
 KEYS: dict[str, Mapping[str, Json]] = {
     "kl_loss": {"use_kl_loss": True, "kl_loss_coef": 0.1, "kl_loss_type": "low_var_kl", "ref_update_interval": 2},
-    "kl_in_rewards": {"advantage_estimator": "reinforce_plus_plus", "kl_coef": 0.05, "ref_update_interval": 1},
     "ppo": {
         "advantage_estimator": "ppo",
         "lambd": 0.9,
@@ -75,8 +74,6 @@ def test_interrupted_and_resumed_it_is_the_same_run(project: Project, slime: Sli
             assert first["train/kl_loss"] == 0.0
             assert last["train/kl_loss"] > 0.0
             assert "reference.safetensors weights" in exact(project.root / "cut")
-        case "kl_in_rewards":
-            assert "train/kl_penalty" in last
         case "ppo":
             assert "train/pg_loss" not in first
             assert {"train/pg_loss", "train/critic-value_loss", "train/values"} <= last.keys()

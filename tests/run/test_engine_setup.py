@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from slime_core.catalog import Catalog
 from slime_core.config import ChosenRoles, parse_config, resolve
 from slime_core.roles import Engine, EngineRole, EngineSetup, EngineSpec, Extra, LauncherSetup, LauncherSpec, Settings
@@ -13,6 +11,7 @@ from slime_core.run import RunFolder
 from slime_core.run.build import Builder
 from slime_core.run.engines import policy_engines
 from slime_core.sample import Json
+from tests.tables import table
 
 LEAST: Mapping[str, Json] = {
     "save": "s",
@@ -57,8 +56,8 @@ def test_engines_know_their_number_their_count_their_load_and_what_is_wanted(tin
     assert len({each.scratch for each in setups}) == 3
 
 
-@pytest.mark.parametrize(
-    ("keys", "offloads", "beside"),
+@table(
+    "keys, offloads, beside",
     [
         ({}, False, None),
         ({"offload_rollout": True}, True, None),

@@ -14,6 +14,7 @@ from slime_core.errors import ConfigError, RunFolderError
 from slime_core.outputs import claim_run_folder, is_run_folder
 from slime_core.run import RunFolder
 from slime_core.sample import Json
+from tests.tables import table
 
 VALUES: dict[str, Json] = {
     "hf_checkpoint": "model",
@@ -53,11 +54,6 @@ def test_scratch_files_of_a_killed_run_are_gone_when_it_is_opened_again(tmp_path
     (tmp_path / "scratch/weights.bin").write_bytes(b"old")
     with RunFolder.open(tmp_path, config()) as folder:
         assert list(folder.scratch.iterdir()) == []
-
-
-def test_the_same_configuration_opens_it_again(tmp_path: Path) -> None:
-    with_checkpoint(tmp_path, config())
-    open_and_close(tmp_path, config())
 
 
 def test_without_a_checkpoint_the_configuration_may_change(tmp_path: Path) -> None:
@@ -100,12 +96,6 @@ def test_keys_that_change_nothing_of_the_past_may_change_and_are_kept(tmp_path: 
     open_and_close(tmp_path, config(num_rollout=20, save_interval=3, save_keep=7, step_timeout_s=5.0))
     kept = tomllib.loads((tmp_path / "run.toml").read_text())
     assert (kept["num_rollout"], kept["save_interval"], kept["save_keep"]) == (20, 3, 7)
-
-
-def test_a_setting_that_is_none_is_no_difference(tmp_path: Path) -> None:
-    values = config(loss={"policy_loss": {"eps_clip_high": None}})
-    with_checkpoint(tmp_path, values)
-    open_and_close(tmp_path, values)
 
 
 def test_checkpoints_without_a_configuration_are_refused(tmp_path: Path) -> None:
@@ -159,7 +149,7 @@ def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
     open_and_close(tmp_path, config())
 
 
-@pytest.mark.parametrize("below", ["", "run", "deep/run"])
+@table("below", ["", "run", "deep/run"])
 def test_a_file_in_the_way_is_named(tmp_path: Path, below: str) -> None:
     (tmp_path / "file").write_text("")
     root = tmp_path / "file" / below

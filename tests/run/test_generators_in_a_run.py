@@ -9,7 +9,7 @@ import pytest
 
 from slime_core.catalog import Catalog
 from slime_core.config import Plan, parse_config, read_run_file, resolve
-from slime_core.errors import ConfigError, PluginError
+from slime_core.errors import ConfigError
 from slime_core.run import RunFolder, Session
 from slime_core.sample import Json, Status
 from slime_core.telemetry import MetricsLog
@@ -132,12 +132,6 @@ def test_it_starts_before_the_first_sample_and_ends_with_the_run(plan_of: Callab
     assert metrics["rollout/errors/tool_broke"] == 2.0
 
 
-def test_what_a_start_raises_ends_the_run_and_all_is_closed(plan_of: Callable[..., Plan], log: Path) -> None:
-    with pytest.raises(PluginError, match=r"start of generator 'serving' .*slime-serving.*the port is taken"):
-        run(plan_of("start"))
-    assert log.read_text() == "start\nclose\n"
-
-
 def test_it_is_closed_after_an_error_and_what_that_raises_keeps_nothing_open(
     plan_of: Callable[..., Plan], log: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -200,10 +194,10 @@ async def strange(sample, ctx):
 """
 
 
-@pytest.mark.parametrize("token", [2**31, 100_000, -1])
 def test_a_token_that_the_model_has_not_costs_its_sample(
-    project: Project, slime: Slime, token: int, caplog: pytest.LogCaptureFixture
+    project: Project, slime: Slime, caplog: pytest.LogCaptureFixture
 ) -> None:
+    token = 2**31
     (project.root / "strange.py").write_text(STRANGE.format(token=token))
     project.write_run(generator={"use": "./strange.py:strange"}, max_error_rate=0.5, num_rollout=1)
     ran = slime("train", "run.toml")

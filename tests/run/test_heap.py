@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from slime_core.run.session import settled_heap
+from tests.tables import table
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +50,7 @@ def test_collections_are_rare_within_and_as_before_afterwards() -> None:
     assert gc.get_threshold() == (700, 10, 10)
 
 
-@pytest.mark.parametrize("asked_for", [0, 10**6])
+@table("asked_for", [0, 10**6])
 def test_a_process_that_asked_for_fewer_keeps_that(asked_for: int) -> None:
     gc.set_threshold(asked_for, 10, 10)
     with settled_heap():

@@ -14,6 +14,7 @@ from slime_core.sample import GroupId
 from slime_view.ledger_view import LedgerView
 from tests.checkpoints import write_checkpoint
 from tests.conftest import NO_STATE
+from tests.tables import table
 
 CHANGED = "the first 1444 bytes of ledger.jsonl were changed"
 
@@ -153,7 +154,7 @@ def test_a_folder_without_a_ledger_is_refused(tmp_path: Path) -> None:
         LedgerView.of(tmp_path)
 
 
-@pytest.mark.parametrize("use", ['"1"', "0", "null"])
+@table("use", ['"1"', "0", "null"])
 def test_a_use_that_is_no_number_from_1_is_damage(tmp_path: Path, use: str) -> None:
     (tmp_path / "ledger.jsonl").write_text(
         f'{{"id": "x:e0:r0:d0", "state": "trained", "rollout_id": 0, "use": {use}}}\n'

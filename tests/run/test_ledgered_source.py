@@ -14,6 +14,7 @@ from slime_core.run import GroupState, Ledger, LedgerError
 from slime_core.run.ledger import LedgeredSource
 from slime_core.sample import Group, GroupId, Json
 from slime_testing.samples import make_pending
+from tests.tables import table
 
 
 def group(draw: int) -> Group:
@@ -84,7 +85,7 @@ def test_a_draw_is_recorded_beside_its_rollout_and_one_that_comes_again_is_not(t
         ("kit:e0:r1:d1", "drawn", 0),
         ("kit:e0:r2:d2", "drawn", 3),
     ]
-    assert ledger.counts()[GroupState.DRAWN.value] == 3
+    assert ledger.accounts.counts()[GroupState.DRAWN.value] == 3
 
 
 def test_what_came_back_is_counted_until_it_is_drawn_again_and_after_a_resume(tmp_path: Path) -> None:
@@ -117,7 +118,7 @@ def test_a_draw_of_another_number_is_refused_and_recorded_nowhere(tmp_path: Path
     source, ledger = ledgered(Short(), tmp_path)
     with pytest.raises(ContractError, match="slime-mine"):
         asyncio.run(source.draw(2))
-    assert ledger.counts()["drawn"] == 0
+    assert ledger.accounts.counts()["drawn"] == 0
     ledger.close()
 
 
@@ -150,9 +151,10 @@ CALLS: dict[str, Callable[[LedgeredSource], object]] = {
 }
 
 
-@pytest.mark.parametrize("method", CALLS)
+@table("method", CALLS)
 def test_what_raises_is_named_with_its_method(tmp_path: Path, method: str) -> None:
-    source, ledger = ledgered(Describing(broken=True), tmp_path)
+    (tmp_path / method).mkdir()
+    source, ledger = ledgered(Describing(broken=True), tmp_path / method)
     with pytest.raises(PluginError, match=rf"^data source \({method}\) of plugin slime-mine raised OSError: no disk"):
         CALLS[method](source)
     ledger.close()

@@ -1,7 +1,6 @@
 """The loop end to end: dynamic sampling, the buffer, hooks, guards; each on a run of a few seconds."""
 
 import json
-import logging
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slime_core.run import list_checkpoints, newest_checkpoint, verify
+from slime_core.run import list_checkpoints, verify
 from slime_core.telemetry import MetricsLog, MetricsRow
 from slime_view.samples.shard import Shard
 from tests.conftest import workers
@@ -73,28 +72,6 @@ def _listen(hook):
 
 
 globals().update({f"watch_{hook}": _listen(hook) for hook in HOOK_OF_EVENT.values()})
-"""
-RAISES = """
-from slime_core.hookspecs import hookimpl
-
-SLIME_API = "1"
-
-
-@hookimpl
-async def slime_rollout_end(event):
-    raise RuntimeError("the dashboard is down")
-"""
-STOPS = """
-from slime_core.errors import StopRun
-from slime_core.hookspecs import hookimpl
-
-SLIME_API = "1"
-
-
-@hookimpl
-def slime_rollout_end(event):
-    if event.rollout_id == 1:
-        raise StopRun("good enough")
 """
 NAN = """
 from slime_core.hookspecs import hookimpl
@@ -213,25 +190,6 @@ def test_epochs_count_rollouts_and_too_few_prompts_are_refused(project: Project,
     assert "num_epoch = 3 over 1 prompts is less than one rollout" in ran.err
 
 
-def test_several_optimizer_steps_a_rollout(rewards: Project, slime: Slime, install_plugin: Install) -> None:
-    install_plugin("slime-watcher", {"slime_watcher.py": WATCHER}, entry_points={"watcher": "slime_watcher"})
-    ran = slime("train", "run.toml", "--num-steps-per-rollout", 2, "--reward", "./rewards2.py:longest")
-    assert ran.code == 0, ran.err
-    assert [row.step for row in rows_of(rewards.run)] == [2, 4]
-    steps = [about["step"] for name, about in events_of(rewards) if name == "TrainStepEnd"]
-    assert steps == [0, 1, 2, 3]
-
-
-def test_rewards_are_summed_by_weight(project: Project, slime: Slime) -> None:
-    half = ["--reward", "math=0.5", "--reward", "./rewards.py:digits=2"]
-    ran = slime("train", "run.toml", *half)
-    assert ran.code == 0, ran.err
-    for row in rows_of(project.run):
-        math, digits = row.metrics["rollout/reward/math"], row.metrics["rollout/reward/./rewards.py:digits"]
-        assert row.metrics["rollout/raw_reward"] == pytest.approx(0.5 * math + 2 * digits)
-        assert digits > 0
-
-
 def events_of(project: Project) -> list[tuple[str, dict[str, Any]]]:
     return [(name, about) for name, about in map(json.loads, (project.root / "events.jsonl").read_text().splitlines())]
 
@@ -258,34 +216,6 @@ def test_hooks_see_every_event_in_order(project: Project, slime: Slime, install_
     assert [name for name, _ in events] == ["RunStart", "CheckpointLoaded", "WeightsPublished", *rollout]
     assert events[0][1] == {"rollout_id": 1, "num_rollout": 2}
 
-    (project.root / "events.jsonl").unlink()
-    (project.root / "no_judge.py").write_text("async def fails(sample, ctx):\n    raise OSError('no judge')\n")
-    assert slime("train", "run.toml", "--save", "failing", "--reward", "./no_judge.py:fails").code == 1
-    assert events_of(project)[-1][0] == "RunFailed"
-
-
-def test_a_hook_that_raises_is_logged_once_and_the_run_goes_on(
-    project: Project, slime: Slime, install_plugin: Install, caplog: pytest.LogCaptureFixture
-) -> None:
-    install_plugin("slime-raises", {"slime_raises.py": RAISES}, entry_points={"raises": "slime_raises"})
-    ran = slime("train", "run.toml")
-    assert ran.code == 0, ran.err
-    assert len(rows_of(project.run)) == 2
-    errors = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
-    assert len(errors) == 1
-    assert "slime-raises/slime_rollout_end/RuntimeError" in errors[0]
-    assert "the dashboard is down" in errors[0]
-
-
-def test_a_hook_ends_the_run_in_good_order(project: Project, slime: Slime, install_plugin: Install) -> None:
-    install_plugin("slime-stops", {"slime_stops.py": STOPS}, entry_points={"stops": "slime_stops"})
-    ran = slime("train", "run.toml", "--num-rollout", 9)
-    assert ran.code == 0, ran.err
-    assert "good enough" in ran.out
-    newest = newest_checkpoint(project.run / "checkpoints", pytest.fail)
-    assert newest is not None
-    assert newest.rollout_id == len(rows_of(project.run)) == 2
-
 
 def test_one_failed_reward_in_fifty_is_dropped_and_counted(rewards: Project, slime: Slime) -> None:
     flags = ["--reward", "./rewards2.py:flaky", "--n-samples-per-prompt", 8]
@@ -306,16 +236,14 @@ def test_too_many_failed_rewards_stop_the_run_and_say_why(rewards: Project, slim
     assert "flaky_ConnectionError: the judge hung up" in ran.err
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
 def test_a_loss_that_is_not_finite_stops_the_run_before_the_weights_change(
-    project: Project, slime: Slime, install_plugin: Install, ranks: int
+    project: Project, slime: Slime, install_plugin: Install
 ) -> None:
     install_plugin("slime-nan", {"slime_nan.py": NAN}, entry_points={"nan": "slime_nan"})
-    flags = ["--loss", "turns_nan", "--save-interval", 1, "--num-rollout", 3, f"--trainer.local.ranks={ranks}"]
+    flags = ["--loss", "turns_nan", "--save-interval", 1, "--num-rollout", 3, "--trainer.local.ranks=2"]
     ran = slime("train", "run.toml", *flags)
     assert ran.code == 1
-    where = "rank 0: " if ranks > 1 else ""
-    assert f"optimizer step 1: {where}the loss of a micro-batch of" in ran.err
+    assert "optimizer step 1: rank 0: the loss of a micro-batch of" in ran.err
     assert "is nan; the weights are as before it" in ran.err
     checkpoints = list_checkpoints(project.run / "checkpoints")
     assert [path.name for path in checkpoints] == ["rollout_000000", "rollout_000001"]

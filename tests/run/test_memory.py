@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slime_core.roles import MemoryTag, MemoryTags
-from slime_core.run.session import Memory, Offload, Phase
+from slime_core.run.session import Memory, Phase
 
 WEIGHTS, CACHE, GRADIENT = MemoryTag.WEIGHTS, MemoryTag.KV_CACHE, MemoryTag.GRADIENT
 TAGS = st.frozensets(st.sampled_from(MemoryTag))
@@ -30,14 +30,16 @@ class Side:
         self.calls.append((self.name, "resume", tags))
 
 
-def memory_of(offload: Offload) -> tuple[Memory, Side, Side, list[tuple[str, str, MemoryTags]]]:
+def memory_of(
+    of_engine: MemoryTags = frozenset(), of_trainer: MemoryTags = frozenset()
+) -> tuple[Memory, Side, Side, list[tuple[str, str, MemoryTags]]]:
     calls: list[tuple[str, str, MemoryTags]] = []
     engine, trainer = Side("engine", calls), Side("trainer", calls)
-    return Memory(engine, trainer, offload), engine, trainer, calls
+    return Memory(engine, trainer, of_engine, of_trainer), engine, trainer, calls
 
 
 def test_a_rollout_releases_on_one_side_before_it_resumes_on_the_other() -> None:
-    memory, _, _, calls = memory_of(Offload(frozenset({WEIGHTS, CACHE}), frozenset({GRADIENT})))
+    memory, _, _, calls = memory_of(frozenset({WEIGHTS, CACHE}), frozenset({GRADIENT}))
 
     async def rollout() -> None:
         for phase in (Phase.GENERATE, Phase.TRAIN, Phase.PUBLISH, Phase.GENERATE):
@@ -58,7 +60,7 @@ def test_a_rollout_releases_on_one_side_before_it_resumes_on_the_other() -> None
 def test_after_any_phases_each_side_has_what_the_last_one_needs(
     engine: MemoryTags, trainer: MemoryTags, phases: list[Phase]
 ) -> None:
-    memory, of_engine, of_trainer, _ = memory_of(Offload(engine, trainer))
+    memory, of_engine, of_trainer, _ = memory_of(engine, trainer)
 
     async def visit() -> None:
         for phase in phases:
@@ -71,7 +73,7 @@ def test_after_any_phases_each_side_has_what_the_last_one_needs(
 
 
 def test_a_while_in_another_phase_ends_where_it_began() -> None:
-    memory, engine, trainer, _ = memory_of(Offload(frozenset({CACHE}), frozenset({GRADIENT})))
+    memory, engine, trainer, _ = memory_of(frozenset({CACHE}), frozenset({GRADIENT}))
 
     async def visit() -> None:
         await memory.go_to(Phase.GENERATE)
@@ -83,7 +85,7 @@ def test_a_while_in_another_phase_ends_where_it_began() -> None:
 
 
 def test_what_nobody_is_to_give_up_is_never_asked_for() -> None:
-    memory, _, _, calls = memory_of(Offload())
+    memory, _, _, calls = memory_of()
 
     async def visit() -> None:
         for phase in (*Phase, *reversed(Phase)):
@@ -94,7 +96,7 @@ def test_what_nobody_is_to_give_up_is_never_asked_for() -> None:
 
 
 def test_an_error_within_a_while_is_the_callers() -> None:
-    memory, _, _, _ = memory_of(Offload(frozenset({CACHE})))
+    memory, _, _, _ = memory_of(frozenset({CACHE}))
 
     async def visit() -> None:
         async with memory.during(Phase.TRAIN):

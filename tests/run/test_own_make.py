@@ -67,4 +67,4 @@ def test_what_only_its_own_role_can_build_is_refused_to_others_at_once(project: 
     project.write_run(reward={"use": "mine"})
     ran = slime("train", "run.toml", "--plugin", "./wraps.py")
     assert ran.code == 2
-    assert 'setup.make("engine", "local"): an engine is built from what a run has for it alone' in ran.err
+    assert 'setup.make("engine", "local"): only a factory of the same role can build it' in ran.err

@@ -144,8 +144,3 @@ def test_columns_of_all_sets_come_before_those_of_training_and_a_sets_own_first(
     assert (found.input_key, found.label_key, found.metadata_key, found.tool_key) == ("q", "a", "m", "t")
     assert (found.multimodal_keys, found.apply_chat_template, found.apply_chat_template_kwargs) == ({}, False, {})
     assert found.final_assistant_message == "cut"
-
-
-def test_rows_without_arguments_of_the_template_have_none() -> None:
-    found = eval_file("held", EvalSetArgs(path="held.jsonl"), config(), RowFormat())
-    assert found.apply_chat_template_kwargs == {}

@@ -12,6 +12,7 @@ from slime_core.roles import Transport, WeightChannel
 from slime_core.rollout import EnginePool
 from slime_core.run import Trainer
 from slime_core.run.trainer import Publishing
+from tests.tables import table
 
 
 class Sides:
@@ -74,7 +75,7 @@ def test_the_channel_is_opened_for_what_ranks_publish_and_late_engines_are_seen_
     assert sides.asked == [("open", ()), ("connect", sides.channel), ("catch_up_by", sides.publish_again), ("close",)]
 
 
-@pytest.mark.parametrize("channel", [None, WeightChannel("here", cast(tuple[()], ("a slot of its own",)))])
+@table("channel", [None, WeightChannel("here", cast(tuple[()], ("a slot of its own",)))])
 def test_a_channel_that_is_none_or_another_one_is_refused_by_name(channel: object) -> None:
     sides = Sides()
     sides.channel = channel
@@ -82,7 +83,7 @@ def test_a_channel_that_is_none_or_another_one_is_refused_by_name(channel: objec
         asyncio.run(start(sides))
 
 
-@pytest.mark.parametrize("method", ["open", "close"])
+@table("method", ["open", "close"])
 def test_a_transport_that_raises_is_named_with_its_method(method: str) -> None:
     sides = Sides(**{method: OSError("no port")})
 

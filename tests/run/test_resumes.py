@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from slime_core.errors import RunFolderError
-from slime_core.run.folder import note_resume, read_resumes
+from slime_core.run.folder import note_resume
+from slime_view.resumes import read_resumes
+from tests.tables import table
 
 
 def test_what_is_noted_is_read(tmp_path: Path) -> None:
@@ -26,7 +28,7 @@ def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
     assert [each.rollout_id for each in read_resumes(tmp_path)] == [4]
 
 
-@pytest.mark.parametrize("line", ["{}", "4", "[", '{"rollout_id": "x", "time": 1}'])
+@table("line", ["{}", "4", "[", '{"rollout_id": "x", "time": 1}'])
 def test_a_line_that_is_none_is_named(tmp_path: Path, line: str) -> None:
     (tmp_path / "resumes.jsonl").write_text(f"{line}\n")
     with pytest.raises(RunFolderError, match="line 1 does not say where the run was continued"):

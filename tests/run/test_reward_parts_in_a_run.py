@@ -54,13 +54,6 @@ def test_gdpo_reads_each_reward_that_the_run_adds_up(project: Project, slime: Sl
     assert row.metrics["train/grad_norm"] > 0
 
 
-def test_other_estimators_are_given_one_number(project: Project, slime: Slime) -> None:
-    (project.root / "parts.py").write_text(REWARDS)
-    project.write_run(reward=GDPO["reward"], num_rollout=1)
-    assert slime("train", "run.toml").code == 0
-    assert all(isinstance(reward, float) for reward in rewards_of(project.run))
-
-
 def test_a_part_that_no_reward_has_ends_the_run_by_name(project: Project, slime: Slime) -> None:
     (project.root / "parts.py").write_text(REWARDS)
     weights: dict[str, Json] = {"./parts.py:digits/leters": 1.0}

@@ -1,14 +1,13 @@
 """What `slime plan` and a run's start see in the rows: labels that no answer fits, prompts that do not fit."""
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from slime_core.run import prompts as row_checks
 from slime_core.sample import Json
+from tests.tables import table
 
 Slime = Callable[..., Any]
 Project = Any
@@ -138,13 +137,7 @@ def test_a_reward_that_needs_labels_without_label_key_is_refused_and_the_flag_is
     assert not wrong
 
 
-def test_a_reward_that_needs_no_label_plans_without_label_key(project: Project, slime: Slime) -> None:
-    project.write_run(label_key=None, reward={"use": ["format"]})
-    ran = slime("plan", "run.toml")
-    assert ran.code == 0, ran.err
-
-
-@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+@table("ending", ["jsonl", "parquet"])
 def test_a_dotted_label_key_names_a_place_in_a_column(project: Project, slime: Slime, ending: str) -> None:
     given = [{"question": "What is 1?", "reward_model": {"style": "rule", "ground_truth": str(n)}} for n in range(4)]
     path = project.write_rows("verl.jsonl", given)
@@ -246,32 +239,3 @@ def test_slow_checks_look_at_a_part_of_the_rows_and_say_so_but_where_they_leave_
     assert " of 400 rows were not checked" in note
     skipping = slime("plan", "run.toml", "--reward", "math", "--bad-rows", "skip", "--json")
     assert skipping.json()["data_notes"] == []
-
-
-ORACLE = '''
-from slime_core.sample import Status
-
-
-async def oracle(sample, ctx):
-    """Answers with what the question asks for, right to the even ones."""
-    number = int(sample.prompt.split("What is ")[1].split("+")[0])
-    text = "\\\\boxed{%d}" % (number + 1 if number % 2 == 0 else 7_000)
-    sample.tokens = ctx.tokenizer.encode(sample.prompt)
-    out = await ctx.generate(sample.tokens)
-    sample.append_response_tokens(output=out, text=text)
-    sample.status = Status.COMPLETED
-    return [sample]
-'''
-
-
-def test_right_answers_to_rows_like_gsm8k_earn_a_reward(project: Project, slime: Slime) -> None:
-    (project.root / "oracle.py").write_text(ORACLE)
-    given = [
-        {"question": f"What is {n}+1?", "answer": f"We add <<{n}+1={n + 1}>>{n + 1}.\n#### {n + 1}"} for n in range(4)
-    ]
-    project.write_rows("prompts.jsonl", given)
-    flags = ["--reward", "math", "--generator", "./oracle.py:oracle", "--debug-rollout-only", "--num-rollout", "1"]
-    ran = slime("train", "run.toml", *flags, "--no-progress")
-    assert ran.code == 0, ran.err
-    metrics = json.loads(Path(project.run / "metrics.jsonl").read_text().splitlines()[-1])
-    assert '"rollout/raw_reward": 0.5' in json.dumps(metrics)

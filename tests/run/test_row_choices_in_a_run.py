@@ -7,6 +7,7 @@ import pytest
 
 from slime_core.telemetry import MetricsLog
 from slime_view.samples.shard import Shard
+from tests.tables import table
 
 Slime = Callable[..., Any]
 Project = Any
@@ -62,24 +63,23 @@ def test_rows_choose_their_reward_and_generator(own: Project, slime: Slime) -> N
     assert "rollout/reward/math" not in metrics
 
 
-@pytest.mark.parametrize(
-    ("metadata", "says"),
-    [
-        ({"rm_type": "mth"}, "prompts.jsonl:2: metadata.rm_type: no reward 'mth'. Did you mean 'math'?"),
-        ({"custom_rm_path": "./own.py:alwys"}, "prompts.jsonl:2: metadata.custom_rm_path: reward './own.py:alwys'"),
-        (
-            {"generate_function_path": "single_tern"},
-            "prompts.jsonl:2: metadata.generate_function_path: no generator 'single_tern'. Did you mean 'single_turn'?",
-        ),
-        ({"rm_type": 3}, "prompts.jsonl:2: metadata.rm_type must be a name, got int"),
-    ],
-)
-@pytest.mark.parametrize("where", ["prompt_data", "eval_prompt_data"])
+UNKNOWN: list[tuple[dict[str, object], str]] = [
+    ({"rm_type": "mth"}, "prompts.jsonl:2: metadata.rm_type: no reward 'mth'. Did you mean 'math'?"),
+    ({"custom_rm_path": "./own.py:alwys"}, "prompts.jsonl:2: metadata.custom_rm_path: reward './own.py:alwys'"),
+    (
+        {"generate_function_path": "single_tern"},
+        "prompts.jsonl:2: metadata.generate_function_path: no generator 'single_tern'. Did you mean 'single_turn'?",
+    ),
+    ({"rm_type": 3}, "prompts.jsonl:2: metadata.rm_type must be a name, got int"),
+]
+
+
+@table("metadata, says, evaluated", [(*each, False) for each in UNKNOWN] + [(*UNKNOWN[0], True)])
 def test_an_unknown_name_in_a_row_is_refused_with_its_line(
-    own: Project, slime: Slime, metadata: dict[str, object], says: str, where: str
+    own: Project, slime: Slime, metadata: dict[str, object], says: str, evaluated: bool
 ) -> None:
     own.write_rows("prompts.jsonl", [row(0), row(1, **metadata)])
-    if where == "eval_prompt_data":
+    if evaluated:
         own.write_prompts("good.jsonl", 2)
         own.write_run(prompt_data="good.jsonl", eval_prompt_data={"held": "prompts.jsonl"}, eval_interval=1)
     for command in ("plan", "train"):
@@ -89,8 +89,8 @@ def test_an_unknown_name_in_a_row_is_refused_with_its_line(
     assert not list((own.run / "logs").glob("*"))  # no worker ever wrote one
 
 
-@pytest.mark.parametrize(
-    ("table", "says"),
+@table(
+    "table, says",
     [
         ({"reward": "mth"}, "eval_prompt_data.held.reward: no reward 'mth'. Did you mean 'math'?"),
         ({"generator": "nobody"}, "eval_prompt_data.held.generator: no generator 'nobody'"),

@@ -5,6 +5,7 @@ from pydantic import ValidationError
 
 from slime_core.run.ledger import Manifest, SavedAccounts, SavedState, first_problem
 from slime_core.sample import Json
+from tests.tables import table
 
 DIGEST = "0123456789abcdef" * 4
 GROUP = "train.jsonl:e0:r1:d1"
@@ -38,8 +39,8 @@ def test_a_run_without_rollouts_has_no_accounts() -> None:
     assert (state.data_source, state.scheduler, state.buffer, state.ledger) == (None, None, None, None)
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
+@table(
+    "changes, says",
     [
         ({"rollout_id": -1}, "rollout_id: Input should be greater than or equal to 0"),
         ({"rollout_id": "0"}, "rollout_id: Input should be a valid integer"),
@@ -59,8 +60,8 @@ def test_a_manifest_of_another_shape_is_damage(changes: dict[str, Json], says: s
     assert first_problem(raised.value).startswith(says)
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
+@table(
+    "changes, says",
     [
         ({"offset": -1}, "offset: "),
         ({"max_uses": 0}, "max_uses: Input should be greater than 0"),
@@ -81,7 +82,7 @@ def test_accounts_of_another_shape_are_damage(changes: dict[str, Json], says: st
     assert first_problem(raised.value).startswith(says)
 
 
-@pytest.mark.parametrize("key", ["step", "metrics_position"])
+@table("key", ["step", "metrics_position"])
 def test_positions_are_not_below_0(key: str) -> None:
     with pytest.raises(ValidationError) as raised:
         SavedState.model_validate(STATE | {key: -1})

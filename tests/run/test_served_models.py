@@ -11,6 +11,7 @@ from safetensors.numpy import load_file, save_file
 from slime_core.sample import Json
 from slime_core.telemetry import MetricsLog
 from slime_view.samples.shard import Shard
+from tests.tables import table
 
 Slime = Callable[..., Any]
 Project = Any
@@ -34,16 +35,14 @@ def refusal(slime: Slime) -> str:
     return " ".join(ran.err.split())
 
 
-@pytest.mark.parametrize("engines", [1, 2])
-def test_a_run_serves_a_judge_and_trains_on_what_it_says(project: Project, slime: Slime, engines: int) -> None:
-    write(project, engines=engines, settings={"workers": 1})
+def test_a_run_serves_a_judge_and_trains_on_what_it_says(project: Project, slime: Slime) -> None:
+    write(project, engines=2, settings={"workers": 1})
     ran = slime("train", "run.toml", "--no-progress")
     assert ran.code == 0, ran.err
     rows = [row for row in MetricsLog.read(project.run / "metrics.jsonl") if "rollout/raw_reward" in row.metrics]
     assert {row.metrics["rollout/raw_reward"] for row in rows} == {0.75}
     assert len(rows) == 2
-    name = "model-examiner" if engines == 1 else "model-examiner-1"
-    assert (project.run / "logs" / f"{name}.log").exists() or list((project.run / "logs").glob(f"{name}*"))
+    assert list((project.run / "logs").glob("model-examiner-1*"))
     samples = [row.to_dict() for row in Shard(next((project.run / "samples").glob("*.parquet"))).rows()]
     assert {sample["reward"] for sample in samples} == {0.75}
 
@@ -56,8 +55,8 @@ def test_a_plan_says_what_each_model_needs(project: Project, slime: Slime) -> No
     assert "model examiner needs" in slime("plan", "run.toml").out
 
 
-@pytest.mark.parametrize(
-    ("served", "said"),
+@table(
+    "served, said",
     [
         ({"engine": "locale"}, "served_models.examiner.engine: no engine 'locale'. Did you mean 'local'?"),
         ({"hf_checkpoint": "/nowhere"}, "served_models.examiner.hf_checkpoint"),

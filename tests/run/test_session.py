@@ -131,23 +131,3 @@ def test_what_cannot_be_closed_keeps_nothing_else_open(plan_of: PlanOf, monkeypa
     with open_folder(plan) as folder, pytest.raises(OSError, match="does not answer"):
         asyncio.run(start(Session(plan, folder)))
     assert workers() == []
-
-
-def test_what_it_waits_for_is_shown_while_it_starts(project: Project, plan_of: PlanOf) -> None:
-    from slime_core.telemetry import PlainDisplay
-
-    class Recorder(PlainDisplay):
-        phases: list[str] = []  # noqa: RUF012
-
-        def phase(self, text: str) -> None:
-            self.phases.append(text)
-
-    plan = plan_of()
-
-    async def start(session: Session) -> None:
-        async with session:
-            pass
-
-    with open_folder(plan) as folder, Recorder() as display:
-        asyncio.run(start(Session(plan, folder, display)))
-        assert display.phases == ["trainer: loading the model", "engine: loading the model"]

@@ -12,6 +12,7 @@ import torch
 
 from slime_core.telemetry import MetricsLog
 from slime_local.demo.tasks import problems, worked_response
+from tests.tables import table
 
 Slime = Callable[..., Any]
 Ran = Any
@@ -61,7 +62,9 @@ def test_steps_without_a_checkpoint_are_done_anew_and_said_to_be(slime: Slime, r
     assert len(MetricsLog.read(rows / "parts" / "metrics.jsonl")) == 2
 
 
-@pytest.mark.parametrize("more", [(), ("--lora-rank", 2), ("--async-save", "--save-interval", 1)])
+@pytest.mark.parametrize(
+    "more", [("--async-save", "--save-interval", 1), pytest.param(("--lora-rank", 2), marks=pytest.mark.long)]
+)
 def test_a_run_that_was_stopped_ends_as_one_that_was_not(
     slime: Slime, rows: Path, tiny_model: Path, more: tuple[object, ...]
 ) -> None:
@@ -115,8 +118,8 @@ def test_changed_data_is_refused_and_accepted_by_its_flag(slime: Slime, rows: Pa
     assert slime("resume", "run", "--num-rollout", 2, "--accept-changed-data", "--no-progress").code == 0
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
+@table(
+    "more, message",
     [
         (("--rollout-temperature", 0.5), "rollout_temperature has no effect here: with sft_loss and no reward"),
         (("--reward", "math", "--rollout-max-response-len", 9), "leave out reward"),
@@ -135,12 +138,12 @@ def test_what_means_nothing_here_is_refused(
     assert message in ran.err
 
 
-@pytest.mark.parametrize(("size", "said"), [(32, "1 step of 32 rows, and 18 left over"), (25, "")])
+@table("size, said", [(32, "1 step of 32 rows, and 18 left over"), (25, "")])
 def test_rows_that_no_step_has_room_for_are_said(
     slime: Slime, rows: Path, tiny_model: Path, size: int, said: str
 ) -> None:
     """10 rows, 5 times."""
-    ran = finetune(slime, tiny_model, "run", "--num-epoch", 5, "--rollout-batch-size", size)
+    ran = finetune(slime, tiny_model, f"run-{size}", "--num-epoch", 5, "--rollout-batch-size", size)
     assert ran.code == 0, ran.err
     assert said in ran.out
     assert ("left over" in ran.out) is bool(said)

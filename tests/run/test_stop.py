@@ -5,6 +5,7 @@ import signal
 import pytest
 
 from slime_core.run.folder import StopRequest, on_signals
+from tests.tables import table
 
 
 async def next_message(said: list[str]) -> str:
@@ -14,7 +15,7 @@ async def next_message(said: list[str]) -> str:
     return said.pop()
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@table("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_first_signal_asks_to_stop_and_interrupts_nothing(sent: signal.Signals) -> None:
     async def go() -> None:
         stop, said = StopRequest(), list[str]()
@@ -43,7 +44,7 @@ def test_a_hangup_that_is_ignored_stays_ignored() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@table("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_second_ctrl_c_cancels_the_run(first: signal.Signals) -> None:
     said = list[str]()
 

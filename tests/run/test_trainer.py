@@ -147,33 +147,6 @@ def group_rewards(group: Group) -> list[object]:
     return [sample.reward for sample in group.samples]
 
 
-def test_it_continues_from_what_it_saved(plan_of: Callable[..., Plan], groups: list[Group], tmp_path: Path) -> None:
-    plan = plan_of(1)
-
-    async def two_steps(trainer: Trainer) -> TrainReport:
-        await trainer.train(prepared(groups), rollout_id=0)
-        await trainer.save(tmp_path / "saved")
-        return await trainer.train(prepared(groups[::-1]), rollout_id=0)
-
-    async def second_step(trainer: Trainer) -> TrainReport:
-        await trainer.load(tmp_path / "saved")
-        return await trainer.train(prepared(groups[::-1]), rollout_id=0)
-
-    whole = with_trainer(plan, tmp_path / "whole", two_steps)
-    continued = with_trainer(plan, tmp_path / "continued", second_step)
-    assert replace(continued, perf={}, worked=None) == replace(whole, perf={}, worked=None)
-
-
-def test_a_group_of_weight_zero_teaches_nothing(
-    plan_of: Callable[..., Plan], groups: list[Group], tmp_path: Path
-) -> None:
-    async def step(trainer: Trainer) -> TrainReport:
-        return await trainer.train(prepared(groups[:1], 0.0), rollout_id=0)
-
-    report = with_trainer(plan_of(1), tmp_path / "scratch", step)
-    assert report.steps[0]["train/grad_norm"] == 0.0
-
-
 class Asked(Exception):
     """What a launcher was asked to start."""
 

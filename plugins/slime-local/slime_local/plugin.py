@@ -88,7 +88,6 @@ def slime_trainers() -> Iterable[TrainerSpec]:
         companions=frozenset(Companion),
         bf16=True,
         loads_without_hf=True,
-        needs_base=lambda settings: cast(LocalTrainerSettings, settings).lora_rank is not None,
         resets_optimizer=True,
         keeps_train_data=True,
         releases=frozenset({MemoryTag.GRADIENT}),

@@ -38,7 +38,6 @@ def slime_trainers() -> Iterable[TrainerSpec]:
         companions=frozenset(Companion),
         bf16=True,
         loads_without_hf=True,
-        needs_base=lambda settings: False,
         resets_optimizer=True,
         keeps_train_data=True,
         workers_key="num_gpus",

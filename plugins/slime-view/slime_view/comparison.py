@@ -19,7 +19,7 @@ from slime_core.config import read_run_file
 from slime_core.errors import CheckpointError
 from slime_core.outputs import nofollow
 from slime_core.run import list_checkpoints
-from slime_core.run.checkpoint import weight_digests
+from slime_core.run.checkpoint import MODEL, read_manifest
 from slime_core.sample import Json
 from slime_core.telemetry import MetricsLog, MetricsRow, strip_timing
 from slime_view.ledger_view import LedgerView
@@ -167,7 +167,12 @@ def _digests(run: Path) -> dict[int, dict[str, str]]:
     found = {}
     for path in list_checkpoints(run / "checkpoints"):
         with suppress(CheckpointError):  # a damaged one is a resume's affair
-            if digests := weight_digests(path):
+            files = read_manifest(path).files
+            if digests := {
+                name: file.sha256
+                for name, file in files.items()
+                if name.startswith(f"{MODEL}/") and name.endswith(".safetensors")
+            }:
                 found[int(path.stem.removeprefix("rollout_"))] = digests
     return found
 

@@ -60,8 +60,7 @@ class LedgerView:
             problems.append(
                 f"{checkpoint.path.name} was made of other lines: the first {offset} bytes of {path.name} were changed"
             )
-        held = ledger.model_dump() if ledger else Accounts(max_uses).to_dict()
-        saved, accounts = (Accounts.from_dict(held, max_uses) for _ in range(2))
+        saved, accounts = (Accounts.restore(ledger, max_uses) if ledger else Accounts(max_uses) for _ in range(2))
         made = 0
         for line in read_ledger(path, offset):
             made += 1

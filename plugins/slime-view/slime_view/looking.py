@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from slime_core.run import GroupState
-from slime_core.run.folder import Resume, read_resumes
 from slime_core.sample import Json
 from slime_core.telemetry import MetricsRow
 from slime_view.alarms import Alarm, read_alarms
@@ -20,6 +19,7 @@ from slime_view.comparison import Comparison, Prompt
 from slime_view.figures import ReportPaths, write_report
 from slime_view.ledger_view import LedgerView
 from slime_view.life import Life, Member, Move
+from slime_view.resumes import Resume, read_resumes
 
 __all__ = [
     "Alarm",
