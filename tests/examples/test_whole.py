@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from slime_core.config import read_run_file
+from tests.tables import table
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PLACES = {"trainer", "engine", "launcher"}
@@ -26,7 +27,7 @@ def module(path: Path) -> ModuleType:
     return made
 
 
-@pytest.mark.parametrize("example", ["whole", "whole-agent"])
+@table("example", ["whole", "whole-agent"])
 def test_nothing_but_trainer_engine_launcher_and_the_folder_differs(example: str) -> None:
     run, local = (read_run_file(EXAMPLES / example / name) for name in ("run.toml", "local.toml"))
     assert {key for key in run.keys() | local.keys() if run.get(key) != local.get(key)} == PLACES | {"save"}
@@ -45,8 +46,8 @@ def test_both_examples_have_the_same_trainer_engine_and_launcher() -> None:
     assert [run["rollout_num_engines"] for run in runs] == [2, 2]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "value"),
+@table(
+    "arguments, value",
     [
         ('{"e": "3+4-2"}', "5"),
         ('{"e": "3*4"}', "error"),
@@ -62,7 +63,7 @@ def test_the_calculator_of_the_agent_bears_what_a_model_writes(arguments: str, v
     assert module(EXAMPLES / "whole-agent" / "agent.py").value_of(arguments) == value
 
 
-@pytest.mark.parametrize(("rewards", "status"), [([0.0, 0.1, 0.2, 0.5, 0.6], 0), ([0.5, 0.5, 0.5], 1)])
+@table("rewards, status", [([0.0, 0.1, 0.2, 0.5, 0.6], 0), ([0.5, 0.5, 0.5], 1)])
 def test_a_reward_that_has_not_risen_is_a_failure(tmp_path: Path, rewards: list[float], status: int) -> None:
     rows = [{"metrics": {"eval/heldout": 0.9}}, *({"metrics": {"rollout/raw_reward": each}} for each in rewards)]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")

@@ -28,31 +28,6 @@ def resumed(accounts: Accounts) -> Accounts:
     return Accounts.restore(SavedAccounts.model_validate(saved), accounts.max_uses)
 
 
-def test_every_move_is_in_the_counts() -> None:
-    accounts = moved(Accounts(1), 0, 1, 2)
-    moved(accounts, 3, to=GroupState.FINISHED)
-    moved(accounts, 4, 5, to=GroupState.DRAWN)
-    assert accounts.counts() == {"drawn": 2, "finished": 1, "buffered": 3, "trained": 0, "dropped": 0}
-    assert accounts.move(GroupState.TRAINED, ids(0)) == [1]
-    assert accounts.move(GroupState.DROPPED, dict.fromkeys(ids(1, 4), "old")) == [0, 0]
-    assert accounts.counts() == {"drawn": 1, "finished": 1, "buffered": 1, "trained": 1, "dropped": 2}
-    assert accounts.recorded == {"drawn": 6, "finished": 4, "buffered": 3, "trained": 1, "dropped": 2}
-    assert accounts.reasons == {"old": 2}
-    accounts.check(buffered=1, in_flight=1, finished=1)
-
-
-def test_a_group_ends_with_its_last_use_and_its_uses_are_counted() -> None:
-    accounts = moved(Accounts(2), 0, 1, 2)
-    assert accounts.move(GroupState.TRAINED, ids(0, 1)) == [1, 1]
-    assert accounts.counts()["buffered"] == 3
-    assert accounts.uses == {GroupId("train", 0, 0, 0): 1, GroupId("train", 0, 1, 1): 1}
-    assert accounts.move(GroupState.TRAINED, ids(0)) == [2]
-    assert accounts.move(GroupState.DROPPED, dict.fromkeys(ids(1, 2), "old")) == [1, 0]
-    assert accounts.used == {2: 1, 1: 1}
-    assert (accounts.live, accounts.uses) == ({}, {})
-    assert accounts.counts() == {"drawn": 0, "finished": 0, "buffered": 0, "trained": 1, "dropped": 2}
-
-
 def test_a_resume_goes_on_with_every_number() -> None:
     accounts = moved(Accounts(3), 0, 1, 2, 3)
     accounts.move(GroupState.TRAINED, ids(0, 1))
@@ -95,6 +70,14 @@ def test_parts_that_hold_another_number_are_named(buffered: int, in_flight: int,
         accounts.check(buffered=buffered, in_flight=in_flight, finished=finished)
 
 
+def test_reasons_beyond_so_many_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_REASONS", 2)
+    accounts = moved(Accounts(1), *range(6))
+    reasons = ["a", "b", "c", "a", "d", "b"]
+    accounts.move(GroupState.DROPPED, dict(zip(ids(*range(6)), reasons, strict=True)))
+    assert accounts.reasons == {"a": 2, "b": 2, "other reasons": 2}
+
+
 def test_a_group_that_came_or_went_without_a_move_is_missed() -> None:
     accounts = moved(Accounts(1), 0, 1)
     accounts.recorded["drawn"] += 1
@@ -104,11 +87,3 @@ def test_a_group_that_came_or_went_without_a_move_is_missed() -> None:
     accounts.live.popitem()
     with pytest.raises(LedgerError, match="2 groups were drawn, and the ledger says"):
         accounts.check(buffered=2, in_flight=0, finished=0)
-
-
-def test_reasons_beyond_so_many_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_REASONS", 2)
-    accounts = moved(Accounts(1), *range(6))
-    reasons = ["a", "b", "c", "a", "d", "b"]
-    accounts.move(GroupState.DROPPED, dict(zip(ids(*range(6)), reasons, strict=True)))
-    assert accounts.reasons == {"a": 2, "b": 2, "other reasons": 2}

@@ -21,10 +21,6 @@ def test_what_differs_is_named_with_both_values_in_order_of_the_keys() -> None:
     assert changed_settings(before, now) == ["lr: 0.001 -> 0.0001", "seed: 1 -> 2"]
 
 
-def test_what_is_as_it_was_is_no_change() -> None:
-    assert changed_settings({"lr": 1e-3}, {"lr": 1e-3}) == []
-
-
 def test_a_key_that_is_left_out_is_as_its_default_whichever_side_leaves_it_out() -> None:
     default = default_settings()["lr"]
     assert changed_settings({"lr": default}, {}) == []

@@ -56,15 +56,6 @@ def test_without_contents_sizes_alone_are_compared(tmp_path: Path) -> None:
     assert quick.problem == f"checkpoint {path} is damaged: hf/weights is missing"
 
 
-def test_one_without_a_manifest_is_as_old_as_its_directory(tmp_path: Path) -> None:
-    (path,) = write(tmp_path, 5)
-    (path / MANIFEST).unlink()
-    os.utime(path, (3000, 3000))
-    (found,) = examine(tmp_path, contents=True)
-    assert found.written == 3000.0
-    assert "its manifest cannot be read (No such file or directory)" in found.problem
-
-
 @pytest.mark.parametrize(
     ("keep", "gone"), [(1, [5, 10, 15]), (2, [5, 10]), (3, [5]), (4, []), (9, [])], ids=lambda value: str(value)
 )

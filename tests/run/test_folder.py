@@ -49,13 +49,6 @@ def test_a_new_folder_holds_the_configuration_and_places_for_everything(tmp_path
     folder.close()
 
 
-def test_scratch_files_of_a_killed_run_are_gone_when_it_is_opened_again(tmp_path: Path) -> None:
-    (tmp_path / "scratch").mkdir()
-    (tmp_path / "scratch/weights.bin").write_bytes(b"old")
-    with RunFolder.open(tmp_path, config()) as folder:
-        assert list(folder.scratch.iterdir()) == []
-
-
 def test_without_a_checkpoint_the_configuration_may_change(tmp_path: Path) -> None:
     open_and_close(tmp_path, config())
     open_and_close(tmp_path, config(prompt_data="mended.jsonl"))
@@ -89,13 +82,6 @@ def test_keys_that_an_earlier_version_did_not_have_were_as_their_defaults_are(tm
     with pytest.raises(RunFolderError, match="float32_matmul_precision: 'highest' -> 'medium'"):
         RunFolder.open(tmp_path, config(float32_matmul_precision="medium"))
     open_and_close(tmp_path, config(float32_matmul_precision="highest"))
-
-
-def test_keys_that_change_nothing_of_the_past_may_change_and_are_kept(tmp_path: Path) -> None:
-    with_checkpoint(tmp_path, config())
-    open_and_close(tmp_path, config(num_rollout=20, save_interval=3, save_keep=7, step_timeout_s=5.0))
-    kept = tomllib.loads((tmp_path / "run.toml").read_text())
-    assert (kept["num_rollout"], kept["save_interval"], kept["save_keep"]) == (20, 3, 7)
 
 
 def test_checkpoints_without_a_configuration_are_refused(tmp_path: Path) -> None:

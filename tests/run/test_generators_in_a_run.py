@@ -144,21 +144,6 @@ def test_it_is_closed_after_an_error_and_what_that_raises_keeps_nothing_open(
     assert "generator serving of plugin slime-serving could not be closed: it does not end" in caplog.text
 
 
-def test_an_evaluation_sets_generator_starts_too(plan_of: Callable[..., Plan], project: Project, log: Path) -> None:
-    project.write_prompts("held.jsonl", 2)
-    held: Json = {"held": {"path": "held.jsonl", "generator": "serving", "reward": "environment"}}
-    own: Json = {"use": "single_turn", "serving": {"log": str(log)}}
-    plan = plan_of(generator=own, eval_prompt_data=held, eval_interval=1)
-
-    async def evaluated(session: Session) -> dict[str, float]:
-        return dict((await session.evaluate(0)).metrics)
-
-    metrics = run(plan, evaluated)
-    assert isinstance(metrics, dict)
-    assert (metrics["eval/held"], metrics["eval/held/serving/left/mean"]) == (0.5, 60.0)
-    assert log.read_text() == "start\nclose\n"
-
-
 def test_failed_samples_are_stored_with_their_tokens_and_why(
     project: Project, log: Path, slime: Slime, plan_of: Callable[..., Plan]
 ) -> None:

@@ -149,11 +149,6 @@ def test_a_line_that_is_no_json_is_named(run: Run) -> None:
         LedgerView.of(run.root)
 
 
-def test_a_folder_without_a_ledger_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match=r"cannot read the ledger .*: No such file or directory"):
-        LedgerView.of(tmp_path)
-
-
 @table("use", ['"1"', "0", "null"])
 def test_a_use_that_is_no_number_from_1_is_damage(tmp_path: Path, use: str) -> None:
     (tmp_path / "ledger.jsonl").write_text(
@@ -161,13 +156,6 @@ def test_a_use_that_is_no_number_from_1_is_damage(tmp_path: Path, use: str) -> N
     )
     with pytest.raises(RunFolderError, match=r"the line that ends at byte \d+ is damaged: ValueError: use"):
         LedgerView.of(tmp_path)
-
-
-def test_an_empty_ledger_knows_no_group(tmp_path: Path) -> None:
-    (tmp_path / "ledger.jsonl").write_text("")
-    view = LedgerView.of(tmp_path)
-    assert view.history("x:e0:r0:d0") == []
-    assert (view.lines, view.accounts.max_uses, view.problems, view.check()) == (0, 1, [], [])
 
 
 def test_a_checkpoint_of_a_run_without_a_ledger_is_named_and_passed_over(run: Run) -> None:

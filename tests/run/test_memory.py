@@ -2,7 +2,6 @@
 
 import asyncio
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -82,25 +81,3 @@ def test_a_while_in_another_phase_ends_where_it_began() -> None:
         assert (engine.out, trainer.out) == (frozenset(), {GRADIENT})
 
     asyncio.run(visit())
-
-
-def test_what_nobody_is_to_give_up_is_never_asked_for() -> None:
-    memory, _, _, calls = memory_of()
-
-    async def visit() -> None:
-        for phase in (*Phase, *reversed(Phase)):
-            await memory.go_to(phase)
-
-    asyncio.run(visit())
-    assert not calls
-
-
-def test_an_error_within_a_while_is_the_callers() -> None:
-    memory, _, _, _ = memory_of(frozenset({CACHE}))
-
-    async def visit() -> None:
-        async with memory.during(Phase.TRAIN):
-            raise RuntimeError("the disk is full")
-
-    with pytest.raises(RuntimeError, match="the disk is full"):
-        asyncio.run(visit())

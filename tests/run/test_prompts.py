@@ -10,20 +10,23 @@ from slime_core.roles import RowFormat, SamplingParams
 from slime_core.run.prompts import eval_file, eval_sampling
 from slime_core.sample import Json
 
+SAMPLING: dict[str, Json] = {
+    "temperature": 0.9,
+    "top_p": 0.8,
+    "top_k": 50,
+    "min_p": 0.1,
+    "no_stop_trim": False,
+    "skip_special_tokens": False,
+    "repetition_penalty": 1.1,
+    "presence_penalty": 0.2,
+    "frequency_penalty": 0.3,
+}
 TRAINING = SamplingParams(
     max_new_tokens=100,
-    temperature=0.9,
-    top_p=0.8,
-    top_k=50,
-    min_p=0.1,
     min_new_tokens=7,
     stop=("END",),
     stop_token_ids=frozenset({9}),
-    no_stop_trim=False,
-    skip_special_tokens=False,
-    repetition_penalty=1.1,
-    presence_penalty=0.2,
-    frequency_penalty=0.3,
+    **SAMPLING,  # type: ignore[arg-type]  # each of its type
 )
 OF_ALL: dict[str, Json] = {
     "eval_prompt_data": {"held": "held.jsonl"},
@@ -36,19 +39,17 @@ OF_ALL: dict[str, Json] = {
     "eval_input_key": "asked",
     "eval_label_key": "gold",
 }
-ROWS = RowFormat(
-    input_key="question",
-    label_key="answer",
-    metadata_key="about",
-    tool_key="uses",
-    multimodal_keys={"image": "pictures"},
-    apply_chat_template=True,
-    apply_chat_template_kwargs={"thinking": True},
-    final_assistant_message="continue",
-    max_prompt_len=5,
-    bad_rows="skip",
-    max_bad_row_rate=0.5,
-)
+COLUMNS: dict[str, Json] = {
+    "input_key": "question",
+    "label_key": "answer",
+    "metadata_key": "about",
+    "tool_key": "uses",
+    "multimodal_keys": {"image": "pictures"},
+    "apply_chat_template": True,
+    "apply_chat_template_kwargs": {"thinking": True},
+    "final_assistant_message": "continue",
+}
+ROWS = RowFormat(**COLUMNS, max_prompt_len=5, bad_rows="skip", max_bad_row_rate=0.5)  # type: ignore[arg-type]
 
 
 def config(**changes: Json) -> RunConfig:
@@ -69,46 +70,19 @@ def test_a_set_that_says_nothing_is_sampled_as_in_training_but_for_the_least_len
 
 def test_what_holds_for_all_sets_comes_before_training() -> None:
     found = sampling({}, **OF_ALL)
-    assert (found.max_new_tokens, found.temperature, found.top_p, found.top_k, found.min_new_tokens) == (
-        60,
-        0.5,
-        0.6,
-        20,
-        3,
-    )
+    values = (found.max_new_tokens, found.temperature, found.top_p, found.top_k, found.min_new_tokens)
+    assert values == (60, 0.5, 0.6, 20, 3)
 
 
 def test_a_sets_own_keys_come_first_and_0_and_nothing_are_values() -> None:
     own: dict[str, Json] = {
-        "max_response_len": 30,
-        "temperature": 0.0,
-        "top_p": 0.1,
-        "top_k": -1,
-        "min_p": 0.0,
-        "min_new_tokens": 0,
-        "stop": [],
-        "stop_token_ids": [],
-        "no_stop_trim": True,
-        "skip_special_tokens": True,
-        "repetition_penalty": 1.0,
-        "presence_penalty": 0.0,
-        "frequency_penalty": 0.0,
+        key: True if value is False else 1.0 if "repet" in key else 0 for key, value in SAMPLING.items()
     }
-    assert sampling(own, **OF_ALL) == SamplingParams(
-        max_new_tokens=30,
-        temperature=0.0,
-        top_p=0.1,
-        top_k=-1,
-        min_p=0.0,
-        min_new_tokens=0,
-        stop=(),
-        stop_token_ids=frozenset(),
-        no_stop_trim=True,
-        skip_special_tokens=True,
-        repetition_penalty=1.0,
-        presence_penalty=0.0,
-        frequency_penalty=0.0,
-    )
+    own |= {"top_p": 0.1, "top_k": -1, "max_response_len": 30, "min_new_tokens": 0, "stop": [], "stop_token_ids": []}
+    found = sampling(own, **OF_ALL)
+    assert (found.max_new_tokens, found.stop, found.stop_token_ids) == (30, (), frozenset())
+    for key in own.keys() - {"max_response_len", "stop", "stop_token_ids"}:
+        assert getattr(found, key) == own[key], key
 
 
 def test_a_least_length_above_the_budget_is_refused_and_an_equal_one_is_not() -> None:
@@ -129,18 +103,8 @@ def test_a_file_is_read_as_in_training_and_no_prompt_is_too_long() -> None:
 def test_columns_of_all_sets_come_before_those_of_training_and_a_sets_own_first() -> None:
     found = eval_file("held", EvalSetArgs(path="held.jsonl"), config(**OF_ALL), ROWS)
     assert (found.input_key, found.label_key) == ("asked", "gold")
-    own = EvalSetArgs(
-        path="held.jsonl",
-        input_key="q",
-        label_key="a",
-        metadata_key="m",
-        tool_key="t",
-        multimodal_keys={},
-        apply_chat_template=False,
-        apply_chat_template_kwargs={},
-        final_assistant_message="cut",
-    )
-    found = eval_file("held", own, config(**OF_ALL), ROWS)
-    assert (found.input_key, found.label_key, found.metadata_key, found.tool_key) == ("q", "a", "m", "t")
-    assert (found.multimodal_keys, found.apply_chat_template, found.apply_chat_template_kwargs) == ({}, False, {})
-    assert found.final_assistant_message == "cut"
+    own: dict[str, Json] = {key: "x" for key in COLUMNS if key.endswith("_key")}
+    own |= {"multimodal_keys": {}, "apply_chat_template": False, "apply_chat_template_kwargs": {}}
+    own |= {"final_assistant_message": "cut"}
+    found = eval_file("held", EvalSetArgs.model_validate({"path": "p", **own}), config(**OF_ALL), ROWS)
+    assert {key: getattr(found, key) for key in own} == own

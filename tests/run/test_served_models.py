@@ -1,6 +1,5 @@
 """Models beside the policy: they are served by engines of their own, and rewards ask them."""
 
-import json
 import shutil
 from collections.abc import Callable
 from typing import Any
@@ -81,14 +80,6 @@ def test_a_reward_that_asks_a_model_that_is_not_there_is_refused(project: Projec
     assert said in refusal(slime)
     project.write_run(served_models={"judges": {"hf_checkpoint": str(project.model)}}, reward={"use": "served_judge"})
     assert "Did you mean 'judges'?" in refusal(slime)
-
-
-def test_a_run_file_that_was_resolved_reads_back(project: Project, slime: Slime) -> None:
-    write(project, settings={"workers": 1})
-    flag = json.dumps({"examiner": {"hf_checkpoint": str(project.model)}})
-    ran = slime("plan", "run.toml", "--json", "--served-models", flag)
-    assert ran.code == 0, ran.err
-    assert ran.json()["keys"]["served_models"]["examiner"]["hf_checkpoint"] == str(project.model)
 
 
 def test_a_served_teacher_teaches_what_one_in_the_trainer_does(project: Project, slime: Slime) -> None:

@@ -149,23 +149,6 @@ def test_rows_that_no_step_has_room_for_are_said(
     assert ("left over" in ran.out) is bool(said)
 
 
-def test_a_plan_without_a_reward_says_how_to_finetune(slime: Slime, rows: Path, tiny_model: Path) -> None:
-    ran = slime(
-        "plan", "--hf-checkpoint", tiny_model, "--prompt-data", "train.jsonl", "--save", "run", "--num-epoch", 1
-    )
-    assert ran.code == 2
-    assert '[loss] use = "sft_loss"' in ran.err
-
-
-def test_a_dialog_that_is_too_long_is_refused_by_name(slime: Slime, rows: Path, tiny_model: Path) -> None:
-    long = {"messages": [{"role": "user", "content": "1+" * 200}, {"role": "assistant", "content": "many"}]}
-    (rows / "train.jsonl").write_text(json.dumps(long) + "\n")
-    ran = finetune(slime, tiny_model, "run", "--num-rollout", 1)
-    assert ran.code == 2
-    assert "train.jsonl:1:" in ran.err
-    assert "256 positions" in ran.err
-
-
 def test_rows_that_are_bad_or_too_long_are_left_out_and_told(slime: Slime, rows: Path, tiny_model: Path) -> None:
     """With a context below the budget of a response, which finetuning has none of."""
     long = {"messages": [{"role": "user", "content": "1+" * 200}, {"role": "assistant", "content": "many"}]}

@@ -60,18 +60,6 @@ def test_the_second_ctrl_c_cancels_the_run(first: signal.Signals) -> None:
     assert said == ["stopping at once; the newest checkpoint stays"]
 
 
-def test_sigterm_never_cancels_however_often_it_comes() -> None:
-    async def go() -> None:
-        said = list[str]()
-        with on_signals(StopRequest(), said.append):
-            for _ in range(2):
-                os.kill(os.getpid(), signal.SIGTERM)
-                await asyncio.sleep(0.05)
-        assert len(said) == 1
-
-    asyncio.run(go())
-
-
 def test_one_ctrl_c_cancels_nothing_when_the_run_was_ending_anyway() -> None:
     async def go() -> None:
         stop, said = StopRequest(), list[str]()

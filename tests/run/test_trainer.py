@@ -125,28 +125,6 @@ def test_every_group_gets_a_score_and_one_without_differences_scores_zero(
     assert [report.scores[group.id] > 0 for group in groups] == [True, True, False, True]
 
 
-def test_with_a_correction_later_steps_clip_against_the_policy_before_the_rollout(
-    plan_of: Callable[..., Plan], groups: list[Group], tmp_path: Path
-) -> None:
-    """Four steps a rollout, each on all of a rollout's ranks; the first one's ratio is 1 everywhere."""
-    plan = plan_of(2, num_steps_per_rollout=4, lr=0.02, correction={"use": "tis"})
-
-    async def rollouts(trainer: Trainer) -> list[TrainReport]:
-        four = prepared([group for group in groups if len(set(group_rewards(group))) > 1] * 2)
-        return [await trainer.train(four, rollout_id) for rollout_id in range(2)]
-
-    for report in with_trainer(plan, tmp_path / "scratch", rollouts):
-        ratios = [step["train/ppo_kl"] for step in report.steps]
-        assert len(ratios) == 4
-        assert ratios[0] == 0.0
-        assert all(ratios[1:])
-        assert max(step["train/pg_clipfrac"] for step in report.steps) > 0.0
-
-
-def group_rewards(group: Group) -> list[object]:
-    return [sample.reward for sample in group.samples]
-
-
 class Asked(Exception):
     """What a launcher was asked to start."""
 

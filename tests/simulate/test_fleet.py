@@ -28,15 +28,6 @@ async def ask(fleet: Fleet, *prompt: int, budget: int = 10_000) -> GenerateOutpu
     return await fleet.generate(GenerateRequest(prompt, SamplingParams(budget), 0))
 
 
-def test_time_jumps_to_the_next_timer() -> None:
-    assert in_virtual_time(asyncio.sleep(1e6, "slept")) == ("slept", 1e6)
-
-
-def test_waiting_for_nothing_is_an_error() -> None:
-    with pytest.raises(RuntimeError, match="nothing will ever happen"):
-        in_virtual_time(asyncio.Event().wait())
-
-
 def test_requests_slow_each_other_down_on_one_engine() -> None:
     async def both(engines: int) -> list[GenerateOutput]:
         fleet = Fleet(FleetShape(engines, slots=2, slowdown=0.5), EVEN, seed=0)
@@ -70,18 +61,6 @@ def test_an_aborted_request_keeps_its_tokens_and_goes_on_to_the_same_length() ->
     (first, rest), _ = in_virtual_time(interrupted())
     assert (len(first.tokens), first.finish, first.weight_version) == (4, FinishReason.ABORT, 0)
     assert (len(rest.tokens), rest.finish, rest.weight_version) == (6, FinishReason.STOP, 1)
-
-
-def test_after_an_abort_requests_find_the_idle_engines() -> None:
-    async def asked_again() -> None:
-        fleet = Fleet(FleetShape(3, slots=2, slowdown=1.0), EVEN, seed=0)
-        first = [asyncio.create_task(ask(fleet, number)) for number in range(6)]
-        await asyncio.sleep(2)
-        await fleet.abort()
-        await asyncio.gather(*(ask(fleet, number) for number in range(3)), *first)
-
-    _, took = in_virtual_time(asked_again())
-    assert took == pytest.approx(2 + 10)
 
 
 def test_a_cancelled_request_gives_its_place_up() -> None:
