@@ -2,6 +2,7 @@
 
 import runpy
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,8 @@ from slime_compat.names import other_names
 from slime_core.catalog import Catalog
 from slime_core.config import CHOOSES, FAMILY_OF_KEY, FlatKeys, Installed, merge, parse_config
 from slime_core.errors import ConfigError
-from slime_core.roles import SELECTABLE
 from slime_core.sample import Json
+from tests.tables import table
 
 ROOT = Path(__file__).resolve().parents[3]
 STAGES: dict[str, Json] = {"trainer": {"use": "megatron"}, "pipeline_model_parallel_size": 2}
@@ -36,9 +37,8 @@ def catalog() -> Catalog:
     return Catalog.discover()
 
 
-def of(*outcomes: Outcome) -> object:
-    rows = [flag for flag in flags().values() if flag.outcome in outcomes]
-    return pytest.mark.parametrize("flag", rows, ids=lambda flag: flag.name)
+def of(*outcomes: Outcome) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return table("flag", [flag for flag in flags().values() if flag.outcome in outcomes])
 
 
 def test_no_flag_of_slime_is_missing() -> None:
@@ -101,9 +101,7 @@ def test_any_other_flag_is_answered(catalog: Catalog, flag: Flag) -> None:
     assert said.count(".") >= 2 or key, "says nothing but its name"
 
 
-@pytest.mark.parametrize(
-    "flag", [each for each in flags().values() if each.key or each.set], ids=lambda flag: flag.name
-)
+@table("flag", [each for each in flags().values() if each.key or each.set])
 def test_what_a_flag_becomes_is_accepted(installed: Installed, flag: Flag) -> None:
     """Its example, or what it sets, in a run file that is accepted but for it."""
     installed.check(merge({"reward": {"use": "math"}}, {**LEAST, **_written(flag)}))
@@ -145,11 +143,6 @@ def test_arguments_of_sglang_are_those_of_the_installed_one(installed: Installed
     assert installed.refusal("engine", "sglang", "sglang_mem_fraction_static", 0.7) == ""
     assert "mem_fraction_static" in installed.refusal("engine", "sglang", "sglang_mem_fraction_statik", 0.7)
     assert "follows from hf_checkpoint" in installed.refusal("engine", "sglang", "sglang_model_path", "m")
-
-
-def test_every_role_that_a_row_names_is_one() -> None:
-    named = {flag.key.partition(".")[0] for flag in flags().values() if "." in flag.key}
-    assert named <= {*SELECTABLE}
 
 
 def test_the_page_is_what_the_tables_say() -> None:

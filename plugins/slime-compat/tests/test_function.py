@@ -6,6 +6,7 @@ import pytest
 
 from slime_compat.function import load
 from slime_core.errors import PluginError
+from tests.tables import table
 
 CALL = ("args", "sample")
 
@@ -16,8 +17,8 @@ def test_a_dotted_path_and_a_file_name_the_same_function(path: str) -> None:
     assert load(f"{file}:custom_rm", CALL, is_async=True).__code__.co_code == dotted.__code__.co_code
 
 
-@pytest.mark.parametrize(
-    ("name", "told"),
+@table(
+    "name, told",
     [
         ("custom_rn", "has no 'custom_rn'. Did you mean 'custom_rm'"),
         ("rm_that_is_not_async", "must be `async def`: slime awaits it"),

@@ -11,6 +11,7 @@ from slime_core import Sample, Status
 from slime_core.errors import ContractError
 from slime_core.roles import FinishReason, SamplingParams
 from slime_testing import ScriptedEngine, make_pending
+from tests.tables import table
 
 
 def run(path: str, engine: ScriptedEngine | None = None, *, evaluation: bool = False) -> list[Sample]:
@@ -36,7 +37,7 @@ def test_the_finish_reason_arrives(path: str) -> None:
     assert sample.status is Status.TRUNCATED
 
 
-@pytest.mark.parametrize("evaluation", [True, False])
+@table("evaluation", [True, False])
 def test_evaluation_is_passed_to_who_names_it(path: str, *, evaluation: bool) -> None:
     (sample,) = run(f"{path}generate_that_is_told_of_evaluation", evaluation=evaluation)
     assert sample.metadata["evaluated"] is evaluation

@@ -1,20 +1,15 @@
 """`slime migrate` reads launch scripts without running them, and accounts for every flag of theirs."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from made_up import at_home
-
 from slime_compat.migrate.migrate import migrate, report
 from slime_compat.migrate.outcome import Fate, Migration
 from slime_core.cli import run_cli
-from slime_core.config import read_run_file, write_toml
+from slime_core.config import read_run_file
 from slime_core.errors import ConfigError
-from slime_core.sample import Json
+from tests.tables import table
 
 MODEL = """
 NLAYERS="${MODEL_ARGS_NUM_LAYERS:-36}"
@@ -150,14 +145,6 @@ def test_every_flag_is_accounted_for(launch: Path) -> None:
     assert flags <= {row.flag.split()[0] for row in migrate(launch, {"NUM_GPUS": "8"}).rows}
 
 
-def test_the_run_file_passes_the_plan_with_a_model_of_that_architecture(launch: Path, tmp_path: Path) -> None:
-    values = at_home(migrate(launch, {"NUM_GPUS": "8"}).values, tmp_path, "qwen3")
-    engine: Json = {**values["engine"], "use": "local"}  # type: ignore[dict-item]
-    path = tmp_path / "run.toml"
-    path.write_text(write_toml({**values, "engine": engine}), "utf-8")
-    assert run_cli(["plan", str(path)]) == 0
-
-
 def test_defaults_of_slime_that_are_others_here_are_written(tmp_path: Path) -> None:
     migration = of(tmp_path, f"python train.py {REST.replace('--n-samples-per-prompt 4', '')}")
     assert "n_samples_per_prompt = 1: advantage 'grpo' compares" in left(migration)["slime's"]
@@ -175,8 +162,8 @@ def test_what_only_running_it_would_tell_is_named_by_line(launch: Path) -> None:
     assert not migration.is_whole
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
+@table(
+    "text, said",
     [
         ("LR=$(cat lr.txt)\npython train.py --lr $LR", "line 1: only running `cat lr.txt` would tell"),
         ("for LR in 1 2; do X=$LR; done\npython train.py --lr $X", "line 1: a loop makes it"),
@@ -192,8 +179,8 @@ def test_what_a_value_hangs_on_is_said(tmp_path: Path, text: str, said: str) -> 
     assert said in left(of(tmp_path, text))["--lr"]
 
 
-@pytest.mark.parametrize(
-    ("text", "lr"),
+@table(
+    "text, lr",
     [
         ("LR=1e-5\nexport RATE=${LR}\npython train.py --lr $RATE", 1e-5),
         ("python train.py --lr=${LR:-2e-5}", 2e-5),
@@ -257,8 +244,8 @@ def test_evaluation_sets_come_from_their_file(tmp_path: Path) -> None:
 EXPERTS = "--tensor-model-parallel-size 2 --expert-model-parallel-size 2 --actor-num-gpus-per-node 2"
 
 
-@pytest.mark.parametrize(
-    ("flag", "fate", "said"),
+@table(
+    "flag, fate, said",
     [
         ("--update-weights-interval 4", Fate.CARRIED, "update_weights_interval = 4"),
         ("--keep-old-actor", Fate.NEEDLESS, "keep_old_actor has no effect here"),
@@ -310,8 +297,8 @@ def test_the_environment_is_told_without_secrets(launch: Path) -> None:
     assert "verysecret" not in "\n".join(report(migrate(launch, {"NUM_GPUS": "8"})))
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
+@table(
+    "text, said",
     [
         ("echo hello", "starts no training: expected a command that runs train.py or train_async.py"),
         ("python train.py --lr 1\npython train.py --lr 2", "trains 2 times, in lines 1, 2"),

@@ -8,6 +8,7 @@ import pytest
 from slime_compat.models import check_model_type, fitting, model_types
 from slime_core.errors import ConfigError
 from slime_core.sample import Json
+from tests.tables import table
 
 QWEN3_4B: dict[str, Json] = {
     "num_hidden_layers": 36,
@@ -33,8 +34,8 @@ def test_a_directory_of_that_model_is_taken(tmp_path: Path) -> None:
     check_model_type("deepseek-v3", written(tmp_path, '{"n_routed_experts": 256}'))
 
 
-@pytest.mark.parametrize(
-    ("name", "config", "said"),
+@table(
+    "name, config, said",
     [
         ("qwen3-8B", QWEN3_4B, "hidden_size 4096, and 2560 there. It has the sizes of 'qwen3-4B-Instruct-2507' or"),
         ("qwen3-4b", QWEN3_4B, "has no 'qwen3-4b'. Did you mean 'qwen3-4B'?"),

@@ -9,69 +9,23 @@ from slime_core.config import CHOOSES, FAMILY_OF_KEY, FlatKeys, parse_config
 from slime_core.errors import ConfigError
 from slime_core.roles import SELECTABLE, ForeignName
 from slime_core.sample import Json
+from tests.tables import table
 
-TOLD: dict[str, str] = {
-    "batch_size": "rollout_batch_size",
-    "beta": "kl_loss_coef",
-    "cliprange": "eps_clip",
-    "clip_eps": "eps_clip",
-    "clip_range": "eps_clip",
-    "clip_ratio": "eps_clip",
-    "clip_ratio_high": "eps_clip_high",
-    "clip_ratio_low": "eps_clip",
-    "dataset": "prompt_data",
-    "dataset_name": "prompt_data",
-    "entropy_coeff": "entropy_coef",
-    "epochs": "num_epoch",
-    "epsilon": "eps_clip",
-    "epsilon_high": "eps_clip_high",
-    "eval_dataset": "eval_prompt_data",
-    "eval_steps": "eval_interval",
-    "grad_clip": "clip_grad",
-    "group_size": "n_samples_per_prompt",
-    "init_kl_coef": "kl_coef",
-    "kl_beta": "kl_loss_coef",
-    "learning_rate": "lr",
-    "lora": "lora_rank",
-    "lora_r": "lora_rank",
-    "lr_scheduler": "lr_decay_style",
-    "lr_scheduler_type": "lr_decay_style",
-    "max_completion_length": "rollout_max_response_len",
-    "max_grad_norm": "clip_grad",
-    "max_new_tokens": "rollout_max_response_len",
-    "max_prompt_length": "rollout_max_prompt_len",
-    "max_response_length": "rollout_max_response_len",
-    "max_steps": "num_rollout",
-    "max_tokens": "rollout_max_response_len",
-    "min_p": "rollout_min_p",
-    "model": "hf_checkpoint",
-    "model_name": "hf_checkpoint",
-    "model_name_or_path": "hf_checkpoint",
-    "model_path": "hf_checkpoint",
-    "num_epochs": "num_epoch",
-    "num_generations": "n_samples_per_prompt",
-    "num_train_epochs": "num_epoch",
-    "output_dir": "save",
-    "pretrain": "hf_checkpoint",
-    "ref_model": "ref_load",
-    "reward_funcs": "reward",
-    "reward_function": "reward",
-    "rollout_n": "n_samples_per_prompt",
-    "save_steps": "save_interval",
-    "save_total_limit": "save_keep",
-    "steps": "num_rollout",
-    "stop": "rollout_stop",
-    "target_modules": "lora_target_modules",
-    "temperature": "rollout_temperature",
-    "top_k": "rollout_top_k",
-    "top_p": "rollout_top_p",
-    "total_epochs": "num_epoch",
-    "train_dataset": "prompt_data",
-    "use_gradient_checkpointing": "gradient_checkpointing",
-    "warmup_ratio": "lr_warmup_fraction",
-    "warmup_steps": "lr_warmup_iters",
-}
-"""Every name that was told in the first list of them, and what of ours it led to."""
+TOLD = """
+    rollout_batch_size: batch_size; kl_loss_coef: beta kl_beta; eps_clip: cliprange clip_eps clip_range clip_ratio
+    clip_ratio_low epsilon; eps_clip_high: clip_ratio_high epsilon_high; prompt_data: dataset dataset_name
+    train_dataset; entropy_coef: entropy_coeff; num_epoch: epochs num_epochs num_train_epochs total_epochs;
+    eval_prompt_data: eval_dataset; eval_interval: eval_steps; clip_grad: grad_clip max_grad_norm;
+    n_samples_per_prompt: group_size num_generations rollout_n; kl_coef: init_kl_coef; lr: learning_rate; lora_rank:
+    lora lora_r; lr_decay_style: lr_scheduler lr_scheduler_type; rollout_max_response_len: max_completion_length
+    max_new_tokens max_response_length max_tokens; rollout_max_prompt_len: max_prompt_length; num_rollout: max_steps
+    steps; rollout_min_p: min_p; hf_checkpoint: model model_name model_name_or_path model_path pretrain; save:
+    output_dir; ref_load: ref_model; reward: reward_funcs reward_function; save_interval: save_steps; save_keep:
+    save_total_limit; rollout_stop: stop; lora_target_modules: target_modules; rollout_temperature: temperature;
+    rollout_top_k: top_k; rollout_top_p: top_p; gradient_checkpointing: use_gradient_checkpointing;
+    lr_warmup_fraction: warmup_ratio; lr_warmup_iters: warmup_steps
+"""
+"""Each key of ours with the names that lead to it, of the first list of them."""
 LEAST: dict[str, Json] = {"hf_checkpoint": "m", "save": "s", "num_rollout": 3, "reward": {"use": "math"}}
 
 
@@ -86,9 +40,10 @@ def said(catalog: Catalog, name: str, value: Json = 1) -> str:
     return str(raised.value)
 
 
-@pytest.mark.parametrize("name", TOLD)
-def test_no_name_that_was_told_is_forgotten(catalog: Catalog, name: str) -> None:
-    assert said(catalog, name) == f"unknown key {name!r}. Did you mean {TOLD[name]!r}?"
+@table("key, names", [row.split(":") for row in TOLD.split(";")])
+def test_no_name_that_was_told_is_forgotten(catalog: Catalog, key: str, names: str) -> None:
+    for name in names.split():
+        assert said(catalog, name) == f"unknown key {name!r}. Did you mean {key.strip()!r}?"
 
 
 def test_names_are_none_of_ours_and_lead_to_one_of_ours_or_of_a_plugins(catalog: Catalog) -> None:
@@ -122,7 +77,7 @@ def test_a_value_is_told_as_well_where_it_differs(catalog: Catalog) -> None:
     assert said(catalog, "lr_scheduler_type", "linear").endswith("Did you mean 'lr_decay_style'?")
 
 
-@pytest.mark.parametrize("each", [each for each in foreign_names() if each.values], ids=lambda each: each.name)
+@table("each", [each for each in foreign_names() if each.values])
 def test_the_values_are_those_of_the_key(catalog: Catalog, each: ForeignName) -> None:
     optional = {"lr_wsd_decay_iters": 1} if "WSD" in each.values.values() else {}
     for value in each.values.values():

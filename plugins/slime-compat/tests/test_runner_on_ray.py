@@ -10,6 +10,7 @@ import pytest
 from slime_compat.runner.process import Outcome
 from slime_compat.runner.runner import SlimeRunner
 from slime_core.errors import ConfigError
+from tests.tables import table
 
 Small = Callable[..., SlimeRunner]
 NOBODY = "127.0.0.1:9"
@@ -64,16 +65,6 @@ def test_a_job_is_stopped_from_elsewhere_and_goes_on(small: Small, jobs: str) ->
 
 
 @pytest.mark.cluster
-def test_a_job_that_fails_says_how_it_ended(home: Path, small: Small, jobs: str) -> None:
-    pytest.importorskip("slime_local")
-    (home / "broken.jsonl").write_text("no row\n")
-    runner = small(ray_address=jobs, exp_id="broken", data_path=home / "broken.jsonl")
-    with pytest.raises(ConfigError, match=r"slime submit ended with 2; .*broken\.log has all[\s\S]*broken\.jsonl:1"):
-        runner.train()
-    assert runner.status().outcome is Outcome.FAILED
-
-
-@pytest.mark.cluster
 def test_a_cluster_is_joined_and_goes_on_without_the_run(home: Path, small: Small) -> None:
     pytest.importorskip("slime_local")
     pytest.importorskip("slime_launcher_ray")
@@ -89,8 +80,8 @@ def test_a_cluster_is_joined_and_goes_on_without_the_run(home: Path, small: Smal
                 assert small(ray_address=cluster.address, exp_id=exp_id).train(1).outcome is Outcome.DONE
 
 
-@pytest.mark.parametrize(
-    ("address", "said"),
+@table(
+    "address, said",
     [(f"http://{NOBODY}", "no server of Ray's jobs answers at http://127.0.0.1:9"), (NOBODY, "127.0.0.1:9")],
 )
 def test_a_cluster_that_does_not_answer_is_named_and_nothing_is_begun(small: Small, address: str, said: str) -> None:

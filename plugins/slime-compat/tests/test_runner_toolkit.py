@@ -1,66 +1,35 @@
 """What agentcore-rl-toolkit tests of its SlimeRunner holds here in substance, and what is wrong there is not so here.
 
-Its seven tests come first, in its order; then a test for each fault.
+A test for each of its faults, and those of its tests whose substance test_runner.py does not have.
 """
 
-import json
-import os
 import runpy
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from slime_compat.runner.fields import RunnerFields, run_file_keys
-from slime_compat.runner.process import Outcome, TrainResult
 from slime_compat.runner.runner import SlimeRunner
 from slime_core.config import Installed
 from slime_core.errors import ConfigError
-from slime_core.sample import Json
+from tests.tables import table
 
 ARN = "arn:aws:bedrock-agentcore:us-west-2:123456789012:runtime/my_agent-a1B2c3D4e5"
 Small = Callable[..., SlimeRunner]
 EVIL = "$(touch was-run)`touch was-run`"
 DEFAULTS: dict[str, object] = {
-    "num_gpus": 8,
-    "tp_size": 2,
-    "rollout_gpus_per_engine": 2,
-    "slime_dir": "~/slime",
-    "megatron_dir": "~/Megatron-LM",
-    "cuda_home": None,
-    "model_id": "default",
-    "acr_timeout": 900,
-    "acr_tps_limit": 25,
-    "max_concurrent": 100,
-    "max_pool_connections": 100,
-    "gateway_port": 9090,
-    "reward_postprocessing": "grpo",
-    "sglang_tool_call_parser": "qwen",
-    "sglang_reasoning_parser": None,
-    "sglang_data_parallel_size": 1,
-    "cumulative_token_mode": False,
-    "renderer_family": "auto",
-    "gateway_log_level": "warning",
-    "rollout_batch_size": 32,
-    "n_samples_per_prompt": 8,
-    "rollout_max_response_len": 1024,
-    "rollout_temperature": 1.0,
-    "lr": 1e-6,
-    "eps_clip": 0.2,
-    "eps_clip_high": 0.28,
-    "weight_decay": 0.1,
-    "adam_beta2": 0.98,
-    "sglang_mem_fraction_static": 0.7,
-    "sglang_context_length": None,
-    "max_tokens_per_gpu": 9216,
-    "wandb_project": None,
-    "wandb_group": None,
-    "extra_flags": [],
-}
+    "num_gpus": 8, "tp_size": 2, "rollout_gpus_per_engine": 2, "slime_dir": "~/slime",
+    "megatron_dir": "~/Megatron-LM", "cuda_home": None, "model_id": "default", "acr_timeout": 900,
+    "acr_tps_limit": 25, "max_concurrent": 100, "max_pool_connections": 100, "gateway_port": 9090,
+    "reward_postprocessing": "grpo", "sglang_tool_call_parser": "qwen", "sglang_reasoning_parser": None,
+    "sglang_data_parallel_size": 1, "cumulative_token_mode": False, "renderer_family": "auto",
+    "gateway_log_level": "warning", "rollout_batch_size": 32, "n_samples_per_prompt": 8,
+    "rollout_max_response_len": 1024, "rollout_temperature": 1.0, "lr": 1e-6, "eps_clip": 0.2, "eps_clip_high": 0.28,
+    "weight_decay": 0.1, "adam_beta2": 0.98, "sglang_mem_fraction_static": 0.7, "sglang_context_length": None,
+    "max_tokens_per_gpu": 9216, "wandb_project": None, "wandb_group": None, "extra_flags": [],
+}  # fmt: skip
 """The toolkit's, of the fields that have one."""
 
 
@@ -90,7 +59,7 @@ def test_1_the_environment_has_cuda_and_wandb_is_asked_for(monkeypatch: pytest.M
     assert 'use = "wandb"' in made(wandb_project="p", wandb_group="g").dry_run().run_file
 
 
-@pytest.mark.parametrize("suffix", [".yaml", ".yml"])
+@table("suffix", [".yaml", ".yml"])
 def test_2_a_file_of_fields_reads_back(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"runner{suffix}"
     runner = made(lr=1e-5, num_gpus=4, eval_prompt_data={"held out": "eval.jsonl"}, extra_flags=["--bf16"])
@@ -98,48 +67,10 @@ def test_2_a_file_of_fields_reads_back(tmp_path: Path, suffix: str) -> None:
     assert SlimeRunner.from_yaml(path) == runner
 
 
-def test_3_fields_become_keys() -> None:
-    keys = run_file_keys(made(num_gpus=4, rollout_temperature=0.7, sglang_context_length=8192), 3)
-    assert (keys["hf_checkpoint"], keys["prompt_data"], keys["num_rollout"]) == ("models/m", "rows.jsonl", 3)
-    assert (keys["actor_num_gpus_per_node"], keys["rollout_temperature"], keys["colocate"]) == (4, 0.7, True)
-    assert server(keys) == {"mem_fraction_static": 0.7, "context_length": 8192}
-
-
 def test_4_extra_flags_come_last_and_as_they_are() -> None:
     flags = ["--lr", "1e-5", "--eval-interval", "5", "--custom 'odd' $HOME flag"]
     command = made(extra_flags=flags).dry_run().command
     assert command == (sys.executable, "-m", "slime_core", "train", "runs/first.toml", *flags)
-
-
-def test_5_fields_of_the_agent_are_its_generators() -> None:
-    generator = run_file_keys(made(acr_timeout=60, max_concurrent=7, gateway_port=8080, model_id="policy"), 1)[
-        "generator"
-    ]
-    assert isinstance(generator, dict)
-    assert generator["use"] == "agent_remote"
-    said = generator["agent_remote"]
-    assert isinstance(said, dict)
-    expected = {"agent_runtime_arn": ARN, "s3_bucket": "results", "exp_id": "first", "port": 8080, "model_id": "policy"}
-    assert said.items() >= {**expected, "seconds": 60.0, "tps_limit": 25.0, "max_concurrent": 7}.items()
-
-
-def test_6_attention_has_no_replicas_where_nobody_asks_for_them() -> None:
-    assert "dp_size" not in server(run_file_keys(made(), 1))
-
-
-def test_7_attention_has_as_many_replicas_as_are_asked_for() -> None:
-    assert server(run_file_keys(made(sglang_data_parallel_size=4), 1))["dp_size"] == 4
-
-
-def server(keys: dict[str, Json]) -> dict[str, Json]:
-    """Arguments of SGLang's server."""
-    engine = keys["engine"]
-    assert isinstance(engine, dict)
-    sglang = engine["sglang"]
-    assert isinstance(sglang, dict)
-    found = sglang["server"]
-    assert isinstance(found, dict)
-    return found
 
 
 def test_names_and_defaults_are_the_toolkits() -> None:
@@ -160,11 +91,6 @@ def test_every_field_is_on_the_page() -> None:
     assert page == (root / "docs" / "reference" / "runner-fields.md").read_text("utf-8"), (
         "tools/runner_fields.py --write writes it"
     )
-
-
-def test_fields_have_names_and_no_order() -> None:
-    with pytest.raises(TypeError, match="positional"):
-        SlimeRunner("first", ARN, "results")  # type: ignore[call-arg, misc]
 
 
 # Faults of what it is given: wrong types and unknown names are in test_runner.py.
@@ -191,13 +117,6 @@ def test_what_the_environment_says_is_written_by_its_name(tmp_path: Path, monkey
     assert SlimeRunner.from_yaml(path) == runner
 
 
-def test_no_key_of_the_environment_is_on_a_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WANDB_API_KEY", "verysecret")
-    for address in (None, "head:6379", "http://head:8265"):
-        runner = made(wandb_project="p", wandb_group="g", ray_address=address)
-        assert "verysecret" not in f"{runner.dry_run()}{runner}{runner.to_yaml()}"
-
-
 # Faults of what it does, §: each of these runs, or is refused, for real.
 
 
@@ -205,43 +124,6 @@ def test_a_kl_that_nobody_weighs_is_not_computed() -> None:
     assert "use_kl_loss" not in run_file_keys(made(), 1)
     found = run_file_keys(made(kl_loss_coef=0.01), 1)
     assert (found["use_kl_loss"], found["kl_loss_type"], found["kl_loss_coef"]) == (True, "low_var_kl", 0.01)
-
-
-def started(name: str) -> "subprocess.Popen[bytes]":
-    """A process that is called like this, and is nothing of the run's."""
-    return subprocess.Popen(["bash", "-c", f"exec -a {name} sleep 600"])
-
-
-def test_nobody_elses_server_and_no_other_cluster_is_killed_and_nothing_is_left(
-    home: Path, small: Small, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("slime_local")
-    monkeypatch.chdir(home)
-    bystanders = [started("sglang"), started("raylet"), started("gcs_server")]
-    try:
-        trained = small(slime_dir=EVIL, megatron_dir=EVIL).train(2)
-        assert [each.poll() for each in bystanders] == [None, None, None]
-    finally:
-        for each in bystanders:
-            each.kill()
-            each.wait()
-    assert trained.outcome is Outcome.DONE
-    assert still_there(home) == []
-    assert not (home / "was-run").exists()
-
-
-def still_there(home: Path) -> list[str]:
-    """Command lines of processes that know this folder, or work in it."""
-    found = []
-    for each in Path("/proc").glob("[0-9]*"):
-        try:
-            line = (each / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
-            works_in = (each / "cwd").readlink()
-            if int(each.name) != os.getpid() and (str(home) in line or works_in.is_relative_to(home)):
-                found.append(line)
-        except OSError:
-            continue
-    return found
 
 
 def test_a_name_is_run_by_no_shell(home: Path, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,18 +139,8 @@ def test_a_model_type_that_does_not_fit_is_refused_and_nothing_is_started(home: 
     assert not (home / "runs").exists()
 
 
-def test_train_says_what_came_of_it_and_how_many_steps_a_rollout_has(home: Path, small: Small) -> None:
-    pytest.importorskip("slime_local")
-    trained = small(eval_prompt_data={"held": home / "rows.jsonl"}, eval_interval=1).train(3)
-    assert isinstance(trained, TrainResult)
-    assert list(trained.rewards) == [0, 1, 2]
-    assert {name for each in trained.evaluations.values() for name in each} >= {"eval/held"}
-    rows = [json.loads(line) for line in (trained.folder / "metrics.jsonl").read_text("utf-8").splitlines()]
-    assert [row["step"] for row in rows if "train/loss" in row["metrics"]] == [1, 2, 3]
-
-
-@pytest.mark.parametrize(
-    ("flags", "said"),
+@table(
+    "flags, said",
     [
         (["--megatron-to-hf-mode", "bridge"], "--megatron-to-hf-mode"),
         (["--use-dynamic-global-batch-size"], "--use-dynamic-global-batch-size"),
@@ -281,33 +153,3 @@ def test_a_flag_that_is_gone_is_refused_and_not_swallowed(small: Small, flags: l
         runner.train()
     assert said in str(raised.value)
     assert not runner.folder.exists()
-
-
-INTERRUPTED = """
-import signal
-import sys
-from slime_core import SlimeRunner
-
-signal.signal(signal.SIGINT, signal.default_int_handler)  # what began in the background of a shell does not hear it
-print("OUTCOME", SlimeRunner.from_yaml(sys.argv[1]).train(500).outcome)
-"""
-
-
-def test_ctrl_c_ends_the_run_and_not_just_who_waits_for_it(home: Path, small: Small) -> None:
-    pytest.importorskip("slime_local")
-    runner = small()
-    (home / "runner.yaml").write_text(runner.to_yaml(), "utf-8")
-    command = [sys.executable, "-c", INTERRUPTED, str(home / "runner.yaml")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
-        wait_until(lambda: "rollout   2/500" in runner.logs(), process)
-        process.send_signal(signal.SIGINT)  # this process alone, as a notebook does it
-        said = process.communicate(timeout=120)[0]
-    assert "OUTCOME Outcome.STOPPED" in said
-    assert still_there(home) == []
-    assert runner.status().outcome is Outcome.STOPPED
-
-
-def wait_until(condition: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
-    while not condition():
-        assert process.poll() is None, "it has ended"
-        time.sleep(0.05)

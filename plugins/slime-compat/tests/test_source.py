@@ -14,6 +14,7 @@ from slime_core.roles import DataSourceSetup, PromptFile, RowFormat
 from slime_core.run.build import with_own_make
 from slime_core.sample import Json
 from slime_testing import CharTokenizer
+from tests.tables import table
 
 CATALOG = Catalog.discover()
 
@@ -75,7 +76,7 @@ def test_a_source_that_comes_up_short_is_an_error(path: str) -> None:
         asyncio.run(source(f"{path}ShortOfPrompts").draw(3))
 
 
-@pytest.mark.parametrize("name", ["RolloutDataSource", "RolloutDataSourceWithBuffer"])
+@table("name", ["RolloutDataSource", "RolloutDataSourceWithBuffer"])
 def test_slimes_own_sources_read_the_runs_prompts_epoch_after_epoch(name: str, rows: Path) -> None:
     """Five groups of three rows: slime's own hands out three and the rest of one epoch at most."""
     made = source(slimes(name), rows)
