@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from slime_reward_math import plain
-from slime_reward_math.context import later, stated
+from slime_reward_math.context.later import later, stated
 from slime_reward_math.extract import extract, gold_text, thought_ends
 from slime_reward_math.grader import compare
 
@@ -175,9 +175,7 @@ class _Mark(NamedTuple):
 
     letter: str
     start: int
-    """Where it stands."""
     end: int
-    """Where it ends."""
 
 
 def _marks(text: str) -> list[_Mark]:

@@ -12,7 +12,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
-from slime_core.errors import printable
+from slime_core.errors import ConfigError, printable
 from slime_core.outputs import refuse_occupied
 from slime_core.roles import Reward, RewardContext, Setup, SyncReward
 from slime_core.sample import Json, Sample
@@ -44,7 +44,6 @@ class Row:
     id: str
     """Its name; the line's number without one."""
     gold: Json
-    """The gold answer."""
     response: str
     """The response, or a bare answer where the kind is `equiv`."""
     kind: str
@@ -58,7 +57,6 @@ class Graded:
     """One verdict."""
 
     id: str
-    """Name of the row."""
     verdict: str
     """correct, wrong, undecided or timeout."""
     score: float | None
@@ -66,9 +64,7 @@ class Graded:
     extracted: str | None
     """The answer that was found in the response."""
     reason: str
-    """Why."""
     milliseconds: float
-    """What it took."""
 
 
 def read_rows(path: Path) -> Iterator[Row]:
@@ -116,8 +112,6 @@ def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Json]]]:
 
 Grading = Callable[[Row], Graded]
 """Grades one row."""
-Settling = Callable[[Grade], Grade]
-"""Decides what was left undecided, if it can."""
 
 
 def reward_names() -> list[str]:
@@ -143,29 +137,26 @@ def parse_settings(given: Sequence[str]) -> dict[str, Json]:
     return settings
 
 
-def grading_of(name: str, settings: Mapping[str, Json], symbolic: bool = False) -> Grading:
+def grading_of(name: str, settings: Mapping[str, Json]) -> Grading:
     """The grading by a reward's name; rows of the kind `mcq` are graded as `gpqa` where `math` was asked for.
 
     Raises:
-        click.ClickException: the reward has no such settings, or the symbolic tier is not installed.
+        click.ClickException: the reward has no such settings, or cannot be built with them.
     """
     if name in ("math", "boxed_math") and not settings:
-        settle = _settler() if symbolic else _left_alone
-        choices = grading_of("gpqa", {})
-        graded = _timed(lambda row: _by_grade(row, settle))
+        choices, graded = grading_of("gpqa", {}), _timed(_by_grade)
         return lambda row: choices(row) if row.kind == "mcq" else graded(row)
-    if symbolic:
-        raise click.ClickException(f"--symbolic settles what math leaves undecided; reward {name} leaves it nothing")
     spec = next(spec for spec in slime_rewards() if spec.name == name)
     if unknown := sorted(settings.keys() - spec.model.model_fields.keys()):
         has = ", ".join(spec.model.model_fields) or "none"
         raise click.ClickException(f"reward {name} has no setting {', '.join(unknown)}; it has: {has}")
     try:
-        validated = spec.model.model_validate(settings)
+        reward = spec.factory(spec.model.model_validate(settings), Setup(_no_others, seed=0))
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
         raise click.ClickException(f"reward {name}: {problems}") from None
-    reward = spec.factory(validated, Setup(_no_others, seed=0))
+    except ConfigError as error:
+        raise click.ClickException(str(error)) from None
 
     def by_score(row: Row) -> Graded:
         response = row.response if row.kind != "equiv" else f"\\boxed{{{row.response}}}"
@@ -184,21 +175,8 @@ def _no_others(role: str, name: str, **settings: object) -> object:
     raise click.ClickException(f"no {role} {name} here: the rewards of this plugin build no others")
 
 
-def _settler() -> Settling:
-    from slime_reward_math.symbolic import Settler
-
-    try:
-        return Settler()
-    except ModuleNotFoundError as error:
-        raise click.ClickException(str(error)) from None
-
-
-def _left_alone(found: Grade) -> Grade:
-    return found
-
-
-def _by_grade(row: Row, settle: Settling) -> Graded:
-    found = settle(bare_grade(row.gold, row.response) if row.kind == "equiv" else grade(row.gold, row.response))
+def _by_grade(row: Row) -> Graded:
+    found = bare_grade(row.gold, row.response) if row.kind == "equiv" else grade(row.gold, row.response)
     return Graded(row.id, found.outcome.value, found.score, found.answer, found.reason, 0.0)
 
 
@@ -222,8 +200,7 @@ def _timed(grading: Grading) -> Grading:
     def timed(row: Row) -> Graded:
         start = time.perf_counter()
         found = grading(row)
-        taken = 1e3 * (time.perf_counter() - start)
-        return Graded(found.id, found.verdict, found.score, found.extracted, found.reason, round(taken, 3))
+        return replace(found, milliseconds=round(1e3 * (time.perf_counter() - start), 3))
 
     return timed
 
@@ -234,23 +211,19 @@ COLOURS = {"correct": "green", "wrong": "red", "undecided": "yellow", "timeout":
 """Of the verdicts."""
 
 
-@click.command()
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="slime-reward-math")
+def main() -> None:
+    """Grade answers: files of them, or one step by step."""
+
+
+@main.command()
 @click.argument("answers", metavar="IN.jsonl", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--reward", type=click.Choice(reward_names()), default="math", show_default=True, help="How to grade.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Where to write the verdicts.")
 @click.option("--set", "given", multiple=True, metavar="KEY=VALUE", help="A setting of the reward; may be repeated.")
-@click.option("--strict-slime", is_flag=True, help="Repeat slime's own verdicts; the same as --set strict_slime=true.")
-@click.option("--symbolic", is_flag=True, help="Let sympy decide what is undecided, in child processes.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
-def run(
-    answers: Path,
-    reward: str,
-    out: Path | None,
-    given: tuple[str, ...],
-    strict_slime: bool,
-    symbolic: bool,
-    as_json: bool,
-) -> None:
+def run(answers: Path, reward: str, out: Path | None, given: tuple[str, ...], as_json: bool) -> None:
     """Grade each line of IN.jsonl: an object with gold and response; id, kind, choices are optional.
 
     With kind "equiv" gold and response are two bare answers, with kind "mcq" the gold is a letter. Each line of the
@@ -261,8 +234,7 @@ def run(
         refuse_occupied(f"--out {out}", out)
     console = Console(stderr=True)
     rows = list(read_rows(answers))
-    settings = parse_settings(given) | ({"strict_slime": True} if strict_slime else {})
-    grading = grading_of(reward, settings, symbolic)
+    grading = grading_of(reward, parse_settings(given))
     shown = track(rows, "grading", console=console, disable=not console.is_terminal, transient=True)
     graded = [grading(row) for row in shown]
     if out is not None:
@@ -304,7 +276,7 @@ def _print(summary: dict[str, Json]) -> None:
         console.print(f"[dim]{count} without a score:[/dim] {escape(printable(reason))}")
 
 
-@click.command()
+@main.command()
 @click.argument("gold")
 @click.argument("response")
 @click.option("--bare", is_flag=True, help="RESPONSE is a bare answer without a box.")
@@ -319,13 +291,8 @@ def explain(gold: str, response: str, bare: bool, reward: str, given: tuple[str,
     else:
         row = Row("1", gold, response, "equiv" if bare else "boxed", {})
         graded = grading_of(reward, settings)(row)
-        steps = {
-            "gold": gold,
-            "answer": graded.extracted,
-            "verdict": graded.verdict,
-            "score": graded.score,
-            "reason": graded.reason,
-        }
+        steps = {"gold": gold, "answer": graded.extracted, "verdict": graded.verdict}
+        steps |= {"score": graded.score, "reason": graded.reason}
     if as_json:
         click.echo(json.dumps(steps))
         return
@@ -351,15 +318,3 @@ def _steps(gold: str, response: str, bare: bool) -> dict[str, Json]:
         "verdict": found.outcome.value,
         "reason": found.reason,
     }
-
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="slime-reward-math")
-def main() -> None:
-    """Grade answers: files of them, one step by step, or two runs against each other."""
-
-
-main.add_command(run)
-main.add_command(explain)
-
-__all__ = ["main"]

@@ -13,7 +13,8 @@ import re
 from decimal import Decimal
 from typing import NamedTuple
 
-from slime_reward_math.context import NOTHING, TAKEN_BACK, around, equated, later, stated
+from slime_reward_math.context.around import around, equated
+from slime_reward_math.context.later import NOTHING, TAKEN_BACK, later, stated
 
 END_OF_THOUGHT = "</think>"
 START_OF_THOUGHT = "<think>"

@@ -16,9 +16,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from slime_reward_math import plain
-from slime_reward_math.context import CHANGED, TAKEN_BACK, conditional_within
+from slime_reward_math.context.before import conditional_within
+from slime_reward_math.context.later import CHANGED, TAKEN_BACK
 from slime_reward_math.extract import MAX_ANSWER, Extracted, extract, gold_text
-from slime_reward_math.match import Matcher, OutOfTime
+from slime_reward_math.match.matcher import Matcher, OutOfTime
 from slime_reward_math.own_time import DEADLINE_S, own_time
 from slime_reward_math.read import Grouping, Unread, clean, read
 from slime_reward_math.read.sayings import NONE, in_signs
@@ -43,13 +44,11 @@ class Grade(NamedTuple):
     """A verdict and what it rests on."""
 
     outcome: Outcome
-    """What the grader found."""
     reason: str
     """Why, in a few countable words: it may become a metric."""
     answer: str | None = None
     """What was extracted from the response; None without an answer."""
     gold: str = ""
-    """The gold answer as text."""
     trees: tuple[Tree | None, Tree | None] = (None, None)
     """Gold and answer as they were read; None where text or numbers decided, or where nothing could be read."""
 
@@ -86,9 +85,7 @@ class Side(NamedTuple):
     """One side of a comparison, prepared."""
 
     text: str
-    """As given."""
     clean: str
-    """Cleaned."""
     squeezed: str
     """Without what only changes its looks."""
     number: Fraction | int | None

@@ -63,7 +63,6 @@ class RemoteSettings(Settings):
     rm_url: str = ""
     """Where to post; http or https."""
     timeout_s: float = Field(default=30.0, gt=0, le=600)
-    """Seconds for one try."""
     max_retries: int = Field(default=3, ge=0, le=20)
     """Tries after the first one: after a refused connection, a time-out, 408, 429, or a 5xx."""
     reward_key: str = "score"

@@ -20,7 +20,6 @@ class Num:
     """A rational number, exactly as written."""
 
     value: Fraction
-    """Its exact value."""
     places: int = field(default=0, compare=False)
     """Digits after the decimal point as it was written; 0 for integers."""
     digits: int = field(default=0, compare=False)
@@ -50,7 +49,6 @@ class Node:
     head: str
     """What it is: `+`, `sin`, `call:f`, `list`, `set`, `[)`, `matrix`, ..."""
     args: "tuple[Tree, ...]"
-    """What it is made of."""
 
 
 @dataclass(slots=True)
@@ -60,7 +58,6 @@ class Rel:
     ops: tuple[str, ...]
     """Among `=`, `!=`, `<`, `<=`, `>`, `>=`, `~` (approximately), `in`, `to`, and names of rarer ones."""
     terms: "tuple[Tree, ...]"
-    """One more than `ops`."""
 
 
 Tree: TypeAlias = Num | Sym | Words | Node | Rel

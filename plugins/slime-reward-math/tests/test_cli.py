@@ -54,8 +54,8 @@ def test_run_repeats_slimes_verdicts(tmp_path: Path) -> None:
     path = tmp_path / "in.jsonl"
     path.write_text(json.dumps({"gold": "1/2", "response": r"\boxed{\frac{2}{4}}"}), "utf-8")
     assert json.loads(invoke("run", path, "--json"))["correct"] == 1
-    assert json.loads(invoke("run", path, "--json", "--strict-slime"))["correct"] == 0
-    assert "no setting strict_slime" in invoke("run", path, "--reward", "random", "--strict-slime", code=1)
+    assert json.loads(invoke("run", path, "--json", "--set", "strict_slime=true"))["correct"] == 0
+    assert "no setting strict_slime" in invoke("run", path, "--reward", "random", "--set", "strict_slime=true", code=1)
 
 
 @table("line, message", [("{", "no JSON"), ("[]", "expected a JSON object"), ('{"gold": 1}', "no response")])
@@ -91,8 +91,7 @@ def test_run_settles_what_is_undecided_by_algebra_where_asked(tmp_path: Path) ->
     path = tmp_path / "integral.jsonl"
     path.write_text(json.dumps({"gold": "1/2", "response": r"\int_0^1 x\,dx", "kind": "equiv"}) + "\n", "utf-8")
     assert json.loads(invoke("run", path, "--json"))["undecided"] == 1
-    assert json.loads(invoke("run", path, "--symbolic", "--json"))["correct"] == 1
-    assert "--symbolic settles what math leaves" in invoke("run", path, "--symbolic", "--reward", "f1", code=1)
+    assert json.loads(invoke("run", path, "--set", "symbolic=true", "--json"))["correct"] == 1
 
 
 def test_run_says_why_there_are_no_scores(answers: Path) -> None:
@@ -109,8 +108,6 @@ def test_settings_of_a_reward_are_passed_on_and_checked(answers: Path) -> None:
     output = invoke("run", answers, "--reward", "remote_rm", "--set", "url=http://x", code=1)
     assert "reward remote_rm has no setting url; it has: rm_url, timeout_s, max_retries, reward_key" in output
     assert "expected KEY=VALUE" in invoke("run", answers, "--set", "strict_slime", code=1)
-    strict = invoke("run", answers, "--set", "strict_slime=true", "--json")
-    assert json.loads(strict)["correct"] == json.loads(invoke("run", answers, "--strict-slime", "--json"))["correct"]
 
 
 @table("kind, meant", [("equvi", "equiv"), ("mqc", "mcq"), ("Equiv", "equiv")])

@@ -14,7 +14,7 @@ import pytest
 from slime_reward_math import Outcome, compare, grade
 from slime_reward_math.cases import box, hostile
 from slime_reward_math.grader import FAULT, forget
-from slime_reward_math.match import Matcher
+from slime_reward_math.match.matcher import Matcher
 from slime_reward_math.tree import Tree
 from tests.tables import table
 

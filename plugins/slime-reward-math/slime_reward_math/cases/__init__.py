@@ -22,11 +22,8 @@ class Pair(NamedTuple):
     """One pair."""
 
     gold: str
-    """The gold answer."""
     answer: str
-    """The given one."""
     expected: bool
-    """Whether it is the same."""
 
 
 def pairs() -> list[Pair]:
@@ -39,11 +36,9 @@ class Hostile(NamedTuple):
     """One hostile response."""
 
     name: str
-    """What is being tried."""
     gold: str
     """The gold answer that it must not be paid for."""
     response: str
-    """The response."""
 
 
 def box(text: str) -> str:

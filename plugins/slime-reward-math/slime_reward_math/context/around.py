@@ -74,15 +74,7 @@ def equation(after: str, content: str) -> tuple[str, str] | None:
 
 
 def formula(response: str, start: int, place: int, end: int, content: str) -> str | None:
-    """What the formula around a box says, the box written out in it; None where the box is all of it.
-
-    Args:
-        response: the model's text.
-        start: where its answer begins.
-        place: where the box begins.
-        end: where it ends.
-        content: what it holds.
-    """
+    """What the formula around a box, from `place` to `end`, says with its content; None where the box is all of it."""
     before, after = response[max(start, place - FORMULA_REACH) : place], response[end : end + FORMULA_REACH]
     inside = _opening(before)
     if inside is None and (within := _WITHIN.search(before)) is not None:
@@ -193,12 +185,7 @@ _NOTED_CASE = re.compile(r"[\s$]*\((?:for|if|when|in)\b[^()]*\)\s*[,;](?: and)?[
 
 
 def refused(after: str, content: str = "") -> bool:
-    """Whether the words behind a box change or take back what it holds.
-
-    Args:
-        after: the words.
-        content: what the box holds.
-    """
+    """Whether the words behind a box change or take back the content that it holds."""
     if (content.endswith("%") and _OF_NUMBER.match(after)) or _NOTED_CASE.match(after):
         return True
     rest = _TEXT.sub(r"\1", after)[: len(after)]
@@ -391,15 +378,7 @@ def equated(after: str, content: str) -> tuple[str, str] | None:
 
 
 def around(response: str, start: int, place: int, end: int, content: str) -> Around:
-    """What a box says where it stands.
-
-    Args:
-        response: the model's text.
-        start: where its answer begins.
-        place: where the box begins.
-        end: where it ends.
-        content: what it holds.
-    """
+    """What a box that holds `content` from `place` to `end` says; the answer begins at `start`."""
     after = response[end : end + REACH]
     closed = not after.strip(_FRAME)
     opened = response[max(start, place - 3) : place].rstrip().endswith(_OPENINGS)

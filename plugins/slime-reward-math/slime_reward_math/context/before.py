@@ -311,12 +311,7 @@ _NAME = re.compile(r"\s*[a-zA-Z](?:_\{?\w\}?)?\s*=(?=[^=]*$)")
 
 
 def conditional(after: str, content: str) -> bool:
-    """Whether the text behind a box says that its answer holds under a condition only.
-
-    Args:
-        after: the text.
-        content: what the box holds.
-    """
+    """Whether the text behind a box says that its content holds under a condition only."""
     if not _hinted(after):
         return False
     plain = _TEXT_PART.sub(r"\1", after)

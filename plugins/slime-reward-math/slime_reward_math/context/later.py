@@ -219,12 +219,7 @@ NOTHING = Later(None, False)
 
 
 def later(after: str, box: str = "") -> Later:
-    """What the text behind a box says of its answer.
-
-    Args:
-        after: the text.
-        box: what the box holds.
-    """
+    """What the text behind a box says of the answer that the box holds."""
     text = after if len(after) <= REACH + TAIL else f"{after[:REACH]}\n{after[-TAIL:]}"
     if not text.strip(_FRAME):
         return NOTHING

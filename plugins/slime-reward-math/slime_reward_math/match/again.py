@@ -14,25 +14,12 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 
+from slime_reward_math.match import rewrites
 from slime_reward_math.match.equations import right_side
 from slime_reward_math.match.forms import LISTS, is_aside, is_domain, is_label, is_node, items, minus
 from slime_reward_math.match.parts import SHAPE, without_condition
 from slime_reward_math.match.piecewise import extremes
 from slime_reward_math.match.quantities import added_up, clock, in_feet, with_unit
-from slime_reward_math.match.rewrites import (
-    closed,
-    components,
-    congruent,
-    counted_alike,
-    enumerated,
-    excluded,
-    expanded,
-    identity,
-    inverted,
-    scaled,
-    without_arrows,
-    written_out,
-)
 from slime_reward_math.tree import (
     Node,
     Num,
@@ -179,13 +166,7 @@ _CHOICES = frozenset("ABCDEFGHIJ")
 
 
 def again(gold: Tree, answer: Tree, heads: set[str]) -> Iterator[tuple[Tree, Tree]]:
-    """Pairs that say what the two said; none where nothing can be written otherwise.
-
-    Args:
-        gold: the gold's tree.
-        answer: the answer's tree.
-        heads: `heads_of` the two.
-    """
+    """Pairs that say what the two said; none where nothing can be written otherwise. `heads` is `heads_of` the two."""
     names: dict[str, None] = {}
     names_and_heads(gold, names, set())
     names_and_heads(answer, names, set())
@@ -315,27 +296,27 @@ RULES: tuple[tuple[Callable[[Tree, Tree], Tree], frozenset[str]], ...] = (
     (_gone_on, _ANGULAR),
     (_whole_parts, frozenset({"whole"})),
     (_bare_angles, frozenset({"call:angle"})),
-    (written_out, frozenset({"ldots"})),
+    (rewrites.written_out, frozenset({"ldots"})),
     (_names_listed, _SHAPED),
     (_each_named, _SHAPED),
     (_letters, _SHAPED),
     (_without_conditions, _SHAPED),
-    (enumerated, _SHAPED),
-    (closed, _SHAPED),
-    (congruent, frozenset({"residue"})),
-    (counted_alike, frozenset({"sum", "prod", "call:int"})),
-    (excluded, _SHAPED),
+    (rewrites.enumerated, _SHAPED),
+    (rewrites.closed, _SHAPED),
+    (rewrites.congruent, frozenset({"residue"})),
+    (rewrites.counted_alike, frozenset({"sum", "prod", "call:int"})),
+    (rewrites.excluded, _SHAPED),
     (with_unit, frozenset({"unit", "Omega", "mu"})),
     (in_feet, frozenset({"deg", "call:prime"})),
     (added_up, _SHAPED),
     (clock, frozenset({"unit"})),
-    (without_arrows, frozenset({"call:vec", "call:hat"})),
-    (components, frozenset({"()", "matrix"})),
-    (scaled, frozenset({"()"})),
+    (rewrites.without_arrows, frozenset({"call:vec", "call:hat"})),
+    (rewrites.components, frozenset({"()", "matrix"})),
+    (rewrites.scaled, frozenset({"()"})),
     (extremes, frozenset({"max", "min"})),
-    (identity, frozenset({"I", "I_2", "I_3", "I_4", "I_n"})),
-    (inverted, frozenset({"matrix"})),
-    (expanded, frozenset({"call:det", "matrix"})),
+    (rewrites.identity, frozenset({"I", "I_2", "I_3", "I_4", "I_n"})),
+    (rewrites.inverted, frozenset({"matrix"})),
+    (rewrites.expanded, frozenset({"call:det", "matrix"})),
     (up_to_constant, frozenset({"C", "c", "K"})),
 )
 """Each writes its first tree in a plainer way, if there is one that the second suggests; with heads and names of which

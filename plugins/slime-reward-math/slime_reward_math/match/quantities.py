@@ -31,7 +31,6 @@ class Quantity(NamedTuple):
     """A value and what it counts."""
 
     value: Tree
-    """The value."""
     unit: str
     """The words behind it; empty without any."""
 

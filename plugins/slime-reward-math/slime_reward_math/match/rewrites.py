@@ -11,7 +11,6 @@ Example:
 import itertools
 import math
 from collections.abc import Sequence
-from fractions import Fraction
 from itertools import pairwise
 
 from slime_reward_math.match.equations import right_side
@@ -267,7 +266,7 @@ def _integer(tree: Tree) -> int | None:
 
 
 def _series(head: str, before: Sequence[Tree], after: Sequence[Tree]) -> Tree | None:
-    """A sum or a product with dots as one with an index, a number, or a run of names between its ends."""
+    """A sum or a product with dots as one with an index, or a run of names between its ends."""
     run = _run(head, before, after)
     if run is not None:
         return run
@@ -277,7 +276,7 @@ def _series(head: str, before: Sequence[Tree], after: Sequence[Tree]) -> Tree | 
             if _follows(last, name, start, before, after):
                 term = put(last, {name: _INDEX})
                 return Node("sum" if head == "+" else "prod", (term, _INDEX, number(start), Sym(name)))
-    return _numeric(head, before, after)
+    return None
 
 
 def _follows(last: Tree, name: str, start: int, before: Sequence[Tree], after: Sequence[Tree]) -> bool:
@@ -289,29 +288,6 @@ def _follows(last: Tree, name: str, start: int, before: Sequence[Tree], after: S
         return all(same(one, two) for one, two in shown)
     except Unknown:
         return False
-
-
-def _numeric(head: str, before: Sequence[Tree], after: Sequence[Tree]) -> Tree | None:
-    shown = [each.value for each in (*before, *after) if isinstance(each, Num)]
-    if len(shown) < len(before) + len(after) or len(before) < 2 or head != "+":
-        return None
-    first, second, last = shown[0], shown[1], shown[-1]
-    terms = [first]
-    while terms[-1] != last and len(terms) < MAX_ITEMS:
-        step = second - first
-        terms.append(terms[-1] + step)
-    if not _agrees(terms, shown, len(before)):
-        terms = [first]
-        while first and terms[-1] != last and len(terms) < MAX_ITEMS:
-            terms.append(terms[-1] * (second / first))
-        if not _agrees(terms, shown, len(before)):
-            return None
-    return Num(sum(terms, Fraction(0)))
-
-
-def _agrees(terms: list[Fraction], shown: list[Fraction], before: int) -> bool:
-    behind = len(shown) - before
-    return len(terms) >= len(shown) and terms[:before] == shown[:before] and terms[-behind:] == shown[before:]
 
 
 def _run(head: str, before: Sequence[Tree], after: Sequence[Tree]) -> Tree | None:

@@ -35,7 +35,6 @@ class Arguments:
     """What a row says about one instruction."""
 
     values: Mapping[str, Json]
-    """By name."""
 
     def text(self, name: str, default: str | None = None) -> str:
         """A text."""

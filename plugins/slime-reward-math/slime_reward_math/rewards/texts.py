@@ -15,7 +15,7 @@ from collections import Counter
 from slime_core import Sample, Score, Settings, Verdict
 from slime_core.roles import RewardContext
 from slime_core.sample import Json
-from slime_reward_math.context import TAKEN_BACK
+from slime_reward_math.context.later import TAKEN_BACK
 from slime_reward_math.extract import END_OF_THOUGHT, START_OF_THOUGHT, extract, thought_ends
 from slime_reward_math.plugin import F1Settings, FormatSettings
 from slime_reward_math.rewards.answers import NO_GOLD, boxed, golds

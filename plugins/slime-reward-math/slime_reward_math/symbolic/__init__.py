@@ -13,7 +13,7 @@ import importlib.util
 import time
 
 from slime_reward_math.grader import Grade, Outcome
-from slime_reward_math.match import Matcher, OutOfTime
+from slime_reward_math.match.matcher import Matcher, OutOfTime
 from slime_reward_math.symbolic.workers import Workers
 from slime_reward_math.value.same import Unknown
 

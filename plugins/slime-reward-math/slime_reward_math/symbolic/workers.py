@@ -18,8 +18,8 @@ import subprocess
 import sys
 import time
 import weakref
+from contextlib import AbstractContextManager
 from fractions import Fraction
-from types import TracebackType
 from typing import TypeAlias, cast
 
 from slime_reward_math.tree import Node, Num, Rel, Sym, Tree, Words, walk
@@ -35,13 +35,10 @@ Packed: TypeAlias = list["str | Packed"]
 def packed(tree: Tree) -> Packed | None:
     """The tree as lists; None for one that is too large."""
     for place, each in enumerate(walk(tree)):
-        if place >= MAX_NODES or (isinstance(each, Num) and _bits(each.value) > MAX_BITS):
+        sizes = each.value.as_integer_ratio() if isinstance(each, Num) else ()
+        if place >= MAX_NODES or any(size.bit_length() > MAX_BITS for size in sizes):
             return None
     return _packed(tree)
-
-
-def _bits(value: Fraction) -> int:
-    return max(value.numerator.bit_length(), value.denominator.bit_length())
 
 
 def _packed(tree: Tree) -> Packed:
@@ -68,13 +65,8 @@ def unpacked(found: Packed) -> Tree:
         return Num(Fraction(int(first, 16), int(rest[0], 16)))
     if kind == "rel" and isinstance(first, list):
         return Rel(tuple(map(str, first)), parts)
-    if isinstance(first, str):
-        if kind == "sym":
-            return Sym(first)
-        if kind == "words":
-            return Words(first)
-        if kind == "node":
-            return Node(first, parts)
+    if kind in ("sym", "words", "node") and isinstance(first, str):
+        return Node(first, parts) if kind == "node" else Sym(first) if kind == "sym" else Words(first)
     raise ValueError("no tree")
 
 
@@ -88,7 +80,7 @@ _MAIN = (
 )
 
 
-class Workers:
+class Workers(AbstractContextManager["Workers"]):
     """The processes; they start when they are first asked and end with this object. Threads may share it."""
 
     def __init__(self, *, count: int = 2, timeout_s: float = 2.0, memory_mb: int = 1024) -> None:
@@ -98,12 +90,7 @@ class Workers:
         self.killed = 0
         """Workers that were killed because they did not answer in time, or ended by themselves."""
 
-    def __enter__(self) -> "Workers":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:

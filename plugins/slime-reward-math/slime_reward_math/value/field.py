@@ -57,9 +57,7 @@ class Order(enum.Enum):
     SAME = "same"
     """Equal as far as 60 bits more than needed show."""
     DIFFERENT = "different"
-    """Proved different."""
     UNSURE = "unsure"
-    """Neither."""
 
 
 class _Fractions:

@@ -10,7 +10,6 @@ ones, then negative ones where the sign matters. One proved difference within th
 write out are told apart by residues, and proved equal by their prime powers.
 """
 
-import enum
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
@@ -307,15 +306,6 @@ class Unknown(Exception):
     """Neither equality nor difference could be shown; the message says why, in a few countable words."""
 
 
-class At(enum.Enum):
-    """What a point shows."""
-
-    SAME = "same"
-    DIFFERENT = "different"
-    OUTSIDE = "outside"
-    """Undefined or not real here: the point says nothing."""
-
-
 def same(left: Tree, right: Tree) -> bool:
     """Whether two expressions are equal wherever both are real.
 
@@ -337,7 +327,7 @@ def same(left: Tree, right: Tree) -> bool:
         raise Unknown("too many variables")
     for common_log in (False, True) if "log" in heads else (False,):
         pair = _Pair(left, right, common_log, "i" in found, EXACT if found.keys().isdisjoint(_IRRATIONAL) else LOW)
-        if pair.everywhere(names, heads) if names else pair.at({}) is At.SAME:
+        if pair.everywhere(names, heads) if names else pair.at({}) is Order.SAME:
             return True
     if heads & _UNCOMPUTED or (heads & _ENDLESS and "inf" in found):
         raise Unknown("a sum, limit, integral or derivative that is not computed")
@@ -359,15 +349,15 @@ class _Pair:
         agreed = 0
         for point in _positive(names, whole=not heads.isdisjoint(_WHOLE_ONLY)):
             found = self.at(point)
-            if found is At.DIFFERENT:
+            if found is Order.DIFFERENT:
                 return False
-            agreed += found is At.SAME
+            agreed += found is Order.SAME
             if agreed >= needed:
                 break
         if agreed < min(needed, 3):
             return self._beyond_the_reals(names)
         if heads & _BRANCHES and SIGNED.intersection(names):
-            return all(self.at(point) is not At.DIFFERENT for point in _negative(names))
+            return all(self.at(point) is not Order.DIFFERENT for point in _negative(names))
         return True
 
     def _beyond_the_reals(self, names: list[str]) -> bool:
@@ -379,14 +369,14 @@ class _Pair:
             raise Unknown("too few points within the domain")
         self._complex = True
         found = [self.at(point) for point in _positive(names)]
-        if At.DIFFERENT in found:
+        if Order.DIFFERENT in found:
             return False
-        if found.count(At.SAME) < 3:
+        if found.count(Order.SAME) < 3:
             raise Unknown("too few points within the domain")
         return True
 
-    def at(self, point: dict[str, Fraction]) -> At:
-        """What a point shows, at the low precision and, if that is not enough, at the high one."""
+    def at(self, point: dict[str, Fraction]) -> Order | None:
+        """What a point shows, at the low precision, then the high one; None where a side is undefined or not real."""
         for bits in self._precisions:
             try:
                 with field(bits) as numbers:
@@ -397,13 +387,13 @@ class _Pair:
             except Imprecise:
                 continue
             if bits == EXACT:
-                return _SHOWN[found]
+                return found
             # What looks the same at the low precision is looked at again where there is one point alone:
             # e^(pi sqrt 163) is within 10^-12 of an integer.
             if found is not Order.UNSURE and (found is not Order.SAME or point or bits == HIGH):
-                return _SHOWN[found]
+                return found
         if point:
-            return At.OUTSIDE
+            return None
         raise Unknown("values too close to tell apart")
 
     def _compare(self, numbers: Field, point: dict[str, Fraction]) -> Order | None:
@@ -450,7 +440,6 @@ class _Pair:
 
 
 _ORDER = {True: Order.SAME, False: Order.DIFFERENT}
-_SHOWN = {Order.SAME: At.SAME, Order.DIFFERENT: At.DIFFERENT, None: At.OUTSIDE}
 
 
 def _positive(names: list[str], whole: bool = False) -> Iterator[dict[str, Fraction]]:
