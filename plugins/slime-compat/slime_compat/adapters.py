@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import ClassVar, cast
 
 from slime_compat.function import Arguments, accepts, generating, load
-from slime_compat.plugin import FunctionSettings, GenerateSettings, RewardSettings
+from slime_compat.settings import FunctionSettings, GenerateSettings, RewardSettings
 from slime_compat.slime_api.functions import DynamicFilterOutput, to_core
 from slime_compat.slime_api.functions import Sample as SlimeSample
 from slime_compat.wire import HOST, sampling_params, serving

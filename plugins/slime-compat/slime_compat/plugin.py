@@ -1,4 +1,4 @@
-"""The choices of slime-compat, one for each of slime's flags that takes a function, and their settings.
+"""The choices of slime-compat, one for each of slime's flags that takes a function.
 
 Example:
 
@@ -7,9 +7,8 @@ Example:
 
 from collections.abc import Iterable
 
-from pydantic import Field, JsonValue
-
-from slime_core import Settings, hookimpl
+from slime_compat.settings import MAX_OPEN, FunctionSettings, GenerateSettings, RewardSettings
+from slime_core import hookimpl
 from slime_core.roles import (
     BufferFilter,
     BufferFilterSpec,
@@ -31,27 +30,6 @@ from slime_core.roles import (
     SampleFilterSpec,
     Setup,
 )
-
-MAX_OPEN = 128
-"""Generations at once: each has an endpoint, a file descriptor, and as many again for what connects to it."""
-
-
-class FunctionSettings(Settings):
-    """A function, or a class, written for slime."""
-
-    path: str = Field(description="Where it is: `package.module.name`, as slime takes it, or `./file.py:name`.")
-    args: dict[str, JsonValue] = Field({}, description="What it reads from slime's `args`, by attribute.")
-
-
-class RewardSettings(FunctionSettings):
-    """A function for `--custom-rm-path`."""
-
-    reward_key: str | None = Field(None, description="Which entry of a dict is the reward; the others are components.")
-
-
-class GenerateSettings(FunctionSettings):
-    """A function for `--custom-generate-function-path`."""
-
 
 SLIME_API = "1"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import cast
 
 from slime_compat.function import Arguments, load
-from slime_compat.plugin import FunctionSettings
+from slime_compat.settings import FunctionSettings
 from slime_compat.slime_api.data_source import DataSource
 from slime_compat.slime_api.functions import to_core
 from slime_core import Group, GroupId, Sample

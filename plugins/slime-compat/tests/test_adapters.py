@@ -13,7 +13,7 @@ from slime_compat.adapters import (
     SlimeRewardPostProcess,
     SlimeSampleFilter,
 )  # fmt: skip
-from slime_compat.plugin import FunctionSettings, RewardSettings
+from slime_compat.settings import FunctionSettings, RewardSettings
 from slime_core import Score, Unscored, Verdict
 from slime_core.errors import ContractError
 from slime_core.roles import (

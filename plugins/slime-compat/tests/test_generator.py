@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from slime_compat.adapters import SlimeGenerate
-from slime_compat.plugin import GenerateSettings
+from slime_compat.settings import GenerateSettings
 from slime_core import Sample, Status
 from slime_core.errors import ContractError
 from slime_core.roles import FinishReason, SamplingParams

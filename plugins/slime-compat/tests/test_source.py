@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slime_compat.plugin import FunctionSettings
+from slime_compat.settings import FunctionSettings
 from slime_compat.source import SlimeDataSource
 from slime_core.catalog import Catalog
 from slime_core.errors import ContractError

@@ -8,7 +8,7 @@ Example:
 import re
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from slime_reward_math.match.forms import ROUND, is_label, minus, negative
 from slime_reward_math.read.names import FLIPPED
@@ -29,9 +29,6 @@ from slime_reward_math.tree import (
 from slime_reward_math.value.evaluate import approximate
 from slime_reward_math.value.same import Unknown, same
 
-if TYPE_CHECKING:
-    from slime_reward_math.match.matcher import Matcher
-
 _EQUAL = {"=", "~"}
 _COORDINATES = frozenset({"x", "y", "z"})
 _IN_FULL = {"max": "maximum", "min": "minimum", "avg": "average"}
@@ -43,6 +40,15 @@ SMALL_WORDS = frozenset({"the", "a", "an", "of", "with", "is", "are", "has", "ha
 """Words of a name that say nothing."""
 _LETTER = re.compile(r"[a-zA-Z](?:_\d)?")
 _ORDERED = {"<", "<=", ">", ">="}
+
+
+class Comparing(Protocol):
+    """What the rules here need of a matcher."""
+
+    def match(self, gold: Tree, answer: Tree) -> bool: ...
+    def value(self, gold: Tree, answer: Tree) -> bool: ...
+    def in_order(self, gold: Sequence[Tree], answer: Sequence[Tree]) -> bool: ...
+    def any_order(self, gold: Sequence[Tree], answer: Sequence[Tree]) -> bool: ...
 
 
 def right_side(tree: Tree) -> Tree | None:
@@ -142,7 +148,7 @@ def _consistent_everywhere(terms: Sequence[Tree]) -> bool:
         return False
 
 
-def assignments(matcher: "Matcher", gold: Sequence[Tree], answer: Sequence[Tree]) -> bool | None:
+def assignments(matcher: Comparing, gold: Sequence[Tree], answer: Sequence[Tree]) -> bool | None:
     """Whether lists of named values match: by name if both have names, else in order; None if they are none."""
     groups = _grouped(gold, answer), _grouped(answer, gold)
     if (gold, answer) != groups:
@@ -197,7 +203,7 @@ def _grouped(named: Sequence[Tree], other: Sequence[Tree]) -> Sequence[Tree]:
     return [Node("()", tuple(_named(each)[1] for each in in_name_order(row))) for row in rows]
 
 
-def _by_name(matcher: "Matcher", left: list[tuple[str, Tree]], right: list[tuple[str, Tree]], named_left: bool) -> bool:
+def _by_name(matcher: Comparing, left: list[tuple[str, Tree]], right: list[tuple[str, Tree]], named_left: bool) -> bool:
     """In the order of the names: `y = 2, x = 1` for the gold `1, 2`."""
     named = sorted(left if named_left else right, key=lambda pair: pair[0])
     values = [value for _, value in named]
@@ -230,7 +236,7 @@ def _name(tree: Tree) -> str:
     return " ".join(word for word in words if word not in ("value", *SMALL_WORDS))
 
 
-def both(matcher: "Matcher", gold: Rel, answer: Rel) -> bool:
+def both(matcher: Comparing, gold: Rel, answer: Rel) -> bool:
     """Whether two relations say the same."""
     if set(gold.ops) <= _EQUAL and set(answer.ops) <= _EQUAL:
         return _equations(matcher, gold, answer)
@@ -248,7 +254,7 @@ def _reversed(rel: Rel) -> Rel | None:
     return Rel(tuple(FLIPPED[each] for each in reversed(rel.ops)), tuple(reversed(rel.terms)))
 
 
-def _equations(matcher: "Matcher", gold: Rel, answer: Rel) -> bool:
+def _equations(matcher: Comparing, gold: Rel, answer: Rel) -> bool:
     one, two = gold.terms[0], answer.terms[0]
     names = _renaming(one, two)
     if names is not None and is_label(one) and is_label(two):

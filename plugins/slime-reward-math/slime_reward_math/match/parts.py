@@ -7,15 +7,11 @@ Example:
 """
 
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from slime_reward_math.match import equations
 from slime_reward_math.match.forms import LISTS, SHAPES, is_aside, is_node, minus, spread
 from slime_reward_math.tree import Node, Num, Rel, Sym, Tree, Words, number, symbols
 from slime_reward_math.value.evaluate import approximate
-
-if TYPE_CHECKING:
-    from slime_reward_math.match.matcher import Matcher
 
 DECIMAL, SHAPE = ".", "#"
 """Among the heads: a number is written with a decimal point; something has no value."""
@@ -164,7 +160,7 @@ def _heads(tree: Tree, found: set[str]) -> None:
                 _heads(each, found)
 
 
-def alike(matcher: "Matcher", gold: Tree, answer: Tree) -> bool:
+def alike(matcher: equations.Comparing, gold: Tree, answer: Tree) -> bool:
     """A value that words change in a way that is not understood: it equals what the same words say of the same.
 
     A gold with a note behind it (`17 in words`) is the gold without it.
@@ -176,7 +172,7 @@ def alike(matcher: "Matcher", gold: Tree, answer: Tree) -> bool:
     return plain_words(gold.args[0]) == plain_words(answer.args[0]) and matcher.match(gold.args[1], answer.args[1])
 
 
-def ratio(matcher: "Matcher", gold: Tree, answer: Tree) -> bool:
+def ratio(matcher: equations.Comparing, gold: Tree, answer: Tree) -> bool:
     """Quotients, or proportions of three and more; a name before a colon has a value."""
     if not (is_node(gold, ("ratio",)) and is_node(answer, ("ratio",))):
         named = equations.right_side(gold), equations.right_side(answer)
@@ -192,7 +188,7 @@ def ratio(matcher: "Matcher", gold: Tree, answer: Tree) -> bool:
     return matcher.value(gold, answer)
 
 
-def based(matcher: "Matcher", gold: Tree, answer: Tree) -> bool:
+def based(matcher: equations.Comparing, gold: Tree, answer: Tree) -> bool:
     """Numerals: the same digits in the same base; an answer may leave out its base, and add no other than ten."""
     left, right = items_of(gold), items_of(answer)
     if is_node(gold, ("base",)) and is_node(answer, ("base",)):
@@ -211,7 +207,7 @@ def _spelled(tree: Tree) -> str:
     return "".join(each.name if isinstance(each, Sym) else str(getattr(each, "value", "?")) for each in parts).lower()
 
 
-def residue(matcher: "Matcher", gold: Tree, answer: Tree) -> bool:
+def residue(matcher: equations.Comparing, gold: Tree, answer: Tree) -> bool:
     """Residue classes: the same modulus, and values that differ by a multiple of it; the modulus may be missing."""
     left, right = _class(gold), _class(answer)
     if left is None or right is None:

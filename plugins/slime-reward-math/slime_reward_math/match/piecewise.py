@@ -10,8 +10,8 @@ The variable of the conditions takes places on both sides of every bound, the re
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
+from slime_reward_math.match.equations import Comparing
 from slime_reward_math.match.forms import LISTS, is_domain
 from slime_reward_math.tree import (
     CONSTANTS,
@@ -29,9 +29,6 @@ from slime_reward_math.tree import (
 )
 from slime_reward_math.value.evaluate import approximate, exactly
 from slime_reward_math.value.same import COUNTS
-
-if TYPE_CHECKING:
-    from slime_reward_math.match.matcher import Matcher
 
 Compare = Callable[[Tree, Tree], bool]
 _SMALL = frozenset(
@@ -53,7 +50,7 @@ class _Unclear(Exception):
     """A condition that is not understood."""
 
 
-def cases(matcher: "Matcher", gold: Tree, answer: Tree) -> bool:
+def cases(matcher: Comparing, gold: Tree, answer: Tree) -> bool:
     """Case distinctions, one or two: case by case in any order, else by value."""
     both = [each.args for each in (gold, answer) if isinstance(each, Node) and each.head == "cases"]
     if len(both) == 2 and len(both[0]) == len(both[1]) and matcher.any_order(*both):

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from flint import acb, arb, ctx, fmpq, fmpz
 
-from slime_reward_math.value.field import Beyond, Imprecise, Order, TooBig, Undefined
+from slime_reward_math.value.outcomes import Beyond, Imprecise, Order, TooBig, Undefined
 
 _lock = threading.RLock()
 

@@ -15,18 +15,8 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 
 from slime_reward_math.tree import CONSTANTS, Node, Num, Rel, Sym, Tree, Words, listed, symbols
-from slime_reward_math.value.field import (
-    EXACT,
-    Ball,
-    Beyond,
-    Field,
-    Imprecise,
-    NeedsBalls,
-    TooBig,
-    Undefined,
-    Value,
-    field,
-)
+from slime_reward_math.value.field import EXACT, Ball, Field, Value, field
+from slime_reward_math.value.outcomes import Beyond, Imprecise, NeedsBalls, TooBig, Undefined
 
 
 def fraction_of(name: str) -> Fraction:

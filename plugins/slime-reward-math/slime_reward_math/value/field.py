@@ -1,4 +1,4 @@
-"""Field: the numbers that an evaluation runs in when fractions do not suffice, and what went wrong when none came out.
+"""Field: the numbers that an evaluation runs in when fractions do not suffice.
 
 Example:
 
@@ -8,11 +8,12 @@ Example:
 At precision 0 there are fractions alone; above it, python-flint's rigorous complex balls.
 """
 
-import enum
 from contextlib import AbstractContextManager, nullcontext
 from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING, NoReturn, TypeAlias, cast
+
+from slime_reward_math.value.outcomes import NeedsBalls
 
 if TYPE_CHECKING:
     from flint import acb
@@ -29,35 +30,6 @@ EXACT = 0
 """The precision at which there are fractions alone."""
 Value: TypeAlias = Fraction | Ball
 """An exact rational while it lasts, then a complex number with its error."""
-
-
-class Undefined(Exception):
-    """There is no value here: a division by zero, a factorial of a negative integer."""
-
-
-class Imprecise(Exception):
-    """The precision does not suffice to tell: the floor of what may be 2 or a little less."""
-
-
-class TooBig(Exception):
-    """The value is beyond every bound: a tower of powers."""
-
-
-class Beyond(Exception):
-    """This evaluator has no rule for it, or it would take too long."""
-
-
-class NeedsBalls(Exception):
-    """Fractions do not suffice."""
-
-
-class Order(enum.Enum):
-    """How two values compare."""
-
-    SAME = "same"
-    """Equal as far as 60 bits more than needed show."""
-    DIFFERENT = "different"
-    UNSURE = "unsure"
 
 
 class _Fractions:

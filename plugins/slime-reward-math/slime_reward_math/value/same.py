@@ -16,19 +16,8 @@ from functools import lru_cache
 
 from slime_reward_math.tree import CONSTANTS, Node, Num, Tree, names_and_heads, put
 from slime_reward_math.value.evaluate import Evaluation, exactly
-from slime_reward_math.value.field import (
-    EXACT,
-    Ball,
-    Beyond,
-    Field,
-    Imprecise,
-    NeedsBalls,
-    Order,
-    TooBig,
-    Undefined,
-    Value,
-    field,
-)
+from slime_reward_math.value.field import EXACT, Ball, Field, Value, field
+from slime_reward_math.value.outcomes import Beyond, Imprecise, NeedsBalls, Order, TooBig, Undefined
 
 PRIMES = (2147483647, 2147483629, 2147483587, 2147483579, 2147483563, 2147483549)
 """Moduli: two different values that leave the same remainder for all of them are hardly ever met, and never paid."""
