@@ -158,8 +158,6 @@ def _plain(word: str) -> str:
     return word.lower().replace("_", "-")
 
 
-# Text of models, files and other machines as a terminal may show it: no character of it is a command.
-
 _UNSAFE = (
     "\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 without tab and newline, DEL, C1
     "\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # bidirectional, separators, invisible

@@ -36,8 +36,6 @@ __all__ = [
 ]
 
 
-# Outputs: where a run or a command may write. A file of the user, or of another run, is never replaced.
-
 RUN_MARK = ".slime-run"
 """File with a run's number, in its folder."""
 MADE_MARK = ".slime-made"
@@ -173,8 +171,6 @@ def named_by(template: str) -> Iterable[Path]:
     wanted = re.compile("".join(re.escape(text) + r"\d+" * number for text, number in parts))
     return [Path(each) for each in glob.glob(pattern) if wanted.fullmatch(each)]  # noqa: PTH207  # it may be absolute
 
-
-# Files of a run folder, opened without following links: a folder that was downloaded may hold a link to any file.
 
 _KINDS = {
     stat.S_IFIFO: "a named pipe",

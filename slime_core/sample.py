@@ -53,8 +53,6 @@ class Answer(Protocol):
         ...
 
 
-# Numbers as plugins return them: scalars of any library, and millions of values packed into typed arrays.
-
 NumberT = TypeVar("NumberT", int, float)
 LARGEST = 2**53
 """Of a count or a time that a file of a run holds: floats keep each integer up to it."""
@@ -125,8 +123,6 @@ def all_finite(values: Sequence[float]) -> bool:
     """Whether no number is NaN or infinite: neither ever leaves a sum, which is three times as fast as to look."""
     return math.isfinite(sum(values)) or all(map(math.isfinite, values))
 
-
-# Sample and Group: one generation, and the generations that share a prompt and a normalisation.
 
 Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
 """A value that JSON can hold."""

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from slime_core import NotApplicable, Score, Unscored
+from slime_core import Score
 from tests.tables import table
 
 
@@ -14,9 +14,3 @@ def test_a_score_is_finite(value: float) -> None:
         Score(value)
     with pytest.raises(ValueError, match="style must be finite"):
         Score(1.0, {"style": value})
-
-
-def test_verdicts_are_values() -> None:
-    assert Score(1.0, {"a": 0.5}) == Score(1.0, {"a": 0.5})
-    assert Unscored("no gold") == Unscored("no gold", retryable=False)
-    assert NotApplicable() == NotApplicable()

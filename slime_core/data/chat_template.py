@@ -21,8 +21,6 @@ from slime_core.processes.forked import Forked
 from slime_core.processes.server import shared_server
 from slime_core.sample import Json, Message
 
-# ChatTemplate: chat messages to prompt text, by the model's own Jinja template, in a worker process with limits.
-
 WORKER = "slime_core.data.template_worker"
 """Module of the worker process, which the server of such workers imports before it forks."""
 LIMIT_S = 10.0

@@ -22,8 +22,6 @@ __all__ = [
 ]
 
 
-# Renderer: messages to text by the model's chat template, with a check that the template left nothing out.
-
 MARK = "qSENTINELq"
 """A text that no template trims, escapes or writes."""
 ANYWHERE = ("system", "developer")
@@ -243,8 +241,6 @@ def _with_text_arguments(value: Message) -> Message:
         made["arguments"] = json.dumps(made["arguments"], ensure_ascii=False)
     return made
 
-
-# Media of a row: each `<image>`, `<video>` or `<audio>` of a text becomes the next item of the row's column.
 
 KINDS = ("image", "video", "audio")
 """Kinds of media; each is also the key of its part of a message."""

@@ -35,8 +35,6 @@ from slime_core.errors import DataError
 from slime_core.roles import RowFormat, Tokenizer
 from slime_core.sample import Json, Message
 
-# RowReader: a row to a prompt: columns found and checked, media placed, chat template rendered, length measured.
-
 NAMING = {"rm_type": "reward", "custom_rm_path": "reward", "generate_function_path": "generator"}
 """Keys of a row's metadata that name a choice for its samples, in slime's words, and the role of each."""
 
@@ -210,8 +208,6 @@ def as_messages(prompt: str | list[Message]) -> list[Message]:
     """A text as a message of the user."""
     return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
 
-
-# LeftOut: what rows were not used, how many, and the first bad ones in words.
 
 NO_ROOM = "its prompt has "
 """How the reason of a row begins whose prompt leaves no room for an answer."""

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from pyarrow import parquet
 
 
-# A row of a prompt file, good or bad; those of .jsonl; and what a slice of a file is called.
-
 _SLICE = re.compile(r"(?P<file>.*)@\[(?P<start>-?\d*):(?P<stop>-?\d*)\]", re.DOTALL)
 _ARRAY = "expected a JSON object, got the beginning of an array: write one object per line, in no brackets"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -134,8 +132,6 @@ def _shorten(text: str) -> str:
     text = text.strip()
     return text if len(text) <= 60 else f"{text[:57]}..."
 
-
-# Chat messages and tool definitions of a row, in the one form that training, finetuning and evaluation pass on.
 
 ROLES = {"human": "user", "gpt": "assistant"}
 """Roles of ShareGPT files, which chat templates write as they are, and what the row must say instead."""

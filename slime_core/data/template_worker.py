@@ -26,8 +26,6 @@ LONGEST_DETAIL = 2_000
 """Characters of what is wrong that are sent back."""
 
 
-# The dialect of Jinja in which chat templates are written, as transformers has it, in a sandbox.
-
 _OF_DICTS = frozenset(dir(dict))
 """What is an attribute of a dict before it is a member."""
 

@@ -37,8 +37,6 @@ __all__ = [
 ]
 
 
-# Probe: what a tokenizer and a chat template do to a small text, found by having them do it.
-
 _ANSWER = "qANSWERq"
 """Nothing that a template quotes or trims."""
 _CONTENTS: Sequence[Json] = (_ANSWER, [{"type": "text", "text": _ANSWER}])
@@ -87,12 +85,6 @@ def joins_pieces(backend: "tokenizers.Tokenizer") -> bool:
     whole = backend.encode("ab", add_special_tokens=False).ids
     read, wanted = (str(backend.decode(ids, skip_special_tokens=False)) for ids in (pieces, whole))
     return read == wanted or wanted != "ab"  # one that cannot write "ab" shows nothing
-
-
-# HfTokenizer: the tokenizer of a model directory in HF format, without torch or transformers.
-
-_OTHER_FORMS = ("tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "merges.txt")
-"""Files of the slow tokenizers, from which transformers can make a tokenizer.json."""
 
 
 class HfTokenizer:
@@ -323,15 +315,10 @@ def _without(what: str, library: str, directory: Path) -> str:
 def _no_tokenizer(directory: Path) -> str:
     if not directory.is_dir():
         return f"there is no model directory {directory}: give --hf-checkpoint a directory in HF format"
-    have = [name for name in _OTHER_FORMS if (directory / name).is_file()]
-    if have:
-        make = "from transformers import AutoTokenizer as T; T.from_pretrained(d).save_pretrained(d)"
-        command = f"python -c \"d = '{directory}'; {make}\""
-        return f"{directory} has {', '.join(have)} but no tokenizer.json; make one (needs transformers):\n  {command}"
-    found = ", ".join(sorted(path.name for path in directory.iterdir())[:8]) or "nothing"
+    make = f"d = '{directory}'; from transformers import AutoTokenizer as T; T.from_pretrained(d).save_pretrained(d)"
     return (
-        f"{directory} has no tokenizer.json (it holds {found}): copy the tokenizer of the model it was made from:\n"
-        f"  cp BASE_MODEL/tokenizer*.json {directory}/"
+        f"{directory} has no tokenizer.json: copy that of the model it was made from, or make one of a slow "
+        f'tokenizer (needs transformers):\n  python -c "{make}"'
     )
 
 
@@ -368,16 +355,17 @@ def _token_text(token: Json) -> str | None:
 
 def _template_sources(directory: Path, config: Mapping[str, Json]) -> dict[str, str]:
     given = config.get("chat_template")
+    tables = given if isinstance(given, list) else [{"name": "default", "template": given}]
     sources: dict[str, str] = {}
-    if isinstance(given, str):
-        sources["default"] = given
-    elif isinstance(given, list):
-        sources |= dict(_named_template(each, number, directory) for number, each in enumerate(given))
-    elif given is not None:
-        raise ModelError(
-            f"{directory / 'tokenizer_config.json'}: chat_template is a {type(given).__name__}, expected a text, or a "
-            "list of tables with name and template"
-        )
+    for each in tables if given is not None else ():
+        match each:
+            case {"name": str(name), "template": str(template)}:
+                sources[name] = template
+            case _:
+                raise ModelError(
+                    f"{directory / 'tokenizer_config.json'}: chat_template must be a text, or a list of tables with "
+                    "the texts name and template"
+                )
     path = directory / "chat_template.jinja"
     if path.is_file():
         try:
@@ -386,17 +374,6 @@ def _template_sources(directory: Path, config: Mapping[str, Json]) -> dict[str, 
         except (OSError, ValueError) as error:
             raise ModelError(f"cannot read {path}: {error}") from None
     return sources
-
-
-def _named_template(each: Json, number: int, directory: Path) -> tuple[str, str]:
-    match each:
-        case {"name": str(name), "template": str(template)}:
-            return name, template
-    has = ", ".join(each) if isinstance(each, dict) else f"a {type(each).__name__}"
-    raise ModelError(
-        f"{directory / 'tokenizer_config.json'}: chat_template[{number}] has {has or 'nothing'}, expected the texts "
-        "name and template"
-    )
 
 
 def token_texts(ids: Sequence[int], tokenizer: Tokenizer) -> Iterator[tuple[str, int]]:

@@ -51,7 +51,6 @@ class Progress:
     """What a display knows of the run; times are of `time.monotonic`."""
 
     title: str
-    """Which run it is."""
     total: int
     """Rollouts of the whole run."""
     done: int
@@ -59,19 +58,15 @@ class Progress:
     began: float
     """When this process began."""
     phase: str = ""
-    """What is waited for."""
     phase_began: float = 0.0
-    """Since when."""
     detail: Callable[[], str] | None = None
     """What the phase itself waits for now; called from the thread that draws."""
     unit: str = "rollout"
-    """What is counted."""
     first: int = 0
     """Rollouts done before this process began."""
     paced_from: float = 0.0
     """When the first rollout of this process began."""
     curves: dict[str, list[float]] = field(default_factory=dict)
-    """Every value of each metric that is shown."""
 
     def add(self, metrics: Mapping[str, float]) -> None:
         """Append the metrics that are shown to their curves."""

@@ -57,13 +57,6 @@ def test_skipped_ones_are_counted_and_told(make_source: MakeSource, mixed: Path)
     assert [group.id.row for group in groups] == [0, 1, 2, 4, 5, 6, 7, *range(9, 22)]  # numbers are the file's
 
 
-def test_a_label_of_null_is_bad_where_labels_are_wanted(make_source: MakeSource) -> None:
-    rows: list[dict[str, object]] = [{"input": "?", "label": None}]
-    assert len(make_source(rows)) == 1
-    with pytest.raises(DataError, match="'label' is null, so nothing can be scored against it"):
-        make_source(rows, label_key="label")
-
-
 def test_too_many_are_an_error_all_the_same(make_source: MakeSource, mixed: Path) -> None:
     with pytest.raises(
         DataError, match=r"rows: 2 of 22 rows are bad, more than max_bad_row_rate = 0\.09 .*\n.*:4: not"
@@ -82,11 +75,6 @@ def test_rows_that_json_cannot_keep_are_skipped_too(make_source: MakeSource, tmp
     source = make_source([], path=path, label_key="label", bad_rows="skip", max_bad_row_rate=0.5)
     assert [group.id.row for group in asyncio.run(source.draw(1))] == [1]
     assert "nan.parquet, row 0: prompt, label, metadata and media must be plain JSON" in source.data_notes()[0]
-
-
-def test_rows_outside_a_slice_are_not_counted(make_source: MakeSource, mixed: Path) -> None:
-    source = make_source([], path=Path(f"{mixed}@[4:8]"), label_key="label")
-    assert [group.samples[0].label for group in asyncio.run(source.draw(4))] == [3, 4, 5, 6]
 
 
 def test_a_template_that_makes_nothing_of_a_row_is_named_with_it(

@@ -52,12 +52,6 @@ def test_the_assistants_turns_and_their_end_tokens_are_trained_on(tokenizer: HfT
     assert dialog.loss_mask[-1] == 1
 
 
-def test_an_answer_is_encoded_as_it_is_generated_after_its_prompt(tokenizer: HfTokenizer, tmp_path: Path) -> None:
-    [dialog] = read(tokenizer, tmp_path, CHAT, {"messages": says("2+3?", "The answer is 5.")})
-    assert list(dialog.prompt) == tokenizer.encode(tokenizer.apply_chat_template(says("2+3?")))
-    assert list(dialog.response) == [*tokenizer.encode("The answer is 5."), 2]
-
-
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="<|>"), min_size=1), min_size=2, max_size=6))
 def test_ids_are_those_of_the_rendered_text_and_masks_those_of_the_assistant(
     tokenizer: HfTokenizer, tmp_path_factory: pytest.TempPathFactory, turns: list[str]

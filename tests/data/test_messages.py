@@ -15,6 +15,7 @@ from slime_core.data import ChatTemplate, HfTokenizer, PromptSource
 from slime_core.data.rows import read_messages, read_tools, without_added_keys
 from slime_core.errors import DataError
 from slime_core.sample import Json
+from tests.tables import table
 
 MakeSource = Callable[..., PromptSource]
 CALL: Json = {"type": "function", "function": {"name": "weather", "arguments": {"city": "Paris"}}}
@@ -93,7 +94,7 @@ def test_every_way_of_writing_a_message_is_read_as_one() -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize(("given", "says"), REFUSED)
+@table("given, says", REFUSED)
 def test_any_other_message_is_refused_by_its_number(given: Json, says: str) -> None:
     with pytest.raises(DataError, match=says):
         read_messages([given], "m")
@@ -161,7 +162,7 @@ ROW: dict[str, Json] = {
 }
 
 
-@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+@table("form", ["jsonl", "parquet"])
 def test_a_prompt_is_the_same_from_every_kind_of_file(
     make_source: MakeSource, tokenizer: HfTokenizer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, form: str
 ) -> None:

@@ -1,7 +1,7 @@
 """EpochOrder: a permutation of any size, decided by its seed, and as even as a shuffled list."""
 
 from collections import Counter
-from itertools import pairwise, permutations
+from itertools import permutations
 from math import factorial
 
 import pytest
@@ -45,15 +45,3 @@ def test_every_permutation_of_few_rows_is_as_likely(size: int) -> None:
     chi_squared = sum((counts[each] - expected) ** 2 / expected for each in permutations(range(size)))
     freedom = factorial(size) - 1
     assert chi_squared < freedom + 5 * (2 * freedom) ** 0.5
-
-
-@table("size", [71, 101, 1001])
-def test_neighbours_are_parted_as_by_chance(size: int) -> None:
-    """The distance of two neighbouring rows around the circle is uniform, in ten classes."""
-    counts: Counter[int] = Counter()
-    for seed in range(30_000 // size):
-        order = list(EpochOrder(size, seed))
-        for before, after in pairwise(order):
-            counts[((after - before) % size - 1) * 10 // (size - 1)] += 1
-    expected = counts.total() / 10
-    assert sum((counts[each] - expected) ** 2 / expected for each in range(10)) < 9 + 5 * 18**0.5

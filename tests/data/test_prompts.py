@@ -2,17 +2,15 @@
 
 import asyncio
 import json
-from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slime_core.data import HfTokenizer, PromptSource, prompt_source
-from slime_core.errors import CheckpointError, ConfigError, DataError
-from slime_core.roles import DataSource, DataSourceSetup, DescribesData, NamesChoices
+from slime_core.data import HfTokenizer, PromptSource
+from slime_core.errors import CheckpointError, DataError
+from slime_core.roles import NamesChoices
 from slime_core.sample import Group, Json, Status
 from tests.tables import table
 
@@ -57,26 +55,6 @@ def test_a_cut_at_any_point_changes_nothing(
             cut.load_state_dict(state)
     assert draw(cut, 20) == draw(whole, 20)
     assert cut.state_dict() == whole.state_dict()
-
-
-@reusing_the_fixture
-@given(requests=st.lists(st.integers(0, 25), max_size=6), shuffle=st.booleans())
-def test_the_size_of_requests_does_not_matter(make_source: MakeSource, requests: list[int], shuffle: bool) -> None:
-    in_parts, at_once = (make_source(ROWS, shuffle=shuffle) for _ in range(2))
-    parts = [draw(in_parts, count) for count in requests]
-    assert [len(part) for part in parts] == requests
-    assert [group for part in parts for group in part] == draw(at_once, sum(requests))
-
-
-@reusing_the_fixture
-@given(seed=st.integers(0, 2**40), epochs=st.integers(1, 4))
-def test_every_epoch_has_every_prompt_once(make_source: MakeSource, seed: int, epochs: int) -> None:
-    source = make_source(ROWS, shuffle=True, seed=seed)
-    ids = [group.id for group in asyncio.run(source.draw(epochs * len(ROWS)))]
-    assert Counter((each.epoch, each.row) for each in ids) == Counter(
-        (epoch, row) for epoch in range(epochs) for row in range(len(ROWS))
-    )
-    assert [each.draw for each in ids] == list(range(epochs * len(ROWS)))
 
 
 def test_shuffled_epochs_have_orders_of_their_own(make_source: MakeSource) -> None:
@@ -128,15 +106,6 @@ def test_rows_name_choices_in_their_metadata(make_source: MakeSource) -> None:
         make_source([{"input": "?", "metadata": {"rm_type": ["math"]}}])
 
 
-def test_requeued_groups_come_first_with_the_same_identity(make_source: MakeSource) -> None:
-    source = make_source(ROWS)
-    groups = asyncio.run(source.draw(4))
-    source.add(groups[1:3])
-    again = asyncio.run(source.draw(1)) + asyncio.run(source.draw(2))
-    assert [group.id for group in again[:2]] == [group.id for group in groups[1:3]]
-    assert again[2].id.draw == 4
-
-
 def test_long_prompts_are_left_out_and_counted(make_source: MakeSource, tokenizer: HfTokenizer) -> None:
     rows = [{"input": "x" * length} for length in (3, 40, 5, 41)]
     limit = len(tokenizer.encode("x" * 5))
@@ -148,25 +117,23 @@ def test_long_prompts_are_left_out_and_counted(make_source: MakeSource, tokenize
 
 
 def test_prompts_that_are_all_too_long_say_how_short_the_shortest_is(make_source: MakeSource) -> None:
+    with pytest.raises(DataError, match="holds no rows"):
+        make_source([])
     with pytest.raises(DataError, match=r"all 2 prompts are longer than 2 tokens, the shortest has \d+"):
         make_source([{"input": "123456789"}, {"input": "1234567890"}], max_prompt_len=2)
 
 
-def test_prompts_go_through_the_chat_template(make_source: MakeSource) -> None:
+def test_prompts_go_through_the_chat_template_or_stay_messages(make_source: MakeSource) -> None:
     messages = [{"role": "system", "content": "Add."}, {"role": "user", "content": "2+3"}]
+    tools = [{"type": "function", "function": {"name": "add"}}]
+    plain = make_source([{"input": messages, "tools": json.dumps(tools)}], apply_chat_template_kwargs={"think": False})
+    sample = asyncio.run(plain.draw(1))[0].samples[0]
+    assert (sample.prompt, sample.metadata["tools"]) == (messages, tools)
+    assert sample.apply_chat_template_kwargs == {"think": False}
     source = make_source([{"input": "hi"}, {"input": messages}], apply_chat_template=True)
     texts = [group.samples[0].prompt for group in asyncio.run(source.draw(2))]
     assert texts[0] == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
     assert str(texts[1]).startswith("<|im_start|>system\nAdd.<|im_end|>\n<|im_start|>user\n2+3")
-
-
-def test_messages_stay_messages_without_the_template(make_source: MakeSource) -> None:
-    messages = [{"role": "user", "content": "2+3"}]
-    tools = [{"type": "function", "function": {"name": "add"}}]
-    source = make_source([{"input": messages, "tools": json.dumps(tools)}], apply_chat_template_kwargs={"think": False})
-    sample = asyncio.run(source.draw(1))[0].samples[0]
-    assert (sample.prompt, sample.metadata["tools"]) == (messages, tools)
-    assert sample.apply_chat_template_kwargs == {"think": False}
 
 
 @table(
@@ -187,28 +154,6 @@ def test_a_bad_row_is_refused_with_its_line(
 ) -> None:
     with pytest.raises(DataError, match=rf"\.jsonl:2: .*{says}"):
         make_source([{"input": "fine", "label": 0}, row], **fields)
-
-
-def test_values_that_a_checkpoint_cannot_keep_are_refused(tmp_path: Path, make_source: MakeSource) -> None:
-    import datetime as dt
-
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    path = tmp_path / "dates.parquet"
-    pq.write_table(pa.table({"input": ["a"], "label": [dt.date(2026, 1, 1)]}), path)
-    with pytest.raises(DataError, match=r"dates\.parquet, row 0: .*plain JSON"):
-        make_source([], path=path, label_key="label")
-
-
-def test_an_empty_file_is_refused(make_source: MakeSource) -> None:
-    with pytest.raises(DataError, match="holds no rows"):
-        make_source([])
-
-
-def test_no_file_at_all_says_which_flag(setup_of: Callable[..., DataSourceSetup]) -> None:
-    with pytest.raises(ConfigError, match="--prompt-data"):
-        prompt_source(setup_of())
 
 
 @table(
@@ -239,19 +184,6 @@ def test_other_samples_a_prompt_go_on_from_the_same_place_with_numbers_of_their_
     assert numbers == list(range(16))
 
 
-def test_a_file_that_moved_is_the_same_data(make_source: MakeSource) -> None:
-    first, moved = make_source(ROWS), make_source(ROWS)
-    draw(first, 5)
-    moved.load_state_dict(first.state_dict())
-    assert draw(moved, 5) == draw(first, 5)
-
-
 def test_the_state_of_another_source_is_refused(make_source: MakeSource) -> None:
     with pytest.raises(CheckpointError, match=r"streams: None -> \['rows'\]"):
         make_source(ROWS).load_state_dict({"position": 3})
-
-
-def test_it_is_a_data_source(make_source: MakeSource) -> None:
-    source = make_source(ROWS)
-    assert isinstance(source, DataSource)
-    assert isinstance(source, DescribesData)

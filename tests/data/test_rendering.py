@@ -1,6 +1,5 @@
 """Rendered prompts: what a row says is in them, in order, or the row is bad; a final answer is never closed unsaid."""
 
-import json
 from typing import Literal
 
 import pytest
@@ -132,15 +131,6 @@ def test_messages_that_are_rendered_later_do_not_end_with_an_answer(
     found, _ = reader.read(Row("x", {"m": [ASKED, THOUGHT]}))
     assert isinstance(found, BadRow)
     assert "final_assistant_message" in found.why
-
-
-def test_json_text_of_a_result_arrives(tokenizer: HfTokenizer) -> None:
-    result: Message = {"role": "tool", "content": {"degrees": 20, "name": 'a"b'}}
-    for name in ("CHATML", "LLAMA31"):
-        text, _ = read(tokenizer, getattr(templates, name), [ASKED, result])
-        assert "degrees" in text, name
-        assert "rows.jsonl" not in text
-    assert json.dumps(result["content"]) in read(tokenizer, templates.CHATML, [ASKED, result])[0]
 
 
 def test_a_template_that_cuts_texts_short_is_refused(tokenizer: HfTokenizer) -> None:

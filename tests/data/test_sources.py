@@ -7,13 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from slime_core.data import (
-    HfTokenizer,
     PromptSource,
-    every_prompt,
     mixture_source,
     name_files,
     prompt_source,
@@ -25,7 +21,6 @@ from slime_core.roles import DataSourceSetup, PromptFile, RowFormat
 from slime_core.sample import Group, Json
 
 SetupOf = Callable[..., DataSourceSetup]
-reusing_the_fixture = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 
 
 def draw(source: PromptSource, count: int) -> list[Group]:
@@ -107,24 +102,6 @@ def test_a_mixture_keeps_shares_names_and_epochs(files: Path, setup_of: SetupOf)
     assert source.data_metrics()["data/epoch/math"] == 639
 
 
-@reusing_the_fixture
-@given(requests=st.lists(st.integers(0, 40), max_size=6), cut=st.integers(0, 5), shuffle=st.booleans())
-def test_a_mixture_continues_at_every_cut(
-    files: Path, setup_of: SetupOf, requests: list[int], cut: int, shuffle: bool
-) -> None:
-    whole, parts = (mixture(files, setup_of, shuffle=shuffle) for _ in range(2))
-    for number, count in enumerate(requests):
-        if number == cut:
-            state = json.loads(json.dumps(parts.state_dict()))
-            parts = mixture(files, setup_of, shuffle=shuffle)
-            parts.load_state_dict(state)
-        groups = [draw(source, count) for source in (whole, parts)]
-        assert plain(groups[0]) == plain(groups[1])
-        for source, drawn in zip((whole, parts), groups, strict=True):
-            source.add(drawn[::3])
-    assert whole.state_dict() == parts.state_dict()
-
-
 def test_a_member_of_several_files_names_each(files: Path, setup_of: SetupOf) -> None:
     paths: list[Json] = [str(files / "a.jsonl"), str(files / "sub/a.jsonl@[1:]")]
     found = mixture_source(MixtureSettings.model_validate({"sources": {"m": {"path": paths}}}), setup_of())
@@ -157,12 +134,6 @@ def test_a_changed_file_is_named_and_may_be_accepted(files: Path, setup_of: Setu
     assert draw(resumed, 9) == draw(after, 9)
 
 
-def test_settings_are_never_accepted_with_the_data(files: Path, setup_of: SetupOf) -> None:
-    state = mixture(files, setup_of).state_dict()
-    with pytest.raises(CheckpointError, match="seed: 0 -> 1"):
-        mixture(files, setup_of, seed=1, accept_changed_data=True).load_state_dict(state)
-
-
 def test_rows_in_memory_are_a_source(setup_of: SetupOf) -> None:
     datasets = pytest.importorskip("datasets")
     rows = [{"input": f"{number}?", "label": number} for number in range(4)]
@@ -171,9 +142,3 @@ def test_rows_in_memory_are_a_source(setup_of: SetupOf) -> None:
     assert draw(source, 9) == draw(row_source(rows, "mine", setup), 9)
     with pytest.raises(DataError, match="mine, row 1: no key 'label'"):
         row_source([*rows[:1], {"input": "?"}], "mine", setup)
-
-
-def test_every_prompt_is_in_file_order(files: Path, tokenizer: HfTokenizer) -> None:
-    read = every_prompt(PromptFile(files / "a.jsonl", "eval:a"), tokenizer, 3)
-    assert [str(group.id) for group in read.groups] == [f"eval:a:e0:r{row}:d{row}" for row in range(3)]
-    assert [sample.rollout_id for group in read.groups for sample in group.samples] == list(range(9))

@@ -50,7 +50,7 @@ def test_ids_are_those_of_transformers(tokenizer: HfTokenizer, model_dir: Path) 
         assert tokenizer.encode(text) == reference.encode(text, add_special_tokens=False)
 
 
-@pytest.mark.parametrize(
+@table(
     "template",
     [
         "{%- for m in messages %}\n  {{- m.role + ': ' + m.content }}\n{% endfor %}\n{{ bos_token }}|{{ eos_token }}",
@@ -60,24 +60,22 @@ def test_ids_are_those_of_transformers(tokenizer: HfTokenizer, model_dir: Path) 
         "{{ flavour if flavour is defined else 'plain' }}{% set ns = namespace(n=0) %}{% set ns.n = 3 %}{{ ns.n }}",
     ],
 )
-@pytest.mark.parametrize("tools", [None, TOOLS])
-def test_templates_render_as_in_transformers(copy: Path, template: str, tools: object) -> None:
+def test_templates_render_as_in_transformers(copy: Path, template: str) -> None:
     from transformers import AutoTokenizer
 
     change(copy, "tokenizer_config.json", chat_template=template, bos_token="<|im_start|>")
     reference = AutoTokenizer.from_pretrained(copy)
-    expected = reference.apply_chat_template(CHAT, tools=tools, tokenize=False, add_generation_prompt=True, flavour="x")
-    assert HfTokenizer.load(copy).apply_chat_template(CHAT, tools, {"flavour": "x"}) == expected  # type: ignore[arg-type]
-
-
-def test_the_generation_prompt_is_added(tokenizer: HfTokenizer) -> None:
-    text = tokenizer.apply_chat_template([{"role": "user", "content": "hi"}])
-    assert text == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+    for tools in (None, TOOLS):
+        wanted = reference.apply_chat_template(
+            CHAT, tools=tools, tokenize=False, add_generation_prompt=True, flavour="x"
+        )
+        assert HfTokenizer.load(copy).apply_chat_template(CHAT, tools, {"flavour": "x"}) == wanted  # type: ignore[arg-type]
 
 
 def test_the_generation_prompt_can_be_left_out(tokenizer: HfTokenizer) -> None:
     text = tokenizer.apply_chat_template([{"role": "user", "content": "hi"}], add_generation_prompt=False)
     assert text == "<|im_start|>user\nhi<|im_end|>\n"
+    assert tokenizer.apply_chat_template([{"role": "user", "content": "hi"}]) == f"{text}<|im_start|>assistant\n"
 
 
 def test_special_ids_are_those_that_decoding_leaves_out(tokenizer: HfTokenizer) -> None:
@@ -86,10 +84,6 @@ def test_special_ids_are_those_that_decoding_leaves_out(tokenizer: HfTokenizer) 
         each for each in ids if not tokenizer.decode([each]) and tokenizer.decode([each], skip_special_tokens=False)
     }
     assert tokenizer.special_ids == left_out != set()
-
-
-def test_its_text_is_the_model_directory(copy: Path) -> None:
-    assert str(HfTokenizer.load(copy)) == str(copy)
 
 
 def test_a_jinja_file_precedes_the_config(copy: Path) -> None:
@@ -105,34 +99,18 @@ def test_prompts_with_tools_take_the_template_for_tools(copy: Path) -> None:
     assert tokenizer.apply_chat_template(CHAT, TOOLS) == "tools"  # type: ignore[arg-type]
 
 
-def test_a_template_can_refuse_messages(copy: Path) -> None:
-    change(copy, "tokenizer_config.json", chat_template="{{ raise_exception('no system role') }}")
-    with pytest.raises(DataError, match="no system role"):
-        HfTokenizer.load(copy).apply_chat_template(CHAT)  # type: ignore[arg-type]
-
-
-def test_a_template_that_fails_is_named(copy: Path) -> None:
-    (copy / "chat_template.jinja").write_text("{{ 1/0 }}")
-    with pytest.raises(DataError, match=f"{copy} fails with the messages: ZeroDivisionError"):
-        HfTokenizer.load(copy).apply_chat_template(CHAT)  # type: ignore[arg-type]
-
-
 def test_a_template_that_is_not_utf8_is_named(copy: Path) -> None:
     (copy / "chat_template.jinja").write_bytes(b"\xff{{ messages }}")
     with pytest.raises(ModelError, match=r"cannot read .*chat_template\.jinja: 'utf-8' codec"):
         HfTokenizer.load(copy)
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [([{"nme": "default", "template": ""}], r"chat_template\[0\] has nme, template"), (5, "chat_template is a int"),
-     (["x"], r"chat_template\[0\] has a str")],
-)  # fmt: skip
-def test_templates_of_another_shape_are_named(copy: Path, given: object, said: str) -> None:
+@table("given", [[{"nme": "default", "template": ""}], 5, ["x"]])
+def test_templates_of_another_shape_are_named(copy: Path, given: object) -> None:
     (copy / "chat_template.jinja").unlink(missing_ok=True)
     config = json.loads((copy / "tokenizer_config.json").read_text())
     (copy / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": given}))
-    with pytest.raises(ModelError, match=said):
+    with pytest.raises(ModelError, match="chat_template must be a text, or a list of tables"):
         HfTokenizer.load(copy)
 
 
@@ -198,7 +176,7 @@ def test_a_missing_directory_is_named(tmp_path: Path) -> None:
 
 def test_a_directory_without_tokenizer_says_what_to_copy(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").touch()
-    with pytest.raises(ModelError, match=r"(?s)it holds model\.safetensors.*cp .*tokenizer"):
+    with pytest.raises(ModelError, match=r"has no tokenizer\.json: copy that of the model"):
         HfTokenizer.load(tmp_path)
 
 
@@ -208,7 +186,7 @@ def test_the_advice_for_a_slow_tokenizer_works(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("\n".join(vocabulary))
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer", "eos_token": "[SEP]"}')
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    with pytest.raises(ModelError, match=r"vocab\.txt but no tokenizer\.json") as caught:
+    with pytest.raises(ModelError, match=r"make one of a slow tokenizer") as caught:
         HfTokenizer.load(tmp_path)
     command = str(caught.value).splitlines()[-1].strip().replace("python", sys.executable, 1)
     subprocess.run(command, shell=True, check=True, capture_output=True)

@@ -101,14 +101,6 @@ def test_a_warm_start_shows_its_loss_and_a_run_its_reward(screen: Screen) -> Non
     assert "loss" not in "\n".join(screen.last_frame())
 
 
-def test_an_error_in_the_run_leaves_the_screen_in_order(screen: Screen) -> None:
-    display = Dashboard(terminal(screen))
-    display.start(40, "demo")
-    with pytest.raises(KeyError, match="lost"), display:
-        raise KeyError("lost")
-    assert screen.getvalue().rstrip().endswith("\x1b[?25h"), "the cursor is shown again"
-
-
 def test_messages_before_the_start_are_printed(screen: Screen) -> None:
     Dashboard(terminal(screen)).message("[red]no markup[/red]")
     assert plain(screen.getvalue()) == "[red]no markup[/red]\n"

@@ -95,10 +95,6 @@ def test_a_position_where_no_row_ends_is_refused(path: Path, offset: int) -> Non
     assert len(MetricsLog.read(path)) == 2
 
 
-def test_a_missing_file_has_no_rows(path: Path) -> None:
-    assert MetricsLog.read(path) == []
-
-
 @table(
     "line",
     ["[]", "nonsense", '{"schema_version":1}', '{"schema_version":9,"rollout_id":0,"step":0,"time":0,"metrics":{}}'],
@@ -108,11 +104,6 @@ def test_a_line_that_is_no_row_is_named(path: Path, line: str) -> None:
     path.write_text(f"{good}\n{line}\n", "utf-8")
     with pytest.raises(RunFolderError, match=r"metrics\.jsonl, line 2 is not a metrics row"):
         MetricsLog.read(path)
-
-
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match=r"cannot open .*nowhere/metrics\.jsonl: No such file"):
-        MetricsLog(tmp_path / "nowhere" / "metrics.jsonl")
 
 
 FULL_DISK = """

@@ -1,10 +1,8 @@
 import io
-import subprocess
-import sys
 import threading
 import time
 
-from slime_core.telemetry import PlainDisplay, make_display
+from slime_core.telemetry import PlainDisplay
 from slime_core.telemetry.display import Progress, seconds
 from tests.tables import table
 
@@ -112,30 +110,6 @@ def test_a_run_outlives_its_reader() -> None:
     display.row(0, ROW)
     display.message("still here")
     display.stop()
-
-
-def test_rows_before_the_start_are_no_error() -> None:
-    display = PlainDisplay(io.StringIO())
-    display.row(0, ROW)
-    display.phase("nothing yet")
-    display.stop()
-    display.stop()
-
-
-def test_output_that_is_no_terminal_gets_plain_lines() -> None:
-    code = (
-        "from slime_core.telemetry import make_display\n"
-        "with make_display() as d:\n"
-        "    d.start(1, 'demo')\n"
-        "    d.row(0, {'rollout/raw_reward': 0.5})\n"
-    )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout == "demo: 1 rollouts\nrollout 1/1  reward 0.500\n"
-    assert result.stderr == ""
-
-
-def test_no_progress_means_plain_lines() -> None:
-    assert isinstance(make_display(progress=False), PlainDisplay)
 
 
 @table(

@@ -69,15 +69,6 @@ def test_the_report_has_figures_a_picture_and_transcripts(run_dir: Path) -> None
     assert sorted(path.name for path in paths.report.parent.iterdir()) == ["report.md", "reward.png", "transcripts.md"]
 
 
-def test_equal_runs_have_equal_pictures(run_dir: Path) -> None:
-    first = write_report(run_dir).curve
-    assert first is not None
-    before = first.read_bytes()
-    assert before.startswith(b"\x89PNG")
-    write_report(run_dir)
-    assert first.read_bytes() == before
-
-
 def test_the_picture_uses_the_whole_canvas_and_the_reward_climbs(run_dir: Path) -> None:
     from matplotlib.image import imread
 
@@ -122,15 +113,6 @@ def test_a_run_stopped_before_its_first_rollout_has_a_report(tmp_path: Path) -> 
     assert "no rollout is done yet" in paths.report.read_text("utf-8")
 
 
-def test_one_rollout_without_evaluation_is_drawn_too(tmp_path: Path) -> None:
-    with MetricsLog(tmp_path / "metrics.jsonl") as log:
-        log.append(MetricsRow(0, 1, 0.0, {"rollout/raw_reward": -2.5}))
-    paths = write_report(tmp_path)
-    assert paths.curve is not None
-    assert paths.curve.exists()
-    assert "two evaluations" in paths.report.read_text("utf-8")
-
-
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match=r"is not a run folder: it has no metrics\.jsonl"):
         write_report(tmp_path)
@@ -159,14 +141,6 @@ def test_the_first_and_the_last_rollouts_of_a_short_run_are_not_the_same(rollout
     assert figures(rows)[:2] == [("rollouts", str(rollouts)), row]
 
 
-def test_what_was_not_measured_is_left_out() -> None:
-    assert figures([MetricsRow(0, 1, 0.0, {"rollout/raw_reward": 0.5})]) == [
-        ("rollouts", "1"),
-        ("training reward", "0.500"),
-    ]
-    assert figures([]) == []
-
-
 def test_smoothing_keeps_length_and_constants_and_follows_steps() -> None:
     assert smooth([]) == []
     assert smooth([2.0] * 7) == [2.0] * 7
@@ -178,11 +152,6 @@ def test_transcripts_compare_the_same_prompts_and_prefer_changes(run_dir: Path) 
     assert all(pair.before.prompt == pair.after.prompt for pair in pairs)
     assert [(pair.before.rollout_id, pair.after.rollout_id) for pair in pairs] == [(0, 20)] * 6
     assert [pair.before.prompt for pair in pairs] == [f"What is {row}+4?" for row in (0, 3, 6, 1, 2, 4)]
-
-
-def test_one_evaluation_is_no_comparison(tmp_path: Path, write_samples: Callable[..., None]) -> None:
-    write_samples(tmp_path, evals={0: {"sums": [answer(1, 0.0)]}})
-    assert before_and_after(tmp_path) == []
 
 
 def test_no_answer_can_break_out_of_its_block(tmp_path: Path, write_samples: Callable[..., None]) -> None:

@@ -102,11 +102,6 @@ def test_a_run_that_starts_over_forgets_what_the_file_had(path: Path) -> None:
     assert [line.rollout_id for line in SpanLog.read(path)] == [0]
 
 
-def test_no_file_has_no_lines(path: Path) -> None:
-    assert SpanLog.read(path) == []
-    assert SpanLog.read_group(path, str(FIRST)) == []
-
-
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -135,8 +130,3 @@ def test_samples_beyond_the_longest_line_are_not_kept(path: Path, monkeypatch: p
     (line,) = SpanLog.read(path)
     assert [sample.index for sample in line.samples] == [0, 1]
     assert [phase.name for phase in line.phases] == ["generate"]
-
-
-def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match=r"spans\.jsonl"):
-        SpanLog(tmp_path / "none" / "spans.jsonl")

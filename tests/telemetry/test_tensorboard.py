@@ -34,30 +34,11 @@ def scalars(run_dir: Path, tag: str) -> list[tuple[int, float]]:
     return [(event.step, round(event.value, 4)) for event in events.Scalars(tag)]
 
 
-def test_tensorboard_reads_what_was_logged(tmp_path: Path) -> None:
-    track(tmp_path, [(step, {"rollout/raw_reward": step / 10, "train/loss": -1.0}) for step in range(3)])
-    assert scalars(tmp_path, "rollout/raw_reward") == [(0, 0.0), (1, 0.1), (2, 0.2)]
-    assert scalars(tmp_path, "train/loss") == [(0, -1.0), (1, -1.0), (2, -1.0)]
-
-
 def test_a_resumed_curve_does_not_double_back(tmp_path: Path) -> None:
     track(tmp_path, [(step, {"r": 0.1}) for step in range(6)])
     track(tmp_path, [(step, {"r": 0.2}) for step in range(3, 8)])
     track(tmp_path, [(step, {"r": 0.3}) for step in range(5, 7)])
     assert scalars(tmp_path, "r") == [(0, 0.1), (1, 0.1), (2, 0.1), (3, 0.2), (4, 0.2), (5, 0.3), (6, 0.3)]
-
-
-def test_the_tracker_brings_no_torch(tmp_path: Path) -> None:
-    code = f"""
-import sys
-from pathlib import Path
-from slime_trackers.with_tensorboard import TensorBoardTracker
-assert "tensorboard" not in sys.modules
-TensorBoardTracker(Path({str(tmp_path)!r}))
-print(sorted({{"torch", "tensorflow"}} & set(sys.modules)))
-"""
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "[]"
 
 
 def test_without_the_package_the_error_says_what_to_type(tmp_path: Path) -> None:

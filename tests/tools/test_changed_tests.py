@@ -49,10 +49,6 @@ def repository(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_branch_without_a_change_has_no_tests_to_run(repository: Path) -> None:
-    assert matrix(repository) == {}
-
-
 def test_what_a_file_says_counts_and_its_place_where_it_says_nothing(repository: Path) -> None:
     said = {"four": "NUM_GPUS = 4", "none": "NUM_GPUS: int = 0", "both": "NUM_GPUS = 1\nNUM_GPUS = 2"}
     write(repository, {f"tests/e2e/test_{name}.py": f"{line}\n{TEST}" for name, line in said.items()})

@@ -31,7 +31,3 @@ def test_a_stale_page_is_shown_with_the_command_that_mends_it(tmp_path: Path) ->
     printed = COMPARED(stale, PAGE, "tools/reference.py")
     assert "+### REW-003: it leaves the sample as it was" in printed
     assert "tools/reference.py --write" in printed
-
-
-def test_a_page_that_is_missing_is_shown_whole(tmp_path: Path) -> None:
-    assert "+# Title" in COMPARED(tmp_path / "new.md", "# Title\n", "tools/reference.py")

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from tests.tables import table
 
 TOOL = Path(__file__).resolve().parents[2] / "tools/runner.py"
 CALLED = """
@@ -43,8 +43,8 @@ def test_a_reusable_workflow_is_run_for_each_value_with_what_it_is_given(tmp_pat
     assert run(tmp_path, "a", calls("who: x, greetings: '[\"yo\"]'")).stdout.endswith("yo x\n")
 
 
-@pytest.mark.parametrize(
-    ("job", "text", "why"),
+@table(
+    "job, text, why",
     [
         ("b", steps("run: 'true'"), "there is no job 'b'. Jobs: a"),
         ("a", calls(""), "the input who is required"),

@@ -25,9 +25,3 @@ def test_a_flake_is_named_with_how_often_it_failed(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "test_it::test_odd failed in 1 of 3 rounds" in done.stdout
     assert done.stdout.endswith("2 tests, 3 rounds: 1 failed\n")
-
-
-def test_none_and_no_tests_are_told_apart(tmp_path: Path) -> None:
-    done = soak(tmp_path, "def test_it():\n    pass\n", 1)
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "1 tests, 1 rounds: none failed")
-    assert soak(tmp_path, "", 1).returncode == 5

@@ -10,10 +10,8 @@ from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
-from click.testing import CliRunner
 
 from slime_core.cli import run_cli
-from slime_view.commands import view
 
 MakeRun = Callable[..., "Made"]  # noqa: F821  # of conftest.py
 
@@ -53,7 +51,3 @@ def test_a_port_that_is_taken_is_told(make_run: MakeRun, capsys: pytest.CaptureF
 def test_what_is_not_a_run_folder_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["view", str(tmp_path), "--port", "0"]) == 2
     assert "is not the folder of a run: it has no run.toml" in capsys.readouterr().err
-
-
-def test_help_says_how_to_look_from_elsewhere() -> None:
-    assert "ssh -L" in CliRunner().invoke(view, ["--help"]).output

@@ -49,12 +49,6 @@ def test_a_file_that_was_cut_and_grew_beyond_is_read_anew(tmp_path: Path) -> Non
     assert curves.after(0, ["a"])["metrics"] == {"a": {"x": [0, 1, 2, 3, 4], "y": [0.0, 9.0, 9.0, 9.0, 9.0]}}
 
 
-def test_a_run_that_has_not_reported_yet_has_no_curves(tmp_path: Path) -> None:
-    curves = Curves(tmp_path / "metrics.jsonl")
-    curves.refresh()
-    assert curves.after(0, ["a"]) == {"generation": 0, "rows": 0, "metrics": {}}
-
-
 @pytest.mark.parametrize("line", [b"{", b"[]", b'{"rollout_id": 1, "time": 2, "metrics": {"a": "x"}}'])
 def test_a_damaged_row_is_named(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / "metrics.jsonl"

@@ -63,17 +63,6 @@ def test_a_file_can_be_read_while_the_next_is_written(tmp_path: Path) -> None:
     assert len(list_shards(tmp_path)) == 20
 
 
-def test_a_rollout_run_again_replaces_its_file(tmp_path: Path) -> None:
-    async def use(store: SampleStore) -> None:
-        await store.write(0, generated(0), NOTHING)
-        await store.write(0, generated(7), NOTHING)
-        await store.flush()
-
-    with_store(tmp_path, use)
-    assert names(tmp_path) == ["rollout_000000.parquet"]
-    assert Shard(tmp_path / "rollout_000000.parquet").group_ids() == {"kit:e0:r7:d7"}
-
-
 def test_the_same_samples_make_the_same_file(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         with_store(tmp_path / folder, lambda store: store.write(0, generated(*range(300)), NOTHING))
@@ -146,12 +135,6 @@ def test_a_full_disk_is_named_and_leaves_no_half_file(tiny_disk: Path) -> None:
 
     with_store(tiny_disk, use)
     assert names(tiny_disk) == ["rollout_000000.parquet"]
-
-
-def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
-    (tmp_path / "samples").touch()
-    with pytest.raises(RunFolderError, match=r"cannot make .*samples"):
-        SampleStore(tmp_path / "samples")
 
 
 def test_a_file_that_is_no_shard_is_named(tmp_path: Path) -> None:
