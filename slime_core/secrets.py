@@ -85,8 +85,13 @@ class Redactor:
 
     def within(self, data: object) -> dict[str, str]:
         """The secrets in plain data, words by value: what a process that gets the data must hide too."""
-        texts = set(_texts(data))
-        return {value: words for value, words in self._known.items() if value in texts}
+        text = json.dumps(data, default=lambda each: unmask(each) or str(each), skipkeys=True)
+        found = {}
+        for value, words in self._known.items():
+            quoted = json.dumps(value)
+            if (quoted if len(value) < SHORTEST else quoted[1:-1]) in text:
+                found[value] = words
+        return found
 
 
 REDACTOR = Redactor()
@@ -209,23 +214,3 @@ def _in_base64(value: bytes) -> Iterator[str]:
         part = whole[-(-before * 8 // 6) : bits // 6]
         if len(part) >= SHORTEST_BASE64:
             yield from (part, part.translate(_URLSAFE))
-
-
-def _texts(data: object) -> Iterator[str]:
-    match data:
-        case str():
-            yield data
-        case Mapping():
-            for key, value in data.items():
-                yield from _texts(key)
-                yield from _texts(value)
-        case list() | tuple() | set() | frozenset():
-            for each in data:
-                yield from _texts(each)
-        case bool() | None:
-            return
-        case int() | float():
-            yield str(data)
-        case _:
-            if (held := unmask(data)) is not None:
-                yield held

@@ -15,13 +15,6 @@ from slime_core.errors import DataError
 from slime_core.roles import MediaKeys, Tokenizer
 from slime_core.sample import Json, Message
 
-__all__ = [
-    "Finder",
-    "Renderer",
-    "shared_beginning",
-]
-
-
 MARK = "qSENTINELq"
 """A text that no template trims, escapes or writes."""
 ANYWHERE = ("system", "developer")

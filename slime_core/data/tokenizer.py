@@ -28,14 +28,6 @@ from slime_core.sample import Json, Message
 if TYPE_CHECKING:
     import tokenizers
 
-__all__ = [
-    "HfTokenizer",
-    "check_template_kwargs",
-    "read_batched",
-    "token_texts",
-    "with_bos",
-]
-
 
 _ANSWER = "qANSWERq"
 """Nothing that a template quotes or trims."""

@@ -10,17 +10,120 @@ It begins with all rows of the run folder's metrics.jsonl that the library has n
 was killed, and those from before the tracker was chosen.
 """
 
+import asyncio
+import contextlib
 import importlib.util
 import json
+import queue
+import threading
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import ParamSpec, Protocol, TypeVar, cast
 
 from slime_core.errors import ConfigError
-from slime_trackers.own_thread import OwnThread
-from slime_trackers.record import Record
+
+P = ParamSpec("P")
+ResultT = TypeVar("ResultT")
+
+
+class OwnThread:
+    """One thread that makes the calls of a blocking library, in order, while the event loop goes on.
+
+    It starts with the first call. A call that is given up by its caller is still made, and the next ones after it. The
+    thread is a daemon: a library that hangs does not keep the run's process from ending, as a thread of a pool would.
+    """
+
+    def __init__(self, name: str) -> None:
+        """`name` is that of the thread."""
+        self._name = name
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    async def call(self, function: Callable[P, ResultT], *args: P.args, **kwargs: P.kwargs) -> ResultT:
+        """What `function` returns or raises, after all calls before it."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            self._thread.start()
+        answer: Future[ResultT] = Future()
+
+        def make() -> None:
+            # Not `set_running_or_notify_cancel`: a call that nobody waits for any more is made all the same.
+            try:
+                result = function(*args, **kwargs)
+            except BaseException as error:  # SystemExit too: it is the caller's to judge
+                with contextlib.suppress(Exception):  # nobody waits any more
+                    answer.set_exception(error)
+            else:
+                with contextlib.suppress(Exception):
+                    answer.set_result(result)
+
+        self._calls.put(make)
+        return await asyncio.wrap_future(answer)
+
+    def end(self) -> None:
+        """Let it end after the calls that were asked for; another call starts it anew."""
+        if self._thread is not None:
+            self._calls.put(None)
+            self._thread = None
+
+    def _work(self) -> None:
+        while (make := self._calls.get()) is not None:
+            make()
+
+
+class Record:
+    """Which run of the library a run folder belongs to, and what was sent to it, so that a resume goes on with it.
+
+    After a resume the steps since the checkpoint come again. The libraries would drop them or draw them twice, so what
+    they have is not sent again: a curve has one value a step, the first. The file is written anew after each row.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Read what is there."""
+        self._path = path
+        kept = json.loads(path.read_text("utf-8")) if path.exists() else {}
+        self.run: str | None = cast(str | None, kept.get("run"))
+        """The run, as the library names it; None before it was made."""
+        self._step = int(kept.get("step", -1))
+        self._names: set[str] | None = set(cast(list[str], kept.get("names", [])))
+
+    def begin(self, run: str, last: int | None) -> None:
+        """Go on with a run.
+
+        Args:
+            run: nothing was sent yet if it is another than before.
+            last: the last step that the library has, -1 before the first, where it can tell: what it held in memory is
+                lost if its process was killed. None: it has all that was sent.
+        """
+        if run != self.run:
+            self.run, self._step, self._names = run, -1, set()
+        if last is not None and last != self._step:
+            self._step, self._names = last, None
+        self._write()
+
+    def unsent(self, step: int, metrics: Mapping[str, float]) -> dict[str, float]:
+        """What of a row was not sent; an evaluation and a training row may share a step."""
+        if step < self._step:
+            return {}
+        if step > self._step:
+            return dict(metrics)
+        return {name: value for name, value in metrics.items() if self._names is not None and name not in self._names}
+
+    def sent(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Keep that this was sent."""
+        self._names = {*(self._names or ()), *metrics} if step == self._step else set(metrics)
+        self._step = step
+        self._write()
+
+    def _write(self) -> None:
+        names = sorted(self._names) if self._names is not None else []
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        new = self._path.with_suffix(".new")
+        new.write_text(json.dumps({"run": self.run, "step": self._step, "names": names}), "utf-8")
+        new.replace(self._path)
 
 
 @dataclass(frozen=True, slots=True)

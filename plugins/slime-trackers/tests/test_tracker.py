@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 
 from slime_core.errors import ConfigError
-from slime_trackers.own_thread import OwnThread
-from slime_trackers.record import Record
-from slime_trackers.tracker import Opened, ServiceTracker, need
+from slime_trackers.tracker import Opened, OwnThread, Record, ServiceTracker, need
 
 
 class Kept:

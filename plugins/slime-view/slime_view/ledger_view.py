@@ -22,6 +22,7 @@ from slime_core.outputs import open_nofollow
 from slime_core.run import Checkpoint, GroupState, LedgerError, list_checkpoints, verify
 from slime_core.run.ledger import Accounts, SavedAccounts, digest_of
 from slime_core.sample import GroupId, Json
+from slime_core.telemetry.metrics import end_of_last_line
 
 Line = Mapping[str, Json]
 LIVE = frozenset({GroupState.DRAWN, GroupState.FINISHED, GroupState.BUFFERED})
@@ -161,7 +162,7 @@ def _newest(root: Path, path: Path, problems: list[str]) -> tuple[Checkpoint | N
         if ledger is None:
             passed_over.append(f"{candidate.name} is of a run without a ledger")
             continue
-        if _ends_a_line(path, offset := ledger.offset):
+        if end_of_last_line(path, offset := ledger.offset) == offset:
             problems += passed_over
             return checkpoint, ledger
         passed_over.append(f"{candidate.name} was made when the ledger had {offset} bytes, and no line ends there now")
@@ -171,14 +172,6 @@ def _newest(root: Path, path: Path, problems: list[str]) -> tuple[Checkpoint | N
 
 def _most_uses(path: Path) -> int:
     return max((cast(int, line.get("use", 1)) for line in read_ledger(path)), default=1)
-
-
-def _ends_a_line(path: Path, offset: int) -> bool:
-    if offset == 0:
-        return True
-    with _opened(path) as file:
-        file.seek(offset - 1)
-        return file.read(1) == b"\n"
 
 
 def _apply(line: Line, accounts: Accounts, problems: list[str]) -> None:

@@ -19,6 +19,7 @@ from slime_core.run import GroupState
 from slime_core.sample import GroupId, Json, Sample
 from slime_core.telemetry import MetricsLog, MetricsRow
 from slime_view.ledger_view import LedgerView
+from slime_view.samples.columns import Entry
 from slime_view.samples.shard import Drawn, Shard, list_shards
 from slime_view.spans import SampleSpan, SpanLog
 
@@ -54,16 +55,6 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
-    """A sample of the group."""
-
-    sample: Sample
-    """As it was kept."""
-    left_out: bool
-    """Whether it failed, and its group went on without it."""
-
-
-@dataclass(frozen=True, slots=True)
 class Life:
     """One group, from its draw to its end."""
 
@@ -71,7 +62,7 @@ class Life:
     """Its identity."""
     moves: Sequence[Move]
     """In order."""
-    members: Sequence[Member]
+    members: Sequence[Entry]
     """Its samples; none before the rollout in which it was finished is over, and none where its file was deleted."""
     drop_reason: str | None
     """Why it was dropped, as its file says it; None if it was not."""
@@ -128,16 +119,12 @@ def _move(name: str, line: Mapping[str, Json], shards: Mapping[int, Shard], rows
     return Move(state, rollout_id, use, str(line.get("reason", "")), weight, rows.get(rollout_id))
 
 
-def _members(name: str, moves: Sequence[Move], shards: Mapping[int, Shard]) -> tuple[list[Member], str | None]:
+def _members(name: str, moves: Sequence[Move], shards: Mapping[int, Shard]) -> tuple[list[Entry], str | None]:
     ends = (GroupState.FINISHED, GroupState.BUFFERED, GroupState.DROPPED)
     for rollout_id in dict.fromkeys(move.rollout_id for move in moves if move.state in ends):
-        if rollout_id not in shards:
-            continue
-        found = shards[rollout_id].groups([name])
-        kept = [Member(each, False) for group in (*found.kept, *found.dropped) for each in group.samples]
-        failed = [Member(each, True) for group in found.failed for each in group.samples]
-        if kept or failed:
-            return [*kept, *failed], next(iter(found.reasons.values()), None)
+        entries = shards[rollout_id].entries() if rollout_id in shards else ()
+        if found := [each for each in entries if each.group == name]:
+            return found, found[0].drop_reason
     return [], None
 
 

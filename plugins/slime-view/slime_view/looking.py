@@ -18,7 +18,7 @@ from slime_view.alarms import Alarm, read_alarms
 from slime_view.comparison import Comparison, Prompt
 from slime_view.figures import ReportPaths, write_report
 from slime_view.ledger_view import LedgerView
-from slime_view.life import Life, Member, Move
+from slime_view.life import Life, Move
 from slime_view.resumes import Resume, read_resumes
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
     "Comparison",
     "GroupState",
     "Life",
-    "Member",
     "MetricsRow",
     "Move",
     "Prompt",

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from slime_core.config import read_run_file
-from slime_core.data import HfTokenizer
+from slime_core.data import HfTokenizer, name_files
 from slime_core.errors import ConfigError, ModelError, RunFolderError
 from slime_core.outputs import check_tree, nofollow
 from slime_core.run import GroupState
@@ -74,7 +74,7 @@ class OpenRun:
         for folder in found:
             if not nofollow(folder / "run.toml").is_file():
                 raise RunFolderError(f"{folder} is not the folder of a run: it has no run.toml. Give what --save says.")
-        return [cls(folder, _name(folder, found)) for folder in found]
+        return [cls(folder, name) for folder, name in name_files([str(folder) for folder in found])]
 
     def refresh(self) -> bool:
         """Read what is new; whether there is more. A file that cannot be read is a `problem`, and the rest is shown."""
@@ -239,14 +239,6 @@ class OpenRun:
             except (ModelError, RunFolderError) as error:
                 problem = problem or str(error)
         return None, problem
-
-
-def _name(folder: Path, among: Sequence[Path]) -> str:
-    for length in range(1, len(folder.parts)):
-        end = folder.parts[-length:]
-        if sum(other.parts[-length:] == end for other in among) == 1:
-            return "/".join(end)
-    return str(folder)
 
 
 def _rows_of(path: Path, group: str) -> list[int]:

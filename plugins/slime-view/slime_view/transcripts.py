@@ -4,6 +4,7 @@ pairs = before_and_after(run_dir / "samples")
 text = transcripts_markdown(pairs)
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,11 +77,7 @@ def inline(text: str) -> str:
 
 
 def _longest_run(text: str) -> int:
-    longest = run = 0
-    for letter in text:
-        run = run + 1 if letter == "`" else 0
-        longest = max(longest, run)
-    return longest
+    return max(map(len, re.findall("`+", text)), default=0)
 
 
 def _verdict(row: SampleRow) -> str:

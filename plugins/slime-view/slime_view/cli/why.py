@@ -12,7 +12,8 @@ import click
 from slime_core.errors import ConfigError, last_of, printable
 from slime_core.run import GroupState
 from slime_core.sample import SCORE, Json, Sample
-from slime_view.life import Life, Member, Move
+from slime_view.life import Life, Move
+from slime_view.samples import Entry
 from slime_view.trace import waits_of
 from slime_view.transcripts import prompt_text
 
@@ -50,7 +51,7 @@ def _named(text: str) -> tuple[str, int | None]:
     return (group, int(index)) if slash and index.isdecimal() else (text, None)
 
 
-def _of_index(life: Life, index: int | None) -> list[Member]:
+def _of_index(life: Life, index: int | None) -> list[Entry]:
     if index is None:
         return list(life.members)
     found = [each for each in life.members if each.sample.index == index]
@@ -60,7 +61,7 @@ def _of_index(life: Life, index: int | None) -> list[Member]:
     return found
 
 
-def _lines(life: Life, members: Sequence[Member], index: int | None) -> Iterator[tuple[str, str]]:
+def _lines(life: Life, members: Sequence[Entry], index: int | None) -> Iterator[tuple[str, str]]:
     first = life.moves[0]
     source, epoch, row, draw = life.group
     yield "drawn", f"in rollout {first.rollout_id}: row {row} of {source}, epoch {epoch}, draw {draw}"
@@ -74,7 +75,7 @@ def _lines(life: Life, members: Sequence[Member], index: int | None) -> Iterator
         yield move.state.value, _moved(move, life.drop_reason)
 
 
-def _sample_lines(life: Life, member: Member, *, whole: bool) -> Iterator[tuple[str, str]]:
+def _sample_lines(life: Life, member: Entry, *, whole: bool) -> Iterator[tuple[str, str]]:
     sample = member.sample
     yield f"sample {sample.index}", _generated(life, sample)
     if sample.failure_reason:
@@ -119,7 +120,7 @@ def _mask(sample: Sample) -> str:
     return told
 
 
-def _rewards(members: Sequence[Member]) -> str:
+def _rewards(members: Sequence[Entry]) -> str:
     rewards = [score for each in members if (score := _score(each.sample)) is not None]
     told = f"rewards {' '.join(f'{score:g}' for score in rewards)}"
     if not rewards:
@@ -174,7 +175,7 @@ def _who(life: Life, role: str, use: Json) -> str:
     return ", ".join(named) or "the default"
 
 
-def _as_plain_data(life: Life, members: Sequence[Member]) -> dict[str, Json]:
+def _as_plain_data(life: Life, members: Sequence[Entry]) -> dict[str, Json]:
     moves: list[Json] = [move.to_dict() for move in life.moves]
     samples: list[Json] = [
         {

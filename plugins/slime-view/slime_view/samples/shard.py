@@ -159,7 +159,7 @@ class Shard:
     def rows(self) -> Iterator[SampleRow]:
         """Its samples without tokens, a few at a time."""
         counts = Counter[str]()
-        for source, group, drop_reason, sample, left_out in self._entries():
+        for source, group, drop_reason, sample, left_out in self.entries():
             of = group or source
             counts[of] += 1
             yield SampleRow(
@@ -208,7 +208,7 @@ class Shard:
         failed: dict[str, Group] = {}
         reasons: dict[GroupId, str] = {}
         with _understood(self.path):
-            for entry in self._entries():
+            for entry in self.entries():
                 if entry.group is None or (only is not None and entry.group not in only):
                     continue
                 those = failed if entry.left_out else made
@@ -220,7 +220,8 @@ class Shard:
         dropped = [group for group in made.values() if group.id in reasons]
         return Generated(kept, dropped, reasons, list(failed.values()))
 
-    def _entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[Entry]:
+        """Its samples with their tokens, a few at a time."""
         for batch in self._batches(None):
             with _understood(self.path):
                 entries = list(unpack(batch))
