@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime_core import Group, GroupId, Sample, Status
+from slime_core import Group, GroupId, Sample, Score, Status
 from slime_core.sample import PrefixCacheInfo, SpecInfo, scalar_reward
+from slime_core.seeds import derive_seed
 from tests.tables import table
 
 SLIME_FIELDS = [
@@ -226,3 +227,25 @@ def test_log_probs_may_be_numbers_of_several_kinds() -> None:
     assert list(sample.problems()) == []
     sample.freeze()
     assert list(sample.rollout_log_probs) == [-0.5, -0.25]
+
+
+parts = st.lists(st.integers() | st.text(), min_size=1, max_size=6)
+
+
+@given(parts, parts)
+def test_different_identities_have_different_seeds(one: list[int | str], other: list[int | str]) -> None:
+    same = [(type(part), part) for part in one] == [(type(part), part) for part in other]
+    assert (derive_seed(*one) == derive_seed(*other)) is same
+
+
+def test_a_seed_is_the_same_everywhere() -> None:
+    assert derive_seed(42, "train.jsonl", 0, 17, 0, 3) == 1247862229130271548
+    assert 0 <= derive_seed("x") < 2**63
+
+
+@table("value", [math.nan, math.inf, -math.inf])
+def test_a_score_is_finite(value: float) -> None:
+    with pytest.raises(ValueError, match="return Unscored"):
+        Score(value)
+    with pytest.raises(ValueError, match="style must be finite"):
+        Score(1.0, {"style": value})

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from slime_core.data.rendering import Finder as Finder
     from slime_core.data.rendering import Renderer as Renderer
     from slime_core.data.rendering import shared_beginning as shared_beginning
-    from slime_core.data.row_reader import Dialog as Dialog
-    from slime_core.data.row_reader import DialogReader as DialogReader
     from slime_core.data.row_reader import Prompt as Prompt
     from slime_core.data.rows import Row as Row
     from slime_core.data.rows import read_rows as read_rows

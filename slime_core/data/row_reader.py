@@ -1,24 +1,16 @@
-"""Turns a row of a prompt file into a prompt, or into a dialog for finetuning; counts the rows that are left out.
-
-A `Dialog` holds token ids and a loss mask that selects the assistant's tokens.
+"""Turns a row of a prompt file into a prompt, and counts the rows that are left out.
 
 Example:
 
     RowReader(RowFormat(label_key="answer"), tokenizer).read(Row("train.jsonl:3", {"input": "2+2?", "answer": "4"}))
-    reader = DialogReader(tokenizer, RowFormat(input_key="messages", apply_chat_template=True))
-    [dialog] = reader.read([Path("train.jsonl")])
-    dialog.loss_mask                     # 1 where the assistant speaks, its end token included
 """
 
-from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
-from pathlib import Path
 from typing import NamedTuple
 
 from slime_core.data.chat_template import ReadT
-from slime_core.data.rendering import Finder, Renderer, collect_media, place_media, shared_beginning
+from slime_core.data.rendering import Renderer, collect_media, place_media
 from slime_core.data.rows import (
     BadRow,
     RejectedRow,
@@ -27,10 +19,9 @@ from slime_core.data.rows import (
     read_messages,
     read_tools,
     refuse_media,
-    scan_rows,
     without_added_keys,
 )
-from slime_core.data.tokenizer import HfTokenizer, check_template_kwargs, read_batched, with_bos
+from slime_core.data.tokenizer import with_bos
 from slime_core.errors import DataError
 from slime_core.roles import RowFormat, Tokenizer
 from slime_core.sample import Json, Message
@@ -82,7 +73,7 @@ class RowReader:
 
     def read(self, row: Row | BadRow) -> tuple[Prompt | TooLong | BadRow, bool]:
         """The row's prompt, or why there is none; and whether the template leaves out reasoning of earlier turns."""
-        return _read(row, self._prompt_of)
+        return read_row(row, self._prompt_of)
 
     def _prompt_of(self, row: Row) -> tuple[Prompt | TooLong, bool]:
         metadata, dropped = self._metadata(row), False
@@ -158,9 +149,10 @@ class RowReader:
         return (placed, held) if held else (prompt, None)
 
 
-def _read(
+def read_row(
     row: Row | BadRow, read: Callable[[Row], tuple[ReadT | TooLong | BadRow, bool]]
 ) -> tuple[ReadT | TooLong | BadRow, bool]:
+    """What `read` makes of a row; a bad row where it raises."""
     if isinstance(row, BadRow):
         return row, False
     try:
@@ -295,194 +287,3 @@ class LeftOut:
 
 
 # Dialogs: rows of a file as the token ids that finetuning trains on, the assistant's words marked.
-
-
-@dataclass(frozen=True, slots=True)
-class Dialog:
-    """One row."""
-
-    where: str
-    """File and line."""
-    prompt: Sequence[int]
-    """Ids before the assistant's first words."""
-    response: Sequence[int]
-    """All ids from there on."""
-    loss_mask: Sequence[int]
-    """1 at the assistant's, [len(response)]."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    start: int
-    """Where generation of it would begin."""
-    end: int
-    """Where its text ends; its end token follows."""
-    message: int
-    """Its place in the dialog."""
-
-
-class DialogReader:
-    """Reads rows of chat messages, or of a prompt and a response.
-
-    The chat template renders the whole dialog once. That text is encoded, and each of the assistant's turns counts from
-    where its generation would begin up to its first end token. Turns that the template writes otherwise when others
-    follow, such as without their reasoning, are trained on as they stand there. The last turn keeps its reasoning.
-
-    The prompt's ids are those of its text alone, as generation has them. Where a token of the whole text reaches over
-    the beginning of an answer, the pieces between the beginnings are encoded each by itself.
-    """
-
-    def __init__(self, tokenizer: HfTokenizer, form: RowFormat, positions: int | None = None) -> None:
-        """Read nothing yet.
-
-        Args:
-            tokenizer: the model's.
-            form: with a `label_key`, the prompt and the response are columns of their own; else all is in `input_key`.
-                Dialogs of more tokens than its `max_prompt_len` are left out.
-            positions: of the model; a longer dialog is a bad row.
-        """
-        self._tokenizer, self._form, self._positions = tokenizer, form, positions
-        self._renderer = Renderer(tokenizer, form.apply_chat_template_kwargs)
-        self.notes: list[str] = []
-        """A sentence about each kind of row that was left out."""
-
-    def read(self, paths: Sequence[Path]) -> list[Dialog]:
-        """All rows of all files, in order.
-
-        Raises:
-            ConfigError: the chat template never reads one of the format's arguments.
-            DataError: a file cannot be read, or rows are bad; names file and line.
-            ModelError: the model has no chat template, and one is asked for.
-        """
-        form, dialogs = self._form, list[Dialog]()
-        check_template_kwargs(form, self._tokenizer)
-        needed = [form.input_key, *([form.label_key] if form.label_key else [])]
-        for path in paths:
-            left_out, count = LeftOut(form, "dialogs"), 0
-            rows = scan_rows(path, needed, [form.tool_key])
-            for _, (found, dropped_reasoning) in read_batched(
-                rows, lambda row: _read(row, self._dialog), self._tokenizer
-            ):
-                count += 1
-                if isinstance(found, Dialog):
-                    dialogs.append(found)
-                    left_out.without_reasoning += dropped_reasoning
-                else:
-                    left_out.count(found)
-            left_out.check(str(path), count)
-            self.notes += left_out.notes(path.name)
-        return dialogs
-
-    def _dialog(self, row: Row) -> tuple[Dialog | TooLong, bool]:
-        dialog, dropped_reasoning = self._whole(row)
-        length, longest = len(dialog.prompt) + len(dialog.response), self._form.max_prompt_len
-        if longest is not None and length > longest:
-            return TooLong(length), dropped_reasoning
-        if self._positions is not None and length > self._positions:
-            raise DataError(
-                f"{length} tokens, and the model has {self._positions} positions: shorten it, or set "
-                f"rollout_max_context_len = {self._positions} to leave out longer rows"
-            )
-        return dialog, dropped_reasoning
-
-    def _whole(self, row: Row) -> tuple[Dialog, bool]:
-        form = self._form
-        given = read_dialog(row, form.input_key, "--input-key")
-        response = None if form.label_key is None else column(row, form.label_key, "--label-key")
-        if not isinstance(response, str | None):
-            raise DataError(f"{form.label_key!r} must be a text, got {type(response).__name__}")
-        if form.apply_chat_template:
-            messages = as_messages(given)
-            if response is not None and messages[-1]["role"] == "assistant":
-                raise DataError(
-                    f"{form.input_key!r} ends with an answer, and label_key adds another: leave out label_key"
-                )
-            answer: list[Message] = [] if response is None else [{"role": "assistant", "content": response}]
-            return self._turns(row, [*messages, *answer], tools_of(row, form.tool_key))
-        if response is None or not isinstance(given, str):
-            raise DataError(
-                "without apply_chat_template a row is a prompt and a response: give label_key, the column of the "
-                "response, and input_key, the column of the prompt, both texts"
-            )
-        if not response:
-            raise DataError("its response is empty")
-        prompt = with_bos(given, self._tokenizer)
-        ids, begins = self._encoded(prompt + response, [len(prompt)])
-        start, end = bisect_left(begins, len(prompt)), min(self._tokenizer.eos_token_ids)
-        return _dialog(row, [*ids, end], [0] * start + [1] * (len(ids) + 1 - start), start), False
-
-    def _turns(self, row: Row, messages: Sequence[Message], tools: Json) -> tuple[Dialog, bool]:
-        answers = [place for place, each in enumerate(messages) if each["role"] == "assistant"]
-        if not answers:
-            raise DataError("none of its messages is the assistant's, so there is nothing to train on")
-        refuse_media(messages)
-        finder, turns = Finder(self._renderer.dialog(messages, tools)), list[_Turn]()
-        for place, message in enumerate(messages):
-            start = self._start(finder, messages[: place + 1], tools) if place in answers else None
-            finder.at = finder.at if start is None else start
-            finder.take(message, f"message {place} ({message['role']})", keeps_reasoning=place == len(messages) - 1)
-            if place in answers:
-                start = len(finder.text[: finder.begin].rstrip(" ")) if start is None else start
-                turns.append(_Turn(start, max(start, finder.at), place))
-        finder.take_tools(tools)
-        ids, begins = self._encoded(finder.text, [turn.start for turn in turns])
-        starts = [bisect_left(begins, turn.start) for turn in turns]
-        mask = [0] * len(ids)
-        for turn, start, limit in zip(turns, starts, [*starts[1:], len(ids)], strict=True):
-            end = bisect_left(begins, turn.end, start)
-            places = (place + 1 for place in range(end, limit) if ids[place] in self._tokenizer.eos_token_ids)
-            stop = next(places, 0) or bisect_left(begins, self._closing(finder.text, turn, messages, tools), end)
-            mask[start:stop] = [1] * (stop - start)
-        return _dialog(row, ids, mask, starts[0]), finder.dropped > 0
-
-    def _start(self, finder: Finder, messages: Sequence[Message], tools: Json) -> int | None:
-        """Where generation of the last of these messages would begin; None where nothing opens its turn.
-
-        That is the end of the prompt which generation would have. If the template writes the messages before it
-        differently now that others follow, it is the end of the next text that opens a turn.
-        """
-        *before, answer = messages
-        prompt = self._renderer.text(before, tools, opens=True) if before else ""
-        if before and finder.text.startswith(prompt) and len(prompt) >= finder.at:
-            return len(prompt)
-        opened, shared = self._renderer.opening
-        place = finder.text.find(shared, finder.at) if shared else -1
-        start = place + len(opened if finder.text.startswith(opened, place) else shared)
-        return start if place >= 0 and finder.holds(answer, start) else None
-
-    def _closing(self, text: str, turn: _Turn, messages: Sequence[Message], tools: Json) -> int:
-        """Where a turn ends which the template ends with no end token: as it does when the turn is the last."""
-        if turn.message == len(messages) - 1:
-            return len(text)
-        closed = self._renderer.text(messages[: turn.message + 1], tools, opens=False)
-        said = text[turn.start : turn.end]
-        if not said or said not in closed:
-            return turn.end
-        return turn.end + len(shared_beginning(closed.rpartition(said)[2], text[turn.end :]))
-
-    def _encoded(self, text: str, starts: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Ids of a text, and where each begins; no token reaches over a start."""
-        ids, begins, ends = self._tokens(text, 0)
-        bounds = [bisect_left(begins, start) for start in starts]
-        if ids[: bounds[0]] == self._tokenizer.encode(text[: starts[0]]) and all(
-            ends[bound - 1] <= start for bound, start in zip(bounds, starts, strict=True) if bound
-        ):
-            return ids, begins
-        ids, begins = [], []
-        for first, last in pairwise([0, *starts, len(text)]):
-            more, places, _ = self._tokens(text[first:last], first)
-            ids, begins = ids + more, begins + places
-        return ids, begins
-
-    def _tokens(self, text: str, offset: int) -> tuple[list[int], list[int], list[int]]:
-        ids, spans = self._tokenizer.encode_with_offsets(text)
-        return ids, [offset + begin for begin, _ in spans], [offset + end for _, end in spans]
-
-
-def _dialog(row: Row, ids: Sequence[int], mask: Sequence[int], start: int) -> Dialog:
-    if not start:
-        raise DataError("its prompt is empty; the words before the assistant's first are the prompt")
-    if 1 not in mask:
-        raise DataError("its response is empty")
-    last = len(mask) - mask[::-1].index(1)
-    return Dialog(row.where, ids[:start], ids[start:last], mask[start:last])

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from slime_core.data import (
     ChatTemplate,
-    DialogReader,
     HfTokenizer,
     Row,
     every_prompt,
@@ -28,6 +27,7 @@ from slime_core.data.settings import MixtureMember, MixtureSettings
 from slime_core.errors import ConfigError, DataError, ModelError
 from slime_core.roles import DataSourceSetup, PromptFile, RowFormat
 from slime_core.sample import Message
+from slime_train.dialogs import DialogReader
 from tests.tables import table
 
 HELLO: Sequence[Message] = ({"role": "user", "content": "What is 2+3?"},)

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from slime_core.data import ChatTemplate, Dialog, DialogReader, HfTokenizer
+from slime_core.data import ChatTemplate, HfTokenizer
 from slime_core.errors import DataError
 from slime_core.roles import RowFormat
+from slime_train.dialogs import Dialog, DialogReader
 from tests.data import templates
 from tests.data.templates import with_template
 from tests.tables import table

@@ -2,13 +2,16 @@
 
 import asyncio
 import json
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slime_core.data import HfTokenizer, PromptSource
+from slime_core.data.prompt_table import RecordFile
 from slime_core.errors import CheckpointError, DataError
 from slime_core.roles import NamesChoices
 from slime_core.sample import Group, Json, Status
@@ -187,3 +190,18 @@ def test_other_samples_a_prompt_go_on_from_the_same_place_with_numbers_of_their_
 def test_the_state_of_another_source_is_refused(make_source: MakeSource) -> None:
     with pytest.raises(CheckpointError, match=r"streams: None -> \['rows'\]"):
         make_source(ROWS).load_state_dict({"position": 3})
+
+
+@given(records=st.lists(st.binary(min_size=1), max_size=20))
+def test_what_was_written_is_read(records: list[bytes]) -> None:
+    kept = RecordFile(records)
+    assert len(kept) == len(records)
+    assert [kept[number] for number in reversed(range(len(kept)))] == records[::-1]
+
+
+def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    says = r"do not fit into the temporary directory .*No space left.*set TMPDIR"
+    with Path("/dev/full").open("wb", buffering=0) as full:
+        monkeypatch.setattr(tempfile, "TemporaryFile", lambda prefix: full)
+        with pytest.raises(DataError, match=says):
+            RecordFile([b"x"])

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from slime_core.data import DialogReader, HfTokenizer, every_prompt
+from slime_core.data import HfTokenizer, every_prompt
 from slime_core.errors import DataError
 from slime_core.roles import PromptFile, RowFormat
 from slime_core.sample import Json
+from slime_train.dialogs import DialogReader
 
 TEMPLATE = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}"

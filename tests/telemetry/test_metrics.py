@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slime_core.errors import NonFiniteError, RunFolderError
-from slime_core.telemetry import MetricsLog, MetricsRow, strip_timing
+from slime_core.telemetry import MetricsLog, MetricsRow, names, strip_timing
 from tests.tables import table
 
 
@@ -136,3 +136,16 @@ def test_comparisons_leave_time_and_speed_out() -> None:
     other = MetricsRow(3, 4, 2.0, {"rollout/raw_reward": 0.5, "perf/step_time": 9.0, "perf/memory_mib/driver": 3.0})
     assert strip_timing(one) == strip_timing(other)
     assert strip_timing(one) == {"rollout_id": 3, "step": 4, "metrics": {"rollout/raw_reward": 0.5}}
+
+
+def test_evaluation_sets_are_told_from_their_details() -> None:
+    metrics = {
+        "eval/math": 0.5,
+        "eval/math-500": 0.4,
+        "eval/math-500-truncated_ratio": 0.1,
+        "eval/math-500-pass@16": 0.9,
+        "eval/math/response_len/mean": 40.0,
+        "rollout/raw_reward": 0.3,
+    }
+    assert names.eval_datasets(metrics) == ["math", "math-500"]
+    assert metrics[names.eval_reward("math-500")] == 0.4

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from slime_core.config import Plan, read_positions
-from slime_core.data import Dialog, DialogReader, name_files
+from slime_core.data import name_files
 from slime_core.data.prompts import EpochOrder
 from slime_core.data.rows import split_slice
 from slime_core.errors import DataError
@@ -26,6 +26,7 @@ from slime_core.sample import Group, GroupId, Json, Sample, Status
 from slime_core.seeds import derive_seed
 from slime_core.telemetry import Display, MetricsLog, names
 from slime_core.telemetry.recording import SampleWriter
+from slime_train.dialogs import Dialog, DialogReader
 from slime_train.training_loop import TrainingLoop, TrainingSession
 
 SOURCE = "sft"

@@ -9,6 +9,7 @@ from starlette.testclient import TestClient
 from slime_core.errors import RunFolderError
 from slime_view.guard import POLICY
 from slime_view.runs import OpenRun
+from tests.tables import table
 
 MakeRun = Callable[..., "Made"]  # noqa: F821  # of conftest.py
 STATIC = Path(__file__).resolve().parents[1] / "slime_view" / "static"
@@ -49,7 +50,7 @@ def test_another_name_for_the_server_is_refused(client: TestClient) -> None:
     assert client.get("/api/runs", headers={"host": "other.example"}).status_code == 400
 
 
-@pytest.mark.parametrize("path", ["/", "/api/runs", "/static/view.js", "/none", "/api/sample"])
+@table("path", ["/", "/api/runs", "/static/view.js", "/none", "/api/sample"])
 def test_every_answer_has_the_policy(client: TestClient, path: str) -> None:
     assert client.get(path).headers["content-security-policy"] == POLICY
     assert "unsafe" not in POLICY
@@ -130,8 +131,8 @@ def test_two_runs_compared(client: TestClient) -> None:
     assert found["prompts"][0]["rewards"] == [1 / 3, 1 / 3]
 
 
-@pytest.mark.parametrize(
-    ("path", "parameters", "status", "told"),
+@table(
+    "path, parameters, status, told",
     [
         ("samples", {"run": "third"}, 400, "no run 'third' is open; there is first, second"),
         ("samples", {"limit": "3"}, 400, "unknown condition 'limit'"),

@@ -12,6 +12,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from slime_core.cli import run_cli
+from tests.tables import table
 
 MakeRun = Callable[..., "Made"]  # noqa: F821  # of conftest.py
 
@@ -33,11 +34,11 @@ def test_it_prints_an_address_that_opens_and_ends_at_ctrl_c(make_run: MakeRun) -
     process.stdout.close()
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "10.1.2.3", "machine.example", "::"])
+@table("host", ["0.0.0.0", "10.1.2.3", "machine.example", "::"])
 def test_an_address_that_others_reach_needs_a_yes(
     make_run: MakeRun, host: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_cli(["view", str(make_run().folder), "--host", host]) == 2
+    assert run_cli(["view", str(make_run(f"run-{host}").folder), "--host", host]) == 2
     assert f"{host} is reached by other machines" in capsys.readouterr().err
 
 

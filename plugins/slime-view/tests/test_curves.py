@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from slime_core.errors import RunFolderError
 from slime_core.telemetry import MetricsLog, MetricsRow
 from slime_view.curves import Curves
+from tests.tables import table
 
 ROWS = [MetricsRow(number, number + 1, 100.0 + number, {"a": float(number)}) for number in range(5)]
 
@@ -49,7 +50,7 @@ def test_a_file_that_was_cut_and_grew_beyond_is_read_anew(tmp_path: Path) -> Non
     assert curves.after(0, ["a"])["metrics"] == {"a": {"x": [0, 1, 2, 3, 4], "y": [0.0, 9.0, 9.0, 9.0, 9.0]}}
 
 
-@pytest.mark.parametrize("line", [b"{", b"[]", b'{"rollout_id": 1, "time": 2, "metrics": {"a": "x"}}'])
+@table("line", [b"{", b"[]", b'{"rollout_id": 1, "time": 2, "metrics": {"a": "x"}}'])
 def test_a_damaged_row_is_named(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b'{"rollout_id": 1, "time": 2, "metrics": {}}\n' + line + b"\n")
