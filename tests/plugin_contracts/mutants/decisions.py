@@ -28,6 +28,40 @@ from slime_testing import (
     SampleFilterContract,
 )
 
+
+def asynchronous(function: Callable[..., object]) -> object:
+    """The same function as `async def`."""
+
+    async def waits(*arguments: object) -> object:
+        return function(*arguments)
+
+    return waits
+
+
+def sleepy(function: Callable[..., object]) -> object:
+    """The same function, slowly."""
+
+    def slow(*arguments: object) -> object:
+        time.sleep(0.3)
+        return function(*arguments)
+
+    return slow
+
+
+def subject(contract: type[Contract], kind: Callable[..., object]) -> Callable[[object], type[Contract]]:
+    """Makes the contract of what a factory returns."""
+
+    def of(made: object) -> type[Contract]:
+        return type("Subject", (contract,), {"choice": kind("subject", lambda settings, setup: made)})
+
+    return of
+
+
+group_filter = subject(GroupFilterContract, GroupFilterSpec)
+sample_filter = subject(SampleFilterContract, SampleFilterSpec)
+shaper = subject(RewardShaperContract, RewardShaperSpec)
+
+
 # --- group filters
 
 
@@ -35,18 +69,6 @@ def spread(group: Group, ctx: FilterContext) -> Decision:
     if not group.rewards:
         return Drop("unscored")
     return Keep() if max(group.rewards) > min(group.rewards) else KeepIfShort("zero_std")
-
-
-async def waits(group: Group, ctx: FilterContext) -> Decision:
-    return Keep()
-
-
-def truth(group: Group, ctx: FilterContext) -> bool:
-    return True
-
-
-def no_reason(group: Group, ctx: FilterContext) -> Decision:
-    return Drop("") if len(group.samples) == 1 else Keep()
 
 
 def sorts_samples(group: Group, ctx: FilterContext) -> Decision:
@@ -57,11 +79,6 @@ def sorts_samples(group: Group, ctx: FilterContext) -> Decision:
 def alternates() -> Callable[..., Decision]:
     turns = itertools.cycle((Keep(), Drop("turn")))
     return lambda group, ctx: next(turns)
-
-
-def sleepy(group: Group, ctx: FilterContext) -> Decision:
-    time.sleep(0.3)
-    return spread(group, ctx)
 
 
 def no_rewards(group: Group, ctx: FilterContext) -> Decision:
@@ -76,13 +93,6 @@ def drops_all(group: Group, ctx: FilterContext) -> Decision:
     return Drop("never")
 
 
-def group_filter(made: object) -> type[Contract]:
-    class Subject(GroupFilterContract):
-        choice = GroupFilterSpec("subject", lambda settings, setup: made)  # type: ignore[arg-type,return-value]
-
-    return Subject
-
-
 # --- sample filters
 
 
@@ -93,10 +103,6 @@ def short_only(groups: Sequence[Group], ctx: FilterContext) -> list[Removal]:
         for position, sample in enumerate(group.samples)
         if sample.response_length > 10
     ]
-
-
-async def waits_too(groups: Sequence[Group], ctx: FilterContext) -> list[Removal]:
-    return []
 
 
 def removes_twice(groups: Sequence[Group], ctx: FilterContext) -> list[Removal]:
@@ -113,11 +119,6 @@ def removes_any(groups: Sequence[Group], ctx: FilterContext) -> list[Removal]:
     return [Removal(group.id, 0, "unlucky") for group in groups if random.random() < 0.5]
 
 
-def sleepy_too(groups: Sequence[Group], ctx: FilterContext) -> list[Removal]:
-    time.sleep(0.3)
-    return []
-
-
 def needs_rewards(groups: Sequence[Group], ctx: FilterContext) -> list[Removal]:
     return [Removal(group.id, 0, "bad") for group in groups if min(group.rewards) < 0]
 
@@ -130,13 +131,6 @@ def counts_tokens(groups: Sequence[Group], ctx: FilterContext) -> list[Removal]:
     return [Removal(each.group, each.position, f"long {each.group}") for each in short_only(groups, ctx)]
 
 
-def sample_filter(made: object) -> type[Contract]:
-    class Subject(SampleFilterContract):
-        choice = SampleFilterSpec("subject", lambda settings, setup: made)  # type: ignore[arg-type,return-value]
-
-    return Subject
-
-
 # --- reward shapers
 
 Rows = Sequence[Sequence[float | None]]
@@ -144,10 +138,6 @@ Rows = Sequence[Sequence[float | None]]
 
 def halves(groups: Sequence[Group], ctx: ShapeContext) -> Rows:
     return [[None if reward is None else reward / 2 for reward in row] for row in ctx.rewards]
-
-
-async def waits_as_well(groups: Sequence[Group], ctx: ShapeContext) -> Rows:
-    return halves(groups, ctx)
 
 
 def divides_by_the_spread(groups: Sequence[Group], ctx: ShapeContext) -> Rows:
@@ -172,11 +162,6 @@ def noisy(groups: Sequence[Group], ctx: ShapeContext) -> Rows:
     return [[None if reward is None else reward + random.random() for reward in row] for row in ctx.rewards]
 
 
-def sleepy_as_well(groups: Sequence[Group], ctx: ShapeContext) -> Rows:
-    time.sleep(0.3)
-    return halves(groups, ctx)
-
-
 def none_is_zero(groups: Sequence[Group], ctx: ShapeContext) -> Rows:
     return [[(reward or 0.0) / 2 for reward in row] for row in ctx.rewards]
 
@@ -190,13 +175,6 @@ def starts_from_raw(groups: Sequence[Group], ctx: ShapeContext) -> Rows:
     ]
 
 
-def shaper(made: object) -> type[Contract]:
-    class Subject(RewardShaperContract):
-        choice = RewardShaperSpec("subject", lambda settings, setup: made)  # type: ignore[arg-type,return-value]
-
-    return Subject
-
-
 # --- batch transforms
 
 Columns = Mapping[str, object]
@@ -204,10 +182,6 @@ Columns = Mapping[str, object]
 
 def places(sample: Sample, group: Group, ctx: ShapeContext) -> Columns:
     return {"place": float(sample.index or 0), "turn": [float(number) for number in range(sample.response_length)]}
-
-
-async def waits_also(sample: Sample, group: Group, ctx: ShapeContext) -> Columns:
-    return places(sample, group, ctx)
 
 
 def one_too_few(sample: Sample, group: Group, ctx: ShapeContext) -> Columns:
@@ -225,11 +199,6 @@ def notes_it(sample: Sample, group: Group, ctx: ShapeContext) -> Columns:
 
 def draws(sample: Sample, group: Group, ctx: ShapeContext) -> Columns:
     return {**places(sample, group, ctx), "place": random.random()}
-
-
-def sleepy_also(sample: Sample, group: Group, ctx: ShapeContext) -> Columns:
-    time.sleep(0.3)
-    return places(sample, group, ctx)
 
 
 def mean_of_rewards(sample: Sample, group: Group, ctx: ShapeContext) -> Columns:
@@ -251,15 +220,15 @@ def placed(made: object) -> type[Contract]:
 
 GOOD = [group_filter(spread), sample_filter(short_only), shaper(halves), placed(places)]
 MUTANTS = {
-    "GFL-001": [group_filter(waits), group_filter(lambda group: Keep()), group_filter(None)],
-    "GFL-002": [group_filter(truth), group_filter(no_reason)],
+    "GFL-001": [group_filter(asynchronous(spread)), group_filter(lambda group: Keep()), group_filter(None)],
+    "GFL-002": [group_filter(lambda group, ctx: True), group_filter(lambda group, ctx: Drop(""))],
     "GFL-003": [group_filter(sorts_samples)],
     "GFL-004": [group_filter(alternates())],
-    "GFL-005": [group_filter(sleepy)],
+    "GFL-005": [group_filter(sleepy(spread))],
     "GFL-006": [group_filter(no_rewards)],
     "GFL-007": [group_filter(numbers_in_reasons)],
     "GFL-008": [group_filter(drops_all)],
-    "SFL-001": [sample_filter(waits_too), sample_filter([])],
+    "SFL-001": [sample_filter(asynchronous(short_only)), sample_filter([])],
     "SFL-002": [
         sample_filter(removes_twice),
         sample_filter(lambda groups, ctx: None),
@@ -267,20 +236,20 @@ MUTANTS = {
     ],
     "SFL-003": [sample_filter(marks_samples)],
     "SFL-004": [sample_filter(removes_any)],
-    "SFL-005": [sample_filter(sleepy_too)],
+    "SFL-005": [sample_filter(sleepy(short_only))],
     "SFL-006": [sample_filter(needs_rewards)],
     "SFL-007": [sample_filter(counts_tokens)],
-    "SHP-001": [shaper(waits_as_well), shaper(lambda groups: [])],
+    "SHP-001": [shaper(asynchronous(halves)), shaper(lambda groups: [])],
     "SHP-002": [shaper(divides_by_the_spread), shaper(flat)],
     "SHP-003": [shaper(writes_rewards)],
     "SHP-004": [shaper(noisy)],
-    "SHP-005": [shaper(sleepy_as_well)],
+    "SHP-005": [shaper(sleepy(halves))],
     "SHP-006": [shaper(none_is_zero)],
     "SHP-007": [shaper(starts_from_raw)],
-    "BTR-001": [placed(waits_also), placed(lambda sample: {})],
+    "BTR-001": [placed(asynchronous(places)), placed(lambda sample: {})],
     "BTR-002": [placed(one_too_few), placed(another_column)],
     "BTR-003": [placed(notes_it)],
     "BTR-004": [placed(draws)],
-    "BTR-005": [placed(sleepy_also)],
+    "BTR-005": [placed(sleepy(places))],
     "BTR-006": [placed(mean_of_rewards)],
 }
