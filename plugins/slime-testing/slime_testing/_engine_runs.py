@@ -190,8 +190,6 @@ class EngineRuns(RoleContract[EngineSpec]):
     """The base of the contract: attributes and methods for the author, engines for the checks."""
 
     kind = EngineSpec
-    choice: ClassVar[str | EngineSpec]
-    """The engine: a name for the catalog, or a spec."""
     prompts: ClassVar[tuple[Sequence[int], Sequence[int]]] = ((5, 6, 7), (9, 10))
     """Two prompts that the model takes, after which more than one token is likely."""
     busy_tokens: ClassVar[int] = 200

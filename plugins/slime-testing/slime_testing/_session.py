@@ -1,20 +1,18 @@
-"""What pytest is given with `--slime-plugin NAME` and `--slime-report FILE`: a test for each check, and a JSON report.
+"""What pytest is given with `--slime-plugin NAME`: a test for each check.
 
 Example:
 
-    pytest --slime-plugin slime-reward-math --slime-report report.json
+    pytest --slime-plugin slime-reward-math
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from unittest import SkipTest
 
 import pytest
 
-from slime_core.sample import Json
 from slime_testing.contract import CheckResult, CheckStatus, ContractViolation
-from slime_testing.report import check_plugin, is_open, result_to_dict
+from slime_testing.report import check_plugin, is_open
 
 PROPERTY = "slime_check"
 """The property of a test by which the report knows it."""
@@ -68,35 +66,6 @@ def plugin_items(session: pytest.Session, names: Iterable[str]) -> Iterator[pyte
         yield from session.genitems(PluginCollector.from_parent(session, name=name, nodeid=f"slime-plugin[{name}]"))
 
 
-class Report:
-    """Collects the results of contracts in a session and writes them as JSON."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._checks: list[Json] = []
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep the outcome of a check; a test that is not a check is not in the report."""
-        from slime_testing.registry import ALL_CHECKS
-
-        identity = dict(report.user_properties).get(PROPERTY)
-        if not isinstance(identity, str) or not (report.when == "call" or report.outcome != "passed"):
-            return
-        info = ALL_CHECKS.get(identity)
-        result = CheckResult(
-            identity,
-            info.since if info else "",
-            _status(report),
-            str(getattr(report, "wasxfail", "")) or _detail(report),
-            info.advice if info else "",
-        )
-        self._checks.append({"test": report.nodeid, **result_to_dict(result)})
-
-    def pytest_sessionfinish(self) -> None:
-        """Write the file."""
-        self._path.write_text(json.dumps({"checks": self._checks}, indent=2) + "\n", encoding="utf-8")
-
-
 def undecided(skipped: Iterable[pytest.TestReport]) -> Iterator[str]:
     """A line for each check that was skipped and that a green session leaves open."""
     from slime_testing.registry import ALL_CHECKS
@@ -105,12 +74,6 @@ def undecided(skipped: Iterable[pytest.TestReport]) -> Iterator[str]:
         identity, detail = str(dict(report.user_properties)[PROPERTY]), _detail(report)
         if identity in ALL_CHECKS and is_open(identity, detail):
             yield f"not decided: {report.nodeid.rpartition('::')[0]} {identity}: {detail}"
-
-
-def _status(report: pytest.TestReport) -> CheckStatus:
-    if hasattr(report, "wasxfail"):
-        return CheckStatus.XFAILED if report.outcome == "skipped" else CheckStatus.FAILED
-    return {"passed": CheckStatus.PASSED, "skipped": CheckStatus.SKIPPED}.get(report.outcome, CheckStatus.FAILED)
 
 
 def _detail(report: pytest.TestReport) -> str:

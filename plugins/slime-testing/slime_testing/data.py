@@ -48,8 +48,6 @@ class DataSourceContract(RoleContract[DataSourceSpec]):
     """Inherit, name the data source, and give it rows it can read."""
 
     kind = DataSourceSpec
-    choice: ClassVar[str | DataSourceSpec]
-    """The data source: a name for the catalog, or a spec."""
     rows: ClassVar[Sequence[Mapping[str, object]]] = [{"input": f"{n} + 1 =", "label": str(n + 1)} for n in range(5)]
     """Rows of the prompt file, with the columns `input` and `label`."""
 
@@ -196,8 +194,6 @@ class BufferContract(RoleContract[BufferSpec]):
     """Inherit and name the buffer."""
 
     kind = BufferSpec
-    choice: ClassVar[str | BufferSpec]
-    """The buffer: a name for the catalog, or a spec."""
 
     @check("BUF-001")
     def test_the_factory_builds_a_buffer(self) -> None:

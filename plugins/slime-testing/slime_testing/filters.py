@@ -48,8 +48,6 @@ class GroupFilterContract(RoleContract[GroupFilterSpec]):
     """Inherit and name the group filter."""
 
     kind = GroupFilterSpec
-    choice: ClassVar[str | GroupFilterSpec]
-    """The group filter: a name for the catalog, or a spec."""
     groups: ClassVar[Sequence[Group] | None] = None
     """Finished groups, of which it keeps at least one; the kit has its own otherwise."""
 
@@ -120,8 +118,6 @@ class SampleFilterContract(RoleContract[SampleFilterSpec]):
     """Inherit and name the sample filter."""
 
     kind = SampleFilterSpec
-    choice: ClassVar[str | SampleFilterSpec]
-    """The sample filter: a name for the catalog, or a spec."""
 
     @check("SFL-001")
     def test_the_factory_builds_a_sample_filter(self) -> None:
@@ -181,8 +177,6 @@ class BufferFilterContract(RoleContract[BufferFilterSpec]):
     """Inherit and name the buffer filter."""
 
     kind = BufferFilterSpec
-    choice: ClassVar[str | BufferFilterSpec]
-    """The buffer filter: a name for the catalog, or a spec."""
 
     @check("BFL-001")
     def test_the_factory_builds_a_buffer_filter(self) -> None:

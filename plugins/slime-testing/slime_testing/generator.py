@@ -214,8 +214,6 @@ DRAWN = ("prompt", "label", "index", "group_index", "source")
 class GeneratorContract(PlaysGenerators):
     """Inherit and name the generator; say in `answers` what the engine says, so that it makes all its turns."""
 
-    choice: ClassVar[str | GeneratorSpec]
-    """The generator: a name for the catalog, or a spec."""
     prompts: ClassVar[tuple[str, str]] = ("What is 2 + 2?", "What is 3 + 4?")
     """Two prompts that it can work on."""
     answers: ClassVar[Sequence[str]] = ()

@@ -216,8 +216,6 @@ class LauncherContract(RoleContract[LauncherSpec]):
     """Inherit and name the launcher. It is given an empty folder as `scratch`."""
 
     kind = LauncherSpec
-    choice: ClassVar[str | LauncherSpec]
-    """The launcher: a name for the catalog, or a spec."""
     limit_s: ClassVar[float] = 60.0
     """Seconds within which a group of two starts, answers or fails."""
     local: ClassVar[bool] = True

@@ -2,7 +2,7 @@
 
 Example:
 
-    pytest --slime-plugin slime-reward-math --slime-report report.json     # without a line of test code
+    pytest --slime-plugin slime-reward-math     # without a line of test code
 """
 
 import contextlib
@@ -30,15 +30,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="NAME",
         help="run every contract on an installed plugin; without paths, on nothing else (repeatable)",
     )
-    group.addoption("--slime-report", metavar="FILE", help="write what the contracts found, as JSON")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Start the report, if one is wanted."""
-    if path := config.getoption("--slime-report"):
-        from slime_testing._session import Report
-
-        config.pluginmanager.register(Report(Path(path)), "slime-report")
 
 
 def pytest_ignore_collect(config: pytest.Config) -> bool | None:

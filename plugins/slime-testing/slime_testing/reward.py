@@ -293,8 +293,6 @@ class RewardContract(ScorerContract[RewardSpec]):
     """Inherit, name the reward, give it a good and a bad sample."""
 
     kind = RewardSpec
-    choice: ClassVar[str | RewardSpec]
-    """The reward: a name for the catalog, or a spec."""
     good: ClassVar[Sample | None] = None
     """A finished sample that it must like better than `bad`."""
     bad: ClassVar[Sample | None] = None
@@ -428,8 +426,6 @@ class GroupRewardContract(ScorerContract[GroupRewardSpec]):
     """Inherit, name the group reward, give it a group."""
 
     kind = GroupRewardSpec
-    choice: ClassVar[str | GroupRewardSpec]
-    """The group reward: a name for the catalog, or a spec."""
     samples: ClassVar[Sequence[Sample] | None] = None
     """Finished samples of one group; the kit has its own otherwise."""
     order_matters: ClassVar[bool] = False

@@ -26,8 +26,6 @@ class RewardShaperContract(RoleContract[RewardShaperSpec]):
     """Inherit and name the reward shaper."""
 
     kind = RewardShaperSpec
-    choice: ClassVar[str | RewardShaperSpec]
-    """The reward shaper: a name for the catalog, or a spec."""
 
     @check("SHP-001")
     def test_the_factory_builds_a_reward_shaper(self) -> None:
@@ -102,8 +100,6 @@ class BatchTransformContract(RoleContract[BatchTransformSpec]):
     """Inherit and name the batch transform."""
 
     kind = BatchTransformSpec
-    choice: ClassVar[str | BatchTransformSpec]
-    """The batch transform: a name for the catalog, or a spec."""
     groups: ClassVar[Sequence[Group] | None] = None
     """Finished groups that it can read; the kit has its own otherwise."""
 

@@ -59,8 +59,6 @@ class TrackerContract(RoleContract[TrackerSpec]):
     """Inherit and name the tracker. It is given an empty folder as the run folder."""
 
     kind = TrackerSpec
-    choice: ClassVar[str | TrackerSpec]
-    """The tracker: a name for the catalog, or a spec."""
 
     @check("TRK-001")
     def test_the_factory_builds_a_tracker(self) -> None:
@@ -173,8 +171,6 @@ class CheckContract(RoleContract[CheckSpec]):
     """Inherit and name the check."""
 
     kind = CheckSpec
-    choice: ClassVar[str | CheckSpec]
-    """The check: a name for the catalog, or a spec."""
 
     @check("CHK-001")
     def test_the_factory_builds_a_check(self) -> None:

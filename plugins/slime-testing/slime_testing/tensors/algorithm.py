@@ -88,8 +88,6 @@ class LossContract(RoleContract[LossSpec]):
     """Inherit and name the loss."""
 
     kind = LossSpec
-    choice: ClassVar[str | LossSpec]
-    """The loss: a name for the catalog, or a spec."""
     policy_gradient: ClassVar[bool | None] = None
     """Whether a positive advantage makes its token likelier, as most do; False for likelihood training and the like."""
 
@@ -238,8 +236,6 @@ class CorrectionContract(RoleContract[CorrectionSpec]):
     """Inherit and name the correction."""
 
     kind = CorrectionSpec
-    choice: ClassVar[str | CorrectionSpec]
-    """The correction: a name for the catalog, or a spec."""
     neutral_on_policy: ClassVar[bool] = True
     """Whether it does nothing where sampler and trainer agree."""
 
@@ -335,8 +331,6 @@ class AdvantageContract(RoleContract[AdvantageSpec]):
     """Inherit and name the estimator."""
 
     kind = AdvantageSpec
-    choice: ClassVar[str | AdvantageSpec]
-    """The estimator: a name for the catalog, or a spec."""
     independent_groups: ClassVar[bool] = True
     """Whether a group's advantages depend on its own rewards alone; False for estimators that whiten a whole batch."""
     monotone: ClassVar[bool] = True

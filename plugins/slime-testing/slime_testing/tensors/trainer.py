@@ -111,8 +111,6 @@ class TrainerContract(RoleContract[TrainerSpec]):
     """Inherit and name the trainer; its settings are those of one rank."""
 
     kind = TrainerSpec
-    choice: ClassVar[str | TrainerSpec]
-    """The trainer: a name for the catalog, or a spec."""
     exact: ClassVar[bool] = True
     """Whether a loaded rank goes on bit for bit; False for kernels that add in any order."""
     several: ClassVar[Mapping[str, object]] = {}

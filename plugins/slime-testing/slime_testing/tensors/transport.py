@@ -182,8 +182,6 @@ class TransportContract(RoleContract[TransportSpec]):
     """Inherit and name the transport. It is given an empty `scratch`, two engines of two workers, and two ranks."""
 
     kind = TransportSpec
-    choice: ClassVar[str | TransportSpec]
-    """The transport: a name for the catalog, or a spec."""
     limit_s: ClassVar[float] = 30.0
     """Seconds within which these few weights arrive."""
 
