@@ -13,7 +13,7 @@ from pathlib import Path
 
 from slime_testing.by_role import CONTRACTS
 from slime_testing.contract import CheckInfo, Contract
-from slime_testing.registry import PLUGIN_CONTRACTS
+from slime_testing.report import PLUGIN_CONTRACTS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "checks.md"
 HEAD = """\

@@ -8,7 +8,7 @@ import pytest
 
 from slime_core import __version__
 from slime_core.roles import Health
-from slime_testing.doctor.checks import (
+from slime_testing.doctor import (
     core_distribution,
     cpus,
     duplicates,

@@ -32,7 +32,7 @@ from slime_core.roles import (
     WorkerGroupSpec,
 )
 from slime_testing import CheckStatus, EngineContract
-from slime_testing.held import Held, held
+from slime_testing.calling import Held, held
 from tests.channels import Somewhere
 from tests.tables import table
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from slime_testing.generator import GeneratorContract as GeneratorContract
     from slime_testing.launcher import LauncherContract as LauncherContract
     from slime_testing.package import PluginPackageContract as PluginPackageContract
-    from slime_testing.registry import ALL_CHECKS as ALL_CHECKS
+    from slime_testing.report import ALL_CHECKS as ALL_CHECKS
     from slime_testing.report import PluginReport as PluginReport
     from slime_testing.report import SubjectReport as SubjectReport
     from slime_testing.report import check_plugin as check_plugin

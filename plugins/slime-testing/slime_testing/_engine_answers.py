@@ -25,8 +25,8 @@ from slime_core.roles import (
     StreamsTokens,
 )
 from slime_testing._engine_runs import GREEDY, ONE, SAME_LOG_PROB, SAMPLED, EngineRuns, Load, Play
+from slime_testing.calling import SETTLE_S
 from slime_testing.contract import check, require
-from slime_testing.held import SETTLE_S
 
 
 class SamplingChecks(EngineRuns):

@@ -21,8 +21,8 @@ from slime_core.roles import (
     StreamsTokens,
     WeightChannel,
 )
+from slime_testing.calling import SETTLE_S
 from slime_testing.contract import CheckInfo, CheckStatus
-from slime_testing.held import SETTLE_S
 from slime_testing.role import RoleContract
 
 ResultT = TypeVar("ResultT")

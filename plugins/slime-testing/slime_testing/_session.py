@@ -68,7 +68,7 @@ def plugin_items(session: pytest.Session, names: Iterable[str]) -> Iterator[pyte
 
 def undecided(skipped: Iterable[pytest.TestReport]) -> Iterator[str]:
     """A line for each check that was skipped and that a green session leaves open."""
-    from slime_testing.registry import ALL_CHECKS
+    from slime_testing.report import ALL_CHECKS
 
     for report in skipped:
         identity, detail = str(dict(report.user_properties)[PROPERTY]), _detail(report)

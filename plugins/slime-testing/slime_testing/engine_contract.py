@@ -26,8 +26,8 @@ from slime_core.errors import SlimeError, WorkerError
 from slime_core.roles import FinishReason, GenerateOutput, SamplingParams
 from slime_testing._engine_answers import ExtrasChecks, SamplingChecks, StreamingChecks
 from slime_testing._engine_runs import ONE, SAME_LOG_PROB, SAMPLED, Load, Play, Served
+from slime_testing.calling import SETTLE_S, Held, held, settled
 from slime_testing.contract import check, require
-from slime_testing.held import SETTLE_S, Held, held, settled
 from slime_testing.role import require_methods
 
 METHODS = ("start", "load_weights", "generate", "abort", "close")

@@ -19,15 +19,41 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from slime_core.catalog import ALL_INSTALLED
 from slime_core.errors import PluginError
 from slime_core.processes.limits import end_descendants
 from slime_core.roles import PluginSet
 from slime_core.sample import Json
-from slime_testing.contract import NOT_RUN, CheckResult, CheckStatus
+from slime_testing.by_role import CONTRACTS
+from slime_testing.contract import NOT_RUN, CheckInfo, CheckResult, CheckStatus, Contract
 from slime_testing.judge import found
-from slime_testing.registry import ALL_CHECKS
+from slime_testing.package import PluginPackageContract
+from slime_testing.watching import RunHooksContract
+
+PLUGIN_CONTRACTS: tuple[type[Contract], ...] = (PluginPackageContract, RunHooksContract)
+"""What judges a plugin as a whole."""
+
+
+def _collected() -> dict[str, CheckInfo]:
+    """Every check.
+
+    Raises:
+        ValueError: two contracts use the same number.
+    """
+    found: dict[str, CheckInfo] = {}
+    for contract in (*PLUGIN_CONTRACTS, *CONTRACTS.values()):
+        for identity, info in contract.checks().items():
+            if identity in found:
+                raise ValueError(f"{contract.__name__}.{info.method}: {identity} is {found[identity].method}'s number")
+            found[identity] = info
+    return found
+
+
+ALL_CHECKS: Mapping[str, CheckInfo] = MappingProxyType(_collected())
+"""Every check of every contract, by number."""
+
 
 START_LIMIT_S = 90.0
 """Seconds until the kit's process has begun with a plugin, which imports it."""

@@ -22,7 +22,7 @@ from slime_core.sample import Json
 from slime_core.secrets import drawable, escape_prints
 from slime_testing import CheckStatus, PluginReport, check_plugin, write_distribution
 from slime_testing.by_role import GROUP as OFFERED
-from slime_testing.registry import ALL_CHECKS
+from slime_testing.report import ALL_CHECKS
 
 GROUP = "slime.plugins"
 

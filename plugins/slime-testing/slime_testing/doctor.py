@@ -1,4 +1,10 @@
-"""What `slime doctor` looks at: this machine, what is installed, the plugins, and the folder of runs."""
+"""Runs the checks of `slime doctor`, those here and those of plugins; every one ends in a finding.
+
+Example:
+
+    for examined in examine(catalog, setup):
+        print(examined.name, examined.finding.health.value, examined.finding.text)
+"""
 
 import fcntl
 import importlib.metadata
@@ -7,9 +13,11 @@ import platform
 import re
 import shutil
 import sys
+import threading
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import Distribution
 from pathlib import Path
@@ -20,6 +28,7 @@ from slime_core.catalog import (
     PluginPhase,
     PluginStatus,
     PluginWarning,
+    Registered,
     beside_this_core,
     how_to_install,
     how_to_speed_up,
@@ -27,7 +36,7 @@ from slime_core.catalog import (
     loads,
 )
 from slime_core.hookspecs import API_VERSION
-from slime_core.roles import CheckSpec, Finding, Health
+from slime_core.roles import CheckSpec, Finding, Health, Setup
 
 GROUP = "slime.plugins"
 MIB = 2**20
@@ -222,18 +231,18 @@ SLOW_S = 0.5
 def plugins() -> Finding:
     """Loads every installed plugin and counts those that do not load."""
     statuses = _statuses()
-    failed = [each for each in statuses if _failed(each) and each.phase is not PluginPhase.API]
+    failed = [each for each in statuses if each.failed and each.phase is not PluginPhase.API]
     if failed:
         names = " ".join(each.dist for each in failed if each.dist)
         listed = "; ".join(map(str, failed))
         text = f"{len(failed)} of {len(statuses)} plugins cannot be used: {listed}"
         return Finding(Health.ERROR, text, f"mend what the reason names, or pip uninstall {names}")
-    return Finding(Health.OK, ", ".join(f"{each.plugin} {each.version}" for each in statuses if not _failed(each)))
+    return Finding(Health.OK, ", ".join(f"{each.plugin} {each.version}" for each in statuses if not each.failed))
 
 
 def plugin_api() -> Finding:
     """Compares the plugin API that each plugin declares with the core's."""
-    other = [each for each in _statuses() if _failed(each) and each.phase is PluginPhase.API]
+    other = [each for each in _statuses() if each.failed and each.phase is PluginPhase.API]
     if other:
         text = "; ".join(f"{each.plugin} {each.version} {each.detail}" for each in other)
         return Finding(Health.ERROR, text, "install the versions that the text names")
@@ -253,10 +262,6 @@ def plugin_speed() -> Finding:
     ]
     text = f"every command waits for plugins to load: {'; '.join(told)}"
     return Finding(Health.WARNING, text, how_to_speed_up(" --no-plugin ".join(slow)))
-
-
-def _failed(status: PluginStatus) -> bool:
-    return status.failed
 
 
 def _statuses() -> tuple[PluginStatus, ...]:
@@ -336,3 +341,68 @@ def core_checks() -> Iterator[CheckSpec]:
     yield CheckSpec.from_function("shared_memory", shared_memory, "Is /dev/shm large enough?")
     yield CheckSpec.from_function("room", room, "Is there room for runs?")
     yield CheckSpec.from_function("leftovers", leftovers, "Did a killed run leave scratch files?")
+
+
+OWN = "slime-testing"
+"""The package of the checks here."""
+PATIENCE_S = 20.0
+"""Seconds after which a check is left behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """One check that was run."""
+
+    name: str
+    summary: str
+    finding: Finding
+    again: Callable[[], Finding]
+
+
+def examine(catalog: Catalog, setup: Setup, patience_s: float = PATIENCE_S) -> Iterator[Examined]:
+    """Run every check that plugins offer, one after another, in the order of the catalog.
+
+    The core's own are run even where its entry point is not found: then they are needed most.
+    """
+    offered = catalog.choices(CheckSpec).values()
+    own = [each for each in offered if each.plugin == OWN] or list(_unregistered())
+    for registered in [*own, *(each for each in offered if each.plugin != OWN)]:
+        run = _runner(registered, setup, patience_s)
+        yield Examined(registered.qualified, registered.spec.summary, run(), run)
+
+
+def _unregistered() -> Iterator[Registered[CheckSpec]]:
+    for spec in core_checks():
+        yield Registered(spec, f"{OWN}/{spec.name}", OWN, "", "")
+
+
+def _runner(registered: Registered[CheckSpec], setup: Setup, patience_s: float) -> Callable[[], Finding]:
+    def run() -> Finding:
+        found: list[object] = []
+
+        def look() -> None:
+            try:
+                found.append(registered.spec.factory(registered.spec.model(), setup)())
+            except (Exception, SystemExit) as error:
+                found.append(_failed(registered, f"raised {type(error).__name__}: {error}"))
+
+        # A daemon: a check that hangs must not keep the process.
+        thread = threading.Thread(target=look, name=f"check {registered.qualified}", daemon=True)
+        thread.start()
+        thread.join(patience_s)
+        if not found:
+            return _failed(registered, f"gave no answer in {patience_s:g} s")
+        finding = found[0]
+        if not isinstance(finding, Finding):
+            return _failed(registered, f"returned a {type(finding).__name__}; expected a Finding")
+        return finding
+
+    return run
+
+
+def _failed(registered: Registered, what: str) -> Finding:
+    text = f"the check itself {what}"
+    return Finding(Health.ERROR, text, f"tell the authors of {registered.plugin}: {registered.origin}")
+
+
+__all__ = ["OWN", "PATIENCE_S", "Examined", "core_checks", "examine"]
