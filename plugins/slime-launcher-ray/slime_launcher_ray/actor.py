@@ -38,11 +38,9 @@ class Site:
     node: str
     """Ray's id of the node."""
     address: str
-    """Its IP address."""
     pid: int
-    """Its process."""
     port: int
-    """A port of the node."""
+    """A free port of the node."""
     devices: tuple[str, ...] = ()
     """GPUs that Ray gave it."""
 

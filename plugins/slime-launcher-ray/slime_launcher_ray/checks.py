@@ -22,21 +22,13 @@ def has_ray() -> bool:
 
 
 def need_ray(what: str) -> None:
-    """See that Ray is installed.
-
-    Raises:
-        ConfigError: it is not.
-    """
+    """Raise ConfigError unless Ray is installed."""
     if not has_ray():
         raise ConfigError(f"{what} needs Ray, which is not installed here: {INSTALL}")
 
 
 def check_use(settings: RaySettings, groups: Sequence[GroupUse]) -> None:
-    """See, before anything starts, that a run's groups can be started.
-
-    Raises:
-        ConfigError: they cannot.
-    """
+    """Raise ConfigError, before anything starts, if a run's groups cannot be started."""
     need_ray("the launcher 'ray'")
     from slime_launcher_ray.cluster import Node, Room, address_of, head_at
     from slime_launcher_ray.placement import check_room, own_cores, resources
@@ -45,11 +37,6 @@ def check_use(settings: RaySettings, groups: Sequence[GroupUse]) -> None:
     if (address := address_of(settings)) is not None:
         head_at(address)
         return
-    if settings.send_packages:
-        raise ConfigError(
-            "[launcher.ray] send_packages has no effect here: workers of a cluster of this machine have what is "
-            "installed on it; leave it out, or name the address of a cluster that runs"
-        )
     has = {"CPU": float(own_cores()), "GPU": float(gpus_here(settings)), "memory": float(_memory())}
     room = Room("a Ray cluster of this machine", [Node("", "127.0.0.1", has)], shares_cores=True)
     held: dict[str, dict[str, float]] = {}

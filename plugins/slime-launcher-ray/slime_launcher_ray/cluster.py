@@ -18,18 +18,15 @@ import secrets
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import ray
 
 from slime_core.errors import ConfigError
 from slime_launcher_ray.own import ENVIRONMENT, Head
-from slime_launcher_ray.sending import modules_of
 from slime_launcher_ray.settings import RaySettings
 
 ANSWER_S = 5.0
@@ -45,31 +42,25 @@ LEAVE_S = 10.0
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
 """What a client of gRPC says first: the preface of HTTP/2, and that it has no settings (RFC 9113, 3.4)."""
 FRAME, SETTINGS = 9, 4
-"""Bytes of the header of a frame, and its fourth in the one that a server says first."""
+"""Bytes of a frame's header, and its fourth byte in a server's first frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node that is alive."""
+    """A node that is alive: Ray's id, its IP address, and all its resources."""
 
     identity: str
-    """Ray's id of it."""
     address: str
-    """Its IP address."""
     resources: dict[str, float]
-    """All that it has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a cluster has for groups."""
+    """What a cluster has for groups: its name in words, its nodes by address, and whether workers share cores."""
 
     where: str
-    """It, in words."""
     nodes: Sequence[Node]
-    """Those that are alive, by address."""
     shares_cores: bool
-    """Whether workers share cores, as they do on a cluster of this machine."""
 
 
 @dataclass(eq=False)
@@ -138,18 +129,14 @@ _token = secrets.token_hex(32)
 _current: Cluster | None = None
 
 
-async def join(settings: RaySettings, plugins: Iterable[str] = ()) -> Cluster:
+async def join(settings: RaySettings) -> Cluster:
     """The cluster that the settings name, with this process connected to it.
 
-    Args:
-        settings: which one.
-        plugins: distributions of the run, to be sent to its nodes where the settings say so.
-
     Raises:
-        ConfigError: nobody answers at its address, or it has another version of Ray or Python.
-        WorkerError: one of this machine could not be started.
+        ConfigError: nothing answers at its address, or it has another version of Ray or Python.
+        WorkerError: a cluster of this machine could not be started.
     """
-    cluster = await asyncio.to_thread(_join, settings, plugins)
+    cluster = await asyncio.to_thread(_join, settings)
     if threading.current_thread() is threading.main_thread():
         _take_signals_back()
     return cluster
@@ -195,11 +182,11 @@ def answers(address: str) -> bool:
     return len(header) == FRAME and header[3] == SETTINGS
 
 
-def _join(settings: RaySettings, plugins: Iterable[str]) -> Cluster:
+def _join(settings: RaySettings) -> Cluster:
     global _current  # Ray has one connection a process
     asked = address_of(settings)
     with _turn:
-        cluster = _current or _connected(settings, asked, plugins)
+        cluster = _current or _connected(settings, asked)
         if not cluster.serves(asked):
             wanted = f"the one at {asked}" if asked else "a cluster of this machine, as without an address"
             raise ConfigError(
@@ -231,14 +218,12 @@ def _leave(cluster: Cluster) -> None:
             cluster.head.close()
 
 
-def _connected(settings: RaySettings, asked: str | None, plugins: Iterable[str]) -> Cluster:
+def _connected(settings: RaySettings, asked: str | None) -> Cluster:
     _silence()
     if ray.is_initialized():  # by who runs us
         return Cluster(str(ray.get_runtime_context().gcs_address), None, owns_connection=False)
     if asked:
-        head = head_at(asked)
-        with tempfile.TemporaryDirectory(prefix="slime-send-") as folder:
-            _init(head, modules_of(plugins, Path(folder)) if settings.send_packages else [])
+        _init(head_at(asked))
         return Cluster(str(ray.get_runtime_context().gcs_address), asked)
     if "RAY_AUTH_MODE" not in os.environ:
         os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=_token)
@@ -252,14 +237,13 @@ def _connected(settings: RaySettings, asked: str | None, plugins: Iterable[str])
     return Cluster(str(ray.get_runtime_context().gcs_address), None, own)
 
 
-def _init(address: str, modules: Sequence[str] = ()) -> None:
+def _init(address: str) -> None:
     try:
         ray.init(
             address=address,
             log_to_driver=False,
             logging_level=logging.ERROR,
             configure_logging=False,
-            runtime_env={"py_modules": [*modules]} if modules else None,
         )
     except Exception as error:
         if "mismatch" in str(error).lower():

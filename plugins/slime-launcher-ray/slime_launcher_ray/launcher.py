@@ -52,7 +52,7 @@ class RayLauncher:
         async with self._turn:
             if self._cluster is None or self._vigil is None:
                 _make(self._token)
-                self._cluster = await join(self._settings, self._plugins.expected if self._plugins else ())
+                self._cluster = await join(self._settings)
                 self._vigil = asyncio.create_task(self._watch(self._cluster))
             cluster, vigil = self._cluster, self._vigil
         starting = asyncio.create_task(self._started(spec, cluster, timeout_s))
@@ -161,7 +161,7 @@ class RayLauncher:
 
 
 async def _ended(starting: "asyncio.Task[GroupOfWorkers]", vigil: "asyncio.Task[str]") -> None:
-    """Cancel a start that has not ended, and wait for it, though not for what a lost cluster never answers."""
+    """Cancel a start that has not ended and wait for it, but not long if the cluster is lost."""
     if not starting.done():
         starting.cancel()
         await asyncio.wait({starting}, timeout=LOST_GRACE_S if vigil.done() else None)

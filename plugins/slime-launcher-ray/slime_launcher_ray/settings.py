@@ -1,8 +1,6 @@
 """Settings of `[launcher.ray]`."""
 
-from typing import Self
-
-from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic import Field, JsonValue, field_validator
 
 from slime_core.roles import Settings
 
@@ -33,12 +31,6 @@ class RaySettings(Settings):
         {}, description="Ray's runtime environment of every worker: working_dir, py_modules, pip and the like."
     )
 
-    send_packages: bool = Field(
-        False,
-        description="Send slime-core and those of the run's plugins that are installed here in editable form to the "
-        "workers of a cluster that runs, as wheels are; by default its nodes have them.",
-    )
-
     @field_validator("address")
     @classmethod
     def _check_address(cls, value: str | None) -> str | None:
@@ -58,9 +50,3 @@ class RaySettings(Settings):
         if "env_vars" in value:
             raise ValueError("env_vars: what a driver knows is not sent to a cluster's logs; set it on its nodes")
         return value
-
-    @model_validator(mode="after")
-    def _check_sent(self) -> Self:
-        if self.send_packages and "py_modules" in self.runtime_env:
-            raise ValueError("send_packages and runtime_env.py_modules both say what workers import: give one of them")
-        return self

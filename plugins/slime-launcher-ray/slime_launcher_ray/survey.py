@@ -38,27 +38,23 @@ class Said:
     """What one node says."""
 
     address: str
-    """Its IP address."""
     python: str
-    """Version."""
     ray: str
-    """Version."""
     packages: dict[str, str]
-    """Versions of slime's, by name; empty text for one that is not there."""
+    """Versions of slime's, by name; empty text for a missing one."""
     counted_gpus: float
-    """GPUs that Ray counts there."""
+    """GPUs that Ray counts."""
     devices: int
-    """Device files of GPUs there."""
+    """Device files of GPUs."""
     skew_s: float
-    """Seconds that its clock is ahead of this machine's."""
+    """Seconds that its clock is ahead of this machine's, give or take `sure_s`."""
     sure_s: float
-    """Give or take."""
     sees_folder: bool
     """Whether it sees what this machine has just written to the folder of runs."""
     writes_folder: str
     """Why it cannot write there; empty if it can."""
     free_shm: int
-    """Bytes that are free in /dev/shm."""
+    """Free bytes in /dev/shm."""
     store: float
     """Bytes of its object store."""
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -14,9 +13,6 @@ from slime_core.errors import WorkerError
 from slime_core.processes import GroupWorker, Reply
 from slime_core.roles import Place
 from slime_launcher_ray.actor import Actor, Order, Site
-
-INLINE_S = 0.002
-"""Seconds up to which a call may be handed to Ray on the event loop; one that takes longer is handed over beside it."""
 
 ENDS = (RayActorError, OutOfMemoryError, NodeDiedError)
 """What Ray raises of a call to an actor whose process is gone."""
@@ -48,7 +44,6 @@ class RayWorker(GroupWorker):
         self._ended = asyncio.Event()
         self._how = ""
         self._waiting: asyncio.Future[object] | None = None
-        self._quick: set[str] = set()
         self._busy = False
         self._vigil = asyncio.create_task(self._watch())
 
@@ -104,7 +99,7 @@ class RayWorker(GroupWorker):
         await self._given_back()
 
     async def _asked(self, method: str, given: Sequence[object]) -> object:
-        return await self._exchange(f"{method}()", lambda: self._actor.call.remote(method, *given), method)
+        return await self._exchange(f"{method}()", lambda: self._actor.call.remote(method, *given))
 
     async def _over(self) -> None:
         await self._ended.wait()
@@ -119,15 +114,13 @@ class RayWorker(GroupWorker):
             self._how = self._how or how_it_died(error)
         self._ended.set()
 
-    async def _exchange(
-        self, what: str, ask: "Callable[[], ray.ObjectRef[object]]", method: str | None = None
-    ) -> object:
+    async def _exchange(self, what: str, ask: "Callable[[], ray.ObjectRef[object]]") -> object:
         if self._is_asked_to_end or self.is_gone:
             self._told_of_death.set()
             raise self.death()
         self._busy = True
         try:
-            reference = await self._handed_over(what, ask, method)
+            reference = await self._handed_over(what, ask)
             reply = await self._or_end(reference)
         except (*ENDS, _Gone) as error:
             if isinstance(error, ENDS):
@@ -144,24 +137,12 @@ class RayWorker(GroupWorker):
         self._busy = False
         return self._value(what, reply) if isinstance(reply, Reply) else reply
 
-    async def _handed_over(
-        self, what: str, ask: "Callable[[], ray.ObjectRef[object]]", method: str | None
-    ) -> "ray.ObjectRef[object]":
-        began = time.perf_counter()
+    async def _handed_over(self, what: str, ask: "Callable[[], ray.ObjectRef[object]]") -> "ray.ObjectRef[object]":
         try:
-            if method in self._quick:
-                reference = ask()
-            else:
-                reference = await asyncio.to_thread(ask)
+            return await asyncio.to_thread(ask)
         except (TypeError, AttributeError) as error:
             self._busy = False
             raise WorkerError(f"{self.title}: the argument of {what} cannot be sent to it: {_line(error)}") from error
-        if method is not None:
-            if time.perf_counter() - began < INLINE_S:
-                self._quick.add(method)
-            else:
-                self._quick.discard(method)
-        return reference
 
     async def _or_end(self, reference: "ray.ObjectRef[object]") -> object:
         loop = asyncio.get_running_loop()
@@ -199,8 +180,8 @@ def how_it_died(error: BaseException) -> str:
     if found := re.search(r"ModuleNotFoundError: (No module named '[^']+')", text):
         where = re.search(r"\bip=([\w.:]+)", text)
         return (
-            f"{found[1]} on {where[1] if where else 'its node'}: install there what is installed here, or send what is "
-            "here in editable form: [launcher.ray] send_packages = true"
+            f"{found[1]} on {where[1] if where else 'its node'}: install there what is installed here, or send it: "
+            "[launcher.ray] runtime_env = {py_modules = [...]}"
         )
     if found := re.search(r"exit code (\d+)", text):
         return f"exit code {found[1]}"

@@ -6,11 +6,14 @@ from pathlib import Path
 import pytest
 from bare import environment_without, run
 from pydantic import JsonValue
+from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 
 from slime_core.errors import ConfigError
 from slime_core.roles import GroupUse, Needs
 from slime_launcher_ray.checks import check_use
 from slime_launcher_ray.settings import RaySettings
+from slime_launcher_ray.worker import how_it_died
+from tests.tables import table
 
 ASK = """
 from slime_core.errors import ConfigError
@@ -70,8 +73,8 @@ def test_auto_is_the_cluster_that_was_started_here_and_no_other(
             check_use(RaySettings(address="auto"), [])
 
 
-@pytest.mark.parametrize(
-    ("given", "told"),
+@table(
+    "given, told",
     [
         ({"working_dirr": "x"}, r"unknown key 'working_dirr'. Did you mean 'working_dir'\? Ray's are: .*py_modules"),
         ({"working_dir": "/nowhere/at/all"}, r"\[launcher.ray\] runtime_env: .*/nowhere/at/all"),
@@ -83,9 +86,21 @@ def test_a_runtime_environment_that_ray_does_not_understand_is_refused(given: di
         check_use(RaySettings(runtime_env=given), [])
 
 
-def test_packages_are_not_sent_to_the_machine_that_has_them() -> None:
-    with pytest.raises(ConfigError, match="send_packages has no effect here"):
-        check_use(RaySettings(send_packages=True), [])
+@table(
+    "error, how",
+    [
+        (OutOfMemoryError("killed"), "out of memory: Ray ended it, since its node had too little left"),
+        (RayActorError(error_msg="exit code 7 was seen"), "exit code 7"),
+        (RayActorError(error_msg="The node of the worker died"), "its node is gone"),
+        (RayActorError(error_msg="connection error code 2"), "its process ended without a word: killed, perhaps for"),
+        (
+            RayActorError(error_msg="ModuleNotFoundError: No module named 'x' ip=10.0.0.1"),
+            "No module named 'x' on 10.0.0.1:",
+        ),
+    ],
+)
+def test_how_an_actor_died_is_said_in_words(error: RayError, how: str) -> None:
+    assert how_it_died(error).startswith(how)
 
 
 def test_without_ray_the_launcher_says_how_to_install_it(tmp_path: Path) -> None:

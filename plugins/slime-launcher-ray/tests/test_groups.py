@@ -19,6 +19,7 @@ from slime_launcher_ray.cluster import answers
 from slime_launcher_ray.launcher import RayLauncher
 from slime_launcher_ray.settings import RaySettings
 from slime_testing import PluginManager
+from tests.tables import table
 
 TARGET = "slime_testing.launched:Worker"
 GONE_S = 10.0
@@ -26,24 +27,6 @@ GONE_S = 10.0
 
 def spec(name: str = "kit", size: int = 2, **changes: object) -> WorkerGroupSpec:
     return WorkerGroupSpec(name, size, TARGET, {"start": 10}, **changes)  # type: ignore[arg-type]
-
-
-def refused(live: Live, asked: WorkerGroupSpec) -> str:
-    with pytest.raises(ConfigError) as told:
-        live.run(live.launcher.start(asked))
-    return str(told.value)
-
-
-def test_gpus_are_dealt_in_the_order_of_ranks(live: Live) -> None:
-    async def play() -> None:
-        group = await live.launcher.start(spec(needs=Needs(gpus=1.0)))
-        assert [place.devices for place in group.places] == sorted(place.devices for place in group.places)
-        assert len({place.devices for place in group.places}) == 2
-        seen = [await group.call_one(rank, "variable", "CUDA_VISIBLE_DEVICES") for rank in range(2)]
-        assert [(each,) for each in seen] == [place.devices for place in group.places]
-        await group.close()
-
-    live.run(play())
 
 
 @pytest.mark.parametrize(
@@ -58,15 +41,6 @@ def test_ranks_on_gpus_have_one_each(live: Live, trainer: str, counts: str) -> N
         asked = spec("trainer", found.world_size(settings), needs=found.needs(settings), pack=PerNode(3))
         group = await live.launcher.start(asked)
         assert len({place.devices for place in group.places}) == 3
-        await group.close()
-
-    live.run(play())
-
-
-def test_a_part_of_a_gpu_is_one_that_others_may_see(live: Live) -> None:
-    async def play() -> None:
-        group = await live.launcher.start(spec(size=2, needs=Needs(gpus=0.5)))
-        assert {len(place.devices) for place in group.places} == {1}
         await group.close()
 
     live.run(play())
@@ -96,13 +70,6 @@ def test_two_groups_may_have_one_name(live: Live) -> None:
         await asyncio.gather(*(group.close() for group in groups))
 
     live.run(play())
-
-
-def test_more_gpus_than_there_are_are_refused_at_once(live: Live) -> None:
-    text = refused(live, spec("engine", size=1, needs=Needs(gpus=9.0)))
-    assert "'engine' needs 1 core, 9 GPUs" in text
-    assert "4 GPUs" in text
-    assert "no node has that much" in text
 
 
 def test_what_another_group_of_the_run_has_is_not_waited_for(live: Live) -> None:
@@ -150,21 +117,38 @@ def test_room_that_others_leave_in_time_is_taken(live: Live, tmp_path: Path) -> 
     live.run(play())
 
 
-@pytest.mark.parametrize(
-    "asked",
+@table(
+    "asked, error, text",
     [
-        WorkerGroupSpec("kit", 2, "slime_elsewhere.room:Worker", {}, Needs(gpus=1.0)),
-        WorkerGroupSpec("kit", 2, TARGET, {"start": -1}, Needs(gpus=1.0)),
-        WorkerGroupSpec("kit", 2, TARGET, {"start": 1, "lock": threading.Lock()}, Needs(gpus=1.0)),
-        WorkerGroupSpec("kit", 9, TARGET, {"start": 1}, Needs(gpus=1.0)),
-        WorkerGroupSpec("kit", 2, TARGET, {"start": 1}, Needs(gpus=1.0), beside="nobody"),
+        (spec("engine", size=1, needs=Needs(gpus=9.0)), ConfigError, "'engine' needs 1 core, 9 GPUs"),
+        (spec(size=9, needs=Needs(gpus=1.0)), ConfigError, "4 GPUs in all"),
+        (spec(beside="trainer"), ConfigError, "beside 'trainer', which does not run; what does: no group"),
+        (
+            spec(size=4, needs=Needs(gpus=1.0), pack=PerNode(2)),
+            ConfigError,
+            "2 nodes with room for 2 workers each are asked for, 1 have it",
+        ),
+        (spec(needs=Needs(cpus=4096.0)), ConfigError, "a worker cannot have more cores than there are"),
+        (
+            WorkerGroupSpec("kit", 2, TARGET, {"start": 1, "lock": threading.Lock()}, Needs(gpus=1.0)),
+            ConfigError,
+            "argument 'lock' of slime_testing.launched:Worker",
+        ),
+        (
+            WorkerGroupSpec("kit", 2, "slime_elsewhere.room:Worker", {}, Needs(gpus=1.0)),
+            WorkerError,
+            "No module named 'slime_elsewhere'",
+        ),
+        (WorkerGroupSpec("kit", 2, TARGET, {"start": -1}, Needs(gpus=1.0)), WorkerError, "cannot start at -1"),
     ],
-    ids=["not there", "raises", "does not pickle", "too large", "beside nobody"],
 )
-def test_what_was_refused_has_left_nothing(live: Live, asked: WorkerGroupSpec) -> None:
+def test_a_refusal_says_why_and_leaves_nothing(
+    live: Live, asked: WorkerGroupSpec, error: type[SlimeError], text: str
+) -> None:
     before = live.alive()
-    with pytest.raises(SlimeError):
+    with pytest.raises(error) as told:
         live.run(live.launcher.start(asked))
+    assert text in str(told.value)
     end = time.monotonic() + GONE_S
     while (now := live.alive()) != before and time.monotonic() < end:
         time.sleep(0.05)
@@ -180,26 +164,6 @@ def test_a_runtime_environment_that_ray_refuses_has_left_nothing(live: Live, tmp
     assert live.alive() == before
 
 
-def test_a_group_beside_nothing_is_refused(live: Live) -> None:
-    assert "beside 'trainer', which does not run; what does: no group" in refused(live, spec(beside="trainer"))
-
-
-def test_more_nodes_than_there_are_are_refused(live: Live) -> None:
-    text = refused(live, spec(size=4, needs=Needs(gpus=1.0), pack=PerNode(2)))
-    assert "2 nodes with room for 2 workers each are asked for, 1 have it" in text
-
-
-def test_more_cores_than_a_machine_has_are_refused(live: Live) -> None:
-    assert "a worker cannot have more cores than there are" in refused(live, spec(needs=Needs(cpus=4096.0)))
-
-
-def test_an_argument_that_does_not_pickle_is_named(live: Live) -> None:
-    asked = WorkerGroupSpec("kit", 1, TARGET, {"start": 10, "lock": threading.Lock()})
-    text = refused(live, asked)
-    assert "argument 'lock' of slime_testing.launched:Worker" in text
-    assert "pickle" in text
-
-
 def test_an_argument_of_a_call_that_does_not_pickle_is_refused(live: Live) -> None:
     async def play() -> str:
         group = await live.launcher.start(spec())
@@ -208,15 +172,6 @@ def test_an_argument_of_a_call_that_does_not_pickle_is_refused(live: Live) -> No
         return str(told.value)
 
     assert "kit 1: the argument of add() cannot be sent to it" in live.run(play())
-
-
-def test_a_target_that_is_not_there_is_named(live: Live) -> None:
-    async def play() -> str:
-        with pytest.raises(WorkerError) as told:
-            await live.launcher.start(WorkerGroupSpec("kit", 1, "slime_elsewhere.room:Worker", {}))
-        return str(told.value)
-
-    assert "No module named 'slime_elsewhere'" in live.run(play())
 
 
 def test_errors_of_ours_travel_as_themselves(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,16 +199,6 @@ def test_a_killed_worker_is_told_of_with_its_node_and_the_end_of_its_log(live: L
     assert "famous last words" in text
 
 
-def test_the_end_of_a_process_is_said(live: Live) -> None:
-    async def play() -> str:
-        group = await live.launcher.start(spec(size=1))
-        with pytest.raises(WorkerError) as told:
-            await group.call("die", [3])
-        return str(told.value)
-
-    assert "died (" in live.run(play())
-
-
 def test_threads_follow_the_cores_that_are_asked_for(live: Live) -> None:
     async def play() -> object:
         group = await live.launcher.start(spec(size=1, needs=Needs(cpus=2.0)))
@@ -276,7 +221,7 @@ def test_signals_are_still_the_drivers_own(live: Live) -> None:
     assert signal.getsignal(signal.SIGTERM) is before is signal.SIG_DFL
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:9", "auto"])
+@table("address", ["127.0.0.1:9", "auto"])
 def test_one_process_is_of_one_cluster(live: Live, tmp_path: Path, address: str) -> None:
     first = live.run(live.launcher.start(spec("first", size=1)))
     other = RayLauncher(RaySettings(address=address), setup_in(tmp_path))
@@ -286,8 +231,8 @@ def test_one_process_is_of_one_cluster(live: Live, tmp_path: Path, address: str)
     live.run(first.close())
 
 
-@pytest.mark.parametrize(
-    ("expected", "told"),
+@table(
+    "expected, told",
     [
         ({"slime-core": "9.9"}, "slime-core"),
         ({"slime-reward-of-mine": "0.1.0"}, "slime-reward-of-mine"),

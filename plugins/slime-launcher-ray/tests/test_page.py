@@ -135,24 +135,3 @@ def test_every_step_does_what_the_page_says(reader: Reader) -> None:
     ]
     runs = [reader.folder / name for name in ("runs/on-the-cluster", "runs/as-a-job")]
     assert [(run / "checkpoints/rollout_000002").is_dir() for run in runs] == [True, True]
-
-
-def test_what_the_machine_cannot_have_is_refused_as_the_page_says(tmp_path: Path) -> None:
-    small_run(tmp_path)
-    text = (ROOT / "docs/ray.md").read_text("utf-8")
-    (step,) = re.findall(r"`slime (plan examples/sglang-ray.toml --[^`]*)`", text)
-    told = subprocess.run(
-        [
-            *(sys.executable, "-m", "slime_core", *step.split()),
-            *("--hf-checkpoint", str(tmp_path / "model"), "--prompt-data", str(tmp_path / "train.jsonl")),
-        ],
-        cwd=ROOT,
-        env=os.environ | {"RAY_ADDRESS": ""},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert told.returncode == 2, told
-    assert "9 GPUs" in told.stderr
-    assert ", 0 GPUs" in told.stderr

@@ -4,9 +4,10 @@ import pytest
 from pydantic import ValidationError
 
 from slime_launcher_ray.settings import RaySettings
+from tests.tables import table
 
 
-@pytest.mark.parametrize("address", ["ray://10.0.0.1:10001", "http://10.0.0.1:8265", "10.0.0.1", "local"])
+@table("address", ["ray://10.0.0.1:10001", "http://10.0.0.1:8265", "10.0.0.1", "local"])
 def test_what_is_no_address_of_a_head_is_refused(address: str) -> None:
     with pytest.raises(ValidationError, match="expected HOST:PORT"):
         RaySettings(address=address)

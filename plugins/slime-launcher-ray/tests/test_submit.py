@@ -15,6 +15,7 @@ from small_run import small_run
 
 from slime_core.errors import ConfigError
 from slime_launcher_ray.submit import submit
+from tests.tables import table
 
 RUN = """
 import os
@@ -98,12 +99,6 @@ def test_a_job_is_looked_at_and_stopped(jobs: str, folder: Path) -> None:
 
 
 @pytest.mark.cluster
-def test_a_job_that_is_not_there_is_named(jobs: str) -> None:
-    code, printed = slime("status", "raysubmit_none", "--address", jobs)
-    assert (code, "no job 'raysubmit_none'" in printed) == (2, True), printed
-
-
-@pytest.mark.cluster
 def test_a_folder_is_sent_along(jobs: str, folder: Path) -> None:
     at = ("--address", jobs, "--python", folder / "python")
     code, printed = slime(folder / "run.toml", *at, "--follow", "--working-dir", folder)
@@ -150,7 +145,7 @@ def test_a_run_file_that_cannot_be_read_is_refused_before_anybody_is_asked(tmp_p
     assert "run.toml" in str(done.exception)
 
 
-@pytest.mark.parametrize("flag", [["--generator.agent_fleet.token", "abc123"], ["--generator.agent-fleet.token=abc"]])
+@table("flag", [["--generator.agent_fleet.token", "abc123"], ["--generator.agent-fleet.token=abc"]])
 def test_a_secret_is_not_sent_in_a_jobs_command(folder: Path, flag: list[str]) -> None:
     done = CliRunner().invoke(submit, [str(folder / "run.toml"), "--address", "http://127.0.0.1:9", *flag])
     assert isinstance(done.exception, ConfigError)
@@ -161,10 +156,4 @@ def test_a_secret_is_not_sent_in_a_jobs_command(folder: Path, flag: list[str]) -
 def test_the_name_of_a_secret_is_sent(folder: Path) -> None:
     flags = ["--generator.agent_fleet.token", "$env:TOKEN", "--generator.agent_fleet.lease_s=5"]
     done = CliRunner().invoke(submit, [str(folder / "run.toml"), "--address", "http://127.0.0.1:9", *flags])
-    assert "no server of Ray's jobs answers" in str(done.exception)
-
-
-def test_a_run_file_in_yaml_is_taken(tmp_path: Path) -> None:
-    (tmp_path / "run.yaml").write_text("num_rollout: 1\n")
-    done = CliRunner().invoke(submit, [str(tmp_path / "run.yaml"), "--address", "http://127.0.0.1:9"])
     assert "no server of Ray's jobs answers" in str(done.exception)
