@@ -10,9 +10,20 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from slime_compat.flags.table import NEWEST, flags, told_here
+from slime_compat.flags.table import NEWEST, Flag, Outcome, advice, flags, key_of
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "slime-flags.md"
+
+
+def told_here(flag: Flag) -> str:
+    """The cell of the reference page: what it is here, as Markdown."""
+    if flag.outcome is Outcome.SAME:
+        return "the same" + (f"; {flag.told}" if flag.told else "")
+    if key := key_of(flag):
+        values = ", ".join(f"`{each}`" for each in flag.values.values() if isinstance(each, str))
+        more = "; ".join(each for each in (f"as {values}" if values else "", advice(flag)) if each)
+        return f"`{key}`" + (f"; {more}" if more else "")
+    return advice(flag)
 
 
 def page() -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slime_compat.runner.process import ask_to_end, read_note, run_logged
+from slime_compat.runner.process import read_note, run_logged
 
 TOLD = """
 import os, signal, sys, time
@@ -32,7 +32,7 @@ def test_ctrl_c_asks_it_to_end_and_the_next_one_ends_it(tmp_path: Path, capsys: 
     before = signal.getsignal(signal.SIGINT)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        status = run_logged([sys.executable, "-c", TOLD], os.environ, log, note, ask_to_end)
+        status = run_logged([sys.executable, "-c", TOLD], os.environ, log, note)
     finally:
         signal.signal(signal.SIGINT, before)
     assert status == 7

@@ -67,11 +67,10 @@ _STRUCK = re.compile(
     rf"(?<![A-Za-z0-9])({_LIST})[*_]{{0,2}},?(?: also| both| all| then| clearly| obviously| too| therefore)* "
     r"(?:(?:is|are|was|were|can be|can all be|must be|would be|gets?|looks?|seems?)(?: \w+){0,2}? "
     rf"{_DENIALS}|(?:isn't|aren't|wasn't|can't|cannot|fails?|does not|doesn't|do not|don't|violates?|contradicts?|"
-    r"won't|couldn't|misses|overshoots|undershoots|makes? no))"
-    rf"|\b(?i:not|nor|rul(?:e|es|ed|ing) out|eliminat(?:e|es|ed|ing)|reject(?:s|ed|ing)?|exclud(?:e|es|ed|ing)|"
-    r"cross(?:es|ed|ing)? (?:out|off)|discard(?:s|ed|ing)?|strik(?:e|es|ing) (?:out|off)?|dismiss(?:es|ed|ing)?|"
-    r"drop(?:s|ped|ping)?|"
-    rf"throw(?:s|ing)? out|remov(?:e|es|ed|ing)|rid of|neither) ({_LIST})"
+    rf"won't|couldn't|misses|overshoots|undershoots|makes? no))|\b(?i:not|nor|rul(?:e|es|ed|ing) out|eliminat(?:e|es|"
+    rf"ed|ing)|reject(?:s|ed|ing)?|exclud(?:e|es|ed|ing)|cross(?:es|ed|ing)? (?:out|off)|discard(?:s|ed|ing)?|"
+    rf"strik(?:e|es|ing) (?:out|off)?|dismiss(?:es|ed|ing)?|drop(?:s|ped|ping)?|throw(?:s|ing)? out|remov(?:e|es|ed|"
+    rf"ing)|rid of|neither) ({_LIST})"
 )
 """Letters that a sentence rules out: `A and B fail`, `we can eliminate C`."""
 _PLACE = re.compile(r"(?:the )?(first|second|third|fourth|fifth|last) (?:option|choice|one|answer)\.?", re.IGNORECASE)

@@ -192,17 +192,6 @@ def advice(flag: Flag) -> str:
     return "; ".join(said)
 
 
-def told_here(flag: Flag) -> str:
-    """The cell of the reference page: what it is here, as Markdown."""
-    if flag.outcome is Outcome.SAME:
-        return "the same" + (f"; {flag.told}" if flag.told else "")
-    if key := key_of(flag):
-        values = ", ".join(f"`{each}`" for each in flag.values.values() if isinstance(each, str))
-        more = "; ".join(each for each in (f"as {values}" if values else "", advice(flag)) if each)
-        return f"`{key}`" + (f"; {more}" if more else "")
-    return advice(flag)
-
-
 def _path(key: str, sets: Mapping[str, Json]) -> str:
     *section, setting = key.split(".")
     chosen = "".join(f'[{role}] use = "{choice}" and ' for role, choice in _uses(sets))

@@ -19,7 +19,6 @@ from slime_core.sample import Json
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(gt=0.0, le=1.0)]
 HEAD = re.compile(r"auto|[^\s/]+:\d+")
-JOBS = re.compile(r"https?://[^\s/]+/?")
 PLACE = {"--save": "run_dir and exp_id say where the run is", "--num-rollout": "train(num_rollout=…) says how many"}
 """Flags that are fields, and must be, since train() and status() look where these say."""
 
@@ -42,15 +41,7 @@ class RunnerFields(Settings):
     rollout_gpus_per_engine: Positive = Field(2, description="GPUs of one SGLang server.")
     colocate: bool = Field(True, description="Ranks and servers are on the same GPUs; else each has its own.")
     cuda_home: Path | None = Field(None, description="CUDA's folder, for CUDA_HOME, PATH and LD_LIBRARY_PATH.")
-    ray_address: str | None = Field(
-        None,
-        description="HOST:PORT of the head of a Ray cluster that this machine belongs to, or auto; http://HOST:8265 of "
-        "its server of jobs: the run is a job there. None: this machine alone.",
-    )
-    job_python: str | None = Field(None, description="Python of the cluster's head, for a job; None: this one's path.")
-    job_working_dir: Path | None = Field(
-        None, description="Folder that is sent with a job, to a cluster that does not see it; run_dir lies in it."
-    )
+    ray_address: str | None = Field(None, description="HOST:PORT of the head of this machine's Ray cluster, or auto.")
     slime_dir: str = Field("~/slime", description="The toolkit's; nothing of slime is read.")
     megatron_dir: str = Field("~/Megatron-LM", description="The toolkit's; megatron-core is installed as a package.")
 
@@ -123,10 +114,8 @@ class RunnerFields(Settings):
     @field_validator("ray_address")
     @classmethod
     def _check_address(cls, address: str | None) -> str | None:
-        if address is not None and not HEAD.fullmatch(address) and not JOBS.fullmatch(address):
-            raise ValueError(
-                "expected HOST:PORT of a head, as head:6379, auto, or http://HOST:8265 of a server of jobs"
-            )
+        if address is not None and not HEAD.fullmatch(address):
+            raise ValueError("expected HOST:PORT of a head, as head:6379, or auto; slime submit runs a job")
         return address
 
     @field_validator("extra_flags")
@@ -143,16 +132,7 @@ class RunnerFields(Settings):
             raise ValueError("an agent of AgentCore has both: give agent_runtime_arn and s3_bucket, or neither")
         if self.wandb_group is not None and self.wandb_project is None:
             raise ValueError("wandb_group is a group of a project: give wandb_project, too")
-        if self.is_job and self.cuda_home is not None:
-            raise ValueError("cuda_home is of this machine, and a job runs on the cluster: set it there")
-        if not self.is_job and (self.job_python is not None or self.job_working_dir is not None):
-            raise ValueError("job_python and job_working_dir are of a job: give ray_address, as http://HOST:8265")
         return self
-
-    @property
-    def is_job(self) -> bool:
-        """Whether the run is a job of a cluster, and not a process of this machine."""
-        return self.ray_address is not None and JOBS.fullmatch(self.ray_address) is not None
 
     def as_written(self) -> Mapping[str, Json]:
         """The fields as a file may have them: `$env:NAME` where the environment said it, and paths as texts."""
@@ -227,8 +207,8 @@ def run_file_keys(fields: RunnerFields, num_rollout: int) -> dict[str, Json]:
     if fields.eval_prompt_data:
         keys["eval_prompt_data"] = {name: str(path) for name, path in fields.eval_prompt_data.items()}
     keys |= {name: value for name in ("eval_interval", "save_interval") if (value := getattr(fields, name)) is not None}
-    if fields.ray_address is not None:  # a job finds its cluster
-        keys["launcher"] = {"use": "ray"} if fields.is_job else {"use": "ray", "ray": {"address": fields.ray_address}}
+    if fields.ray_address is not None:
+        keys["launcher"] = {"use": "ray", "ray": {"address": fields.ray_address}}
     if fields.wandb_project is not None:
         given = {"project": fields.as_written()["wandb_project"], "group": fields.as_written()["wandb_group"]}
         keys["tracker"] = {"use": "wandb", "wandb": {key: value for key, value in given.items() if value is not None}}

@@ -1,28 +1,25 @@
-"""The process of a run, or its job on a Ray cluster, found again by the file that its start left; and what came of it.
+"""The process of a run, found again by the file that its start left; and what came of it.
 
 Example:
 
-    run_logged(command, environment, log, note, on_interrupt=ask_to_end)        # to its end
-    read_note(note).stop()                                                      # from another process, meanwhile
-    read_result(folder, Job("http://head:8265", "raysubmit_AbCd").outcome()).rewards          # {0: 0.12, 1: 0.31}
+    run_logged(command, environment, log, note)        # to its end
+    read_note(note).stop()                             # from another process, meanwhile
+    read_result(folder, Outcome.DONE).rewards          # {0: 0.12, 1: 0.31}
 """
 
 import dataclasses
 import enum
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-from slime_core.errors import ConfigError, SlimeError
 
 LOOK_S = 0.2
 """Seconds between two looks at the log."""
@@ -66,7 +63,6 @@ def run_logged(
     environment: Mapping[str, str],
     log: Path,
     note: Path,
-    on_interrupt: Callable[["subprocess.Popen[bytes]", int], None],
 ) -> int:
     """Run a command to its end; what it says goes to a log, and here.
 
@@ -78,7 +74,6 @@ def run_logged(
         environment: all of it.
         log: what it says is appended there.
         note: where to find it, for other processes.
-        on_interrupt: what Ctrl-C does, given the process and how often it was pressed.
 
     Returns:
         Its exit status.
@@ -104,14 +99,14 @@ def run_logged(
                 time.sleep(LOOK_S)
                 while told < len(pressed):
                     told += 1
-                    on_interrupt(process, told)
+                    _ask_to_end(process, told)
             _show(said.read())
         _write(note, Note(process.pid, "", process.returncode, begin))
     return process.returncode
 
 
-def ask_to_end(process: "subprocess.Popen[bytes]", times: int) -> None:
-    """Finish the step, save and end; asked again, end at once."""
+def _ask_to_end(process: "subprocess.Popen[bytes]", times: int) -> None:
+    # Once: finish the step, save and end. Again: end at once.
     process.send_signal(signal.SIGTERM if times == 1 else signal.SIGINT)
 
 
@@ -210,57 +205,3 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, float]]]:
         if line.endswith("\n"):  # a torn last line is one that is being written
             row = json.loads(line)
             yield row["rollout_id"], row["metrics"]
-
-
-UNDER_WAY = re.compile(r": (pending|running)\b")
-NAMED = re.compile(rb"^job (\S+): ", re.MULTILINE)
-"""What `slime submit` says first."""
-BAD_INPUT = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One of them."""
-
-    address: str
-    name: str
-    """As the cluster calls it."""
-
-    def outcome(self) -> Outcome:
-        """How it stands.
-
-        Raises:
-            ConfigError: the cluster does not answer, or has no such job.
-        """
-        status, said = self._submit("status")
-        if UNDER_WAY.search(said):
-            return Outcome.RUNNING
-        self._check(status, said)
-        return STATUS.get(status, Outcome.FAILED)
-
-    def logs(self) -> str:
-        """What it has said so far; errors as of `outcome`."""
-        status, said = self._submit("logs")
-        self._check(status, said)
-        return said
-
-    def stop(self) -> None:
-        """Ask it to finish its step, save and end; errors as of `outcome`."""
-        self._check(*self._submit("stop"))
-
-    def _submit(self, what: str) -> tuple[int, str]:
-        command = [sys.executable, "-m", "slime_core", "submit", what, self.name, "--address", self.address]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-        return done.returncode, done.stdout or (done.stderr if done.returncode else "")
-
-    def _check(self, status: int, said: str) -> None:
-        if status == BAD_INPUT and not said.startswith(self.name):
-            raise ConfigError(said.strip().removeprefix("error: "))
-        if status not in STATUS and not said.startswith(self.name):
-            raise SlimeError(f"slime submit ended with {status}: {said.strip()}")
-
-
-def named_in(log: bytes) -> str | None:
-    """The name of the job that a log begins with."""
-    found = NAMED.search(log)
-    return found[1].decode() if found else None

@@ -13,34 +13,20 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self, cast
 
 from ruamel.yaml import YAML
 
 from slime_compat.models import check_model_type
 from slime_compat.runner.fields import UNREAD, RunnerFields, run_file_keys
-from slime_compat.runner.process import (
-    BAD_INPUT,
-    STATUS,
-    Job,
-    Note,
-    Outcome,
-    TrainResult,
-    ask_to_end,
-    named_in,
-    read_note,
-    read_result,
-    run_logged,
-)
+from slime_compat.runner.process import STATUS, Note, Outcome, TrainResult, read_note, read_result, run_logged
 from slime_core.config import Installed, read_run_file, write_toml
 from slime_core.errors import ConfigError, SlimeError
 from slime_core.outputs import is_run_folder, refuse_occupied
 from slime_core.sample import Json
 
-if TYPE_CHECKING:
-    import subprocess
-
 LAST_LINES = 15
+BAD_INPUT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +87,9 @@ class SlimeRunner(RunnerFields):
         """
         keys = self._keys(num_rollout)
         self._check_reach()
-        if self.model_type is not None and (self.model_dir.is_dir() or not self.is_job):
+        if self.model_type is not None:
             check_model_type(self.model_type, self.model_dir)
-        if not self.extra_flags and not self.is_job:  # flags win, and may mend it; a cluster has its own plugins
+        if not self.extra_flags:  # flags win, and may mend it
             Installed().check(keys)
         self._refuse_second()
         if not self._note.exists() and not is_run_folder(self.folder):
@@ -114,37 +100,22 @@ class SlimeRunner(RunnerFields):
 
     def resume(self) -> TrainResult:
         """Go on with a run that was stopped, to its own end; errors as of train()."""
-        begun = self._file if self.is_job else self.folder
-        if not begun.exists():
+        if not self.folder.exists():
             raise ConfigError(f"there is no run in {self.folder} to go on with: train(num_rollout=…) begins one")
         self._refuse_second()
         return self._run("resume")
 
     def status(self) -> TrainResult:
-        """How the run stands, from whichever process it is asked.
-
-        Raises:
-            ConfigError: it is a job of a cluster that does not answer.
-        """
+        """How the run stands; any process may ask."""
         return read_result(self.folder, self._outcome(read_note(self._note)))
 
     def stop(self) -> bool:
-        """Ask a run that is under way to finish its step, save and end; False where none is. Errors as of status()."""
+        """Ask a run that is under way to finish its step, save and end; False where none is."""
         note = read_note(self._note)
-        job = self._job(note)
-        if note is None or job is None:
-            return note is not None and note.stop()
-        if self._outcome(note) is not Outcome.RUNNING:
-            return False
-        job.stop()
-        return True
+        return note is not None and note.stop()
 
     def logs(self) -> str:
-        """What its processes have said so far; errors as of status()."""
-        note = read_note(self._note)
-        job = self._job(note)
-        if job is not None and note is not None and note.status is None and not note.runs:
-            return job.logs()  # nobody follows it here
+        """What its processes have said so far."""
         return self._log.read_text("utf-8", "replace") if self._log.is_file() else ""
 
     @property
@@ -182,12 +153,8 @@ class SlimeRunner(RunnerFields):
 
     def _command(self, command: str) -> list[str]:
         flags = cast("list[str]", self.as_written()["extra_flags"])
-        slime = [sys.executable, "-m", "slime_core"]
-        if not self.is_job:
-            return [*slime, command, *([str(self._file), *flags] if command == "train" else [str(self.folder)])]
-        sent = {"--python": self.job_python, "--working-dir": self.job_working_dir}
-        given = [part for flag, value in sent.items() if value is not None for part in (flag, str(value))]
-        return [*slime, "submit", str(self._file), "--address", str(self.ray_address), "--follow", *given, *flags]
+        given = [str(self._file), *flags] if command == "train" else [str(self.folder)]
+        return [sys.executable, "-m", "slime_core", command, *given]
 
     def _environment(self) -> dict[str, str]:
         if self.cuda_home is None:
@@ -200,48 +167,26 @@ class SlimeRunner(RunnerFields):
     def _refuse_second(self) -> None:
         note = read_note(self._note)
         if note is not None and self._outcome(note) is Outcome.RUNNING:
-            job = self._job(note)
-            whose = f"process {note.pid}" if job is None else f"job {job.name} of {job.address}"
-            raise ConfigError(f"{self.folder} is trained already, by {whose}: stop() ends it")
+            raise ConfigError(f"{self.folder} is trained already, by process {note.pid}: stop() ends it")
 
     def _run(self, command: str) -> TrainResult:
         begin = self._log.stat().st_size if self._log.is_file() else 0
         whole = self._command(command)
         environment = {**os.environ, **self._environment()}
-        status = run_logged(whole, environment, self._log, self._note, self._interrupted)
+        status = run_logged(whole, environment, self._log, self._note)
         outcome = self._outcome(read_note(self._note))
         if outcome in STATUS.values():
             return read_result(self.folder, outcome)
         last = "\n".join(self._log.read_bytes()[begin:].decode("utf-8", "replace").splitlines()[-LAST_LINES:])
-        if outcome is Outcome.RUNNING:
-            raise SlimeError(f"the job goes on, and is followed no more; status() says how it stands:\n{last}")
         kind = ConfigError if status == BAD_INPUT else SlimeError
         raise kind(f"slime {whole[3]} ended with {status}; {self._log} has all that it said:\n{last}")
-
-    def _interrupted(self, process: "subprocess.Popen[bytes]", times: int) -> None:
-        job = self._job(read_note(self._note))
-        if job is None:
-            ask_to_end(process, times)
-        elif times == 1:
-            job.stop()
-        else:
-            process.terminate()
-
-    def _job(self, note: Note | None) -> Job | None:
-        if note is None or not self.is_job:
-            return None
-        name = named_in(self._log.read_bytes()[note.begin :])
-        return Job(str(self.ray_address), name) if name is not None else None
 
     def _outcome(self, note: Note | None) -> Outcome:
         if note is None:
             return Outcome.NEW
         if note.status in STATUS:
             return STATUS[note.status]
-        if note.runs:
-            return Outcome.RUNNING
-        job = self._job(note)
-        return job.outcome() if job is not None else Outcome.FAILED
+        return Outcome.RUNNING if note.runs else Outcome.FAILED
 
 
 def _check_count(num_rollout: object) -> None:

@@ -172,8 +172,7 @@ _CASES = re.compile(
     rf",? ?{_ANY_CASE}[^.\n]{{1,80}}?(?:[,;]|\band\b|\bbut\b|\bwhile\b|\bwhereas\b|\bor\b)(?: and| but| while| "
     rf"whereas)? {_V}[^.,;\n]{{0,25}}\b(?:{_ANY_CASE}|otherwise\b|elsewhere\b|else\b|in the other)|"
     rf"[^.\n]{{0,80}}?[,;](?: and| but| while| whereas)? (?:{_ANY_CASE}|otherwise\b|else\b)(?![^.\n]*\b(?:were|would|"
-    r"could|had)\b)"
-    rf"[^.,;\n]{{0,60}},(?: then)? {_V}"
+    rf"could|had)\b)[^.,;\n]{{0,60}},(?: then)? {_V}"
     r"|[^.\n]{0,80}?[,;](?: and| but)? otherwise\b(?![^.\n]*\b(?:would|could|might)\b)"
     rf"|[\s,;(]*(?:but |and |while |whereas ){_V}[^.,;\n]{{0,12}} {_ANY_CASE}"
 )

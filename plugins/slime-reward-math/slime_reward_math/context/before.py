@@ -121,29 +121,28 @@ _TWO_VALUES = re.compile(r"\d[\d.]*\s*,? (?:or|and)$|([a-z]) ?= ?-?\d[\d.]*\s*,?
 _NO_WORD = re.compile(r"[^A-Za-z0-9'’\- ]")
 _LOADED_ENDS = listed(
     """not never cannot neither nor hardly barely scarcely almost nearly maybe perhaps possibly twice thrice double
-    triple half halve minus plus negative times versus vs without excluding except besides unlike below above under
-    over beyond exceeding exceeds between within among either any every"""
+    triple half halve minus plus negative times versus vs without excluding except besides unlike below above under over
+    beyond exceeding exceeds between within among either any every"""
 )
 
 
 _TRIGGERS = listed(
     """not never cannot neither nor hardly wrong incorrect naive naïve tempting false mistaken invalid erroneous bogus
-    fake intermediate partial interim preliminary tentative trap decoy rejected discarded distractor candidate
-    unreduced unsimplified guess attempt instinct thought estimate impression reaction try intuition feeling
-    hunch conjecture placeholder dummy mistake mistakes error errors pitfall fallacy misconception untrue
-    impossible lie myth absurd doubtful unlikely unclear believe proof evidence reason think say expect argue
-    conclude claim write put tempted fooled look looks seem seems appear appears glance sight naively mistakenly
-    wrongly incorrectly erroneously falsely supposedly allegedly initially originally previously once guessed
-    believed assumed supposed expected hoped hope wish doubt suspect bet wonder rule ruled ruling cross crossed
-    throw threw cast reject rejects rejecting discard discards discarding dismiss dismisses dismissed dismissing
-    exclude excludes excluded excluding eliminate eliminates eliminated eliminating disprove disproves disproved
-    disproving refute refutes refuted refuting ignore ignores ignored ignoring avoid avoids avoided avoiding
-    contradict contradicts contradicted contradicting suppose imagine pretend assume if unless no people
-    students solvers contestants candidates models readers says said claims claimed thinks insists insisted
-    wrote writes believes suggests suggest states contradiction contrary half twice double triple thrice third
-    quarter square cube reciprocal opposite inverse complement plus minus times divided squared cubed doubled
-    halved multiplied increased decreased reduced mod modulo raised trying tried test testing tested guessing
-    consider considering don't don’t stop bound overestimate underestimate approximation"""
+    fake intermediate partial interim preliminary tentative trap decoy rejected discarded distractor candidate unreduced
+    unsimplified guess attempt instinct thought estimate impression reaction try intuition feeling hunch conjecture
+    placeholder dummy mistake mistakes error errors pitfall fallacy misconception untrue impossible lie myth absurd
+    doubtful unlikely unclear believe proof evidence reason think say expect argue conclude claim write put tempted
+    fooled look looks seem seems appear appears glance sight naively mistakenly wrongly incorrectly erroneously falsely
+    supposedly allegedly initially originally previously once guessed believed assumed supposed expected hoped hope wish
+    doubt suspect bet wonder rule ruled ruling cross crossed throw threw cast reject rejects rejecting discard discards
+    discarding dismiss dismisses dismissed dismissing exclude excludes excluded excluding eliminate eliminates
+    eliminated eliminating disprove disproves disproved disproving refute refutes refuted refuting ignore ignores
+    ignored ignoring avoid avoids avoided avoiding contradict contradicts contradicted contradicting suppose imagine
+    pretend assume if unless no people students solvers contestants candidates models readers says said claims claimed
+    thinks insists insisted wrote writes believes suggests suggest states contradiction contrary half twice double
+    triple thrice third quarter square cube reciprocal opposite inverse complement plus minus times divided squared
+    cubed doubled halved multiplied increased decreased reduced mod modulo raised trying tried test testing tested
+    guessing consider considering don't don’t stop bound overestimate underestimate approximation"""
 )
 _CONDITIONS = listed(
     """provided providing long condition conditional contingent subject depending except when whenever assuming
@@ -223,11 +222,11 @@ _AS_MANY = re.compile(r"\bas (?:many|much|large|big|long|far|high|old|great|few|
 """What a box is only compared with: `twice as many as`."""
 _OF_NAMES = listed(
     """total sum value values answer result length width height depth area volume radius diameter perimeter
-    circumference probability chance average mean median mode range speed rate distance price cost number amount
-    maximum minimum angle slope size count mass weight density temperature age profit loss measure time salary score
-    set solution solutions consisting consists comprised made out pair degree order period coordinates dimensions
-    percentage percent ratio coefficient interval form equation expression answer difference product quotient
-    remainder sequence list group team"""
+    circumference probability chance average mean median mode range speed rate distance price cost number amount maximum
+    minimum angle slope size count mass weight density temperature age profit loss measure time salary score set
+    solution solutions consisting consists comprised made out pair degree order period coordinates dimensions percentage
+    percent ratio coefficient interval form equation expression answer difference product quotient remainder sequence
+    list group team"""
 )
 
 

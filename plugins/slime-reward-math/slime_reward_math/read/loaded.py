@@ -14,42 +14,41 @@ from slime_reward_math.value.units import is_unit, measure
 
 _ANYWHERE = listed(
     """outside against contrary despite binary octal hexadecimal ternary non semi un anti pseudo quasi not something
-    somehow anywhere missing lack lacks lacking omit omits ignore ignoring skip skips drop drops subtract add
-    adding multiply multiplying divide remove removing avoid delete cancel try trying test check bet best worst
-    not no cannot cant can't isn't isnt aren't arent wasn't doesn't doesnt don't dont won't wouldn't couldn't
-    shouldn't never neither nor none nothing nowhere without except excepting excluding excludes unless but
-    besides instead rather hardly barely scarcely maybe perhaps possibly probably presumably supposedly
-    conceivably potentially might may could would either whether else otherwise alternatively if sometimes
-    occasionally usually almost nearly barring omitting avoiding minus plus than versus vs impossible
-    impermissible unattainable unreachable unachievable inadmissible unacceptable unlikely improbable infeasible
-    extraneous spurious wrong incorrect incorrectly invalid false untrue mistaken erroneous bogus fake absurd
-    rejected reject discarded discard excluded eliminated dismissed disallowed forbidden prohibited refuted
-    disproved disproven disqualified ruled fails fail failed failing contradiction contradicts contradictory
-    contradicting violates violated violating disagrees inconsistent unsatisfied unsolved undetermined unknown
-    unclear undecided unsure uncertain doubtful guess guessing hypothetical hypothetically half halved halve
-    doubled tripled twice thrice double triple quadruple quintuple squared cubed factorial reciprocal inverse
-    inverted negated negative opposite root roots remainder modulo mod dozen dozens gross score scores
-    multiplied divided raised increased decreased reduced subtracted added choose permute over under above below
-    beyond beneath within between among exceeding exceeds exceed more less fewer approaching approaches tends
-    tending beats follows precedes misses defeats trails surpasses ends starts begins anything everything any
-    every unlike near somewhere resembling like similar divisible multiple congruent close closer proportional
-    divides upwards downwards onwards rounding rounded different another complement complementary counting upper
-    lower bound bounds bounded nonsense nonsensical overestimate underestimate overcount undercount"""
+    somehow anywhere missing lack lacks lacking omit omits ignore ignoring skip skips drop drops subtract add adding
+    multiply multiplying divide remove removing avoid delete cancel try trying test check bet best worst not no cannot
+    cant can't isn't isnt aren't arent wasn't doesn't doesnt don't dont won't wouldn't couldn't shouldn't never neither
+    nor none nothing nowhere without except excepting excluding excludes unless but besides instead rather hardly barely
+    scarcely maybe perhaps possibly probably presumably supposedly conceivably potentially might may could would either
+    whether else otherwise alternatively if sometimes occasionally usually almost nearly barring omitting avoiding minus
+    plus than versus vs impossible impermissible unattainable unreachable unachievable inadmissible unacceptable
+    unlikely improbable infeasible extraneous spurious wrong incorrect incorrectly invalid false untrue mistaken
+    erroneous bogus fake absurd rejected reject discarded discard excluded eliminated dismissed disallowed forbidden
+    prohibited refuted disproved disproven disqualified ruled fails fail failed failing contradiction contradicts
+    contradictory contradicting violates violated violating disagrees inconsistent unsatisfied unsolved undetermined
+    unknown unclear undecided unsure uncertain doubtful guess guessing hypothetical hypothetically half halved halve
+    doubled tripled twice thrice double triple quadruple quintuple squared cubed factorial reciprocal inverse inverted
+    negated negative opposite root roots remainder modulo mod dozen dozens gross score scores multiplied divided raised
+    increased decreased reduced subtracted added choose permute over under above below beyond beneath within between
+    among exceeding exceeds exceed more less fewer approaching approaches tends tending beats follows precedes misses
+    defeats trails surpasses ends starts begins anything everything any every unlike near somewhere resembling like
+    similar divisible multiple congruent close closer proportional divides upwards downwards onwards rounding rounded
+    different another complement complementary counting upper lower bound bounds bounded nonsense nonsensical
+    overestimate underestimate overcount undercount"""
 )
 PLAIN_ADVERBS = listed(
     """only exactly precisely simply approximately roughly finally consequently respectively clearly obviously namely
-    mutually linearly uniquely monthly yearly weekly daily hourly accordingly evidently certainly
-    definitely positively strictly identically equally jointly randomly uniformly independently annually quarterly
-    early completely entirely fully totally exclusively altogether overall actually indeed really truly
-    immediately directly easily readily pairwise correctly"""
+    mutually linearly uniquely monthly yearly weekly daily hourly accordingly evidently certainly definitely positively
+    strictly identically equally jointly randomly uniformly independently annually quarterly early completely entirely
+    fully totally exclusively altogether overall actually indeed really truly immediately directly easily readily
+    pairwise correctly"""
 )
 """Adverbs that leave a value what it is."""
 _NO_ADVERBS = listed("family july supply reply multiply italy assembly fly monopoly")
 _NAMING = listed(
     """non semi anti half double twice over under above below root roots inverse reciprocal opposite negative score
-    scores multiple upper lower bound bounds different over added any every between within among remainder close
-    gross complement complementary choose squared cubed factorial dozen divisible increased decreased reduced
-    raised rounded if may divided multiplied minus plus than congruent every missing unknown"""
+    scores multiple upper lower bound bounds different over added any every between within among remainder close gross
+    complement complementary choose squared cubed factorial dozen divisible increased decreased reduced raised rounded
+    if may divided multiplied minus plus than congruent every missing unknown"""
 )
 """Loaded words that may stand in the name of a value, before the verb: `the square root is`."""
 _BEHIND_ONLY = listed(
@@ -58,9 +57,9 @@ _BEHIND_ONLY = listed(
 )
 """Words that change a value they stand behind: `5 times`, `5 at most`, `5 max`."""
 _KEPT_BEHIND = listed(
-    """congruent binary ternary octal
-    non semi anti negative positive different double triple root roots multiple added like similar any if may
-    could would half score scores upper lower complementary inverse more less fewer over under"""
+    """congruent binary ternary octal non semi anti negative positive different double triple root roots multiple added
+    like similar any if may could would half score scores upper lower complementary inverse more less fewer over under
+    """
 )
 """Loaded words that are harmless in a noun behind a value: `5 negative integers`, `5 different ways`."""
 _VERBS = listed(
@@ -70,9 +69,9 @@ _VERBS = listed(
 )
 _PRAISE = listed(
     """such is are was were the a an our it correct right true answer answers solution solutions value values result
-    valid required requested desired wanted sought final unique only possible minimal maximal minimum maximum
-    smallest largest greatest least attained achieved achievable attainable optimal obtained prime even odd
-    positive real rational irrational integer and number numbers total sum indeed therefore of that we seek want"""
+    valid required requested desired wanted sought final unique only possible minimal maximal minimum maximum smallest
+    largest greatest least attained achieved achievable attainable optimal obtained prime even odd positive real
+    rational irrational integer and number numbers total sum indeed therefore of that we seek want"""
 )
 _ENDINGS = frozenset({"th", "st", "nd", "rd"})
 _PLACED = listed(
@@ -99,20 +98,20 @@ _OF = re.compile(r"(\w+) of(?: (?:the|a|an|only|exactly|just|about|approximately
 _OF_NAMES = listed(
     """total sum product value answer result length width height depth area volume radius diameter perimeter
     circumference side probability chance average mean median mode range variance deviation speed rate velocity
-    acceleration distance price cost number amount maximum minimum max min degree measure angle slope gradient
-    intercept ratio quotient difference size count order rank period frequency amplitude mass weight density
-    temperature force energy power age limit norm magnitude profit loss salary score set solution solutions pair
-    pairs time duration dimension dimensions coefficient constant exponent index determinant value values answers
-    consisting consists comprised made consist capacity concentration ph charge current voltage resistance
-    pressure work momentum interest base discount tax tip fraction proportion percentage percent function form
-    equation expression root roots zero zeros rank entropy expectation likelihood odds supremum infimum point
-    points coordinates vertex center centre vector interval domain codomain matrix term terms case lot"""
+    acceleration distance price cost number amount maximum minimum max min degree measure angle slope gradient intercept
+    ratio quotient difference size count order rank period frequency amplitude mass weight density temperature force
+    energy power age limit norm magnitude profit loss salary score set solution solutions pair pairs time duration
+    dimension dimensions coefficient constant exponent index determinant value values answers consisting consists
+    comprised made consist capacity concentration ph charge current voltage resistance pressure work momentum interest
+    base discount tax tip fraction proportion percentage percent function form equation expression root roots zero zeros
+    rank entropy expectation likelihood odds supremum infimum point points coordinates vertex center centre vector
+    interval domain codomain matrix term terms case lot"""
 ) - {"power", "percent", "percentage", "fraction", "proportion", "root", "roots", "pairs", "pair", "order", "function"}
 """What a value may be one of: `a radius of 5`; `half of 5` and `multiples of 5` are other values."""
 _OPEN_ENDS = listed(
     """to by from than into onto under over beyond with without for on off out up down after before behind past per
-    since through throughout toward towards until till upon versus via against despite beside besides inside
-    outside during save say says said assume assuming suppose supposing guess doubt doubts think believe suspect"""
+    since through throughout toward towards until till upon versus via against despite beside besides inside outside
+    during save say says said assume assuming suppose supposing guess doubt doubts think believe suspect"""
 )
 _DOUBTED = re.compile(
     r"\b(?:doubt|doubts|suspect|guess|suppose|assume|let's say|lets say|say|candidate|candidates|attempt|conjecture|"
@@ -239,15 +238,15 @@ _TURNS = listed("probability else otherwise unless except excluding but remainde
 _IRREGULAR = listed(
     """people men women children feet mice teeth geese sheep fish deer dice data criteria phenomena vertices indices
     matrices axes radii foci maxima minima formulae bacteria oxen halves lives series species aircraft salmon moose
-    staff crew offspring cattle police furniture luggage mail money water milk juice gas paint sugar flour rice
-    dozen pair"""
+    staff crew offspring cattle police furniture luggage mail money water milk juice gas paint sugar flour rice dozen
+    pair"""
 )
 _TOTALS = listed(
     """total all altogether overall left remaining each apiece more them such way old tall long wide high deep away
     apart only exactly precisely together combined again th st nd rd am pm degree degrees percent per unit units sq
-    square cubic place digit maximum minimum max min answer required needed choose mod modulo times squared cubed
-    score later mark respectively verified checked confirmed simplified average attained achieved reached obtained
-    celsius fahrenheit north south east west clockwise counterclockwise day hour"""
+    square cubic place digit maximum minimum max min answer required needed choose mod modulo times squared cubed score
+    later mark respectively verified checked confirmed simplified average attained achieved reached obtained celsius
+    fahrenheit north south east west clockwise counterclockwise day hour"""
 )
 _SELF_VERBS = frozenset({"is", "are", "was", "were", "works", "suffices", "has", "have"})
 """What says something of the number itself; which of that takes it back is known elsewhere."""
@@ -276,20 +275,20 @@ def _is_counted(word: str) -> bool:
 
 _LABELS = listed(
     """answer answer, total sum value result solution exactly only just precisely simply approximately about roughly
-    around approx equal equals to of by the a an get got obtain have need find is are be row page day grade number
-    level step part question problem chapter room seat year month week case option choice line column side leg base
-    height width length depth radius diameter area volume perimeter circumference angle degree order rank index term
+    around approx equal equals to of by the a an get got obtain have need find is are be row page day grade number level
+    step part question problem chapter room seat year month week case option choice line column side leg base height
+    width length depth radius diameter area volume perimeter circumference angle degree order rank index term
     coefficient exponent power maximum minimum max min average mean median mode range speed rate distance time cost
     price age mass weight score count size limit slope ratio probability chance then so hence thus therefore finally
     namely positive plus all there x y z n root prime integer digit units unit ways in at on for after with against
-    worth weigh cost pay paid bought sold took take spent ate saved earned made won lost walked ran used gave read
-    wrote drew drove has had was were least greatest smallest largest highest lowest shortest longest biggest
-    maximal minimal optimal left remaining exact final correct true required desired actual possible only expected
-    first last next second other circle quotient remainder dividend divisor product difference numerator denominator
-    root vertex point period frequency amplitude element set interval domain determinant dimension rank norm
-    magnitude current voltage resistance force energy work charge temperature pressure density momentum capacity
-    multiplicity equals costs weighs takes needs gets leaves gives yields makes totals pays earns spends points
-    steps ways answers values gains absolute per ans that conclude"""
+    worth weigh cost pay paid bought sold took take spent ate saved earned made won lost walked ran used gave read wrote
+    drew drove has had was were least greatest smallest largest highest lowest shortest longest biggest maximal minimal
+    optimal left remaining exact final correct true required desired actual possible only expected first last next
+    second other circle quotient remainder dividend divisor product difference numerator denominator root vertex point
+    period frequency amplitude element set interval domain determinant dimension rank norm magnitude current voltage
+    resistance force energy work charge temperature pressure density momentum capacity multiplicity equals costs weighs
+    takes needs gets leaves gives yields makes totals pays earns spends points steps ways answers values gains absolute
+    per ans that conclude"""
 )
 """Words that a value may follow directly: what it is the value of, and what leads to it."""
 _MODALS = frozenset({"can", "will", "must", "should", "to", "shall", "we", "you", "they", "he", "she", "i", "there"})

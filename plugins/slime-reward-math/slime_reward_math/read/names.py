@@ -35,9 +35,9 @@ BLACKBOARD = {"R": "RR", "Z": "ZZ", "N": "NN", "Q": "QQ", "C": "CC", "P": "PP", 
 r"""What `\mathbb{R}` is."""
 GREEK = listed(
     """alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi omicron rho varrho
-    sigma varsigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega
-    ell hbar nabla partial aleph odot oplus star square triangle angle wp diamond clubsuit heartsuit spadesuit
-    diamondsuit Box bullet top bot dagger prime mho circled"""
+    sigma varsigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega ell
+    hbar nabla partial aleph odot oplus star square triangle angle wp diamond clubsuit heartsuit spadesuit diamondsuit
+    Box bullet top bot dagger prime mho circled"""
 )
 """Commands that name a variable."""
 RELATIONS = {
@@ -64,11 +64,11 @@ FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!=", "~"
 """The relation seen from the other side."""
 SILENT = listed(
     r"""\left \right \big \Big \bigg \Bigg \bigl \bigr \Bigl \Bigr \biggl \biggr \Biggl \Biggr \middle \displaystyle
-    \textstyle \scriptstyle \scriptscriptstyle \limits \nolimits \bm \boldsymbol \mathop \mathit \mathbf \mathsf
-    \mathtt \mathcal \mathscr \mathfrak \bf \it \rm \cal \boxed \fbox \ensuremath \mathstrut \strut \hfill
-    \centering \large \Large \small \normalsize \phantom \displaylimits \null \relax \nonumber \notag \mathord
-    \mathbin \mathrel \overbrace \underbrace \color \bigm \colon_ \mathnormal \em \emph_ \sf \tt \hphantom \vphantom
-    \noindent \smash \protect \checkmark"""
+    \textstyle \scriptstyle \scriptscriptstyle \limits \nolimits \bm \boldsymbol \mathop \mathit \mathbf \mathsf \mathtt
+    \mathcal \mathscr \mathfrak \bf \it \rm \cal \boxed \fbox \ensuremath \mathstrut \strut \hfill \centering \large
+    \Large \small \normalsize \phantom \displaylimits \null \relax \nonumber \notag \mathord \mathbin \mathrel
+    \overbrace \underbrace \color \bigm \colon_ \mathnormal \em \emph_ \sf \tt \hphantom \vphantom \noindent \smash
+    \protect \checkmark"""
 )
 """Commands that only change the looks; a braced argument after them reads as a group."""
 SPACES = frozenset(
@@ -100,8 +100,8 @@ CONDITIONS = frozenset(
 )
 """Words that open a condition."""
 ENVIRONMENTS = listed(
-    """matrix pmatrix bmatrix Bmatrix vmatrix Vmatrix smallmatrix array cases dcases aligned align align* split
-    gathered alignedat eqnarray rcases"""
+    """matrix pmatrix bmatrix Bmatrix vmatrix Vmatrix smallmatrix array cases dcases aligned align align* split gathered
+    alignedat eqnarray rcases"""
 )
 r"""What `\begin` may open."""
 

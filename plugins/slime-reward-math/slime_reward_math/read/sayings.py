@@ -25,8 +25,7 @@ _BELOW = {"less than": ")", "smaller than": ")", "below": ")"} | dict.fromkeys(
 _SIDE = "|".join(sorted((*_ABOVE, *_BELOW), key=len, reverse=True))
 _TWO = re.compile(rf"{_REALS}(?:strictly )?({_SIDE}) {_VALUE},? (and|but|or) (?:strictly )?({_SIDE}) {_VALUE}")
 _BETWEEN = re.compile(
-    rf"{_REALS}(strictly )?(?:between {_VALUE} and|from {_VALUE} to) {_VALUE}"
-    r"(?: ?,? ?\(?(inclusive|exclusive)\)?)?"
+    rf"{_REALS}(strictly )?(?:between {_VALUE} and|from {_VALUE} to) {_VALUE}(?: ?,? ?\(?(inclusive|exclusive)\)?)?"
 )
 _KINDS = {"real": "R", "rational": "Q", "complex": "C", "integer": "Z"}
 _KIND = r"(real|rational|complex|integer)(?: ?numbers?|s)?(?: [a-z])?"

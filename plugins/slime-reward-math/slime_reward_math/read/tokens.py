@@ -82,8 +82,8 @@ _ENGLISH = JOINS | CONDITIONS | ORDINALS | {"is", "are", "of", "to", "in", "by",
 _ENGLISH |= {"am", "pm", "all", "too", "off"}
 _OPENERS = frozenset({"We", "So", "It", "An"})
 _PROSE = listed(
-    """a an he she we at most almost up be as so they has had on do my me us go off old our its it too out one two
-    few low far any yet big"""
+    """a an he she we at most almost up be as so they has had on do my me us go off old our its it too out one two few
+    low far any yet big"""
 )
 _COMMON = (
     "frac", "dfrac", "tfrac", "sqrt", "pi", "cdot", "times", "infty", "cup", "sin", "cos", "ln", "log", "pm", "le",
