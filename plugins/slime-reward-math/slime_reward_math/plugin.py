@@ -26,13 +26,6 @@ class MathSettings(Settings):
     answer_phrases: bool = False
     """Whether `the final answer is ...` will do where there is no box."""
 
-    symbolic: bool = False
-    """Whether sympy decides what is undecided otherwise, in child processes; needs `slime-reward-math[symbolic]`."""
-    symbolic_timeout_s: float = Field(default=2.0, gt=0, le=60)
-    """Seconds after which algebra gives up one comparison and its process is killed."""
-    symbolic_memory_mb: int = Field(default=1024, ge=256, le=2**24)
-    """Memory of each of the child processes."""
-
 
 class GpqaSettings(Settings):
     """Settings of `gpqa`."""

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from slime_core import Sample, Score, Unscored, Verdict
-from slime_core.errors import ConfigError
 from slime_core.roles import RewardContext
 from slime_core.sample import Json
 from slime_reward_math import slime
@@ -106,15 +105,6 @@ RESPONSE_MARKER = "###Response"
 """What `deepscaler` takes for the end of thought where there is no `</think>`."""
 
 
-def _settler(settings: MathSettings) -> Callable[[Grade], Grade]:
-    from slime_reward_math.symbolic import Settler
-
-    try:
-        return Settler(timeout_s=settings.symbolic_timeout_s, memory_mb=settings.symbolic_memory_mb)
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"symbolic = true: {error}") from error
-
-
 Finder = Callable[[str, MathSettings], Extracted]
 BOXED = r"\boxed{{}}"
 """How most responses give an answer."""
@@ -132,7 +122,6 @@ class Answers:
         # Here, before anything runs: on the event loop everybody would wait for the import.
         warm_up()
         self._turns = Turns()
-        self._settle = _settler(settings) if settings.symbolic else None
 
     async def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
         """Grade a sample; on the event loop, because a verdict takes 0.1 ms and never more than its bounds allow."""
@@ -143,12 +132,7 @@ class Answers:
                 right = self._strict(sample.response, sample.label)
                 return Score(1.0 if right else self._wrong, {"correct": float(right)})
             grade = self._graded(sample.response, sample.label)
-        if grade is None:
-            return NO_GOLD
-        if grade.outcome is Outcome.UNDECIDED and self._settle is not None:
-            # Algebra takes long, and in a thread of its own: nobody else waits for it.
-            grade = await asyncio.to_thread(self._settle, grade)
-        return verdict_of(grade, wrong=self._wrong)
+        return NO_GOLD if grade is None else verdict_of(grade, wrong=self._wrong)
 
     def check_label(self, sample: Sample) -> str | None:
         """Grade the gold answer as a response that gives it; see `slime_core.roles.ChecksLabels`."""
