@@ -19,7 +19,7 @@ from typing import cast
 from slime_core.errors import RolloutError
 from slime_core.roles import Removal
 from slime_core.rollout.runner import RunGroup, failure_of
-from slime_core.rollout.scoring import ErrorBudget, Scored, execution_rewards
+from slime_core.rollout.scoring import ErrorBudget, execution_rewards
 from slime_core.sample import Group, GroupId, Json, Sample, Status
 from slime_core.score import NotApplicable, Score
 from slime_core.stats import percentile
@@ -162,20 +162,16 @@ class Tally:
         for group in groups:
             for execution in group.executions:
                 self.errors.add(failure_of(execution))
-                for scored in execution:
-                    self._add_verdicts(scored)
+                for metric, verdict in ((m, v) for scored in execution for m, v in scored.verdicts.items()):
+                    if isinstance(verdict, Score):
+                        self._rewards[metric].append(verdict.value)
+                        for part, number in verdict.components.items():
+                            self._rewards[f"{metric}/{part}"].append(number)
+                    elif isinstance(verdict, NotApplicable):
+                        self._not_applicable[metric] += 1
             for name, values in group.measured.items():
                 self._measured[name] += values
             self._elsewhere += group.elsewhere
-
-    def _add_verdicts(self, scored: Scored) -> None:
-        for metric, verdict in scored.verdicts.items():
-            if isinstance(verdict, Score):
-                self._rewards[metric].append(verdict.value)
-                for part, number in verdict.components.items():
-                    self._rewards[f"{metric}/{part}"].append(number)
-            elif isinstance(verdict, NotApplicable):
-                self._not_applicable[metric] += 1
 
     def drop(self, group: Group, reason: str) -> None:
         """Account for a group that is not trained on."""
@@ -213,7 +209,9 @@ class Tally:
         if samples:
             rewards = [reward for group in self.kept for reward in execution_rewards(group.samples)]
             found["rollout/raw_reward"] = found["rollout/rewards"] = mean(rewards)
-        found |= {f"rollout/zero_std/count_{reward}": float(count) for reward, count in _zero_std(self.kept).items()}
+        rewards = [group.rewards for group in self.kept]
+        alike = Counter(str(round(float(each[0]), 1)) for each in rewards if each and min(each) == max(each))
+        found |= {f"rollout/zero_std/count_{reward}": float(count) for reward, count in sorted(alike.items())}
         drops = Counter(self.reasons.values())
         found |= {f"rollout/dynamic_filter/drop_{reason}": float(count) for reason, count in sorted(drops.items())}
         found |= {f"rollout/{metric}": mean(values) for metric, values in sorted(self._rewards.items())}
@@ -245,11 +243,6 @@ def joined_metrics(*parts: tuple[Mapping[str, float], int]) -> dict[str, float]:
     return found
 
 
-def _zero_std(groups: Iterable[Group]) -> dict[str, int]:
-    alike = [rewards[0] for group in groups if (rewards := group.rewards) and min(rewards) == max(rewards)]
-    return dict(sorted(Counter(str(round(float(reward), 1)) for reward in alike).items()))
-
-
 class LengthBias:
     """Mean response length of the groups handed over so far, against all kept so far: late samples are longer."""
 
@@ -258,11 +251,11 @@ class LengthBias:
 
     def finished(self, group: Group) -> None:
         """Count a kept group."""
-        _add(self._all, group)
+        self._all = _added(self._all, group)
 
     def handed_over(self, group: Group) -> None:
         """Count one of them that goes to training."""
-        _add(self._given, group)
+        self._given = _added(self._given, group)
 
     @property
     def value(self) -> float:
@@ -280,6 +273,5 @@ class LengthBias:
         self._all, self._given = ([*cast(list[int], state[name])] for name in ("all", "given"))
 
 
-def _add(sums: list[int], group: Group) -> None:
-    sums[0] += sum(sample.response_length for sample in group.samples)
-    sums[1] += len(group.samples)
+def _added(sums: list[int], group: Group) -> list[int]:
+    return [sums[0] + sum(sample.response_length for sample in group.samples), sums[1] + len(group.samples)]

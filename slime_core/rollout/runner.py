@@ -240,7 +240,9 @@ class SampleRunner:
                 seed = derive_seed(self._policy.seed, *group_id, "group_reward")
                 context = RewardContext(purpose.rollout_id, purpose.evaluation, seed)
                 await hear_together(heard, running.scoring.group_rewards, context)
-            running.made = [self._closed(each) if isinstance(each, Execution) else each for each in running.made]
+            for at, each in enumerate(running.made):
+                if isinstance(each, Execution):
+                    running.made[at] = self._judged(each.close())
 
     async def _run_alone(
         self, running: _Running, place: int, purpose: Purpose, followed: Followed
@@ -266,7 +268,7 @@ class SampleRunner:
         if isinstance(made, Failure):
             failed = fresh_copy(drawn)  # the generator may have left its own in any state
             failed.status, failed.failure_reason = Status.FAILED, made.reason
-            return [self._judged(Scored(failed, failure=made))]
+            return self._judged([Scored(failed, failure=made)])
         seed = derive_seed(self._policy.seed, *group_id, drawn.index or 0, "reward")
         context = RewardContext(purpose.rollout_id, purpose.evaluation, seed)
         scoring = running.scoring
@@ -277,7 +279,7 @@ class SampleRunner:
         execution = await hear(made, scoring, context)
         failed_already = any(each.failure is not None for each in execution.hearings)
         if own_reward is not None or (failed_already and self._policy.reward_on_error is RewardOnError.RAISE):
-            return self._closed(execution)  # which raises at once, not when its group is done
+            return self._judged(execution.close())  # which raises at once, not when its group is done
         return execution
 
     async def _generate(
@@ -318,22 +320,18 @@ class SampleRunner:
         except Exception as error:
             return _failure("generator", error)
 
-    def _closed(self, execution: Execution) -> list[Scored]:
-        return [self._judged(each) for each in execution.close()]
-
-    def _judged(self, scored: Scored) -> Scored:
-        """Apply the policy to a failed sample, and log the first failure of each kind."""
-        failure, sample = scored.failure, scored.sample
-        if failure is None:
-            return scored
-        where = f"sample {sample.index} of group {sample.group_index}"
-        if self._policy.reward_on_error is RewardOnError.RAISE:
-            raise RolloutError(f"{where} failed ({failure.reason}): {failure.detail}") from failure.cause
-        sample.remove_sample = True
-        self._say_once(
-            failure.reason, "%s failed (%s): %s%s", where, failure.reason, failure.detail, lines_of(failure.cause)
-        )
-        return scored
+    def _judged(self, closed: list[Scored]) -> list[Scored]:
+        """Apply the policy to failed samples, and log the first failure of each kind."""
+        for sample, failure in ((each.sample, each.failure) for each in closed):
+            if failure is None:
+                continue
+            where = f"sample {sample.index} of group {sample.group_index}"
+            if self._policy.reward_on_error is RewardOnError.RAISE:
+                raise RolloutError(f"{where} failed ({failure.reason}): {failure.detail}") from failure.cause
+            sample.remove_sample = True
+            lines = lines_of(failure.cause)
+            self._say_once(failure.reason, "%s failed (%s): %s%s", where, failure.reason, failure.detail, lines)
+        return closed
 
     def _say_once(self, what: str, text: str, *arguments: object) -> None:
         if what not in self._logged:

@@ -102,12 +102,8 @@ class Stream(Scheduler):
         self._staleness = staleness
         self._version = self._collected = 0
         self._flights: dict[GroupId, _Flight] = {}
-        self._flying: Counter[int] = Counter()
-        """Groups in flight by version."""
         self._ready: list[tuple[int, int, Group]] = []
         """A heap of version, number of the draw and group."""
-        self._finished: Counter[int] = Counter()
-        """Finished groups by version."""
         self._tally = Tally("rollout 0")
         self._bias = LengthBias()
         self._waiting_for: int | None = None
@@ -174,7 +170,6 @@ class Stream(Scheduler):
         ready = cast(list[tuple[int, int, Mapping[str, Json]]], state["ready"])
         self._ready = [(version, number, Group.from_dict(group)) for version, number, group in ready]
         heapq.heapify(self._ready)
-        self._finished.update(version for version, _, _ in self._ready)
         self._bias.load_state_dict(cast(Mapping[str, Json], state["length_bias"]))
 
     async def close(self) -> None:
@@ -209,14 +204,13 @@ class Stream(Scheduler):
         self._generating += len(group.samples)
         task = asyncio.create_task(self._fly(group, self._version))
         self._flights[group.id] = _Flight(self._version, group, task)
-        self._flying[self._version] += 1
 
     async def _fly(self, group: Group, version: int) -> None:
         try:
             purpose = Purpose(self._collected, False, self.policy.sampling)
             ran = (await self.runner.run([group], purpose, self._freed))[0]
             if is_interrupted(ran):
-                self._land(ran.id)
+                del self._flights[ran.id]
                 self._source.add([group])
             else:
                 await self._finish(ran, version)
@@ -235,18 +229,14 @@ class Stream(Scheduler):
         short = self._waiting_for is not None and len(self._ready) < self._waiting_for
         self.sort([ran], FilterContext(self._collected), kept, want=int(short))
         await self.emit(SamplesDone(self._collected, [each.sample for each in ran.scored], evaluation=False))
-        self._land(ran.id)
+        del self._flights[ran.id]
         self._tally.failed += kept.failed
         for group in kept.kept:
             heapq.heappush(self._ready, (version, group.id.draw, group))
-            self._finished[version] += 1
             self._bias.finished(group)
         for group in kept.dropped:
             self._tally.drop(group, kept.reasons[group.id])
         await self.emit(GroupsDone(self._collected, kept.kept, kept.reasons))
-
-    def _land(self, group_id: GroupId) -> None:
-        _less(self._flying, self._flights.pop(group_id).version)
 
     def _fail(self, error: BaseException) -> None:
         # The first error is kept for `collect`; `close` cancels tasks.
@@ -261,7 +251,9 @@ class Stream(Scheduler):
             raise self._error
         if len(self._ready) < want:
             return False
-        return not self._staleness.must_wait(rollout_id, want, self._finished, self._flying)
+        finished = Counter(version for version, _, _ in self._ready)
+        flying = Counter(flight.version for flight in self._flights.values())
+        return not self._staleness.must_wait(rollout_id, want, finished, flying)
 
     def _check(self, want: int) -> None:
         self._tally.errors.check(self.policy.max_error_rate, expected=want * (self._per_group or 1))
@@ -273,9 +265,7 @@ class Stream(Scheduler):
     def _hand_over(self, rollout_id: int, want: int) -> RolloutResult:
         staleness, tally, self._tally = self._staleness, self._tally, Tally(f"rollout {rollout_id + 1}")
         while self._ready and (len(tally.kept) < want or staleness.is_last_step(self._ready[0][0], rollout_id)):
-            version, _, group = heapq.heappop(self._ready)
-            _less(self._finished, version)
-            tally.kept.append(group)
+            tally.kept.append(heapq.heappop(self._ready)[2])
         for group in tally.kept:
             self._bias.handed_over(group)
         self._collected = rollout_id + 1
@@ -288,12 +278,6 @@ class Stream(Scheduler):
     async def _next_change(self) -> None:
         self._changed.clear()
         await self._changed.wait()
-
-
-def _less(counts: Counter[int], version: int) -> None:
-    counts[version] -= 1
-    if not counts[version]:
-        del counts[version]
 
 
 POLICIES = ("sync", "async", "continuous")
