@@ -209,8 +209,8 @@ class Tally:
         if samples:
             rewards = [reward for group in self.kept for reward in execution_rewards(group.samples)]
             found["rollout/raw_reward"] = found["rollout/rewards"] = mean(rewards)
-        rewards = [group.rewards for group in self.kept]
-        alike = Counter(str(round(float(each[0]), 1)) for each in rewards if each and min(each) == max(each))
+        of_groups = [group.rewards for group in self.kept]
+        alike = Counter(str(round(float(each[0]), 1)) for each in of_groups if each and min(each) == max(each))
         found |= {f"rollout/zero_std/count_{reward}": float(count) for reward, count in sorted(alike.items())}
         drops = Counter(self.reasons.values())
         found |= {f"rollout/dynamic_filter/drop_{reason}": float(count) for reason, count in sorted(drops.items())}
