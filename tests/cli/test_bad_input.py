@@ -15,6 +15,7 @@ import pytest
 from slime_core.config import parse_config, read_run_file
 from slime_core.run import RunFolder, newest_checkpoint
 from slime_testing import write_distribution
+from tests.tables import table
 
 
 class Ran(Protocol):
@@ -61,8 +62,8 @@ def test_a_run_without_anything(project: Project, slime: Slime) -> None:
     refused(slime("train"), project.run, *needed)
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
+@table(
+    "flags, said",
     [
         ("--rolout-batch-size 3", ["'--rolout-batch-size'", "Did you mean", "--rollout-batch-size"]),
         ("--learning-rate 1e-5", ["'--learning-rate'", "Did you mean '--lr'?"]),
@@ -132,8 +133,8 @@ def test_flags_that_break_a_parser(project: Project, slime: Slime) -> None:
         assert len(ran.err) < 1_000
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
+@table(
+    "changes, said",
     [
         ({"rolout_batch_size": 3}, "unknown key 'rolout_batch_size'. Did you mean 'rollout_batch_size'?"),
         ({"rollout_batch_size": "three"}, "rollout_batch_size = 'three': input should be a valid integer"),
@@ -171,7 +172,10 @@ def test_a_model_of_a_checkpoint_that_is_not_there(project: Project, slime: Slim
     assert not project.run.exists()
 
 
-@pytest.mark.parametrize("command", ["train", "plan", "eval"])
+@table(
+    "command",
+    ["train", "plan", "eval"],
+)
 def test_every_command_that_takes_a_run_file_refuses_it_alike(project: Project, slime: Slime, command: str) -> None:
     project.write_run(rolout_batch_size=3, eval_prompt_data={"own": "prompts.jsonl"}, eval_interval=1)
     refused(slime(command, "run.toml"), project.run, "Did you mean 'rollout_batch_size'?")
@@ -215,8 +219,8 @@ def test_a_missing_prompt_file_can_be_mended_in_place(project: Project, slime: S
     refused(slime("train", "run.toml"), project.run, "'nope'", "question")
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
+@table(
+    "content, said",
     [
         ("", ["prompts.jsonl"]),
         ('{"question": "1+1", "answer": "2"}\n{"question": \n', ["prompts.jsonl:2"]),
@@ -331,8 +335,8 @@ def test_no_plugin_that_offers_the_reward(project: Project) -> None:
     assert not project.run.exists()
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
+@table(
+    "flags, said",
     [
         ([], "no engine 'local'. Available: sglang (slime-engine-sglang 0.1.0). 'local' comes with slime-local. "),
         (["--lora-rank", "8"], "It is a setting of trainer 'local', which comes with slime-local. "),
@@ -348,8 +352,8 @@ def test_a_run_without_the_local_engine_and_trainer_says_what_to_install(
     assert not project.run.exists()
 
 
-@pytest.mark.parametrize(
-    ("command", "said"),
+@table(
+    "command, said",
     [
         (["sft", "run.toml"], "no engine 'local'"),
         (["generate", "MODEL", "prompts.jsonl"], "no command 'generate'. It comes with slime-local"),

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.tables import table
+
 Slime = Callable[..., Any]
 Project = Any
 MINE = """
@@ -65,8 +67,8 @@ def settings(slime: Slime, *arguments: str) -> dict[str, object]:
     return {row["choice"]: row["settings"] for row in ran.json()["choices"] if row["role"] == "reward"}
 
 
-@pytest.mark.parametrize(
-    ("flags", "expected"),
+@table(
+    "flags, expected",
     [
         ("--tolerance 0.25", {"tolerance": 0.25, "modes": ["plain"], "fold": True}),
         ("--tolerance=0.25 --no-fold", {"tolerance": 0.25, "modes": ["plain"], "fold": False}),
@@ -112,8 +114,8 @@ def test_a_list_makes_no_settings_and_a_schema_does(mine: Project, slime: Slime)
     assert "severity" in shown
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
+@table(
+    "flags, said",
     [
         ("--tolerance 2", "tolerance has no effect here: it is a setting of reward 'easy', and reward.use is './rew"),
         ("--strict-depth 2", "strict_depth has no effect here: it is a setting of reward 'strict', and reward.use is"),

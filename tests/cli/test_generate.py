@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.tables import table
+
 Slime = Callable[..., Any]
 Project = Any
 
@@ -99,8 +101,8 @@ def test_settings_of_the_engine_and_bf16_reach_it(project: Project, slime: Slime
     assert answers[0] == answers[1] != answers[2]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
+@table(
+    "arguments, message",
     [
         (["nowhere", "x"], "no model in nowhere: there is nothing there"),
         (["MODEL"], "nothing to generate from"),

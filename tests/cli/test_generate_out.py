@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.tables import table
+
 Slime = Callable[..., Any]
 Project = Any
 OLD = '{"response": "an answer of yesterday"}\n'
@@ -22,7 +24,7 @@ def prompts(project: Project) -> Path:
     return project.write_rows("p.jsonl", [{"input": f"{number}+1?"} for number in range(3)])  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize(
+@table(
     "arguments",
     [
         ["nowhere", "x"],
@@ -43,7 +45,10 @@ def test_a_mistake_leaves_what_was_there(project: Project, slime: Slime, argumen
     assert not Path("o.jsonl.part").exists()
 
 
-@pytest.mark.parametrize("how", ["itself", "symlink", "hard link", "of a slice", "the part"])
+@table(
+    "how",
+    ["itself", "symlink", "hard link", "of a slice", "the part"],
+)
 def test_the_prompts_are_not_written_over(project: Project, slime: Slime, prompts: Path, how: str) -> None:
     read, out = "p.jsonl", "p.jsonl"
     if how == "symlink":
@@ -77,7 +82,10 @@ def test_new_answers_replace_the_old_ones_through_a_link(project: Project, slime
     assert not Path("real.jsonl.part").exists()
 
 
-@pytest.mark.parametrize("out", ["-", "/dev/stdout"])
+@table(
+    "out",
+    ["-", "/dev/stdout"],
+)
 def test_the_standard_output_takes_json_lines_alone(project: Project, prompts: Path, out: str) -> None:
     flags = ["--prompt-data", str(prompts), "--max-new-tokens", "3", "--out", out]
     Path("all").write_text(OLD)

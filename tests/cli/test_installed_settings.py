@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from tests.tables import table
+
 Slime = Callable[..., Any]
 Project = Any
 MINE = """
@@ -66,8 +68,8 @@ def refusal(slime: Slime, *arguments: str) -> str:
     return " ".join(ran.err.split())
 
 
-@pytest.mark.parametrize(
-    ("flags", "place", "passed_on"),
+@table(
+    "flags, place, passed_on",
     [
         ("", "old", {}),
         ("--judge-depth 2", "old", {"depth": 2}),

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.tables import table
+
 Slime = Callable[..., Any]
 Project = Any
 
@@ -60,7 +62,10 @@ def test_data_sets_to_evaluate_on_are_shown_key_by_key(project: Project, slime: 
     }
 
 
-@pytest.mark.parametrize("told", ["prompts.jsonl", {"path": "prompts.jsonl"}])
+@table(
+    "told",
+    ["prompts.jsonl", {"path": "prompts.jsonl"}],
+)
 def test_a_data_set_that_is_a_path_alone_is_shown_too(project: Project, slime: Slime, told: object) -> None:
     project.write_run(eval_interval=1, eval_prompt_data={"few": told})
     ran = slime("plan", "run.toml")
@@ -120,8 +125,8 @@ def test_settings_that_are_true_or_false_are_typed_alike_wherever_they_live(
     assert (described["keys"]["lr"] == 1e-5) == ("--lr" in typed)
 
 
-@pytest.mark.parametrize(
-    ("typed", "means"),
+@table(
+    "typed, means",
     [
         (["--lora-target-modules", "q_proj"], ["q_proj"]),
         (["--lora-target-modules", "q_proj", "--lora-target-modules", "v_proj"], ["q_proj", "v_proj"]),

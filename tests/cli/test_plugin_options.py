@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.tables import table
+
 Slime = Callable[..., Any]
 Project = Any
 Install = Callable[..., None]
@@ -77,8 +79,8 @@ def test_a_plan_prints_order_and_what_is_left_out(two: Project, slime: Slime) ->
     assert "left out            slime-my-one" in ran.out
 
 
-@pytest.mark.parametrize(
-    ("flags", "plugins", "said"),
+@table(
+    "flags, plugins, said",
     [
         (["--plugin", "my-twoo"], {}, "no plugin 'my-twoo' (--plugin or [plugins] require). Did you mean 'my-two'?"),
         (["--no-plugin", "my-twoo"], {}, "no plugin 'my-twoo' (--no-plugin or [plugins] without). Did you mean"),
@@ -174,7 +176,10 @@ def test_a_resume_names_a_file_of_the_project_that_changed(two: Project, slime: 
     assert slime("resume", two.run, "--num-rollout", 3, "--accept-changed-plugins").code == 0
 
 
-@pytest.mark.parametrize("command", ["train", "plan", "eval", "resume", "demo"])
+@table(
+    "command",
+    ["train", "plan", "eval", "resume", "demo"],
+)
 def test_every_command_that_loads_plugins_takes_the_flags(slime: Slime, command: str) -> None:
     text = slime(command, "--help").out
     assert "--plugin NAME" in text

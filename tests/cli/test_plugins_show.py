@@ -9,6 +9,7 @@ import pytest
 from pydantic import SecretStr
 
 from slime_core.cli.plugin_facts import type_name
+from tests.tables import table
 
 Slime = Callable[..., Any]
 Install = Callable[..., None]
@@ -72,7 +73,10 @@ def show(slime: Slime, *arguments: str) -> Any:  # noqa: ANN401  # JSON
     return ran.json()
 
 
-@pytest.mark.parametrize("name", ["slime-reward-judge", "slime_reward_judge", "reward-judge", "judging.py"])
+@table(
+    "name",
+    ["slime-reward-judge", "slime_reward_judge", "reward-judge", "judging.py"],
+)
 def test_a_plugin_is_found_by_distribution_entry_point_or_file(
     slime: Slime, judge: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -88,8 +92,9 @@ def test_a_plugin_with_place_version_api_and_requirements(slime: Slime, judge: N
     assert plugin["order"] > 1
 
 
-@pytest.mark.parametrize(
-    "name", ["judge", "reward/judge", "slime-reward-judge/judge", "reward/slime-reward-judge/judge"]
+@table(
+    "name",
+    ["judge", "reward/judge", "slime-reward-judge/judge", "reward/slime-reward-judge/judge"],
 )
 def test_a_choice_with_settings_isolation_and_place(slime: Slime, judge: None, name: str) -> None:
     value = show(slime, name)
@@ -107,8 +112,8 @@ def test_a_choice_with_settings_isolation_and_place(slime: Slime, judge: None, n
     ]
 
 
-@pytest.mark.parametrize(
-    ("annotation", "shown"),
+@table(
+    "annotation, shown",
     [
         (int, "int"),
         (Path | None, "Path | None"),
@@ -166,8 +171,8 @@ def test_a_broken_plugin_is_shown_with_its_reason(slime: Slime, install_plugin: 
     assert "import: ZeroDivisionError" in slime("plugins", "show", "slime-bad").out
 
 
-@pytest.mark.parametrize(
-    ("name", "meant"),
+@table(
+    "name, meant",
     [("slime-rewrad-judge", "slime-reward-judge"), ("jugde", "judge"), ("reward/jugde", "judge"), ("fifi", "fifo")],
 )
 def test_an_unknown_name_is_told_the_nearest(slime: Slime, judge: None, name: str, meant: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from slime_core.run import Checkpoint, list_checkpoints
 from slime_core.telemetry import MetricsLog, strip_timing
+from tests.tables import table
 
 Slime = Callable[..., Any]
 Project = Any
@@ -80,7 +81,10 @@ def test_a_run_of_epochs_is_made_longer_in_rollouts(project: Project, slime: Sli
     assert len(MetricsLog.read(project.run / "metrics.jsonl")) == 3
 
 
-@pytest.mark.parametrize("command", ["resume", "eval"])
+@table(
+    "command",
+    ["resume", "eval"],
+)
 def test_a_folder_without_a_run_is_refused(project: Project, slime: Slime, command: str) -> None:
     ran = slime(command, project.root)  # its run.toml is the user's
     assert ran.code == 2
@@ -118,8 +122,9 @@ def test_a_setting_that_changed_under_a_run_is_named_and_refused_or_accepted(pro
     assert slime("resume", project.run, "--num-rollout", 3).code == 0  # the new setting is the run's own now
 
 
-@pytest.mark.parametrize(
-    "flag", ["--lr", "--reward", "--eps-clip", "--engine.local.workers", "--no-apply-chat-template"]
+@table(
+    "flag",
+    ["--lr", "--reward", "--eps-clip", "--engine.local.workers", "--no-apply-chat-template"],
 )
 def test_a_flag_of_training_is_refused_with_where_the_setting_is(project: Project, slime: Slime, flag: str) -> None:
     ran = slime("resume", project.run, flag, "1")

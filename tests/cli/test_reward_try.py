@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from slime_core.sample import Json
 from slime_testing import make_group
 from slime_testing.cli.reward_trial import histogram
+from tests.tables import table
 
 Slime = Callable[..., Any]
 Install = Callable[..., None]
@@ -140,8 +141,8 @@ def test_settings_of_the_reward_are_flags(slime: Slime) -> None:
     assert found["rows"][0]["reward"] == 0.5
 
 
-@pytest.mark.parametrize(
-    ("flag", "said"),
+@table(
+    "flag, said",
     [
         ("--reward.length.pre=4", "Did you mean 'per'?"),
         ("--reward.picky.per=4", "--reward.picky.* has no effect here: write --reward.length.KEY VALUE"),
@@ -226,8 +227,8 @@ def test_a_group_reward_sees_whole_groups(slime: Slime) -> None:
     assert found["role"] == "group_reward"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
+@table(
+    "arguments, said",
     [
         (("rank",), "'rank' is a group reward: say which rows are a group, --group-key COLUMN"),
         (("length", "--group-key", "label"), "'length' is a reward: leave --group-key out"),
@@ -243,8 +244,8 @@ def test_bad_input_is_named(slime: Slime, arguments: tuple[str, ...], said: str)
     assert said in ran.err
 
 
-@pytest.mark.parametrize(
-    ("row", "said"),
+@table(
+    "row, said",
     [
         ({"response": 3}, "'response' must be a text, got int"),
         ({"response": "", "metadata": 3}, "'metadata' must be an object, got int"),

@@ -9,6 +9,7 @@ import pytest
 
 from slime_core.sample import Sample, Status
 from slime_testing.samples import make_group, make_sample
+from tests.tables import table
 
 Slime = Callable[..., Any]
 
@@ -72,8 +73,8 @@ def test_what_is_odd_is_said(slime: Slime, tmp_path: Path, write_samples: Callab
     ]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
+@table(
+    "arguments, said",
     [
         (["--rollout", 7], "holds no rollout 7; there is rollout 0 to 2"),
         (["--eval", 0], "holds no eval 0; there is eval 3 to 3"),

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from pyarrow import parquet
 
+from tests.tables import table
+
 Slime = Callable[..., Any]
 Project = Any
 Ran = Any
@@ -192,7 +194,10 @@ def test_a_run_that_ends_with_an_error_keeps_it_too(loud: Project, slime: Slime,
     assert leaks(loud, ran) == []
 
 
-@pytest.mark.parametrize("flags", [[], ["--json"]])
+@table(
+    "flags",
+    [[], ["--json"]],
+)
 def test_a_plan_shows_the_variable(loud: Project, slime: Slime, flags: list[str]) -> None:
     ran = slime("plan", "run.toml", *flags)
     assert ran.code == 0, ran.err

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from tests.tables import table
+
 Slime = Callable[..., Any]
 SMALL = ("--engines", 4, "--slots", 2, "--n-samples-per-prompt", 4, "--steps", 2)
 
@@ -39,8 +41,8 @@ def test_options_are_the_scenario(slime: Slime) -> None:
     assert row["events"] == 2 * 16 * (2 + 2)
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
+@table(
+    "options, said",
     [
         (["--partial-rollout"], "choose a --rollout-policy"),
         (["--partial-rollout", "--rollout-policy", "async"], "the weights wait for a whole rollout"),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from slime_core.cli.main import help_line
+from tests.tables import table
 
 
 @pytest.fixture
@@ -31,12 +32,18 @@ def test_it_is_the_first_sentence_of_the_function(package: Path) -> None:
     assert not {"its_package", "its_package.inner"} & sys.modules.keys()
 
 
-@pytest.mark.parametrize("source", ["def run(): pass\n", "def other():\n    'Other.'\n", "run = 3\n", "def run(:\n"])
+@table(
+    "source",
+    ["def run(): pass\n", "def other():\n    'Other.'\n", "run = 3\n", "def run(:\n"],
+)
 def test_where_the_source_does_not_say_there_is_none(package: Path, source: str) -> None:
     (package / "command.py").write_text(source)
     assert line("its_package.inner.command") == ""
 
 
-@pytest.mark.parametrize("module", ["no_such_package", "its_package.nothing", "sys", "json.decoder.more"])
+@table(
+    "module",
+    ["no_such_package", "its_package.nothing", "sys", "json.decoder.more"],
+)
 def test_nor_where_there_is_no_source(package: Path, module: str) -> None:
     assert line(module) == ""

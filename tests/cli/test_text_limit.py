@@ -11,6 +11,7 @@ import pytest
 from slime_core.data import HfTokenizer
 from slime_core.roles import FinishReason
 from slime_local.sampling_flags import TextLimit
+from tests.tables import table
 
 Slime = Callable[..., Any]
 Project = Any
@@ -37,7 +38,10 @@ def test_a_prompt_that_leaves_no_room_is_refused_by_number(project: Project, sli
     assert Path("o.jsonl").read_text() == "old"
 
 
-@pytest.mark.parametrize("out", [[], ["--out", "o.jsonl"]])
+@table(
+    "out",
+    [[], ["--out", "o.jsonl"]],
+)
 def test_responses_that_are_cut_short_are_said(project: Project, slime: Slime, out: list[str]) -> None:
     flags = ["--n-samples-per-prompt", 2, "--ignore-eos", *out]
     ran = slime("generate", project.model, "abc", "--max-new-tokens", 300, *flags)

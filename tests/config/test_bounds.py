@@ -15,6 +15,7 @@ from slime_core.config import FAMILIES, EvalSetArgs, parse_config, read_run_file
 from slime_core.errors import SlimeError
 from slime_core.roles import RANGES, SPECS, SamplingParams, Settings
 from slime_core.sample import Json
+from tests.tables import table
 
 Project = Any
 Schema = Mapping[str, Any]
@@ -118,7 +119,10 @@ def test_a_setting_of_sampling_has_one_range_wherever_it_is_written(name: str, v
         assert accepted == fits or (key == "rollout_temperature" and value == 0), key  # training is never greedy
 
 
-@pytest.mark.parametrize("given", [{-1}, {True}, {2**31}, {1.5}], ids=str)
+@table(
+    "given",
+    [{-1}, {True}, {2**31}, {1.5}],
+)
 def test_an_id_that_no_vocabulary_has_is_no_stop_id(given: set[Any]) -> None:
     with pytest.raises(ValueError, match="stop_token_ids"):
         SamplingParams(1, stop_token_ids=frozenset(given))

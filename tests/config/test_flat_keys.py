@@ -14,6 +14,7 @@ from slime_core.config import FlatKeys, RunConfig, parse_config, read_settings
 from slime_core.errors import ConfigError, PluginError
 from slime_core.roles import Spec
 from slime_core.sample import Json
+from tests.tables import table
 
 Install = Callable[..., None]
 LEAST: Mapping[str, Json] = {"hf_checkpoint": "m", "save": "s", "num_rollout": 3, "reward": {"use": "math"}}
@@ -209,8 +210,8 @@ def test_a_choice_that_takes_a_key_of_every_run_cannot_be_chosen(install_plugin:
         parsed(catalog, trainer={"use": "late"})
 
 
-@pytest.mark.parametrize(
-    ("field", "said"),
+@table(
+    "field, said",
     [
         ({"flat_keys": "one"}, "flat_keys must be several names, write \\('one',\\)"),
         ({"flat_keys": ("nothing",)}, "flat_keys names 'nothing', which is none of its settings"),

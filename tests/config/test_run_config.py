@@ -10,6 +10,7 @@ from slime_core.config import CHOOSES, DEFAULT_USE, FAMILIES, FAMILY_OF_KEY, Fla
 from slime_core.errors import ConfigError
 from slime_core.roles import SELECTABLE
 from slime_core.sample import Json
+from tests.tables import table
 
 LEAST: Mapping[str, Json] = {"hf_checkpoint": "m", "save": "s", "num_rollout": 3, "reward": {"use": "math"}}
 
@@ -37,8 +38,8 @@ def test_every_key_belongs_to_one_family_and_is_no_role_and_no_setting_of_a_choi
     assert not FAMILY_OF_KEY.keys() & {*SELECTABLE, *CHOOSES, *declared}
 
 
-@pytest.mark.parametrize(
-    ("missing", "said"),
+@table(
+    "missing, said",
     [
         ("hf_checkpoint", "hf_checkpoint is required: set it in the run file or pass --hf-checkpoint"),
         ("save", "save is required: set it in the run file or pass --save"),
@@ -57,8 +58,8 @@ def test_what_is_missing_is_asked_for(missing: str, said: str) -> None:
     assert refused({}, without=missing) == said
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "said"),
+@table(
+    "key, value, said",
     [
         ("rollout_batch_size", "many", "rollout_batch_size = 'many': input should be a valid integer"),
         ("rollout_batch_size", 8.5, "rollout_batch_size = 8.5: input should be a valid integer"),
@@ -87,8 +88,8 @@ def test_a_wrong_type_or_range_names_key_value_and_what_is_wanted(key: str, valu
     assert said in refused({key: value})
 
 
-@pytest.mark.parametrize(
-    ("key", "said"),
+@table(
+    "key, said",
     [
         ("rolout_batch_size", "unknown key 'rolout_batch_size'. Did you mean 'rollout_batch_size'?"),
         ("rewards", "unknown key 'rewards'. Did you mean 'reward'?"),
@@ -105,8 +106,8 @@ def test_all_problems_come_in_one_message() -> None:
     assert [re.split(r"[ =:.]", line)[0] for line in said.splitlines()] == ["unknown", "rollout_top_p", "lr", "engine"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
+@table(
+    "changes, said",
     [
         ({"eval_interval": 5}, "eval_interval has no effect here: give eval_prompt_data, or leave it out"),
         ({"eval_temperature": 0.5}, "eval_temperature has no effect here"),
@@ -132,7 +133,7 @@ def test_a_key_without_effect_is_refused_with_what_would_give_it_one(changes: Ma
     assert said in refused(changes)
 
 
-@pytest.mark.parametrize(
+@table(
     "changes",
     [
         {"eval_prompt_data": {"a": "b"}, "eval_interval": 5, "eval_temperature": 0},
@@ -157,7 +158,10 @@ def test_slimes_flat_names_land_in_their_sections() -> None:
     assert config.roles["loss"].sections == {"policy_loss": {"eps_clip_high": 0.28}}
 
 
-@pytest.mark.parametrize("named", [{"loss_type": "gspo"}, {"loss": {"use": "gspo"}}, {"advantage_estimator": "gspo"}])
+@table(
+    "named",
+    [{"loss_type": "gspo"}, {"loss": {"use": "gspo"}}, {"advantage_estimator": "gspo"}],
+)
 def test_a_flat_name_lands_in_the_section_of_the_choice_that_has_it(named: Mapping[str, Json]) -> None:
     config = parse_config({**LEAST, **named, "eps_clip": 1e-4, "entropy_coef": 0.01})
     assert config.roles["advantage"].use == {"grpo": 1.0}
@@ -184,8 +188,8 @@ def test_a_flat_name_and_its_section_must_agree() -> None:
     assert "loss_type = 'sft_loss' contradicts loss.use" in refused({"loss_type": "sft_loss", "loss": agreeing})
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
+@table(
+    "changes, said",
     [
         ({"reward": "math"}, "reward = 'math': write a table instead, [reward] use = \"math\""),
         ({"engine": {"workers": 4}}, "[engine] has a key 'workers' that is not a table"),
@@ -209,8 +213,9 @@ def test_rewards_keep_their_names_order_and_weights(use: dict[str, float]) -> No
     assert parse_use("reward", list(use)) == dict.fromkeys(use, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("typed", "ours"), [("learning_rate", "lr"), ("lora", "lora_rank"), ("Num-Generations", "n_samples_per_prompt")]
+@table(
+    "typed, ours",
+    [("learning_rate", "lr"), ("lora", "lora_rank"), ("Num-Generations", "n_samples_per_prompt")],
 )
 def test_a_name_from_elsewhere_is_answered_with_ours(typed: str, ours: str) -> None:
     assert refused({typed: 1}) == f"unknown key {typed!r}. Did you mean {ours!r}?"

@@ -10,6 +10,7 @@ from slime_core.config import merge, parse_config, read_run_file, write_toml
 from slime_core.errors import ConfigError
 from slime_core.roles import SPECS
 from slime_core.sample import Json
+from tests.tables import table
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 SCALARS = st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXT
@@ -58,8 +59,8 @@ def test_none_is_left_out_wherever_toml_can_do_without_it() -> None:
     assert tomllib.loads(write_toml(values)) == {"reward": {"use": {"math": 1.0}, "math": {"y": {}}}}
 
 
-@pytest.mark.parametrize(
-    ("value", "complaint"),
+@table(
+    "value, complaint",
     [([1, None], "a list holds null"), ("\ud800", "not Unicode text"), ({"k": ["\udfff"]}, "not Un")],
 )
 def test_what_toml_cannot_hold_is_refused(value: Json, complaint: str) -> None:
@@ -109,7 +110,10 @@ def test_a_folder_is_no_run_file(tmp_path: Path) -> None:
         read_run_file(tmp_path)
 
 
-@pytest.mark.parametrize("content", [b"lr = ", b"\xff\xfe", b"a = 1\na = 2"])
+@table(
+    "content",
+    [b"lr = ", b"\xff\xfe", b"a = 1\na = 2"],
+)
 def test_what_is_no_toml_is_named_with_its_place(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "run.toml"
     path.write_bytes(content)
@@ -117,7 +121,10 @@ def test_what_is_no_toml_is_named_with_its_place(tmp_path: Path, content: bytes)
         read_run_file(path)
 
 
-@pytest.mark.parametrize("value", ["2026-01-31", "12:30:00", "2026-01-31T12:30:00Z", "[1, [2026-01-31]]"])
+@table(
+    "value",
+    ["2026-01-31", "12:30:00", "2026-01-31T12:30:00Z", "[1, [2026-01-31]]"],
+)
 def test_a_date_is_refused_with_its_key(tmp_path: Path, value: str) -> None:
     path = tmp_path / "run.toml"
     path.write_text(f"[reward.math]\nsince = {value}")

@@ -11,6 +11,7 @@ from slime_core import RewardSpec, Settings
 from slime_core.config import read_settings, settings_schema, show_settings
 from slime_core.errors import ConfigError
 from slime_core.sample import Json
+from tests.tables import table
 
 
 class Retry(Settings):
@@ -58,8 +59,8 @@ def test_a_section_becomes_typed_settings() -> None:
     assert (settings.endpoint.url, settings.others[0].retry.attempts) == ("http://localhost", 5)
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
+@table(
+    "changes, said",
     [
         ({"mood": 1}, "unknown setting reward.judge.mood. Did you mean 'mode'? [reward.judge] has: endpoint, others"),
         (

@@ -12,6 +12,7 @@ from slime_core.config import Plan, parse_config, resolve
 from slime_core.config.companions import unlike
 from slime_core.errors import ConfigError, ModelError
 from slime_core.sample import Json
+from tests.tables import table
 
 LEAST: Mapping[str, Json] = {
     "save": "s",
@@ -59,8 +60,8 @@ def test_a_teacher_with_the_policys_ids_will_do(tiny_model: Path, tmp_path: Path
     assert plan_of(tiny_model, larger).served["big"].model == larger
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
+@table(
+    "changes, said",
     [
         ({"use_opd": False}, "opd_teacher_model has no effect here: set use_opd = true"),
         ({"opd_teacher_load": "m"}, "opd_teacher_load and opd_teacher_model both name a teacher"),

@@ -12,6 +12,7 @@ from slime_core.config.companions import wanted_extras
 from slime_core.errors import ConfigError
 from slime_core.roles import EngineSpec, Extra, GeneratorSpec, PluginSet, SampleField, TrainerSpec
 from slime_core.sample import Json
+from tests.tables import table
 
 LEAST: Mapping[str, Json] = {
     "save": "s",
@@ -119,7 +120,10 @@ def test_a_run_that_trains_on_no_new_samples_is_not_refused(tiny_model: Path) ->
     assert wants(plan_of(tiny_model, load_debug_rollout_data="other"), EXPERTS) == frozenset()
 
 
-@pytest.mark.parametrize("cut", [{"rollout_top_p": 0.9}, {"rollout_top_k": 20}, {"rollout_min_p": 0.1}])
+@table(
+    "cut",
+    [{"rollout_top_p": 0.9}, {"rollout_top_k": 20}, {"rollout_min_p": 0.1}],
+)
 def test_samples_of_another_distribution_are_trained_on_only_if_somebody_says_so(
     tiny_model: Path, cut: dict[str, Json]
 ) -> None:

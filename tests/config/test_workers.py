@@ -11,6 +11,7 @@ from slime_core.catalog import Catalog
 from slime_core.config import RunConfig, parse_config, write_toml
 from slime_core.errors import ConfigError
 from slime_core.sample import Json
+from tests.tables import table
 
 Install = Callable[..., None]
 LEAST: Mapping[str, Json] = {"hf_checkpoint": "m", "save": "s", "num_rollout": 3, "reward": {"use": "math"}}
@@ -49,8 +50,8 @@ def counts(config: RunConfig) -> tuple[object, int, object]:
     return trainer.get("ranks"), config.rollout.rollout_num_engines, engine.get("workers")
 
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
+@table(
+    "changes, expected",
     [
         ({}, (None, 1, None)),
         ({"actor_num_gpus_per_node": 3}, (3, 1, None)),
@@ -78,8 +79,8 @@ def test_engines_times_workers_are_the_gpus_and_the_written_config_says_the_same
     assert parse_config(tomllib.loads(write_toml(config.to_dict())), CATALOG) == config
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
+@table(
+    "changes, said",
     [
         ({"actor_num_nodes": 2}, "actor_num_nodes has no effect here: give actor_num_gpus_per_node, the ranks on each"),
         (

@@ -7,6 +7,7 @@ import pytest
 from slime_core.cli import run_cli
 from slime_core.config import read_run_file
 from slime_core.errors import ConfigError
+from tests.tables import table
 
 YAML = """# a comment
 hf_checkpoint: models/tiny
@@ -37,7 +38,10 @@ def written(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["run.yaml", "run.yml"])
+@table(
+    "name",
+    ["run.yaml", "run.yml"],
+)
 def test_the_same_keys_are_the_same_values(tmp_path: Path, name: str) -> None:
     assert read_run_file(written(tmp_path, name, YAML)) == read_run_file(written(tmp_path, "run.toml", TOML))
 
@@ -46,8 +50,8 @@ def test_an_empty_file_has_no_keys(tmp_path: Path) -> None:
     assert read_run_file(written(tmp_path, "run.yaml", "# nothing\n")) == {}
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
+@table(
+    "text, said",
     [
         ("lr: 1\nseed: 2\nlr: 3\n", 'line 3: found duplicate key "lr"'),
         ("reward:\n  use: a\n  use: b\n", 'line 3: found duplicate key "use"'),
@@ -66,8 +70,9 @@ def test_what_cannot_be_read_is_named_with_its_place(tmp_path: Path, text: str, 
     assert "run.yaml" in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "text"), [("run.yaml", "seed: 1\nlearning_rte: 1\n"), ("run.toml", "seed = 1\nlearning_rte = 1\n")]
+@table(
+    "name, text",
+    [("run.yaml", "seed: 1\nlearning_rte: 1\n"), ("run.toml", "seed = 1\nlearning_rte = 1\n")],
 )
 def test_an_unknown_key_is_named_with_its_line(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str, text: str
