@@ -104,34 +104,6 @@ def test_help_shows_what_is_installed_by_role_and_makes_nothing_late(mine: Proje
     assert "flagged_heavy" not in sys.modules
 
 
-def test_a_list_makes_no_settings_and_a_schema_does(mine: Project, slime: Slime) -> None:
-    listed = slime("plugins", "list", "--role", "reward", "--plugin", "./flagged.py", "--json")
-    assert "strict" in listed.out
-    assert "flagged_heavy" not in sys.modules
-    schema = slime("plugins", "schema", "reward/strict", "--plugin", "./flagged.py").json()
-    assert schema["properties"].keys() == {"severity", "depth", "fold", "names"}
-    shown = slime("plugins", "show", "./flagged.py", "--plugin", "./flagged.py").out
-    assert "severity" in shown
-
-
-@table(
-    "flags, said",
-    [
-        ("--tolerance 2", "tolerance has no effect here: it is a setting of reward 'easy', and reward.use is './rew"),
-        ("--strict-depth 2", "strict_depth has no effect here: it is a setting of reward 'strict', and reward.use is"),
-        ("--reward easy --tolerance -1", "reward.easy.tolerance = -1: input should be greater than or equal to 0"),
-        ("--reward strict --strict-dept 2", "unknown setting reward.strict.dept. Did you mean 'depth'?"),
-        ("--tolerence 2", "Did you mean '--tolerance'?"),
-        ("--fold=perhaps", "--fold=perhaps: it is true or false, write --fold or --no-fold"),
-    ],
-)
-def test_flags_that_cannot_have_an_effect_are_refused(mine: Project, slime: Slime, flags: str, said: str) -> None:
-    ran = slime("train", "run.toml", "--plugin", "./flagged.py", *flags.split())
-    assert ran.code == 2
-    assert said in " ".join(ran.err.split())
-    assert not mine.run.exists()
-
-
 def test_a_flag_of_what_cannot_be_made_is_blamed_where_it_is_chosen(mine: Project, slime: Slime) -> None:
     (mine.root / "flagged.py").write_text(MINE.replace("import flagged_heavy", "import no_such_library"))
     unused = slime("plan", "run.toml", "--plugin", "./flagged.py", "--strict-depth", "2")
@@ -139,8 +111,3 @@ def test_a_flag_of_what_cannot_be_made_is_blamed_where_it_is_chosen(mine: Projec
     chosen = slime("plan", "run.toml", "--plugin", "./flagged.py", "--reward", "strict", "--strict-depth", "2")
     assert chosen.code == 2
     assert "./flagged.py: reward 'strict': making its settings raised ModuleNotFoundError" in chosen.err
-
-
-def test_a_resumed_run_says_where_such_a_setting_is(mine: Project, slime: Slime) -> None:
-    ran = slime("resume", "runs/run", "--eps-clip", "0.1")
-    assert "--eps-clip is not a flag of `slime resume`" in ran.err

@@ -1,11 +1,7 @@
 """A run whose parts are functions and classes of the project: no package, no entry point."""
 
-import importlib.util
-import shutil
 import sys
-from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -123,44 +119,3 @@ def test_a_run_of_nothing_but_functions_and_classes(project: Project, slime: Sli
     samples = [row.to_dict() for row in Shard(project.run / "samples" / "rollout_000000.parquet").rows()]
     for sample in samples:
         assert sample["reward"] == pytest.approx(len(sample["response"]) / 10 + sample["index"])
-
-
-@pytest.mark.parametrize(
-    "launcher",
-    [
-        "local",
-        pytest.param(
-            "ray",
-            marks=pytest.mark.skipif(
-                importlib.util.find_spec("slime_launcher_ray") is None or importlib.util.find_spec("ray") is None,
-                reason="slime-launcher-ray is not installed",
-            ),
-        ),
-    ],
-)
-def test_parts_with_settings_reach_every_process(project: Project, slime: Slime, launcher: str) -> None:
-    place, folder = "./lib/project_parts.py:", project.root / "lib"
-    folder.mkdir()
-    shutil.copy(Path(__file__).with_name("project_parts.py"), folder)
-    parts = {
-        "reward": "Scored",
-        "advantage": "Centered",
-        "loss": "Reinforce",
-        "correction": "AsItIs",
-        "trainer": "trainer",
-        "engine": "engine",
-        "transport": "transport",
-    }
-    tables: dict[str, Any] = {
-        role: {"use": f"{place}{name}", f"{place}{name}": {"mark": "set"}} for role, name in parts.items()
-    }
-    tables["trainer"][f"{place}trainer"]["ranks"] = 2
-    tables["reward"] = {"use": {f"{place}Scored": 1.0}, f"{place}Scored": {"mark": "set"}}
-    project.write_run(num_rollout=1, launcher={"use": launcher}, **tables)
-    ran = slime("train", "run.toml")
-    assert ran.code == 0, ran.err
-    built = [line.rsplit(" ", 2) for line in (folder / "built.txt").read_text().splitlines()]
-    assert {mark for _, mark, _ in built} == {"set"}
-    processes = Counter(role for role, _ in {(role, pid) for role, _, pid in built})
-    assert processes.keys() == {*parts, "engine worker"} - {"engine"}
-    assert [processes[role] for role in ("trainer", "advantage", "loss", "correction", "engine worker")] == [2] * 5

@@ -31,11 +31,6 @@ def test_help_lists_every_command(slime: Slime) -> None:
         assert text in ran.out
 
 
-def test_no_arguments_show_the_help(slime: Slime) -> None:
-    ran = slime()
-    assert "Commands:" in ran.out + ran.err
-
-
 def test_the_version(slime: Slime) -> None:
     assert __version__ in slime("--version").out
 

@@ -100,48 +100,6 @@ def test_a_section_of_a_plugin_that_is_not_here_is_only_listed(project: Project,
     assert slime("plan", "run.toml", "--json").json()["unused"] == ["loss.of_somebody_else"]
 
 
-@pytest.mark.parametrize("setting", ["bf16", "trainer.local.gradient_checkpointing"])
-@pytest.mark.parametrize(
-    ("typed", "means"),
-    [
-        ("{flag} --lr 1e-5 run.toml", True),
-        ("--lr 1e-5 {flag} run.toml", True),
-        ("{flag} true run.toml", True),
-        ("run.toml {flag}=True", True),
-        ("run.toml {flag} False", False),
-        ("run.toml {no}", False),
-    ],
-)
-def test_settings_that_are_true_or_false_are_typed_alike_wherever_they_live(
-    project: Project, slime: Slime, setting: str, typed: str, means: bool
-) -> None:
-    name = setting.rpartition(".")[2].replace("_", "-")
-    ran = slime("plan", *typed.format(flag=f"--{name}", no=f"--no-{name}").split(), "--json")
-    assert ran.code == 0, ran.err
-    described = ran.json()
-    (trainer,) = (row for row in described["choices"] if row["role"] == "trainer")
-    value = described["keys"]["bf16"] if setting == "bf16" else trainer["settings"]["gradient_checkpointing"]
-    assert value is means
-    assert (described["keys"]["lr"] == 1e-5) == ("--lr" in typed)
-
-
-@table(
-    "typed, means",
-    [
-        (["--lora-target-modules", "q_proj"], ["q_proj"]),
-        (["--lora-target-modules", "q_proj", "--lora-target-modules", "v_proj"], ["q_proj", "v_proj"]),
-        (["--lora-target-modules", '["q_proj", "v_proj"]'], ["q_proj", "v_proj"]),
-    ],
-)
-def test_a_list_of_names_is_a_flag_each_or_json(
-    project: Project, slime: Slime, typed: list[str], means: list[str]
-) -> None:
-    ran = slime("plan", "run.toml", "--lora-rank", "4", *typed, "--json")
-    assert ran.code == 0, ran.err
-    (trainer,) = (row for row in ran.json()["choices"] if row["role"] == "trainer")
-    assert trainer["settings"]["lora_target_modules"] == means
-
-
 def test_what_a_plan_writes_plans_the_same(project: Project, slime: Slime) -> None:
     (project.root / "sub").mkdir()
     flags = ["--eps-clip", "0.3", "--reward", "./rewards.py:digits=0.5", "--rollout-stop", "\n"]

@@ -186,37 +186,12 @@ def test_an_error_shows_row_line_and_the_plugins_code_alone(slime: Slime) -> Non
     assert "calls that failed: 1 errors, 0 timeouts" in ran.out
 
 
-def test_declining_is_no_failure(slime: Slime) -> None:
-    ran = slime("reward", "try", "picky", "--data", responses("decline"))
-    assert ran.code == 0
-    assert "unscored        1  no gold answer" in ran.out
-
-
-def test_a_plain_function_runs_in_processes_of_its_own(slime: Slime) -> None:
-    import os
-
-    found = report(slime, "pid", "--data", responses("a", "b"))
-    assert found["summary"]["scored"] == 2
-    assert float(os.getpid()) not in {row["reward"] for row in found["rows"]}
-
-
 def test_a_call_that_takes_too_long_is_given_up(slime: Slime) -> None:
     ran = slime("reward", "try", "sleepy", "--data", responses("a"), "--json")
     assert ran.code == 1
     found = ran.json()
     assert found["rows"][0]["reason"] == "timeout"
     assert found["summary"]["timeouts"] == 2  # a retryable failure gets a second chance, as in a run
-
-
-def test_blocking_the_event_loop_is_told(slime: Slime) -> None:
-    ran = slime("reward", "try", "blocking", "--data", responses("a"))
-    assert ran.code == 0
-    assert "it blocked the event loop for" in ran.out
-
-
-def test_a_function_of_the_project_is_tried(slime: Slime) -> None:
-    Path("my.py").write_text("from slime_core import Score\n\n\nasync def half(sample, ctx):\n    return Score(0.5)\n")
-    assert report(slime, "./my.py:half", "--data", responses("a"))["summary"]["mean"] == 0.5
 
 
 def test_a_group_reward_sees_whole_groups(slime: Slime) -> None:
@@ -276,19 +251,6 @@ def test_the_samples_of_a_run_are_scored_as_they_are(
     assert found["summary"]["scored"] == count
     found = report(slime, "length", "--data", f"{path}@[-3:3]")
     assert [row["where"].rpartition(", ")[2] for row in found["rows"]] == ["row 1", "row 2"]
-
-
-def test_samples_that_a_run_would_not_score_are_left_out(slime: Slime) -> None:
-    path = rows({"response": "a", "status": "aborted"}, {"response": "b", "status": "truncated"})
-    found = report(slime, "length", "--data", path)
-    assert [(row["outcome"], row["reason"]) for row in found["rows"]] == [("unfinished", "aborted"), ("scored", "")]
-    assert found["summary"]["unfinished"] == 1
-
-
-def test_limits_and_slices(slime: Slime) -> None:
-    path = responses("a", "bb", "ccc")
-    assert report(slime, "length", "--data", path, "--limit", "2")["summary"]["rows"] == 2
-    assert report(slime, "length", "--data", f"{path}@[-1:]")["rows"][0]["reward"] == 3.0
 
 
 def test_scored_rows_are_written(slime: Slime) -> None:

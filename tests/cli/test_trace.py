@@ -172,16 +172,6 @@ def test_the_counts_of_what_waits_end_at_none(run: Path, slime: Slime) -> None:
     assert {each["name"]: each["args"]["samples"] for each in events} == dict.fromkeys({e["name"] for e in events}, 0)
 
 
-def test_some_rollouts_go_where_they_are_asked_to(run: Path, slime: Slime, tmp_path: Path) -> None:
-    events = events_of(slime, run, "--first", 1, "--last", 1, "-o", tmp_path / "one" / "trace.json")
-    assert [each["name"] for each in named(events, "loop") if each["name"].startswith("rollout")] == ["rollout 1"]
-    assert (tmp_path / "one" / "trace.json").is_file()
-    assert min(each["ts"] for each in events if "ts" in each) == 0
-    ran = slime("trace", run, "--first", 7)
-    assert ran.code == 2
-    assert "has spans of rollouts 0 to 2" in ran.err
-
-
 def test_a_run_that_was_continued_says_where_and_a_torn_line_is_cut(project: Project, slime: Slime) -> None:
     project.write_run(num_rollout=1)
     assert slime("train", "run.toml").code == 0
@@ -215,20 +205,6 @@ def test_what_is_generated_while_the_trainer_works_overlaps_it(project: Project,
         for train in trains
         for each in whole
     )
-
-
-def test_finetuning_has_phases_and_no_samples(project: Project, slime: Slime) -> None:
-    user, assistant = {"role": "user", "content": "What is 1+1?"}, {"role": "assistant", "content": "2"}
-    project.write_rows("dialogs.jsonl", [{"messages": [user, assistant]}] * 4)
-    keys = ("--prompt-data", "dialogs.jsonl", "--input-key", "messages", "--apply-chat-template", "--lr", 1e-3)
-    size = ("--rollout-batch-size", 4, "--num-rollout", 2, "--save", "sft")
-    ran = slime("sft", "--hf-checkpoint", project.model, *keys, *size)
-    assert ran.code == 0, ran.err
-    events = events_of(slime, project.root / "sft")
-    check_format(events)
-    assert {each["name"] for each in named(events, "loop")} >= {"read", "train", "checkpoint", "rollout 0", "rollout 1"}
-    assert not named(events, "samples")
-    assert not named(events, "groups")
 
 
 def test_a_run_without_spans_is_refused(tmp_path: Path, slime: Slime) -> None:

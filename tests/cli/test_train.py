@@ -76,36 +76,6 @@ def test_what_a_run_does_before_its_first_figures_is_said(project: Project, slim
     assert [line.split()[0] for line in lines[5:9]] == ["eval", "rollout", "rollout", "eval"]
 
 
-def test_flags_win_over_the_run_file(project: Project, slime: Slime) -> None:
-    ran = slime(
-        "train", "run.toml", "--num-rollout", 1, "--lr", "5e-4", "--save", "elsewhere", "--engine.local.workers=2"
-    )
-    assert ran.code == 0, ran.err
-    assert not project.run.exists()
-    (row,) = metrics_of(project.root / "elsewhere")
-    assert row["train/lr-pg_0"] == 5e-4
-    assert (project.root / "elsewhere" / "logs" / "engine-1.log").exists()
-
-
-def test_no_run_file_is_needed(project: Project, slime: Slime) -> None:
-    project.write_rows("plain.jsonl", [{"input": "1+1="}, {"input": "2+2="}])
-    flags = "--prompt-data plain.jsonl --rollout-batch-size 2 --n-samples-per-prompt 2 --num-rollout 1 --save out"
-    ran = slime(
-        "train",
-        *flags.split(),
-        "--rollout-max-response-len",
-        4,
-        "--hf-checkpoint",
-        project.model,
-        "--reward",
-        "./rewards.py:digits",
-    )
-    assert ran.code == 0, ran.err
-    rows = list(Shard(project.root / "out" / "samples" / "rollout_000000.parquet").rows())
-    assert [row.prompt for row in rows] == ["1+1=", "1+1=", "2+2=", "2+2="]
-    assert all(row.label is None for row in rows)
-
-
 def test_prompts_may_be_chat_messages_in_a_parquet_file(project: Project, slime: Slime) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
@@ -140,6 +110,7 @@ def test_the_tensorboard_tracker_gets_every_metric(project: Project, slime: Slim
     assert curve == pytest.approx([row["rollout/raw_reward"] for row in metrics_of(project.run)])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", FAMILIES)
 def test_other_families_train(project: Project, slime: Slime, family: str) -> None:
     model = project.root / family
@@ -185,14 +156,3 @@ def test_a_finished_run_says_so_and_starts_nothing(project: Project, slime: Slim
     assert logs
     assert not list((project.run / "logs").iterdir())
     assert (project.run / "metrics.jsonl").read_bytes() == before
-
-
-def test_a_switch_that_is_typed_in_another_way_is_the_same_config(project: Project, slime: Slime) -> None:
-    assert slime("train", "run.toml", "--num-rollout", 1, "--gradient-checkpointing", "true").code == 0
-    for typed in (
-        "--gradient-checkpointing=True",
-        "--gradient-checkpointing",
-        "--trainer.local.gradient-checkpointing",
-    ):
-        ran = slime("train", "run.toml", "--num-rollout", 1, typed)
-        assert ran.code == 0, ran.err

@@ -149,45 +149,6 @@ def test_the_same_keys_are_welcome_where_they_have_one_or_are_at_their_default(c
     parse_config({**LEAST, **changes})
 
 
-def test_slimes_flat_names_land_in_their_sections() -> None:
-    config = parse_config(
-        {**LEAST, "advantage_estimator": "grpo", "eps_clip_high": 0.28, "grpo_std_normalization": False}
-    )
-    assert config.roles["advantage"].use == {"grpo": 1.0}
-    assert config.roles["advantage"].sections == {"grpo": {"grpo_std_normalization": False}}
-    assert config.roles["loss"].sections == {"policy_loss": {"eps_clip_high": 0.28}}
-
-
-@table(
-    "named",
-    [{"loss_type": "gspo"}, {"loss": {"use": "gspo"}}, {"advantage_estimator": "gspo"}],
-)
-def test_a_flat_name_lands_in_the_section_of_the_choice_that_has_it(named: Mapping[str, Json]) -> None:
-    config = parse_config({**LEAST, **named, "eps_clip": 1e-4, "entropy_coef": 0.01})
-    assert config.roles["advantage"].use == {"grpo": 1.0}
-    assert config.roles["loss"].use == {"gspo": 1.0}
-    assert config.roles["loss"].sections == {"gspo": {"eps_clip": 1e-4, "entropy_coef": 0.01}}
-
-
-def test_slimes_estimators_that_are_a_loss_choose_it() -> None:
-    config = parse_config({**LEAST, "advantage_estimator": "cispo", "loss_type": "cispo", "advantage": {"use": "grpo"}})
-    assert config.roles["advantage"].use == {"grpo": 1.0}
-    assert config.roles["loss"].use == {"cispo": 1.0}
-    said = refused({"advantage_estimator": "gspo", "loss": {"use": "policy_loss"}})
-    assert said == "advantage_estimator = 'gspo' contradicts loss.use = 'policy_loss': give one of them"
-    said = refused({"advantage_estimator": "gspo", "advantage": {"use": "mine"}})
-    assert said == "advantage_estimator = 'gspo' contradicts advantage.use = 'mine': give one of them"
-    assert "eps_clip_c has no effect here" in refused({"advantage_estimator": "cispo", "eps_clip_c": 3.0})
-
-
-def test_a_flat_name_and_its_section_must_agree() -> None:
-    agreeing: Json = {"use": {"policy_loss": 1.0}, "policy_loss": {"eps_clip": 0.1}}
-    parse_config({**LEAST, "loss_type": "policy_loss", "eps_clip": 0.1, "loss": agreeing})
-    said = refused({"eps_clip": 0.3, "loss": agreeing})
-    assert said == "eps_clip = 0.3 contradicts loss.policy_loss.eps_clip = 0.1: give one of them"
-    assert "loss_type = 'sft_loss' contradicts loss.use" in refused({"loss_type": "sft_loss", "loss": agreeing})
-
-
 @table(
     "changes, said",
     [
@@ -211,11 +172,3 @@ def test_rewards_keep_their_names_order_and_weights(use: dict[str, float]) -> No
     parsed = parse_use("reward", dict(use))
     assert list(parsed.items()) == list(use.items())
     assert parse_use("reward", list(use)) == dict.fromkeys(use, 1.0)
-
-
-@table(
-    "typed, ours",
-    [("learning_rate", "lr"), ("lora", "lora_rank"), ("Num-Generations", "n_samples_per_prompt")],
-)
-def test_a_name_from_elsewhere_is_answered_with_ours(typed: str, ours: str) -> None:
-    assert refused({typed: 1}) == f"unknown key {typed!r}. Did you mean {ours!r}?"
