@@ -6,11 +6,11 @@ import json
 import re
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, TypedDict, Union, get_args, get_origin
+from typing import Annotated, TypedDict, Union, cast, get_args, get_origin
 
 import click
 from pydantic_core import to_jsonable_python
@@ -36,31 +36,6 @@ _MODULE = re.compile(r"(?P<text>'[^']*')|\b(?:[^\W\d]\w*\.)+(?=\w)")
 """A quoted text, to be left as it is, or the dotted modules before a name."""
 
 
-class SettingRow(TypedDict):
-    """One setting of a choice."""
-
-    key: str
-    type: str
-    required: bool
-    default: Json
-    description: str
-
-
-class RegisteredRow(TypedDict):
-    """One choice."""
-
-    role: str
-    choice: str
-    plugin: str
-    version: str
-    origin: str
-    summary: str
-    isolation: str | None
-    stability: str
-    added: str
-    settings: list[SettingRow]
-
-
 class HookRow(TypedDict):
     """One hook that a plugin implements, and who is called before and after."""
 
@@ -72,42 +47,25 @@ class HookRow(TypedDict):
     added: str
 
 
-class PluginRow(TypedDict):
-    """One plugin."""
-
-    plugin: str
-    version: str
-    order: int
-    entry_point: str
-    origin: str
-    file: str
-    state: str
-    phase: str
-    detail: str
-    api: str
-    summary: str
-    requires: list[str]
-
-
-def describe_plugin(catalog: Catalog, status: PluginStatus) -> PluginRow:
+def describe_plugin(catalog: Catalog, status: PluginStatus) -> dict[str, Json]:
     """A plugin: what its metadata and its module say, and what became of it."""
     module = sys.modules.get(status.origin.partition(":")[0])
     metadata = _metadata(status.dist)
     numbers = {each: number for number, each in enumerate(catalog.statuses, 1)}
-    return PluginRow(
-        plugin=status.plugin,
-        version=status.version,
-        order=0 if status.state.value == "excluded" else numbers[status],
-        entry_point=status.name,
-        origin=status.origin,
-        file=str(getattr(module, "__file__", "") or ""),
-        state=status.state.value,
-        phase=status.phase.value,
-        detail=status.detail,
-        api=declared_api(status),
-        summary=str(metadata.json.get("summary", "")) if metadata else "",
-        requires=list(importlib.metadata.requires(status.dist) or []) if metadata else [],
-    )
+    return {
+        "plugin": status.plugin,
+        "version": status.version,
+        "order": 0 if status.state.value == "excluded" else numbers[status],
+        "entry_point": status.name,
+        "origin": status.origin,
+        "file": str(getattr(module, "__file__", "") or ""),
+        "state": status.state.value,
+        "phase": status.phase.value,
+        "detail": status.detail,
+        "api": declared_api(status),
+        "summary": str(metadata.json.get("summary", "")) if metadata else "",
+        "requires": [*(importlib.metadata.requires(status.dist) or [])] if metadata else [],
+    }
 
 
 def _metadata(dist: str) -> importlib.metadata.PackageMetadata | None:
@@ -122,24 +80,24 @@ def choices_of(catalog: Catalog, plugin: str) -> list[Registered]:
     return [each for role in SPECS for each in catalog.choices(role).values() if each.plugin == plugin]
 
 
-def describe_choice(registered: Registered) -> RegisteredRow:
+def describe_choice(registered: Registered) -> dict[str, Json]:
     """A choice with its settings."""
     spec = registered.spec
-    return RegisteredRow(
-        role=spec.role,
-        choice=registered.qualified,
-        plugin=registered.plugin,
-        version=registered.version,
-        origin=registered.origin,
-        summary=spec.summary,
-        isolation=describe_isolation(spec) if isinstance(spec, CallSpec) else None,
-        stability=spec.stability.value,
-        added=spec.added,
-        settings=list(_settings(registered)),
-    )
+    return {
+        "role": spec.role,
+        "choice": registered.qualified,
+        "plugin": registered.plugin,
+        "version": registered.version,
+        "origin": registered.origin,
+        "summary": spec.summary,
+        "isolation": describe_isolation(spec) if isinstance(spec, CallSpec) else None,
+        "stability": spec.stability.value,
+        "added": spec.added,
+        "settings": [*_settings(registered)],
+    }
 
 
-def _settings(registered: Registered) -> Iterator[SettingRow]:
+def _settings(registered: Registered) -> Iterator[dict[str, Json]]:
     installed = registered.spec.installed
     yield from _rows(registered, registered.spec.model)
     if installed is not None:
@@ -148,19 +106,19 @@ def _settings(registered: Registered) -> Iterator[SettingRow]:
         yield from _rows(registered, table.model({}), f"{table.key}.")
 
 
-def _rows(registered: Registered, model: type[Settings], before: str = "") -> Iterator[SettingRow]:
+def _rows(registered: Registered, model: type[Settings], before: str = "") -> Iterator[dict[str, Json]]:
     for key, info in model.model_fields.items():
         try:
             default = None if info.is_required() else info.get_default(call_default_factory=True)
         except Exception as error:  # a factory is a plugin's code
             raise PluginError(f"{registered.qualified}: the default of setting {key!r} raised {error!r}") from error
-        yield SettingRow(
-            key=before + key,
-            type=type_name(info.annotation),
-            required=info.is_required(),
-            default=to_jsonable_python(default, fallback=str),
-            description=info.description or "",
-        )
+        yield {
+            "key": before + key,
+            "type": type_name(info.annotation),
+            "required": info.is_required(),
+            "default": to_jsonable_python(default, fallback=str),
+            "description": info.description or "",
+        }
 
 
 def type_name(annotation: object) -> str:
@@ -301,27 +259,27 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
         show_block()
 
 
-def _show_plugin(row: PluginRow) -> None:
+def _show_plugin(row: Mapping[str, Json]) -> None:
     click.echo(_title(f"{row['plugin']} {row['version']}".rstrip(), row["summary"]))
-    _line("state", click.style(row["state"], fg="green" if row["state"] == "loaded" else "red"))
+    _line("state", click.style(str(row["state"]), fg="green" if row["state"] == "loaded" else "red"))
     if row["detail"]:
         _line("", f"{row['phase']}: {row['detail']}")
     if row["order"]:
         _line("order", str(row["order"]))
     _line("plugin API", row["api"])
     _line("module", f"{row['origin']}  {row['file']}".rstrip())
-    _line("requires", ", ".join(row["requires"]))
+    _line("requires", ", ".join(cast("list[str]", row["requires"])))
 
 
-def _show_choice(row: RegisteredRow) -> None:
-    click.echo(_title(f"{row['role']} {row['choice'].rpartition('/')[2]}", row["summary"]))
+def _show_choice(row: Mapping[str, Json]) -> None:
+    click.echo(_title(f"{row['role']} {str(row['choice']).rpartition('/')[2]}", row["summary"]))
     _line("choice", f"{row['choice']} {row['version']}".rstrip())
     _line("defined", row["origin"])
-    _line("calls run", row["isolation"] or "")
+    _line("calls run", row["isolation"])
     _line("role", f"{row['stability']}, since {row['added']}")
-    for setting in row["settings"]:
+    for setting in cast("list[dict[str, Json]]", row["settings"]):
         default = "required" if setting["required"] else f"= {json.dumps(setting['default'])}"
-        _line("setting", f"{click.style(setting['key'], bold=True)}: {setting['type']} {default}")
+        _line("setting", f"{click.style(str(setting['key']), bold=True)}: {setting['type']} {default}")
         _line("", setting["description"])
 
 
@@ -332,11 +290,11 @@ def _show_hook(row: HookRow) -> None:
     _line("hook", f"{row['stability']}, since {row['added']}")
 
 
-def _title(name: str, text: str) -> str:
+def _title(name: str, text: Json) -> str:
     return click.style(name, fg="cyan", bold=True) + (f"  {text}" if text else "")
 
 
-def _line(what: str, text: str) -> None:
+def _line(what: str, text: Json) -> None:
     if text:
         click.echo(f"  {click.style(f'{what:10}', dim=True)}  {text}")
 

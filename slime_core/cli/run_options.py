@@ -207,11 +207,7 @@ class _Flags:
         return False
 
     def values(self) -> dict[str, Json]:
-        """What was given, by key.
-
-        Raises:
-            ConfigError: a choice or its weight is written wrongly.
-        """
+        """What was given, by key. Raises ConfigError: a choice or its weight is written wrongly."""
         return {key: _value(key, several) for key, several in self.given.items()}
 
 

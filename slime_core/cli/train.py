@@ -159,11 +159,7 @@ def resume(
 
 
 def run_file_of(run_dir: Path) -> Path:
-    """The run file that a run folder keeps.
-
-    Raises:
-        RunFolderError: it is not a run folder.
-    """
+    """The run file that a run folder keeps. Raises RunFolderError: it is not a run folder."""
     for name in ("run.toml", "checkpoints"):
         if not (run_dir / name).exists():
             raise RunFolderError(f"{run_dir} is not a run folder: it has no {name}. Give the folder named by --save.")

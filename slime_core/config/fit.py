@@ -94,11 +94,7 @@ def check_scored(roles: ChosenRoles) -> None:
 
 
 def check_columns(transforms: Sequence[Chosen[BatchTransformSpec]]) -> dict[str, str]:
-    """Who makes each column.
-
-    Raises:
-        ConfigError: two batch transforms make one.
-    """
+    """Who makes each column. Raises ConfigError: two batch transforms make one."""
     owners: dict[str, str] = {}
     for chosen in transforms:
         for column in chosen.spec.columns:

@@ -170,11 +170,7 @@ def _of_run(directory: Path) -> str:
 
 
 def read_model_config(directory: Path) -> dict[str, Json]:
-    """The config.json of a model directory.
-
-    Raises:
-        ModelError: it is not a JSON object.
-    """
+    """The config.json of a model directory. Raises ModelError: it is not a JSON object."""
     path = directory / "config.json"
     try:
         config: Json = json.loads(path.read_text(encoding="utf-8"))

@@ -28,11 +28,7 @@ from slime_core.sample import Json
 
 
 def fields_of(template: str) -> set[str]:
-    """What stands in braces.
-
-    Raises:
-        ValueError: a brace is left alone, or says more than a name.
-    """
+    """What stands in braces. Raises ValueError: a brace is left alone, or says more than a name."""
     found = {name for _, name, form, conversion in Formatter().parse(template) if name is not None}
     if any(form or conversion for _, _, form, conversion in Formatter().parse(template)):
         raise ValueError("a name alone stands in braces")
@@ -40,11 +36,7 @@ def fields_of(template: str) -> set[str]:
 
 
 def check_template(key: str, template: str, known: set[str]) -> set[str]:
-    """The names in a path's braces, all of them known.
-
-    Raises:
-        ConfigError: one is not, or the braces do not match.
-    """
+    """The names in a path's braces, all of them known. Raises ConfigError: one is not, or the braces do not match."""
     allowed = " and ".join(f"{{{name}}}" for name in sorted(known, reverse=True))
     try:
         found = fields_of(template)

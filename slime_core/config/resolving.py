@@ -368,11 +368,7 @@ class Installed:
     """What the installed plugins would say of a run file."""
 
     def __init__(self) -> None:
-        """Load the installed plugins.
-
-        Raises:
-            PluginError: one that is asked for cannot be loaded.
-        """
+        """Load the installed plugins. Raises PluginError: one that is asked for cannot be loaded."""
         self._catalog = Catalog.discover()
 
     def check(self, values: Mapping[str, Json]) -> None:

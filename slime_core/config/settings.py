@@ -80,11 +80,7 @@ class RoleTable:
 
 
 def parse_role_table(role: str, table: Json) -> RoleTable:
-    """What a role's table says.
-
-    Raises:
-        ConfigError: it is not a table, or holds what is neither `use` nor a section.
-    """
+    """What a role's table says. Raises ConfigError: it is not a table, or holds what is neither `use` nor a section."""
     if not isinstance(table, dict):
         raise ConfigError(f'{role} = {table!r}: write a table instead, [{role}] use = "{table}"')
     sections: dict[str, Mapping[str, Json]] = {}

@@ -145,11 +145,7 @@ class Canonical(NamedTuple):
     """A sentence for each name of another framework that was replaced by ours."""
 
     def required(self) -> dict[str, Json]:
-        """The values.
-
-        Raises:
-            ConfigError: there are problems.
-        """
+        """The values. Raises ConfigError: there are problems."""
         if self.problems:
             raise ConfigError("\n".join(self.problems))
         return self.values
@@ -259,11 +255,7 @@ class _Form:
 
 
 def put(values: dict[str, Json], said: str, path: Path, value: Json) -> None:
-    """Put a value at a path of nested tables.
-
-    Raises:
-        ConfigError: another value is there, or no table.
-    """
+    """Put a value at a path of nested tables. Raises ConfigError: another value is there, or no table."""
     table = values
     for part in path[:-1]:
         inner = table.get(part, {})
