@@ -12,18 +12,19 @@ from slime_core.roles import SELECTABLE
 from slime_core.sample import Json
 from tests.tables import table
 
+CATALOG = Catalog.discover()
 LEAST: Mapping[str, Json] = {"hf_checkpoint": "m", "save": "s", "num_rollout": 3, "reward": {"use": "math"}}
 
 
 def refused(changes: Mapping[str, Json], *, without: str = "") -> str:
     values = {key: value for key, value in {**LEAST, **changes}.items() if key != without}
     with pytest.raises(ConfigError) as raised:
-        parse_config(values)
+        parse_config(values, CATALOG)
     return str(raised.value)
 
 
 def test_the_least_that_a_run_must_say() -> None:
-    config = parse_config(LEAST)
+    config = parse_config(LEAST, CATALOG)
     assert config.run.hf_checkpoint.name == "m"
     assert config.rollout.rollout_batch_size == 32
     assert config.roles["reward"].use == {"math": 1.0}
@@ -34,7 +35,7 @@ def test_the_least_that_a_run_must_say() -> None:
 
 def test_every_key_belongs_to_one_family_and_is_no_role_and_no_setting_of_a_choice() -> None:
     assert len(FAMILY_OF_KEY) == sum(len(family.model_fields) for family in FAMILIES.values())
-    declared = FlatKeys(Catalog.discover()).owners.keys()
+    declared = FlatKeys(CATALOG).owners.keys()
     assert not FAMILY_OF_KEY.keys() & {*SELECTABLE, *CHOOSES, *declared}
 
 
@@ -146,7 +147,7 @@ def test_a_key_without_effect_is_refused_with_what_would_give_it_one(changes: Ma
     ],
 )
 def test_the_same_keys_are_welcome_where_they_have_one_or_are_at_their_default(changes: Mapping[str, Json]) -> None:
-    parse_config({**LEAST, **changes})
+    parse_config({**LEAST, **changes}, CATALOG)
 
 
 @table(
