@@ -106,7 +106,7 @@ def describe_plan(plan: Plan) -> dict[str, Json]:
     groups: list[Json] = [
         {
             "group": group.name,
-            "workers": group.workers,
+            "workers": group.size,
             "cpus": group.needs.cpus,
             "gpus": group.needs.gpus,
             "memory": group.needs.memory,
@@ -178,7 +178,7 @@ def show_plan(plan: Plan) -> None:
     if excluded := _excluded(plan):
         _row("left out", ", ".join(map(str, excluded)), fg="yellow")
     for group in worker_groups(plan):
-        workers = "1 process" if group.workers == 1 else f"{group.workers} processes"
+        workers = "1 process" if group.size == 1 else f"{group.size} processes"
         is_shared = group.name == "engine" and plan.config.cluster.colocate and group.needs.gpus
         shared = ", the trainer's" if is_shared else ""
         _row(f"{group.name} needs", f"{workers}: {group.needs}{shared}")

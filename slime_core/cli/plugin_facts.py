@@ -158,15 +158,11 @@ def declared_api(status: PluginStatus) -> str:
 
 
 def open_catalog(ctx: click.Context, name: str) -> Catalog:
-    """The catalog, without a word about plugins that are broken; and with NAME, if it is a module file."""
-    return quiet_catalog(with_module(plugin_set(ctx), name))
-
-
-def with_module(plugins: PluginSet, name: str) -> PluginSet:
-    """The set, and the file NAME if it is one."""
+    """The catalog, without a warning about broken plugins; and with NAME, if it is a module file."""
+    plugins = plugin_set(ctx)
     if name.endswith(".py") and Path(name).is_file() and name not in plugins.modules:
-        return dataclasses.replace(plugins, modules=(*plugins.modules, name))
-    return plugins
+        plugins = dataclasses.replace(plugins, modules=(*plugins.modules, name))
+    return quiet_catalog(plugins)
 
 
 def quiet_catalog(plugins: PluginSet) -> Catalog:

@@ -326,12 +326,6 @@ def _unknown_flag(error: click.NoSuchOption, arguments: Sequence[str], catalog: 
     return click.UsageError(f"No such option '{typed}'.{hint}", error.ctx)
 
 
-def is_setting(key: str) -> bool:
-    """Whether a flag of `slime train` sets this: a key, a role, or a setting of a choice."""
-    head = key.partition(".")[0]
-    return head in {*FAMILY_OF_KEY, *SELECTABLE, *CHOOSES} or bool(FlatKeys(Catalog.discover()).owners_of(head))
-
-
 # From a command line to a plan.
 
 

@@ -18,7 +18,6 @@ from slime_core.cli.plugins import plugin_options, with_plugin_options
 from slime_core.cli.run_options import (
     RunCommand,
     RunInput,
-    is_setting,
     lines_of,
     plan_config,
     plan_run,
@@ -26,7 +25,7 @@ from slime_core.cli.run_options import (
     run_input,
 )
 from slime_core.config import Plan, canonical, merge, parse_config, parse_plugins, read_run_file
-from slime_core.errors import CheckpointError, ConfigError, RunFolderError, WorkerError, printable
+from slime_core.errors import CheckpointError, ConfigError, RunFolderError, WorkerError, did_you_mean, printable
 from slime_core.outputs import nofollow
 from slime_core.run import Outcome, RunFolder, model_of, newest_checkpoint, run
 from slime_core.run.session import evaluate_model
@@ -112,18 +111,16 @@ def _run(plan: Plan, no_progress: bool) -> Outcome:
 
 
 class ResumeCommand(click.Command):
-    """A command that says where the settings are that a resumed run does not take from the command line."""
+    """A command that explains where the settings of a resumed run are."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse; a flag of `slime train` is refused with what to type instead."""
+        """Parse; the error for any other flag is what to do instead."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            key = error.option_name.removeprefix("--").removeprefix("no-").replace("-", "_")
-            if not is_setting(key):
-                raise
+            hint = did_you_mean(error.option_name, [name for param in self.params for name in param.opts])
             raise ConfigError(
-                f"{error.option_name} is not a flag of `slime resume`: a run continues with the settings that it "
+                f"{error.option_name} is not a flag of `slime resume`.{hint} A run continues with the settings that it "
                 "started with. To change one, edit it in RUN_DIR/run.toml, and pass --accept-changed-settings."
             ) from None
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from slime_core.config.family import Family as Family
     from slime_core.config.keys import FAMILIES as FAMILIES
     from slime_core.config.keys import FAMILY_OF_KEY as FAMILY_OF_KEY
-    from slime_core.config.keys import DataArgs as DataArgs
-    from slime_core.config.keys import EvalArgs as EvalArgs
     from slime_core.config.keys import EvalSetArgs as EvalSetArgs
     from slime_core.config.keys import OptimArgs as OptimArgs
     from slime_core.config.keys import RolloutArgs as RolloutArgs
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
     from slime_core.config.model_dir import read_vocab_size as read_vocab_size
     from slime_core.config.parsing import parse_config as parse_config
     from slime_core.config.parsing import unread_in_finetuning as unread_in_finetuning
-    from slime_core.config.plan import GroupNeeds as GroupNeeds
     from slime_core.config.plan import Plan as Plan
     from slime_core.config.plan import changed_plugins as changed_plugins
     from slime_core.config.plan import lock_plugins as lock_plugins
@@ -43,7 +40,6 @@ if TYPE_CHECKING:
     from slime_core.config.run_file import add_plugins as add_plugins
     from slime_core.config.run_file import merge as merge
     from slime_core.config.run_file import parse_plugins as parse_plugins
-    from slime_core.config.run_file import plugins_table as plugins_table
     from slime_core.config.run_file import read_run_file as read_run_file
     from slime_core.config.run_file import read_yaml as read_yaml
     from slime_core.config.run_file import refuse_unfit as refuse_unfit
@@ -54,7 +50,6 @@ if TYPE_CHECKING:
     from slime_core.config.settings import WEIGHTED as WEIGHTED
     from slime_core.config.settings import Chosen as Chosen
     from slime_core.config.settings import ChosenRoles as ChosenRoles
-    from slime_core.config.settings import RoleTable as RoleTable
     from slime_core.config.settings import parse_use as parse_use
     from slime_core.config.settings import read_settings as read_settings
     from slime_core.config.settings import settings_schema as settings_schema

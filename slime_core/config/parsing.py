@@ -27,21 +27,16 @@ from slime_core.sample import Json
 # What `save_debug_train_data` and `save_hf` may say: paths with the numbers of what is written in braces.
 
 
-def fields_of(template: str) -> set[str]:
-    """What stands in braces. Raises ValueError: a brace is left alone, or says more than a name."""
-    found = {name for _, name, form, conversion in Formatter().parse(template) if name is not None}
-    if any(form or conversion for _, _, form, conversion in Formatter().parse(template)):
-        raise ValueError("a name alone stands in braces")
-    return found
-
-
 def check_template(key: str, template: str, known: set[str]) -> set[str]:
-    """The names in a path's braces, all of them known. Raises ConfigError: one is not, or the braces do not match."""
+    """The names in a path's braces. Raises ConfigError: one is not known, or the braces do not match."""
     allowed = " and ".join(f"{{{name}}}" for name in sorted(known, reverse=True))
     try:
-        found = fields_of(template)
+        parts = [(name, form or conversion) for _, name, form, conversion in Formatter().parse(template)]
     except ValueError as error:
         raise ConfigError(f"{key} = {template!r}: {error}; it may say {allowed}") from None
+    if any(more for _, more in parts):
+        raise ConfigError(f"{key} = {template!r}: a name alone stands in braces; it may say {allowed}")
+    found = {name for name, _ in parts if name is not None}
     if strange := sorted(found - known):
         hint = did_you_mean(strange[0], known)
         raise ConfigError(f"{key} = {template!r}: nothing is known of {{{strange[0]}}}.{hint} It may say {allowed}")

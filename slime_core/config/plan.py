@@ -27,7 +27,7 @@ from slime_core.config.model_dir import read_model_config
 from slime_core.config.settings import Chosen, ChosenRoles, RoleTable, read_settings
 from slime_core.errors import ConfigError
 from slime_core.outputs import is_run_folder, named_by, real, refuse_occupied, refuse_unwritable, run_id_of
-from slime_core.roles import EngineSpec, Extra, GeneratorSpec, GroupUse, Needs, SampleField, Spec, TrainerSpec
+from slime_core.roles import EngineSpec, Extra, GeneratorSpec, GroupUse, SampleField, Spec, TrainerSpec
 from slime_core.sample import Json
 
 # Plan: a configuration with every name resolved, every setting typed and every file seen, before anything starts.
@@ -73,27 +73,15 @@ def choice(role: type[SpecT], name: str, weight: float, table: RoleTable, catalo
     return Chosen(name, registered, settings, weight)
 
 
-# What a plan's worker groups need of their machines, by group: the sums that `slime plan` prints.
+# What a plan's worker groups need of their machines.
 
 
-@dataclass(frozen=True, slots=True)
-class GroupNeeds:
-    """The workers of a role."""
-
-    name: str
-    """"trainer" or "engine"; several engines are counted together."""
-    workers: int
-    """Processes."""
-    needs: Needs
-    """What all of them need together."""
-
-
-def worker_groups(plan: Plan) -> list[GroupNeeds]:
-    """The groups that a run of this plan starts."""
-    found: dict[str, GroupNeeds] = {}
+def worker_groups(plan: Plan) -> list[GroupUse]:
+    """The workers of the trainer and of all engines, each with what they need together."""
+    found: dict[str, GroupUse] = {}
     for kind, use in _uses(plan):
-        workers = use.size + (found[kind].workers if kind in found else 0)
-        found[kind] = GroupNeeds(kind, workers, use.needs * workers)
+        size = use.size + (found[kind].size if kind in found else 0)
+        found[kind] = GroupUse(kind, size, use.needs * size)
     return list(found.values())
 
 
@@ -108,7 +96,7 @@ def _uses(plan: Plan) -> Iterator[tuple[str, GroupUse]]:
         trainer = plan.roles.one(TrainerSpec)
         size, needs = trainer.spec.world_size(trainer.settings), trainer.spec.needs(trainer.settings)
         yield "trainer", GroupUse("trainer", size, needs)
-    if plan.config.finetunes or plan.config.debug.load_debug_rollout_data is not None:
+    if not plan.config.generates:
         return
     beside = "trainer" if trains and plan.config.cluster.colocate else None
     engines = [("engine", "engine", plan.roles.one(EngineSpec), plan.config.rollout.rollout_num_engines, beside)]
@@ -327,7 +315,7 @@ def check_media(plan: Plan) -> None:
         ConfigError: one does; names it, and every other part that could not make use of media either.
     """
     config, generator = plan.config, plan.roles.one(GeneratorSpec)
-    if config.finetunes or config.debug.load_debug_rollout_data is not None:
+    if not config.generates:
         return
     whole = [*config.data.multimodal_keys]
     uses = {"multimodal_keys": (whole, generator)}

@@ -53,19 +53,7 @@ WEIGHTED = frozenset({"reward", "group_reward"})
 """Roles whose choices are summed with weights."""
 
 
-OPTIONAL = frozenset(
-    {
-        "reward",
-        "group_reward",
-        "group_filter",
-        "sample_filter",
-        "reward_shaper",
-        "batch_transform",
-        "correction",
-        "transport",
-        "tracker",
-    }
-)
+OPTIONAL = frozenset(role for role, use in DEFAULT_USE.items() if not use)
 """Roles that a run can do without; of rewards, one of either kind is needed."""
 
 
