@@ -57,11 +57,6 @@ def test_a_run_file_that_is_no_toml(project: Project, slime: Slime) -> None:
     refused(slime("train", "run.toml"), project.run, "run.toml is not a TOML file", "line 1")
 
 
-def test_a_run_without_anything(project: Project, slime: Slime) -> None:
-    needed = ("hf_checkpoint is required", "save is required: set it in the run file or pass --save")
-    refused(slime("train"), project.run, *needed)
-
-
 @table(
     "flags, said",
     [
@@ -146,10 +141,7 @@ def test_a_model_of_a_checkpoint_that_is_not_there(project: Project, slime: Slim
     assert not project.run.exists()
 
 
-@table(
-    "command",
-    ["train", "plan", "eval"],
-)
+@table("command", ["train", "plan", "eval"])
 def test_every_command_that_takes_a_run_file_refuses_it_alike(project: Project, slime: Slime, command: str) -> None:
     project.write_run(rolout_batch_size=3, eval_prompt_data={"own": "prompts.jsonl"}, eval_interval=1)
     refused(slime(command, "run.toml"), project.run, "Did you mean 'rollout_batch_size'?")
@@ -171,28 +163,6 @@ def test_an_incomplete_model(project: Project, slime: Slime, missing: str, said:
     assert not project.run.exists()
 
 
-@pytest.mark.parametrize(("content", "said"), [("{", "is not JSON"), ("[]", "expected an object")])
-def test_a_damaged_model_configuration(project: Project, slime: Slime, content: str, said: str) -> None:
-    shutil.copytree(project.model, project.root / "model")
-    (project.root / "model/config.json").write_text(content)
-    project.write_run(hf_checkpoint="model")
-    refused(slime("train", "run.toml"), project.run, "model/config.json", said)
-
-
-def test_a_damaged_tokenizer(project: Project, slime: Slime) -> None:
-    shutil.copytree(project.model, project.root / "model")
-    (project.root / "model/tokenizer.json").write_text("{}")
-    project.write_run(hf_checkpoint="model")
-    refused(slime("train", "run.toml"), project.run, "tokenizer.json")
-
-
-def test_a_missing_prompt_file_can_be_mended_in_place(project: Project, slime: Slime) -> None:
-    project.write_run(prompt_data="promts.jsonl")
-    refused(slime("train", "run.toml"), project.run, "promts.jsonl")
-    project.write_run(prompt_data="prompts.jsonl", input_key="nope")
-    refused(slime("train", "run.toml"), project.run, "'nope'", "question")
-
-
 @table(
     "content, said",
     [
@@ -206,14 +176,6 @@ def test_a_missing_prompt_file_can_be_mended_in_place(project: Project, slime: S
 def test_bad_prompts(project: Project, slime: Slime, content: str, said: list[str]) -> None:
     (project.root / "prompts.jsonl").write_text(content)
     refused(slime("train", "run.toml"), project.run, *said)
-
-
-def test_a_missing_evaluation_file(project: Project, slime: Slime) -> None:
-    refused(
-        slime("train", "run.toml", "--eval-prompt-data", "held", "nope.jsonl", "--eval-interval", 1),
-        project.run,
-        "nope.jsonl",
-    )
 
 
 def test_a_file_in_place_of_the_run_folder(project: Project, slime: Slime) -> None:
@@ -375,14 +337,6 @@ def test_a_broken_plugin_is_a_warning_where_it_is_not_needed_and_named_where_it_
     assert strict.returncode == 2
     assert f"error: {warning}" in strict.stderr
     assert not project.run.exists()
-
-
-def test_a_plugin_for_another_api(project: Project) -> None:
-    at = project.root / "site"
-    write_distribution(at, "slime-reward-old", {"old.py": 'SLIME_API = "0"\n'}, entry_points={"old": "old"})
-    ran = installed("train", "run.toml", "--reward", "old", at=at)
-    assert ran.returncode == 2
-    assert re.search(r"plugin API 0; .*pip install --upgrade slime-reward-old", ran.stderr)
 
 
 def add_command(at: Path, source: str, module: str = "slime_hello") -> None:

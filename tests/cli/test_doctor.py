@@ -108,15 +108,6 @@ def test_mending_asks_first_and_looks_again(
     assert ("made the flag" in ran.out) is made
 
 
-def test_json_says_what_was_mended(slime: Slime, add_checks: Install, monkeypatch: pytest.MonkeyPatch) -> None:
-    add_checks("mendable")
-    monkeypatch.setattr("click.termui.visible_prompt_func", lambda text: "y")
-    code, rows = found(slime, "--fix")
-    assert code == 0
-    assert rows["slime-checks/mendable"]["fixed"] == "made the flag"
-    assert rows["slime-checks/mendable"]["health"] == "ok"
-
-
 def test_without_the_cores_entry_point_its_checks_are_needed_most(slime: Slime, install_plugin: Install) -> None:
     install_plugin("slime-core", {}, entry_points={}, version="0.0.1", requires=())
     code, rows = found(slime)

@@ -50,14 +50,6 @@ def test_a_model_alone_is_evaluated(project: Project, slime: Slime, sets: list[s
     assert 0.0 <= json.loads((project.root / "judged" / "eval.json").read_text())["eval/hard"] <= 1.0
 
 
-def test_other_samples_per_prompt_can_be_asked_for_again(project: Project, slime: Slime, sets: list[str]) -> None:
-    assert slime("train", "run.toml", "--num-rollout", 1).code == 0
-    for count, detail in ((1, False), (2, True)):
-        ran = slime("eval", "runs/run", *sets, "--n-samples-per-eval-prompt", count)
-        assert ran.code == 0, ran.err
-        assert ("eval/easy-pass@2" in ran.out) is detail
-
-
 def test_nothing_to_evaluate_on_is_an_error(project: Project, slime: Slime) -> None:
     ran = slime("eval", "run.toml")
     assert ran.code == 2

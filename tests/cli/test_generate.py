@@ -49,14 +49,6 @@ def test_prompts_of_a_file_are_answered_in_order_and_again_the_same(project: Pro
     assert all(len(row["tokens"]) == len(row["log_probs"]) <= 9 for row in first)
 
 
-def test_a_bad_row_is_named_without_advice_that_cannot_be_taken(project: Project, slime: Slime) -> None:
-    project.write_rows("p.jsonl", [{"input": "2+3?"}, {"question": "3+4?"}])
-    ran = slime("generate", project.model, "--prompt-data", "p.jsonl")
-    assert ran.code == 2
-    assert "p.jsonl:2" in ran.err
-    assert "bad_rows" not in ran.err
-
-
 def test_a_long_job_says_how_far_it_is_in_a_log(
     project: Project, slime: Slime, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,10 +45,7 @@ def test_a_mistake_leaves_what_was_there(project: Project, slime: Slime, argumen
     assert not Path("o.jsonl.part").exists()
 
 
-@table(
-    "how",
-    ["itself", "symlink", "hard link", "of a slice", "the part"],
-)
+@pytest.mark.parametrize("how", ["itself", "symlink", "hard link", "of a slice", "the part"])
 def test_the_prompts_are_not_written_over(project: Project, slime: Slime, prompts: Path, how: str) -> None:
     read, out = "p.jsonl", "p.jsonl"
     if how == "symlink":
@@ -82,10 +79,7 @@ def test_new_answers_replace_the_old_ones_through_a_link(project: Project, slime
     assert not Path("real.jsonl.part").exists()
 
 
-@table(
-    "out",
-    ["-", "/dev/stdout"],
-)
+@table("out", ["-", "/dev/stdout"])
 def test_the_standard_output_takes_json_lines_alone(project: Project, prompts: Path, out: str) -> None:
     flags = ["--prompt-data", str(prompts), "--max-new-tokens", "3", "--out", out]
     Path("all").write_text(OLD)

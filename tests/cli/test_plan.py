@@ -62,21 +62,13 @@ def test_data_sets_to_evaluate_on_are_shown_key_by_key(project: Project, slime: 
     }
 
 
-@table(
-    "told",
-    ["prompts.jsonl", {"path": "prompts.jsonl"}],
-)
+@table("told", ["prompts.jsonl", {"path": "prompts.jsonl"}])
 def test_a_data_set_that_is_a_path_alone_is_shown_too(project: Project, slime: Slime, told: object) -> None:
     project.write_run(eval_interval=1, eval_prompt_data={"few": told})
     ran = slime("plan", "run.toml")
     assert ran.code == 0, ran.err
     shown = [line.split() for line in ran.out.splitlines() if line.startswith("eval_prompt_data")]
     assert shown == [["eval_prompt_data.few.path", '"prompts.jsonl"']]
-
-
-def test_nothing_is_written(project: Project, slime: Slime) -> None:
-    assert slime("plan", "run.toml").code == 0
-    assert not project.run.exists()
 
 
 def test_sections_that_nothing_chooses_are_listed(project: Project, slime: Slime) -> None:
@@ -93,11 +85,6 @@ def test_a_section_with_a_misspelt_name_is_refused(project: Project, slime: Slim
     assert (
         "[loss.policy_los]: nothing chooses 'policy_los', and nobody offers it. Did you mean 'policy_loss'?" in ran.err
     )
-
-
-def test_a_section_of_a_plugin_that_is_not_here_is_only_listed(project: Project, slime: Slime) -> None:
-    project.write_run(loss={"of_somebody_else": {"eps_clip": 0.1}})
-    assert slime("plan", "run.toml", "--json").json()["unused"] == ["loss.of_somebody_else"]
 
 
 def test_what_a_plan_writes_plans_the_same(project: Project, slime: Slime) -> None:

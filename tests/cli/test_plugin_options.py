@@ -4,7 +4,6 @@ import re
 import shutil
 import tomllib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -103,11 +102,6 @@ def test_what_is_mistyped_or_contradicts_itself_is_refused(
     assert not two.run.exists()
 
 
-def test_a_table_that_is_none_is_refused(two: Project, slime: Slime) -> None:
-    two.write_run(plugins="my-two")
-    assert "write a table instead, [plugins] require = [" in slime("plan", "run.toml").err
-
-
 def test_a_run_keeps_its_plugins_and_resumes_with_them(
     two: Project, slime: Slime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,17 +170,8 @@ def test_a_resume_names_a_file_of_the_project_that_changed(two: Project, slime: 
     assert slime("resume", two.run, "--num-rollout", 3, "--accept-changed-plugins").code == 0
 
 
-@table(
-    "command",
-    ["train", "plan", "eval", "resume", "demo"],
-)
+@table("command", ["train", "plan", "eval", "resume", "demo"])
 def test_every_command_that_loads_plugins_takes_the_flags(slime: Slime, command: str) -> None:
     text = slime(command, "--help").out
     assert "--plugin NAME" in text
     assert "--no-plugin NAME" in text
-
-
-def test_a_demo_refuses_a_plugin_that_is_not_there(slime: Slime, tmp_path: Path) -> None:
-    ran = slime("demo", "--save", tmp_path / "demo", "--plugin", "no-such-plugin")
-    assert ran.code == 2
-    assert "no plugin 'no-such-plugin'" in ran.err

@@ -73,10 +73,7 @@ def show(slime: Slime, *arguments: str) -> Any:  # noqa: ANN401  # JSON
     return ran.json()
 
 
-@table(
-    "name",
-    ["slime-reward-judge", "slime_reward_judge", "reward-judge", "judging.py"],
-)
+@table("name", ["slime-reward-judge", "slime_reward_judge", "reward-judge", "judging.py"])
 def test_a_plugin_is_found_by_distribution_entry_point_or_file(
     slime: Slime, judge: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -92,10 +89,7 @@ def test_a_plugin_with_place_version_api_and_requirements(slime: Slime, judge: N
     assert plugin["order"] > 1
 
 
-@table(
-    "name",
-    ["judge", "reward/judge", "slime-reward-judge/judge", "reward/slime-reward-judge/judge"],
-)
+@table("name", ["judge", "reward/judge", "slime-reward-judge/judge", "reward/slime-reward-judge/judge"])
 def test_a_choice_with_settings_isolation_and_place(slime: Slime, judge: None, name: str) -> None:
     value = show(slime, name)
     assert value["plugin"] is None
@@ -126,10 +120,6 @@ def test_a_choice_with_settings_isolation_and_place(slime: Slime, judge: None, n
 )
 def test_types_are_shown_without_modules(annotation: object, shown: str) -> None:
     assert type_name(annotation) == shown
-
-
-def test_a_plain_function_runs_in_a_process(slime: Slime, judge: None) -> None:
-    assert show(slime, "prove")["choices"][0]["isolation"] == "process, 30 s, 1024 MiB"
 
 
 def test_one_name_of_several_roles_shows_them_all(slime: Slime) -> None:
@@ -179,11 +169,6 @@ def test_an_unknown_name_is_told_the_nearest(slime: Slime, judge: None, name: st
     ran = slime("plugins", "show", name)
     assert ran.code == 2
     assert f"Did you mean '{meant}'?" in ran.err
-
-
-def test_an_unknown_name_is_told_what_could_not_be_loaded(slime: Slime, install_plugin: Install) -> None:
-    install_plugin("slime-bad", {"slime_bad.py": "1/0"}, entry_points={"bad": "slime_bad"})
-    assert "Not loaded, and might have offered it: plugin slime-bad 1.0" in slime("plugins", "show", "quux").err
 
 
 def test_the_schema_says_what_a_section_may_hold(slime: Slime, judge: None) -> None:

@@ -234,11 +234,6 @@ def test_a_row_of_the_wrong_shape_is_named_with_its_line(slime: Slime, row: Json
     assert f"rows.jsonl:2: {said}" in ran.err
 
 
-def test_no_rows_are_an_error(slime: Slime) -> None:
-    assert "holds no rows" in slime("reward", "try", "length", "--data", rows()).err
-    assert "there is no prompt file" in slime("reward", "try", "length", "--data", "nowhere.jsonl").err
-
-
 def test_the_samples_of_a_run_are_scored_as_they_are(
     slime: Slime, tmp_path: Path, write_samples: Callable[..., None]
 ) -> None:
@@ -264,13 +259,6 @@ def test_scored_rows_are_written(slime: Slime) -> None:
     ]
 
 
-def test_what_a_model_wrote_reaches_the_terminal_harmless(slime: Slime) -> None:
-    Path("rows.jsonl").write_text('{"response": "\\u001b[2Jx \\u0007"}\n')
-    ran = slime("reward", "try", "length", "--data", "rows.jsonl", "--out", "scored.jsonl")
-    assert ran.code == 0, ran.err
-    assert ran.out.splitlines()[0].endswith("�[2Jx �")
-
-
 def test_secrets_are_not_written(slime: Slime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUDGE_KEY", "hunter2hunter2")
     flags = ("--reward.leaky.key", "$env:JUDGE_KEY", "--out", "scored.jsonl")
@@ -278,12 +266,6 @@ def test_secrets_are_not_written(slime: Slime, monkeypatch: pytest.MonkeyPatch) 
     assert ran.code == 1
     assert "hunter2" not in ran.out + ran.err + Path("scored.jsonl").read_text()
     assert "$env:JUDGE_KEY" in Path("scored.jsonl").read_text()
-
-
-def test_a_place_that_cannot_be_written_is_an_error(slime: Slime) -> None:
-    ran = slime("reward", "try", "length", "--data", responses("a"), "--out", "no/where.jsonl")
-    assert ran.code == 2
-    assert "cannot write no/where.jsonl" in ran.err
 
 
 @given(st.lists(st.floats(-1e6, 1e6), max_size=200))

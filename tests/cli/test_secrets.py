@@ -194,10 +194,7 @@ def test_a_run_that_ends_with_an_error_keeps_it_too(loud: Project, slime: Slime,
     assert leaks(loud, ran) == []
 
 
-@table(
-    "flags",
-    [[], ["--json"]],
-)
+@table("flags", [[], ["--json"]])
 def test_a_plan_shows_the_variable(loud: Project, slime: Slime, flags: list[str]) -> None:
     ran = slime("plan", "run.toml", *flags)
     assert ran.code == 0, ran.err

@@ -32,18 +32,12 @@ def test_it_is_the_first_sentence_of_the_function(package: Path) -> None:
     assert not {"its_package", "its_package.inner"} & sys.modules.keys()
 
 
-@table(
-    "source",
-    ["def run(): pass\n", "def other():\n    'Other.'\n", "run = 3\n", "def run(:\n"],
-)
+@table("source", ["def run(): pass\n", "def other():\n    'Other.'\n", "run = 3\n", "def run(:\n"])
 def test_where_the_source_does_not_say_there_is_none(package: Path, source: str) -> None:
     (package / "command.py").write_text(source)
     assert line("its_package.inner.command") == ""
 
 
-@table(
-    "module",
-    ["no_such_package", "its_package.nothing", "sys", "json.decoder.more"],
-)
+@table("module", ["no_such_package", "its_package.nothing", "sys", "json.decoder.more"])
 def test_nor_where_there_is_no_source(package: Path, module: str) -> None:
     assert line(module) == ""

@@ -38,10 +38,7 @@ def test_a_prompt_that_leaves_no_room_is_refused_by_number(project: Project, sli
     assert Path("o.jsonl").read_text() == "old"
 
 
-@table(
-    "out",
-    [[], ["--out", "o.jsonl"]],
-)
+@table("out", [[], ["--out", "o.jsonl"]])
 def test_responses_that_are_cut_short_are_said(project: Project, slime: Slime, out: list[str]) -> None:
     flags = ["--n-samples-per-prompt", 2, "--ignore-eos", *out]
     ran = slime("generate", project.model, "abc", "--max-new-tokens", 300, *flags)

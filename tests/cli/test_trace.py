@@ -164,14 +164,6 @@ def test_a_group_waits_until_it_is_trained_on_or_is_dropped(run: Path, slime: Sl
         assert parts[-1]["ts"] == trains[each["args"]["rollout_id"]]["ts"]
 
 
-def test_the_counts_of_what_waits_end_at_none(run: Path, slime: Slime) -> None:
-    events = [each for each in events_of(slime, run) if each["ph"] == "C"]
-    assert {"engine", "generator"} <= {each["name"] for each in events}
-    assert min(each["args"]["samples"] for each in events) == 0
-    assert max(each["args"]["samples"] for each in events) > 1
-    assert {each["name"]: each["args"]["samples"] for each in events} == dict.fromkeys({e["name"] for e in events}, 0)
-
-
 def test_a_run_that_was_continued_says_where_and_a_torn_line_is_cut(project: Project, slime: Slime) -> None:
     project.write_run(num_rollout=1)
     assert slime("train", "run.toml").code == 0
@@ -211,10 +203,3 @@ def test_a_run_without_spans_is_refused(tmp_path: Path, slime: Slime) -> None:
     ran = slime("trace", tmp_path)
     assert ran.code == 2
     assert "has none: runs of `slime train` and `slime sft` write them" in ran.err
-
-
-def test_a_line_that_is_none_is_named(tmp_path: Path, slime: Slime) -> None:
-    (tmp_path / "spans.jsonl").write_text('{"schema_version":2}\n')
-    ran = slime("trace", tmp_path)
-    assert ran.code == 2
-    assert "line 1 is not a line of spans: schema_version 2" in ran.err

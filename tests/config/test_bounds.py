@@ -119,10 +119,7 @@ def test_a_setting_of_sampling_has_one_range_wherever_it_is_written(name: str, v
         assert accepted == fits or (key == "rollout_temperature" and value == 0), key  # training is never greedy
 
 
-@table(
-    "given",
-    [{-1}, {True}, {2**31}, {1.5}],
-)
+@table("given", [{-1}, {True}, {2**31}, {1.5}])
 def test_an_id_that_no_vocabulary_has_is_no_stop_id(given: set[Any]) -> None:
     with pytest.raises(ValueError, match="stop_token_ids"):
         SamplingParams(1, stop_token_ids=frozenset(given))

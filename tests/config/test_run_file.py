@@ -110,10 +110,7 @@ def test_a_folder_is_no_run_file(tmp_path: Path) -> None:
         read_run_file(tmp_path)
 
 
-@table(
-    "content",
-    [b"lr = ", b"\xff\xfe", b"a = 1\na = 2"],
-)
+@table("content", [b"lr = ", b"\xff\xfe", b"a = 1\na = 2"])
 def test_what_is_no_toml_is_named_with_its_place(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "run.toml"
     path.write_bytes(content)
@@ -121,10 +118,7 @@ def test_what_is_no_toml_is_named_with_its_place(tmp_path: Path, content: bytes)
         read_run_file(path)
 
 
-@table(
-    "value",
-    ["2026-01-31", "12:30:00", "2026-01-31T12:30:00Z", "[1, [2026-01-31]]"],
-)
+@table("value", ["2026-01-31", "12:30:00", "2026-01-31T12:30:00Z", "[1, [2026-01-31]]"])
 def test_a_date_is_refused_with_its_key(tmp_path: Path, value: str) -> None:
     path = tmp_path / "run.toml"
     path.write_text(f"[reward.math]\nsince = {value}")

@@ -65,30 +65,44 @@ def with_spec(chosen: Chosen, spec: TrainerSpec | EngineSpec | GeneratorSpec) ->
     return replace(chosen, registered=replace(chosen.registered, spec=spec))
 
 
-def test_the_core_s_own_trainer_wants_nothing(tiny_model: Path) -> None:
-    assert plan_of(tiny_model).want == frozenset()
+GIVEN, EXPERT = frozenset(Extra), frozenset({Extra.ROUTED_EXPERTS})
+ONLY_TOP_P, NONE = frozenset({Extra.TOP_P_TOKENS}), frozenset[Extra]()
+CUT: dict[str, Json] = {"rollout_top_p": 0.9, "accept_biased_sampling": True}
 
 
-def test_what_is_read_and_given_is_wanted_and_nothing_else(tiny_model: Path) -> None:
-    plan = plan_of(tiny_model)
-    assert wants(plan, EXPERTS, frozenset(Extra)) == {Extra.ROUTED_EXPERTS}
-    assert wants(plan, EXPERTS | {SampleField.TRAIN_METADATA}, frozenset(Extra)) == {Extra.ROUTED_EXPERTS}
-    assert wants(plan, frozenset(), frozenset(Extra)) == frozenset()
-
-
-def test_what_nobody_gives_is_refused_and_the_message_says_who_reads_it(tiny_model: Path) -> None:
-    with pytest.raises(ConfigError) as caught:
-        wants(plan_of(tiny_model), EXPERTS)
-    said = str(caught.value)
-    assert said.startswith("trainer 'local' reads rollout_routed_experts of samples, and engine 'local' does not give")
-    assert "no installed engine does" in said
-
-
-def test_what_an_engine_withholds_with_its_settings_is_not_given(tiny_model: Path) -> None:
-    plan = plan_of(tiny_model)
-    assert wants(plan, EXPERTS, frozenset(Extra), withholds=frozenset({Extra.TOP_P_TOKENS})) == {Extra.ROUTED_EXPERTS}
-    with pytest.raises(ConfigError, match=r"engine 'local' does not give routed_experts with its settings: choose oth"):
-        wants(plan, EXPERTS, frozenset(Extra), withholds=frozenset({Extra.ROUTED_EXPERTS}))
+@table(
+    "changes, reads, given, expected",
+    [
+        ({}, EXPERTS, {"gives": GIVEN}, EXPERT),
+        ({}, EXPERTS | {SampleField.TRAIN_METADATA}, {"gives": GIVEN}, EXPERT),
+        ({}, frozenset(), {"gives": GIVEN}, NONE),
+        ({}, EXPERTS, {"gives": GIVEN, "withholds": ONLY_TOP_P}, EXPERT),
+        ({}, EXPERTS, {"brings": EXPERT}, NONE),
+        ({}, TOP_P, {"gives": ONLY_TOP_P}, NONE),
+        (CUT, TOP_P, {"gives": ONLY_TOP_P}, ONLY_TOP_P),
+        ({}, TOP_P, {}, NONE),
+        ({"debug_rollout_only": True}, EXPERTS, {}, NONE),
+        ({"load_debug_rollout_data": "other"}, EXPERTS, {}, NONE),
+        (CUT, TOP_P, {}, "does not give top_p_tokens"),
+        ({}, EXPERTS, {}, "trainer 'local' reads rollout_routed_experts of samples, and engine 'local' does not give"),
+        ({}, EXPERTS, {}, "no installed engine does"),
+        ({}, EXPERTS, {"gives": GIVEN, "withholds": EXPERT}, "does not give routed_experts with its settings: choose"),
+    ],
+)
+def test_what_is_read_is_wanted_where_the_engine_gives_it(
+    tiny_model: Path,
+    changes: dict[str, Json],
+    reads: frozenset[SampleField],
+    given: dict[str, frozenset[Extra]],
+    expected: frozenset[Extra] | str,
+) -> None:
+    plan = plan_of(tiny_model, **changes)
+    if isinstance(expected, str):
+        with pytest.raises(ConfigError) as caught:
+            wants(plan, reads, **given)
+        assert expected in str(caught.value)
+    else:
+        assert wants(plan, reads, **given) == expected
 
 
 def test_the_message_names_an_engine_that_gives_it(
@@ -102,28 +116,7 @@ def test_the_message_names_an_engine_that_gives_it(
         wants(plan, EXPERTS)
 
 
-def test_what_the_generator_brings_is_not_asked_of_the_engine(tiny_model: Path) -> None:
-    assert wants(plan_of(tiny_model), EXPERTS, brings=frozenset({Extra.ROUTED_EXPERTS})) == frozenset()
-
-
-def test_top_p_sets_are_wanted_where_top_p_is_on(tiny_model: Path) -> None:
-    given = frozenset({Extra.TOP_P_TOKENS})
-    assert wants(plan_of(tiny_model), TOP_P, given) == frozenset()
-    assert wants(plan_of(tiny_model, rollout_top_p=0.9, accept_biased_sampling=True), TOP_P, given) == given
-    assert wants(plan_of(tiny_model), TOP_P) == frozenset()
-    with pytest.raises(ConfigError, match="does not give top_p_tokens"):
-        wants(plan_of(tiny_model, rollout_top_p=0.9, accept_biased_sampling=True), TOP_P)
-
-
-def test_a_run_that_trains_on_no_new_samples_is_not_refused(tiny_model: Path) -> None:
-    assert wants(plan_of(tiny_model, debug_rollout_only=True), EXPERTS) == frozenset()
-    assert wants(plan_of(tiny_model, load_debug_rollout_data="other"), EXPERTS) == frozenset()
-
-
-@table(
-    "cut",
-    [{"rollout_top_p": 0.9}, {"rollout_top_k": 20}, {"rollout_min_p": 0.1}],
-)
+@table("cut", [{"rollout_top_p": 0.9}, {"rollout_top_k": 20}, {"rollout_min_p": 0.1}])
 def test_samples_of_another_distribution_are_trained_on_only_if_somebody_says_so(
     tiny_model: Path, cut: dict[str, Json]
 ) -> None:

@@ -38,10 +38,7 @@ def written(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-@table(
-    "name",
-    ["run.yaml", "run.yml"],
-)
+@table("name", ["run.yaml", "run.yml"])
 def test_the_same_keys_are_the_same_values(tmp_path: Path, name: str) -> None:
     assert read_run_file(written(tmp_path, name, YAML)) == read_run_file(written(tmp_path, "run.toml", TOML))
 
@@ -70,10 +67,7 @@ def test_what_cannot_be_read_is_named_with_its_place(tmp_path: Path, text: str, 
     assert "run.yaml" in str(raised.value)
 
 
-@table(
-    "name, text",
-    [("run.yaml", "seed: 1\nlearning_rte: 1\n"), ("run.toml", "seed = 1\nlearning_rte = 1\n")],
-)
+@table("name, text", [("run.yaml", "seed: 1\nlearning_rte: 1\n"), ("run.toml", "seed = 1\nlearning_rte = 1\n")])
 def test_an_unknown_key_is_named_with_its_line(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str, text: str
 ) -> None:
