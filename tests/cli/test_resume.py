@@ -126,7 +126,6 @@ def test_a_flag_of_training_is_refused_with_where_the_setting_is(project: Projec
     assert ran.code == 2
     assert f"{flag} is not a flag of `slime resume`" in ran.err
     assert "edit it in RUN_DIR/run.toml, and pass --accept-changed-settings" in ran.err
-    assert "No such option" in slime("resume", project.run, "--no-such-thing").err
 
 
 def test_a_run_file_that_changed_is_refused_or_accepted_alike(project: Project, slime: Slime) -> None:

@@ -384,6 +384,10 @@ def test_models_beside_the_policy_must_fit_it(plan_of: PlanOf, tiny_model: Path,
     plan_of(**KL, ref_load=deeper)
     with pytest.raises(SlimeError, match="its num_hidden_layers is 9"):
         plan_of(**KL, ref_load=deeper, ref_update_interval=4)
+    judge: dict[str, Json] = {"served_models": {"judge": {"hf_checkpoint": str(tiny_model), "engine": "served"}}}
+    assert plan_of(**judge).served["judge"].engines == 1
+    with pytest.raises(SlimeError, match=r"served_models.judge: engine 'served' cannot compute in bf16"):
+        plan_of(**judge, bf16=True)
 
 
 def test_a_trainer_without_such_a_model_is_refused(plan_of: PlanOf) -> None:
