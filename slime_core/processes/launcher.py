@@ -24,6 +24,7 @@ from typing import NamedTuple, Self
 
 from slime_core.errors import ConfigError
 from slime_core.processes.group import GroupOfWorkers, LocalWorker
+from slime_core.processes.limits import own_cores
 from slime_core.processes.server import ENVIRONMENT, shared_server
 from slime_core.processes.worker import PRELOAD, Order
 from slime_core.roles import LauncherSetup, Needs, PerNode, Place, WorkerGroupSpec
@@ -50,33 +51,30 @@ class Machine:
     """Cores, memory in bytes and GPUs of one machine, and the leases of its groups."""
 
     def __init__(self, cores: int, memory: int, gpus: Sequence[str]) -> None:
-        self._cores, self._memory = cores, memory
-        self._free = dict.fromkeys(gpus, 1.0)
+        self._cores, self._memory, self._gpus = cores, memory, gpus
         self._leases: list[Lease] = []
 
     @classmethod
     def here(cls) -> Self:
         """This machine, as far as this process may use it."""
-        return cls(_cores(), _memory(), _gpus())
+        return cls(own_cores(), _memory(), _gpus())
 
     def __str__(self) -> str:
-        gpus = f"GPUs {', '.join(self._free)}" if self._free else "no GPU"
+        gpus = f"GPUs {', '.join(self._gpus)}" if self._gpus else "no GPU"
         return f"{self._cores} core{'' if self._cores == 1 else 's'}, {self._memory / 2**30:.1f} GiB of memory, {gpus}"
 
     def take(self, group: str, needs: Needs, workers: int) -> Lease:
         """Take what the workers of a group need; ConfigError if that is not free."""
-        if why := self._wants(needs, workers):
-            raise self._refusal(group, needs, workers, why)
         shares: list[Mapping[str, float]] = []
-        for _ in range(workers):
-            share = self._gpus_for(needs.gpus)
-            if share is None:
-                for each in shares:
-                    self._return(each)
-                raise self._refusal(group, needs, workers, "not so many GPUs are free")
-            for name, part in share.items():
-                self._free[name] -= part
-            shares.append(share)
+        why = self._wants(needs, workers) or self._deal(needs.gpus, workers, shares)
+        if why:
+            names = ", ".join(lease.group for lease in self._leases)
+            taken = f"; {names} took theirs before" if names else ""
+            each = f"{workers} workers, each with {needs}" if workers > 1 else str(needs)
+            raise ConfigError(
+                f"group {group!r} needs {each}. This machine has {self}{taken}: {why}. Ask for less, or choose a "
+                "launcher of a cluster that has it"
+            )
         lease = Lease(group, (needs.memory or 0) * workers, shares)
         self._leases.append(lease)
         return lease
@@ -84,8 +82,6 @@ class Machine:
     def give_back(self, lease: Lease) -> None:
         """Free what a group has taken."""
         self._leases.remove(lease)
-        for share in lease.gpus:
-            self._return(share)
 
     def _wants(self, needs: Needs, workers: int) -> str:
         taken = sum(lease.memory for lease in self._leases)
@@ -97,28 +93,19 @@ class Machine:
             return f"{taken / 2**30:.1f} GiB of it are taken" if taken else "that is more memory than there is"
         return ""
 
-    def _gpus_for(self, wanted: float) -> dict[str, float] | None:
-        part = min(wanted, 1.0)
-        fitting = [name for name, free in self._free.items() if free >= part - 1e-9]
-        count = math.ceil(wanted)
-        return dict.fromkeys(fitting[:count], part) if len(fitting) >= count else None
-
-    def _return(self, share: Mapping[str, float]) -> None:
-        for name, part in share.items():
-            self._free[name] += part
-
-    def _refusal(self, group: str, needs: Needs, workers: int, why: str) -> ConfigError:
-        names = ", ".join(lease.group for lease in self._leases)
-        taken = f"; {names} took theirs before" if names else ""
-        each = f"{workers} workers, each with {needs}" if workers > 1 else str(needs)
-        return ConfigError(
-            f"group {group!r} needs {each}. This machine has {self}{taken}: {why}. Ask for less, or choose a launcher "
-            "of a cluster that has it"
-        )
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    def _deal(self, wanted: float, workers: int, shares: list[Mapping[str, float]]) -> str:
+        """Append each worker's share of the free GPUs; returns why that is not possible, or nothing."""
+        taken = [share for lease in self._leases for share in lease.gpus]
+        free = {name: 1.0 - sum(share.get(name, 0.0) for share in taken) for name in self._gpus}
+        part, count = min(wanted, 1.0), math.ceil(wanted)
+        for _ in range(workers):
+            fitting = [name for name, left in free.items() if left >= part - 1e-9][:count]
+            if len(fitting) < count:
+                return "not so many GPUs are free"
+            shares.append(dict.fromkeys(fitting, part))
+            for name in fitting:
+                free[name] -= part
+        return ""
 
 
 def _memory() -> int:

@@ -30,6 +30,11 @@ def limit_memory(memory_mb: int) -> None:
             resource.setrlimit(limit, (value, value))
 
 
+def own_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def keep_descendants() -> None:
     """Become the parent of orphaned descendants, so that a search from here still finds them."""
     if sys.platform == "linux":

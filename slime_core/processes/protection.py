@@ -15,7 +15,6 @@ Example:
 import asyncio
 import inspect
 import json
-import os
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -27,6 +26,7 @@ from slime_core.aio import Slots, limited
 from slime_core.catalog import Registered
 from slime_core.catalog.checks import as_verdict, checked_label
 from slime_core.errors import PluginError, said_by
+from slime_core.processes.limits import own_cores
 from slime_core.processes.pool import CallFailure, RewardWorker, WorkerPool
 from slime_core.processes.server import Server
 from slime_core.processes.wire import plain, receive_verdict, send_context, send_sample
@@ -213,7 +213,7 @@ class Protection:
         }
         title = f"{spec.role} {registered.qualified}"
         launch = partial(RewardWorker, self._server, start, title=title, memory_mb=spec.memory_mb)
-        return WorkerPool(launch, spec.max_concurrency or _cores())
+        return WorkerPool(launch, spec.max_concurrency or own_cores())
 
     async def start(self) -> None:
         """Start a worker of each choice that runs in processes.
@@ -233,10 +233,6 @@ class Protection:
         for pool in self._pools.values():
             pool.close()
         self._server.close()
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def isolation_of(spec: CallSpec[object], made: object) -> Isolation:

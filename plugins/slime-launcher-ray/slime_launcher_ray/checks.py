@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pydantic import JsonValue
 
 from slime_core.errors import ConfigError, did_you_mean
+from slime_core.processes.limits import own_cores
 from slime_core.roles import GroupUse, WorkerGroupSpec
 from slime_launcher_ray.settings import RaySettings
 
@@ -31,7 +32,7 @@ def check_use(settings: RaySettings, groups: Sequence[GroupUse]) -> None:
     """Raise ConfigError, before anything starts, if a run's groups cannot be started."""
     need_ray("the launcher 'ray'")
     from slime_launcher_ray.cluster import Node, Room, address_of, head_at
-    from slime_launcher_ray.placement import check_room, own_cores, resources
+    from slime_launcher_ray.placement import check_room, resources
 
     _check_environment(settings.runtime_env)
     if (address := address_of(settings)) is not None:

@@ -9,10 +9,10 @@ Example:
 """
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 
 from slime_core.errors import ConfigError
+from slime_core.processes.limits import own_cores
 from slime_core.roles import Needs, Pack, PerNode, Place, WorkerGroupSpec
 from slime_launcher_ray.actor import Site
 from slime_launcher_ray.cluster import Node, Room
@@ -139,11 +139,6 @@ def _too_much(spec: WorkerGroupSpec, room: Room, each: Mapping[str, float]) -> s
 
 def _fits(each: Mapping[str, float], node: Node, workers: int) -> bool:
     return all(amount * workers <= node.resources.get(name, 0.0) + SLACK for name, amount in each.items())
-
-
-def own_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def is_counted(name: str) -> bool:

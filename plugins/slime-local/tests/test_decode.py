@@ -1,7 +1,5 @@
 """Sampling: the same draws whatever the batch, log-probs that training agrees with, settings that do what they say."""
 
-import math
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -125,64 +123,6 @@ def test_log_probs_agree_with_the_training_forward(name: str, request: pytest.Fi
         sampled = torch.tensor([x for r in results for x in r.log_probs])
         assert (trained - sampled).abs().max() <= 1e-4
         assert (trained - sampled).mean().abs() <= 1e-6
-
-
-@pytest.mark.parametrize("name", ["qwen3", "gpt2"])
-def test_temperature_0_takes_the_likeliest_token(name: str, request: pytest.FixtureRequest) -> None:
-    model: LocalModel = request.getfixturevalue(name)
-    greedy = but(BASE, temperature=0.0, stop_token_ids=frozenset())
-    [result] = decode(model, [greedy], ENDS)
-    text = list(greedy.prompt)
-    for token, log_prob in zip(result.tokens, result.log_probs, strict=True):
-        each = model.log_probs([GroupTokens(text, [[t] for t in range(model.vocab_size)])]).log_probs_T
-        assert token == int(each.argmax())
-        assert log_prob == pytest.approx(float(each.max()), abs=1e-4)
-        text.append(token)
-
-
-@pytest.mark.parametrize("name", ["qwen3", "gpt2"])
-def test_frequencies_follow_the_tempered_distribution(name: str, request: pytest.FixtureRequest) -> None:
-    model: LocalModel = request.getfixturevalue(name)
-    one = but(BASE, max_new_tokens=1, temperature=0.8)
-    draws = Counter(r.tokens[0] for r in decode(model, [but(one, seed=s) for s in range(4000)], ENDS))
-    every = [[t] for t in range(model.vocab_size)]
-    p = model.log_probs([GroupTokens(one.prompt, every)], temperature=0.8).log_probs_T.exp()
-    assert float(p.sum()) == pytest.approx(1.0, abs=1e-4)
-    chi2 = sum((draws[t] - 4000 * float(q)) ** 2 / (4000 * float(q)) for t, q in enumerate(p) if q > 0.002)
-    degrees = int((p > 0.002).sum())
-    assert chi2 < degrees + 5 * math.sqrt(2 * degrees)
-
-
-def test_top_k_and_top_p_keep_the_head_of_the_distribution(qwen3: LocalModel) -> None:
-    one = but(BASE, max_new_tokens=1)
-    every = [[t] for t in range(qwen3.vocab_size)]
-    log_probs = qwen3.log_probs([GroupTokens(one.prompt, every)]).log_probs_T
-    ranked = log_probs.argsort(descending=True).tolist()
-    three = {r.tokens[0] for r in decode(qwen3, [but(one, top_k=3, seed=s) for s in range(400)], ENDS)}
-    assert three == set(ranked[:3])
-    mass = log_probs[torch.tensor(ranked)].exp().cumsum(0)
-    nucleus = set(ranked[: int((mass < 0.5).sum()) + 1])
-    results = decode(qwen3, [but(one, top_p=0.5, seed=s) for s in range(1500)], ENDS)
-    assert {r.tokens[0] for r in results} == nucleus
-    # The log-prob stays that of the whole distribution.
-    assert results[0].log_probs[0] == pytest.approx(float(log_probs[results[0].tokens[0]]), abs=1e-4)
-
-
-@pytest.mark.parametrize("name", ["qwen3", "gpt2"])
-def test_responses_end_at_a_stop_token_or_at_their_budget(name: str, request: pytest.FixtureRequest) -> None:
-    model: LocalModel = request.getfixturevalue(name)
-    asked = [but(BASE, seed=s, max_new_tokens=1 + s % 20) for s in range(60)]
-    results = decode(model, asked, ENDS)
-    for one, result in zip(asked, results, strict=True):
-        assert len(result.log_probs) == len(result.tokens) <= one.sampling.max_new_tokens
-        stops = one.sampling.stop_token_ids | {2}
-        assert not set(result.tokens[:-1]) & stops
-        if result.finish is FinishReason.STOP:
-            assert result.tokens[-1] in stops
-        else:
-            assert result.finish is FinishReason.LENGTH
-            assert len(result.tokens) == one.sampling.max_new_tokens
-    assert {r.finish for r in results} == {FinishReason.STOP, FinishReason.LENGTH}
 
 
 @pytest.mark.parametrize("name", ["qwen3", "gpt2"])

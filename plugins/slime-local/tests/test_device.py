@@ -3,6 +3,7 @@
 The device is one for which the CPU computes, and which refuses the CPU's tensors as a GPU does.
 """
 
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -83,8 +84,8 @@ def trained(device: str, setup: RankSetup, folder: Path) -> tuple[list[StepResul
     return [*results, again.train_step(batch()), again.measure(batch())], {n: w.cpu() for n, w in again.weights()}
 
 
-@pytest.mark.parametrize(
-    ("settings", "fields"),
+@table(
+    "settings, fields",
     [
         ({}, {}),
         ({"max_tokens_per_micro_batch": 1, "gradient_checkpointing": True}, {}),
@@ -107,9 +108,10 @@ def test_training_there_is_training_here(
         fields = {**fields, "reference": Reference(model, **fields["reference"])}  # type: ignore[arg-type]
     if "critic" in fields:
         fields = {**fields, "critic": Critic(model, optim(1e-3), value_clip=0.2, num_critic_only_steps=0)}
-    setup = rank_setup(model, tmp_path, settings=settings, **fields)
-    here = trained("cpu", setup, tmp_path / "here")
-    there = trained(elsewhere_alone, setup, tmp_path / "there")
+    folder = Path(tempfile.mkdtemp(dir=tmp_path))
+    setup = rank_setup(model, folder, settings=settings, **fields)
+    here = trained("cpu", setup, folder / "here")
+    there = trained(elsewhere_alone, setup, folder / "there")
     assert there[0] == here[0]
     assert there[1].keys() == here[1].keys()
     for name, weights in here[1].items():

@@ -3,7 +3,6 @@
 import asyncio
 import dataclasses
 import math
-from array import array
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -148,24 +147,6 @@ def test_groups_of_equal_rewards_are_not_computed(rank_of: Ranks) -> None:
     assert result.scores[0] > 0.0
 
 
-def test_an_empty_share_is_a_step_too(rank_of: Ranks) -> None:
-    rank = rank_of()
-    before = flat(rank)
-    result = rank.train_step(split_step([], 1, rollout_id=0)[0])
-    assert (result.tokens, result.scalars["grad_norm"]) == (0, 0.0)
-    assert torch.allclose(flat(rank), before, atol=1e-4)
-
-
-def test_a_nan_stops_the_step_before_the_weights_change(rank_of: Ranks) -> None:
-    rank = rank_of()
-    before, (batch,) = flat(rank), batches(1)
-    nan = array("f", [math.nan] * len(batch.rollout_log_probs_T))
-    poisoned = dataclasses.replace(batch, rollout_log_probs_T=nan)
-    with pytest.raises(NonFiniteError, match="loss"):
-        rank.train_step(poisoned)
-    assert torch.equal(flat(rank), before)
-
-
 @pytest.mark.parametrize("settings", [{}, {"lora_rank": 4}, {"freeze_params_name_list": ["norm"]}], ids=str)
 def test_a_weight_that_a_step_makes_infinite_is_named(rank_of: Ranks, tmp_path: Path, settings: dict[str, Any]) -> None:
     rank = rank_of(settings=settings)
@@ -174,17 +155,6 @@ def test_a_weight_that_a_step_makes_infinite_is_named(rank_of: Ranks, tmp_path: 
     rank.load(tmp_path / "saved")
     with pytest.raises(NonFiniteError, match=r"optimizer step 1: weight \S+ has \d+ of \d+ values that are not finite"):
         rank.train_step(batches(1)[0])
-
-
-def test_saved_and_loaded_it_continues_bit_for_bit(rank_of: Ranks, tmp_path: Path) -> None:
-    rank = rank_of()
-    rank.train_step(batches(1)[0])
-    rank.save(tmp_path / "saved")
-    rank.train_step(batches(1)[0])
-    again = rank_of()
-    again.load(tmp_path / "saved")
-    again.train_step(batches(1)[0])
-    assert torch.equal(flat(again), flat(rank))
 
 
 TRAINERS: list[dict[str, Any]] = [
@@ -222,18 +192,6 @@ def test_measuring_a_loss_changes_nothing_and_is_the_next_steps(rank_of: Ranks) 
     stepped = rank.train_step(batches(1)[0])
     assert measured.metrics == stepped.metrics
     assert measured.scalars == {}
-
-
-def test_the_saved_model_is_an_hf_directory(rank_of: Ranks, tmp_path: Path) -> None:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    rank = rank_of()
-    rank.train_step(batches(1)[0])
-    rank.save(tmp_path / "saved")
-    model = AutoModelForCausalLM.from_pretrained(tmp_path / "saved" / "hf")
-    state = model.state_dict()
-    assert all(torch.equal(state[name], tensor) for name, tensor in rank.weights())
-    assert AutoTokenizer.from_pretrained(tmp_path / "saved" / "hf").eos_token_id == model.config.eos_token_id
 
 
 def test_a_checkpoint_of_another_model_is_refused(rank_of: Ranks, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Every sampling setting against a decoder of one request at a time, written with loops over Hugging Face's logits."""
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -167,44 +166,6 @@ def test_requests_are_decoded_as_one_at_a_time(
             assume(False)
         assert (result.tokens, result.finish, result.matched) == (expected.tokens, expected.finish, expected.matched)
         assert result.log_probs == pytest.approx(expected.log_probs, abs=1e-4)
-
-
-LAWS = {
-    "min_p": {"min_p": 0.25},
-    "repetition": {"repetition_penalty": 1.8},
-    "presence": {"presence_penalty": 2.0},
-    "frequency": {"frequency_penalty": 1.2},
-    "bias": {"logit_bias": {5: 2.0, 9: -3.0, 60: 1.0}},
-    "least": {"min_new_tokens": 2, "stop_token_ids": frozenset(range(8))},
-    "all": {"min_p": 0.02, "repetition_penalty": 1.3, "presence_penalty": 0.5, "top_k": 20, "logit_bias": {7: 1.5}},
-}
-
-
-@table("name", LAWS)
-def test_frequencies_follow_the_stated_law(models: tuple[LocalModel, Reference], name: str) -> None:
-    model, reference = models
-    draws, free = 3000, SamplingParams(1, temperature=0.9)
-
-    def plain_law(token: int) -> list[float]:
-        return reference.law(GenerateRequest([8, token, 9, token], free, 0), [])[0]
-
-    # Two tokens are made already, one of them twice and likely a third time: penalties have something to bite on.
-    again = max(range(model.vocab_size), key=lambda token: plain_law(token)[token])
-    sampling = SamplingParams(1, temperature=0.9, **LAWS[name])  # type: ignore[arg-type]
-    asked = [GenerateRequest([8, again, 9, again], sampling, seed, made=3) for seed in range(draws)]
-    weights, _ = reference.law(asked[0], [])
-    plain = plain_law(again)
-    total = math.fsum(weights)
-    counts = Counter(result.tokens[0] for result in decode(model, asked, ENDS))
-    assert all(weights[token] > 0 for token in counts)
-
-    def excess(law: Sequence[float]) -> float:
-        """How many standard deviations chi-squared lies above its mean."""
-        expected = {token: draws * each for token, each in enumerate(law) if draws * each > 5}
-        chi2 = sum((counts[token] - each) ** 2 / each for token, each in expected.items())
-        return (chi2 - len(expected)) / math.sqrt(2 * len(expected))
-
-    assert excess([each / total for each in weights]) < 5 < excess(plain)
 
 
 def test_a_stop_text_is_found_over_tokens_of_single_bytes() -> None:

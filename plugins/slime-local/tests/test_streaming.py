@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,6 @@ from slime_core.roles import (
     GenerateOutput,
     GenerateRequest,
     SamplingParams,
-    StreamsTokens,
     WeightChannel,
 )
 from slime_local import engine_worker
@@ -46,31 +44,6 @@ def long_model(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 async def streamed(engine: LocalEngine, asked: GenerateRequest) -> list[GenerateChunk]:
     async with aclosing(engine.stream(asked)) as chunks:
         return [chunk async for chunk in chunks]
-
-
-def test_a_response_has_the_same_bits_in_parts_as_whole(long_model: Path, tmp_path: Path) -> None:
-    asked = [
-        GenerateRequest([5, 6, 7], SamplingParams(500, ignore_eos=True), 1),
-        GenerateRequest([5, 6, 7], SamplingParams(200, temperature=0.7, top_k=40, ignore_eos=True), 2),
-        GenerateRequest([9, 10], SamplingParams(300, stop=("never", "1"), ignore_eos=True), 3),
-        GenerateRequest([9, 10], SamplingParams(150, stop_token_ids=frozenset(range(60, 90))), 4),
-        GenerateRequest([11], SamplingParams(0), 5),
-    ]
-
-    async def use(engine: LocalEngine, channel: WeightChannel) -> None:
-        assert isinstance(engine, StreamsTokens)
-        whole = [await engine.generate(each) for each in asked]
-        parts = await asyncio.gather(*(streamed(engine, each) for each in asked))
-        assert [GenerateOutput.joined(each) for each in parts] == [
-            replace(each, tokens=list(each.tokens), log_probs=list(each.log_probs)) for each in whole
-        ]
-        assert len(parts[0]) > 1  # 500 tokens take this model many times as long as a reader waits
-        assert isinstance(whole[2].matched, str)
-        for chunks in parts:
-            assert all(len(chunk.tokens) == len(chunk.log_probs) > 0 for chunk in chunks[:-1])
-            assert [chunk.finish for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
-
-    with_engine(long_model, tmp_path, use)
 
 
 def test_a_worker_says_after_a_while_what_the_watched_ones_have(
@@ -114,40 +87,6 @@ def test_an_abort_ends_a_stream_with_what_there_is(long_model: Path, tmp_path: P
         assert len(found[0].tokens) <= len(joined.tokens) < ENDLESS.max_new_tokens
         whole = await engine.generate(GenerateRequest([5, 6], replace(ENDLESS, max_new_tokens=len(joined.tokens)), 1))
         assert (joined.tokens, joined.log_probs) == (list(whole.tokens), list(whole.log_probs))
-
-    with_engine(long_model, tmp_path, use, workers=1)
-
-
-async def _left_by_aclose(engine: LocalEngine, asked: GenerateRequest) -> None:
-    async with aclosing(engine.stream(asked)) as chunks:
-        await anext(chunks)
-
-
-async def _left_by_cancelling(engine: LocalEngine, asked: GenerateRequest) -> None:
-    first = asyncio.Event()
-
-    async def follow() -> None:
-        async with aclosing(engine.stream(asked)) as chunks:
-            async for _ in chunks:
-                first.set()
-
-    task = asyncio.create_task(follow())
-    await first.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-
-
-@pytest.mark.parametrize("leave", [_left_by_aclose, _left_by_cancelling])
-def test_a_stream_that_is_left_is_dropped(
-    long_model: Path, tmp_path: Path, leave: Callable[[LocalEngine, GenerateRequest], Awaitable[None]]
-) -> None:
-    async def use(engine: LocalEngine, channel: WeightChannel) -> None:
-        await leave(engine, GenerateRequest([5, 6], ENDLESS, 1))
-        beside = await engine.generate(request([5, 6], 2, tokens=1))
-        assert len(beside.tokens) == 1
-        # The turn that took this one up was told to drop the other, which had thousands of tokens to go.
-        assert engine.running == 0
 
     with_engine(long_model, tmp_path, use, workers=1)
 
