@@ -12,11 +12,9 @@ Example:
 
 import asyncio
 import errno
-import glob
 import json
 import os
 import shutil
-import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -199,13 +197,13 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def put_in_place(final: Path, beside: Path) -> None:
-    """Give a finished directory its name. What had it before is found under another (`OLD`) until that is done.
+def put_in_place(final: Path, beside: Path, old: Path | None = None) -> None:
+    """Give a finished directory its name. The one that had it is found as `old` (default: with `OLD`) meanwhile.
 
     Raises:
         OSError: the storage refused.
     """
-    old = final.with_name(final.name + OLD)
+    old = old or final.with_name(final.name + OLD)
     if final.exists():
         remove_checkpoint(old)
         final.rename(old)
@@ -334,40 +332,24 @@ class HfCopies:
         if checkpoint.rollout_id == 0:
             return None
         final = real(self._template.format(rollout_id=checkpoint.rollout_id))
+        beside, old = (final.with_name(f".{final.name}.{self._run_id}{end}") for end in (".tmp", OLD))
         try:
             final.parent.mkdir(parents=True, exist_ok=True)
-            self._clear_unfinished(final)
+            if old.exists() and not final.exists():
+                old.rename(final)  # the run was killed between the two renames that put another in its place
             refuse_occupied(f"save_hf = {self._template!r}", final, self._run_id)
-            self._replace(final, checkpoint.path / MODEL)
+            shutil.rmtree(beside, ignore_errors=True)
+            shutil.copytree(checkpoint.path / MODEL, beside, copy_function=_link_or_copy)
+            mark_made(beside, self._run_id)
+            if final.is_dir():
+                _keep_foreign(final, beside)
+            for path in (*sorted(beside.rglob("*")), beside):
+                sync(path)
+            put_in_place(final, beside, old)
         except (OSError, ConfigError) as error:
+            shutil.rmtree(beside, ignore_errors=True)
             raise RunFolderError(f"cannot write save_hf {final}: {error}; {checkpoint.path} has the model") from error
         return final
-
-    def _replace(self, final: Path, model: Path) -> None:
-        beside = Path(tempfile.mkdtemp(prefix=f".{final.name}.", dir=final.parent))
-        try:
-            mark_made(beside, self._run_id)
-            new = beside / "new"
-            shutil.copytree(model, new, copy_function=_link_or_copy)
-            mark_made(new, self._run_id)
-            if final.is_dir():
-                _keep_foreign(final, new)
-            for path in (*sorted(new.rglob("*")), new):
-                sync(path)
-            if final.exists():
-                final.rename(beside / "old")
-            new.rename(final)
-            sync(final.parent)
-        finally:
-            self._clear_unfinished(final)
-
-    def _clear_unfinished(self, final: Path) -> None:
-        """Remove what this run left half-done; a kill between two renames has left what was there before as `old`."""
-        for beside in final.parent.glob(f".{glob.escape(final.name)}.*"):
-            if made_by(beside)[0] == self._run_id:
-                if not final.exists() and (beside / "old").exists():
-                    (beside / "old").rename(final)
-                shutil.rmtree(beside, ignore_errors=True)
 
 
 def _keep_foreign(old: Path, new: Path) -> None:

@@ -75,6 +75,7 @@ def test_training_on_kept_samples_is_the_same_in_every_bit(
     assert not list((again / "samples").iterdir())
 
 
+@pytest.mark.long
 def test_it_goes_on_where_it_was_stopped(first: Project, slime: Slime) -> None:
     first.write_run(num_rollout=3)
     assert slime("train", "run.toml").code == 0

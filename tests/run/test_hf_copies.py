@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from slime_core.errors import RunFolderError
-from slime_core.outputs import mark_made
 from slime_core.run import Checkpoint
 from slime_core.run.saving import HfCopies
 
@@ -96,10 +95,8 @@ def test_a_kill_between_two_renames_loses_neither_model_nor_notes(tmp_path: Path
     copies, model = HfCopies(str(tmp_path / "model"), "a1"), tmp_path / "model"
     copies.keep(model_of(tmp_path, 1))
     (model / "mine.txt").write_text("mine")
-    left = tmp_path / ".model.killed"
-    left.mkdir()
-    mark_made(left, "a1")
-    model.rename(left / "old")
+    left = tmp_path / ".model.a1.old"
+    model.rename(left)
     copies.keep(model_of(tmp_path, 2))
     assert (model / "mine.txt").read_text() == "mine"
     assert (model / "config.json").read_text() == '{"number": 2}'

@@ -82,6 +82,15 @@ def test_every_hook_gets_the_events_of_a_run(trained: Told, resumed: Told) -> No
     assert order[0] == "slime_before_log_prob"
 
 
+def test_events_come_in_the_order_of_a_rollout(resumed: Told) -> None:
+    looked_at = {*HOOK_OF_EVENT.values()} - {"slime_samples_done", "slime_groups_done"}  # which come several times
+    order = [each["kind"].removeprefix("slime_") for each in resumed.notes if each["kind"] in looked_at]
+    assert order == [
+        *("run_start", "checkpoint_loaded", "weights_published", "rollout_start", "rollout_end", "train_step_end"),
+        *("weights_published", "eval_end", "checkpoint_saved", "run_end"),
+    ]
+
+
 def test_a_run_that_fails_ends_with_its_error(everything: Everything, resumed: Told) -> None:
     (everything.root / "fail").touch()
     try:

@@ -48,31 +48,6 @@ from slime_core.roles import Keep
 def keep_all(group, ctx):
     return Keep()
 """
-WATCHER = """
-import json
-from pathlib import Path
-
-from slime_core.hookspecs import HOOK_OF_EVENT, hookimpl
-
-SLIME_API = "1"
-
-
-def note(event):
-    with Path("events.jsonl").open("a") as file:
-        counted = ("rollout_id", "version", "step", "num_rollout", "evaluation")
-        about = {name: getattr(event, name) for name in counted if hasattr(event, name)}
-        file.write(json.dumps([type(event).__name__, about]) + "\\n")
-
-
-def _listen(hook):
-    def watch(event):
-        note(event)
-
-    return hookimpl(watch, specname=hook)
-
-
-globals().update({f"watch_{hook}": _listen(hook) for hook in HOOK_OF_EVENT.values()})
-"""
 NAN = """
 from slime_core.hookspecs import hookimpl
 from slime_core.roles import LossOutput, LossSpec
@@ -172,33 +147,6 @@ def test_epochs_count_rollouts_and_too_few_prompts_are_refused(project: Project,
     ran = slime("train", "run.toml", "--save", "other")
     assert ran.code == 2
     assert "num_epoch = 3 over 1 prompts is less than one rollout" in ran.err
-
-
-def events_of(project: Project) -> list[tuple[str, dict[str, Any]]]:
-    return [(name, about) for name, about in map(json.loads, (project.root / "events.jsonl").read_text().splitlines())]
-
-
-def test_hooks_see_every_event_in_order(project: Project, slime: Slime, install_plugin: Install) -> None:
-    install_plugin("slime-watcher", {"slime_watcher.py": WATCHER}, entry_points={"watcher": "slime_watcher"})
-    project.write_prompts("eval.jsonl", 2)
-    evals = ["--eval-prompt-data", "held", "eval.jsonl", "--eval-interval", 1]
-    assert slime("train", "run.toml", "--num-rollout", 1, *evals).code == 0
-    rollout = ["RolloutStart", "SamplesDone", "GroupsDone", "RolloutEnd", "TrainStepEnd", "WeightsPublished"]
-    rollout += ["SamplesDone", "EvalEnd", "CheckpointSaved", "RunEnd"]
-    events = events_of(project)
-    assert [name for name, _ in events] == [
-        "RunStart", "WeightsPublished", "SamplesDone", "EvalEnd", "CheckpointSaved", *rollout,
-    ]  # fmt: skip
-    assert events[0][1] == {"rollout_id": 0, "num_rollout": 1}
-    assert [about["evaluation"] for name, about in events if name == "SamplesDone"] == [True, False, True]
-    assert [about["version"] for name, about in events if name == "WeightsPublished"] == [0, 1]
-    assert events[-1][1] == {"rollout_id": 1}
-
-    (project.root / "events.jsonl").unlink()
-    assert slime("resume", project.run, "--num-rollout", 2).code == 0
-    events = events_of(project)
-    assert [name for name, _ in events] == ["RunStart", "CheckpointLoaded", "WeightsPublished", *rollout]
-    assert events[0][1] == {"rollout_id": 1, "num_rollout": 2}
 
 
 def test_one_failed_reward_in_fifty_is_dropped_and_counted(rewards: Project, slime: Slime) -> None:
