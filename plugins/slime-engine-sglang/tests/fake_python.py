@@ -9,11 +9,11 @@ from pathlib import Path
 def python_with(folder: Path, version: str | None, program: str = "sglang") -> Path:
     """Its Python; None: without the program."""
     packages = folder / "lib/python3.11/site-packages"
-    packages.mkdir(parents=True)
+    packages.mkdir(parents=True, exist_ok=True)
     (folder / "pyvenv.cfg").touch()
     if version is not None:
-        (packages / f"{program}-{version}.dist-info").mkdir()
+        (packages / f"{program}-{version}.dist-info").mkdir(exist_ok=True)
     python = folder / "bin/python"
-    python.parent.mkdir()
+    python.parent.mkdir(exist_ok=True)
     python.touch(0o755)
     return python

@@ -8,7 +8,7 @@ with FakeEngine() as server:
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from slime_core.roles import Engine, EngineSetup, WeightChannel
 from slime_engine_sglang.engine import SglangEngine
@@ -22,6 +22,13 @@ T = TypeVar("T")
 def no_choice(role: str, name: str, **settings: object) -> object:
     """What a setup makes of other choices: there are none."""
     raise LookupError(name)
+
+
+def setup_at(scratch: Path, model: Path | None = None, **more: Any) -> EngineSetup:  # noqa: ANN401
+    """A setup of one engine with all that it needs in a folder; `more` are other fields of it."""
+    given = {"eos_token_ids": frozenset({0}), "scratch": scratch, **more}
+    given.setdefault("launcher", make_launcher(scratch))
+    return EngineSetup(no_choice, 0, hf_checkpoint=model or scratch / "model", **given)
 
 
 def used(
@@ -50,15 +57,7 @@ def used_on(server: FakeEngine, scratch: Path, use: Callable[[SglangEngine], Awa
 
 def engine_at(url: str, scratch: Path, **given: object) -> SglangEngine:
     """An engine of the model in `scratch`, on the server at this address."""
-    setup = EngineSetup(
-        no_choice,
-        0,
-        hf_checkpoint=scratch / "model",
-        eos_token_ids=frozenset({0}),
-        launcher=make_launcher(scratch),
-        scratch=scratch,
-    )
-    return SglangEngine(SglangSettings.model_validate({"urls": [url], **given}), setup)
+    return SglangEngine(SglangSettings.model_validate({"urls": [url], **given}), setup_at(scratch))
 
 
 async def load(engine: SglangEngine, scratch: Path, version: int) -> None:

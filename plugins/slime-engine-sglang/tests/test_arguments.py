@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 from fake_python import python_with
+from on_the_fake import setup_at
 from pydantic import JsonValue
 
 from slime_core.errors import ConfigError
-from slime_core.roles import ArgumentKind, EngineSetup, EngineUse, SamplingParams
+from slime_core.roles import ArgumentKind, EngineUse, SamplingParams
 from slime_engine_sglang.arguments import SglangWarning, installed_version, server_arguments, server_model
 from slime_engine_sglang.server_command import check_use, explain, server_command
 from slime_engine_sglang.settings import SglangSettings, layout_of
-from slime_testing import make_launcher, write_tiny_model
+from slime_testing import write_tiny_model
+from tests.tables import table
 
 TELLS = """#!/bin/sh
 # As `python -P tell_arguments.py FILE`; counts how often it is asked.
@@ -31,16 +33,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def line(python: Path, model: Path, *, offloads: bool = False, **given: object) -> list[str]:
     settings = SglangSettings.model_validate({"python": str(python), **given})
-    setup = EngineSetup(
-        lambda role, name, **settings: None,
-        0,
-        hf_checkpoint=model,
-        eos_token_ids=frozenset({2}),
-        launcher=make_launcher(model),
-        scratch=model,
-        offloads=offloads,
-    )
-    return server_command(settings, setup)
+    return server_command(settings, setup_at(model, model, offloads=offloads))
 
 
 def test_the_release_that_this_was_made_with_is_listed_and_never_asked(tmp_path: Path) -> None:
@@ -80,8 +73,8 @@ def test_what_is_given_is_on_the_command_line(tmp_path: Path) -> None:
     assert made[made.index("--lora-paths") + 1 :][:2] == ["a", "b"]
 
 
-@pytest.mark.parametrize(
-    ("gpus", "server", "split"),
+@table(
+    "gpus, server, split",
     [
         (8, {}, "8"),
         (8, {"dp_size": 2}, "4"),
@@ -106,8 +99,8 @@ def test_drafts_are_asked_for_on_gpus_as_sglang_names_them(tmp_path: Path) -> No
     assert made[made.index("--speculative-num-draft-tokens") + 1] == "4"
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
+@table(
+    "settings, said",
     [
         ({}, "SGLang 0.5.23 on the CPU; what it draws differs from run to run"),
         ({"deterministic": True}, "on the CPU; it draws with the run's seeds, slower, and keeps no cache of prefixes"),
@@ -126,7 +119,7 @@ def test_the_plan_names_servers_that_run_already() -> None:
     assert explain(SglangSettings(urls=["http://a:1"])) == "servers that run already: http://a:1"
 
 
-@pytest.mark.parametrize(("gpus", "offloads"), [(1, True), (1, False), (0, True)])
+@table("gpus, offloads", [(1, True), (1, False), (0, True)])
 def test_a_server_on_gpus_that_will_give_memory_up_is_started_so_that_it_can(
     tmp_path: Path, gpus: int, offloads: bool
 ) -> None:
@@ -149,25 +142,25 @@ def use(model: Path, engines: int = 1, sampling: SamplingParams | None = None, *
     return EngineUse(model, {"num_attention_heads": 4, **config}, engines, sampling or SamplingParams(8))
 
 
-@pytest.mark.parametrize(
-    ("version", "said"),
+@table(
+    "version, said",
     [("0.5.8", "SGLang 0.5.8 in .* is too old: .* 0.5.9 up to 0.5.23; pip install"), ("0.4.10.post2", "is too old")],
 )
 def test_a_release_that_is_too_old_is_refused_before_anything_starts(tmp_path: Path, version: str, said: str) -> None:
-    settings = SglangSettings(python=python_with(tmp_path, version))
+    settings = SglangSettings(python=python_with(tmp_path / version, version))
     with pytest.raises(ConfigError, match=said):
         check_use(settings, use(tmp_path))
 
 
-@pytest.mark.parametrize("version", ["0.5.24", "0.6.0rc1"])
+@table("version", ["0.5.24", "0.6.0rc1"])
 def test_one_that_is_newer_than_any_that_was_tried_is_warned_of(tmp_path: Path, version: str) -> None:
     with pytest.warns(SglangWarning, match=f"SGLang {version} in .* is newer than any"):
-        check_use(SglangSettings(python=python_with(tmp_path, version)), use(tmp_path))
+        check_use(SglangSettings(python=python_with(tmp_path / version, version)), use(tmp_path))
 
 
-@pytest.mark.parametrize("version", ["0.5.9", "0.5.12.post1", "0.5.23", "0.5.23.post2"])
+@table("version", ["0.5.9", "0.5.12.post1", "0.5.23", "0.5.23.post2"])
 def test_those_between_are_taken_in_silence(tmp_path: Path, version: str) -> None:
-    check_use(SglangSettings(python=python_with(tmp_path, version)), use(tmp_path))
+    check_use(SglangSettings(python=python_with(tmp_path / version, version)), use(tmp_path))
 
 
 def test_what_cannot_start_is_refused_before_it_does(tmp_path: Path) -> None:

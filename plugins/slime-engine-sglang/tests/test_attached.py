@@ -22,6 +22,7 @@ from slime_core.roles import GenerateRequest, SamplingParams
 from slime_engine_sglang import engine as engine_module
 from slime_engine_sglang.engine import SglangEngine
 from slime_testing import write_tiny_model
+from tests.tables import table
 
 
 class SaysYes(BaseHTTPRequestHandler):
@@ -91,7 +92,7 @@ def refusal(tmp_path: Path, url: str, kind: type[Exception] = ConfigError, **giv
     return said[0]
 
 
-@pytest.mark.parametrize("handler", [SaysYes, ListsFiles])
+@table("handler", [SaysYes, ListsFiles])
 def test_another_kind_of_server_is_told_apart_at_once(tmp_path: Path, handler: type[BaseHTTPRequestHandler]) -> None:
     with serving(handler) as url:
         said = refusal(tmp_path, url)
@@ -163,8 +164,8 @@ def of_tokenizer(model: Path) -> None:
     path.write_text(json.dumps(about), "utf-8")
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
+@table(
+    "change, said",
     [
         (of_config(vocab_size=128), "the vocab_size of {other} is 128, not 64"),
         (of_config(model_type="qwen2"), "the model_type of {other} is qwen2, not "),
@@ -174,7 +175,7 @@ def of_tokenizer(model: Path) -> None:
     ],
 )
 def test_a_server_of_another_model_is_refused(tmp_path: Path, change: Callable[[Path], None], said: str) -> None:
-    other = write_tiny_model(tmp_path / "other")
+    other = write_tiny_model(tmp_path / f"other-{len(list(tmp_path.iterdir()))}")
     change(other)
     with running(other, tmp_path) as url:
         told = refusal(tmp_path, url)

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 import pytest
-from on_the_fake import no_choice, used, used_on
+from on_the_fake import load, setup_at, used, used_on
 
 from slime_core.errors import ModelError, WorkerError
-from slime_core.roles import EngineSetup, Extra, FinishReason, GenerateOutput, GenerateRequest, SamplingParams
+from slime_core.roles import Extra, FinishReason, GenerateOutput, GenerateRequest, SamplingParams
 from slime_engine_sglang.calls import Calls
 from slime_engine_sglang.engine import SglangEngine
 from slime_engine_sglang.generate_api import Facts, scored
@@ -22,7 +22,7 @@ from slime_engine_sglang.router import Fleet
 from slime_engine_sglang.server import Server, Table
 from slime_engine_sglang.settings import SglangSettings
 from slime_engine_sglang.weights import Folder, NewWeights, ServedWeights
-from slime_testing import make_launcher, publish_model
+from slime_testing import publish_model
 from slime_testing.fake_engine import (
     AbortMidway,
     Behaviour,
@@ -35,6 +35,7 @@ from slime_testing.fake_engine import (
     Slow,
     StaleVersion,
 )
+from tests.tables import table
 
 T = TypeVar("T")
 PLAIN = GenerateRequest((5, 6, 7), SamplingParams(8), 3)
@@ -61,10 +62,7 @@ async def _no_abort(rid: str | None) -> None:
 
 
 def _fleet(scratch: Path) -> Fleet:
-    setup = EngineSetup(
-        no_choice, 0, hf_checkpoint=scratch, eos_token_ids=frozenset(), launcher=make_launcher(scratch), scratch=scratch
-    )
-    return Fleet(setup, SglangSettings.model_validate({"urls": ["http://127.0.0.1:9"]}))
+    return Fleet(setup_at(scratch, scratch), SglangSettings.model_validate({"urls": ["http://127.0.0.1:9"]}))
 
 
 @asynccontextmanager
@@ -93,8 +91,8 @@ def refusal(scratch: Path, request: GenerateRequest) -> str:
     return said
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"),
+@table(
+    "changed, said",
     [
         (
             {"sampling": SamplingParams(8, 0.7, logit_bias={3: 1.0}, min_new_tokens=2)},
@@ -208,8 +206,7 @@ def test_weights_wait_until_what_is_drawn_is_scored(tmp_path: Path) -> None:
     async def use(engine: SglangEngine) -> int:
         asked = asyncio.create_task(engine.generate(replace(PLAIN, sampling=sampling)))
         await asyncio.sleep(0.2)
-        channel = await asyncio.to_thread(publish_model, tmp_path / "model", tmp_path, 1)
-        await engine.load_weights(channel, 1)
+        await load(engine, tmp_path, 1)
         assert asked.done()
         return (await asked).weight_version
 
@@ -243,8 +240,7 @@ def test_an_answer_names_the_weights_of_each_token(tmp_path: Path) -> None:
     async def use(engine: SglangEngine) -> list[tuple[int, int]]:
         asked = asyncio.create_task(engine.generate(replace(PLAIN, sampling=SamplingParams(40, ignore_eos=True))))
         await asyncio.sleep(0.3)
-        model = tmp_path / "model"
-        await engine.load_weights(await asyncio.to_thread(publish_model, model, tmp_path, 1), 1)
+        await load(engine, tmp_path, 1)
         output = await asked
         assert output.weight_version == 0
         assert output.extras is not None
@@ -259,8 +255,7 @@ def test_an_answer_names_the_weights_of_each_token(tmp_path: Path) -> None:
 
 def test_weights_are_read_where_the_trainer_wrote_them(tmp_path: Path) -> None:
     async def use(engine: SglangEngine) -> None:
-        channel = await asyncio.to_thread(publish_model, tmp_path / "model", tmp_path, 1)
-        await engine.load_weights(channel, 1)
+        await load(engine, tmp_path, 1)
 
     _, server = used(tmp_path, use, new_weights="wait")
     *_, last = [each.body for each in server.received if each.path == "/update_weights_from_disk"]
@@ -271,7 +266,7 @@ def test_weights_are_read_where_the_trainer_wrote_them(tmp_path: Path) -> None:
     assert "/pause_generation" not in [each.path for each in server.received]
 
 
-@pytest.mark.parametrize("streamed", [False, True])
+@table("streamed", [False, True])
 def test_what_a_server_has_no_room_for_is_asked_again(tmp_path: Path, *, streamed: bool) -> None:
     async def use(engine: SglangEngine) -> None:
         await (taken(engine) if streamed else engine.generate(PLAIN))
@@ -280,7 +275,7 @@ def test_what_a_server_has_no_room_for_is_asked_again(tmp_path: Path, *, streame
     assert [each.ended for each in server.generations] == [Ended.FAILED] * 3 + [Ended.ANSWERED]
 
 
-@pytest.mark.parametrize("status", [400, 404, 429, 500, 502])
+@table("status", [400, 404, 429, 500, 502])
 def test_nothing_else_is_asked_again(tmp_path: Path, status: int) -> None:
     async def use(engine: SglangEngine) -> str:
         with pytest.raises(ModelError if status < 500 else WorkerError) as caught:
@@ -359,9 +354,8 @@ class Failing:
 def test_weights_that_fail_are_followed_by_those_before(tmp_path: Path) -> None:
     async def use(engine: SglangEngine) -> list[str]:
         failing = Failing(engine.server, "1")
-        channel = await asyncio.to_thread(publish_model, tmp_path / "model", tmp_path, 1)
         with pytest.raises(ModelError, match="no room"):
-            await engine.load_weights(channel, 1)
+            await load(engine, tmp_path, 1)
         return failing.loaded
 
     loaded, server = used(tmp_path, use)
@@ -388,8 +382,8 @@ def test_weights_that_nobody_waits_for_are_followed_by_those_before(tmp_path: Pa
     assert server.weight_version == "0"
 
 
-@pytest.mark.parametrize(
-    ("behaviour", "kind", "said"),
+@table(
+    "behaviour, kind, said",
     [
         (FailThenOk(500), WorkerError, "/generate was answered with status 500"),
         (FailThenOk(400), ModelError, "SGLang refuses /generate: "),
@@ -400,7 +394,7 @@ def test_weights_that_nobody_waits_for_are_followed_by_those_before(tmp_path: Pa
         (StaleVersion("default"), WorkerError, "is not what SGLang answers"),
     ],
 )
-@pytest.mark.parametrize("streamed", [False, True])
+@table("streamed", [False, True])
 def test_a_bad_answer_is_an_error_that_names_the_server(
     tmp_path: Path, behaviour: Behaviour, kind: type[Exception], said: str, *, streamed: bool
 ) -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from on_the_fake import no_choice, setup_at
 
 from slime_core.errors import ModelError, SlimeError, WorkerError
 from slime_core.roles import (
-    EngineSetup,
     GenerateRequest,
     MemoryTag,
     SamplingParams,
@@ -40,7 +40,7 @@ from slime_engine_sglang.engine import SglangEngine
 from slime_engine_sglang.server import Server
 from slime_engine_sglang.settings import SglangSettings
 from slime_engine_sglang.weights import Stuck, Untouched
-from slime_testing import TransportContract, make_launcher, write_tiny_model
+from slime_testing import TransportContract, write_tiny_model
 
 RECEIVER = Path(__file__).with_name("receiver.py")
 BEGIN, JOIN, END = "/begin_weight_update", "/init_weights_update_group", "/end_weight_update"
@@ -79,7 +79,7 @@ def urls(all_urls: list[str]) -> list[str]:
 
 
 def opened(kind: str, folder: Path, slots: list[WeightSlot], **given: object) -> MeetingChannel:
-    setup = TransportSetup(_make, 0, scratch=folder)
+    setup = TransportSetup(no_choice, 0, scratch=folder)
     given = {"bucket_mb": 0.02, "timeout_s": 20.0, **given}
     if kind == "tensor":
         return asyncio.run(Tensor(TensorSettings.model_validate(given), setup).open(slots))
@@ -96,10 +96,6 @@ def fail(url: str, path: str) -> None:
     urllib.request.urlopen(f"{url}/fail", json.dumps({"path": path}).encode(), timeout=30).close()
 
 
-def _make(role: str, name: str, **settings: object) -> object:
-    raise LookupError(name)
-
-
 class Run:
     """Rank 0 in a thread, and an engine a server, as a run has them."""
 
@@ -112,15 +108,7 @@ class Run:
         self.channel = opened(kind, folder / "sent", slots, **given)
         self.sender = self.channel.sender(0, 2)
         self.settings = SglangSettings.model_validate({"urls": urls, "verify_weights": verify})
-        self.setup = EngineSetup(
-            _make,
-            0,
-            hf_checkpoint=self.model,
-            eos_token_ids=frozenset({0}),
-            launcher=make_launcher(folder),
-            scratch=folder / "engine",
-            count=len(urls),
-        )
+        self.setup = setup_at(folder / "engine", self.model, count=len(urls))
         self.numbers: dict[SglangEngine, int] = {}
 
     def weights(self, version: int) -> dict[str, torch.Tensor]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from slime_engine_sglang.server_command import ON_CPU
+from tests.tables import table
 
 COPIES = """
 import json, os, runpy, sys, torch
@@ -95,8 +96,8 @@ def test_the_stand_in_of_an_older_release_is_found(packages: Path, started: Star
     assert started(packages).stdout.splitlines() == ["an older stub", "the server runs"]
 
 
-@pytest.mark.parametrize(
-    ("broken", "arguments", "said"),
+@table(
+    "broken, arguments, said",
     [
         ("raise AttributeError('torch has no such thing')", (), "AttributeError: torch has no such thing"),
         (

@@ -14,9 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from on_the_fake import setup_at
 
 from slime_core.errors import WorkerError
-from slime_core.roles import EngineSetup, Extra, FinishReason, GenerateRequest, Launcher, SamplingParams
+from slime_core.roles import Extra, FinishReason, GenerateRequest, Launcher, SamplingParams
 from slime_core.rollout import EnginePool, Limits
 from slime_engine_sglang import router as router_module
 from slime_engine_sglang.engine import SglangEngine
@@ -40,10 +41,6 @@ def python(tmp_path: Path) -> Path:
     return path
 
 
-def _make(role: str, name: str, **settings: object) -> object:
-    raise LookupError(name)
-
-
 class Run:
     """Servers, and what makes engines before them."""
 
@@ -57,17 +54,8 @@ class Run:
     def engine(self, number: int) -> SglangEngine:
         scratch = self.scratch / f"engine-{number}"
         scratch.mkdir(exist_ok=True)
-        setup = EngineSetup(
-            _make,
-            0,
-            hf_checkpoint=self.model,
-            eos_token_ids=frozenset({0}),
-            launcher=self.launcher,
-            scratch=scratch,
-            number=number,
-            count=len(self.servers),
-        )
-        self.made[number] = SglangEngine(self.settings, setup)
+        more = {"launcher": self.launcher, "number": number, "count": len(self.servers)}
+        self.made[number] = SglangEngine(self.settings, setup_at(scratch, self.model, **more))
         return self.made[number]
 
     def answers(self) -> list[int]:

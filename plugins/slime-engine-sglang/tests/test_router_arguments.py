@@ -16,6 +16,7 @@ from slime_engine_sglang.arguments import TELLS, listed_router, router_arguments
 from slime_engine_sglang.server_command import check_router
 from slime_engine_sglang.settings import ROUTER_OWN_ARGUMENTS, RouterSettings
 from slime_testing import write_tiny_model
+from tests.tables import table
 
 ROUTERS = {"smg": "1.13.0", "sglang-router": "0.3.2"}
 SAYS = """#!/bin/sh
@@ -56,8 +57,8 @@ def test_a_router_is_asked_once_and_what_it_knows_passes(tmp_path: Path, python:
     assert (tmp_path / "log").read_text("utf-8") == "smg\n"
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
+@table(
+    "given, said",
     [
         (
             {"args": {"cache_treshold": 0.5}},
@@ -159,8 +160,8 @@ def test_slimes_flags_and_keys_of_the_router_are_those_of_its_table(
     assert router_of(capsys.readouterr().out) == expected
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
+@table(
+    "flags, said",
     [
         (
             ["--router-cache-treshold", "0.5"],

@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 from fake_python import python_with
-from on_the_fake import no_choice
+from on_the_fake import setup_at
 from safetensors.numpy import load_file, save_file
 from served import Answer, Serving, serving
 
 from slime_core.cli import run_cli
-from slime_core.roles import EngineSetup, Extra, GenerateOutput, GenerateRequest, SamplingParams
+from slime_core.roles import Extra, GenerateOutput, GenerateRequest, SamplingParams
 from slime_engine_sglang.engine import SglangEngine
 from slime_engine_sglang.settings import SglangSettings
-from slime_testing import make_launcher, publish_model, write_tiny_model
+from slime_testing import publish_model, write_tiny_model
+from tests.tables import table
 
 PROMPT = [5, 6, 7]
 LONG = {"input_ids": PROMPT, "sampling_params": {"max_new_tokens": 250, "ignore_eos": True}}
@@ -89,7 +90,7 @@ def in_the_background(ask: Callable[[], Answer]) -> tuple[threading.Thread, list
     return thread, answers
 
 
-@pytest.mark.parametrize("body", [{"rid": "mine"}, {"abort_all": True}])
+@table("body", [{"rid": "mine"}, {"abort_all": True}])
 def test_an_abort_ends_what_is_held_with_what_there_is(server: Serving, body: dict[str, Any]) -> None:
     server.ask("/pause_generation", {"mode": "in_place"})
     thread, answers = in_the_background(lambda: server.ask("/generate", {**LONG, "rid": "mine"}))
@@ -119,8 +120,8 @@ def test_new_weights_come_from_a_directory_and_have_a_name(server: Serving, mode
     assert generated(server)["output_ids"] == before["output_ids"]
 
 
-@pytest.mark.parametrize(
-    ("body", "said"),
+@table(
+    "body, said",
     [
         ({"input_ids": PROMPT, "text": "t5"}, "expected text or input_ids, one of them"),
         ({"input_ids": []}, "none of them empty"),
@@ -150,14 +151,7 @@ def test_the_engine_sglang_takes_it_for_a_server(server: Serving, model: Path, t
     """With versions of weights, and log-probs of a text, as a run asks for them."""
 
     async def main() -> tuple[GenerateOutput, GenerateOutput]:
-        setup = EngineSetup(
-            no_choice,
-            0,
-            hf_checkpoint=model,
-            eos_token_ids=frozenset({2}),
-            launcher=make_launcher(tmp_path),
-            scratch=tmp_path,
-        )
+        setup = setup_at(tmp_path, model, eos_token_ids=frozenset({2}))
         engine = SglangEngine(SglangSettings.model_validate({"urls": [server.url]}), setup)
         try:
             await engine.start()

@@ -4,26 +4,23 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from on_the_fake import setup_at
 from test_weights import CONTINUE, LOAD, PAUSE, Between
 
 from slime_core.catalog.catalog import Used
 from slime_core.errors import ModelError, WorkerError
-from slime_core.roles import EngineSetup, GenerateRequest, SamplingParams
+from slime_core.roles import GenerateRequest, SamplingParams
 from slime_core.rollout import CheckedEngine, EnginePool, Limits
 from slime_engine_sglang.engine import SglangEngine
 from slime_engine_sglang.publication import sums_of
 from slime_engine_sglang.server import Table
 from slime_engine_sglang.settings import SglangSettings
-from slime_testing import make_launcher, publish_model, write_tiny_model
+from slime_testing import publish_model, write_tiny_model
 from slime_testing.fake_engine import FakeEngine
 
 REQUEST = GenerateRequest((5, 6, 7), SamplingParams(8), 3)
 LIMITS = Limits(silence_s=60.0, restart_s=40.0, probe_s=30.0, load_s=300.0)
 CHECK = "/weights_checker"
-
-
-def _make(role: str, name: str, **settings: object) -> object:
-    raise LookupError(name)
 
 
 def told(sums: dict[str, str]) -> Table:
@@ -64,17 +61,8 @@ async def fail_at(step: str, error: Exception, model: Path, folder: Path) -> Non
         engines: dict[int, list[Told]] = {0: [], 1: []}
 
         def make(number: int) -> CheckedEngine:
-            setup = EngineSetup(
-                _make,
-                0,
-                hf_checkpoint=model,
-                eos_token_ids=frozenset({0}),
-                launcher=make_launcher(folder),
-                scratch=folder / f"engine-{number}-{len(engines[number])}",
-                number=number,
-                count=2,
-            )
-            engine = Told(settings, setup)
+            scratch = folder / f"engine-{number}-{len(engines[number])}"
+            engine = Told(settings, setup_at(scratch, model, number=number, count=2))
             engine.sums = sums
             engines[number].append(engine)
             return CheckedEngine(Used("sglang", "tests", engine))

@@ -19,6 +19,7 @@ from slime_engine_sglang.server import Table
 from slime_engine_sglang.settings import SglangSettings
 from slime_testing import publish_model, write_tiny_model
 from slime_testing.fake_engine import FakeEngine, Slow
+from tests.tables import table
 
 T = TypeVar("T")
 PLAIN = GenerateRequest((5, 6, 7), SamplingParams(8), 3)
@@ -64,7 +65,7 @@ def test_answers_go_on_in_place_and_later_ones_take_nothing_from_the_cache_of_ol
     assert [body["extra_key"] for path, body in asked if path == "/generate"] == ["0", "1"]
 
 
-@pytest.mark.parametrize("new_weights", ["retract", "in_place"])
+@table("new_weights", ["retract", "in_place"])
 def test_nothing_goes_on_before_what_was_served_is_back(tmp_path: Path, new_weights: str) -> None:
     async def use(engine: SglangEngine) -> list[tuple[str, object]]:
         between = Between(engine, {})

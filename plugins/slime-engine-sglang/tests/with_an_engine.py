@@ -7,9 +7,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from on_the_fake import no_choice
+from on_the_fake import setup_at
 
-from slime_core.roles import EngineSetup, Extra
+from slime_core.roles import Extra
 from slime_engine_sglang.engine import SglangEngine
 from slime_engine_sglang.settings import SglangSettings
 from slime_testing import make_launcher, write_tiny_model
@@ -24,29 +24,12 @@ def with_engine(
     want: frozenset[Extra] = frozenset(),
     **given: object,
 ) -> None:
-    """Make it with these settings, use it, and end it and all that it has started.
-
-    Args:
-        scratch: where logs and its files are.
-        use: what is done with it.
-        model: what it serves; by default a tiny model.
-        count: how many engines it is told that there are.
-        want: what it is told that requests will want.
-        given: its settings.
-    """
+    """Make it with these settings, use it, and end it and all that it has started; it serves a tiny model."""
 
     async def main() -> None:
         launcher = make_launcher(scratch / "logs")
-        setup = EngineSetup(
-            no_choice,
-            0,
-            hf_checkpoint=model or write_tiny_model(scratch / "model"),
-            eos_token_ids=frozenset({2}),
-            launcher=launcher,
-            scratch=scratch / "engine",
-            count=count,
-            want=want,
-        )
+        more = {"eos_token_ids": frozenset({2}), "launcher": launcher, "count": count, "want": want}
+        setup = setup_at(scratch / "engine", model or write_tiny_model(scratch / "model"), **more)
         engine = SglangEngine(SglangSettings.model_validate(given), setup)
         try:
             await use(engine)

@@ -1,15 +1,20 @@
-"""Health: a server is asked to prove that it generates where there is reason to doubt, and given up if it does not."""
+"""What is said to a server, and when one is given up: it has to prove that it generates where that is in doubt."""
 
 import asyncio
+import json
+import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
 
 import pytest
 
 from slime_core.errors import WorkerError
+from slime_core.sample import Json
 from slime_engine_sglang import server as server_module
-from slime_engine_sglang.server import Server, look_after
+from slime_engine_sglang.server import Server, fast, look_after, plain
+from tests.tables import table
 
 Asked = list[str]
 
@@ -95,3 +100,23 @@ def test_one_that_is_gone_is_given_up_though_nothing_is_asked_of_it(served: Answ
     served.server_close()
     with pytest.raises(WorkerError, match=r"refuses connections: nothing listens there, and does not answer /health_"):
         looked_after(served, is_asked=True, silence_s=60)
+
+
+WAYS = [(plain, json.loads)] + ([fast()] if find_spec("orjson") else [])
+
+
+@table("encode, decode", WAYS)
+def test_what_is_written_is_read(encode: Callable[[object], bytes], decode: Callable[[bytes], Json]) -> None:
+    content = {"rid": "ä", "input_ids": [1, 2**40], "sampling_params": {"temperature": 0.7, "stop": None}, "x": True}
+    assert decode(encode(content)) == content
+    assert b" " not in encode(content)
+
+
+@table("encode, decode", WAYS)
+def test_nan_is_read_and_what_is_no_json_is_not(
+    encode: Callable[[object], bytes], decode: Callable[[bytes], Json]
+) -> None:
+    [nan] = decode(b"[NaN]")  # type: ignore[misc]
+    assert math.isnan(nan)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"\w"):
+        decode(b'{"a": ')
