@@ -72,11 +72,7 @@ class Aws:
         self._s3: S3Client | None = None
 
     def open(self) -> None:
-        """Make the clients, and see that results can be read.
-
-        Raises:
-            ConfigError: there are no credentials, or no such bucket, or it may not be listed.
-        """
+        """Make the clients. Raises ConfigError: no credentials, no such bucket, or it may not be listed."""
         import boto3
         from botocore.config import Config
         from botocore.session import Session
@@ -121,12 +117,7 @@ class Aws:
             ) from None
 
     def invoke(self, session_id: str, payload: bytes) -> bytes:
-        """Begin an agent, and return what the runtime says.
-
-        Raises:
-            NotTaken: no agent was begun.
-            AgentError: it failed otherwise, and there may be one.
-        """
+        """Begin an agent, and return what the runtime says. Raises NotTaken: no agent was begun."""
         runtime, arn = self._runtime, self._settings.agent_runtime_arn
         assert runtime is not None, "it was opened"
         return _called(
@@ -140,7 +131,6 @@ class Aws:
         )
 
     def stop(self, session_id: str) -> None:
-        """End a session, with all that runs in it. Raises AgentError: it was not ended."""
         runtime, arn = self._runtime, self._settings.agent_runtime_arn
         assert runtime is not None, "it was opened"
         _called(lambda: runtime.stop_runtime_session(agentRuntimeArn=arn, runtimeSessionId=session_id))
@@ -157,7 +147,6 @@ class Aws:
             raise
 
     def close(self) -> None:
-        """Close all connections, those of an `open` that nobody waits for as well."""
         with self._lock:
             self._is_closed = True
             self._close()

@@ -43,16 +43,13 @@ class Kind:
 class Strategy(Protocol):
     """Gives what a template writes after an answer; None where it cannot tell."""
 
-    def __call__(self, bridge: "Bridge", anchor: Message, tail: Sequence[Message]) -> str | None:
-        """The text up to where the next answer begins."""
-        ...
+    def __call__(self, bridge: "Bridge", anchor: Message, tail: Sequence[Message]) -> str | None: ...
 
 
 class Bridge:
     """Bridges the turns of one chat template."""
 
     def __init__(self, tokenizer: Tokenizer, kwargs: Mapping[str, Json] | None = None) -> None:
-        """Nothing is proved yet; `kwargs` go to the template."""
         self._tokenizer, self._kwargs = tokenizer, dict(kwargs or {})
         self._renderer = Renderer(tokenizer, kwargs)
         self._proved: dict[Kind, Strategy | None] = {}
@@ -70,12 +67,7 @@ class Bridge:
         return self._others[template]
 
     def whole(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, open_turn: bool = True) -> str:
-        """All messages as the template writes them, and the beginning of the model's turn.
-
-        Raises:
-            ModelError: there is no template.
-            DataError: the template refuses the messages.
-        """
+        """All messages as the template writes them, and the beginning of the model's turn."""
         offered: Json = [tool.for_template for tool in tools] if tools else None
         rows = [message.for_template for message in messages]
         if any(message.calls for message in messages) and self._renderer.reads_text_arguments:
@@ -119,7 +111,6 @@ class Bridge:
         return self._ends_with(whole[: -len(suffix)], answer)
 
     def _ends_with(self, text: str, answer: Message) -> bool:
-        """Whether a text ends where the answer does: neither more nor less of it is left."""
         if not answer.calls:
             return text.endswith(answer.text)
         alone = self.whole([*_HEAD, answer], open_turn=False)

@@ -40,7 +40,6 @@ class CliAgents:
         """Each command ends with its sample."""
 
     async def run(self, task: Task, *, timeout_s: float) -> Verdict:
-        """Run one; its reward is the run's to give."""
         values = values_of(task)
         argv = [_NAMED.sub(lambda found: values.get(found[1], found[0]), argument) for argument in self._argv]
         folder = tempfile.TemporaryDirectory(prefix="slime-agent-", ignore_cleanup_errors=True)

@@ -53,7 +53,6 @@ class Refusals:
 
     @property
     def logger(self) -> logging.Logger:
-        """What aiohttp logs to: requests that are no HTTP are refusals, other errors are logged as they are."""
         logger = logging.Logger(f"{__name__}.http")  # noqa: LOG001  # of one gateway: its filter goes with it
         logger.parent = log
         logger.addFilter(self._is_logged)
@@ -104,11 +103,7 @@ class _Full(asyncio.Protocol):
 
 
 async def read_body(request: web.Request) -> bytes:
-    """The body of a request.
-
-    Raises:
-        ApiError: it is too large, does not come in time, or is not what its headers say.
-    """
+    """The body of a request. Raises ApiError: it is too large, does not come in time, or is none."""
     limits = request.app[LIMITS]
     try:
         if (request.content_length or 0) > limits.body:

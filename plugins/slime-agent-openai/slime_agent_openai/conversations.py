@@ -234,7 +234,6 @@ def _text(span: Span, tokenizer: Tokenizer | None) -> str:
 
 
 def _pieces(tokens: Sequence[Token], tokenizer: Tokenizer) -> Iterator[tuple[str, Sequence[Token]]]:
-    """The text of each token; of several together where one alone is a part of a character."""
     place = 0
     for text, count in token_texts([token.id for token in tokens], tokenizer):
         yield text, tokens[place : place + count]

@@ -58,7 +58,6 @@ class Exchange:
 
     @property
     def is_of_use(self) -> bool:
-        """Whether who asks the same again may be given this one."""
         return not self._task.cancelled() and not self._has_failed
 
     @property
@@ -97,7 +96,6 @@ class Exchange:
                 yield KEEPALIVE
 
     async def close(self) -> None:
-        """Give it up, if it is not there yet."""
         if not self._task.done():
             self._task.cancel()
             await asyncio.wait({self._task})

@@ -119,7 +119,6 @@ class Fleet:
     """Implements `slime_agent_openai.generator.Agents`; its routes are the gateway's."""
 
     def __init__(self, token: str, *, lease_s: float) -> None:
-        """Workers show `token`; one that is silent for `lease_s` seconds has lost its task."""
         self._token, self._lease_s = token, lease_s
         self._waiting: dict[str, _Job] = {}
         self._taken: dict[str, _Job] = {}
@@ -150,7 +149,6 @@ class Fleet:
         return await self._done(_Job(task, timeout_s, is_alone=False))
 
     async def run_alone(self, task: Task, *, timeout_s: float) -> Verdict:
-        """Have one done whose worker fell silent before."""
         return await self._done(_Job(task, timeout_s, is_alone=True))
 
     async def _done(self, job: _Job) -> Verdict:
@@ -261,7 +259,6 @@ async def _said(request: web.Request) -> Mapping[str, Json]:
 
 
 def _verdict(said: Mapping[str, Json]) -> Verdict:
-    """What a worker says came of its agent, checked here: it may be written in any language."""
     unknown = sorted(set(said) - {"reward", "turn_rewards", "agents", "metadata"})
     if unknown:
         text = f"a verdict has no {unknown[0]!r}; it has reward, turn_rewards, agents and metadata"

@@ -90,7 +90,6 @@ class Forest:
         self._tools: dict[tuple[Tool, ...], tuple[Tool, ...]] = {(): ()}
 
     def plan(self, request: Request) -> Plan:
-        """Find where a request goes on."""
         asked = next(self._clock)
         if request.raw:
             return Plan(None, (Message(Role.USER, request.raw),), (), request.agent, asked, request.raw)
@@ -141,7 +140,6 @@ class Forest:
         self._known |= dict.fromkeys(ids, node)
 
     def leaves(self) -> Iterator[Node]:
-        """The ends of all conversations, in the order in which their branches began."""
         stack = self._roots[::-1]
         while stack:
             node = stack.pop()
@@ -223,7 +221,6 @@ class Forest:
 
 
 def _is_same_way(node: Node, asked: Request | Plan) -> bool:
-    """Whether the same agent asks, and has the prompt written in the same way."""
     return node.agent == asked.agent and node.template == asked.template
 
 

@@ -25,13 +25,9 @@ class Agents(Protocol):
 
     async def start(self) -> None: ...
 
-    async def run(self, task: Task, *, timeout_s: float) -> Verdict:
-        """Run one. Raises AgentError: it failed, or took too long."""
-        ...
+    async def run(self, task: Task, *, timeout_s: float) -> Verdict: ...
 
-    async def run_alone(self, task: Task, *, timeout_s: float) -> Verdict:
-        """Run one where nobody else runs. Raises AgentError: it failed, or took too long."""
-        ...
+    async def run_alone(self, task: Task, *, timeout_s: float) -> Verdict: ...
 
     async def close(self) -> None: ...
 
@@ -95,11 +91,7 @@ class AgentGenerator:
         return made
 
     async def _session(self, sample: Sample, ctx: GenerateContext, run: Run) -> tuple[Session, Outcome]:
-        """One session, from its first request to how its agent ended.
-
-        Raises:
-            AgentError: its process ended with others in it: nobody knows whose fault that was.
-        """
+        """One session, from its first request to how its agent ended; AgentError where nobody knows by whose fault."""
         bridge = self._bridge(ctx.tokenizer, sample)
         family, unfit = await self._family_of(ctx.tokenizer)
         name = f"{sample.source}:{sample.group_index}:{sample.index}"

@@ -103,7 +103,6 @@ class Message:
         return bool(stop) and told.endswith(stop) and self._says(told.removesuffix(stop).rstrip())
 
     def _says(self, told: str) -> bool:
-        """Whether a text is this message's, or that behind its reasoning."""
         text, reasoning = self.text.strip(), self.reasoning.strip()
         return told in {text, f"{reasoning}{text}", f"{reasoning}\n{text}", f"{reasoning}\n\n{text}"}
 
@@ -163,7 +162,6 @@ def _known_value(arguments: str) -> Json:
 
 
 def _value(arguments: str) -> Json:
-    """What a JSON is; of others, what was written."""
     try:
         value: Json = json.loads(arguments)
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()

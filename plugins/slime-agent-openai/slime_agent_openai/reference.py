@@ -58,12 +58,7 @@ def check(reference: str, *, takes_task: bool = True) -> None:
 
 
 def resolve(reference: str, *, takes_task: bool = False) -> Callable[..., object]:
-    """Import it.
-
-    Raises:
-        NoAgent: there is none, or it is not a function, or not of one argument where it `takes_task`.
-        Exception: whatever its module raises.
-    """
+    """Import it. Raises NoAgent: there is none, or it is no function, or not of one argument where it `takes_task`."""
     where, name = _parts(reference)
     module = _from_file(where) if where.endswith(".py") else importlib.import_module(where)
     found = getattr(module, name, None)
@@ -103,7 +98,6 @@ def _parts(reference: str) -> tuple[str, str]:
 
 
 def _bindings(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.AST]]:
-    """The names that a module binds when it is imported, with the node that does so."""
     for node in nodes:
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
@@ -117,7 +111,6 @@ def _bindings(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.AST]]:
 
 
 def _takes_one(arguments: ast.arguments) -> bool:
-    """Whether a call with one positional argument fits."""
     positional = len(arguments.posonlyargs) + len(arguments.args)
     needed = positional - len(arguments.defaults)
     return needed <= 1 and (positional > 0 or arguments.vararg is not None) and None not in arguments.kw_defaults

@@ -78,7 +78,6 @@ class Threads:
         return ended
 
     async def wait(self, timeout_s: float) -> None:
-        """Wait until all have ended, at most that long."""
         if self._running:
             await asyncio.wait(self._running, timeout=timeout_s)
 
@@ -198,7 +197,6 @@ class SessionStopper:
             self._queue.put_nowait(session)
 
     async def close(self) -> None:
-        """Stop the sessions that are left, for at most CLOSING_S."""
         joined = asyncio.create_task(self._queue.join())
         try:
             await asyncio.wait({joined}, timeout=CLOSING_S)
@@ -271,7 +269,6 @@ class RemoteAgents:
         self.counts: Counter[str] = Counter()  # invocations that were not taken, by reason
 
     async def start(self) -> None:
-        """Connect. Raises ConfigError: there are no credentials, or results cannot be read."""
         await Threads(1).call(self._aws.open)  # on its own: a close need not wait for it
         self._stopper.start()
 

@@ -155,7 +155,6 @@ class Conversation:
         self.changes += 1
 
     def remove(self, name: str) -> None:
-        """One less."""
         place = next((place for place, item in enumerate(self.items) if item["id"] == name), None)
         if place is None:
             raise missing("item of this conversation", name)
@@ -188,7 +187,6 @@ class ResponseStore:
         self._gone: set[str] = set()
 
     def turn(self, body: Body) -> Turn:
-        """What a request goes on from."""
         asked = Value(body)
         after, named = asked.at("previous_response_id").text(""), asked.at("conversation")
         if after in self._gone:
@@ -229,7 +227,6 @@ class ResponseStore:
         return begun
 
     def extend(self, conversation: Conversation, items: Value) -> list[Body]:
-        """Add items of a client's to a conversation; as they are listed."""
         given = list(items_of(items, self._items))
         messages_of(given)
         added = _list_items(given, self._new_id, conversation.items)
@@ -242,26 +239,22 @@ class ResponseStore:
         self._items = {str(item["id"]): item for item in items} | self._items
 
     def reply(self, name: str) -> Kept:
-        """A reply."""
         if (kept := self.replies.get(name)) is None:
             raise missing("reply of this session", name)
         return kept
 
     def conversation(self, name: str) -> Conversation:
-        """A conversation."""
         if (found := self.conversations.get(name)) is None:
             raise missing("conversation of this session", name, "conversation")
         return found
 
     def forget(self, name: str) -> None:
-        """Delete a reply."""
         self.reply(name)
         del self.replies[name]
         self._gone.add(name)
 
 
 def _list_items(items: Iterable[Value], new_id: NewId, others: Iterable[Body]) -> list[Body]:
-    """Items as they are listed beside others, each with an id of its own."""
     taken = {item["id"] for item in others}
     made = []
     for item in items:

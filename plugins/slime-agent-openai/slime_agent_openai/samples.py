@@ -131,7 +131,6 @@ def _checked(outcome: Outcome, main: Sequence[tuple[Node, bool]]) -> tuple[list[
 
 
 def _begin(chain: Sequence[tuple[Node, bool]]) -> int:
-    """Where the model first spoke: what came before is the prompt."""
     return next(place for place, (node, _) in enumerate(chain) if node.output is not None)
 
 

@@ -174,7 +174,6 @@ class Session:
         return len(prompt)
 
     async def reply(self, request: Request, listener: Listener | None = None) -> Reply:
-        """Answer one request. Raises ApiError: it is refused, or the engine was taken away."""
         self._require_open()
         self._require_turn()
         self._require_free(request)
@@ -350,7 +349,6 @@ class _Heard:
 
 
 def _first_prompt(plan: Plan, prompt: Sequence[int]) -> int:
-    """Tokens before the model first spoke in what a plan goes on from: the budget counts all after them."""
     path = plan.anchor.path if plan.anchor is not None else []
     first = next((place for place, node in enumerate(path) if node.output is not None), None)
     return len(prompt) if first is None else sum(len(node.ids) for node in path[:first])

@@ -66,17 +66,11 @@ class Task:
         return self.url
 
     def to_json(self) -> dict[str, Json]:
-        """As it travels to a worker process."""
         return asdict(self)
 
 
 def said_of(made: object) -> dict[str, Json]:
-    """What an agent returned, if it is a verdict.
-
-    Raises:
-        TypeError: it is none, or its metadata is not JSON.
-        ValueError: a number in it is not finite.
-    """
+    """What an agent returned, if it is a verdict. Raises TypeError or ValueError: it is none."""
     if not isinstance(made, Result):
         return {"reward": _reward(made)}
     said: dict[str, Json] = {"reward": _reward(made.reward), "metadata": _metadata(made.metadata)}

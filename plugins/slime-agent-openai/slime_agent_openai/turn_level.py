@@ -74,5 +74,4 @@ def _relative(batch: AdvantageInput, return_SK: torch.Tensor, has_SK: torch.Tens
 
 
 def _sums(values_SK: torch.Tensor, index_S: torch.Tensor) -> torch.Tensor:
-    """Of each sample, the sums over the samples that share its number [S, K]."""
     return torch.zeros_like(values_SK).index_add(0, index_S, values_SK)[index_S]

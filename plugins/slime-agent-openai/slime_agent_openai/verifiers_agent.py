@@ -85,14 +85,12 @@ def rows_of(environment: str, arguments: Mapping[str, Json], *, evaluation: bool
 
 
 def _is_limit(error: object) -> bool:
-    """Whether the gateway refused a request since the session had all that it may have."""
     while error is not None and getattr(error, "code", None) not in LIMITS:
         error = getattr(error, "__cause__", None)
     return error is not None
 
 
 def _row(task: Task) -> dict[str, object]:
-    """A row of the environment's own data set, as `rows_of` wrote it down."""
     prompt = [{"role": "user", "content": task.prompt}] if isinstance(task.prompt, str) else task.prompt
     answer = {} if task.label is None else {"answer": task.label}
     return {"example_id": 0, **task.metadata, **answer, "prompt": prompt}

@@ -65,7 +65,6 @@ class RunningWorker:
         self._end = ("agent_stopped", "its worker was ended")
 
     async def start(self) -> None:
-        """Start it, and wait until it has imported the agent. Raises AgentError: it did not; says why."""
         self._server = await asyncio.start_unix_server(self._connected, self._socket, limit=LONGEST)
         if self.has_ended:
             raise AgentError(*self._end, shared=True)
@@ -77,7 +76,6 @@ class RunningWorker:
             raise error
 
     async def run(self, task: Task, timeout_s: float) -> Verdict:
-        """Run one agent. Raises AgentError: it failed, took too long, or the process ended."""
         if self.has_ended:
             raise AgentError(*self._end, shared=True)
         self._number += 1
@@ -205,15 +203,12 @@ class RunningWorker:
 
 
 def _verdict_of(said: _Answer) -> Verdict:
-    """What an agent returned. Raises AgentError: it raised, or its process is gone."""
     if isinstance(said, AgentError):
         raise said
     if "failed" in said:
         raise AgentError(f"agent_{said['failed']}", str(said.get("detail", "")))
     return verdict_of(said)
 
-
-__all__ = ["Workers"]
 
 LONGEST_FOLDER = 60  # Characters of a folder of temporary files in which a socket fits: the path of one has about 100
 MAIN = (
@@ -247,7 +242,6 @@ class Workers:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     async def start(self) -> None:
-        """Start all workers, and import the agent in each. Raises ConfigError: it cannot be imported."""
         short = None if len(tempfile.gettempdir()) < LONGEST_FOLDER else "/tmp"
         self._folder = tempfile.TemporaryDirectory(prefix="slime-agents-", dir=short)
         places = range(len(self._places))
@@ -309,7 +303,6 @@ class Workers:
         self._running.discard(worker)
 
     async def _started(self) -> RunningWorker:
-        """A new one. Raises AgentError: it did not start, or all are being ended."""
         if self._folder is None:
             raise AgentError("agent_stopped", "the workers were ended", shared=True)
         socket = Path(tempfile.mkdtemp(dir=self._folder.name)) / "socket"

@@ -206,7 +206,6 @@ def listed_router(program: str, version: str) -> Path:
 
 
 def _kept(program: str, python: Path, version: str) -> Path:
-    """The file with a program's arguments; the program is asked if there is none yet."""
     kept = _cache_folder() / f"{program}-arguments-{version}-{_digest(python)}.json"
     if not kept.exists():
         _ask(python, program, kept)

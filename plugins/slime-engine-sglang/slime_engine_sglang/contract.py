@@ -63,7 +63,6 @@ class SglangContract(EngineContract):
         return publish_model(setup.hf_checkpoint, setup.scratch, version)
 
     def running(self, engine: Engine) -> int:
-        """Requests that run, as the server itself counts them."""
         url = cast(SglangEngine, engine).url
         with urllib.request.urlopen(f"{url}/v1/loads", timeout=30) as reply:
             loads = json.load(reply)["loads"]

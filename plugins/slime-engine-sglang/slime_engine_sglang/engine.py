@@ -29,7 +29,8 @@ from slime_core.sample import Json
 from slime_engine_sglang.arguments import Release, check_version
 from slime_engine_sglang.calls import Calls
 from slime_engine_sglang.checkpoint import config_of, is_mixture, vocabulary_of
-from slime_engine_sglang.collective.receiver import Visit, met
+from slime_engine_sglang.collective.messages import Hello
+from slime_engine_sglang.collective.receiver import met
 from slime_engine_sglang.collective.transports import MeetingChannel
 from slime_engine_sglang.generate_api import Facts, context_of
 from slime_engine_sglang.publication import Publications
@@ -149,7 +150,6 @@ class SglangEngine:
     # --- its life
 
     async def start(self) -> None:
-        """Start the server, or find the one that runs already, and wait until it takes requests."""
         urls, setup = self._settings.urls, self._setup
         if urls:
             check_count(self._settings, setup.count)
@@ -220,9 +220,10 @@ class SglangEngine:
             facts, weights = self._asking.facts, self._weights
             channel.check(server.url, facts.replicas)
             holds = None if weights.are_lost or weights.version < 0 else weights.version
-            sessions = facts.release.has_sessions
-            visit = Visit(self._setup.number, version, server.url, facts.tp_size, holds, sessions)
-            async with met(channel, visit, checksums) as arrival:
+            hello = Hello(
+                channel.secret, self._setup.number, version, server.url, facts.tp_size, holds, checksums is not None
+            )
+            async with met(channel, hello, checksums, sessions=facts.release.has_sessions) as arrival:
                 await self._switch(arrival, version)
         else:
             source = await asyncio.to_thread(self._publications.prepare, channel, version)

@@ -304,7 +304,6 @@ def _columns(reply: Mapping[str, Json], meta: Meta) -> tuple[list[int], list[flo
 
 
 def _end(meta: Meta) -> tuple[FinishReason | None, int | str | None]:
-    """Why it ended, and what it stopped at; (None, None) while it goes on."""
     reason = cast(Meta | None, meta["finish_reason"])
     if reason is None:
         return None, None
@@ -353,7 +352,6 @@ def _experts(meta: Meta) -> "array[int]":
 
 
 def _kept_ids(meta: Meta, count: int) -> "tuple[array[int], array[int]]":
-    """Ids that were kept for each token, and where each one's begin."""
     kept = cast(Sequence[Sequence[int]], meta.get("output_token_sampling_mask") or [])
     if len(kept) != count:
         raise ValueError(f"output_token_sampling_mask is of {len(kept)} tokens, not of {count}")
@@ -362,7 +360,6 @@ def _kept_ids(meta: Meta, count: int) -> "tuple[array[int], array[int]]":
 
 
 def _prompt(meta: Meta) -> list[float]:
-    """Log-probs of the prompt's tokens but the first, which has none."""
     return [entry[0] for entry in cast(Sequence[Sequence[float]], meta["input_token_logprobs"])[1:]]
 
 

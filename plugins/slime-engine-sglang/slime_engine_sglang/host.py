@@ -148,7 +148,6 @@ class Company:
         self._once, self._known = frozenset[int](), frozenset[int]()
 
     def lost(self, running: Set[int]) -> Set[int]:
-        """Processes that were seen twice, and no longer run."""
         lost = self._known - running
         self._known, self._once = self._once & running, frozenset(running)
         return lost
@@ -176,7 +175,6 @@ def _is_own(pid: int) -> bool:
 
 
 def _is_stopped(pid: int) -> bool:
-    """Whether it is halted by a signal; a debugger's halt is another state."""
     with suppress(OSError, IndexError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
     return False

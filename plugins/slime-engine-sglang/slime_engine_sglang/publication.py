@@ -56,7 +56,6 @@ class Checksums:
         self._require(server, served, own)
 
     async def compare_with(self, server: Server, own: Mapping[str, str]) -> None:
-        """See that a server has weights of these sums."""
         self._require(server, await self._asked(server), own)
 
     async def _asked(self, server: Server) -> Mapping[str, str]:
@@ -151,7 +150,6 @@ class Published:
     lasts: ClassVar[bool] = True
 
     async def load(self, server: Server, version: str, *, flush: bool) -> None:
-        """Load the directory; it may have been overwritten with a later version since."""
         await asyncio.to_thread(check_file, self.file, self.slots, self.version)
         await self.folder.load(server, version, flush=flush)
         if self.checksums is not None:

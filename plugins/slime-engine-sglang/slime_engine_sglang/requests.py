@@ -183,7 +183,6 @@ class Sending:
         self._next_s, self._waited_s = FIRST_S, 0.0
 
     async def pause(self, most_s: float) -> bool:
-        """Wait before it is sent again; whether it is to be."""
         if self._waited_s >= most_s:
             return False
         await asyncio.sleep(self._next_s)

@@ -69,7 +69,6 @@ class Router:
         return self._server
 
     async def start(self) -> None:
-        """Start it; returns when it listens. Raises WorkerError: it ended, or did not listen in time."""
         command = await asyncio.to_thread(self._command)
         spec = WorkerGroupSpec("router", 1, ROUTER_HOST, {"command": command}, Needs(cpus=0.0))
         group = self._group = await self._launcher.start(spec)
@@ -99,7 +98,6 @@ class Router:
         return [python, "-m", ROUTER_MODULES[settings.use], *command_line(known, {**DEFAULTS, **own, **settings.args})]
 
     async def add(self, url: str) -> None:
-        """Have it deal requests to a server, too. Raises WorkerError: it does not."""
         await self.server.ask("/workers", {"url": url}, within_s=START_S)
         try:
             async with asyncio.timeout(START_S):
@@ -114,7 +112,6 @@ class Router:
             await self.server.ask(f"/workers/{listed['id']}", method="DELETE", within_s=DEAF_S)
 
     async def watch(self) -> None:
-        """Wait until it is closed. Raises WorkerError: it has ended, or does not answer any more."""
         assert self._group is not None, "it was started"
         life = asyncio.create_task(self._group.watch())
         try:
@@ -166,7 +163,6 @@ class Fleet:
 
     @classmethod
     def of(cls, setup: EngineSetup, settings: SglangSettings) -> "Fleet":
-        """The fleet of a run's engines of one model, found by the launcher that they share."""
         fleets = _fleets.setdefault(setup.launcher, {})
         return fleets.setdefault((setup.role, setup.hf_checkpoint), cls(setup, settings))
 
@@ -198,12 +194,10 @@ class Fleet:
             await self._router.close()
 
     def serves(self, server: Server, version: int | None) -> None:
-        """A server has these weights from now on; None: others are being loaded."""
         self._versions[server] = version
         self._look()
 
     def prove(self, server: Server) -> None:
-        """A server has answered what was put to itself."""
         if self._router is not None and server not in self._proved:
             self._proved.add(server)
             task = asyncio.create_task(self._added(self._router, server))

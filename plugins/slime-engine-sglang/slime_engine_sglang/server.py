@@ -74,7 +74,6 @@ IDLE_S = 2.0
 LONGEST_SENTENCE = 2_000
 NEVER_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 FAILURES = (aiohttp.ClientError, OSError, RuntimeError)  # What a connection may raise; TimeoutError is among them
-ENDPOINTS = ("/generate", "/abort_request")  # What is asked most
 EVENT = b"data: "
 DONE = b"[DONE]"
 HEADERS = {"Content-Type": "application/json"}
@@ -119,7 +118,6 @@ class Server:
             skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent"),
             auto_decompress=False,
         )
-        self._places: dict[str, URL] = {}
 
     async def ask(
         self,
@@ -141,12 +139,11 @@ class Server:
         headers: Mapping[str, str] | None = None,
         method: str = "",
     ) -> bytes:
-        """POST a body, or GET without one; the bytes of the answer, within so many seconds if told."""
         usual, data = ("GET", None) if body is None else ("POST", encode(body))
         limit = _limit(within_s)
         try:
             async with self._session.request(
-                method or usual, self._place(path), data=data, headers=headers, timeout=limit
+                method or usual, _url(self.url + path), data=data, headers=headers, timeout=limit
             ) as reply:
                 status, text = reply.status, await reply.read()
                 self.heard = time.monotonic()
@@ -168,7 +165,7 @@ class Server:
         limit = _limit(within_s)
         try:
             async with self._session.post(
-                self._place(path), data=encode(body), headers=headers, timeout=limit
+                _url(self.url + path), data=encode(body), headers=headers, timeout=limit
             ) as reply:
                 if reply.status != 200:
                     raise self._refused(path, reply.status, await reply.read())
@@ -200,7 +197,6 @@ class Server:
         return found if isinstance(found, ServerState) else ServerState.READY
 
     async def listens(self, path: str, within_s: float) -> bool:
-        """Whether a GET is answered with 200, as a router does."""
         return await self._status(path, _limit(within_s)) == 200
 
     async def is_alive(self) -> bool:
@@ -208,7 +204,6 @@ class Server:
         return await self._status("/health_generate", GENERATES) == 200
 
     async def _status(self, path: str, limit: aiohttp.ClientTimeout) -> int | ServerState:
-        """The status of a GET, or what is there instead of an answer."""
         try:
             async with self._session.get(self.url + path, timeout=limit) as reply:
                 return reply.status
@@ -226,13 +221,6 @@ class Server:
             return read()
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise self._unlike(path, repr(error)) from error
-
-    def _place(self, path: str) -> URL:
-        if path not in ENDPOINTS:
-            return URL(self.url + path)
-        if path not in self._places:
-            self._places[path] = URL(self.url + path)
-        return self._places[path]
 
     def _unlike(self, path: str, why: object) -> WorkerError:
         return WorkerError(f"{self.title}: the answer of {path} is not what SGLang answers: {why}")
@@ -266,6 +254,9 @@ class Server:
         if isinstance(error, TimeoutError) and within_s is not None:
             return TooLate(f"{told} within {within_s:g} s")
         return WorkerError(f"{told}: {type(error).__name__}: {error}")
+
+
+_url = functools.lru_cache(maxsize=256)(URL)  # Read once: hundreds of requests a second would pay for it
 
 
 @functools.cache

@@ -64,7 +64,6 @@ def _kind(action: argparse.Action) -> str:
 
 
 def _help(action: argparse.Action) -> str:
-    """Its help in one line, with the default and choices that argparse would put in."""
     text = action.help if action.help not in (None, argparse.SUPPRESS) else ""
     try:
         text = text % {"default": action.default, "choices": action.choices, "type": action.type, "prog": "sglang"}

@@ -198,7 +198,6 @@ class Occupation:
                 self._weights.lose()
 
     async def resume(self, server: Server, tags: MemoryTags) -> None:
-        """Take it back. Raises WorkerError: the server could not."""
         if back := tags & self._out:
             await server.ask("/resume_memory_occupation", {"tags": _names(back)})
             self._out -= back

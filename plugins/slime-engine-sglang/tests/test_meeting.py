@@ -24,7 +24,8 @@ from slime_core.roles import (
     WeightSlot,
 )
 from slime_engine_sglang.checkpoint import weights_of
-from slime_engine_sglang.collective.receiver import Visit, met
+from slime_engine_sglang.collective.messages import Hello
+from slime_engine_sglang.collective.receiver import met
 from slime_engine_sglang.collective.sender import Changes, Sums, filled
 from slime_engine_sglang.collective.transports import (
     Distributed,
@@ -46,6 +47,7 @@ RECEIVER = Path(__file__).with_name("receiver.py")
 BEGIN, JOIN, END = "/begin_weight_update", "/init_weights_update_group", "/end_weight_update"
 UPDATE = {"distributed": "/update_weights_from_distributed", "tensor": "/update_weights_from_tensor"}
 KINDS = sorted(UPDATE)
+EITHER = pytest.mark.parametrize("kind", ["distributed", pytest.param("tensor", marks=pytest.mark.long)])
 
 
 class TestDistributed(TransportContract):
@@ -244,7 +246,7 @@ def test_one_that_fails_amid_weights_serves_nothing_until_it_is_sent_to_again(
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@EITHER
 def test_a_trainer_that_fails_is_told_of_and_its_weights_are_not_served(
     tmp_path: Path, urls: list[str], kind: str
 ) -> None:
@@ -280,7 +282,7 @@ def test_a_trainer_that_fails_is_told_of_and_its_weights_are_not_served(
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@EITHER
 def test_what_has_not_changed_is_left_out_where_all_servers_have_it(tmp_path: Path, urls: list[str], kind: str) -> None:
     run = Run(tmp_path, urls, kind, changed_only=True)
     frozen = run.channel.slots[0].name
@@ -323,7 +325,7 @@ def test_what_has_not_changed_is_left_out_where_all_servers_have_it(tmp_path: Pa
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@EITHER
 def test_what_a_server_has_then_is_compared_with_what_was_sent(tmp_path: Path, urls: list[str], kind: str) -> None:
     run = Run(tmp_path, urls, kind, verify="checksum", changed_only=True)
 
@@ -357,7 +359,7 @@ def test_sums_are_of_what_sglang_keeps_as_one_in_whatever_order_it_comes() -> No
     assert found == [{name: hashlib.sha256(each.numpy()).hexdigest()[:16] for name, each in expected.items()}] * 2
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@EITHER
 def test_releases_without_sessions_are_sent_weights_without_one(tmp_path: Path, all_urls: list[str], kind: str) -> None:
     old = all_urls[2]
     fail(old, "")
@@ -391,9 +393,9 @@ def test_a_bucket_that_has_no_room_in_shared_memory_says_so(tmp_path: Path) -> N
 
     async def main() -> None:
         sending = asyncio.create_task(asyncio.to_thread(sender.send, 0, iter(()), [0]))
-        visit = Visit(0, 0, "http://127.0.0.1:9", ranks=1, holds=None, sessions=False)
-        async with met(channel, visit) as arrival:
-            server = Server(visit.server)
+        hello = Hello(channel.secret, 0, 0, "http://127.0.0.1:9", ranks=1, holds=None, sums=False)
+        async with met(channel, hello, sessions=False) as arrival:
+            server = Server(hello.server)
             with pytest.raises(Untouched, match="a bucket of 4398047 MB has no room in /dev/shm"):
                 await arrival.load(server, "0", flush=True)
             await server.close()

@@ -38,7 +38,9 @@ class Told(SglangEngine):
         self.says = Between(self, {"/server_info": {"device": "cpu", "tp_size": 1}, CHECK: told(self.sums)})
 
 
-@pytest.mark.parametrize("error", [WorkerError("it broke off"), ModelError("it refuses")], ids=["broken", "refused"])
+@pytest.mark.parametrize(
+    "error", [WorkerError("it broke off"), pytest.param(ModelError("it refuses"), marks=pytest.mark.long)]
+)
 def test_one_that_fails_at_any_step_is_taken_out_and_comes_back_with_the_version_of_the_other(
     tmp_path: Path, error: Exception
 ) -> None:

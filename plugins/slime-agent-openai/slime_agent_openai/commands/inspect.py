@@ -86,7 +86,6 @@ def _executions(shard: Shard) -> Iterator[Execution]:
 
 
 def _tokenizer(run: Path, model: Path | None) -> Tokenizer | None:
-    """The tokenizer of a given model, or of the run's; None, and a word of it, where that has moved."""
     if model is not None:
         return HfTokenizer.load(model)
     written = nofollow(run / "run.toml")

@@ -123,7 +123,6 @@ class Draft:
             self._deltas.append(ReasoningDelta(known))
 
     def reasoned(self) -> None:
-        """The reasoning is over; what was before it, and newlines after it, are not text."""
         self._held_thought = self._held = ""
         self._skip_newlines = True
 
@@ -299,7 +298,6 @@ class Reading:
 
     @property
     def malformed(self) -> int:
-        """Calls that could not be read, or broke off, or whose arguments are not a JSON object."""
         return self._parser.malformed
 
     @property

@@ -25,7 +25,6 @@ class JsonValue:
     """One value: an object, a list, a string, or a word such as a number."""
 
     def __init__(self) -> None:
-        """Nothing has come; the first character is the value's."""
         self.done = False
         self.in_string = False  # Whether a string is open: what looks like a marker there is part of it
         self.begun = False  # Whether a character has come

@@ -39,7 +39,6 @@ class HermesCall:
         return Piece(left)
 
     def end(self) -> None:
-        """A whole object is a call, though its marker is missing."""
         (self._draft.end if self._call.whole else self._call.fail)()
 
 

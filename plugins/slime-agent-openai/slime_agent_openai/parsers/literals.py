@@ -252,7 +252,6 @@ class _LfmText:
 
 
 def _unescaped(found: re.Match[str]) -> str:
-    """What an escape stands for; what is none stays as it is."""
     what = found[1]
     if what[0] in "ux" and len(what) > 1:
         return chr(int(what[1:], 16))

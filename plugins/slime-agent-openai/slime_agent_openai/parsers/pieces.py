@@ -75,7 +75,6 @@ class Pieces:
             yield from self.feed_run(run)
 
     def feed_run(self, run: Sequence[int]) -> Iterator[Piece]:
-        """What one more of `runs` makes certain."""
         if run[0] in self._ends:
             self._held_ends += run
             return

@@ -192,7 +192,6 @@ def _kimi_name(head: str, body: str) -> str:
 
 
 def _kimi_id(head: str) -> str:
-    """The id as templates write it; one of another form is none."""
     return head.strip() if _WHOLE_ID.fullmatch(head.strip()) else ""
 
 

@@ -43,7 +43,6 @@ class Arguments:
     """The arguments of one call."""
 
     def __init__(self, tools: Sequence[Tool], name: str) -> None:
-        """Look up the tool; of one that nobody offered all parameters are strings."""
         given = next((tool.parameters for tool in tools if tool.name == name), "{}")
         try:
             self._schema: Json = json.loads(given)
@@ -153,7 +152,6 @@ class TaggedCall:
             self._fail()
 
     def _closes(self) -> bool:
-        """Whether the call ends well with its closing marker."""
         if self._in is _In.DONE:
             self._draft.end()
         return self._in is _In.DONE

@@ -117,7 +117,6 @@ def _format(text: Value) -> tuple[Constraint, ...]:
 
 
 def _tools(offered: Value, hosted: Hosted) -> Iterator[tuple[str, Tool]]:
-    """Functions with their namespaces, which have a part in the name that the model sees."""
     match offered.at("type").text():
         case "function":
             yield "", function_tool(offered, "parameters")
@@ -167,7 +166,6 @@ class ResponsesWire:
         return self._streams
 
     def whole(self, reply: Reply) -> Body:
-        """The body, of a stream too: with the ids of its events."""
         blocks = self._blocks.of(reply.message)
         output = [self._item(block, "completed") for block in blocks[:-1]]
         output.append(self._item(blocks[-1], _status(reply)))

@@ -36,7 +36,6 @@ class Value:
         return Value(self.json.get(name), f"{self.path}.{name}" if self.path else name)
 
     def given(self, names: Iterable[str]) -> Iterator["Value"]:
-        """Those members of this object that there are, of many that there might be."""
         if not isinstance(self.json, dict):
             raise self.wrong("an object")
         get = self.json.get
@@ -59,13 +58,11 @@ class Value:
         return self._encodable(value)
 
     def flag(self) -> bool:
-        """Whether it is true; what is missing is not."""
         if self.json is not None and not isinstance(self.json, bool):
             raise self.wrong("true or false")
         return bool(self.json)
 
     def denies(self) -> bool:
-        """Whether it is false; what is missing is not."""
         return self.is_given and not self.flag()
 
     def whole(self, least: int) -> int | None:
@@ -94,7 +91,6 @@ class Value:
             raise self.wrong("an object of plain JSON: no NaN, and not nested for ever") from None
 
     def wrong(self, expected: str) -> ApiError:
-        """What to raise if it is not what was expected."""
         path = self.path or "the body"
         return refused(f"{path} is {_described(self.json)}; expected {expected}", self.path or None)
 

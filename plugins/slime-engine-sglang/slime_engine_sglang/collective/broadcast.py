@@ -72,7 +72,6 @@ class BroadcastSender(MeetingSender):
             raise Broken(f"the server of engine {missing[0]} did not join the group")
 
     def deliver(self, come: Sequence[Guest], views: Views, bucket: torch.Tensor) -> None:
-        """Broadcast what lies in the bucket now; returns when all servers have taken it."""
         assert self._group is not None, "it was joined"
         dtype = str(views[0][1].dtype)[len("torch.") :]
         order = Bucket(self._name, [name for name, _ in views], [list(each.shape) for _, each in views], dtype)

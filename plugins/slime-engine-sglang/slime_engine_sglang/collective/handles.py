@@ -32,7 +32,6 @@ class HandingSender(MeetingSender):
         self.device = channel.settings.device
 
     def bucket(self, size: int) -> torch.Tensor:
-        """Memory of so many bytes for a version."""
         if self.device == "cpu" and (free := shutil.disk_usage(SHARED).free) < size:
             raise RuntimeError(
                 f"a bucket of {size / 1e6:.0f} MB has no room in {SHARED}, where {free / 1e6:.0f} MB are free: give "
@@ -46,7 +45,6 @@ class HandingSender(MeetingSender):
         return bucket
 
     def deliver(self, come: Sequence[Guest], views: Views, bucket: torch.Tensor) -> None:
-        """Handles of what lies in the bucket now; returns when all servers have copied it."""
         if bucket.is_cuda:
             torch.cuda.synchronize()  # what is being copied there, other processes do not wait for
         end = time.monotonic() + self._pace.timeout_s

@@ -2,15 +2,14 @@
 
 Example:
 
-    visit = Visit(engine=0, version=3, server=server.url, ranks=1, holds=None, sessions=True)
-    async with met(channel, visit) as source:
+    hello = Hello(channel.secret, engine=0, version=3, server=server.url, ranks=1, holds=None, sums=False)
+    async with met(channel, hello, sessions=True) as source:
         await weights.switch(server, source, 3)
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, cast
 
@@ -36,19 +35,6 @@ from slime_engine_sglang.weights import Stuck, Untouched
 LOOK_S = 0.02
 
 
-@dataclass(frozen=True, slots=True)
-class Visit:
-    """What an engine comes for."""
-
-    engine: int  # Its number
-    version: int  # The one that is published now
-    server: str  # Address of its server
-    ranks: int  # How many the server is split over
-    holds: int | None  # The version that it has, whole, as it was sent
-    sessions: bool
-    """Whether it takes weights between `/begin_weight_update` and `/end_weight_update` alone: since 0.5.21."""
-
-
 class Arrival:
     """A version on its way; see `slime_engine_sglang.weights.Source`. It comes once."""
 
@@ -68,7 +54,6 @@ class Arrival:
         self._heard: asyncio.Task[Message] | None = None
 
     async def load(self, server: Server, version: str, *, flush: bool) -> None:
-        """Take what rank 0 sends, in a session of the server's."""
         if self._taken:
             raise WorkerError(f"version {version} of the weights was sent, and nobody keeps it")
         self._taken = True
@@ -170,8 +155,13 @@ class Arrival:
 
 
 @asynccontextmanager
-async def met(channel: MeetingChannel, visit: Visit, checksums: Checksums | None = None) -> AsyncIterator[Arrival]:
-    """Come to rank 0 for a version. Raises WorkerError: rank 0 is not there in time."""
+async def met(
+    channel: MeetingChannel, hello: Hello, checksums: Checksums | None = None, *, sessions: bool
+) -> AsyncIterator[Arrival]:
+    """Come to rank 0 for a version. Raises WorkerError: rank 0 is not there in time.
+
+    `sessions`: the server takes weights between `/begin_weight_update` and `/end_weight_update` alone.
+    """
     try:
         async with asyncio.timeout(channel.settings.timeout_s):
             port = await _port(channel.place)
@@ -179,10 +169,8 @@ async def met(channel: MeetingChannel, visit: Visit, checksums: Checksums | None
     except (OSError, ValueError, TimeoutError) as error:
         raise _gone(error) from error
     try:
-        sums = checksums is not None
-        hello = Hello(channel.secret, visit.engine, visit.version, visit.server, visit.ranks, visit.holds, sums)
         writer.write(written(hello))
-        arrival = Arrival(reader, writer, sessions=visit.sessions, checksums=checksums)
+        arrival = Arrival(reader, writer, sessions=sessions, checksums=checksums)
         try:
             yield arrival
         finally:
@@ -200,7 +188,6 @@ async def _port(place: Path) -> int:
 
 
 def _call(order: Message, version: str, *, flush: bool) -> tuple[str, Table] | None:
-    """What a server is asked for by an order to take weights; None: it is another order."""
     named: Table = {"weight_version": version, "flush_cache": flush}
     if (handles := as_a(Handles, order)) is not None:
         return "/update_weights_from_tensor", {**named, "serialized_named_tensors": list(handles.payloads)}

@@ -45,7 +45,6 @@ class Changes:
                 yield name, tensor
 
     def sent(self, version: int) -> None:
-        """What `among` has gone through is a version that was sent."""
         self._sums, self._version = self._fresh, version
 
 
@@ -69,7 +68,6 @@ class Sums:
         self._early: dict[str, bytes] = {}
 
     def among(self, weights: Iterator[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
-        """The same weights, summed on the way."""
         for name, tensor in weights:
             self._take(name, bytes_of(tensor))
             yield name, tensor
@@ -103,7 +101,6 @@ class Guest:
     stream: BinaryIO
 
     def say(self, said: Message | Order) -> bool:
-        """Tell it something; whether that could be sent."""
         try:
             self.connection.sendall(written(said))
         except OSError:
@@ -241,14 +238,12 @@ class MeetingSender:
         """Clean up after a publication that broke off."""
 
     def _size(self) -> int:
-        """Bytes of a bucket: room for the largest weight, and no more than for all."""
         sizes = [slot.nbytes for slot in self._slots]
         return max(max(sizes), min(sum(sizes), int(self._pace.bucket_mb * MEGABYTE)))
 
     def _wanted(
         self, buckets: Iterator[tuple[str, torch.Tensor]], come: Sequence[Guest]
     ) -> Iterator[tuple[str, torch.Tensor]]:
-        """What they lack: all of it, unless all have the same version."""
         if self._changes is None:
             return buckets
         held = {guest.hello.holds for guest in come}

@@ -8,7 +8,7 @@ Example:
 
     channel = await Distributed(settings, setup).open(slots)
     channel.sender(rank, world_size)                    # listens in rank 0
-    async with met(channel, visit) as source:           # `receiver`, in the driver
+    async with met(channel, hello, sessions=True) as source:           # `receiver`, in the driver
         await weights.switch(server, source, 3)
 """
 
@@ -71,7 +71,6 @@ class MeetingChannel(WeightChannel):
         return self.folder / "port"
 
     def sender(self, rank: int, world_size: int) -> WeightSender:
-        """The sender of a rank; only rank 0's sends."""
         return Silent() if rank else self.first_sender()
 
     def first_sender(self) -> WeightSender:

@@ -57,7 +57,6 @@ async def _serve(serving: Serving, host: str, port: int) -> int:
 
 
 async def _until(over: asyncio.Event, engine: object) -> None:
-    """Wait for Ctrl-C. Raises WorkerError: the engine ended before."""
     waits: list[asyncio.Task[object]] = [asyncio.create_task(over.wait())]
     if isinstance(engine, NoticesDeath):
         waits.append(asyncio.create_task(engine.watch()))

@@ -84,7 +84,6 @@ def parse(body: Mapping[str, Json], tokenizer: Tokenizer) -> Asked:
 
 
 def _prompts(body: Mapping[str, Json], tokenizer: Tokenizer) -> tuple[list[list[int]], bool]:
-    """Ids of each prompt, and whether it was given alone."""
     text, ids = body.get("text"), body.get("input_ids")
     if (text is None) == (ids is None):
         raise BadRequest("expected text or input_ids, one of them")
@@ -225,7 +224,6 @@ class Jobs:
         return len(self._news)
 
     def abort(self, rid: str | None = None) -> None:
-        """End one, or all, with what there is; one that is not there is passed over."""
         for each in [*self._news] if rid is None else [rid] if rid in self._news else []:
             self._news[each].put_nowait(None)
 
@@ -236,7 +234,6 @@ class Jobs:
         self._going.set()
 
     async def follow(self, prompt: Prompt) -> AsyncGenerator[Made, None]:
-        """Carry one out: what there is so far, each time that it has more; the last has a finish."""
         if prompt.rid in self._news:
             raise BadRequest(f"rid {prompt.rid!r} is under way already; give each request one of its own")
         news = self._news[prompt.rid] = asyncio.Queue()

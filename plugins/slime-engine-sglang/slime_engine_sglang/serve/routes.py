@@ -145,7 +145,6 @@ class Routes:
         return self._result(prompt, made)
 
     async def _streamed(self, request: web.Request, asked: Asked) -> web.StreamResponse:
-        """Events with all that there is so far; several prompts come one after the other."""
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
         for index, prompt in enumerate(asked.prompts):
             async with aclosing(self._jobs.follow(prompt)) as parts:
