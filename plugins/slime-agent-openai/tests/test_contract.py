@@ -56,6 +56,7 @@ class TestAgent(GeneratorContract):
     answers = ("one", "two", "three")
 
 
+@pytest.mark.long  # test_cli_agent.py shows what commands add
 class TestAgentCli(GeneratorContract):
     choice = "slime-agent-openai/agent_cli"
     settings = {"command": ["sh", f"{AGENTS.removesuffix('.py')}.sh"]}  # noqa: RUF012
