@@ -218,12 +218,3 @@ def test_what_is_listed_is_one_argument_a_line() -> None:
     path = Path(sys.modules[server_model.__module__].__file__ or "").with_name("arguments-0.5.23.json")
     rows = path.read_text("utf-8").splitlines()
     assert len(rows) == len(json.loads(path.read_text("utf-8"))) + 2
-
-
-def test_a_flag_that_sglang_has_not_is_refused_with_the_nearest_and_nothing_is_started(tmp_path: Path) -> None:
-    python = python_with(tmp_path / "servers", "0.5.23")
-    (tmp_path / "run.toml").write_text(f'[engine]\nuse = "sglang"\n[engine.sglang]\npython = "{python}"\n', "utf-8")
-    command = [sys.executable, "-m", "slime_core", "plan", "run.toml", "--sglang-mem-fraction", "0.8"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert ran.returncode == 2
-    assert "'--sglang-mem-fraction'. Did you mean '--sglang-mem-fraction-static'?" in " ".join(ran.stderr.split())

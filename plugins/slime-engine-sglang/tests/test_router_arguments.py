@@ -137,6 +137,13 @@ def planned(folder: Path, *flags: object, **keys: str) -> int:
     return run_cli(["plan", str(folder / "run.toml"), *map(str, flags)])
 
 
+def test_a_flag_that_sglang_has_not_is_refused_with_the_nearest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert planned(tmp_path, "--sglang-mem-fraction", "0.8") == 2
+    assert "mem_fraction. Did you mean 'mem_fraction_static'?" in " ".join(capsys.readouterr().err.split())
+
+
 def router_of(told: str) -> object:
     return next(row["settings"]["router"] for row in json.loads(told)["choices"] if row["role"] == "engine")
 
