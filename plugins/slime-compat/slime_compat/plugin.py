@@ -5,28 +5,24 @@ Example:
     slime train run.toml --reward rm --reward.rm.path my_package.rewards.custom_rm
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from typing import Any
 
 from slime_compat.settings import MAX_OPEN, FunctionSettings, GenerateSettings, RewardSettings
 from slime_core import hookimpl
 from slime_core.roles import (
-    BufferFilter,
     BufferFilterSpec,
     DataSource,
     DataSourceSetup,
     DataSourceSpec,
     ForeignName,
-    Generator,
     GeneratorSpec,
-    GroupFilter,
     GroupFilterSpec,
-    GroupReward,
     GroupRewardSpec,
-    Reward,
-    RewardShaper,
+    Isolation,
     RewardShaperSpec,
     RewardSpec,
-    SampleFilter,
     SampleFilterSpec,
     Setup,
 )
@@ -34,104 +30,61 @@ from slime_core.roles import (
 SLIME_API = "1"
 
 
+def _adapter(name: str) -> Callable[[FunctionSettings, Setup], Any]:
+    def build(settings: FunctionSettings, setup: Setup) -> object:
+        return getattr(import_module("slime_compat.adapters"), name)(settings)
+
+    return build
+
+
 @hookimpl
 def slime_rewards() -> Iterable[RewardSpec]:
     """`--custom-rm-path`."""
-    yield RewardSpec("rm", _rm, RewardSettings, "async f(args, sample), slime's --custom-rm-path", timeout_s=120.0)
-
-
-def _rm(settings: RewardSettings, setup: Setup) -> Reward:
-    from slime_compat.adapters import SlimeReward
-
-    return SlimeReward(settings)
+    summary, loop = "async f(args, sample), slime's --custom-rm-path", Isolation.LOOP
+    yield RewardSpec("rm", _adapter("SlimeReward"), RewardSettings, summary, timeout_s=120.0, isolation=loop)
 
 
 @hookimpl
 def slime_group_rewards() -> Iterable[GroupRewardSpec]:
     """`--custom-rm-path` with `--group-rm`."""
-    yield GroupRewardSpec(
-        "group_rm",
-        _group_rm,
-        RewardSettings,
-        "async f(args, samples), slime's --custom-rm-path with --group-rm",
-        timeout_s=120.0,
-    )
-
-
-def _group_rm(settings: RewardSettings, setup: Setup) -> GroupReward:
-    from slime_compat.adapters import SlimeGroupReward
-
-    return SlimeGroupReward(settings)
+    summary, made = "async f(args, samples), slime's --custom-rm-path with --group-rm", _adapter("SlimeGroupReward")
+    yield GroupRewardSpec("group_rm", made, RewardSettings, summary, timeout_s=120.0, isolation=Isolation.LOOP)
 
 
 @hookimpl
 def slime_generators() -> Iterable[GeneratorSpec]:
     """`--custom-generate-function-path`."""
-    yield GeneratorSpec(
-        "generate",
-        _generate,
-        GenerateSettings,
-        "async f(args, sample, sampling_params), slime's --custom-generate-function-path",
-        max_concurrency=MAX_OPEN,
-    )
-
-
-def _generate(settings: GenerateSettings, setup: Setup) -> Generator:
-    from slime_compat.adapters import SlimeGenerate
-
-    return SlimeGenerate(settings)
+    summary = "async f(args, sample, sampling_params), slime's --custom-generate-function-path"
+    made = _adapter("SlimeGenerate")
+    yield GeneratorSpec("generate", made, GenerateSettings, summary, max_concurrency=MAX_OPEN)
 
 
 @hookimpl
 def slime_group_filters() -> Iterable[GroupFilterSpec]:
     """`--dynamic-sampling-filter-path`."""
     summary = "f(args, group), slime's --dynamic-sampling-filter-path"
-    yield GroupFilterSpec("dynamic_filter", _dynamic_filter, FunctionSettings, summary)
-
-
-def _dynamic_filter(settings: FunctionSettings, setup: Setup) -> GroupFilter:
-    from slime_compat.adapters import SlimeDynamicFilter
-
-    return SlimeDynamicFilter(settings)
+    yield GroupFilterSpec("dynamic_filter", _adapter("SlimeDynamicFilter"), FunctionSettings, summary)
 
 
 @hookimpl
 def slime_sample_filters() -> Iterable[SampleFilterSpec]:
     """`--rollout-sample-filter-path`."""
     summary = "f(args, groups), slime's --rollout-sample-filter-path"
-    yield SampleFilterSpec("rollout_filter", _rollout_filter, FunctionSettings, summary)
-
-
-def _rollout_filter(settings: FunctionSettings, setup: Setup) -> SampleFilter:
-    from slime_compat.adapters import SlimeSampleFilter
-
-    return SlimeSampleFilter(settings)
+    yield SampleFilterSpec("rollout_filter", _adapter("SlimeSampleFilter"), FunctionSettings, summary)
 
 
 @hookimpl
 def slime_buffer_filters() -> Iterable[BufferFilterSpec]:
     """`--buffer-filter-path`."""
     summary = "f(args, None, buffer, n), slime's --buffer-filter-path"
-    yield BufferFilterSpec("buffer_filter", _buffer_filter, FunctionSettings, summary)
-
-
-def _buffer_filter(settings: FunctionSettings, setup: Setup) -> BufferFilter:
-    from slime_compat.adapters import SlimeBufferFilter
-
-    return SlimeBufferFilter(settings)
+    yield BufferFilterSpec("buffer_filter", _adapter("SlimeBufferFilter"), FunctionSettings, summary)
 
 
 @hookimpl
 def slime_reward_shapers() -> Iterable[RewardShaperSpec]:
     """`--custom-reward-post-process-path`."""
     summary = "f(args, samples), slime's --custom-reward-post-process-path"
-    yield RewardShaperSpec("post_process", _post_process, FunctionSettings, summary)
-
-
-def _post_process(settings: FunctionSettings, setup: Setup) -> RewardShaper:
-    from slime_compat.adapters import SlimeRewardPostProcess
-
-    return SlimeRewardPostProcess(settings)
+    yield RewardShaperSpec("post_process", _adapter("SlimeRewardPostProcess"), FunctionSettings, summary)
 
 
 @hookimpl
