@@ -23,6 +23,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import cast
@@ -156,7 +157,7 @@ def serve_group(channel_fd: int) -> None:
         return host.call(method, given)
 
     def answer(body: memoryview) -> bytes:
-        reply = answered(lambda: work(body))
+        reply = answered(partial(work, body))
         try:
             return pickled(reply)
         except Exception:  # the worker's value cannot be pickled: reply with that error
