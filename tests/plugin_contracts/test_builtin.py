@@ -58,16 +58,6 @@ class TestMixture(DataSourceContract):
         return {"sources": members()}
 
 
-def sums(seed: int, index: int) -> dict[str, object]:
-    """A row."""
-    return {"input": f"{seed % 100} + {index} =", "label": str(seed % 100 + index)}
-
-
-class TestGenerated(DataSourceContract):
-    choice = "slime-core/generated"
-    settings: ClassVar[Mapping[str, object]] = {"rows": f"{__file__}:sums", "size": 4}
-
-
 class TestSingleTurn(GeneratorContract):
     choice = "slime-core/single_turn"
 

@@ -421,6 +421,8 @@ def test_it_tells_about_itself(fake_engine: Start, connect: Connect) -> None:
     for path in ("/server_info", "/get_server_info"):
         told = json.loads(client.send("GET", path).read())
         assert (told["version"], told["context_length"]) == ("0.5.23", 512)
+    (card,) = json.loads(client.send("GET", "/v1/models").read())["data"]
+    assert (card["object"], card["max_model_len"]) == ("model", 512)
 
 
 def test_a_stale_version_is_told(fake_engine: Start, connect: Connect) -> None:

@@ -60,6 +60,7 @@ Endpoint: TypeAlias = Callable[[State, Request], Awaitable[Reply]]
 ENDPOINTS: Mapping[tuple[str, str], Endpoint] = {
     ("POST", "/generate"): native.generate,
     ("PUT", "/generate"): native.generate,
+    ("GET", "/v1/models"): control.models,
     ("GET", "/health"): control.health,
     ("GET", "/health_generate"): control.health,
     ("GET", "/ready"): control.health,

@@ -65,6 +65,11 @@ async def server_info(state: State, request: Request) -> Reply:
     )
 
 
+async def models(state: State, request: Request) -> Reply:
+    """GET /v1/models."""
+    return _json({"object": "list", "data": [{"id": MODEL, "object": "model", "max_model_len": state.context_length}]})
+
+
 async def abort_request(state: State, request: Request) -> Reply:
     """POST /abort_request: empty, whether or not there was such a request."""
     body = parse(AbortBody, request)
