@@ -12,7 +12,7 @@ Example:
 import enum
 import math
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import accumulate, islice
 from struct import Struct, error
@@ -403,12 +403,7 @@ class Sample:
         known = {item.name for item in fields(cls)}
         if unknown := sorted(set(values) - known):
             raise ValueError(f"a Sample has no field {', '.join(unknown)}; its fields are {', '.join(sorted(known))}")
-        made: dict[str, object] = dict(values)
-        made["status"] = Status(values.get("status", Status.PENDING.value))
-        for name, kind in (("spec_info", SpecInfo), ("prefix_cache_info", PrefixCacheInfo)):
-            if name in made:
-                made[name] = kind(**made[name])  # type: ignore[arg-type]  # from a file: a wrong type is refused by whoever reads it
-        return cls(**made)  # type: ignore[arg-type]  # the same
+        return cls(**{name: revived(name, value) for name, value in values.items()})  # type: ignore[arg-type]  # from a file: a wrong type is refused by its reader
 
 
 @dataclass(slots=True)
@@ -492,4 +487,16 @@ def plain_json(value: object) -> Json:
             return {str(key): plain_json(each) for key, each in value.items()}
         case SpecInfo() | PrefixCacheInfo():
             return {item.name: getattr(value, item.name) for item in fields(value)}
-    raise TypeError(f"a sample holds {type(value).__name__}, which JSON cannot keep")
+    raise TypeError(f"a sample holds {type(value).__name__} {value!r:.80}, which JSON cannot keep")
+
+
+_REVIVED: Mapping[str, Callable[[Json], object]] = {
+    "status": Status,
+    "spec_info": lambda value: SpecInfo(**cast(dict[str, int], value)),
+    "prefix_cache_info": lambda value: PrefixCacheInfo(**cast(dict[str, int], value)),
+}
+
+
+def revived(name: str, value: Json) -> object:
+    """A field of a sample from plain JSON: the inverse of `plain_json`."""
+    return _REVIVED[name](value) if name in _REVIVED else value

@@ -8,21 +8,17 @@ Example:
     shipped.tokens      # ContractError: declare fields=(..., "tokens")
 """
 
-import enum
 import io
 import json
-from array import array
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import fields
+from collections.abc import Collection, Mapping
 from multiprocessing.reduction import ForkingPickler
 from pathlib import PurePath
-from typing import cast
 
 from pydantic import BaseModel, SecretStr
 
 from slime_core.errors import ContractError
 from slime_core.roles import RewardContext
-from slime_core.sample import Json, PrefixCacheInfo, Sample, SpecInfo, Status
+from slime_core.sample import Json, Sample, plain_json, revived
 from slime_core.score import NotApplicable, Score, Unscored, Verdict
 
 
@@ -81,18 +77,11 @@ def send_sample(sample: Sample, wanted: Collection[str]) -> dict[str, Json]:
     return {name: plain(getattr(sample, name)) for name in {*IDENTITY, *wanted}}
 
 
-_REVIVE: Mapping[str, Callable[[Json], object]] = {
-    "status": Status,
-    "spec_info": lambda value: SpecInfo(**cast(dict[str, int], value)),
-    "prefix_cache_info": lambda value: PrefixCacheInfo(**cast(dict[str, int], value)),
-}
-
-
 def receive_sample(values: Mapping[str, Json]) -> ShippedSample:
     """The inverse of `send_sample`; shares lists and tables with `values`."""
     sample = object.__new__(ShippedSample)
     for name, value in values.items():
-        setattr(sample, name, _REVIVE[name](value) if name in _REVIVE else value)
+        setattr(sample, name, revived(name, value))
     return sample
 
 
@@ -129,22 +118,14 @@ def receive_verdict(values: Json) -> Verdict:
 def plain(value: object) -> Json:
     """Any value of a sample or of settings as JSON, secrets in clear text; TypeError if JSON cannot hold it."""
     match value:
-        case enum.Enum():
-            return plain(value.value)
-        case None | bool() | int() | float() | str():
-            return value
-        case array():
-            return cast(Json, value.tolist())
         case Mapping():
             return {str(key): plain(each) for key, each in value.items()}
         case list() | tuple() | set() | frozenset():
             return [plain(each) for each in value]
-        case SpecInfo() | PrefixCacheInfo():
-            return {item.name: getattr(value, item.name) for item in fields(value)}
         case SecretStr():
             return value.get_secret_value()
         case BaseModel():
             return {name: plain(getattr(value, name)) for name in type(value).model_fields}
         case PurePath():
             return str(value)
-    raise TypeError(f"{type(value).__name__} {value!r:.80} cannot be sent to a worker process: JSON cannot keep it")
+    return plain_json(value)

@@ -75,5 +75,5 @@ def test_a_sample_with_holes_can_be_shown_and_copied() -> None:
 
 def test_what_json_cannot_keep_is_named() -> None:
     sample = make_sample(metadata={"when": object()})  # type: ignore[dict-item]
-    with pytest.raises(TypeError, match=r"object <object object at .* cannot be sent to a worker process"):
+    with pytest.raises(TypeError, match=r"object <object object at .*, which JSON cannot keep"):
         send_sample(sample, LIGHT_FIELDS)
