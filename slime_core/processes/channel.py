@@ -15,7 +15,7 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 HEADER = struct.Struct(">Q")
 _PART = 1 << 20
@@ -53,7 +53,7 @@ class Channel:
     async def send(self, *parts: bytes | memoryview) -> None:
         """Send one frame, after the rest of a frame whose sending was cancelled; OSError if the other end is closed."""
         loop = asyncio.get_running_loop()
-        self._unsent += (memoryview(HEADER.pack(sum(map(len, parts)))), *(memoryview(part) for part in parts))
+        self._unsent += map(memoryview, _framed(parts))
         while not self._sent():
             await self._ready(loop.add_writer, loop.remove_writer)
 
@@ -157,12 +157,15 @@ class Channel:
 
 def send(channel: socket.socket, *parts: bytes | memoryview) -> None:
     """Send one frame of these parts."""
-    header = HEADER.pack(sum(map(len, parts)))
-    if len(parts) == 1 and len(parts[0]) < _PART:  # in one call: the other end wakes at each
-        channel.sendall(header + parts[0])
-        return
-    for part in (header, *parts):
+    for part in _framed(parts):
         channel.sendall(part)
+
+
+def _framed(parts: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:
+    """A frame's pieces to send; a small frame is one piece, because the other end wakes at each."""
+    size = sum(map(len, parts))
+    whole = (HEADER.pack(size), *parts)
+    return [b"".join(whole)] if size < _PART else whole
 
 
 def receive(channel: socket.socket) -> bytearray:

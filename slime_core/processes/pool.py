@@ -138,9 +138,10 @@ class RewardWorker:
         finally:
             self._timer.cancel()
             self._busy = False
-            if not self.alive:
-                failure = self._failure()
+            failure = None if process.cause is None and not process.is_over else self._failure()
+            if failure is not None:
                 self.close()
+        assert failure is not None, "without an answer it has ended"
         raise failure
 
     def _parsed(self, body: bytes) -> dict[str, Json] | None:
