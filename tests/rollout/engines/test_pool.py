@@ -36,6 +36,10 @@ async def dies(engine: Scripted, request: GenerateRequest) -> GenerateOutput:
     return await engine.answer(request)
 
 
+async def dies_at_once(engine: Scripted, request: GenerateRequest) -> GenerateOutput:
+    raise WorkerError("killed by SIGKILL")
+
+
 async def hangs(engine: Scripted, request: GenerateRequest) -> GenerateOutput:
     await asyncio.sleep(FOR_EVER_S)
     raise AssertionError
@@ -337,13 +341,18 @@ def test_a_request_that_every_engine_refuses_costs_no_engine(
 
 def test_a_passing_trouble_costs_no_engine(fleet: MakeFleet, request_of: MakeRequest) -> None:
     async def hiccups(engine: Scripted, request: GenerateRequest) -> GenerateOutput:
-        if len(engine.asked) in (3, 9):
+        if len(engine.asked) in (3, 4, 9, 10):
             raise ConnectionError("reset by peer")
         return await engine.answer(request)
 
     made = fleet(4, bad={2: hiccups})
-    outputs = made.play(lambda pool: ask(pool, [request_of(seed) for seed in range(100)]))
-    assert len(outputs) == 100
+
+    async def use(pool: EnginePool) -> None:
+        for seed in range(20):
+            assert len(await ask(pool, [request_of(4 * seed + number) for number in range(4)])) == 4
+
+    made.play(use)
+    assert made.asked(2) > 10
     assert made.built[2] == 1
 
 
@@ -370,7 +379,7 @@ def test_an_engine_that_cannot_switch_returns_with_the_newest_weights(
     assert last.asked
 
 
-def test_what_all_engines_refuse_to_load_is_the_publisher_s_affair(fleet: MakeFleet) -> None:
+def test_what_all_engines_refuse_to_load_is_the_publisher_s_affair(fleet: MakeFleet, request_of: MakeRequest) -> None:
     made = fleet(3)
 
     async def refuse(channel: object, version: int) -> None:
@@ -381,9 +390,13 @@ def test_what_all_engines_refuse_to_load_is_the_publisher_s_affair(fleet: MakeFl
             engine.load_weights = refuse  # type: ignore[method-assign]
         with pytest.raises(PluginError, match="no such tensor"):
             await pool.load_weights(NOWHERE, 1)
+        assert sum(made.built.values()) == 3
+        made.bad = {0: dies_at_once}
+        await ask(pool, [request_of(seed) for seed in range(3)])
+        await asyncio.sleep(30.0)
 
     made.play(use)
-    assert sum(made.built.values()) == 3
+    assert (made.built[0], made.engines[-1].version) == (2, 0), "a restarted engine serves what the others do"
 
 
 def test_requests_under_way_at_a_switch_may_come_of_either_version(fleet: MakeFleet, request_of: MakeRequest) -> None:
@@ -498,6 +511,21 @@ def test_while_none_serves_none_pauses_for_long(fleet: MakeFleet, request_of: Ma
 
     assert made.play(use) == 80
     assert made.built[0] > 10, "it fell so often that its pauses would be longer than the run waits"
+
+
+def test_falls_are_forgotten_after_ten_times_the_last_pause(
+    fleet: MakeFleet, request_of: MakeRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = fleet(2, bad={0: dies}, incurable=frozenset({0}))
+
+    async def use(pool: EnginePool) -> None:
+        for seed in range(200):
+            await ask(pool, [request_of(2 * seed), request_of(2 * seed + 1)])
+            await asyncio.sleep(10.0)
+
+    made.play(use)
+    assert made.built[0] > 10
+    assert caplog.text.count("is taken out") == caplog.text.count("restart in 1 s") == made.built[0] - 1
 
 
 def test_metrics_tell_what_each_engine_did_since_the_last_time(fleet: MakeFleet, request_of: MakeRequest) -> None:
