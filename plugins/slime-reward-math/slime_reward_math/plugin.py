@@ -102,19 +102,21 @@ def slime_rewards() -> Iterable[RewardSpec]:
     )
     for name, summary in answers:
         yield RewardSpec(name, _lazy("answers", name), MathSettings, summary, isolation=Isolation.LOOP)
-    others = (
+    loop = Isolation.LOOP
+    for name, module, kind, model, summary in (
         ("gpqa", "letters", "Letters", GpqaSettings, "1 when the response chooses the right letter"),
         ("f1", "texts", "Overlap", F1Settings, "overlap of words with the label, between 0 and 1"),
         ("ifbench", "instructions", "Following", IfbenchSettings, "1 when every instruction is followed"),
-        ("remote_rm", "remote", "Remote", RemoteSettings, "what the server at rm_url answers"),
-    )
-    for name, module, kind, model, summary in others:
-        timeout_s = 300.0 if model is RemoteSettings else 30.0
-        made, boxed = _lazy(module, kind), _lazy(module, kind, within_box=True)
-        yield RewardSpec(name, made, model, summary, timeout_s, isolation=Isolation.LOOP)
-        yield RewardSpec(f"boxed_{name}", boxed, model, f"{name} of the last box", timeout_s, isolation=Isolation.LOOP)
-    draw, shape, loop = _lazy("texts", "Draw"), _lazy("texts", "Shape"), Isolation.LOOP
+    ):
+        yield RewardSpec(name, _lazy(module, kind), model, summary, isolation=loop)
+        boxed = _lazy(module, kind, within_box=True)
+        yield RewardSpec(f"boxed_{name}", boxed, model, f"{name} of the last box", isolation=loop)
+    draw, shape = _lazy("texts", "Draw"), _lazy("texts", "Shape")
     yield RewardSpec("random", draw, summary="0 or 1 by the sample's seed", isolation=loop)
     yield RewardSpec("boxed_random", draw, summary="random", isolation=loop)
+    asked, boxed = _lazy("remote", "Remote"), _lazy("remote", "Remote", within_box=True)
+    summary = "what the server at rm_url answers"
+    yield RewardSpec("remote_rm", asked, RemoteSettings, summary, 300.0, isolation=loop)
+    yield RewardSpec("boxed_remote_rm", boxed, RemoteSettings, "remote_rm of the last box", 300.0, isolation=loop)
     yield RewardSpec("format", shape, FormatSettings, "1 when the response has the expected form", isolation=loop)
     yield RewardSpec("boxed_format", shape, FormatSettings, "format", isolation=loop)
