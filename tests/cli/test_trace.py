@@ -105,8 +105,7 @@ def check_format(events: list[Event]) -> None:
             open_until.append(began - minus)
 
 
-def test_the_parts_of_a_rollout_are_its_whole_time(run: Path, slime: Slime) -> None:
-    events = events_of(slime, run)
+def check_rollouts(run: Path, events: list[Event]) -> None:
     check_format(events)
     rows = {
         row.rollout_id: row.metrics for row in MetricsLog.read(run / "metrics.jsonl") if "perf/step_time" in row.metrics
@@ -127,8 +126,7 @@ def test_the_parts_of_a_rollout_are_its_whole_time(run: Path, slime: Slime) -> N
     assert {"evaluate", "checkpoint"} <= {each["name"] for each in loop}
 
 
-def test_every_sample_has_its_queue_its_turns_and_its_reward(run: Path, slime: Slime) -> None:
-    events = events_of(slime, run)
+def check_samples(run: Path, events: list[Event]) -> None:
     samples = named(events, "samples")
     rows = [row.to_dict() for path in list_shards(run / "samples") for row in Shard(path).rows()]
     kept = {f"{row['group']}/{row['index']}" for row in rows}
@@ -148,8 +146,7 @@ def test_every_sample_has_its_queue_its_turns_and_its_reward(run: Path, slime: S
     assert len(evaluated) == sum(len(list(Shard(path).rows())) for path in list_shards(run / "samples", Kind.EVAL))
 
 
-def test_a_group_waits_until_it_is_trained_on_or_is_dropped(run: Path, slime: Slime) -> None:
-    events = events_of(slime, run)
+def check_groups(run: Path, events: list[Event]) -> None:
     groups = [each for each in named(events, "groups") if "state" in each.get("args", {})]
     dropped = [each for each in groups if each["args"]["state"] == "dropped"]
     assert [each["args"]["reason"] for each in dropped] == ["second"]
@@ -162,6 +159,13 @@ def test_a_group_waits_until_it_is_trained_on_or_is_dropped(run: Path, slime: Sl
         assert [part["name"] for part in parts] == ["samples", "waits for training", "train"]
         assert sum(part["dur"] for part in parts) == each["dur"]
         assert parts[-1]["ts"] == trains[each["args"]["rollout_id"]]["ts"]
+
+
+def test_a_trace_has_rollouts_samples_and_groups(run: Path, slime: Slime) -> None:
+    events = events_of(slime, run)
+    check_rollouts(run, events)
+    check_samples(run, events)
+    check_groups(run, events)
 
 
 def test_a_run_that_was_continued_says_where_and_a_torn_line_is_cut(project: Project, slime: Slime) -> None:
