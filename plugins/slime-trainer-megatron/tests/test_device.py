@@ -16,6 +16,7 @@ from slime_testing.tensors import elsewhere
 from slime_train.estimators.ppo import PpoSettings
 from slime_trainer_megatron.rank import MegatronRank, use_device
 
+LONG = pytest.mark.long
 PPO = Choice("advantage", "slime-train/ppo", "slime-train", PpoSettings())
 
 
@@ -58,11 +59,11 @@ def trained(device: str, setup: RankSetup, folder: Path, batches: list[TrainBatc
     ("family", "settings", "fields"),
     [
         ("qwen3", {"max_tokens_per_gpu": 200}, {}),
-        ("qwen3", {"freeze_params_name_list": ["embedding"]}, {"reference": True}),
-        ("qwen2", {}, {"advantage": PPO, "critic": True}),
-        ("qwen3_moe", {"moe_aux_loss_coeff": 0.1, "use_rollout_routing_replay": True}, {}),
-        ("qwen3", {}, {"bf16": True}),
-        ("deepseek_v3", {"mtp_num_layers": 1}, {}),
+        pytest.param("qwen3", {"freeze_params_name_list": ["embedding"]}, {"reference": True}, marks=LONG),
+        pytest.param("qwen2", {}, {"advantage": PPO, "critic": True}, marks=LONG),
+        pytest.param("qwen3_moe", {"moe_aux_loss_coeff": 0.1, "use_rollout_routing_replay": True}, {}, marks=LONG),
+        pytest.param("qwen3", {}, {"bf16": True}, marks=LONG),
+        pytest.param("deepseek_v3", {"mtp_num_layers": 1}, {}, marks=LONG),
     ],
 )
 def test_training_there_is_training_here(

@@ -16,7 +16,7 @@ def offloaded(part: float) -> dict[str, object]:
     return {"optimizer_cpu_offload": True, "optimizer_offload_fraction": part}
 
 
-@pytest.mark.parametrize("part", [0.4, 1.0])
+@pytest.mark.parametrize("part", [0.4, pytest.param(1.0, marks=pytest.mark.long)])
 def test_steps_are_the_same_and_go_on_with_it_and_without(part: float, tmp_path: Path) -> None:
     model = write_model(tmp_path / "model", "qwen3_moe")
     batches = [dealt(rows, 1, at)[0] for at, rows in enumerate(steps_of(model, 3))]

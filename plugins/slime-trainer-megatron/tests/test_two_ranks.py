@@ -7,6 +7,7 @@ from made import write_model
 from together import Case, by_local, train
 
 
+@pytest.mark.layouts
 @pytest.mark.timeout(300)
 def test_two_ranks_train_publish_and_go_on_as_one(tmp_path: Path) -> None:
     model = write_model(tmp_path / "model", "qwen3", tie_word_embeddings=True)
