@@ -2,8 +2,8 @@
 """How many functions of ours a command runs, and in how many files, counted by a profiler.
 
     .venv/bin/python tools/way.py plan --no-data run.toml
-    .venv/bin/python tools/way.py train run.toml --num-rollout 1 --after Loop._one_rollout
-    .venv/bin/python tools/way.py train run.toml --after Loop._one_rollout --list
+    .venv/bin/python tools/way.py train run.toml --num-rollout 1 --after BaseLoop._one_rollout
+    .venv/bin/python tools/way.py train run.toml --after BaseLoop._one_rollout --list
 
 Everything after the tool's own flags is a command of `slime`, which runs in this process: what its worker processes run
 is not counted. With `--after NAME` the count begins at the first call of the function with that qualified name.
@@ -17,6 +17,7 @@ import sys
 import threading
 from argparse import ArgumentParser, RawTextHelpFormatter
 from collections import Counter
+from inspect import CO_OPTIMIZED
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -34,7 +35,8 @@ class Calls:
     def see(self, frame: FrameType, event: str, _: object) -> None:
         """A profile function of `sys.setprofile`."""
         code = frame.f_code
-        if event != "call" or code.co_name.startswith("<"):
+        # Bodies of modules, classes and comprehensions are no functions.
+        if event != "call" or code.co_name.startswith("<") or not code.co_flags & CO_OPTIMIZED:
             return
         if self.after == code.co_qualname:
             self.after = None
@@ -50,7 +52,7 @@ class Calls:
 def main() -> int:
     """Count, list, and say how much processor time the command takes."""
     parser = ArgumentParser(description=__doc__, formatter_class=RawTextHelpFormatter)
-    parser.add_argument("--after", help="begin at the first call of this function, such as Loop._one_rollout")
+    parser.add_argument("--after", help="begin at the first call of this function, such as BaseLoop._one_rollout")
     parser.add_argument("--list", action="store_true", help="print the functions, by file")
     options, command = parser.parse_known_args()
     seen = Calls(options.after)
@@ -68,6 +70,8 @@ def main() -> int:
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
+    if seen.after is not None:
+        parser.error(f"the command did not call {seen.after}")
     calls = seen.of_ours()
     files = Counter(code.co_filename for code in calls)
     if options.list:
