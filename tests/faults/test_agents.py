@@ -1,46 +1,67 @@
-"""Runs of agents that are killed: no group is trained on twice, and nothing is lost but the turn."""
+"""Agents that fail in every way, and runs of agents that are killed: nobody is trained on twice, and nothing is lost
+but the turn.
+"""
 
+import asyncio
+import os
 import random
+import shutil
+import signal
+import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
+from anyone import Anyone
+from chat import load_chat
+from invariants import require_exact
 
+from slime_agent_openai.gateway import Gateway
+from slime_agent_openai.generator import AgentGenerator
+from slime_agent_openai.session import SessionLimits
+from slime_agent_openai.workers import Workers
+from slime_core import Sample, Status
+from slime_core.data import HfTokenizer
 from slime_core.sample import Json
+from slime_core.telemetry import MetricsLog
+from slime_testing import make_pending
+from tests.faults.accounts import Accounts
 from tests.faults.figures import ALL, WHOLE, Figures
 from tests.faults.nursery import Nursery
 from tests.faults.stories import World
+from tests.faults.toy import write_project
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="finds the processes of agents in /proc"),
     pytest.mark.timeout(3600),
 ]
 
-AGENT = '''
-import json
-import urllib.request
-
-
-def ask(task, messages):
-    """A reply."""
-    body = json.dumps({"model": task.model, "messages": messages}).encode()
-    request = urllib.request.Request(f"{task.openai_base_url}/chat/completions", body)
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return json.loads(answer.read())["choices"][0]["message"]
-
-
-def two_turns(task):
-    """A conversation; its reward is whether there is an odd number of letters in it."""
-    asked = [{"role": "user", "content": task.prompt}]
-    asked += [ask(task, asked), {"role": "user", "content": "!!"}]
-    said = f"{asked[1]['content']}{ask(task, asked)['content']}"
-    return float(len(said.replace(" ", "")) % 2)
-'''
+HERE = Path(__file__).parent
+SECONDS = 20.0 if WHOLE else 15.0
+"""That an agent may take."""
+ENDS: dict[str, str | None] = {
+    "raises": "agent_KeyError",
+    "is not a number": "agent_ValueError",
+    "exits": "agent_exit_3",
+    "kills itself": "agent_killed",
+    "crashes": "agent_signal_11",
+    "hangs": "agent_timeout",
+    "blocks": "agent_timeout",
+    "fills memory": "agent_memory",
+    "forks": None,
+    "leaves": None,
+}
+"""Why the sample of an agent fails that does so."""
+TIMES = dict.fromkeys(ENDS, 14) | {"blocks": 2, "fills memory": 6} if WHOLE else dict.fromkeys(ENDS, 1) | {"blocks": 0}
+WELL = 40 if WHOLE else 8
+ROUNDS = 8 if WHOLE else 1
+GROUPS, ROLLOUTS = 12, 25 if WHOLE else 2
 KILLS = 60 if WHOLE else 4
 WORKERS = 2
 
@@ -48,9 +69,32 @@ WORKERS = 2
 @pytest.fixture(scope="module")
 def agents(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file of the agents, at a path by which this test's processes are told from others."""
-    path = tmp_path_factory.mktemp("mine") / "two_turns.py"
-    path.write_text(AGENT)
-    return path
+    return Path(shutil.copy(HERE / "misbehaving.py", tmp_path_factory.mktemp("mine")))
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> HfTokenizer:
+    return load_chat(tmp_path_factory.mktemp("chatml"))
+
+
+class Played:
+    """Agents of one generator, each with an engine that notes what it made for it."""
+
+    def __init__(self, tokenizer: HfTokenizer, agent: str, *, workers: int, at_once: int) -> None:
+        agents = Workers(agent, workers=workers, agents_per_worker=at_once, memory_mb=600)
+        self.generator = AgentGenerator(agents, Gateway(), SessionLimits(), parser="auto", seconds=SECONDS)
+        self.tokenizer = tokenizer
+
+    async def one(self, prompt: str) -> Sample:
+        """The main sample of one, all of whose samples are as the engine has it."""
+        engine = Anyone(self.tokenizer)
+        samples = await self.generator(make_pending(prompt=prompt), engine.context(max_new_tokens=4_000))
+        require_exact(samples, engine)
+        return samples[-1]
+
+    async def all(self, prompts: Sequence[str]) -> list[Sample]:
+        """Those of some, at once."""
+        return await asyncio.gather(*map(self.one, prompts))
 
 
 def processes(agent: str) -> list[int]:
@@ -63,6 +107,63 @@ def processes(agent: str) -> list[int]:
     return found
 
 
+@pytest.mark.faults_full
+def test_agents_that_fail_in_every_way_cost_the_others_nothing(tokenizer: HfTokenizer, agents: Path) -> None:
+    prompts = [name for name, times in TIMES.items() for _ in range(times)] + ["well"] * WELL
+    random.Random(3).shuffle(prompts)
+    began = time.monotonic()
+
+    async def play() -> list[Sample]:
+        played = Played(tokenizer, f"{agents}:as_asked", workers=2, at_once=12)
+        await played.generator.start()
+        try:
+            return await played.all(prompts)
+        finally:
+            await played.generator.close()
+
+    made = asyncio.run(play())
+    tried = sum(TIMES.values())
+    ended = [sample.failure_reason for sample in made]
+    problems = [
+        f"{prompt}: {sample.failure_reason}: {sample.metadata.get('failure_detail')}"
+        for prompt, sample in zip(prompts, made, strict=True)
+        if sample.failure_reason != ENDS.get(prompt)
+    ]
+    what = f"agents that raise, exit, crash, hang, block, fill memory, fork, leave; beside {WELL} others"
+    ALL.append(Figures(what, tried, tried, lost=len(problems), seconds=time.monotonic() - began, problems=problems))
+    assert problems == []
+    assert Counter(ended)[None] == WELL + TIMES["forks"] + TIMES["leaves"]
+    assert _are_gone(f"{agents}:as_asked")
+
+
+@pytest.mark.faults_full
+def test_agents_whose_processes_are_killed_run_again(tokenizer: HfTokenizer, agents: Path) -> None:
+    began, killed, agent = time.monotonic(), 0, f"{agents}:waits"
+
+    async def play() -> list[Sample]:
+        nonlocal killed
+        played, made = Played(tokenizer, agent, workers=2, at_once=4), []
+        await played.generator.start()
+        try:
+            for _ in range(ROUNDS):
+                running = asyncio.create_task(played.all(["17 + 25?"] * 8))
+                await asyncio.sleep(0.8)
+                for pid in processes(agent):
+                    os.kill(pid, signal.SIGKILL)
+                    killed += 1
+                made += await running
+        finally:
+            await played.generator.close()
+        return made
+
+    made = asyncio.run(play())
+    lost = [sample for sample in made if sample.status is not Status.COMPLETED]
+    ALL.append(Figures("SIGKILL of processes of agents", killed, killed, len(lost), seconds=time.monotonic() - began))
+    assert [(sample.failure_reason, sample.metadata.get("failure_detail")) for sample in lost] == []
+    assert killed >= 2 * ROUNDS
+    assert _are_gone(agent)
+
+
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory, agents: Path) -> Iterator[World]:
     """Runs of agents of two turns, on the instant engine and the toy trainer."""
@@ -70,7 +171,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, agents: Path) -> Iterator[Wo
     with ExitStack() as stack:
         for number in range(WORKERS):
             nurseries.put(stack.enter_context(Nursery(root, number)))
-        yield World.make(root / "world", nurseries, WORKERS, _with(agents), max_uses=1)
+        yield World.make(root / "world", nurseries, WORKERS, _with(agents, []), max_uses=1)
 
 
 def test_a_run_of_agents_that_is_killed_and_resumed_ends_like_one_that_was_not(world: World, agents: Path) -> None:
@@ -85,11 +186,44 @@ def test_a_run_of_agents_that_is_killed_and_resumed_ends_like_one_that_was_not(w
     assert _are_gone(f"{agents}:two_turns")
 
 
-def _with(agents: Path) -> dict[str, Json]:
+@pytest.mark.faults_full
+def test_engines_that_fail_in_the_middle_of_a_conversation_cost_no_group(tmp_path: Path, agents: Path) -> None:
+    run_file = write_project(
+        tmp_path,
+        rows=10_000,
+        rollout_batch_size=GROUPS,
+        over_sampling_batch_size=None,
+        n_samples_per_prompt=4,
+        num_rollout=ROLLOUTS,
+        rollout_num_engines=4,
+        rollout_engine_timeout_s=2.0,
+        group_filter=None,
+        eval_prompt_data=None,
+        eval_interval=None,
+        engine={"use": "often_faulty"},
+        **_with(agents, ["faulty.py"]),
+    )
+    began = time.monotonic()
+    argv = [sys.executable, "-m", "slime_core", "train", run_file, "--save", tmp_path / "run", "--no-progress"]
+    path = os.pathsep.join(filter(None, sys.path))
+    done = subprocess.run(argv, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, capture_output=True, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()[-4000:]
+    accounts = Accounts.of(tmp_path / "run", max_uses=1)
+    rows = [row.metrics for row in MetricsLog.read(tmp_path / "run" / "metrics.jsonl")]
+    causes = ("died", "hung", "garbage", "stale")
+    tried = int(sum(row.get(f"perf/engine/quarantined/{cause}", 0.0) for row in rows for cause in causes))
+    spent = time.monotonic() - began
+    what = "engines that die, hang and answer nonsense to agents"
+    ALL.append(Figures(what, tried, tried, len(accounts.lost), len(accounts.over_used), seconds=spent))
+    assert (accounts.drawn, accounts.lost, accounts.over_used) == (ROLLOUTS * GROUPS, [], [])
+    assert tried >= ROLLOUTS
+
+
+def _with(agents: Path, modules: Sequence[str]) -> dict[str, Json]:
     """Changes of the toys' run file: agents of two turns."""
     settings: Json = {"agent": f"{agents}:two_turns", "workers": 1, "agents_per_worker": 32}
     return {
-        "plugins": {"only": ["slime-agent-openai"], "modules": [str(Path(__file__).with_name("toy.py"))]},
+        "plugins": {"only": ["slime-agent-openai"], "modules": [str(HERE / name) for name in ("toy.py", *modules)]},
         "generator": {"use": "agent", "agent": settings},
         "reward": {"use": "environment"},
         "rollout_max_response_len": 60,

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.faults.test_kill_and_resume import assert_gone, assert_same_run
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -24,7 +22,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="finds the proce
 
 ENGINES = 3
 FLAGS = ("--rollout-num-engines", str(ENGINES), "--engine.local.workers", "1")
-WITHIN_S = 60.0
+WITHIN_S, ORPHANS_END_S = 60.0, 30.0
 
 
 def workers_of(command: Command) -> dict[int, int]:
@@ -35,6 +33,21 @@ def workers_of(command: Command) -> dict[int, int]:
             if match := re.search(r"/engine-(\d)-0\.log$", str(Path(f"/proc/{pid}/fd/1").readlink())):
                 found[int(match[1])] = pid
     return found
+
+
+def assert_same_run(run: Folder, undisturbed: Folder) -> None:
+    """Everything that a run of this seed leaves, byte for byte."""
+    assert run.metrics() == undisturbed.metrics()
+    found, expected = run.results(), undisturbed.results()
+    assert [name for name in expected if found.get(name) != expected[name]] == []
+
+
+def assert_gone(command: Command) -> None:
+    """No process of the command is left."""
+    end = time.monotonic() + ORPHANS_END_S
+    while left := command.living():
+        assert time.monotonic() < end, f"processes {left} outlived their driver by {ORPHANS_END_S} s"
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize(
@@ -58,10 +71,25 @@ def test_a_run_whose_engines_are_killed_or_stopped_ends_like_one_that_was_not_di
     code, output = command.wait()
     assert code == 0, output
     for engine, number in hurt.items():
-        cause = "died" if number is signal.SIGKILL else "hung"
+        cause = "died" if number is signal.SIGKILL else "(hung|slow)"
         assert re.search(rf"engine {engine} is taken out, its \d+ requests .* It {cause}: ", output), output
     assert_same_run(folder, undisturbed)
-    assert_gone([command])
+    assert_gone(command)
+
+
+@pytest.mark.faults_full
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_engines_that_fall_again_and_again_cost_no_sample(
+    scene: Scene, undisturbed: Folder, number: signal.Signals
+) -> None:
+    folder = scene.folder(f"falling-{number.name}")
+    command = scene.train(folder.path.name, *FLAGS, "--rollout-engine-timeout-s", "3")
+    hurt: set[int] = set()
+    _do_until_it_ends(command, lambda: _hurt_one(command, number, hurt), every_s=1.0)
+    code, output = command.wait()
+    assert code == 0, output
+    assert len(hurt) >= 2
+    assert_same_run(folder, undisturbed)
 
 
 @pytest.mark.faults_full
@@ -100,6 +128,15 @@ def _do_until_it_ends(command: Command, act: Callable[[], None], every_s: float)
     while command.process.poll() is None:
         act()
         time.sleep(every_s)
+
+
+def _hurt_one(command: Command, number: signal.Signals, hurt: set[int]) -> None:
+    fresh = {engine: pid for engine, pid in workers_of(command).items() if pid not in hurt}
+    if len(fresh) > 1:  # one goes on serving
+        victim = fresh[min(fresh)]
+        hurt.add(victim)
+        with suppress(ProcessLookupError):
+            kill(victim, number)
 
 
 def _kill_all(command: Command) -> None:

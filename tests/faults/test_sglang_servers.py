@@ -24,6 +24,7 @@ from tests.faults.figures import ALL, Figures
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = Path(os.environ.get("SLIME_SGLANG_PYTHON", ROOT / ".venv-sglang/bin/python"))
 ROUTERS = Path(os.environ.get("SLIME_ROUTERS_PYTHON", ROOT / ".venv-routers/bin/python"))
+LOSSY = Path(__file__).with_name("lossy_server.py")
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc"),
@@ -252,11 +253,61 @@ def test_the_router_of_sglang_servers_is_killed_and_stopped(scene: Scene, whole:
     check(run, whole, figures, 2)
 
 
-def test_the_driver_of_sglang_servers_is_killed(scene: Scene, whole: Folder, figures: Figures) -> None:
-    run = Run.start(scene, "sglang-driver")
+@pytest.mark.parametrize("kind", ["distributed", "tensor"])
+def test_a_bucket_for_sglang_servers_is_lost(
+    scene: Scene, whole: Folder, figures: Figures, tmp_path: Path, kind: str
+) -> None:
+    lost, lossy = tmp_path / "lost", tmp_path / "venv/bin/python"
+    lossy.parent.mkdir(parents=True)
+    lossy.write_text(f'#!/bin/sh\nexec {sys.executable} {LOSSY} {PYTHON} {lost} /update_weights_from_{kind} "$@"\n')
+    lossy.chmod(0o755)
+    (tmp_path / "venv/pyvenv.cfg").touch()
+    (tmp_path / "venv/lib/python3.11/site-packages/sglang-0.5.23.dist-info").mkdir(parents=True)
+    by = {"transport": kind, f"transport.{kind}.timeout_s": 10, f"transport.{kind}.bucket_mb": 0.5}
+    run = Run.start(scene, f"sglang-bucket-{kind}", **by, **{"engine.sglang.python": lossy})
+    run.wait_until(lost.exists)
+    run.wait_until(run.says("engine 0 is back"))
+    check(run, whole, figures, 1)
+
+
+def test_the_disk_of_a_run_on_sglang_servers_is_full(
+    scene: Scene,
+    whole: Folder,
+    figures: Figures,
+    tiny_disk: Path,
+    remount: Callable[[Path, str], None],
+) -> None:
+    remount(tiny_disk, "64m")
+    (tiny_disk / "run").mkdir()
+    (scene.root / "sglang-disk").symlink_to(tiny_disk / "run")
+    run = Run.start(scene, "sglang-disk")
+    run.is_under_way(3)
+    run.wait_until(run.generates(0))
+    room = os.statvfs(tiny_disk)
+    remount(tiny_disk, f"{(room.f_blocks - room.f_bfree) * room.f_frsize}")
+    code, output = run.wait()
+    assert code not in (0, 75), output
+    assert "No space left" in output or "the disk is full" in output, output
+    remount(tiny_disk, "64m")
+    check(Run.start(scene, "sglang-disk"), whole, figures, 1)
+
+
+def test_two_runs_with_sglang_servers_share_a_host(scene: Scene, whole: Folder, figures: Figures) -> None:
+    runs = [Run.start(scene, f"sglang-{name}") for name in ("one", "other")]
+    for run in runs:
+        run.is_under_way(1)
+    assert runs[0].ports.isdisjoint(runs[1].ports)
+    for run in runs:
+        check(run, whole, figures, 1)
+
+
+@pytest.mark.parametrize("launcher", ["local", "ray"])
+def test_the_driver_of_sglang_servers_is_killed(scene: Scene, whole: Folder, figures: Figures, launcher: str) -> None:
+    name = f"sglang-driver-{launcher}"
+    run = Run.start(scene, name, launcher=launcher)
     run.is_under_way(3)
     run.wait_until(run.generates(0))
     run.command.signal_driver(signal.SIGKILL)
     run.command.process.wait()
     run.is_gone()
-    check(Run.start(scene, "sglang-driver"), whole, figures, 1)
+    check(Run.start(scene, name, launcher=launcher), whole, figures, 1)
