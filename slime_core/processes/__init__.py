@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from slime_core.processes.group import GroupOfWorkers as GroupOfWorkers
     from slime_core.processes.group import GroupWorker as GroupWorker
     from slime_core.processes.launcher import free_port as free_port
+    from slime_core.processes.limits import own_cores as own_cores
     from slime_core.processes.pool import CallFailure as CallFailure
     from slime_core.processes.pool import StartError as StartError
     from slime_core.processes.program import CommandError as CommandError

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pydantic import JsonValue
 
 from slime_core.errors import ConfigError, did_you_mean
-from slime_core.processes.limits import own_cores
+from slime_core.processes import own_cores
 from slime_core.roles import GroupUse, WorkerGroupSpec
 from slime_launcher_ray.settings import RaySettings
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from slime_core.errors import ConfigError
-from slime_core.processes.limits import own_cores
+from slime_core.processes import own_cores
 from slime_core.roles import Needs, Pack, PerNode, Place, WorkerGroupSpec
 from slime_launcher_ray.actor import Site
 from slime_launcher_ray.cluster import Node, Room
