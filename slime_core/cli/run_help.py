@@ -17,7 +17,6 @@ import click
 from pydantic.fields import FieldInfo
 
 from slime_core.catalog import Catalog
-from slime_core.cli.run_options import flag
 from slime_core.config import CHOOSES, DEFAULT_USE, FAMILIES, WEIGHTED, FlatKeys, prefixes
 from slime_core.errors import PluginError, did_you_mean
 from slime_core.roles import SELECTABLE, SPECS
@@ -32,6 +31,11 @@ COMMON = (
 _FAR = 10**6  # upper bounds from here on only catch slips of the finger
 _PLACEHOLDERS = (("dict", "JSON"), ("JsonValue", "JSON"), ("Path", "PATH"), ("int", "N"), ("float", "X"))
 Row = tuple[str, str]
+
+
+def flag(key: str) -> str:
+    """How a key is typed on the command line."""
+    return f"--{key.replace('_', '-')}"
 
 
 def show_help(command: click.Command, ctx: click.Context, topic: str, discover: Callable[[], Catalog]) -> None:

@@ -21,6 +21,7 @@ import click
 
 from slime_core.catalog import Catalog, allowed_by_environment
 from slime_core.cli.plugins import with_plugin_options
+from slime_core.cli.run_help import flag, show_help
 from slime_core.config import (
     CHOOSES,
     FAMILIES,
@@ -52,11 +53,6 @@ _JSON_KEYS = ("apply_chat_template_kwargs", "multimodal_keys", "served_models")
 
 
 # Flags to keys and values.
-
-
-def flag(key: str) -> str:
-    """How a key is typed on the command line."""
-    return f"--{key.replace('_', '-')}"
 
 
 def key_typed(argument: str) -> str:
@@ -279,8 +275,6 @@ class RunCommand(click.Command):
         rest, settings = split_settings(args)
         path, file, plugins = _early_file(rest)
         if named:
-            from slime_core.cli.run_help import show_help
-
             wanted = topic[0] if topic and not topic[0].startswith("-") and topic != [str(path)] else ""
             show_help(self, ctx, wanted, partial(Catalog.discover, plugins))
             ctx.exit()

@@ -112,7 +112,7 @@ class _Made:
     def _longest(self, known: Sequence[tuple[int, float | None]], begin: int) -> tuple[int, int] | None:
         """Where the answers have the longest part of these tokens; of equals, that of the oldest weights."""
         best: tuple[tuple[int, int], tuple[int, int]] | None = None
-        for number, place in self._places.get(known[begin], ()):  # type: ignore[arg-type]
+        for number, place in self._places.get(known[begin], ()):  # type: ignore[arg-type]  # no place has None
             length = 0
             while begin + length < len(known) and self._is((number, place + length), known[begin + length]):
                 length += 1

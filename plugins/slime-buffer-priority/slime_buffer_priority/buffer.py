@@ -18,8 +18,7 @@ from numpy.random import Generator, Philox
 from numpy.typing import NDArray
 
 from slime_buffer_priority.places import Bools, Floats, Ints, Queue, RankIndex, grown
-from slime_buffer_priority.plugin import COUNT
-from slime_buffer_priority.settings import Keep, Order, PrioritySettings, ScoreName
+from slime_buffer_priority.settings import COUNT, Keep, Order, PrioritySettings, ScoreName
 from slime_buffer_priority.shelves import Keeper, ProportionalShelf, RankShelf, Reservoir, Shelf
 from slime_core import Group, GroupId
 from slime_core.errors import CheckpointError

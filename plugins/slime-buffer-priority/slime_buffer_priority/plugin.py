@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
-from slime_buffer_priority.settings import PrioritySettings
+from slime_buffer_priority.settings import COUNT, PrioritySettings
 from slime_core import Group, Sample, hookimpl
 from slime_core.roles import (
     BatchTransformSpec,
@@ -18,8 +18,6 @@ from slime_core.roles import (
 )
 
 SLIME_API = "1"
-COUNT = "replay_count"
-"""How often a group is trained on, this time included: key of its metadata from the second time on, and column."""
 
 
 class ReplayColumns:

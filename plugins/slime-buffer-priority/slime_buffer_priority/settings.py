@@ -15,6 +15,10 @@ from slime_core.roles import Coefficient, Number, Settings
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
+COUNT = "replay_count"
+"""How often a group is trained on, this time included: key of its metadata from the second time on, and column."""
+
+
 class Order(enum.StrEnum):
     """Which of the held groups are handed out."""
 
