@@ -327,11 +327,11 @@ def _merge_counts(below: dict[str, Json], over: dict[str, Json], chosen: Mapping
     )
     same = [(("actor_num_nodes",), ranks), (("actor_num_gpus_per_node",), ranks), (("rollout_num_gpus",), engines)]
     same.append((("rollout_num_gpus_per_engine",), workers))
-    if "rollout_num_gpus" in {**below, **over}:
-        same.append((("rollout_num_gpus_per_engine",), engines))
     for one, other in same:
         if other and (_has(over, one) or _has(over, other)):
             below = _without(below, other if _has(over, one) else one)
+    if "rollout_num_gpus_per_engine" in over and "rollout_num_gpus" in below:
+        below = _without(below, engines)  # it follows from both
     return merge(below, over)
 
 

@@ -60,6 +60,16 @@ def merged(in_file: str, flags: dict[str, Json]) -> dict[str, Json]:
         ),
         ("rollout_num_gpus = 4", {"rollout_num_engines": "2"}, {"rollout_num_engines": "2"}),
         (
+            "rollout_num_gpus = 8\nrollout_num_gpus_per_engine = 2",
+            {"rollout_num_engines": 3},
+            {"rollout_num_gpus": None, "rollout_num_engines": 3, "engine": {"local": {"workers": 2}}},
+        ),
+        (
+            "rollout_num_gpus = 8\nrollout_num_engines = 8",
+            {"rollout_num_gpus_per_engine": 2},
+            {"rollout_num_gpus": 8, "rollout_num_engines": 4, "engine": {"local": {"workers": 2}}},
+        ),
+        (
             "rollout_num_gpus = 8",
             {"engine": {"local": {"workers": 2}}},
             {"rollout_num_gpus": 8, "rollout_num_engines": 4, "engine": {"local": {"workers": 2}}},
