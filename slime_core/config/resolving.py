@@ -151,7 +151,7 @@ def resolve_choices(config: RunConfig, catalog: Catalog) -> tuple[ChosenRoles, t
                 problems.append(str(error))
         chosen[role] = tuple(found)
         offered = {name for each in catalog.choices(role).values() for name in (each.spec.name, each.qualified)}
-        for name in table.sections.keys() - table.use.keys():
+        for name in [name for name in table.sections if name not in table.use]:
             unused.append(f"{role}.{name}")
             # A section of a plugin that is not installed is left alone; one that is nearly right is misspelt.
             if name not in offered and (hint := did_you_mean(name, offered)):
