@@ -152,7 +152,7 @@ class _Flags:
                 continue
             key = key_typed(name)
             positive = key.removeprefix("no_")
-            is_no = key != positive and not self._is_key(key) and self._may_be_switch(positive)
+            is_no = key != positive and not equals and not self._is_key(key) and self._may_be_switch(positive)
             if not (is_no or self._is_key(key)):
                 self.rest.append(argument)
             elif is_no:
@@ -163,8 +163,8 @@ class _Flags:
                 if text.lower() not in ("true", "false"):
                     raise ConfigError(f"{argument}: it is true or false, write {name} or {flag(f'no_{key}')}")
                 self._add(key, text.lower() == "true")
-            elif key == "eval_prompt_data" and not equals:
-                self._add(key, *(self._next(name, remaining, 2) for _ in range(2)))
+            elif key == "eval_prompt_data":
+                self._add(key, value if equals else self._next(name, remaining, 2), self._next(name, remaining, 2))
             elif not equals and _is_bare(remaining) and self._flat.owners_of(key):
                 self._add(key, True)
             else:
@@ -196,15 +196,27 @@ class _Flags:
             return FAMILIES[FAMILY_OF_KEY[key]].model_fields[key].annotation is bool
         if foreign := self._flat.foreign(key):
             return foreign.is_switch
+        return self._annotation(key) is bool
+
+    def _takes_many(self, key: str) -> bool:
+        if key in CHOOSES or self._flat.foreign(key):
+            return False
+        annotation = self._annotation(key)
+        return annotation is None or "list[" in str(annotation)
+
+    def _annotation(self, key: str) -> object:
         for owner in self._flat.owners_of(key):
             with contextlib.suppress(PluginError):
                 fields = {} if owner.place[1:] else owner.registered.spec.model.model_fields
-                return owner.place[0] in fields and fields[owner.place[0]].annotation is bool
-        return False
+                return fields[owner.place[0]].annotation if owner.place[0] in fields else None
+        return None
 
     def values(self) -> dict[str, Json]:
         """What was given, by key. Raises ConfigError: a choice or its weight is written wrongly."""
-        return {key: _value(key, several) for key, several in self.given.items()}
+        return {
+            key: _value(key, several if several[1:] and self._takes_many(key) else several[-1:])
+            for key, several in self.given.items()
+        }
 
 
 def _value(key: str, given: Sequence[str | bool]) -> Json:
@@ -299,9 +311,9 @@ def _early_file(arguments: Sequence[str]) -> tuple[Path | None, dict[str, Json],
         if name in named:
             named[name].append(value if equals else following)
         elif path is None:
-            folder = Path(argument) / "run.toml"
-            file = folder if Path(argument).is_dir() else Path(argument)
-            path = file if file.suffix in RUN_FILES and file.is_file() else None
+            with contextlib.suppress(OSError):  # longer than any path: the value of a flag
+                file = Path(argument) / "run.toml" if Path(argument).is_dir() else Path(argument)
+                path = file if file.suffix in RUN_FILES and file.is_file() else None
     with contextlib.suppress(ConfigError):  # refused when the command reads it
         values = read_run_file(path) if path else {}
         values = add_plugins(values, named["--plugin"], named["--no-plugin"], allowed_by_environment())

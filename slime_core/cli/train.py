@@ -146,7 +146,7 @@ def resume(
 ) -> int:
     """Continue the run in RUN_DIR."""
     run_file = run_file_of(run_dir)
-    over: dict[str, Json] = {key: value for key, value in changes.items() if value}
+    over: dict[str, Json] = {key: value for key, value in changes.items() if value not in (None, False)}
     values = merge(read_run_file(run_file), over) | {"save": str(run_dir)}
     if "num_rollout" in over:
         values.pop("num_epoch", None)

@@ -100,6 +100,9 @@ def test_flags_that_break_a_parser(project: Project, slime: Slime) -> None:
         (["--engine.local.workers", "9" * 5000], "engine.local.workers = '9999"),
         (["--engine.local.workers", "9" * 50], "is an integer of 167 bits; at most 64 are allowed"),
         (["--reward", "./rewards.py:digits", "--engine.local.dtype", '"\\u0000"'], "holds a NUL character"),
+        (["--lr", "9" * 300], "lr = '9999"),
+        (["--eval-prompt-data=math"], "Option '--eval-prompt-data' requires 2 arguments"),
+        (["--no-bf16=false"], "No such option '--no-bf16'. Did you mean '--bf16'?"),
         (["--rollout-stop", "\udcff"], "half a surrogate pair"),
         (["--apply-chat-template-kwargs", '{"a": "\\ud800"}'], "half a surrogate pair"),
     ):

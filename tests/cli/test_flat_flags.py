@@ -73,6 +73,7 @@ def settings(slime: Slime, *arguments: str) -> dict[str, object]:
         ("--tolerance 0.25", {"tolerance": 0.25, "modes": ["plain"], "fold": True}),
         ("--tolerance=0.25 --no-fold", {"tolerance": 0.25, "modes": ["plain"], "fold": False}),
         ("--modes a --modes b --fold false", {"tolerance": 0.5, "modes": ["a", "b"], "fold": False}),
+        ("--tolerance 0.1 --tolerance=0.25", {"tolerance": 0.25, "modes": ["plain"], "fold": True}),
         ('--modes ["a"]', {"tolerance": 0.5, "modes": ["a"], "fold": True}),
     ],
 )
