@@ -63,6 +63,12 @@ def run(tmp_path: Path) -> Iterator[Run]:
     run.ledger.close()
 
 
+def test_a_ledger_that_is_gone_is_named(run: Run) -> None:
+    (run.root / "ledger.jsonl").unlink()
+    with pytest.raises(RunFolderError, match="cannot read the ledger"):
+        LedgerView.of(run.root)
+
+
 def test_sums_are_of_the_whole_run_and_of_what_is_saved(run: Run) -> None:
     view = LedgerView.of(run.root)
     assert view.accounts.counts() == {"drawn": 1, "finished": 0, "buffered": 4, "trained": 4, "dropped": 4}

@@ -55,6 +55,7 @@ class LedgerView:
             RunFolderError: it has none.
         """
         path, problems = run / "ledger.jsonl", list[str]()
+        _opened(path).close()
         checkpoint, ledger = _newest(run / "checkpoints", path, problems)
         offset, max_uses = (ledger.offset, ledger.max_uses) if ledger else (0, _most_uses(path))
         if checkpoint and ledger and digest_of(path, offset).hexdigest() != ledger.sha256:
