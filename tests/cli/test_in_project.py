@@ -8,7 +8,6 @@ import pytest
 
 from slime_core.telemetry import MetricsLog
 from slime_view.samples.shard import Shard
-from tests.tables import table
 
 Slime = Callable[..., Any]
 Project = Any
@@ -82,7 +81,7 @@ def own_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "parts", raising=False)
 
 
-@table("place", ["./parts.py:", "parts.py:", "parts:", "parts."])
+@pytest.mark.parametrize("place", ["./parts.py:", "parts.py:", "parts:", "parts."])
 def test_a_plan_takes_every_way_of_naming_it(project: Project, slime: Slime, place: str) -> None:
     (project.root / "parts.py").write_text(PARTS)
     ran = slime("plan", "run.toml", "--reward", f"{place}length", "--loss", f"{place}Reinforce", "--json")
