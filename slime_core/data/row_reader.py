@@ -284,6 +284,3 @@ class LeftOut:
             rows = f"{count} row{'s' if count > 1 else ''}"
             found.append(f"{name}: the chat template leaves the reasoning of earlier turns out of {rows}")
         return found
-
-
-# Dialogs: rows of a file as the token ids that finetuning trains on, the assistant's words marked.
