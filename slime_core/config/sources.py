@@ -163,7 +163,7 @@ def canonical(sources: Sequence[Mapping[str, Json]], catalog: Catalog) -> Canoni
         PluginError: a choice declares a key of the core.
     """
     form = _Form(catalog)
-    ours = [form.in_our_names(source) for source in sources]
+    ours = [form.in_our_names(form.not_replaced(source, sources[place:])) for place, source in enumerate(sources, 1)]
     form.merged = functools.reduce(merge, ours, {})
     chosen = form.chosen(form.merged)
     if faults := [fault for registered in chosen.values() for fault in key_faults(registered)]:
@@ -176,7 +176,7 @@ def canonical(sources: Sequence[Mapping[str, Json]], catalog: Catalog) -> Canoni
         _place_counts(values, chosen)
     except ConfigError as error:
         form.problems.append(str(error))
-    return Canonical(values, form.problems, form.notes)
+    return Canonical(values, list(dict.fromkeys(form.problems)), form.notes)
 
 
 class _Form:
@@ -187,6 +187,11 @@ class _Form:
         self.merged: Mapping[str, Json] = {}
         self.problems: list[str] = []
         self.notes: list[str] = []
+
+    def not_replaced(self, source: Mapping[str, Json], later: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
+        # `advantage_estimator = "gspo"` chooses a loss, too, which goes where a flag gives another estimator.
+        again = {key for each in later for key in each if key in CHOOSES or self.flat_keys.foreign(key)}
+        return {key: value for key, value in source.items() if key not in again}
 
     def in_our_names(self, source: Mapping[str, Json]) -> dict[str, Json]:
         foreign = {key: name for key in source if (name := self.flat_keys.foreign(key))}

@@ -44,6 +44,12 @@ def merged(in_file: str, flags: dict[str, Json]) -> dict[str, Json]:
             {"advantage_estimator": "gspo"},
             {"advantage": {"use": "grpo"}, "loss": {"use": "gspo"}},
         ),
+        (
+            'advantage_estimator = "gspo"',
+            {"advantage_estimator": "rloo"},
+            {"advantage": {"use": "rloo"}, "loss": None},
+        ),
+        ("use_tis = true", {"use_tis": False}, {"correction": None}),
         ('[loss]\nuse = "sft_loss"', {"loss_type": "policy_loss"}, {"loss": {"use": "policy_loss"}}),
         ('loss_type = "sft_loss"', {"loss": {"use": {"policy_loss": 1.0}}}, {"loss": {"use": {"policy_loss": 1.0}}}),
         ("rollout_shuffle = true", {"rollout_shuffle": False}, {"rollout_shuffle": False}),
