@@ -16,9 +16,10 @@ from slime_core.roles import Draw
 from slime_core.sample import Group, GroupId, PrefixCacheInfo, Sample, SpecInfo, Status
 from slime_core.secrets import Redactor
 from slime_core.telemetry import Generated
-from slime_view.samples.columns import OTHERS, OWN
+from slime_view.samples.columns import OTHERS, OWN, Entry, pack
 from slime_view.samples.shard import Shard
 from slime_view.samples.store import SampleStore
+from tests.tables import table
 
 
 def written(tmp_path: Path, generated: Generated, draw: Draw | None = None) -> Shard:
@@ -113,6 +114,12 @@ def test_any_sample_comes_back_in_every_bit(
     ]
     flat = [(str(group.id), bits(each)) for group in groups for each in group.samples]
     assert [((one := shard.entry(row)).group, bits(one.sample)) for row in range(len(shard))] == flat
+
+
+@table("values", [array("q", [2**40]), [2**40], [1.5], [None]])
+def test_a_number_that_does_not_fit_is_refused(values: list[int]) -> None:
+    with pytest.raises((OverflowError, TypeError)):
+        pack([Entry("train", None, None, Sample(tokens=values))], 0)
 
 
 def test_every_field_of_a_sample_has_a_place() -> None:

@@ -157,8 +157,13 @@ def pack(entries: Sequence[Entry], rollout_id: int) -> "pa.Table":
     found |= {name: [getattr(sample, name) for sample in samples] for name in PLAIN if name != "failure_reason"}
     for name, code in NUMBERS.items():
         lists = (getattr(sample, name) for sample in samples)
-        found[name] = [None if each is None else np.asarray(each, code) for each in lists]
+        found[name] = [None if each is None else np.asarray(_typed(each, code)) for each in lists]
     return pa.Table.from_arrays([pa.array(found[each.name], each.type) for each in schema()], schema=schema())
+
+
+def _typed(values: Sequence[float], code: str) -> "array[Any]":
+    # `array` refuses what does not fit; numpy would cut it off or wrap it.
+    return values if isinstance(values, array) and values.typecode == code else array(code, values)
 
 
 _OWN_COLUMNS = (
