@@ -246,6 +246,7 @@ RUN_FILES = (".toml", *YAML_SUFFIXES)
 """What the names of run files end in."""
 MAX_BYTES = 256 * 1024
 """Of a run file; ruamel.yaml reads about 100 KiB a second."""
+_MOST_DOTS = 4000
 _LONG_INTEGER = "an integer has over 4300 digits; at most 64 bits are allowed"
 _UNKNOWN = re.compile(r"^unknown (?:key|setting) '?(?:(?:[\w-]+|\"[^\"]*\")\.)*([\w-]+)")
 
@@ -260,7 +261,7 @@ def read_run_file(path: Path) -> dict[str, Json]:
     kind = "YAML" if path.suffix in YAML_SUFFIXES else "TOML"
     try:
         text = _read_text(path)
-        values = read_yaml(text, path) if kind == "YAML" else tomllib.loads(text)
+        values = read_yaml(text, path) if kind == "YAML" else _read_toml(text, path)
     except ConfigError:
         raise
     except RecursionError:
@@ -270,6 +271,14 @@ def read_run_file(path: Path) -> dict[str, Json]:
         raise ConfigError(f"{path} is not a {kind} file: {said}") from None
     refuse_unfit(values, str(path))
     return values
+
+
+def _read_toml(text: str, path: Path) -> dict[str, Json]:
+    # tomllib's time grows with the square of a dotted key's length: minutes for 100,000 parts.
+    for number, line in enumerate(text.split("\n"), 1):
+        if any(part.count(".") > _MOST_DOTS for part in line.split("=")):
+            raise ConfigError(f"{path}, line {number}: a dotted key has over {MAX_DEPTH} parts, which no key has")
+    return tomllib.loads(text)
 
 
 def _read_text(path: Path) -> str:

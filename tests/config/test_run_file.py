@@ -128,6 +128,7 @@ def test_a_date_is_refused_with_its_key(tmp_path: Path, value: str) -> None:
 
 HOSTILE = {
     "a dotted key of 40 parts": (".toml", ".".join("k" * 40) + " = 1", "is nested over 32 deep"),
+    "a header of 100,000 parts": (".toml", "\n[" + ".".join("k" * 100_000) + "]", "line 2: a dotted key has over 32"),
     "lists in lists": (".toml", "k = " + "[" * 5000, "run.toml is nested too deeply: at most 32"),
     "lists in lists, a few": (".toml", "k = " + "[" * 40 + "]" * 40, "k is nested over 32 deep"),
     "tables in tables": (".toml", "k = " + "{a = " * 5000, "run.toml is nested too deeply: at most 32"),
