@@ -1,6 +1,6 @@
-"""The options `--plugin` and `--no-plugin`, and `slime plugins list`: which plugins are installed and what they offer.
+"""The options `--plugin` and `--no-plugin`, and the group `slime plugins`.
 
-Listing without `--load` imports no plugin, so this module imports no role. `plugin_facts.py` shows one plugin in full.
+This module imports no role: `slime plugins list` without `--load` needs none.
 """
 
 from collections.abc import Callable, Mapping

@@ -81,7 +81,7 @@ def _sections(topic: str, catalog: Catalog) -> Iterator[tuple[str, list[Row]]]:
     roles = [role for role in SELECTABLE if topic in ("all", role)]
     also = ((key, role) for key, role in CHOOSES.items() if topic in ("all", key, role))
     if rows := [*map(_role_row, roles), *((f"{flag(key)} NAME", f"The same as {flag(role)}.") for key, role in also)]:
-        yield "Choices (`slime plugins list` shows them)", rows
+        yield "Choices (`slime plugins list --load` shows them)", rows
     for role in SELECTABLE:
         if rows := [*_of_choices(role, topic, role in roles, catalog)]:
             yield f"Settings of choices, {role.replace('_', ' ')}", rows
