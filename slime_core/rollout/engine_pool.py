@@ -143,6 +143,7 @@ class EnginePool:
             raise Lost("died", f"it had not started after {loop.time() - began:.0f} s") from None
         finally:
             starting.discard(limit)
+        await asyncio.sleep(0)  # where this start took no time, the others begin now
         late = loop.time() + max(LEAST_LATE_S, LATE * (loop.time() - began))
         for other in starting:
             if not other.expired():
@@ -475,13 +476,9 @@ class EnginePool:
                 if second >= self._pause_s(old.falls):  # it gets shorter once no engine serves
                     break
                 await asyncio.sleep(1.0)
-            handle = EngineHandle(number, self._make(number), self._limits, falls=old.falls)
             try:
-                await self._bring_up(handle)
-            except BaseException as error:
-                await _close(handle)
-                if not isinstance(error, Exception):
-                    raise
+                handle = await self._bring_up(number, old.falls)
+            except Exception as error:
                 old.falls += 1
                 self._restart_errors[number] = _text(error)
                 log.warning(
@@ -493,20 +490,25 @@ class EnginePool:
             log.warning("engine %d is back; %d of %d engines serve", number, len(self._serving), len(self._engines))
             return
 
-    async def _bring_up(self, handle: EngineHandle) -> None:
-        """Start an engine, and bring it to the weights and the memory of those that serve."""
-        await within_s(self._limits.start_s, handle.engine.start(), "start()")
-        while True:
-            await self._catch_up(handle)
-            await within_s(self._limits.probe_s, handle.generate(self._probe), "a probe")
-            released = frozenset[MemoryTag]()
-            while released != (wanted := self._released):
-                await self._memory(handle, "release", wanted - released)
-                await self._memory(handle, "resume", released - wanted)
-                released = wanted
-            if self._weights is None or self._weights[1] == handle.version:
-                handle.answers = handle.tokens = 0
-                return
+    async def _bring_up(self, number: int, falls: int) -> EngineHandle:
+        """Build and start an engine, and bring it to the weights and the memory of those that serve."""
+        handle = EngineHandle(number, self._make(number), self._limits, falls=falls)
+        try:
+            await within_s(self._limits.start_s, handle.engine.start(), "start()")
+            while True:
+                await self._catch_up(handle)
+                await within_s(self._limits.probe_s, handle.generate(self._probe), "a probe")
+                released = frozenset[MemoryTag]()
+                while released != (wanted := self._released):
+                    await self._memory(handle, "release", wanted - released)
+                    await self._memory(handle, "resume", released - wanted)
+                    released = wanted
+                if self._weights is None or self._weights[1] == handle.version:
+                    handle.answers = handle.tokens = 0
+                    return handle
+        except BaseException:
+            await _close(handle)
+            raise
 
     async def _catch_up(self, handle: EngineHandle) -> None:
         """Load the newest weights; the trainer sends them again if an engine cannot read them alone."""

@@ -16,7 +16,7 @@ from slime_core.roles import FinishReason, GenerateOutput, GenerateRequest, Weig
 from tests.tables import table
 
 if TYPE_CHECKING:
-    from slime_core.rollout import EnginePool
+    from slime_core.rollout import CheckedEngine, EnginePool
     from tests.rollout.engines.conftest import Fleet, Scripted
 
     MakeFleet = Callable[..., Fleet]
@@ -467,9 +467,13 @@ def test_an_engine_that_cleans_up_for_ever_does_not_keep_its_requests(
     assert [list(output.tokens) for output in outputs] == [answer_of(request) for request in requests]
 
 
-def test_an_engine_that_does_not_start_is_tried_again_and_one_that_never_does_ends_the_run(fleet: MakeFleet) -> None:
+@table("start_s", [0.0, 3.0])
+def test_an_engine_that_does_not_start_is_tried_again_and_one_that_never_does_ends_the_run(
+    fleet: MakeFleet, start_s: float
+) -> None:
     async def hangs_at_first(engine: Scripted) -> None:
-        await asyncio.sleep(FOR_EVER_S if (engine.number, engine.life) == (2, 0) else 3.0)
+        if seconds := FOR_EVER_S if (engine.number, engine.life) == (2, 0) else start_s:
+            await asyncio.sleep(seconds)
 
     made = fleet(3, fails_to_start=frozenset({1}), starts=hangs_at_first)
 
@@ -479,12 +483,34 @@ def test_an_engine_that_does_not_start_is_tried_again_and_one_that_never_does_en
         return began, pool.take()
 
     began, metrics = made.play(use)
-    assert began == 63.0, "a minute after the first one started"
+    assert began == start_s + 60.0, "a minute after the first one started"
     causes = {name: count for name, count in metrics.items() if name.count("/") == 3 and "quarantined" in name}
     assert causes == {"perf/engine/quarantined/died": 2.0}
     assert metrics["perf/engine/returned"] == 2
     with pytest.raises(WorkerError, match="engine 0 finds no port"):
         fleet(3, fails_to_start=frozenset(range(3))).play(use)
+
+
+def test_an_engine_that_cannot_be_built_again_is_tried_again(
+    fleet: MakeFleet, request_of: MakeRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = fleet(2, bad={0: dies_at_once})
+    build, errors = made.make, [OSError("no space left on device")]
+
+    def make(number: int) -> CheckedEngine:
+        if made.built[number] and errors:
+            raise errors.pop()
+        return build(number)
+
+    made.make = make  # type: ignore[method-assign]
+
+    async def use(pool: EnginePool) -> None:
+        await ask(pool, [request_of(seed) for seed in range(2)])
+        await asyncio.sleep(30.0)
+
+    made.play(use)
+    assert made.built[0] == 2
+    assert "engine 0: restart failed, next in 2 s: OSError: no space left on device" in caplog.text
 
 
 def test_pauses_between_restarts_double_and_the_others_go_on(
