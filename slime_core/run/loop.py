@@ -257,7 +257,7 @@ class Loop(BaseLoop):
 
     async def _collect(self, want: int) -> RolloutResult:
         session = self._session
-        await session.emit(RolloutStart(self.rollout_id, self.rollout_id))
+        await session.emit(RolloutStart(self.rollout_id, session.served_version))
         session.source.rollout_id = self.rollout_id
         each = self._config.rollout.n_samples_per_prompt
         self._display.phase(f"{want} groups of {each} samples", lambda: session.scheduler.waiting_for)

@@ -278,7 +278,8 @@ class Session(BaseSession):
             self.scheduler = self._scheduler()
             undo.pop_all()
         self._watching = ExitStack()
-        self._served = 0
+        self.served_version = 0
+        """Version of the weights that engines serve."""
         data_notes = [*self.source.data_notes(), *(note for _, notes in read for note in notes)]
         for note in (*tokenizer_notes(self.build), *data_notes):
             self._message(note)
@@ -337,7 +338,7 @@ class Session(BaseSession):
         else:
             await self.engine.load_weights(WeightChannel("none", ()), version)  # which are the model directory's
         await self.go_to(Phase.GENERATE)
-        self._served = version
+        self.served_version = version
         self.scheduler.published(version)
         await self.emit(WeightsPublished(version))
 
@@ -345,7 +346,7 @@ class Session(BaseSession):
         """Go on with the version that is served, though the trainer's weights are newer."""
         await self.scheduler.settle()
         await self.go_to(Phase.GENERATE)
-        self.scheduler.published(self._served)
+        self.scheduler.published(self.served_version)
 
     async def go_to(self, phase: Phase) -> None:
         if self._memory is not None:

@@ -16,6 +16,17 @@ from tests.tables import table
 
 Slime = Callable[..., Any]
 Project = Any
+Install = Callable[..., None]
+SAYS_VERSIONS = """
+from slime_core.hookspecs import hookimpl
+
+SLIME_API = "1"
+
+
+@hookimpl
+def slime_rollout_start(event):
+    print(f"rollout {event.rollout_id} starts on version {event.weight_version}")
+"""
 FIRST_THEN_LATER: dict[str, Json] = {
     "num_rollout": 4,
     "lr_decay_style": "linear",
@@ -89,12 +100,16 @@ def test_it_goes_on_where_it_was_stopped(first: Project, slime: Slime) -> None:
     assert weights(first.root / "again") == weights(first.run)
 
 
-def test_generating_alone_keeps_what_the_first_rollout_of_a_run_would(first: Project, slime: Slime) -> None:
+def test_generating_alone_keeps_what_the_first_rollout_of_a_run_would(
+    first: Project, slime: Slime, install_plugin: Install
+) -> None:
+    install_plugin("slime-says", {"slime_says.py": SAYS_VERSIONS}, entry_points={"says": "slime_says"})
     sets: dict[str, Json] = {"eval_prompt_data": {"held": "prompts.jsonl"}, "eval_interval": 2}
     first.write_run(**sets)
     assert slime("train", "run.toml").code == 0
     ran = slime("train", "run.toml", "--debug-rollout-only", "--save", "alone")
     assert ran.code == 0, ran.err
+    assert [f"rollout {number} starts on version 0" in ran.out for number in range(2)] == [True, True]
     alone = first.root / "alone"
     for name in ("rollout_000000.parquet", "eval_000000.parquet"):
         assert (alone / "samples" / name).read_bytes() == (first.run / "samples" / name).read_bytes()
