@@ -124,7 +124,7 @@ class RewardWorker:
         try:
             async with asyncio.timeout(timeout_s) as limit:
                 body = bytes(await process.call(packed(dict(request)), LARGEST_ANSWER))
-                if answer := self._parsed(body):
+                if (answer := self._parsed(body)) is not None:
                     return answer
         except TimeoutError:
             if not limit.expired():
