@@ -46,7 +46,7 @@ class FifoBuffer:
 
     def sample(self, want: int, ctx: BufferContext) -> Draw:
         """Hand out the groups that the filter takes; the next `evict` reports those that it drops."""
-        chosen = self._filter.select(self._waiting, want, ctx)
+        chosen = self._filter.select(tuple(self._waiting), want, ctx)
         taken = [self._waiting[position] for position in chosen.take]
         self._dropped |= {self._waiting[position].id: self.DROPPED for position in chosen.drop}
         if not chosen.drop and list(chosen.take) == list(range(len(taken))):

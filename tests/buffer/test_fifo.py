@@ -56,6 +56,22 @@ def test_the_oldest_leave_first_and_each_once(steps: list[tuple[int, int]]) -> N
     assert len(buffer) == added - len(left)
 
 
+class Rearranges:
+    """A filter that changes what it is given."""
+
+    def select(self, groups: Sequence[Group], want: int, ctx: BufferContext) -> Selection:
+        groups.clear()  # type: ignore[attr-defined]  # a list has it
+        return Selection([], [])
+
+
+def test_a_filter_cannot_change_what_is_held() -> None:
+    buffer = make_buffer(Rearranges())
+    buffer.add(groups(2))
+    with pytest.raises(AttributeError):
+        buffer.sample(1, NOW)
+    assert len(buffer) == 2
+
+
 @given(data=st.data(), held=st.integers(0, 8))
 def test_the_filter_decides_what_leaves_and_what_is_dropped(data: st.DataObject, held: int) -> None:
     order = data.draw(st.permutations(range(held)))
