@@ -111,7 +111,7 @@ Divergence = Literal[
     "seq_max_k2",
     "seq_max_k3",
 ]
-"""How far a token or its sample is from its sampler, verl's `rollout_rs`; see `slime_train.rejection`."""
+"""How far a token or its sample is from its sampler, verl's `rollout_rs`; see `slime_train.corrections`."""
 
 
 class MisSettings(Settings):
