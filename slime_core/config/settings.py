@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Generic, cast, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, PydanticUndefinedAnnotation, PydanticUserError, ValidationError
 from pydantic_core import ErrorDetails, to_jsonable_python
 from typing_extensions import TypeVar
 
 from slime_core.catalog import Registered
 from slime_core.config.run_file import shown, toml_key
-from slime_core.errors import ConfigError, did_you_mean
+from slime_core.errors import ConfigError, PluginError, did_you_mean
 from slime_core.roles import SPECS, Choice, Settings, Spec
 from slime_core.sample import Json
 from slime_core.secrets import REDACTOR
@@ -188,6 +188,7 @@ def read_settings(role: str, name: str, spec: Spec[object], section: Mapping[str
 
     Raises:
         ConfigError: a key is unknown, missing, mistyped or out of range, or a variable is not set; all in one message.
+        PluginError: pydantic cannot build the model.
     """
     prefix = f"{role}.{toml_key(name)}"
     settings = _read(spec.model, section, prefix)
@@ -202,10 +203,19 @@ def read_settings(role: str, name: str, spec: Spec[object], section: Mapping[str
 def _read(
     model: type[Settings], given: Mapping[str, Json], prefix: str, beside: Iterable[str] = (), lists: str = ""
 ) -> Settings:
+    _build(model, prefix)
     try:
         return model.model_validate(dict(given))
     except ValidationError as error:
         raise ConfigError("\n".join(explain(error, model, prefix, beside, lists))) from None
+
+
+def _build(model: type[Settings], prefix: str) -> None:
+    try:
+        model.model_rebuild()  # `Settings` defers the build until a model is used
+    except (PydanticUserError, PydanticUndefinedAnnotation) as error:
+        why = str(error).partition("\n")[0]
+        raise PluginError(f"[{prefix}]: pydantic cannot build its settings model {model.__name__}: {why}") from error
 
 
 def show_settings(settings: Settings) -> dict[str, Json]:
@@ -215,6 +225,7 @@ def show_settings(settings: Settings) -> dict[str, Json]:
 
 def settings_schema(spec: Spec[object]) -> dict[str, Json]:
     """JSON Schema (2020-12) of a choice's section in the run file."""
+    _build(spec.model, f"{spec.role}.{spec.name}")
     schema: dict[str, Json] = spec.model.model_json_schema()
     description = spec.summary or ("" if spec.model is Settings else schema.get("description", ""))
     described: dict[str, Json] = {"description": description} if description else {}

@@ -9,7 +9,7 @@ from pydantic import Field, SecretStr, field_validator
 
 from slime_core import RewardSpec, Settings
 from slime_core.config import read_settings, settings_schema, show_settings
-from slime_core.errors import ConfigError
+from slime_core.errors import ConfigError, PluginError
 from slime_core.sample import Json
 from tests.tables import table
 
@@ -94,6 +94,19 @@ def test_every_problem_is_in_one_message() -> None:
 def test_a_choice_without_settings_says_so() -> None:
     with pytest.raises(ConfigError, match=r"unknown setting reward\.plain\.x\. \[reward\.plain\] has: none\."):
         read_settings("reward", "plain", PLAIN, {"x": 1})
+
+
+def test_a_model_that_pydantic_cannot_build_names_its_choice() -> None:
+    class Unbuildable(Settings):
+        @field_validator("nothing")
+        @classmethod
+        def _is_fine(cls, value: int) -> int:
+            return value
+
+    spec = RewardSpec("odd", lambda settings, setup: None, Unbuildable)  # type: ignore[arg-type,return-value]
+    for use in (lambda: read_settings("reward", "odd", spec, {}), lambda: settings_schema(spec)):
+        with pytest.raises(PluginError, match=r"\[reward\.odd\]: pydantic cannot build its settings model Unbuildable"):
+            use()
 
 
 def test_a_choice_of_a_project_file_is_named_as_toml_spells_it() -> None:
