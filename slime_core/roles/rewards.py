@@ -180,6 +180,8 @@ _FIELDS: Mapping[str, str] = {
     **dict.fromkeys(("answer", "answers", "ground_truth", "labels", "solution"), "label"),
 }
 """Parameters of TRL, verl, OpenRLHF and verifiers, and the field of a sample that each one is here."""
+_VALUES = {**_FIELDS, "prompt": "prompt", **dict.fromkeys(("label", "gold", "target"), "label")}
+"""The same, and parameters that functions for this framework may have, too."""
 _COMPAT = {"reward": "rm", "group_reward": "group_rm", "generator": "generate"}
 """Choices of slime-compat that call slime's own functions."""
 
@@ -210,10 +212,13 @@ def misfit(function: object, name: str, role: str) -> str | None:
         return f'{why}: it is for slime. Choose "{_COMPAT[role]}" of slime-compat, with its path in the settings'
     if not foreign or role == "generator":
         return why
-    batched = any(each in _BATCHED for each in required)
-    values = [(each, f"sample.{_FIELDS.get(each, f'metadata[{each!r}]')}") for each in required]
-    passed = ", ".join(f"{each}=[{value}]" if batched else f"{each}={value}" for each, value in values)
-    return f"{why}: it is for another framework. Choose a function of ({', '.join(wanted)}) that calls it with {passed}"
+    batched, many = any(each in _BATCHED for each in required), role == "group_reward"
+    values = [(each, f"sample.{_VALUES.get(each, f'metadata[{each!r}]')}") for each in required]
+    listed = "[{} for sample in samples]" if many else "[{}]"
+    passed = ", ".join(f"{each}={listed.format(value) if batched else value}" for each, value in values)
+    each_sample = " for each sample" if many and not batched else ""
+    calls = f"calls it{each_sample} with {passed}"
+    return f"{why}: it is for another framework. Choose a function of ({', '.join(wanted)}) that {calls}"
 
 
 class RewardGrain(enum.Enum):

@@ -29,8 +29,10 @@ def verifiers(completion, answer, **kwargs):
 
 def with_column(completions, ground_truth, difficulty):
     return [float(text == gold) * hard for text, gold, hard in zip(completions, ground_truth, difficulty)]
+
+def with_prompt(prompt, completion, target):
+    return float(completion == target)
 """
-NAMES = ["trl", "trl_async", "compute_score", "openrlhf", "verifiers", "with_column"]
 
 
 @table(
@@ -42,15 +44,31 @@ NAMES = ["trl", "trl_async", "compute_score", "openrlhf", "verifiers", "with_col
         ("openrlhf", "queries=[sample.prompt + sample.response], prompts=[sample.prompt], labels=[sample.label]"),
         ("verifiers", "completion=sample.response, answer=sample.label"),
         ("with_column", "ground_truth=[sample.label], difficulty=[sample.metadata['difficulty']]"),
+        ("with_prompt", "prompt=sample.prompt, completion=sample.response, target=sample.label"),
     ],
 )
 def test_a_foreign_function_is_refused_with_what_to_pass_it(name: str, passed: str) -> None:
     scope: dict[str, Any] = {}
     exec(FUNCTIONS, scope)  # noqa: S102
-    for role, subject in (("reward", "sample"), ("group_reward", "samples")):
-        why = misfit(scope[name], name, role) or ""
-        assert f"Choose a function of ({subject}, ctx) that calls it with " in why
-        assert passed in why
+    why = misfit(scope[name], name, "reward") or ""
+    assert "Choose a function of (sample, ctx) that calls it with " in why
+    assert passed in why
+
+
+@table(
+    "name, calls",
+    [
+        ("trl", "calls it with completions=[sample.response for sample in samples]"),
+        ("with_column", "difficulty=[sample.metadata['difficulty'] for sample in samples]"),
+        ("verifiers", "calls it for each sample with completion=sample.response, answer=sample.label"),
+    ],
+)
+def test_a_foreign_function_for_a_group_is_refused_with_what_to_pass_it(name: str, calls: str) -> None:
+    scope: dict[str, Any] = {}
+    exec(FUNCTIONS, scope)  # noqa: S102
+    why = misfit(scope[name], name, "group_reward") or ""
+    assert "Choose a function of (samples, ctx) that calls it" in why
+    assert calls in why
 
 
 def test_functions_that_fit_are_left_alone() -> None:
@@ -73,7 +91,7 @@ def test_a_plan_refuses_what_fits_no_role_and_says_what_to_write(project: Projec
         ("--reward", "verifiers", "completion=sample.response, answer=sample.label"),
         ("--reward", "one", "one(sample) cannot be called as `def one(sample, ctx)`"),
         ("--reward", "rm", 'Choose "rm" of slime-compat'),
-        ("--group-reward", "trl", "completions=[sample.response]"),
+        ("--group-reward", "trl", "completions=[sample.response for sample in samples]"),
         ("--group-reward", "rm", 'Choose "group_rm" of slime-compat'),
         ("--generator", "generate", 'Choose "generate" of slime-compat'),
         ("--generator", "trl", "cannot be called as `async def trl(sample, ctx)`"),
