@@ -383,7 +383,7 @@ class RewardContract(ScorerContract[RewardSpec]):
 
     @check("REW-017", needs=("REW-001", "REW-007"))
     def test_it_reads_the_fields_that_its_spec_names(self) -> None:
-        """In a thread or a process a sample has `spec.fields` alone, the others are not there: name what is read."""
+        """In a process a sample has `spec.fields` alone, the others are not there: name what is read."""
         if self._on_the_loop():
             raise SkipTest("it runs on the event loop, so it has every field")
         unnamed = self._fields_read() - set(self.spec.fields)

@@ -1,4 +1,4 @@
-"""The contracts of reward shapers (RSH-001 to RSH-007) and batch transforms (BTR-001 to BTR-006).
+"""The contracts of reward shapers (SHP-001 to SHP-007) and batch transforms (BTR-001 to BTR-006).
 
 Example:
 
