@@ -238,11 +238,6 @@ def backoff_s(attempt: int) -> float:
     return min(BACKOFF_S * 2.0**attempt, LONGEST_BACKOFF_S)
 
 
-THREADS_CLOSING_S = 0.3  # Seconds for calls that nobody waits for to end when the run does
-
-log = logging.getLogger(__name__)
-
-
 class Pace:
     """So many a second and no more, first come, first served: one for all that counts against one quota."""
 
