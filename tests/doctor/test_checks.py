@@ -101,7 +101,7 @@ def test_a_package_of_ours_is_never_asked_of_an_index(install_plugin: Install) -
     assert finding.advice.endswith(" -e ./plugins/slime-local")
 
 
-@table("version", ["1.10", "1.10.0+cpu", "1.10rc1", "2"])
+@pytest.mark.parametrize("version", ["1.10", "1.10.0+cpu", "1.10rc1", "2"])  # each in its own folder
 def test_versions_that_are_enough(install_plugin: Install, version: str) -> None:
     install_plugin("slime-asks", {"slime_asks.py": ""}, entry_points={"asks": "slime_asks"}, requires=("aged>=1.10.0",))
     install_plugin("aged", {}, entry_points={}, version=version)
