@@ -120,6 +120,9 @@ def role_page(spec: type[Spec[object]]) -> str:
     role = spec.role
     module = CORE[spec.__module__.removeprefix("slime_core.")]
     part = Part.of(module, module[spec.__name__].lineno or 0)
+    for other in SPECS.values():
+        if other is not spec and other.__module__ == spec.__module__ and module[other.__name__].lineno in part.lines:
+            raise ValueError(f"{spec.__module__}: write `# Title` alone between {spec.__name__} and {other.__name__}")
     lines = [f"# {role.replace('_', ' ').capitalize()}", "", *_introduction(spec, module, part), *_facts(spec)]
     hook = PROVIDER_OF_ROLE[role]
     lines += [

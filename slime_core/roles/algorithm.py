@@ -97,6 +97,9 @@ class AdvantageSpec(Spec[Advantage]):
     """Whether it needs a critic: it reads `values_T` and is a `ValueAdvantage`."""
 
 
+# Loss: one loss per response token, differentiable in `log_probs_T`; reduction is the trainer's.
+
+
 @dataclass(frozen=True, slots=True)
 class LossInput:
     """Shape legend: S samples, T response tokens of one micro-batch; float32 [T] unless said otherwise."""

@@ -72,6 +72,9 @@ class RankReleasesMemory(Protocol):
         ...
 
 
+# Engine: generates tokens from the newest published weights.
+
+
 class EngineRole(enum.Enum):
     """What a run uses an engine for."""
 

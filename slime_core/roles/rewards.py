@@ -221,6 +221,9 @@ def misfit(function: object, name: str, role: str) -> str | None:
     return f"{why}: it is for another framework. Choose a function of ({', '.join(wanted)}) that {calls}"
 
 
+# Reward: scores one finished sample.
+
+
 class RewardGrain(enum.Enum):
     """What a reward is asked about."""
 
@@ -304,7 +307,7 @@ class RewardSpec(CallSpec[Reward | SyncReward]):
         """A spec for a plain `def` or `async def` without settings.
 
         Raises:
-            TypeError: it cannot be called as a reward; the text has an adapter for functions of TRL, verl and others.
+            TypeError: it cannot be called as a reward; the text says what to pass a function of TRL, verl and others.
         """
         if (why := misfit(function, getattr(function, "__name__", name), "reward")) is not None:
             raise TypeError(why)
@@ -314,6 +317,9 @@ class RewardSpec(CallSpec[Reward | SyncReward]):
 
         # The origin that is printed is the function's, not this factory's.
         return cls(name, update_wrapper(factory, function, updated=()), summary=summary)
+
+
+# Group reward: scores the finished samples of one group together: rankings, majority votes, pairwise judges.
 
 
 @runtime_checkable

@@ -34,6 +34,8 @@ from slime_core.roles.trainer import TrainerSpec
 from slime_core.roles.weights import TransportSpec
 from slime_core.sample import Json
 
+# Tracker: sends metrics somewhere else than the run folder's own metrics.jsonl.
+
 
 @dataclass(frozen=True, slots=True)
 class TrackerSetup(Setup):
@@ -62,6 +64,9 @@ class TrackerSpec(Spec[Tracker]):
 
     role: ClassVar[str] = "tracker"
     many: ClassVar[bool] = True
+
+
+# Check: one thing that `slime doctor` looks at, and perhaps mends.
 
 
 class Health(enum.Enum):

@@ -158,6 +158,8 @@ class WeightChannel:
         )
 
 
+# Transport: a way in which weights travel from the trainer's ranks to the engines.
+
 ANY_RECEIVER = "*"
 """In `EngineSpec.transports`: any other transport that brings a receiver."""
 
