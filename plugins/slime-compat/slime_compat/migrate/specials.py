@@ -10,7 +10,6 @@ from slime_core.sample import Json
 
 Others = Mapping[str, Given]
 Special = Callable[[Given, Others, Migration], None]
-FINETUNING = "slime.rollout.sft_rollout.generate_rollout"
 EVAL_KEYS = {
     "path", "n_samples_per_eval_prompt", "temperature", "top_p", "top_k", "max_response_len", "min_new_tokens",
     "stop", "stop_token_ids", "no_stop_trim", "skip_special_tokens", "repetition_penalty", "input_key", "label_key",

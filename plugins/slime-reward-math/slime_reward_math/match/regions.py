@@ -123,10 +123,6 @@ class Reals:
         """Whether both hold the same numbers."""
         return len(self.pieces) == len(other.pieces) and all(map(_same_piece, self.pieces, other.pieces))
 
-    def is_points(self) -> bool:
-        """Whether it is a finite set."""
-        return all(piece.low.tree is not None and piece.low.tree == piece.high.tree for piece in self.pieces)
-
 
 def _by_low(one: Piece, two: Piece) -> int:
     return one.low.compare(two.low) or (two.low_closed - one.low_closed)
