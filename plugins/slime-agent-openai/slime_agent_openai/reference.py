@@ -69,6 +69,8 @@ def resolve(reference: str, *, takes_task: bool = False) -> Callable[..., object
         raise NoAgent(f"{name} of {where} is not a function but {found!r:.80}: {wanted}")
     if takes_task and not _takes_a_task(found):
         raise NoAgent(f"{name}{inspect.signature(found)} of {where} does not take one argument: {wanted}")
+    if takes_task and (inspect.isgeneratorfunction(found) or inspect.isasyncgenfunction(found)):
+        raise NoAgent(f"{name} of {where} yields, so calling it runs nothing; an agent returns: {wanted}")
     return found  # type: ignore[no-any-return]  # callable, as was seen above
 
 

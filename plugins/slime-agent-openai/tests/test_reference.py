@@ -60,6 +60,8 @@ def test_what_may_be_one_is_left_to_a_worker(tmp_path: Path, source: str) -> Non
     "source, said",
     [
         ("solve = [print]", r"solve of .* is not a function but \["),
+        ("async def solve(task):\n    yield 1.0", "solve of .* yields, so calling it runs nothing; an agent returns"),
+        ("def solve(task):\n    yield 1.0", "solve of .* yields, so calling it runs nothing; an agent returns"),
         ("from shutil import move as solve", r"solve\(src, dst.*\) of .* does not take one argument"),
     ],
 )
