@@ -14,7 +14,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
@@ -44,7 +44,7 @@ def check(reference: str, *, takes_task: bool = True) -> None:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError) as error:
         raise NoAgent(f"{path} is not Python: {error}") from None
-    bindings = list(_bindings([tree]))
+    bindings = list(_bindings(tree))
     bound = [node for known, node in bindings if known in (name, "*", "__getattr__")]
     if not bound:
         functions = [known for known, node in bindings if isinstance(node, Function)]
@@ -99,9 +99,10 @@ def _parts(reference: str) -> tuple[str, str]:
     return where, name
 
 
-def _bindings(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.AST]]:
-    for node in nodes:
-        match node:
+def _bindings(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    left = [tree]
+    while left:  # not by recursion: a sum of a thousand texts is a thousand nodes deep
+        match node := left.pop():
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 yield node.name, node
             case ast.Import() | ast.ImportFrom():
@@ -109,7 +110,7 @@ def _bindings(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.AST]]:
             case ast.Name(ctx=ast.Store()):
                 yield node.id, node
             case _:
-                yield from _bindings(ast.iter_child_nodes(node))
+                left += reversed([*ast.iter_child_nodes(node)])
 
 
 def _takes_one(arguments: ast.arguments) -> bool:

@@ -48,6 +48,7 @@ def test_a_function_of_none_or_several_is_refused_without_being_run(tmp_path: Pa
         "try:\n    from mine_too import solve\nexcept ImportError:\n    solve = None",
         "with open('x') as file:\n    more, (solve, other) = file",
         "from mine_too import *",
+        f"TEXT = {' + '.join(['TEXT'] * 2000)}\ndef solve(task): ...",
         "import functools\n@functools.cache\ndef solve(task, more): ...",
     ],
 )
