@@ -130,16 +130,12 @@ def _source(where: str) -> Path | None:
         return path
     top, *parts = where.split(".")
     spec = importlib.util.find_spec(top) or PathFinder.find_spec(top, [str(Path.cwd())]) if top else None
-    origin = Path(spec.origin) if spec is not None and spec.origin is not None else None
-    folders = [Path(each) for each in spec.submodule_search_locations or ()] if spec is not None else []
-    for part in parts:
-        found = [each for folder in folders for each in (folder / part, *sorted(folder.glob(f"{part}.*")))]
-        folders = [each for each in found if each.is_dir()]
-        origin = next((each for each in found if not each.is_dir()), None)
-        origin = next((each / "__init__.py" for each in folders if (each / "__init__.py").is_file()), origin)
-    if origin is None and not folders:
+    for part in parts:  # each by its own name: a dotted one would import its parent
+        folders = list(spec.submodule_search_locations or ()) if spec is not None else []
+        spec = PathFinder.find_spec(part, folders) if part and folders else None
+    if spec is None:
         raise NoAgent(f"there is no module {where!r} here: install its package, or write {EXAMPLE}")
-    return origin if origin is not None and origin.suffix == ".py" else None
+    return Path(spec.origin) if spec.origin is not None and spec.origin.endswith(".py") else None
 
 
 def _from_file(where: str) -> ModuleType:

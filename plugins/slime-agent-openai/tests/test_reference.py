@@ -18,6 +18,9 @@ def test_a_module_is_found_without_being_run(tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)  # which is on no path
     check("wth_package.agents:solve")
     check("wth_folder.math.agents:solve")
+    for name in ("wth_package.agents", "wth_folder.math.agents"):
+        with pytest.raises(ValueError, match=r"agents\.py has no function 'slove'\. Did you mean 'solve'"):
+            check(f"{name}:slove")
     assert not {"wth_package", "wth_folder"} & set(sys.modules)
 
 
@@ -98,6 +101,8 @@ def test_a_file_is_imported_with_what_lies_beside_it(tmp_path: Path) -> None:
             f"{AGENTS.with_name('some_agent.py')}:raises",
             r"there is no file .*some_agent\.py\. Did you mean 'some_agents",
         ),
+        ("slime_agent_openai.refernce:check", "there is no module 'slime_agent_openai.refernce' here"),
+        ("slime_agent_openai.reference:chekc", r"has no function 'chekc'\. Did you mean 'check'"),
         ("no_such_package.agents:solve", "there is no module 'no_such_package.agents' here"),
     ],
 )
