@@ -10,7 +10,10 @@ Example:
 
 import itertools
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from functools import partial
 from itertools import pairwise
 
 from slime_reward_math.match.equations import right_side
@@ -266,7 +269,7 @@ def _integer(tree: Tree) -> int | None:
 
 
 def _series(head: str, before: Sequence[Tree], after: Sequence[Tree]) -> Tree | None:
-    """A sum or a product with dots as one with an index, or a run of names between its ends."""
+    """A sum or a product with dots as one with an index, a number, or a run of names between its ends."""
     run = _run(head, before, after)
     if run is not None:
         return run
@@ -276,7 +279,7 @@ def _series(head: str, before: Sequence[Tree], after: Sequence[Tree]) -> Tree | 
             if _follows(last, name, start, before, after):
                 term = put(last, {name: _INDEX})
                 return Node("sum" if head == "+" else "prod", (term, _INDEX, number(start), Sym(name)))
-    return None
+    return _numeric(head, before, after)
 
 
 def _follows(last: Tree, name: str, start: int, before: Sequence[Tree], after: Sequence[Tree]) -> bool:
@@ -288,6 +291,29 @@ def _follows(last: Tree, name: str, start: int, before: Sequence[Tree], after: S
         return all(same(one, two) for one, two in shown)
     except Unknown:
         return False
+
+
+def _numeric(head: str, before: Sequence[Tree], after: Sequence[Tree]) -> Tree | None:
+    """A sum of numbers in equal steps or equal quotients."""
+    shown = [each.value for each in (*before, *after) if isinstance(each, Num)]
+    if len(shown) < len(before) + len(after) or len(before) < 2 or head != "+":
+        return None
+    first, second, last = shown[0], shown[1], shown[-1]
+    longest = sum(map(_bits, (first, second, last)))  # no term between them is longer
+    ways: list[Callable[[Fraction], Fraction]] = [partial(operator.add, second - first)]
+    ways += [partial(operator.mul, Fraction(second) / first)] if first else []
+    for following in ways:
+        terms = [Fraction(first)]
+        while terms[-1] != last and len(terms) < MAX_ITEMS and _bits(terms[-1]) <= longest:
+            terms.append(following(terms[-1]))
+        enough = len(terms) >= len(shown)
+        if enough and terms[: len(before)] == shown[: len(before)] and terms[-len(after) :] == shown[len(before) :]:
+            return Num(sum(terms, Fraction(0)))
+    return None
+
+
+def _bits(value: Fraction) -> int:
+    return value.numerator.bit_length() + value.denominator.bit_length()
 
 
 def _run(head: str, before: Sequence[Tree], after: Sequence[Tree]) -> Tree | None:
