@@ -4,7 +4,8 @@
     def test_a_fraction_is_read(text: str, wanted: bool) -> None:
         assert is_fraction(text) is wanted
 
-Fixtures are made once, not once a row: a test that needs a fresh one for each row keeps `pytest.mark.parametrize`.
+A row that skips fails, since it would hide the others. Fixtures are made once, not once a row: a test that needs a
+fresh one for each row keeps `pytest.mark.parametrize`.
 """
 
 import inspect
@@ -33,7 +34,7 @@ def table(names: str, rows: Iterable[object]) -> Callable[[Callable[..., None]],
                 label, values = _read_row(row, len(keys))
                 try:
                     test(*args, **fixture_values, **dict(zip(keys, values, strict=True)))
-                except (Exception, pytest.fail.Exception) as error:
+                except (Exception, pytest.fail.Exception, pytest.skip.Exception) as error:
                     errors.append((label, error))
             if errors:
                 lines = [f"{label}: {type(error).__name__}: {error}" for label, error in errors]
@@ -48,5 +49,6 @@ def table(names: str, rows: Iterable[object]) -> Callable[[Callable[..., None]],
 
 def _read_row(row: object, length: int) -> tuple[str, tuple[object, ...]]:
     name = getattr(row, "id", None) if hasattr(row, "marks") else None
+    assert not getattr(row, "marks", ()), "a table runs all of its rows: a row has no marks"
     values = tuple(row.values) if hasattr(row, "marks") else row if length > 1 else (row,)  # type: ignore[attr-defined]
     return str(name or values)[:300], tuple(values)  # type: ignore[arg-type]

@@ -38,7 +38,7 @@ from slime_core.outputs import run_id_of
 from slime_core.roles import BufferContext, Draw
 from slime_core.rollout import RolloutResult
 from slime_core.run.checkpoint import Checkpoint, check_changes, newest_checkpoint, saved_settings
-from slime_core.run.folder import RunFolder, StopRequest, note_resume, on_signals
+from slime_core.run.folder import RunFolder, note_resume, on_signals
 from slime_core.run.ledger import GroupState, SavedState, digest_before
 from slime_core.run.saving import Best, HfCopies, Saver
 from slime_core.run.session import BaseSession, Phase, Session
@@ -428,28 +428,26 @@ async def run_loop(
         checkpoint = None  # nothing is trained yet; what stopped the run may have been a row that is mended now
     if checkpoint:
         check_records(checkpoint, folder)
-    stop = StopRequest()
-    with on_signals(stop, display.message), sample_writer(folder.samples) as samples:
-        session = make_session(plan, folder, display)
-        session.stop = stop
-        done, unit = checkpoint.rollout_id if checkpoint else 0, session.unit
-        if not checkpoint and (lost := what_is_lost(plan, folder, unit)):
-            display.message(lost)
-        if checkpoint and done >= session.num_rollout:
-            await session.close()
-            display.message(
-                f"{folder.root} is done: {done} of {session.num_rollout} {unit}s. "
-                f"Make it longer: slime resume {folder.root} --num-rollout N"
-            )
-            return Outcome.DONE
-        try:
-            for note in check_changes(checkpoint, plan, session.train_steps) if checkpoint else ():
-                display.message(note)
-        except BaseException:
-            folder.restore_config()
-            await session.close()
-            raise
-        display.start(session.num_rollout, folder.root.name, first_rollout=done, unit=unit)
+    session = make_session(plan, folder, display)
+    done, unit = checkpoint.rollout_id if checkpoint else 0, session.unit
+    if not checkpoint and (lost := what_is_lost(plan, folder, unit)):
+        display.message(lost)
+    if checkpoint and done >= session.num_rollout:
+        await session.close()
+        display.message(
+            f"{folder.root} is done: {done} of {session.num_rollout} {unit}s. "
+            f"Make it longer: slime resume {folder.root} --num-rollout N"
+        )
+        return Outcome.DONE
+    try:
+        for note in check_changes(checkpoint, plan, session.train_steps) if checkpoint else ():
+            display.message(note)
+    except BaseException:
+        folder.restore_config()
+        await session.close()
+        raise
+    display.start(session.num_rollout, folder.root.name, first_rollout=done, unit=unit)
+    with on_signals(session.stop, display.message), sample_writer(folder.samples) as samples:
         try:
             async with session:
                 with MetricsLog(folder.metrics) as metrics:
