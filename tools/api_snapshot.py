@@ -47,6 +47,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "command",
         "find_project_files",
         "free_port",
+        "own_cores",
     ),
     "slime_core.roles": (),
     "slime_core.rollout": ("MAIN", "execution_rewards", "executions", "main_of"),

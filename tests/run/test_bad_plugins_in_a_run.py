@@ -64,7 +64,7 @@ def slime_losses():
     yield LossSpec("odd", lambda settings, setup: lambda batch: batch.log_probs_T)
 """
 ANSWERS = {
-    "buffer": "buffer of plugin slime-odd: it holds 4 groups and handed out none of 4: a step needs one at least",
+    "buffer": "buffer of plugin slime-odd: it holds 4 groups and handed out none of 4: hand groups out while",
     "loss-type": "loss of plugin slime-odd: expected a LossOutput, got Tensor",
 }
 """In the driver and on a rank; the kit has the others."""
