@@ -4,8 +4,8 @@
     def test_a_fraction_is_read(text: str, wanted: bool) -> None:
         assert is_fraction(text) is wanted
 
-A row that skips fails, since it would hide the others. Fixtures are made once, not once a row: a test that needs a
-fresh one for each row keeps `pytest.mark.parametrize`.
+The test is skipped where each row skips. Fixtures are made once, not once a row: a test that needs a fresh one for each
+row keeps `pytest.mark.parametrize`.
 """
 
 import inspect
@@ -30,16 +30,21 @@ def table(names: str, rows: Iterable[object]) -> Callable[[Callable[..., None]],
         @wraps(test)
         def run_rows(*args: object, **fixture_values: object) -> None:
             errors: list[tuple[str, BaseException]] = []
+            skips: list[pytest.skip.Exception] = []
             for row in table_rows:
                 label, values = _read_row(row, len(keys))
                 try:
                     test(*args, **fixture_values, **dict(zip(keys, values, strict=True)))
-                except (Exception, pytest.fail.Exception, pytest.skip.Exception) as error:
+                except pytest.skip.Exception as skip:
+                    skips.append(skip)
+                except (Exception, pytest.fail.Exception) as error:
                     errors.append((label, error))
             if errors:
                 lines = [f"{label}: {type(error).__name__}: {error}" for label, error in errors]
                 message = f"{len(errors)} of {len(table_rows)} rows failed:\n" + "\n".join(lines)
                 raise AssertionError(message) from errors[0][1]
+            if len(skips) == len(table_rows):
+                raise skips[0]
 
         run_rows.__signature__ = signature.replace(parameters=fixtures)  # type: ignore[attr-defined]
         return run_rows
