@@ -111,8 +111,6 @@ if TYPE_CHECKING:
     from slime_core.roles.rewards import declared_isolation as declared_isolation
     from slime_core.roles.rewards import describe_isolation as describe_isolation
     from slime_core.roles.rewards import is_async as is_async
-    from slime_core.roles.spec import Argument as Argument
-    from slime_core.roles.spec import ArgumentKind as ArgumentKind
     from slime_core.roles.spec import Coefficient as Coefficient
     from slime_core.roles.spec import InstalledSettings as InstalledSettings
     from slime_core.roles.spec import Make as Make
@@ -134,8 +132,6 @@ if TYPE_CHECKING:
     from slime_core.roles.spec import TopP as TopP
     from slime_core.roles.spec import Weight as Weight
     from slime_core.roles.spec import Workers as Workers
-    from slime_core.roles.spec import arguments_model as arguments_model
-    from slime_core.roles.spec import command_line as command_line
     from slime_core.roles.trainer import Carried as Carried
     from slime_core.roles.trainer import Choice as Choice
     from slime_core.roles.trainer import ClosesRank as ClosesRank
