@@ -25,7 +25,7 @@ from slime_core.catalog.discovery import (
     PluginState,
     PluginStatus,
     PluginWarning,
-    selected_plugins,
+    select,
 )
 from slime_core.catalog.loading import Listener, Loader, Registered
 from slime_core.catalog.packages import CORE, brought_by, how_to_install, usual_name
@@ -130,14 +130,13 @@ class Catalog:
         """
         if strict is None:
             strict = os.environ.get("SLIME_PLUGINS_STRICT", "0") not in ("", "0")
-        selected, modules = selected_plugins(plugins)
-        loader, statuses = Loader(), []
-        for candidate in [*selected.candidates, *modules]:
+        selected, loader, statuses = select(plugins), Loader(), []
+        for candidate in selected.candidates:
             status = loader.load(candidate)
             statuses.append(status)
             if not status.failed:
                 continue
-            if strict or not candidate.dist or candidate in selected.required:
+            if strict or candidate in selected.required:
                 raise PluginError(f"{status}. To see more: slime plugins check {candidate.plugin}")
             warnings.warn(str(status), PluginWarning, stacklevel=2)
         for text in loader.deprecated:
