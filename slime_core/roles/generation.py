@@ -144,8 +144,8 @@ def _is_id(value: object) -> bool:
 
 # EngineExtras: what an engine says of an answer beyond its tokens, their log-probs and its end.
 
-ItemT = TypeVar("ItemT")
-CountersT = TypeVar("CountersT", SpecInfo, PrefixCacheInfo)
+_ItemT = TypeVar("_ItemT")
+_CountersT = TypeVar("_CountersT", SpecInfo, PrefixCacheInfo)
 
 VersionSpan: TypeAlias = tuple[int, int]
 """Neighbouring tokens of one version of the weights: how many, and which version."""
@@ -203,7 +203,7 @@ class EngineExtras:
         Args:
             parts: of each call its extras, its new tokens and the version of its weights.
         """
-        versions = merged([span for each, count, version in parts for span in spans_of(each, count, version)])
+        versions = merge_spans([span for each, count, version in parts for span in _spans_of(each, count, version)])
         all_known = [each or EngineExtras() for each, _, _ in parts]
         columns = [each or EngineExtras() for each, count, _ in parts if count] or all_known
         ids, offsets = _top_p(columns)
@@ -222,19 +222,19 @@ class EngineExtras:
         return None if made == cls() else made
 
 
-def spans_of(extras: EngineExtras | None, count: int, version: int) -> tuple[VersionSpan, ...]:
+def _spans_of(extras: EngineExtras | None, count: int, version: int) -> tuple[VersionSpan, ...]:
     """The versions of `count` tokens, of which `version` is the oldest or the only one."""
     if extras is not None and extras.versions:
         return extras.versions
     return ((count, version),) if count else ()
 
 
-def merged(spans: Sequence[VersionSpan]) -> tuple[VersionSpan, ...]:
+def merge_spans(spans: Sequence[VersionSpan]) -> tuple[VersionSpan, ...]:
     """The same spans, neighbours of one version as one."""
     return tuple((sum(count for count, _ in run), version) for version, run in groupby(spans, lambda span: span[1]))
 
 
-def _summed(counters: Sequence[CountersT | None]) -> CountersT | None:
+def _summed(counters: Sequence[_CountersT | None]) -> _CountersT | None:
     """Counters of several calls; those of which nothing is known add nothing."""
     known = [each for each in counters if each is not None]
     if not known:
@@ -262,7 +262,7 @@ def _top_p(parts: Sequence[EngineExtras]) -> "tuple[array[int], array[int]] | tu
     return ids, offsets
 
 
-def _concatenated(columns: Sequence[Sequence[ItemT] | None]) -> list[ItemT] | None:
+def _concatenated(columns: Sequence[Sequence[_ItemT] | None]) -> list[_ItemT] | None:
     if any(each is None for each in columns):
         return None
     return [item for each in columns for item in each or ()]
@@ -338,7 +338,7 @@ class GenerateOutput:
     @property
     def versions(self) -> tuple[VersionSpan, ...]:
         """How many neighbouring tokens each version of the weights made, oldest first."""
-        return spans_of(self.extras, len(self.tokens), self.weight_version)
+        return _spans_of(self.extras, len(self.tokens), self.weight_version)
 
     @property
     def as_chunk(self) -> "GenerateChunk":
@@ -360,7 +360,7 @@ class GenerateOutput:
         tokens = [token for chunk in chunks for token in chunk.tokens]
         log_probs = [each for chunk in chunks for each in chunk.log_probs]
         extras = last.extras
-        spans = merged([(len(chunk.tokens), chunk.weight_version) for chunk in chunks if chunk.tokens])
+        spans = merge_spans([(len(chunk.tokens), chunk.weight_version) for chunk in chunks if chunk.tokens])
         if extras is not None and extras.versions:
             spans = extras.versions
         elif len(spans) > 1:

@@ -19,7 +19,7 @@ from slime_core.roles.generation import Extra, GenerateChunk, GenerateOutput, Sa
 from slime_core.roles.spec import Settings, Spec
 from slime_core.sample import Json, Sample
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class Generate(Protocol):
@@ -55,11 +55,11 @@ class Generate(Protocol):
         ...
 
 
-def unmeasured(name: str, value: float) -> None:
+def _unmeasured(name: str, value: float) -> None:
     """A `GenerateContext.measure` that nobody listens to."""
 
 
-def uncounted() -> None:
+def _uncounted() -> None:
     """A `GenerateContext.anew` where calls are not counted."""
 
 
@@ -84,10 +84,10 @@ class GenerateContext:
     positions; None where neither is known. An answer that would be longer is cut."""
     max_turns: int | None = None
     """Calls that one sample may make, `rollout_max_turns`; None is without limit."""
-    measure: Callable[[str, float], None] = unmeasured
+    measure: Callable[[str, float], None] = _unmeasured
     """`ctx.measure("tool_calls", 3)`: mean and p99 over all samples are metrics, `rollout/<generator>/tool_calls/...`.
     A function of what was generated, not of time: that would differ from run to run."""
-    anew: Callable[[], None] = uncounted
+    anew: Callable[[], None] = _uncounted
     """`ctx.anew()` begins the sample once more from nothing, where what was done so far is lost: calls that were made
     no longer count among `max_turns`, and their names, and so their seeds, are free again. No call may be under way."""
 
@@ -149,5 +149,5 @@ class GeneratorSpec(Spec[Generator]):
         return _with(settings, self.max_concurrency)
 
 
-def _with(settings: Settings, given: T | Callable[..., T | None] | None) -> T | None:
+def _with(settings: Settings, given: _T | Callable[..., _T | None] | None) -> _T | None:
     return given(settings) if callable(given) else given

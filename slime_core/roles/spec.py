@@ -185,11 +185,11 @@ class PrefixedTable:
     there are. The setting itself is validated by the choice."""
 
 
-RoleT = TypeVar("RoleT", covariant=True)
+_RoleT = TypeVar("_RoleT", covariant=True)
 
 
 @dataclass(frozen=True)
-class Spec(Generic[RoleT]):
+class Spec(Generic[_RoleT]):
     """One registered choice of a role."""
 
     role: ClassVar[str] = ""
@@ -207,7 +207,7 @@ class Spec(Generic[RoleT]):
 
     name: str
     """What a run file selects it by; unique within the plugin and the role."""
-    factory: Callable[..., RoleT]
+    factory: Callable[..., _RoleT]
     """`factory(settings, setup)`; import heavy libraries inside it."""
     settings: type[Settings] | Callable[[], type[Settings]] = Settings
     """Model of its section in the run file; `Settings` itself means that there are none. Or a function that makes the

@@ -157,7 +157,7 @@ class SampleField(enum.Enum):
     """Extra values for the trainer."""
 
 
-INPUTS = frozenset({SampleField.MULTIMODAL_TRAIN_INPUTS, SampleField.MULTIMODAL_TRAIN_INPUT_ID})
+INPUT_FIELDS = frozenset({SampleField.MULTIMODAL_TRAIN_INPUTS, SampleField.MULTIMODAL_TRAIN_INPUT_ID})
 """What is part of the model's input: without them the log-probs are those of another text, so that a trainer that does
 not read them cannot train on such a sample. The other fields make training more exact where they are read."""
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from slime_core.roles import EngineExtras, Extra, FinishReason, GenerateChunk, GenerateOutput, GenerateRequest
 from slime_core.roles import SamplingParams as Params
-from slime_core.roles.generation import merged
+from slime_core.roles.generation import merge_spans
 from slime_core.sample import PrefixCacheInfo, SpecInfo
 from tests.tables import table
 
@@ -23,7 +23,7 @@ def whole(prompt: int, versions: Sequence[int]) -> EngineExtras:
     count = len(versions)
     kept = [[100 * place + each for each in range(place % 3)] for place in range(count)]
     return EngineExtras(
-        versions=merged([(1, version) for version in versions]),
+        versions=merge_spans([(1, version) for version in versions]),
         routed_experts=array("i", range((prompt + count - 1) * STRIDE)),
         top_p_token_ids=array("i", [each for ids in kept for each in ids]),
         top_p_token_offsets=array("i", [sum(map(len, kept[:place])) for place in range(count + 1)]),
@@ -40,7 +40,7 @@ def piece(full: EngineExtras, prompt: int, begin: int, end: int, versions: Seque
     assert full.top_log_probs is not None
     offsets = full.top_p_token_offsets[begin : end + 1]
     return EngineExtras(
-        versions=merged([(1, version) for version in versions[begin:end]]),
+        versions=merge_spans([(1, version) for version in versions[begin:end]]),
         routed_experts=full.routed_experts[: (prompt + end - 1) * STRIDE],
         top_p_token_ids=full.top_p_token_ids[offsets[0] : offsets[-1]],
         top_p_token_offsets=array("i", [each - offsets[0] for each in offsets]),
