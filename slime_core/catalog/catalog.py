@@ -28,7 +28,7 @@ from slime_core.catalog.discovery import (
     select,
 )
 from slime_core.catalog.loading import Listener, Loader, Registered
-from slime_core.catalog.packages import CORE, brought_by, how_to_install, usual_name
+from slime_core.catalog.packages import CORE, brought_by, how_to_install
 from slime_core.catalog.project_code import find_in_project, is_in_project
 from slime_core.errors import ConfigError, PluginError, SlimeError, UnknownName, did_you_mean, said_by
 from slime_core.events import RankEvent
@@ -91,7 +91,8 @@ def _advice(role: str, name: str, spellings: Iterable[str], plugins: set[str]) -
     if dist and dist not in plugins:
         yield f"{plain!r} comes with {dist}. {how_to_install(dist)}"
     elif not did_you_mean(name, spellings) and plain and plain == name:
-        yield f"A plugin that offers it is usually called {usual_name(role, name)}."
+        usual = f"slime-{role}-{name}".replace("_", "-").lower()
+        yield f"A plugin that offers it is usually called {usual}."
     if CORE not in plugins:
         yield f"{CORE} itself is not installed, only importable; in its checkout: pip install -e ."
 

@@ -34,24 +34,6 @@ from slime_core.roles import (
 from slime_core.sample import Group, GroupId, PrefixCacheInfo, Sample, SpecInfo, Status, all_finite, scalar, unpackable
 from slime_core.score import NotApplicable, Score, Unscored, Verdict
 
-__all__ = [
-    "as_verdict",
-    "blaming",
-    "check_chunk",
-    "check_decision",
-    "check_draw",
-    "check_drawn",
-    "check_evicted",
-    "check_generated",
-    "check_output",
-    "check_removals",
-    "check_selection",
-    "check_verdict",
-    "check_verdicts",
-    "checked_label",
-]
-
-
 # How a check says no: where it was, what was expected, what came, what to write instead.
 
 

@@ -219,16 +219,6 @@ def normalize(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def requirements_of(dist: str) -> list[str]:
-    """Names of the distributions that one requires, without those of its extras; none for a module of the project."""
-    try:
-        required = importlib.metadata.requires(dist) if dist else None
-    except importlib.metadata.PackageNotFoundError:
-        return []
-    own = (each for each in required or () if "extra ==" not in each)
-    return [match[0] for each in own if (match := re.match(r"[\w.-]+", each))]
-
-
 def installed_candidates() -> list[PluginStatus]:
     """Every entry point of the group: the core's, then by distribution and name."""
     try:
@@ -361,11 +351,16 @@ def installed_statuses(wanted: PluginSet) -> tuple[PluginStatus, ...]:
 
 
 def _with_required(named: Sequence[PluginStatus], installed: Sequence[PluginStatus]) -> list[PluginStatus]:
-    found = dict.fromkeys(named)
-    for each in found.copy():
-        required = set(map(normalize, requirements_of(each.dist)))
-        found.update(dict.fromkeys(other for other in installed if other.dist in required))
-    return list(found) if len(found) == len(named) else _with_required(list(found), installed)
+    found = list(named)
+    for plugin in found:  # which grows
+        try:
+            lines = importlib.metadata.requires(plugin.dist) or ()
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        own = (match[0] for each in lines if "extra ==" not in each and (match := re.match(r"[\w.-]+", each)))
+        required = set(map(normalize, own))
+        found += [each for each in installed if each.dist in required and each not in found]
+    return found
 
 
 def _excluded(candidate: PluginStatus, named: bool) -> PluginStatus:

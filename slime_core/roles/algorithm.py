@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
-from slime_core.roles.spec import Settings, Spec, Stability
+from slime_core.roles.spec import Settings, Spec
 
 if TYPE_CHECKING:
     import torch
@@ -81,7 +81,6 @@ class AdvantageSpec(Spec[Advantage]):
 
     role: ClassVar[str] = "advantage"
     also_chosen_by: ClassVar[str] = "advantage_estimator"
-    stability: ClassVar[Stability] = Stability.PROVISIONAL
 
     uses_kl_penalty: bool = False
     """Whether it takes `kl_penalty_T` off the rewards; if not, `kl_coef` is refused."""
@@ -156,7 +155,6 @@ class LossSpec(Spec[Loss]):
 
     role: ClassVar[str] = "loss"
     also_chosen_by: ClassVar[str] = "loss_type"
-    stability: ClassVar[Stability] = Stability.PROVISIONAL
     zero_without_advantage: Callable[[Settings], bool] = lambda settings: False
     """Whether, with these settings, tokens of zero advantage add nothing to loss and gradient, so that their groups
     need no forward."""
@@ -215,4 +213,3 @@ class CorrectionSpec(Spec[Correction]):
     """
 
     role: ClassVar[str] = "correction"
-    stability: ClassVar[Stability] = Stability.PROVISIONAL

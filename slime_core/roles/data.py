@@ -19,7 +19,7 @@ from typing import ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
 from slime_core.roles.generation import Tokenizer
 from slime_core.roles.rewards import ShapeContext
-from slime_core.roles.spec import Settings, Setup, Spec, Stability
+from slime_core.roles.spec import Setup, Spec
 from slime_core.sample import Group, GroupId, Json, Sample
 
 # Data source: draws groups of pending samples, for ever, from exact and savable state.
@@ -221,10 +221,6 @@ class Replay:
             raise ValueError(f"the mean uses of a group are 1 to max_uses = {self.max_uses}, not {self.ratio}")
 
 
-def _once(settings: Settings) -> Replay:
-    return Replay()
-
-
 @dataclass(frozen=True, slots=True)
 class BufferSetup(Setup):
     """What a buffer's factory is given."""
@@ -274,10 +270,9 @@ class BufferSpec(Spec[Buffer]):
     """Offers a buffer."""
 
     role: ClassVar[str] = "buffer"
-    stability: ClassVar[Stability] = Stability.PROVISIONAL
     uses_buffer_filter: bool = False
     """Whether the run's buffer filter has a say; selecting one is refused otherwise."""
-    replay: Callable[..., Replay] = _once
+    replay: Callable[..., Replay] = lambda settings: Replay()
     """`replay(settings)`: how often it hands out one group; once, unless it says more."""
 
 
@@ -395,7 +390,6 @@ class BatchTransformSpec(Spec[BatchTransform]):
 
     role: ClassVar[str] = "batch_transform"
     many: ClassVar[bool] = True
-    stability: ClassVar[Stability] = Stability.PROVISIONAL
 
     columns: Mapping[str, Grain] = field(default_factory=dict)
     """The columns that it makes; a name belongs to one transform of a run."""

@@ -18,7 +18,7 @@ from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
 
 from slime_core.roles.generation import Extra, GenerateChunk, GenerateOutput, GenerateRequest, SamplingParams
 from slime_core.roles.launcher import Launcher, Needs
-from slime_core.roles.spec import Settings, Setup, Spec, Stability
+from slime_core.roles.spec import Settings, Setup, Spec
 from slime_core.roles.weights import WeightChannel
 
 # Memory: what an engine or a rank can give up while the other works on the same devices, and take back unchanged.
@@ -221,7 +221,6 @@ class EngineSpec(Spec[Engine]):
     """Offers an engine."""
 
     role: ClassVar[str] = "engine"
-    stability: ClassVar[Stability] = Stability.PROVISIONAL
     transports: tuple[str, ...] = ()
     """Names of the transports that it can receive by, best first; `ANY_RECEIVER` for any that brings a receiver."""
     bf16: bool = False

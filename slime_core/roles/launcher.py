@@ -17,7 +17,7 @@ from typing import ClassVar, Protocol, Self, runtime_checkable
 from urllib.parse import urlsplit
 
 from slime_core.roles.plugin_set import PluginSet
-from slime_core.roles.spec import Settings, Setup, Spec, Stability
+from slime_core.roles.spec import Settings, Setup, Spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +236,5 @@ class LauncherSpec(Spec[Launcher]):
     """Offers a launcher."""
 
     role: ClassVar[str] = "launcher"
-    stability: ClassVar[Stability] = Stability.PROVISIONAL
     check: Callable[[Settings, Sequence[GroupUse]], None] | None = None
     """Sees, before anything starts, that what it needs is installed and that there can be room; raises ConfigError."""

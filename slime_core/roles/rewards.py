@@ -20,7 +20,7 @@ from dataclasses import dataclass, fields
 from functools import update_wrapper
 from typing import ClassVar, Protocol, get_type_hints, runtime_checkable
 
-from slime_core.roles.spec import Settings, Setup, Spec, Stability, _RoleT
+from slime_core.roles.spec import Settings, Setup, Spec, _RoleT
 from slime_core.sample import Group, Sample
 from slime_core.score import Verdict
 
@@ -52,7 +52,6 @@ class RewardShaperSpec(Spec[RewardShaper]):
 
     role: ClassVar[str] = "reward_shaper"
     many: ClassVar[bool] = True
-    stability: ClassVar[Stability] = Stability.PROVISIONAL
 
 
 # Isolation: where a plugin's calls run, and the limits that they run under.

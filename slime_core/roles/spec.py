@@ -133,7 +133,7 @@ def _alternatives(annotation: object) -> Iterator[object]:
 
 
 class Stability(enum.Enum):
-    """What a role's or a hook's author promises its users."""
+    """What is promised about a hook; of a provider hook, about its role's Protocol and Spec, too."""
 
     STABLE = "stable"
     """Changes only with SLIME_API; what goes is deprecated for a release first."""
@@ -200,10 +200,6 @@ class Spec(Generic[_RoleT]):
     """Whether run files choose among the choices; if not, all of them are used."""
     also_chosen_by: ClassVar[str] = ""
     """Another key that says what the role uses, and its flag: slime's `loss_type`."""
-    added: ClassVar[str] = "0.1"
-    """Release of slime-core in which the role appeared."""
-    stability: ClassVar[Stability] = Stability.STABLE
-    """What is promised about the role's Protocol and Spec."""
 
     name: str
     """What a run file selects it by; unique within the plugin and the role."""

@@ -20,7 +20,7 @@ from slime_core.errors import ConfigError
 from slime_core.roles.engine import MemoryTags
 from slime_core.roles.launcher import Needs, Rendezvous
 from slime_core.roles.plugin_set import PluginSet
-from slime_core.roles.spec import Settings, Spec, Stability
+from slime_core.roles.spec import Settings, Spec
 from slime_core.roles.weights import WeightSlot
 from slime_core.sample import Json
 
@@ -400,7 +400,6 @@ class TrainerSpec(Spec[TrainerRank]):
     """Offers a trainer; its factory is `factory(rank, world_size, setup)` and runs in the rank's process."""
 
     role: ClassVar[str] = "trainer"
-    stability: ClassVar[Stability] = Stability.PROVISIONAL
     transports: tuple[str, ...] | None = None
     """Names of the transports that may carry its weights; None for any, as buckets are all that one needs."""
     world_size: Callable[[Settings], int] = lambda settings: 1

@@ -29,7 +29,7 @@ from slime_core.roles.engine import EngineSpec
 from slime_core.roles.generator import GeneratorSpec
 from slime_core.roles.launcher import LauncherSpec
 from slime_core.roles.rewards import GroupRewardSpec, RewardShaperSpec, RewardSpec
-from slime_core.roles.spec import Settings, Setup, Spec, Stability
+from slime_core.roles.spec import Settings, Setup, Spec
 from slime_core.roles.trainer import TrainerSpec
 from slime_core.roles.weights import TransportSpec
 from slime_core.sample import Json
@@ -110,7 +110,6 @@ class CheckSpec(Spec[Check]):
     role: ClassVar[str] = "check"
     many: ClassVar[bool] = True
     selectable: ClassVar[bool] = False
-    stability: ClassVar[Stability] = Stability.PROVISIONAL
 
     @classmethod
     def from_function(cls, name: str, function: Check, summary: str = "") -> "CheckSpec":

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 from slime_core.errors import ConfigError, PluginError
-from slime_core.roles.spec import Setup, Spec, Stability
+from slime_core.roles.spec import Setup, Spec
 
 if TYPE_CHECKING:
     import torch
@@ -198,7 +198,6 @@ class TransportSpec(Spec[Transport]):
     """Offers a transport."""
 
     role: ClassVar[str] = "transport"
-    stability: ClassVar[Stability] = Stability.PROVISIONAL
     one_machine: bool = False
     """Whether ranks and engines must be on one machine; refused where they are known not to be."""
     rendezvous: bool = False
