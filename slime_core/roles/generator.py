@@ -13,13 +13,11 @@ Example:
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 from slime_core.roles.generation import Extra, GenerateChunk, GenerateOutput, SamplingParams, Tokenizer
 from slime_core.roles.spec import Settings, Spec
 from slime_core.sample import Json, Sample
-
-_T = TypeVar("_T")
 
 
 class Generate(Protocol):
@@ -127,8 +125,6 @@ class GeneratorSpec(Spec[Generator]):
 
     role: ClassVar[str] = "generator"
 
-    timeout_s: float | Callable[..., float | None] | None = None
-    """Seconds after which one sample is given up, or a function of the settings; None: the run's sample_timeout_s."""
     max_concurrency: int | Callable[..., int | None] | None = None
     """Samples at once, or a function of the settings; None: the run's max_concurrency alone."""
     gives: frozenset[Extra] = frozenset()
@@ -140,14 +136,6 @@ class GeneratorSpec(Spec[Generator]):
     renders_prompts: bool = False
     """Whether it renders the chat template itself: `apply_chat_template`, which would do so before it, is refused."""
 
-    def timeout_of(self, settings: Settings) -> float | None:
-        """The time limit with these settings."""
-        return _with(settings, self.timeout_s)
-
     def concurrency_of(self, settings: Settings) -> int | None:
         """The most samples at once with these settings."""
-        return _with(settings, self.max_concurrency)
-
-
-def _with(settings: Settings, given: _T | Callable[..., _T | None] | None) -> _T | None:
-    return given(settings) if callable(given) else given
+        return self.max_concurrency(settings) if callable(self.max_concurrency) else self.max_concurrency

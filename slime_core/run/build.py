@@ -230,11 +230,11 @@ class Builder:
         return RowFormat(**same, max_prompt_len=data.rollout_max_prompt_len)
 
     def generator(self, chosen: Chosen[GeneratorSpec]) -> UsedGenerator:
-        """A generator, with its own limits."""
+        """A generator, with its own limit."""
         spec, plugin = chosen.spec, chosen.plugin
-        with blaming(f"the limits of generator {chosen.reference!r}", plugin):
-            own_s, most = spec.timeout_of(chosen.settings), spec.concurrency_of(chosen.settings)
-        timeout_s = self.plan.config.rollout.sample_timeout_s if own_s is None else own_s
+        with blaming(f"the limit of generator {chosen.reference!r}", plugin):
+            most = spec.concurrency_of(chosen.settings)
+        timeout_s = self.plan.config.rollout.sample_timeout_s
         made = build(chosen, self.setup)
         if (why := misfit(made, chosen.reference, "generator")) is not None:
             raise PluginError(f"generator {chosen.reference!r}: {why}")
