@@ -202,7 +202,6 @@ KINDS = {
     "top_p_token_ids": array,
     "top_p_token_offsets": array,
     "prompt_log_probs": Sequence,
-    "top_log_probs": Sequence,
     "server": str,
     "retractions": int,
 }
@@ -246,12 +245,6 @@ def _misshapen(extras: EngineExtras, output: GenerateOutput, prompt: int) -> Ite
             yield f"prompt_log_probs has {size} entries for a prompt of {prompt} tokens; expected {max(0, prompt - 1)}"
         if not all_finite(extras.prompt_log_probs):
             yield "prompt_log_probs holds NaN or infinity"
-    if extras.top_log_probs is not None:
-        size = len(extras.top_log_probs)
-        if size != count:
-            yield f"top_log_probs has {size} entries for {count} tokens"
-        if not all_finite([log_prob for likeliest in extras.top_log_probs for _, log_prob in likeliest]):
-            yield "top_log_probs holds NaN or infinity"
 
 
 def _misplaced(extras: EngineExtras, output: GenerateOutput) -> Iterator[str]:

@@ -144,7 +144,6 @@ def _is_id(value: object) -> bool:
 
 # EngineExtras: what an engine says of an answer beyond its tokens, their log-probs and its end.
 
-_ItemT = TypeVar("_ItemT")
 _CountersT = TypeVar("_CountersT", SpecInfo, PrefixCacheInfo)
 
 VersionSpan: TypeAlias = tuple[int, int]
@@ -160,8 +159,6 @@ class Extra(enum.Enum):
     """Among which tokens top-p had each one drawn."""
     PROMPT_LOG_PROBS = "prompt_log_probs"
     """Log-probs of the prompt's tokens. With `max_new_tokens = 0` nothing is made, and they are all of the answer."""
-    TOP_LOG_PROBS = "top_log_probs"
-    """The likeliest tokens beside each one drawn, as many as `GenerateRequest.top_log_probs` says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +179,6 @@ class EngineExtras:
     """Where each new token's kept ids begin, and where the last one's end: [n + 1]."""
     prompt_log_probs: Sequence[float] | None = None
     """Of each token of the prompt but the first, as of new tokens: [p - 1]."""
-    top_log_probs: Sequence[Sequence[tuple[int, float]]] | None = None
-    """Of each new token, the likeliest ids and their log-probs, likeliest first: [n][at most k]."""
     server: str = ""
     """Who answered: an address or a name, for logs."""
     retractions: int = 0
@@ -215,7 +210,6 @@ class EngineExtras:
             top_p_token_ids=ids,
             top_p_token_offsets=offsets,
             prompt_log_probs=columns[0].prompt_log_probs,
-            top_log_probs=_concatenated([each.top_log_probs for each in columns]),
             server=next((each.server for each in reversed(all_known) if each.server), ""),
             retractions=sum(each.retractions for each in all_known),
         )
@@ -262,12 +256,6 @@ def _top_p(parts: Sequence[EngineExtras]) -> "tuple[array[int], array[int]] | tu
     return ids, offsets
 
 
-def _concatenated(columns: Sequence[Sequence[_ItemT] | None]) -> list[_ItemT] | None:
-    if any(each is None for each in columns):
-        return None
-    return [item for each in columns for item in each or ()]
-
-
 # What an engine is asked and what it answers: a request, the whole answer, or its parts as they are made.
 
 
@@ -300,21 +288,15 @@ class GenerateRequest:
     """The conversation that the call is a turn of: several engines keep it with one. Changes no answer."""
     media: Mapping[str, Json] | None = None
     """Images, videos or audio that the prompt's placeholders stand for, as `Sample.multimodal_inputs` has them."""
-    lora: str | None = None
-    """Name of the adapter that is to answer, instead of the policy alone."""
-    priority: int = 0
-    """Of requests that wait, those with more go first. Changes no answer."""
     want: frozenset[Extra] = frozenset()
     """What is to come back beyond tokens and log-probs."""
-    top_log_probs: int = 0
-    """How many of the likeliest tokens are wanted for each new one, with `Extra.TOP_LOG_PROBS`."""
 
     def besides(self, *heeded: str | Extra) -> list[str]:
-        """Names of what is asked for and not `heeded` ("media", "lora", extras): an engine refuses them.
+        """Names of what is asked for and not `heeded` ("media", extras): an engine refuses them.
 
         `SamplingParams.besides` says the same of the settings of sampling.
         """
-        asked = [name for name in ("media", "lora") if getattr(self, name) and name not in heeded]
+        asked = ["media"] if self.media and "media" not in heeded else []
         return asked + sorted(extra.value for extra in self.want if extra not in heeded)
 
 

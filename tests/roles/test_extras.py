@@ -15,7 +15,6 @@ from tests.tables import table
 
 STRIDE = 3
 """Layers times top-k."""
-LIKELIEST = 2
 
 
 def whole(prompt: int, versions: Sequence[int]) -> EngineExtras:
@@ -28,7 +27,6 @@ def whole(prompt: int, versions: Sequence[int]) -> EngineExtras:
         top_p_token_ids=array("i", [each for ids in kept for each in ids]),
         top_p_token_offsets=array("i", [sum(map(len, kept[:place])) for place in range(count + 1)]),
         prompt_log_probs=[-float(place) for place in range(prompt - 1)],
-        top_log_probs=[[(place, -1.0), (place + 1, -2.0)][:LIKELIEST] for place in range(count)],
     )
 
 
@@ -37,7 +35,6 @@ def piece(full: EngineExtras, prompt: int, begin: int, end: int, versions: Seque
     assert full.routed_experts is not None
     assert full.top_p_token_ids is not None
     assert full.top_p_token_offsets is not None
-    assert full.top_log_probs is not None
     offsets = full.top_p_token_offsets[begin : end + 1]
     return EngineExtras(
         versions=merge_spans([(1, version) for version in versions[begin:end]]),
@@ -45,7 +42,6 @@ def piece(full: EngineExtras, prompt: int, begin: int, end: int, versions: Seque
         top_p_token_ids=full.top_p_token_ids[offsets[0] : offsets[-1]],
         top_p_token_offsets=array("i", [each - offsets[0] for each in offsets]),
         prompt_log_probs=[0.5] * (prompt + begin - 1) if begin else full.prompt_log_probs,
-        top_log_probs=full.top_log_probs[begin:end],
     )
 
 
@@ -73,7 +69,7 @@ def test_counters_are_summed_and_the_last_server_stays() -> None:
     )
 
 
-@table("column", ["routed_experts", "top_p_token_ids", "top_log_probs"])
+@table("column", ["routed_experts", "top_p_token_ids"])
 def test_a_column_that_a_part_lacks_is_lacking_in_the_whole(column: str) -> None:
     full = whole(3, [0, 0, 0, 1])
     joined = EngineExtras.joined(
@@ -113,11 +109,9 @@ def test_a_request_names_what_an_engine_does_not_heed() -> None:
         Params(4),
         0,
         media={"image": ["a.png"]},
-        lora="mine",
         session="talk",
-        priority=3,
         want=frozenset({Extra.ROUTED_EXPERTS, Extra.TOP_P_TOKENS}),
     )
-    assert request.besides() == ["media", "lora", "routed_experts", "top_p_tokens"]
-    assert request.besides("media", Extra.TOP_P_TOKENS) == ["lora", "routed_experts"]
-    assert GenerateRequest([1], Params(4), 0, session="talk", priority=3).besides() == []
+    assert request.besides() == ["media", "routed_experts", "top_p_tokens"]
+    assert request.besides("media", Extra.TOP_P_TOKENS) == ["routed_experts"]
+    assert GenerateRequest([1], Params(4), 0, session="talk").besides() == []

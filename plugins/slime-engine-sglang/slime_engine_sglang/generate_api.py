@@ -71,7 +71,7 @@ def _reasons(request: GenerateRequest, facts: Facts) -> Iterator[str]:
         )
     if request.made and (lost := [name for name in ("presence_penalty", "repetition_penalty") if name in shaping]):
         yield f"does not do {', '.join(lost)} for a response that was interrupted: SGLang would not see what was made"
-    if (request.media or request.lora) and (refused := request.besides(*Extra)):
+    if request.media and (refused := request.besides(*Extra)):
         yield f"does not do {', '.join(refused)}"
     if asked.min_p and facts.seeded:
         yield "does not do min_p with deterministic = true: it would end the server"
@@ -138,8 +138,6 @@ def body_of(request: GenerateRequest, rid: str, facts: Facts, eos_token_ids: Set
         return body
     if Extra.PROMPT_LOG_PROBS in request.want:
         body["logprob_start_len"] = 0
-    if Extra.TOP_LOG_PROBS in request.want and not shaping_of(request.sampling):
-        body["top_logprobs_num"] = request.top_log_probs
     if Extra.TOP_P_TOKENS in request.want:
         body["return_sampling_mask"] = True
     if Extra.ROUTED_EXPERTS in request.want and facts.is_mixture:
@@ -149,16 +147,13 @@ def body_of(request: GenerateRequest, rid: str, facts: Facts, eos_token_ids: Set
 
 def score_of(request: GenerateRequest, tokens: Sequence[int], rid: str) -> dict[str, Json]:
     """The body for `/generate` that asks for the model's own log-probs of a response, and makes nothing."""
-    body: dict[str, Json] = {
+    return {
         "rid": rid,
         "input_ids": [*request.prompt, *tokens],
         "sampling_params": {"max_new_tokens": 0, "temperature": 1.0},
         "return_logprob": True,
         "logprob_start_len": len(request.prompt) - 1,
     }
-    if Extra.TOP_LOG_PROBS in request.want:
-        body["top_logprobs_num"] = request.top_log_probs
-    return body
 
 
 def _sampling(request: GenerateRequest, facts: Facts, eos_token_ids: Set[int]) -> dict[str, Json]:
@@ -248,10 +243,7 @@ def scored(output: GenerateOutput, reply: Mapping[str, Json], request: GenerateR
     # SGLang tells the last id of a vocabulary as 0 here; the log-prob is of the id that was meant.
     if [entry[1] or token for entry, token in zip(entries, output.tokens, strict=True)] != list(output.tokens):
         raise ValueError(f"input_token_logprobs of {len(entries)} tokens that are not the {count} of the response")
-    extras = output.extras
-    if extras is not None and Extra.TOP_LOG_PROBS in request.want:
-        extras = replace(extras, top_log_probs=_likeliest(meta, "input_top_logprobs")[-count:])
-    return replace(output, log_probs=[entry[0] for entry in entries], extras=extras)
+    return replace(output, log_probs=[entry[0] for entry in entries])
 
 
 def context_of(models: Mapping[str, Json]) -> int:
@@ -332,7 +324,6 @@ def _extras(
         top_p_token_ids=kept,
         top_p_token_offsets=offsets,
         prompt_log_probs=_prompt(meta) if Extra.PROMPT_LOG_PROBS in want else None,
-        top_log_probs=_likeliest(meta) if Extra.TOP_LOG_PROBS in want else None,
     )
 
 
@@ -361,8 +352,3 @@ def _kept_ids(meta: Meta, count: int) -> "tuple[array[int], array[int]]":
 
 def _prompt(meta: Meta) -> list[float]:
     return [entry[0] for entry in cast(Sequence[Sequence[float]], meta["input_token_logprobs"])[1:]]
-
-
-def _likeliest(meta: Meta, key: str = "output_top_logprobs") -> list[list[tuple[int, float]]]:
-    places = cast(Sequence[Sequence[Sequence[float]] | None], meta.get(key) or [])
-    return [[(int(token), log_prob) for log_prob, token, *_ in place or ()] for place in places]
