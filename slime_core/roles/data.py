@@ -211,8 +211,7 @@ class Replay:
     max_uses: int = 1
     """Most uses of one group; after the last one the buffer no longer holds it."""
     ratio: float = 1.0
-    """Mean uses of a group, 1 to `max_uses`: a rollout generates so many groups that uses are at most this many times
-    the groups; more only while the buffer cannot fill a batch."""
+    """Mean uses of a group, 1 to `max_uses`; exceeded only while the buffer cannot fill a batch."""
     max_staleness: int | None = None
     """Weight versions by which a group may lag before the buffer gives it up; None: any number."""
 

@@ -93,8 +93,7 @@ class SamplingParams:
     min_new_tokens: int = 0
     """Tokens before which no stop token is drawn; a text of `stop` ends the response all the same."""
     repetition_penalty: float = 1.0
-    """Divides the positive and multiplies the negative logits of tokens made so far (Keskar et al. 2019, CTRL,
-    section 4.1, which takes the prompt's tokens, too); 1 is off."""
+    """Divides positive and multiplies negative logits of tokens made so far (CTRL, Keskar et al. 2019); 1 is off."""
     presence_penalty: float = 0.0
     """Taken off the logits of tokens made so far (OpenAI API reference, chat completions)."""
     frequency_penalty: float = 0.0

@@ -78,16 +78,14 @@ class GenerateContext:
     deadline: float = math.inf
     """When the sample is given up, by the clock of the event loop (`asyncio.get_running_loop().time()`)."""
     max_context: int | None = None
-    """Tokens that prompt and answer of one call may have together: `rollout_max_context_len`, else the model's
-    positions; None where neither is known. An answer that would be longer is cut."""
+    """Most tokens of prompt and answer of a call (`rollout_max_context_len`, else the model's positions), if known."""
     max_turns: int | None = None
     """Calls that one sample may make, `rollout_max_turns`; None is without limit."""
     measure: Callable[[str, float], None] = _unmeasured
-    """`ctx.measure("tool_calls", 3)`: mean and p99 over all samples are metrics, `rollout/<generator>/tool_calls/...`.
-    A function of what was generated, not of time: that would differ from run to run."""
+    """`ctx.measure("tool_calls", 3)`: mean and p99 over samples are metrics, `rollout/<generator>/tool_calls/...`.
+    Do not measure time: metrics would differ from run to run."""
     anew: Callable[[], None] = _uncounted
-    """`ctx.anew()` begins the sample once more from nothing, where what was done so far is lost: calls that were made
-    no longer count among `max_turns`, and their names, and so their seeds, are free again. No call may be under way."""
+    """`ctx.anew()` restarts the sample, with no call under way: earlier calls do not count, their names are free."""
 
 
 @runtime_checkable

@@ -127,8 +127,8 @@ class WorkerGroupSpec:
     size: int
     """Processes."""
     target: str
-    """`package.module:Class`, built in each process as `Class(rank, size, **arguments)`, with `place=Place(...)` where
-    it takes one, in the driver's working directory. Its `close`, if it has one, is called before its process ends."""
+    """`package.module:Class`, built in each process as `Class(rank, size, **arguments)`, with `place=Place(...)` if it
+    takes one. Its optional `close` is called before the process ends."""
     arguments: Mapping[str, object]
     """Keyword arguments of the class."""
     needs: Needs = Needs()
@@ -136,8 +136,7 @@ class WorkerGroupSpec:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that each worker has from its start, besides the driver's and the launcher's own."""
     preload: tuple[str, ...] = ()
-    """Modules that take long to import and may be imported once for all: nothing in them starts a thread. Workers with
-    GPUs import them for themselves."""
+    """Slow modules that start no thread, imported once for all workers; workers with GPUs import them themselves."""
     pack: Pack | PerNode = Pack.TOGETHER
     """How the workers lie on the nodes."""
     beside: str | None = None

@@ -227,8 +227,7 @@ class RewardGrain(enum.Enum):
     """What a reward is asked about."""
 
     EXECUTION = "execution"
-    """Once about each execution of a generator, whatever it fanned out into: about the sample that is marked by
-    `metadata["main"]`, else the last. All its samples have the answer."""
+    """Once for each execution of a generator: of the sample marked by `metadata["main"]`, else the last."""
     SAMPLE = "sample"
     """About each sample."""
 

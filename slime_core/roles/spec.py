@@ -168,8 +168,7 @@ class InstalledSettings:
     key: str
     """The setting that takes them as a table, a `dict[str, JsonValue]`: `server` of `[engine.NAME.server]`."""
     model: Callable[[Mapping[str, Json]], type[Settings]]
-    """Their model, given the choice's section as it is written, which may say where the software is. What is not given
-    is not passed on: a default is there to be shown."""
+    """Makes their model from the choice's section as written. A default is only shown, and not passed on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +180,7 @@ class PrefixedTable:
     key: str
     """The setting that is the table, which takes each of them by its name: `router` of `[engine.NAME.router]`."""
     model: Callable[[Mapping[str, Json]], type[Settings]]
-    """A model of all that may be in the table, given the table as it is written: it says what a flag takes, and which
-    there are. The setting itself is validated by the choice."""
+    """Makes a model of the flags from the table as written. The setting itself is validated by the choice."""
 
 
 _RoleT = TypeVar("_RoleT", covariant=True)
@@ -206,14 +204,12 @@ class Spec(Generic[_RoleT]):
     factory: Callable[..., _RoleT]
     """`factory(settings, setup)`; import heavy libraries inside it."""
     settings: type[Settings] | Callable[[], type[Settings]] = Settings
-    """Model of its section in the run file; `Settings` itself means that there are none. Or a function that makes the
-    model, called once, when the choice is selected or shown: for one that needs a heavy library. Other processes find
-    it by its module and name."""
+    """Model of its section in the run file, `Settings` for none. Or a function that makes it, called once, if that
+    needs a heavy library; other processes import the model by its module and name."""
     summary: str = ""
     """One line for `slime plugins list --load`."""
     flat_keys: Sequence[str] | Callable[[], Sequence[str]] = field(default=(), kw_only=True)
-    """Settings that are keys and flags of a run, too: `lora_rank = 8`, `--lora-rank 8`. Or a function that lists them
-    without a heavy library. Other choices may have the same: it is a setting of the one that is selected."""
+    """Settings that are also keys and flags of a run (`lora_rank`, `--lora-rank`), or a function that lists them."""
     flat_prefix: str = field(default="", kw_only=True)
     """Makes all settings keys and flags, with this before their names: `mine_` makes `mine_dtype` of `dtype`."""
     installed: InstalledSettings | None = field(default=None, kw_only=True)
