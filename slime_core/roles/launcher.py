@@ -7,7 +7,6 @@ Example:
     assert await group.call("add", [1, 2]) == [41, 42]      # one argument per worker, in rank order
 """
 
-import enum
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -56,23 +55,6 @@ class Needs:
         custom = [f"{each:g} {name}" for name, each in sorted(self.custom.items())]
         gpus = [f"{self.gpus:g} GPU{'' if self.gpus == 1 else 's'}"] if self.gpus else []
         return ", ".join([f"{self.cpus:g} core{'' if self.cpus == 1 else 's'}", *gpus, *memory, *custom])
-
-
-class Pack(enum.Enum):
-    """How the workers of a group lie on the nodes."""
-
-    TOGETHER = "together"
-    """On as few nodes as have room."""
-    SPREAD = "spread"
-    """On as many nodes as there are."""
-
-
-@dataclass(frozen=True, slots=True)
-class PerNode:
-    """The same number of workers on each node, in order of their ranks."""
-
-    workers: int
-    """Of one node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +119,8 @@ class WorkerGroupSpec:
     """Variables that each worker has from its start, besides the driver's and the launcher's own."""
     preload: tuple[str, ...] = ()
     """Slow modules that start no thread, imported once for all workers; workers with GPUs import them themselves."""
-    pack: Pack | PerNode = Pack.TOGETHER
-    """How the workers lie on the nodes."""
+    per_node: int | None = None
+    """Workers on each node, in order of their ranks; None: on as few nodes as have room."""
     beside: str | None = None
     """Name of a group that runs, whose places and devices this one shares, rank by rank, instead of ones of its own."""
 
