@@ -14,7 +14,7 @@ import functools
 import os
 import socket
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -50,15 +50,7 @@ class Used(Generic[PartT]):
     """What its factory made."""
 
 
-# The error about a name that nobody offers.
-
-
-def unknown_choice(role: str, name: str, choices: Mapping[str, Registered], statuses: Sequence[PluginStatus]) -> str:
-    """The whole message, one sentence after the other."""
-    return " ".join(_sentences(role, name, choices, statuses))
-
-
-def _sentences(
+def _unknown_choice(
     role: str, name: str, choices: Mapping[str, Registered], statuses: Sequence[PluginStatus]
 ) -> Iterator[str]:
     spoken = role.replace("_", " ")
@@ -73,21 +65,12 @@ def _sentences(
         yield f"Available: {', '.join(offered)}."
     else:
         yield f"No loaded plugin offers {'an' if spoken[0] in 'aeiou' else 'a'} {spoken}."
-    yield from _not_loaded(statuses)
-    yield from _advice(role, name, spellings, plugins)
-
-
-def _not_loaded(statuses: Sequence[PluginStatus]) -> Iterator[str]:
     for status in statuses:
         if status.failed:
             yield f"Not loaded, and might have offered it: {status}. See slime plugins check {status.plugin}"
         elif status.state is PluginState.EXCLUDED:
             yield f"Might offer it: {status}."
-
-
-def _advice(role: str, name: str, spellings: Iterable[str], plugins: set[str]) -> Iterator[str]:
-    plain = name.rpartition("/")[2]
-    dist = brought_by(role, name)
+    dist, plain = brought_by(role, name), name.rpartition("/")[2]
     if dist and dist not in plugins:
         yield f"{plain!r} comes with {dist}. {how_to_install(dist)}"
     elif not did_you_mean(name, spellings) and plain and plain == name:
@@ -243,7 +226,7 @@ class Catalog:
             return choices[name]
         found = [each for each in choices.values() if each.spec.name == name]
         if not found:
-            raise UnknownName(unknown_choice(role, name, choices, self._statuses))
+            raise UnknownName(" ".join(_unknown_choice(role, name, choices, self._statuses)))
         if len(found) > 1:
             names = " or ".join(each.qualified for each in found)
             raise ConfigError(f"{role} {name!r} is offered by {len(found)} plugins: write {names}")
