@@ -233,7 +233,7 @@ def output_of(reply: Mapping[str, Json], request: GenerateRequest, server: str) 
     return GenerateOutput(tokens, log_probs, finish, min(version for _, version in spans), matched, extras)
 
 
-def scored(output: GenerateOutput, reply: Mapping[str, Json], request: GenerateRequest) -> GenerateOutput | None:
+def scored(output: GenerateOutput, reply: Mapping[str, Json]) -> GenerateOutput | None:
     """An answer with the log-probs of its tokens scored as part of a text; None if the scoring was aborted."""
     meta = cast(Meta, reply["meta_info"])
     if _end(meta)[0] is FinishReason.ABORT:

@@ -128,7 +128,7 @@ class Requests:
         for _ in range(MOST_SCORES):
             rid = self._new_rid()
             reply = await self._ask(score_of(request, output.tokens, rid), rid)
-            found = self._server.understood(GENERATE, partial(scored, output, reply, request))
+            found = self._server.understood(GENERATE, partial(scored, output, reply))
             if found is not None:
                 return found
             await asyncio.sleep(FIRST_S)

@@ -188,11 +188,11 @@ def test_a_score_tells_the_last_id_of_the_vocabulary_as_0_and_no_other_as_anothe
         entries = [[None, 5, None], *([-0.5, token, None] for token in ids)]
         return {"meta_info": {"finish_reason": {"type": "length"}, "input_token_logprobs": entries}}
 
-    found = scored(output, reply(0, 7), PLAIN)
+    found = scored(output, reply(0, 7))
     assert found is not None
     assert found.log_probs == [-0.5, -0.5]
     with pytest.raises(ValueError, match="that are not the 2 of the response"):
-        scored(output, reply(63, 8), PLAIN)
+        scored(output, reply(63, 8))
 
 
 def test_weights_wait_until_what_is_drawn_is_scored(tmp_path: Path) -> None:
