@@ -21,7 +21,6 @@ from types import MappingProxyType
 from typing import Generic, TypeVar, cast, overload
 
 from slime_core.catalog.discovery import (
-    PluginDeprecation,
     PluginState,
     PluginStatus,
     PluginWarning,
@@ -123,8 +122,6 @@ class Catalog:
             if strict or candidate in selected.required:
                 raise PluginError(f"{status}. To see more: slime plugins check {candidate.plugin}")
             warnings.warn(str(status), PluginWarning, stacklevel=2)
-        for text in loader.deprecated:
-            warnings.warn(text, PluginDeprecation, stacklevel=2)
         catalog = cls(loader, [*statuses, *selected.excluded], plugins.root or Path.cwd())
         catalog._refuse_other_versions(plugins.expected)
         return catalog

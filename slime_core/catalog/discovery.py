@@ -36,10 +36,6 @@ class PluginWarning(UserWarning):
     """A plugin was not loaded; its choices do not exist."""
 
 
-class PluginDeprecation(FutureWarning):
-    """A plugin uses what a later release will not have; it works as before."""
-
-
 class PluginState(enum.Enum):
     """How discovery ended for a plugin."""
 

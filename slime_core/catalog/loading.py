@@ -7,7 +7,6 @@ import functools
 import inspect
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
@@ -251,8 +250,6 @@ class Loader:
     choices: dict[str, dict[str, Registered]] = field(default_factory=lambda: {role: {} for role in SPECS})
     order: dict[str, tuple[int, str]] = field(default_factory=dict)
     """Rank and `PluginStatus.plugin` of what is registered, by its name in the manager."""
-    deprecated: list[str] = field(default_factory=list)
-    """What plugins use that will go, a sentence each."""
     owners: dict[str, PluginStatus] = field(default_factory=dict)
     """Who came first with each entry point's name."""
 
@@ -301,12 +298,7 @@ class Loader:
         if (first := self.manager.get_name(plugin)) is not None:
             detail = f"plugin {first.partition(':')[0]} names the same module; remove one of the two entry points"
             raise _Fault(PluginState.REFUSED, PluginPhase.HOOKS, detail)
-        with warnings.catch_warnings(record=True) as told:
-            warnings.simplefilter("always", DeprecationWarning)  # by pluggy, of a hook that will go
-            self.manager.register(plugin, registered_as)
-        self.deprecated += [
-            f"plugin {candidate.title}: {each.message} ({each.filename}:{each.lineno})" for each in told
-        ]
+        self.manager.register(plugin, registered_as)
         self.order[registered_as] = (len(self.order), candidate.plugin)
         return [(spec.role, _registered(spec, candidate)) for spec in self._specs(candidate, plugin)]
 
