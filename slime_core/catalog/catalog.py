@@ -20,12 +20,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Generic, TypeVar, cast, overload
 
-from slime_core.catalog.discovery import (
-    PluginState,
-    PluginStatus,
-    PluginWarning,
-    select,
-)
+from slime_core.catalog.discovery import PluginState, PluginStatus, PluginWarning, select
 from slime_core.catalog.loading import Listener, Loader, Registered
 from slime_core.catalog.packages import CORE, brought_by, how_to_install
 from slime_core.catalog.project_code import find_in_project, is_in_project

@@ -24,11 +24,6 @@ if TYPE_CHECKING:
 # Advantage: turns the rewards of a rollout into one advantage per response token, on the ranks.
 
 
-def _alone(tensor: "torch.Tensor") -> "torch.Tensor":
-    """The sum over one rank."""
-    return tensor
-
-
 @dataclass(frozen=True, slots=True)
 class AdvantageInput:
     """Shape legend: S samples, T response tokens. Whole groups only; a rank may have none."""
@@ -47,7 +42,7 @@ class AdvantageInput:
     """Columns of batch transforms with one number a sample, float32 [S]."""
     columns_T: "Mapping[str, torch.Tensor]" = field(default_factory=dict)
     """Columns of batch transforms with one number a token, float32 [T]."""
-    sum_over_ranks: "Callable[[torch.Tensor], torch.Tensor]" = _alone
+    sum_over_ranks: "Callable[[torch.Tensor], torch.Tensor]" = lambda tensor: tensor
     """Adds up a tensor over the ranks, for what is of the whole rollout; every rank calls it equally often."""
     kl_penalty_T: "torch.Tensor | None" = None
     """`kl_coef` times each token's KL to the reference, 0 where masked, float32 [T]; None without `kl_coef`."""

@@ -216,7 +216,6 @@ class EngineExtras:
 
 
 def _spans_of(extras: EngineExtras | None, count: int, version: int) -> tuple[VersionSpan, ...]:
-    """The versions of `count` tokens, of which `version` is the oldest or the only one."""
     if extras is not None and extras.versions:
         return extras.versions
     return ((count, version),) if count else ()

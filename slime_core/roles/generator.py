@@ -53,14 +53,6 @@ class Generate(Protocol):
         ...
 
 
-def _unmeasured(name: str, value: float) -> None:
-    """A `GenerateContext.measure` that nobody listens to."""
-
-
-def _uncounted() -> None:
-    """A `GenerateContext.anew` where calls are not counted."""
-
-
 @dataclass(frozen=True, slots=True)
 class GenerateContext:
     """What a generator may use for one sample."""
@@ -81,10 +73,10 @@ class GenerateContext:
     """Most tokens of prompt and answer of a call (`rollout_max_context_len`, else the model's positions), if known."""
     max_turns: int | None = None
     """Calls that one sample may make, `rollout_max_turns`; None is without limit."""
-    measure: Callable[[str, float], None] = _unmeasured
+    measure: Callable[[str, float], None] = lambda name, value: None
     """`ctx.measure("tool_calls", 3)`: mean and p99 over samples are metrics, `rollout/<generator>/tool_calls/...`.
     Do not measure time: metrics would differ from run to run."""
-    anew: Callable[[], None] = _uncounted
+    anew: Callable[[], None] = lambda: None
     """`ctx.anew()` restarts the sample, with no call under way: earlier calls do not count, their names are free."""
 
 
