@@ -202,7 +202,6 @@ KINDS = {
     "top_p_token_ids": array,
     "top_p_token_offsets": array,
     "prompt_log_probs": Sequence,
-    "server": str,
     "retractions": int,
 }
 """Type of each field that is not None."""

@@ -178,8 +178,6 @@ class EngineExtras:
     """Where each new token's kept ids begin, and where the last one's end: [n + 1]."""
     prompt_log_probs: Sequence[float] | None = None
     """Of each token of the prompt but the first, as of new tokens: [p - 1]."""
-    server: str = ""
-    """Who answered: an address or a name, for logs."""
     retractions: int = 0
     """How often the request was put back for want of memory and begun again."""
 
@@ -209,7 +207,6 @@ class EngineExtras:
             top_p_token_ids=ids,
             top_p_token_offsets=offsets,
             prompt_log_probs=columns[0].prompt_log_probs,
-            server=next((each.server for each in reversed(all_known) if each.server), ""),
             retractions=sum(each.retractions for each in all_known),
         )
         return None if made == cls() else made

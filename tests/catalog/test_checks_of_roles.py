@@ -212,7 +212,6 @@ EXTRAS = EngineExtras(
     top_p_token_ids=array("i", [5, 7, 6]),
     top_p_token_offsets=array("i", [0, 2, 3]),
     prompt_log_probs=[-0.5],
-    server="here",
 )
 TOLD = replace(OUTPUT, extras=EXTRAS)
 

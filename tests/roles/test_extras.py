@@ -58,14 +58,12 @@ def test_the_parts_joined_are_the_whole(prompt: int, versions: list[int], data: 
     assert joined == expected
 
 
-def test_counters_are_summed_and_the_last_server_stays() -> None:
-    first = EngineExtras(
-        prefix_cache_info=PrefixCacheInfo(3, 10), spec_info=SpecInfo(1, 2, 3, 4), server="a", retractions=1
-    )
-    other = EngineExtras(prefix_cache_info=PrefixCacheInfo(8, 12), server="b", retractions=2)
+def test_counters_are_summed() -> None:
+    first = EngineExtras(prefix_cache_info=PrefixCacheInfo(3, 10), spec_info=SpecInfo(1, 2, 3, 4), retractions=1)
+    other = EngineExtras(prefix_cache_info=PrefixCacheInfo(8, 12), retractions=2)
     joined = EngineExtras.joined([(first, 2, 0), (None, 0, 0), (other, 2, 0)])
     assert joined == EngineExtras(
-        prefix_cache_info=PrefixCacheInfo(11, 22), spec_info=SpecInfo(1, 2, 3, 4), server="b", retractions=3
+        prefix_cache_info=PrefixCacheInfo(11, 22), spec_info=SpecInfo(1, 2, 3, 4), retractions=3
     )
 
 
@@ -90,15 +88,15 @@ def test_chunks_of_several_versions_join_to_spans_and_the_oldest_version() -> No
         GenerateChunk([1, 2], [-1.0, -1.0], 4),
         GenerateChunk([3], [-1.0], 4),
         GenerateChunk([4], [-1.0], 5),
-        GenerateChunk([], [], 5, FinishReason.STOP, extras=EngineExtras(server="here")),
+        GenerateChunk([], [], 5, FinishReason.STOP, extras=EngineExtras(retractions=1)),
     ]
     output = GenerateOutput.joined(chunks)
     assert (output.weight_version, output.versions) == (4, ((3, 4), (1, 5)))
-    assert output.extras == EngineExtras(versions=((3, 4), (1, 5)), server="here")
+    assert output.extras == EngineExtras(versions=((3, 4), (1, 5)), retractions=1)
 
 
 def test_a_whole_answer_is_a_chunk() -> None:
-    output = GenerateOutput([1, 2], [-1.0, -2.0], FinishReason.STOP, 3, 2, EngineExtras(server="here"))
+    output = GenerateOutput([1, 2], [-1.0, -2.0], FinishReason.STOP, 3, 2, EngineExtras(retractions=1))
     assert GenerateOutput.joined([output.as_chunk]) == output
     assert output.versions == ((2, 3),)
 

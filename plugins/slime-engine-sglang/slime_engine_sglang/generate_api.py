@@ -5,7 +5,7 @@ Example:
     facts = Facts(vocabulary=64, context=256, longest_prompt=250, seeded=True, tells_experts=False)
     check(request, facts)                                       # or a ModelError
     body = body_of(request, "an-id", facts, eos_token_ids)
-    output = output_of(await server.ask("/generate", body), request, server.url)
+    output = output_of(await server.ask("/generate", body), request)
 
 An answer that does not have SGLang's form raises KeyError, IndexError, TypeError or ValueError: `Server.understood`.
 """
@@ -220,7 +220,7 @@ DRAFTED = (
 )  # SGLang's counters of speculative decoding, as `SpecInfo` begins, by their names now and in 0.5.9
 
 
-def output_of(reply: Mapping[str, Json], request: GenerateRequest, server: str) -> GenerateOutput:
+def output_of(reply: Mapping[str, Json], request: GenerateRequest) -> GenerateOutput:
     """The answer to a request."""
     meta = cast(Meta, reply["meta_info"])
     # Where nothing is to be made, a release may draw a token all the same.
@@ -229,7 +229,7 @@ def output_of(reply: Mapping[str, Json], request: GenerateRequest, server: str) 
     if finish is None:
         raise ValueError("finish_reason is null")
     spans = spans_of(meta, len(tokens))
-    extras = _extras(meta, request, tokens, spans, server)
+    extras = _extras(meta, request, tokens, spans)
     return GenerateOutput(tokens, log_probs, finish, min(version for _, version in spans), matched, extras)
 
 
@@ -251,7 +251,7 @@ def context_of(models: Mapping[str, Json]) -> int:
     return int(cast(int, cast(Sequence[Meta], models["data"])[0]["max_model_len"]))
 
 
-def chunk_of(reply: Mapping[str, Json], request: GenerateRequest, server: str, told: int) -> GenerateChunk:
+def chunk_of(reply: Mapping[str, Json], request: GenerateRequest, told: int) -> GenerateChunk:
     """What an event of a stream, which has all tokens so far, says beyond the first `told` of them."""
     meta = cast(Meta, reply["meta_info"])
     tokens, log_probs = _columns(reply, meta)
@@ -259,7 +259,7 @@ def chunk_of(reply: Mapping[str, Json], request: GenerateRequest, server: str, t
     spans = spans_of(meta, len(tokens))
     new = tokens[told:]
     version = min(version for _, version in _after(spans, told) or spans[-1:])
-    extras = _extras(meta, request, tokens, spans, server) if finish is not None else None
+    extras = _extras(meta, request, tokens, spans) if finish is not None else None
     return GenerateChunk(new, log_probs[told:], version, finish, matched, extras)
 
 
@@ -303,16 +303,13 @@ def _end(meta: Meta) -> tuple[FinishReason | None, int | str | None]:
     return ENDS[cast(str, reason["type"])], matched if isinstance(matched, int | str) else None
 
 
-def _extras(
-    meta: Meta, request: GenerateRequest, tokens: Sequence[int], spans: Sequence[Span], server: str
-) -> EngineExtras:
+def _extras(meta: Meta, request: GenerateRequest, tokens: Sequence[int], spans: Sequence[Span]) -> EngineExtras:
     want, prompt = request.want, len(request.prompt)
     cached = PrefixCacheInfo(min(cast(int, meta.get("cached_tokens") or 0), prompt), prompt)
     counted = EngineExtras(
         tuple(spans) if len(spans) > 1 else (),
         cached,
         _drafts(meta, len(tokens)),
-        server=server,
         retractions=cast(int, meta.get("num_retractions") or 0),
     )
     if not want:

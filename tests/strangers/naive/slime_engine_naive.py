@@ -146,7 +146,6 @@ class Naive:
             top_p_token_ids=ids,
             top_p_token_offsets=offsets,
             prompt_log_probs=prompt,
-            server=f"naive {self._setup.number} of {self._setup.count}",
         )
 
 
