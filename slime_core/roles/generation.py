@@ -372,11 +372,6 @@ class Tokenizer(Protocol):
         """Ids that end a response."""
         ...
 
-    @property
-    def special_ids(self) -> frozenset[int]:
-        """Ids of special tokens: those that `decode` leaves out, and that no text of a user's should become."""
-        ...
-
     def encode(self, text: str) -> list[int]:
         """Ids of a text, no special tokens added."""
         ...
