@@ -10,7 +10,6 @@ Example:
         return [sample]            # several when one execution fans out: they share `rollout_id`
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
@@ -67,8 +66,6 @@ class GenerateContext:
     """Number of the rollout, from 0."""
     evaluation: bool
     """Whether this is for evaluation."""
-    deadline: float = math.inf
-    """When the sample is given up, by the clock of the event loop (`asyncio.get_running_loop().time()`)."""
     max_context: int | None = None
     """Most tokens of prompt and answer of a call (`rollout_max_context_len`, else the model's positions), if known."""
     max_turns: int | None = None

@@ -39,7 +39,6 @@ from slime_core.roles import (
     DataSourceSpec,
     Engine,
     EngineSpec,
-    GenerateContext,
     Generator,
     GeneratorSpec,
     GroupFilter,
@@ -243,7 +242,6 @@ class Builder:
             timeout_s=timeout_s,
             max_concurrency=most,
             calls=self.stats.calls("generator", chosen.reference, plugin),
-            until=_until,
         )
         lifecycle = Lifecycle(chosen.reference, plugin, made, timeout_s) if isinstance(made, StartsAndStops) else None
         return UsedGenerator(chosen.reference, plugin, cast(Generator, generator), lifecycle)
@@ -336,7 +334,3 @@ def tokenizer_notes(build: Builder) -> Sequence[str]:
     """
     chat = build.plan.config.data.apply_chat_template or build.plan.config.debug.load_debug_rollout_data is not None
     return build.tokenizer().notes(chat=chat)
-
-
-def _until(ctx: GenerateContext, deadline: float) -> GenerateContext:
-    return replace(ctx, deadline=deadline)
