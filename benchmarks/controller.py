@@ -263,7 +263,6 @@ class Text:
     """A tokenizer that has nothing to do."""
 
     eos_token_ids: frozenset[int] = frozenset({0})
-    special_ids: frozenset[int] = frozenset({0})
 
     def encode(self, text: str, **options: object) -> list[int]:
         """Always as many."""

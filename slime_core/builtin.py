@@ -4,7 +4,7 @@ It has no privileges: it is found through the same entry-point group and can be 
 Factories import what they build when they are called, so that listing plugins loads nothing heavy.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from typing import cast
 
@@ -93,7 +93,7 @@ def slime_rewards() -> Iterable[RewardSpec]:
         JudgeSettings,
         "What a model says that the run serves beside the policy",
         timeout_s=JUDGE_S,
-        models=_judges,
+        models=lambda settings: (cast(JudgeSettings, settings).model,),
     )
 
 
@@ -101,10 +101,6 @@ def _judge(settings: JudgeSettings, setup: Setup) -> Reward:
     from slime_core.rollout.policy import Judge
 
     return Judge(settings, setup)
-
-
-def _judges(settings: Settings) -> Collection[str]:
-    return (cast(JudgeSettings, settings).model,)
 
 
 def _environment(settings: Settings, setup: Setup) -> Reward:

@@ -92,12 +92,12 @@ def hookspec(*, added: str, stability: Stability, deprecated: str = "") -> Calla
     Args:
         added: the release, such as "0.1".
         stability: the promise.
-        deprecated: since when, until when, and what to write instead: told to who implements it. "" for one that stays.
+        deprecated: since when, until when, and what to write instead: pluggy warns at each implementation. "" for none.
     """
 
     def mark(function: FunctionT) -> FunctionT:
         function.added, function.stability = added, stability  # type: ignore[attr-defined]  # attributes of a function, read by the reference
-        return _mark(function, warn_on_impl=DeprecationWarning(deprecated) if deprecated else None)
+        return _mark(function, warn_on_impl=FutureWarning(deprecated) if deprecated else None)
 
     return mark
 

@@ -3,8 +3,8 @@
 Example:
 
     if TYPE_CHECKING:
-        from slime_core.roles.rewards import Reward as Reward
-        from slime_core.roles.rewards import RewardSpec as RewardSpec
+        from slime_core.roles.rewards import *
+        from slime_core.sample import Sample as Sample
     else:
         __getattr__, __all__ = exports(__name__)
 """
@@ -19,21 +19,27 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 _EXPORT = re.compile(r"^    from ([\w.]+) import \(?\s*(\w+) as \2\b", re.MULTILINE)
+_ALL_OF = re.compile(r"^    from ([\w.]+) import \*", re.MULTILINE)
+_DEFINED = re.compile(r"^(?:(?:class|def|async def) ([A-Za-z]\w*)|([A-Za-z]\w*)(?:: [^=\n]+)? = )", re.MULTILINE)
 
 
 def exports(package: str) -> tuple[Callable[[str], object], list[str]]:
     """`__getattr__` (PEP 562) and `__all__` of a package, read from the source of its `__init__.py`.
 
-    Exported are the names that its block `if TYPE_CHECKING:` imports under their own name, `Reward as Reward`. Type
-    checkers read the block the same way.
+    Exported are the names that its block `if TYPE_CHECKING:` imports under their own name, `Sample as Sample`, and all
+    public names that a module of the package defines, `import *`. Type checkers read the block the same way.
 
     Args:
         package: its name.
     """
     module = vars(sys.modules[package])
     # `get_source` would import `tokenize`, and the loader of pytest has `get_data` alone.
-    source = module["__loader__"].get_data(module["__file__"]).decode()
+    read, file = module["__loader__"].get_data, module["__file__"]
+    source = read(file).decode()
     module_of = {name: home for home, name in _EXPORT.findall(source)}
+    for home in _ALL_OF.findall(source):
+        text = read(file.removesuffix("__init__.py") + home.rpartition(".")[2] + ".py").decode()
+        module_of |= {kind or value: home for kind, value in _DEFINED.findall(text)}
 
     def get(name: str) -> object:
         if name not in module_of:

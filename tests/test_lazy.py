@@ -30,11 +30,25 @@ LAZY = (
 def test_it_exports_each_name_of_its_import_block_from_there(package: str) -> None:
     module = importlib.import_module(package)
     block = next(node for node in ast.parse(inspect.getsource(module)).body if isinstance(node, ast.If))
-    imported = [(node.module, each) for node in block.body if isinstance(node, ast.ImportFrom) for each in node.names]
-    assert [name.asname for _, name in imported] == [name.name for _, name in imported]
-    assert sorted(name.name for _, name in imported) == module.__all__
+    imports = [(node.module, each) for node in block.body if isinstance(node, ast.ImportFrom) for each in node.names]
+    assert all(each.name in ("*", each.asname) for _, each in imports)
+    imported = [(home, each.name) for home, each in imports if each.name != "*"]
+    imported += [(home, name) for home, each in imports if each.name == "*" for name in defined(str(home))]
+    assert sorted(name for _, name in imported) == module.__all__
     for home, name in imported:
-        assert getattr(module, name.name) is getattr(importlib.import_module(str(home)), name.name)
+        assert getattr(module, name) is getattr(importlib.import_module(str(home)), name)
+
+
+def defined(home: str) -> set[str]:
+    """The public names that a module defines itself."""
+    found: set[str] = set()
+    for node in ast.parse(inspect.getsource(importlib.import_module(home))).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {each.id for each in targets if isinstance(each, ast.Name)}
+    return {name for name in found if not name.startswith("_")}
 
 
 def test_a_long_import_in_parentheses_is_an_export_and_one_for_types_alone_is_not(
@@ -46,14 +60,16 @@ def test_a_long_import_in_parentheses_is_an_export_and_one_for_types_alone_is_no
         "if False:\n"
         "    from json import (\n        dumps as dumps,\n    )\n"
         "    from json import loads\n"
+        "    from lazy_rooms.cellar import *\n"
         "    from re import compile as compiled\n"
         "    from sys import version as version\n"
         "else:\n    __getattr__, __all__ = exports(__name__)\n"
     )
+    (tmp_path / "lazy_rooms" / "cellar.py").write_text("from re import compile\nWINE: str = 'red'\n_DUST = 1\n")
     monkeypatch.syspath_prepend(tmp_path)
     module = importlib.import_module("lazy_rooms")
-    assert module.__all__ == ["dumps", "version"]
-    assert (module.dumps, module.version) == (json.dumps, sys.version)
+    assert module.__all__ == ["WINE", "dumps", "version"]
+    assert (module.WINE, module.dumps, module.version) == ("red", json.dumps, sys.version)
 
 
 @table("package", LAZY)

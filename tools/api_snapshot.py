@@ -135,11 +135,17 @@ def snapshot() -> str:
 
 
 def exports_of(module: griffe.Object | griffe.Alias) -> set[str]:
-    """What a module lists in `__all__`; without a written list, what it imports as `Sample as Sample`."""
+    """What a module lists in `__all__`; without a list, what it imports as `Sample as Sample` or by `import *`."""
     if module.exports is not None:
         return {str(item) for item in module.exports}
-    imports = (node for node in ast.walk(ast.parse(module.source)) if isinstance(node, ast.ImportFrom))
-    return {each.name for node in imports for each in node.names if each.asname == each.name}
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(module.source)):
+        if isinstance(node, ast.ImportFrom):
+            found |= {each.name for each in node.names if each.asname == each.name}
+            if node.module and node.names[0].name == "*":
+                members = module.modules_collection[node.module].members.items()
+                found |= {name for name, each in members if not (each.is_alias or name.startswith("_"))}
+    return found
 
 
 def described(item: griffe.Object) -> Iterator[str]:

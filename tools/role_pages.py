@@ -92,7 +92,7 @@ def roles_page() -> str:
     """All roles in a table."""
     rows = [
         f"| [{role}](roles/{role}.md) | `{PROVIDER_OF_ROLE[role]}` | {KIND_OF_ROLE[role]} | {_several(spec)} "
-        f"| {spec.added} | {spec.stability.value} |"
+        f"| {' | '.join(_promise(role))} |"
         for role, spec in SPECS.items()
     ]
     return "\n".join(
@@ -180,8 +180,8 @@ def _facts(spec: type[Spec[object]]) -> Iterator[str]:
         flag = f"--{role.replace('_', '-')}"
         yield f'| selected by | `[{role}] use = "NAME"`, or `{flag} NAME`; settings in `[{role}.NAME]` |'
     yield f"| several at once | {_several(spec)} |"
-    yield f"| added in | {spec.added} |"
-    yield f"| promise | {spec.stability.value} |"
+    added, stability = _promise(role)
+    yield from (f"| added in | {added} |", f"| promise | {stability} |")
     contract = CONTRACTS[role].__name__
     yield from (f"| its contract | [`{contract}`](../checks.md#{contract.lower()}) |", "")
 
@@ -273,6 +273,11 @@ def hooks_page() -> str:
         lines += [f"See [{role}](roles/{role}.md).", ""]
     lines += [*_hook(ProviderHookSpecs, NAMES_HOOK), *_event(CORE["roles.watching.ForeignName"])]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _promise(role: str) -> tuple[str, str]:
+    provider = getattr(ProviderHookSpecs, PROVIDER_OF_ROLE[role])
+    return provider.added, provider.stability.value
 
 
 def _hook(specs: type, name: str) -> Iterator[str]:

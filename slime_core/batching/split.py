@@ -19,7 +19,7 @@ from typing import TypeVar
 from slime_core.batching.prepare import TrainGroup, TrainSample
 from slime_core.errors import ConfigError, ContractError
 from slime_core.roles import StepResult, TrainBatch
-from slime_core.roles.trainer import INPUTS, Carried, SampleField
+from slime_core.roles.trainer import INPUT_FIELDS, Carried, SampleField
 from slime_core.sample import Json
 
 # Shares: the parts of a step by rank.
@@ -215,7 +215,7 @@ def split_step(
 
 
 def _check_inputs(groups: Sequence[TrainGroup], reads: frozenset[SampleField]) -> None:
-    unread = [field for field in SampleField if field in INPUTS - reads]
+    unread = [field for field in SampleField if field in INPUT_FIELDS - reads]
     for group in groups:
         for sample in (each.sample for each in group.samples if each.reward is not None):
             for field in unread:

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from slime_core.catalog.checks import check_generated as check_generated
     from slime_core.catalog.checks import check_selection as check_selection
     from slime_core.catalog.checks import check_verdict as check_verdict
-    from slime_core.catalog.discovery import Candidate as Candidate
-    from slime_core.catalog.discovery import PluginDeprecation as PluginDeprecation
     from slime_core.catalog.discovery import PluginPhase as PluginPhase
     from slime_core.catalog.discovery import PluginState as PluginState
     from slime_core.catalog.discovery import PluginStatus as PluginStatus

@@ -14,21 +14,15 @@ import functools
 import os
 import socket
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Generic, TypeVar, cast, overload
 
-from slime_core.catalog.discovery import (
-    PluginDeprecation,
-    PluginState,
-    PluginStatus,
-    PluginWarning,
-    selected_plugins,
-)
+from slime_core.catalog.discovery import PluginState, PluginStatus, PluginWarning, select
 from slime_core.catalog.loading import Listener, Loader, Registered
-from slime_core.catalog.packages import CORE, brought_by, how_to_install, usual_name
+from slime_core.catalog.packages import CORE, brought_by, how_to_install
 from slime_core.catalog.project_code import find_in_project, is_in_project
 from slime_core.errors import ConfigError, PluginError, SlimeError, UnknownName, did_you_mean, said_by
 from slime_core.events import RankEvent
@@ -50,15 +44,7 @@ class Used(Generic[PartT]):
     """What its factory made."""
 
 
-# The error about a name that nobody offers.
-
-
-def unknown_choice(role: str, name: str, choices: Mapping[str, Registered], statuses: Sequence[PluginStatus]) -> str:
-    """The whole message, one sentence after the other."""
-    return " ".join(_sentences(role, name, choices, statuses))
-
-
-def _sentences(
+def _unknown_choice(
     role: str, name: str, choices: Mapping[str, Registered], statuses: Sequence[PluginStatus]
 ) -> Iterator[str]:
     spoken = role.replace("_", " ")
@@ -73,25 +59,17 @@ def _sentences(
         yield f"Available: {', '.join(offered)}."
     else:
         yield f"No loaded plugin offers {'an' if spoken[0] in 'aeiou' else 'a'} {spoken}."
-    yield from _not_loaded(statuses)
-    yield from _advice(role, name, spellings, plugins)
-
-
-def _not_loaded(statuses: Sequence[PluginStatus]) -> Iterator[str]:
     for status in statuses:
         if status.failed:
             yield f"Not loaded, and might have offered it: {status}. See slime plugins check {status.plugin}"
         elif status.state is PluginState.EXCLUDED:
             yield f"Might offer it: {status}."
-
-
-def _advice(role: str, name: str, spellings: Iterable[str], plugins: set[str]) -> Iterator[str]:
-    plain = name.rpartition("/")[2]
-    dist = brought_by(role, name)
+    dist, plain = brought_by(role, name), name.rpartition("/")[2]
     if dist and dist not in plugins:
         yield f"{plain!r} comes with {dist}. {how_to_install(dist)}"
     elif not did_you_mean(name, spellings) and plain and plain == name:
-        yield f"A plugin that offers it is usually called {usual_name(role, name)}."
+        usual = f"slime-{role}-{name}".replace("_", "-").lower()
+        yield f"A plugin that offers it is usually called {usual}."
     if CORE not in plugins:
         yield f"{CORE} itself is not installed, only importable; in its checkout: pip install -e ."
 
@@ -130,18 +108,15 @@ class Catalog:
         """
         if strict is None:
             strict = os.environ.get("SLIME_PLUGINS_STRICT", "0") not in ("", "0")
-        selected, modules = selected_plugins(plugins)
-        loader, statuses = Loader(), []
-        for candidate in [*selected.candidates, *modules]:
+        selected, loader, statuses = select(plugins), Loader(), []
+        for candidate in selected.candidates:
             status = loader.load(candidate)
             statuses.append(status)
             if not status.failed:
                 continue
-            if strict or not candidate.dist or candidate in selected.required:
+            if strict or candidate in selected.required:
                 raise PluginError(f"{status}. To see more: slime plugins check {candidate.plugin}")
             warnings.warn(str(status), PluginWarning, stacklevel=2)
-        for text in loader.deprecated:
-            warnings.warn(text, PluginDeprecation, stacklevel=2)
         catalog = cls(loader, [*statuses, *selected.excluded], plugins.root or Path.cwd())
         catalog._refuse_other_versions(plugins.expected)
         return catalog
@@ -243,7 +218,7 @@ class Catalog:
             return choices[name]
         found = [each for each in choices.values() if each.spec.name == name]
         if not found:
-            raise UnknownName(unknown_choice(role, name, choices, self._statuses))
+            raise UnknownName(" ".join(_unknown_choice(role, name, choices, self._statuses)))
         if len(found) > 1:
             names = " or ".join(each.qualified for each in found)
             raise ConfigError(f"{role} {name!r} is offered by {len(found)} plugins: write {names}")

@@ -34,24 +34,6 @@ from slime_core.roles import (
 from slime_core.sample import Group, GroupId, PrefixCacheInfo, Sample, SpecInfo, Status, all_finite, scalar, unpackable
 from slime_core.score import NotApplicable, Score, Unscored, Verdict
 
-__all__ = [
-    "as_verdict",
-    "blaming",
-    "check_chunk",
-    "check_decision",
-    "check_draw",
-    "check_drawn",
-    "check_evicted",
-    "check_generated",
-    "check_output",
-    "check_removals",
-    "check_selection",
-    "check_verdict",
-    "check_verdicts",
-    "checked_label",
-]
-
-
 # How a check says no: where it was, what was expected, what came, what to write instead.
 
 
@@ -220,8 +202,6 @@ KINDS = {
     "top_p_token_ids": array,
     "top_p_token_offsets": array,
     "prompt_log_probs": Sequence,
-    "top_log_probs": Sequence,
-    "server": str,
     "retractions": int,
 }
 """Type of each field that is not None."""
@@ -264,12 +244,6 @@ def _misshapen(extras: EngineExtras, output: GenerateOutput, prompt: int) -> Ite
             yield f"prompt_log_probs has {size} entries for a prompt of {prompt} tokens; expected {max(0, prompt - 1)}"
         if not all_finite(extras.prompt_log_probs):
             yield "prompt_log_probs holds NaN or infinity"
-    if extras.top_log_probs is not None:
-        size = len(extras.top_log_probs)
-        if size != count:
-            yield f"top_log_probs has {size} entries for {count} tokens"
-        if not all_finite([log_prob for likeliest in extras.top_log_probs for _, log_prob in likeliest]):
-            yield "top_log_probs holds NaN or infinity"
 
 
 def _misplaced(extras: EngineExtras, output: GenerateOutput) -> Iterator[str]:

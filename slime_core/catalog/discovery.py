@@ -20,7 +20,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -34,10 +34,6 @@ from slime_core.roles import PluginSet
 
 class PluginWarning(UserWarning):
     """A plugin was not loaded; its choices do not exist."""
-
-
-class PluginDeprecation(FutureWarning):
-    """A plugin uses what a later release will not have; it works as before."""
 
 
 class PluginState(enum.Enum):
@@ -74,7 +70,7 @@ class PluginPhase(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class PluginStatus:
-    """One plugin: who it is and what became of it."""
+    """One plugin: who it is, and how far discovery came with it."""
 
     name: str
     """Its entry point's name, or the module's for a plugin of the project."""
@@ -83,10 +79,12 @@ class PluginStatus:
     version: str
     """The distribution's version; empty for a plugin of the project."""
     origin: str
-    """What was imported: the entry point's value, or the path."""
-    state: PluginState
+    """What is imported: the entry point's value, or the module as it was written."""
+    load: Callable[[], object] = field(repr=False, compare=False)
+    """Imports it."""
+    state: PluginState = PluginState.UNKNOWN
     """How discovery ended."""
-    phase: PluginPhase
+    phase: PluginPhase = PluginPhase.SELECTION
     """Where it ended."""
     detail: str = ""
     """What is wrong and what to do; empty when loaded."""
@@ -97,14 +95,22 @@ class PluginStatus:
         return self.dist or self.name
 
     @property
+    def title(self) -> str:
+        """The plugin and its version."""
+        return f"{self.plugin} {self.version}".rstrip()
+
+    @property
     def failed(self) -> bool:
         """Whether it should have been loaded and is not."""
         return self.state in (PluginState.BROKEN, PluginState.REFUSED)
 
+    def ended(self, state: PluginState, phase: PluginPhase, detail: str = "") -> "PluginStatus":
+        """The same plugin, and what became of it."""
+        return replace(self, state=state, phase=phase, detail=detail)
+
     def __str__(self) -> str:
-        version = f" {self.version}" if self.version else ""
         what = f"{self.state.value} ({self.phase.value}): {self.detail}" if self.detail else self.state.value
-        return f"plugin {self.plugin}{version} ({self.origin}): {what}"
+        return f"plugin {self.title} ({self.origin}): {what}"
 
 
 # Imports code of the user's project: `./my.py` by path, `package.module` by name.
@@ -204,50 +210,12 @@ GROUP = "slime.plugins"
 ENTRY_POINTS = "entry_points.txt"
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A plugin before it is loaded."""
-
-    name: str
-    """The entry point's name, or the module's as it was written."""
-    dist: str
-    """Normalized name of the distribution; empty for a module of the project."""
-    version: str
-    """The distribution's version; empty for a module of the project."""
-    origin: str
-    """The entry point's value, or the module's as it was written."""
-    load: Callable[[], object]
-    """Imports it."""
-
-    @property
-    def plugin(self) -> str:
-        """What its choices are qualified by."""
-        return self.dist or self.name
-
-    def status(self, state: PluginState, phase: PluginPhase, detail: str = "") -> PluginStatus:
-        """What became of it."""
-        return PluginStatus(self.name, self.dist, self.version, self.origin, state, phase, detail)
-
-    def __str__(self) -> str:
-        return f"{self.plugin} {self.version}".rstrip()
-
-
 def normalize(name: str) -> str:
     """A distribution's name in its one spelling (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def requirements_of(dist: str) -> list[str]:
-    """Names of the distributions that one requires, without those of its extras; none for a module of the project."""
-    try:
-        required = importlib.metadata.requires(dist) if dist else None
-    except importlib.metadata.PackageNotFoundError:
-        return []
-    own = (each for each in required or () if "extra ==" not in each)
-    return [match[0] for each in own if (match := re.match(r"[\w.-]+", each))]
-
-
-def installed_candidates() -> list[Candidate]:
+def installed_candidates() -> list[PluginStatus]:
     """Every entry point of the group: the core's, then by distribution and name."""
     try:
         candidates = list(map(_of_entry, importlib.metadata.entry_points(group=GROUP)))
@@ -256,12 +224,12 @@ def installed_candidates() -> list[Candidate]:
     return sorted(candidates, key=lambda each: (each.dist != CORE, each.dist, each.name, each.origin))
 
 
-def _of_entry(entry: importlib.metadata.EntryPoint) -> Candidate:
+def _of_entry(entry: importlib.metadata.EntryPoint) -> PluginStatus:
     dist, version = _identity(entry.dist) if entry.dist else (entry.module, "")
-    return Candidate(entry.name, dist, version, entry.value, entry.load)
+    return PluginStatus(entry.name, dist, version, entry.value, entry.load)
 
 
-def _of_distribution(dist: importlib.metadata.Distribution) -> list[Candidate]:
+def _of_distribution(dist: importlib.metadata.Distribution) -> list[PluginStatus]:
     try:
         return list(map(_of_entry, dist.entry_points.select(group=GROUP)))
     except Exception as error:
@@ -269,7 +237,7 @@ def _of_distribution(dist: importlib.metadata.Distribution) -> list[Candidate]:
             return []
         why = f"its {ENTRY_POINTS} cannot be read ({error}): install it again"
         name, version = _identity(dist)
-        return [Candidate(name, name, version, ENTRY_POINTS, partial(_refuse, why))]
+        return [PluginStatus(name, name, version, ENTRY_POINTS, partial(_refuse, why))]
 
 
 def _refuse(why: str) -> object:
@@ -285,9 +253,9 @@ def _identity(dist: importlib.metadata.Distribution) -> tuple[str, str]:
     return normalize(name), version
 
 
-def project_candidates(modules: Iterable[str], root: Path | None) -> list[Candidate]:
+def project_candidates(modules: Iterable[str], root: Path | None) -> list[PluginStatus]:
     """Plugin modules of the project, in the given order; relative files lie in `root`."""
-    return [Candidate(text, "", "", text, partial(import_project_module, text, root)) for text in modules]
+    return [PluginStatus(text, "", "", text, partial(import_project_module, text, root)) for text in modules]
 
 
 def is_plugin_module(text: str) -> bool:
@@ -317,12 +285,12 @@ _ASKED_BY = {
 class Selected:
     """What a `PluginSet` makes of what is installed."""
 
-    candidates: tuple[Candidate, ...]
-    """What is to be loaded, in order."""
+    candidates: tuple[PluginStatus, ...]
+    """What is to be loaded, in order; modules of the project come last."""
     excluded: tuple[PluginStatus, ...]
     """What is installed and left out."""
-    required: frozenset[Candidate]
-    """What must load."""
+    required: frozenset[PluginStatus]
+    """What must load, modules of the project included."""
 
 
 def allowed_by_environment(environment: Mapping[str, str] = os.environ) -> tuple[str, ...] | None:
@@ -331,21 +299,21 @@ def allowed_by_environment(environment: Mapping[str, str] = os.environ) -> tuple
     return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def select(installed: Sequence[Candidate], wanted: PluginSet) -> Selected:
-    """Apply a set to what is installed.
+def select(wanted: PluginSet) -> Selected:
+    """Apply a set to what is installed; its `only` is SLIME_PLUGINS by default.
 
     Raises:
         UnknownName: it names a plugin that is not installed.
         ConfigError: it contradicts itself, or a name means several plugins.
     """
+    installed = installed_candidates()
     without, require, order = (
-        _resolve(field, getattr(wanted, field), installed) for field in ("without", "require", "order")
+        _resolve(name, getattr(wanted, name), installed) for name in ("without", "require", "order")
     )
-    only = None if wanted.only is None else _resolve("only", wanted.only, installed)
+    allowed = allowed_by_environment() if wanted.only is None else wanted.only
+    only = None if allowed is None else _with_required(_resolve("only", allowed, installed), installed)
     core = [each for each in installed if each.dist == CORE]
     defaults = [each for each in installed if each.dist in DEFAULTS]
-    if only is not None:
-        only = _with_required(only, installed)
     for asked, named in (("require", require), ("order", order), ("only", only or ())):
         for each in named:
             if each in without:
@@ -356,21 +324,15 @@ def select(installed: Sequence[Candidate], wanted: PluginSet) -> Selected:
             if only is not None and each not in only and each not in defaults:
                 raise ConfigError(
                     f"plugin {each.plugin} is asked for ({_ASKED_BY[asked]}), but not in the list of what may be "
-                    f"loaded ({_ASKED_BY['only']}): {', '.join(wanted.only or ()) or 'nothing'}"
+                    f"loaded ({_ASKED_BY['only']}): {', '.join(allowed or ()) or 'nothing'}"
                 )
     if any(each in without for each in core):
         raise ConfigError(f"{CORE} cannot be left out ({_ASKED_BY['without']}): every run needs what it offers")
     ordered = dict.fromkeys([*core, *order, *(installed if only is None else [*only, *defaults])])
     candidates = dict.fromkeys(each for each in ordered if each not in without)
     excluded = tuple(_excluded(each, each in without) for each in installed if each not in candidates)
-    return Selected(tuple(candidates), excluded, frozenset(require))
-
-
-def selected_plugins(wanted: PluginSet) -> tuple[Selected, list[Candidate]]:
-    """A set applied to what is installed, and the modules of the project; `only` is SLIME_PLUGINS by default."""
-    if wanted.only is None:
-        wanted = replace(wanted, only=allowed_by_environment())
-    return select(installed_candidates(), wanted), project_candidates(wanted.modules, wanted.root or Path.cwd())
+    modules = project_candidates(wanted.modules, wanted.root or Path.cwd())
+    return Selected((*candidates, *modules), excluded, frozenset((*require, *modules)))
 
 
 def installed_statuses(wanted: PluginSet) -> tuple[PluginStatus, ...]:
@@ -380,32 +342,36 @@ def installed_statuses(wanted: PluginSet) -> tuple[PluginStatus, ...]:
         UnknownName: `wanted` names a plugin that is not installed.
         ConfigError: it contradicts itself.
     """
-    selected, modules = selected_plugins(wanted)
-    unknown = (each.status(PluginState.UNKNOWN, PluginPhase.SELECTION) for each in (*selected.candidates, *modules))
-    return (*unknown, *selected.excluded)
+    selected = select(wanted)
+    return (*selected.candidates, *selected.excluded)
 
 
-def _with_required(named: Sequence[Candidate], installed: Sequence[Candidate]) -> list[Candidate]:
-    found = dict.fromkeys(named)
-    for each in found.copy():
-        required = set(map(normalize, requirements_of(each.dist)))
-        found.update(dict.fromkeys(other for other in installed if other.dist in required))
-    return list(found) if len(found) == len(named) else _with_required(list(found), installed)
+def _with_required(named: Sequence[PluginStatus], installed: Sequence[PluginStatus]) -> list[PluginStatus]:
+    found = list(named)
+    for plugin in found:  # which grows
+        try:
+            lines = importlib.metadata.requires(plugin.dist) or ()
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        own = (match[0] for each in lines if "extra ==" not in each and (match := re.match(r"[\w.-]+", each)))
+        required = set(map(normalize, own))
+        found += [each for each in installed if each.dist in required and each not in found]
+    return found
 
 
-def _excluded(candidate: Candidate, named: bool) -> PluginStatus:
+def _excluded(candidate: PluginStatus, named: bool) -> PluginStatus:
     detail = f"left out ({_ASKED_BY['without']})" if named else f"not in the list of what to load ({_ASKED_BY['only']})"
-    return candidate.status(PluginState.EXCLUDED, PluginPhase.SELECTION, detail)
+    return candidate.ended(PluginState.EXCLUDED, PluginPhase.SELECTION, detail)
 
 
-def _resolve(field: str, names: Iterable[str], installed: Sequence[Candidate]) -> list[Candidate]:
-    found: dict[Candidate, None] = {}
+def _resolve(field: str, names: Iterable[str], installed: Sequence[PluginStatus]) -> list[PluginStatus]:
+    found: dict[PluginStatus, None] = {}
     for name in names:
         found.update(dict.fromkeys(_named(field, name, installed)))
     return list(found)
 
 
-def _named(field: str, name: str, installed: Sequence[Candidate]) -> list[Candidate]:
+def _named(field: str, name: str, installed: Sequence[PluginStatus]) -> list[PluginStatus]:
     if of_dist := [each for each in installed if each.dist == normalize(name)]:
         return of_dist
     of_entry = [each for each in installed if normalize(each.name) == normalize(name)]
@@ -417,9 +383,9 @@ def _named(field: str, name: str, installed: Sequence[Candidate]) -> list[Candid
     return of_entry
 
 
-def _not_installed(field: str, name: str, installed: Sequence[Candidate]) -> str:
+def _not_installed(field: str, name: str, installed: Sequence[PluginStatus]) -> str:
     known = [spelling for each in installed for spelling in (each.dist, each.name)]
-    listed = ", ".join(dict.fromkeys(str(each) for each in installed)) or "none"
+    listed = ", ".join(dict.fromkeys(each.title for each in installed)) or "none"
     text = f"no plugin {name!r} ({_ASKED_BY[field]}).{did_you_mean(name, known)} Installed: {listed}."
     if Path(f"{name}.py").is_file():
         text += f" For the file in this directory write ./{name}.py."

@@ -7,7 +7,6 @@ import functools
 import inspect
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,7 @@ from typing import Generic, ParamSpec
 import pluggy
 from typing_extensions import TypeVar
 
-from slime_core.catalog.discovery import Candidate, PluginPhase, PluginState, PluginStatus, describe
+from slime_core.catalog.discovery import PluginPhase, PluginState, PluginStatus, describe
 from slime_core.catalog.packages import beside_this_core, how_to_install, is_ours
 from slime_core.errors import PluginError, did_you_mean
 from slime_core.hookspecs import (
@@ -140,8 +139,6 @@ def _signature_faults(name: str, function: Callable[..., object]) -> Iterator[st
 
 
 MadeT = TypeVar("MadeT")
-
-
 P = ParamSpec("P")
 
 
@@ -205,7 +202,7 @@ _LOADS: dict[str, Load] = {}
 
 
 def loads() -> Mapping[str, Load]:
-    """The first load of each plugin, by `Candidate.plugin`; a later one finds its modules imported."""
+    """The first load of each plugin, by `PluginStatus.plugin`; a later one finds its modules imported."""
     return dict(_LOADS)
 
 
@@ -252,32 +249,30 @@ class Loader:
     manager: pluggy.PluginManager = field(default_factory=new_manager)
     choices: dict[str, dict[str, Registered]] = field(default_factory=lambda: {role: {} for role in SPECS})
     order: dict[str, tuple[int, str]] = field(default_factory=dict)
-    """Rank and `Candidate.plugin` of what is registered, by its name in the manager."""
-    deprecated: list[str] = field(default_factory=list)
-    """What plugins use that will go, a sentence each."""
-    owners: dict[str, Candidate] = field(default_factory=dict)
+    """Rank and `PluginStatus.plugin` of what is registered, by its name in the manager."""
+    owners: dict[str, PluginStatus] = field(default_factory=dict)
     """Who came first with each entry point's name."""
 
-    def load(self, candidate: Candidate) -> PluginStatus:
+    def load(self, candidate: PluginStatus) -> PluginStatus:
         """Load one plugin; whatever goes wrong, nothing of it stays and the status says what."""
         registered_as = f"{candidate.plugin}:{candidate.name}:{candidate.origin}"
         owner = self.owners.setdefault(candidate.name, candidate)
         if owner.dist != candidate.dist:
-            return candidate.status(PluginState.REFUSED, PluginPhase.SELECTION, _name_taken(candidate, owner))
+            return candidate.ended(PluginState.REFUSED, PluginPhase.SELECTION, _name_taken(candidate, owner))
         try:
             with _timed(candidate.plugin):
                 found = self._load(candidate, registered_as)
         except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"while plugin {candidate} was loaded") from None
+            raise KeyboardInterrupt(f"while plugin {candidate.title} was loaded") from None
         except BaseException as error:  # also of an object that raises when it is looked at
             fault = error if isinstance(error, _Fault) else _broken(PluginPhase.HOOKS, describe(error))
             if registered_as in self.order:
                 self.manager.unregister(name=registered_as)
                 del self.order[registered_as]
-            return candidate.status(fault.state, fault.phase, str(fault))
+            return candidate.ended(fault.state, fault.phase, str(fault))
         for role, registered in found:
             self.choices[role][registered.qualified] = registered
-        return candidate.status(PluginState.LOADED, PluginPhase.DONE)
+        return candidate.ended(PluginState.LOADED, PluginPhase.DONE)
 
     def listeners(self) -> dict[str, tuple[Listener, ...]]:
         """Who watches what, by hook: `tryfirst` first, `trylast` last, in between the order of loading."""
@@ -288,7 +283,7 @@ class Loader:
         for impl in sorted(impls, key=lambda impl: (impl.trylast - impl.tryfirst, self.order[impl.plugin_name])):
             yield Listener(self.order[impl.plugin_name][1], impl.function, "event" in impl.argnames)
 
-    def _load(self, candidate: Candidate, registered_as: str) -> list[tuple[str, Registered]]:
+    def _load(self, candidate: PluginStatus, registered_as: str) -> list[tuple[str, Registered]]:
         try:
             # Standard output is for what the user asked: `slime plan --json` must stay JSON.
             with redirect_stdout(sys.stderr):
@@ -303,10 +298,7 @@ class Loader:
         if (first := self.manager.get_name(plugin)) is not None:
             detail = f"plugin {first.partition(':')[0]} names the same module; remove one of the two entry points"
             raise _Fault(PluginState.REFUSED, PluginPhase.HOOKS, detail)
-        with warnings.catch_warnings(record=True) as told:
-            warnings.simplefilter("always", DeprecationWarning)  # by pluggy, of a hook that will go
-            self.manager.register(plugin, registered_as)
-        self.deprecated += [f"plugin {candidate}: {each.message} ({each.filename}:{each.lineno})" for each in told]
+        self.manager.register(plugin, registered_as)
         self.order[registered_as] = (len(self.order), candidate.plugin)
         return [(spec.role, _registered(spec, candidate)) for spec in self._specs(candidate, plugin)]
 
@@ -323,7 +315,7 @@ class Loader:
             except _Fault as fault:
                 raise PluginError(f"plugin {self.order[impl.plugin_name][1]}: {fault}") from fault
 
-    def _specs(self, candidate: Candidate, plugin: object) -> Iterator[Spec[object]]:
+    def _specs(self, candidate: PluginStatus, plugin: object) -> Iterator[Spec[object]]:
         seen: set[tuple[str, str]] = set()
         for role, hook in PROVIDER_OF_ROLE.items():
             for impl in getattr(self.manager.hook, hook).get_hookimpls():
@@ -333,11 +325,8 @@ class Loader:
                     spec = _checked(offered, role, hook)
                     qualified = f"{candidate.plugin}/{spec.name}"
                     if (role, spec.name) in seen or qualified in self.choices[role]:
-                        raise _Fault(
-                            PluginState.REFUSED,
-                            PluginPhase.SPECS,
-                            f"{hook} offers {spec.name!r} twice; rename one",
-                        )
+                        detail = f"{hook} offers {spec.name!r} twice; rename one"
+                        raise _Fault(PluginState.REFUSED, PluginPhase.SPECS, detail)
                     seen.add((role, spec.name))
                     yield spec
 
@@ -354,14 +343,14 @@ def _broken(phase: PluginPhase, detail: str) -> _Fault:
     return _Fault(PluginState.BROKEN, phase, detail)
 
 
-def _name_taken(candidate: Candidate, owner: Candidate) -> str:
+def _name_taken(candidate: PluginStatus, owner: PluginStatus) -> str:
     return (
-        f"its entry point {candidate.name!r} has the name of one of {owner}. Uninstall one of the two, leave one out "
-        f"(--no-plugin {owner.plugin}), or put this one first (--plugin {candidate.plugin})"
+        f"its entry point {candidate.name!r} has the name of one of {owner.title}. Uninstall one of the two, "
+        f"leave one out (--no-plugin {owner.plugin}), or put this one first (--plugin {candidate.plugin})"
     )
 
 
-def _check_api(candidate: Candidate, plugin: object) -> None:
+def _check_api(candidate: PluginStatus, plugin: object) -> None:
     if not any(getattr(plugin, hook, None) for hook in ARGUMENTS) and not hasattr(plugin, "SLIME_API"):
         detail = (
             "holds neither hooks nor SLIME_API: does the entry point name the right module?"
@@ -412,6 +401,6 @@ def _checked(offered: object, role: str, hook: str) -> Spec[object]:
     raise _Fault(PluginState.REFUSED, PluginPhase.SPECS, detail)
 
 
-def _registered(spec: Spec[object], candidate: Candidate) -> Registered:
+def _registered(spec: Spec[object], candidate: PluginStatus) -> Registered:
     qualified = f"{candidate.plugin}/{spec.name}"
-    return Registered(blamed(spec, str(candidate)), qualified, candidate.plugin, candidate.dist, candidate.version)
+    return Registered(blamed(spec, candidate.title), qualified, candidate.plugin, candidate.dist, candidate.version)

@@ -80,11 +80,6 @@ def who_knows_foreign_names() -> tuple[str, Sequence[str]]:
     return dist, most.frameworks
 
 
-def usual_name(role: str, name: str) -> str:
-    """What a plugin that offers one choice is called by convention."""
-    return f"slime-{role}-{name}".replace("_", "-").lower()
-
-
 def command_brought_by(name: str) -> str:
     """The first-party distribution that adds a command to `slime`; "" if none."""
     return next((dist for dist, each in first_party().items() if name in each.commands), "")

@@ -26,7 +26,14 @@ from slime_core.catalog import (
 from slime_core.cli.plugins import plugin_options, plugin_set
 from slime_core.config import settings_schema
 from slime_core.errors import ConfigError, PluginError, UnknownName, did_you_mean
-from slime_core.hookspecs import HOOK_OF_EVENT, HOOK_OF_RANK_EVENT, RankHookSpecs, RunHookSpecs
+from slime_core.hookspecs import (
+    HOOK_OF_EVENT,
+    HOOK_OF_RANK_EVENT,
+    PROVIDER_OF_ROLE,
+    ProviderHookSpecs,
+    RankHookSpecs,
+    RunHookSpecs,
+)
 from slime_core.roles import SPECS, CallSpec, PluginSet, Settings, describe_isolation
 from slime_core.sample import Json
 
@@ -83,6 +90,7 @@ def choices_of(catalog: Catalog, plugin: str) -> list[Registered]:
 def describe_choice(registered: Registered) -> dict[str, Json]:
     """A choice with its settings."""
     spec = registered.spec
+    specified = getattr(ProviderHookSpecs, PROVIDER_OF_ROLE[spec.role])
     return {
         "role": spec.role,
         "choice": registered.qualified,
@@ -91,8 +99,8 @@ def describe_choice(registered: Registered) -> dict[str, Json]:
         "origin": registered.origin,
         "summary": spec.summary,
         "isolation": describe_isolation(spec) if isinstance(spec, CallSpec) else None,
-        "stability": spec.stability.value,
-        "added": spec.added,
+        "stability": specified.stability.value,
+        "added": specified.added,
         "settings": [*_settings(registered)],
     }
 

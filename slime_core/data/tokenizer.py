@@ -179,11 +179,6 @@ class HfTokenizer:
         return found
 
     @cached_property
-    def special_ids(self) -> frozenset[int]:
-        """Ids of the tokens that the model's files call special."""
-        return frozenset(self._special.values())
-
-    @cached_property
     def _special(self) -> Mapping[str, int]:
         added = self._backend.get_added_tokens_decoder()
         return {token.content: number for number, token in added.items() if token.special}

@@ -27,7 +27,7 @@ from slime_core.processes.group import GroupOfWorkers, LocalWorker
 from slime_core.processes.limits import own_cores
 from slime_core.processes.server import ENVIRONMENT, shared_server
 from slime_core.processes.worker import PRELOAD, Order
-from slime_core.roles import LauncherSetup, Needs, PerNode, Place, WorkerGroupSpec
+from slime_core.roles import LauncherSetup, Needs, Place, WorkerGroupSpec
 
 DEVICES = "CUDA_VISIBLE_DEVICES"
 """The variable that lists the GPUs of a process."""
@@ -179,9 +179,9 @@ class LocalLauncher:
             if lease is not None:
                 self._machine.give_back(lease)
         self._running = [each for each in self._running if not each.group.is_closed]
-        if isinstance(spec.pack, PerNode) and spec.pack.workers < spec.size:
+        if spec.per_node is not None and spec.per_node < spec.size:
             raise ConfigError(
-                f"group {spec.name!r} asks for {spec.pack.workers} of its {spec.size} workers on a node; this machine "
+                f"group {spec.name!r} asks for {spec.per_node} of its {spec.size} workers on a node; this machine "
                 f"is one node. Have all {spec.size} on one, or choose a launcher of several nodes"
             )
         if spec.beside is None:

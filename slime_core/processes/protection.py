@@ -53,7 +53,6 @@ class OnLoop(Generic[SubjectT, ContextT, ResultT]):
         timeout_s: float,
         max_concurrency: int | None,
         calls: CallStats,
-        until: Callable[[ContextT, float], ContextT] | None = None,
         convert: Callable[[object], object] | None = None,
     ) -> None:
         """Wrap it.
@@ -63,13 +62,12 @@ class OnLoop(Generic[SubjectT, ContextT, ResultT]):
             timeout_s: its time limit; waiting for a place does not count.
             max_concurrency: calls at once; None: no limit.
             calls: counts the calls.
-            until: puts the deadline, by the loop's clock, into a call's context.
             convert: makes the caller's result from the answer.
         """
         self.called = call
         self._timeout_s, self._calls = timeout_s, calls
         self._slots = Slots(max_concurrency) if max_concurrency else None
-        self._until, self._convert = until, convert
+        self._convert = convert
 
     @measures
     async def __call__(self, subject: SubjectT, ctx: ContextT) -> ResultT:
@@ -82,8 +80,6 @@ class OnLoop(Generic[SubjectT, ContextT, ResultT]):
         calls = self._calls
         if self._slots is not None:
             await self._slots.acquire()
-        if self._until is not None:
-            ctx = self._until(ctx, asyncio.get_running_loop().time() + self._timeout_s)
         began = perf_counter()
         try:
             answer = await limited(self.called(subject, ctx), self._timeout_s)

@@ -15,18 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
-from slime_core.roles.spec import Settings, Spec, Stability
+from slime_core.roles.spec import Settings, Spec
 
 if TYPE_CHECKING:
     import torch
 
 
 # Advantage: turns the rewards of a rollout into one advantage per response token, on the ranks.
-
-
-def _alone(tensor: "torch.Tensor") -> "torch.Tensor":
-    """The sum over one rank."""
-    return tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +42,12 @@ class AdvantageInput:
     """Columns of batch transforms with one number a sample, float32 [S]."""
     columns_T: "Mapping[str, torch.Tensor]" = field(default_factory=dict)
     """Columns of batch transforms with one number a token, float32 [T]."""
-    sum_over_ranks: "Callable[[torch.Tensor], torch.Tensor]" = _alone
+    sum_over_ranks: "Callable[[torch.Tensor], torch.Tensor]" = lambda tensor: tensor
     """Adds up a tensor over the ranks, for what is of the whole rollout; every rank calls it equally often."""
     kl_penalty_T: "torch.Tensor | None" = None
-    """What the KL to the reference takes off each token's reward, `kl_coef` times the KL, float32 [T]; 0 where the mask
-    is 0. None without `kl_coef`."""
+    """`kl_coef` times each token's KL to the reference, 0 where masked, float32 [T]; None without `kl_coef`."""
     values_T: "torch.Tensor | None" = None
-    """The critic's estimate of what is still to come before each token is drawn, float32 [T]; None unless the spec
-    `uses_values`."""
+    """The critic's value before each token is drawn, float32 [T]; None unless the spec `uses_values`."""
 
 
 @runtime_checkable
@@ -81,18 +74,15 @@ class AdvantageSpec(Spec[Advantage]):
 
     role: ClassVar[str] = "advantage"
     also_chosen_by: ClassVar[str] = "advantage_estimator"
-    stability: ClassVar[Stability] = Stability.PROVISIONAL
 
     uses_kl_penalty: bool = False
     """Whether it takes `kl_penalty_T` off the rewards; if not, `kl_coef` is refused."""
     reward_keys: Callable[[Settings], Sequence[str]] = lambda settings: ()
-    """Which parts of a sample's reward it reads, with these settings: names of rewards, `NAME/COMPONENT`, or keys of a
-    reward that is a dict; `columns_S` has each as `reward/KEY`."""
+    """Parts of a reward that it reads: `NAME`, `NAME/COMPONENT` or a dict's key; `columns_S` has `reward/KEY`."""
     token_columns: Sequence[str] = ()
     """Columns of batch transforms that it reads from `columns_T`: a run in which none makes one of them is refused."""
     compares_samples: Callable[[Settings], bool] = lambda settings: False
-    """Whether, with these settings, a sample's advantage is relative to others of its group, so that one alone has 0: a
-    run with `n_samples_per_prompt = 1` is refused then."""
+    """Whether a sample alone in its group has advantage 0; `n_samples_per_prompt = 1` is then refused."""
     uses_values: bool = False
     """Whether it needs a critic: it reads `values_T` and is a `ValueAdvantage`."""
 
@@ -107,8 +97,7 @@ class LossInput:
     log_probs_T: "torch.Tensor"
     """Log-probs under the weights being trained; carries the gradient."""
     old_log_probs_T: "torch.Tensor"
-    """What the ratio is taken against: the sampler's log-probs; with a correction, which answers for the sampler, the
-    trainer's own before the rollout was trained on, which in a rollout's first step are `log_probs_T`'s values."""
+    """Denominator of the ratio: the sampler's log-probs; with a correction, the trainer's own before the rollout."""
     rollout_log_probs_T: "torch.Tensor"
     """The sampler's log-probs, with a correction or without."""
     advantages_T: "torch.Tensor"
@@ -136,9 +125,8 @@ class LossOutput:
     regularizer_T: "torch.Tensor | None" = None
     """Loss of each token [T] that an off-policy correction leaves alone, added after it: an entropy bonus."""
     zero_without_advantage: frozenset[str] = frozenset()
-    """Metrics that are 0 for every token of zero advantage (a clipped share): their means are over all trained tokens,
-    also those that a trainer does not compute because its spec says `zero_without_advantage`. Means of others (an
-    entropy) are over the tokens that were computed."""
+    """Metrics that are 0 at zero advantage (a clipped share). Their means are over all trained tokens, skipped ones
+    included; means of others (an entropy) are over the computed tokens."""
 
 
 @runtime_checkable
@@ -156,16 +144,12 @@ class LossSpec(Spec[Loss]):
 
     role: ClassVar[str] = "loss"
     also_chosen_by: ClassVar[str] = "loss_type"
-    stability: ClassVar[Stability] = Stability.PROVISIONAL
     zero_without_advantage: Callable[[Settings], bool] = lambda settings: False
-    """Whether, with these settings, tokens of zero advantage add nothing to loss and gradient, so that their groups
-    need no forward."""
+    """Whether tokens of zero advantage add nothing to loss and gradient: their groups then need no forward."""
     uses_advantages: bool = True
-    """Whether it reads `advantages_T`; if not, keys that only change advantages are refused, and a run without a reward
-    is a finetuning on responses that are given."""
+    """Whether it reads `advantages_T`; if not, keys of advantages are refused, and a run needs no reward."""
     estimator: str = ""
-    """Where slime calls this loss an advantage estimator: the estimator that goes with it. `advantage_estimator = NAME`
-    chooses both then."""
+    """The estimator that goes with it, where slime's `advantage_estimator = NAME` means this loss."""
 
 
 # Correction: weighs or masks tokens whose sampler disagrees with the trainer (off-policy correction, TIS, rejection).
@@ -210,9 +194,7 @@ class Correction(Protocol):
 class CorrectionSpec(Spec[Correction]):
     """Offers an off-policy correction (slime: `--use-tis`, `--custom-tis-function-path`).
 
-    With one, the loss's own ratio is against the trainer's log-probs before the rollout: the difference between those
-    and the sampler's is weighed once, by the correction.
+    The loss's ratio is then against the trainer's log-probs before the rollout, so the difference counts once.
     """
 
     role: ClassVar[str] = "correction"
-    stability: ClassVar[Stability] = Stability.PROVISIONAL

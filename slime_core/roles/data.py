@@ -19,7 +19,7 @@ from typing import ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
 from slime_core.roles.generation import Tokenizer
 from slime_core.roles.rewards import ShapeContext
-from slime_core.roles.spec import Settings, Setup, Spec, Stability
+from slime_core.roles.spec import Setup, Spec
 from slime_core.sample import Group, GroupId, Json, Sample
 
 # Data source: draws groups of pending samples, for ever, from exact and savable state.
@@ -211,18 +211,13 @@ class Replay:
     max_uses: int = 1
     """Most uses of one group; after the last one the buffer no longer holds it."""
     ratio: float = 1.0
-    """Mean uses of a group, 1 to `max_uses`: a rollout generates so many groups that uses are at most this many times
-    the groups; more only while the buffer cannot fill a batch."""
+    """Mean uses of a group, 1 to `max_uses`; exceeded only while the buffer cannot fill a batch."""
     max_staleness: int | None = None
     """Weight versions by which a group may lag before the buffer gives it up; None: any number."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.ratio <= self.max_uses:
             raise ValueError(f"the mean uses of a group are 1 to max_uses = {self.max_uses}, not {self.ratio}")
-
-
-def _once(settings: Settings) -> Replay:
-    return Replay()
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,10 +269,9 @@ class BufferSpec(Spec[Buffer]):
     """Offers a buffer."""
 
     role: ClassVar[str] = "buffer"
-    stability: ClassVar[Stability] = Stability.PROVISIONAL
     uses_buffer_filter: bool = False
     """Whether the run's buffer filter has a say; selecting one is refused otherwise."""
-    replay: Callable[..., Replay] = _once
+    replay: Callable[..., Replay] = lambda settings: Replay()
     """`replay(settings)`: how often it hands out one group; once, unless it says more."""
 
 
@@ -395,7 +389,6 @@ class BatchTransformSpec(Spec[BatchTransform]):
 
     role: ClassVar[str] = "batch_transform"
     many: ClassVar[bool] = True
-    stability: ClassVar[Stability] = Stability.PROVISIONAL
 
     columns: Mapping[str, Grain] = field(default_factory=dict)
     """The columns that it makes; a name belongs to one transform of a run."""

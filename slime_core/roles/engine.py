@@ -18,7 +18,7 @@ from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
 
 from slime_core.roles.generation import Extra, GenerateChunk, GenerateOutput, GenerateRequest, SamplingParams
 from slime_core.roles.launcher import Launcher, Needs
-from slime_core.roles.spec import Settings, Setup, Spec, Stability
+from slime_core.roles.spec import Settings, Setup, Spec
 from slime_core.roles.weights import WeightChannel
 
 # Memory: what an engine or a rank can give up while the other works on the same devices, and take back unchanged.
@@ -111,15 +111,13 @@ class EngineSetup(Setup):
     beside: str | None = None
     """The worker group whose devices its own share, for `WorkerGroupSpec.beside`: the trainer's, with `colocate`."""
     offloads: bool = False
-    """Whether the run will have it give memory up while ranks train, with `colocate` or `offload_rollout`: for such
-    runs alone is what has to be made ready for that from the start on."""
+    """Whether the run releases its memory while ranks train (`colocate`, `offload_rollout`)."""
     float32_matmul_precision: str = "highest"
     """What fp32 matrices may be multiplied in, as the trainer's are."""
     bf16: bool = False
     """Compute in bf16, as the trainer does."""
     want: frozenset[Extra] = frozenset()
-    """What requests of the run will want of it: what has to be made ready from the start on, such as buffers for the
-    experts of a mixture, is for these alone."""
+    """What requests of the run will want, such as the experts of a mixture: prepared for at the start."""
 
 
 @runtime_checkable
@@ -221,7 +219,6 @@ class EngineSpec(Spec[Engine]):
     """Offers an engine."""
 
     role: ClassVar[str] = "engine"
-    stability: ClassVar[Stability] = Stability.PROVISIONAL
     transports: tuple[str, ...] = ()
     """Names of the transports that it can receive by, best first; `ANY_RECEIVER` for any that brings a receiver."""
     bf16: bool = False
@@ -241,8 +238,7 @@ class EngineSpec(Spec[Engine]):
     load_s: float = 600.0
     """Seconds that `load_weights` may take, not counting its wait for what is under way."""
     workers_key: str = ""
-    """Setting that says how many workers one engine has, GPUs or processes: `rollout_num_gpus_per_engine` sets it. An
-    engine without one decides for itself, and that key is refused."""
+    """Setting for the workers of an engine, set by `rollout_num_gpus_per_engine`; "" refuses that key."""
     workers: Callable[[Settings], int] = lambda settings: 1
     """How many worker processes one engine starts with these settings; each may open a receiver of weights."""
     needs: Callable[[Settings], Needs] = lambda settings: Needs()

@@ -93,8 +93,7 @@ class SamplingParams:
     min_new_tokens: int = 0
     """Tokens before which no stop token is drawn; a text of `stop` ends the response all the same."""
     repetition_penalty: float = 1.0
-    """Divides the positive and multiplies the negative logits of tokens made so far (Keskar et al. 2019, CTRL,
-    section 4.1, which takes the prompt's tokens, too); 1 is off."""
+    """Divides positive and multiplies negative logits of tokens made so far (CTRL, Keskar et al. 2019); 1 is off."""
     presence_penalty: float = 0.0
     """Taken off the logits of tokens made so far (OpenAI API reference, chat completions)."""
     frequency_penalty: float = 0.0
@@ -144,8 +143,7 @@ def _is_id(value: object) -> bool:
 
 # EngineExtras: what an engine says of an answer beyond its tokens, their log-probs and its end.
 
-ItemT = TypeVar("ItemT")
-CountersT = TypeVar("CountersT", SpecInfo, PrefixCacheInfo)
+_CountersT = TypeVar("_CountersT", SpecInfo, PrefixCacheInfo)
 
 VersionSpan: TypeAlias = tuple[int, int]
 """Neighbouring tokens of one version of the weights: how many, and which version."""
@@ -160,8 +158,6 @@ class Extra(enum.Enum):
     """Among which tokens top-p had each one drawn."""
     PROMPT_LOG_PROBS = "prompt_log_probs"
     """Log-probs of the prompt's tokens. With `max_new_tokens = 0` nothing is made, and they are all of the answer."""
-    TOP_LOG_PROBS = "top_log_probs"
-    """The likeliest tokens beside each one drawn, as many as `GenerateRequest.top_log_probs` says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,10 +178,6 @@ class EngineExtras:
     """Where each new token's kept ids begin, and where the last one's end: [n + 1]."""
     prompt_log_probs: Sequence[float] | None = None
     """Of each token of the prompt but the first, as of new tokens: [p - 1]."""
-    top_log_probs: Sequence[Sequence[tuple[int, float]]] | None = None
-    """Of each new token, the likeliest ids and their log-probs, likeliest first: [n][at most k]."""
-    server: str = ""
-    """Who answered: an address or a name, for logs."""
     retractions: int = 0
     """How often the request was put back for want of memory and begun again."""
 
@@ -203,7 +195,7 @@ class EngineExtras:
         Args:
             parts: of each call its extras, its new tokens and the version of its weights.
         """
-        versions = merged([span for each, count, version in parts for span in spans_of(each, count, version)])
+        versions = merge_spans([span for each, count, version in parts for span in _spans_of(each, count, version)])
         all_known = [each or EngineExtras() for each, _, _ in parts]
         columns = [each or EngineExtras() for each, count, _ in parts if count] or all_known
         ids, offsets = _top_p(columns)
@@ -215,26 +207,23 @@ class EngineExtras:
             top_p_token_ids=ids,
             top_p_token_offsets=offsets,
             prompt_log_probs=columns[0].prompt_log_probs,
-            top_log_probs=_concatenated([each.top_log_probs for each in columns]),
-            server=next((each.server for each in reversed(all_known) if each.server), ""),
             retractions=sum(each.retractions for each in all_known),
         )
         return None if made == cls() else made
 
 
-def spans_of(extras: EngineExtras | None, count: int, version: int) -> tuple[VersionSpan, ...]:
-    """The versions of `count` tokens, of which `version` is the oldest or the only one."""
+def _spans_of(extras: EngineExtras | None, count: int, version: int) -> tuple[VersionSpan, ...]:
     if extras is not None and extras.versions:
         return extras.versions
     return ((count, version),) if count else ()
 
 
-def merged(spans: Sequence[VersionSpan]) -> tuple[VersionSpan, ...]:
+def merge_spans(spans: Sequence[VersionSpan]) -> tuple[VersionSpan, ...]:
     """The same spans, neighbours of one version as one."""
     return tuple((sum(count for count, _ in run), version) for version, run in groupby(spans, lambda span: span[1]))
 
 
-def _summed(counters: Sequence[CountersT | None]) -> CountersT | None:
+def _summed(counters: Sequence[_CountersT | None]) -> _CountersT | None:
     """Counters of several calls; those of which nothing is known add nothing."""
     known = [each for each in counters if each is not None]
     if not known:
@@ -260,12 +249,6 @@ def _top_p(parts: Sequence[EngineExtras]) -> "tuple[array[int], array[int]] | tu
         offsets.extend(len(ids) + end for end in part.top_p_token_offsets[1:])
         ids += part.top_p_token_ids
     return ids, offsets
-
-
-def _concatenated(columns: Sequence[Sequence[ItemT] | None]) -> list[ItemT] | None:
-    if any(each is None for each in columns):
-        return None
-    return [item for each in columns for item in each or ()]
 
 
 # What an engine is asked and what it answers: a request, the whole answer, or its parts as they are made.
@@ -300,21 +283,15 @@ class GenerateRequest:
     """The conversation that the call is a turn of: several engines keep it with one. Changes no answer."""
     media: Mapping[str, Json] | None = None
     """Images, videos or audio that the prompt's placeholders stand for, as `Sample.multimodal_inputs` has them."""
-    lora: str | None = None
-    """Name of the adapter that is to answer, instead of the policy alone."""
-    priority: int = 0
-    """Of requests that wait, those with more go first. Changes no answer."""
     want: frozenset[Extra] = frozenset()
     """What is to come back beyond tokens and log-probs."""
-    top_log_probs: int = 0
-    """How many of the likeliest tokens are wanted for each new one, with `Extra.TOP_LOG_PROBS`."""
 
     def besides(self, *heeded: str | Extra) -> list[str]:
-        """Names of what is asked for and not `heeded` ("media", "lora", extras): an engine refuses them.
+        """Names of what is asked for and not `heeded` ("media", extras): an engine refuses them.
 
         `SamplingParams.besides` says the same of the settings of sampling.
         """
-        asked = [name for name in ("media", "lora") if getattr(self, name) and name not in heeded]
+        asked = ["media"] if self.media and "media" not in heeded else []
         return asked + sorted(extra.value for extra in self.want if extra not in heeded)
 
 
@@ -338,7 +315,7 @@ class GenerateOutput:
     @property
     def versions(self) -> tuple[VersionSpan, ...]:
         """How many neighbouring tokens each version of the weights made, oldest first."""
-        return spans_of(self.extras, len(self.tokens), self.weight_version)
+        return _spans_of(self.extras, len(self.tokens), self.weight_version)
 
     @property
     def as_chunk(self) -> "GenerateChunk":
@@ -360,7 +337,7 @@ class GenerateOutput:
         tokens = [token for chunk in chunks for token in chunk.tokens]
         log_probs = [each for chunk in chunks for each in chunk.log_probs]
         extras = last.extras
-        spans = merged([(len(chunk.tokens), chunk.weight_version) for chunk in chunks if chunk.tokens])
+        spans = merge_spans([(len(chunk.tokens), chunk.weight_version) for chunk in chunks if chunk.tokens])
         if extras is not None and extras.versions:
             spans = extras.versions
         elif len(spans) > 1:
@@ -393,11 +370,6 @@ class Tokenizer(Protocol):
     @property
     def eos_token_ids(self) -> frozenset[int]:
         """Ids that end a response."""
-        ...
-
-    @property
-    def special_ids(self) -> frozenset[int]:
-        """Ids of special tokens: those that `decode` leaves out, and that no text of a user's should become."""
         ...
 
     def encode(self, text: str) -> list[int]:

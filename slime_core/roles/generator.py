@@ -10,16 +10,13 @@ Example:
         return [sample]            # several when one execution fans out: they share `rollout_id`
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 from slime_core.roles.generation import Extra, GenerateChunk, GenerateOutput, SamplingParams, Tokenizer
 from slime_core.roles.spec import Settings, Spec
 from slime_core.sample import Json, Sample
-
-T = TypeVar("T")
 
 
 class Generate(Protocol):
@@ -55,14 +52,6 @@ class Generate(Protocol):
         ...
 
 
-def unmeasured(name: str, value: float) -> None:
-    """A `GenerateContext.measure` that nobody listens to."""
-
-
-def uncounted() -> None:
-    """A `GenerateContext.anew` where calls are not counted."""
-
-
 @dataclass(frozen=True, slots=True)
 class GenerateContext:
     """What a generator may use for one sample."""
@@ -77,19 +66,15 @@ class GenerateContext:
     """Number of the rollout, from 0."""
     evaluation: bool
     """Whether this is for evaluation."""
-    deadline: float = math.inf
-    """When the sample is given up, by the clock of the event loop (`asyncio.get_running_loop().time()`)."""
     max_context: int | None = None
-    """Tokens that prompt and answer of one call may have together: `rollout_max_context_len`, else the model's
-    positions; None where neither is known. An answer that would be longer is cut."""
+    """Most tokens of prompt and answer of a call (`rollout_max_context_len`, else the model's positions), if known."""
     max_turns: int | None = None
     """Calls that one sample may make, `rollout_max_turns`; None is without limit."""
-    measure: Callable[[str, float], None] = unmeasured
-    """`ctx.measure("tool_calls", 3)`: mean and p99 over all samples are metrics, `rollout/<generator>/tool_calls/...`.
-    A function of what was generated, not of time: that would differ from run to run."""
-    anew: Callable[[], None] = uncounted
-    """`ctx.anew()` begins the sample once more from nothing, where what was done so far is lost: calls that were made
-    no longer count among `max_turns`, and their names, and so their seeds, are free again. No call may be under way."""
+    measure: Callable[[str, float], None] = lambda name, value: None
+    """`ctx.measure("tool_calls", 3)`: mean and p99 over samples are metrics, `rollout/<generator>/tool_calls/...`.
+    Do not measure time: metrics would differ from run to run."""
+    anew: Callable[[], None] = lambda: None
+    """`ctx.anew()` restarts the sample, with no call under way: earlier calls do not count, their names are free."""
 
 
 @runtime_checkable
@@ -127,8 +112,6 @@ class GeneratorSpec(Spec[Generator]):
 
     role: ClassVar[str] = "generator"
 
-    timeout_s: float | Callable[..., float | None] | None = None
-    """Seconds after which one sample is given up, or a function of the settings; None: the run's sample_timeout_s."""
     max_concurrency: int | Callable[..., int | None] | None = None
     """Samples at once, or a function of the settings; None: the run's max_concurrency alone."""
     gives: frozenset[Extra] = frozenset()
@@ -140,14 +123,6 @@ class GeneratorSpec(Spec[Generator]):
     renders_prompts: bool = False
     """Whether it renders the chat template itself: `apply_chat_template`, which would do so before it, is refused."""
 
-    def timeout_of(self, settings: Settings) -> float | None:
-        """The time limit with these settings."""
-        return _with(settings, self.timeout_s)
-
     def concurrency_of(self, settings: Settings) -> int | None:
         """The most samples at once with these settings."""
-        return _with(settings, self.max_concurrency)
-
-
-def _with(settings: Settings, given: T | Callable[..., T | None] | None) -> T | None:
-    return given(settings) if callable(given) else given
+        return self.max_concurrency(settings) if callable(self.max_concurrency) else self.max_concurrency

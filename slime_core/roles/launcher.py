@@ -7,7 +7,6 @@ Example:
     assert await group.call("add", [1, 2]) == [41, 42]      # one argument per worker, in rank order
 """
 
-import enum
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +16,7 @@ from typing import ClassVar, Protocol, Self, runtime_checkable
 from urllib.parse import urlsplit
 
 from slime_core.roles.plugin_set import PluginSet
-from slime_core.roles.spec import Settings, Setup, Spec, Stability
+from slime_core.roles.spec import Settings, Setup, Spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,23 +55,6 @@ class Needs:
         custom = [f"{each:g} {name}" for name, each in sorted(self.custom.items())]
         gpus = [f"{self.gpus:g} GPU{'' if self.gpus == 1 else 's'}"] if self.gpus else []
         return ", ".join([f"{self.cpus:g} core{'' if self.cpus == 1 else 's'}", *gpus, *memory, *custom])
-
-
-class Pack(enum.Enum):
-    """How the workers of a group lie on the nodes."""
-
-    TOGETHER = "together"
-    """On as few nodes as have room."""
-    SPREAD = "spread"
-    """On as many nodes as there are."""
-
-
-@dataclass(frozen=True, slots=True)
-class PerNode:
-    """The same number of workers on each node, in order of their ranks."""
-
-    workers: int
-    """Of one node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +109,8 @@ class WorkerGroupSpec:
     size: int
     """Processes."""
     target: str
-    """`package.module:Class`, built in each process as `Class(rank, size, **arguments)`, with `place=Place(...)` where
-    it takes one, in the driver's working directory. Its `close`, if it has one, is called before its process ends."""
+    """`package.module:Class`, built in each process as `Class(rank, size, **arguments)`, with `place=Place(...)` if it
+    takes one. Its optional `close` is called before the process ends."""
     arguments: Mapping[str, object]
     """Keyword arguments of the class."""
     needs: Needs = Needs()
@@ -136,10 +118,9 @@ class WorkerGroupSpec:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that each worker has from its start, besides the driver's and the launcher's own."""
     preload: tuple[str, ...] = ()
-    """Modules that take long to import and may be imported once for all: nothing in them starts a thread. Workers with
-    GPUs import them for themselves."""
-    pack: Pack | PerNode = Pack.TOGETHER
-    """How the workers lie on the nodes."""
+    """Slow modules that start no thread, imported once for all workers; workers with GPUs import them themselves."""
+    per_node: int | None = None
+    """Workers on each node, in order of their ranks; None: on as few nodes as have room."""
     beside: str | None = None
     """Name of a group that runs, whose places and devices this one shares, rank by rank, instead of ones of its own."""
 
@@ -236,6 +217,5 @@ class LauncherSpec(Spec[Launcher]):
     """Offers a launcher."""
 
     role: ClassVar[str] = "launcher"
-    stability: ClassVar[Stability] = Stability.PROVISIONAL
     check: Callable[[Settings, Sequence[GroupUse]], None] | None = None
     """Sees, before anything starts, that what it needs is installed and that there can be room; raises ConfigError."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass, fields
 from functools import update_wrapper
 from typing import ClassVar, Protocol, get_type_hints, runtime_checkable
 
-from slime_core.roles.spec import RoleT, Settings, Setup, Spec, Stability
+from slime_core.roles.spec import Settings, Setup, Spec, _RoleT
 from slime_core.sample import Group, Sample
 from slime_core.score import Verdict
 
@@ -52,12 +52,11 @@ class RewardShaperSpec(Spec[RewardShaper]):
 
     role: ClassVar[str] = "reward_shaper"
     many: ClassVar[bool] = True
-    stability: ClassVar[Stability] = Stability.PROVISIONAL
 
 
 # Isolation: where a plugin's calls run, and the limits that they run under.
 
-SAMPLE_FIELDS = frozenset(item.name for item in fields(Sample))
+_SAMPLE_FIELDS = frozenset(item.name for item in fields(Sample))
 LIGHT_FIELDS = (
     "group_index",
     "index",
@@ -72,7 +71,7 @@ LIGHT_FIELDS = (
     "custom_rm_path",
 )
 """Sample fields that travel to a worker process unless a spec names its own: no tokens, no log-probs."""
-LEAST_MEMORY_MB = 64
+_LEAST_MEMORY_MB = 64
 """Mebibytes under which a worker process cannot even import its plugin."""
 
 
@@ -86,7 +85,7 @@ class Isolation(enum.Enum):
 
 
 @dataclass(frozen=True)
-class CallSpec(Spec[RoleT]):
+class CallSpec(Spec[_RoleT]):
     """Base of the roles whose calls can be isolated."""
 
     many: ClassVar[bool] = True
@@ -113,12 +112,12 @@ class CallSpec(Spec[RoleT]):
             raise ValueError(f"{what}: timeout_s = {self.timeout_s}; expected seconds, more than 0")
         if self.max_concurrency is not None and self.max_concurrency < 1:
             raise ValueError(f"{what}: max_concurrency = {self.max_concurrency}; expected 1 or more, or None")
-        if self.memory_mb < LEAST_MEMORY_MB:
-            raise ValueError(f"{what}: memory_mb = {self.memory_mb}; a worker needs at least {LEAST_MEMORY_MB}")
+        if self.memory_mb < _LEAST_MEMORY_MB:
+            raise ValueError(f"{what}: memory_mb = {self.memory_mb}; a worker needs at least {_LEAST_MEMORY_MB}")
         given: object = self.fields
-        if isinstance(given, str) or (unknown := sorted(set(self.fields) - SAMPLE_FIELDS)):
+        if isinstance(given, str) or (unknown := sorted(set(self.fields) - _SAMPLE_FIELDS)):
             named = repr(given) if isinstance(given, str) else ", ".join(unknown)
-            raise ValueError(f"{what}: fields: a Sample has no {named}; it has {', '.join(sorted(SAMPLE_FIELDS))}")
+            raise ValueError(f"{what}: fields: a Sample has no {named}; it has {', '.join(sorted(_SAMPLE_FIELDS))}")
 
 
 def is_async(function: object) -> bool:
@@ -228,8 +227,7 @@ class RewardGrain(enum.Enum):
     """What a reward is asked about."""
 
     EXECUTION = "execution"
-    """Once about each execution of a generator, whatever it fanned out into: about the sample that is marked by
-    `metadata["main"]`, else the last. All its samples have the answer."""
+    """Once for each execution of a generator: of the sample marked by `metadata["main"]`, else the last."""
     SAMPLE = "sample"
     """About each sample."""
 

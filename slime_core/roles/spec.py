@@ -14,15 +14,13 @@ Example:
 
 import enum
 import functools
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import UnionType
 from typing import (
     Annotated,
     ClassVar,
     Generic,
-    Literal,
     Protocol,
     TypeVar,
     Union,
@@ -35,13 +33,10 @@ from typing import (
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
-    JsonValue,
     SecretStr,
     ValidationInfo,
-    create_model,
     field_validator,
 )
 from pydantic_core import PydanticCustomError
@@ -138,7 +133,7 @@ def _alternatives(annotation: object) -> Iterator[object]:
 
 
 class Stability(enum.Enum):
-    """What a role's or a hook's author promises its users."""
+    """What is promised about a hook; of a provider hook, about its role's Protocol and Spec, too."""
 
     STABLE = "stable"
     """Changes only with SLIME_API; what goes is deprecated for a release first."""
@@ -173,8 +168,7 @@ class InstalledSettings:
     key: str
     """The setting that takes them as a table, a `dict[str, JsonValue]`: `server` of `[engine.NAME.server]`."""
     model: Callable[[Mapping[str, Json]], type[Settings]]
-    """Their model, given the choice's section as it is written, which may say where the software is. What is not given
-    is not passed on: a default is there to be shown."""
+    """Makes their model from the choice's section as written. A default is only shown, and not passed on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,15 +180,14 @@ class PrefixedTable:
     key: str
     """The setting that is the table, which takes each of them by its name: `router` of `[engine.NAME.router]`."""
     model: Callable[[Mapping[str, Json]], type[Settings]]
-    """A model of all that may be in the table, given the table as it is written: it says what a flag takes, and which
-    there are. The setting itself is validated by the choice."""
+    """Makes a model of the flags from the table as written. The setting itself is validated by the choice."""
 
 
-RoleT = TypeVar("RoleT", covariant=True)
+_RoleT = TypeVar("_RoleT", covariant=True)
 
 
 @dataclass(frozen=True)
-class Spec(Generic[RoleT]):
+class Spec(Generic[_RoleT]):
     """One registered choice of a role."""
 
     role: ClassVar[str] = ""
@@ -205,24 +198,18 @@ class Spec(Generic[RoleT]):
     """Whether run files choose among the choices; if not, all of them are used."""
     also_chosen_by: ClassVar[str] = ""
     """Another key that says what the role uses, and its flag: slime's `loss_type`."""
-    added: ClassVar[str] = "0.1"
-    """Release of slime-core in which the role appeared."""
-    stability: ClassVar[Stability] = Stability.STABLE
-    """What is promised about the role's Protocol and Spec."""
 
     name: str
     """What a run file selects it by; unique within the plugin and the role."""
-    factory: Callable[..., RoleT]
+    factory: Callable[..., _RoleT]
     """`factory(settings, setup)`; import heavy libraries inside it."""
     settings: type[Settings] | Callable[[], type[Settings]] = Settings
-    """Model of its section in the run file; `Settings` itself means that there are none. Or a function that makes the
-    model, called once, when the choice is selected or shown: for one that needs a heavy library. Other processes find
-    it by its module and name."""
+    """Model of its section in the run file, `Settings` for none. Or a function that makes it, called once, if that
+    needs a heavy library; other processes import the model by its module and name."""
     summary: str = ""
     """One line for `slime plugins list --load`."""
     flat_keys: Sequence[str] | Callable[[], Sequence[str]] = field(default=(), kw_only=True)
-    """Settings that are keys and flags of a run, too: `lora_rank = 8`, `--lora-rank 8`. Or a function that lists them
-    without a heavy library. Other choices may have the same: it is a setting of the one that is selected."""
+    """Settings that are also keys and flags of a run (`lora_rank`, `--lora-rank`), or a function that lists them."""
     flat_prefix: str = field(default="", kw_only=True)
     """Makes all settings keys and flags, with this before their names: `mine_` makes `mine_dtype` of `dtype`."""
     installed: InstalledSettings | None = field(default=None, kw_only=True)
@@ -325,129 +312,3 @@ MinP = Annotated[float, _float(RANGES["min_p"])]
 MinNewTokens = Annotated[int, Field(ge=0, le=RANGES["min_new_tokens"].most)]
 RepetitionPenalty = Annotated[float, _float(RANGES["repetition_penalty"])]
 Penalty = Annotated[float, _float(RANGES["presence_penalty"])]
-
-
-# Arguments of installed software as settings: hundreds that no plugin lists by hand, and that differ by release.
-
-
-class ArgumentKind(enum.Enum):
-    """What an argument takes."""
-
-    INTEGER = "integer"
-    """A whole number."""
-    NUMBER = "number"
-    """A number."""
-    TEXT = "text"
-    """A text, and so a number, too; also a size such as 32k."""
-    SWITCH = "switch"
-    """Nothing: it is given or not."""
-    JSON = "json"
-    """A table or list, as JSON; or a text."""
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """One argument of a program."""
-
-    name: str
-    """As a key of a run file: `mem_fraction_static`."""
-    kind: ArgumentKind
-    """What it takes."""
-    help: str = ""
-    """What the software says of it."""
-    default: Json = None
-    """What it is where it is not given; None where the software decides."""
-    choices: tuple[str | int, ...] = ()
-    """What it may be, if that is a list."""
-    many: bool = False
-    """Whether it takes several."""
-    negative: str = ""
-    """Of a switch: the argument that says no, `no_enable_x`; without one, no is what is not said."""
-    why_not: str = ""
-    """Why it cannot be given, where that is so: "follows from hf_checkpoint"."""
-
-
-def arguments_model(title: str, arguments: Iterable[Argument]) -> type[Settings]:
-    """A model with a field for each argument; `model_fields_set` says which were given.
-
-    Args:
-        title: name of the class.
-        arguments: which there are.
-    """
-    fields = {each.name: _field(each) for each in arguments}
-    return cast(type[Settings], create_model(title, __base__=_Arguments, **fields))  # type: ignore[call-overload]  # fields that are known when it runs alone
-
-
-def command_line(arguments: Iterable[Argument], given: Mapping[str, Json]) -> Iterator[str]:
-    """What is given as a command line has it; a switch that is false is left out or denied, and null is left out."""
-    known = {each.name: each for each in arguments}
-    for name, value in given.items():
-        if value is False and name in known and known[name].negative:
-            yield _flag(known[name].negative)
-        if value is False or value is None:
-            continue
-        yield _flag(name)
-        if value is not True:
-            yield from map(_text, value) if isinstance(value, list) and _takes_many(known.get(name)) else [_text(value)]
-
-
-class _Arguments(Settings, validate_default=False, protected_namespaces=()):
-    """Base of such models: a default is the software's own, whatever that is."""
-
-
-def _field(argument: Argument) -> tuple[object, object]:
-    told = f"It {argument.why_not}, and cannot be given." if argument.why_not else argument.help
-    return _annotation(argument), Field(argument.default, description=told)
-
-
-def _annotation(argument: Argument) -> object:
-    if argument.why_not:
-        return Annotated[None, BeforeValidator(_refusing(argument.why_not))]
-    one: object = _TYPES[argument.kind]
-    if argument.choices:
-        one = Annotated[Literal[argument.choices], BeforeValidator(_spelled(argument.choices))]
-    if argument.many:
-        return Annotated[list[one], BeforeValidator(_several)]  # type: ignore[valid-type]  # a type that is made when it runs
-    return one
-
-
-def _refusing(why: str) -> Callable[[object], object]:
-    def refuse(value: object) -> object:
-        raise PydanticCustomError("not_free", "it {why}, and cannot be given", {"why": why})
-
-    return refuse
-
-
-def _spelled(choices: tuple[str | int, ...]) -> Callable[[object], object]:
-    """A choice that was read as a number, or as true, from the text that it is."""
-    texts = {str(each).lower(): each for each in choices}
-    return lambda value: value if value in choices else texts.get(str(value).lower(), value)
-
-
-def _as_text(value: object) -> object:
-    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
-
-
-def _several(value: object) -> object:
-    return value if isinstance(value, list) else [value]
-
-
-_TYPES: Mapping[ArgumentKind, object] = {
-    ArgumentKind.INTEGER: int,
-    ArgumentKind.NUMBER: float,
-    ArgumentKind.TEXT: Annotated[str, BeforeValidator(_as_text)],
-    ArgumentKind.SWITCH: bool,
-    ArgumentKind.JSON: JsonValue,
-}
-
-
-def _takes_many(argument: Argument | None) -> bool:
-    return argument is None or argument.many
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
-
-
-def _text(value: Json) -> str:
-    return value if isinstance(value, str) else json.dumps(value)

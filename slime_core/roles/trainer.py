@@ -20,7 +20,7 @@ from slime_core.errors import ConfigError
 from slime_core.roles.engine import MemoryTags
 from slime_core.roles.launcher import Needs, Rendezvous
 from slime_core.roles.plugin_set import PluginSet
-from slime_core.roles.spec import Settings, Spec, Stability
+from slime_core.roles.spec import Settings, Spec
 from slime_core.roles.weights import WeightSlot
 from slime_core.sample import Json
 
@@ -65,8 +65,7 @@ class Optim:
 # Companions: the models that a trainer holds beside the policy, and what each is for.
 
 KlType = Literal["k1", "k2", "k3", "low_var_kl", "k1+", "k3+", "low_var_kl+"]
-"""Estimators of a KL divergence from one sample a token, slime's `--kl-loss-type`; with a plus, verl's, the value is of
-that estimator and the gradient that of `k2`."""
+"""Estimators of a KL divergence (slime's `--kl-loss-type`); with a plus (verl's), the gradient is that of `k2`."""
 
 
 class Companion(enum.Enum):
@@ -157,9 +156,8 @@ class SampleField(enum.Enum):
     """Extra values for the trainer."""
 
 
-INPUTS = frozenset({SampleField.MULTIMODAL_TRAIN_INPUTS, SampleField.MULTIMODAL_TRAIN_INPUT_ID})
-"""What is part of the model's input: without them the log-probs are those of another text, so that a trainer that does
-not read them cannot train on such a sample. The other fields make training more exact where they are read."""
+INPUT_FIELDS = frozenset({SampleField.MULTIMODAL_TRAIN_INPUTS, SampleField.MULTIMODAL_TRAIN_INPUT_ID})
+"""Part of the model's input: a trainer that does not read them cannot train on a sample that has them."""
 
 
 # Trainer: one rank of synchronous SPMD training code. The core owns the driver side (split, dispatch, gather).
@@ -238,8 +236,7 @@ class TrainBatch:
     group_index_S: "array[int]"
     """Which group each sample is normalised with; numbers run from 0 over the whole step."""
     rollout_index_S: "array[int]"
-    """Which rollout each sample is of: samples that one execution fanned out into share a number, all others have
-    their own; numbers run from 0 over the whole step."""
+    """Rollout of each sample; samples of one execution share a number. Numbers run from 0 over the whole step."""
     response_lengths_S: "array[int]"
     """Response tokens of each sample."""
     rewards_S: "array[float]"
@@ -281,8 +278,7 @@ class StepResult:
     scores: Mapping[int, float]
     """Mean absolute advantage of each of the rank's groups, by group index."""
     over_all_tokens: frozenset[str] = frozenset()
-    """Metrics to which the trained tokens that the rank did not compute would have added 0 (a loss): the core divides
-    their sums by the trained tokens of the step, so that they compare whoever skipped some."""
+    """Metrics to which skipped tokens add 0 (a loss): the core divides their sums by all trained tokens of the step."""
 
 
 @runtime_checkable
@@ -391,8 +387,7 @@ class TrainerUse:
     bf16: bool = False
     """Whether it is to compute in bf16."""
     nodes: int = 1
-    """Nodes that its ranks lie on, neighbours together and as many on each; 1, too, where ranks need no GPU: they are
-    then dealt as there is room."""
+    """Nodes that its ranks lie on, the same number on each; 1 where ranks need no GPU."""
 
 
 @dataclass(frozen=True)
@@ -400,20 +395,16 @@ class TrainerSpec(Spec[TrainerRank]):
     """Offers a trainer; its factory is `factory(rank, world_size, setup)` and runs in the rank's process."""
 
     role: ClassVar[str] = "trainer"
-    stability: ClassVar[Stability] = Stability.PROVISIONAL
     transports: tuple[str, ...] | None = None
     """Names of the transports that may carry its weights; None for any, as buckets are all that one needs."""
     world_size: Callable[[Settings], int] = lambda settings: 1
     """How many ranks these settings ask for."""
     shares: Callable[[Settings], Sequence[int]] | None = None
-    """Which share of a step each rank is given, a number a rank, from 0 without gaps: ranks of one replica of the model
-    (tensor, pipeline, context parallel) have one share, and report the same of it. None: each rank its own."""
+    """Share of a step by rank, numbered from 0 without gaps; ranks of one replica have the same. None: each its own."""
     check_model: Callable[[Settings, Mapping[str, object]], None] = lambda settings, model_config: None
-    """Looks in the plan at the model's config.json with these settings, and raises a `ConfigError` where they do not go
-    together: heads that cannot be cut over so many ranks, a family that it cannot train. Likewise at a reference's, a
-    teacher's and a critic's that are not the policy's, where there is no `check_companion`."""
+    """Raises a `ConfigError` in the plan if settings and the model's config.json do not go together."""
     check_companion: Callable[[Settings, Mapping[str, object]], None] | None = None
-    """The same for a model beside the policy, where the policy is asked for more: settings that are of it alone."""
+    """The same for a reference, teacher or critic; None: `check_model` is used."""
     needs: Callable[[Settings], Needs] = lambda settings: Needs()
     """What each rank needs of its machine with these settings."""
     check: Callable[[Settings, TrainerUse], None] | None = None
@@ -425,8 +416,7 @@ class TrainerSpec(Spec[TrainerRank]):
     bf16: bool = False
     """Whether it can compute in bf16, as `bf16 = true` asks; one that cannot is refused then."""
     reads: Callable[[Settings], frozenset[SampleField]] = lambda settings: frozenset()
-    """Fields of samples that it is given in `TrainBatch.fields_S` under these settings. What an engine makes of them
-    (`EngineSpec.gives`) is asked for; a run whose engine and generator do not give it is refused."""
+    """Sample fields that it needs in `TrainBatch.fields_S`; a run whose engine and generator lack one is refused."""
     releases: MemoryTags = frozenset()
     """What memory its ranks can give up while engines generate; ranks that can are a `RankReleasesMemory`."""
     loads_without_hf: bool = False
@@ -436,8 +426,7 @@ class TrainerSpec(Spec[TrainerRank]):
     keeps_train_data: bool = False
     """Whether it writes what it trains on where `RankSetup.train_data` says; refused if not."""
     workers_key: str = ""
-    """Setting that says how many ranks there are: `actor_num_nodes` times `actor_num_gpus_per_node` sets it. A trainer
-    without one decides for itself, and those keys are refused."""
+    """Setting for the ranks, set to `actor_num_nodes` times `actor_num_gpus_per_node`; "" refuses those keys."""
 
     def share_of_ranks(self, settings: Settings) -> tuple[int, ...]:
         """The share of each rank with these settings.

@@ -29,7 +29,7 @@ from slime_core.roles.engine import EngineSpec
 from slime_core.roles.generator import GeneratorSpec
 from slime_core.roles.launcher import LauncherSpec
 from slime_core.roles.rewards import GroupRewardSpec, RewardShaperSpec, RewardSpec
-from slime_core.roles.spec import Settings, Setup, Spec, Stability
+from slime_core.roles.spec import Settings, Setup, Spec
 from slime_core.roles.trainer import TrainerSpec
 from slime_core.roles.weights import TransportSpec
 from slime_core.sample import Json
@@ -110,7 +110,6 @@ class CheckSpec(Spec[Check]):
     role: ClassVar[str] = "check"
     many: ClassVar[bool] = True
     selectable: ClassVar[bool] = False
-    stability: ClassVar[Stability] = Stability.PROVISIONAL
 
     @classmethod
     def from_function(cls, name: str, function: Check, summary: str = "") -> "CheckSpec":
@@ -141,8 +140,7 @@ class ForeignName:
     advice: str = field(default="", kw_only=True)
     """What to do instead, or besides: what to write, or why there is no such thing."""
     means: Callable[[Json], Mapping[str, Json] | None] | None = field(default=None, kw_only=True, compare=False)
-    """What a run file says instead of it with a value, where that is exactly the same: then it is taken. None, also as
-    what it returns for some values: it is told."""
+    """Gives the keys that mean exactly the same, which the run then takes; None, or if it returns None: an error."""
     is_switch: bool = field(default=False, kw_only=True)
     """Of one that is taken: whether it is typed without a value, which is then true."""
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 from slime_core.errors import ConfigError, PluginError
-from slime_core.roles.spec import Setup, Spec, Stability
+from slime_core.roles.spec import Setup, Spec
 
 if TYPE_CHECKING:
     import torch
@@ -107,8 +107,7 @@ class WeightReceiver(Protocol):
     """A transport's end in one worker of an engine."""
 
     lasting: bool
-    """Whether what `read` yields stays as it is until the `read` after it has ended: then it may be used in place, else
-    a tensor is good until the next one is asked for."""
+    """Whether tensors of a `read` stay valid until the next `read` has ended, instead of until the next tensor."""
 
     def read(self, version: int) -> "Iterator[tuple[str, torch.Tensor]]":
         """All weights of a version by name, in any order, as their slots say; none of another version among them."""
@@ -198,12 +197,10 @@ class TransportSpec(Spec[Transport]):
     """Offers a transport."""
 
     role: ClassVar[str] = "transport"
-    stability: ClassVar[Stability] = Stability.PROVISIONAL
     one_machine: bool = False
     """Whether ranks and engines must be on one machine; refused where they are known not to be."""
     rendezvous: bool = False
-    """Whether sender and receivers wait for each other, as in a broadcast: the run then has both work together. If not,
-    a version is sent, and read after that."""
+    """Whether sender and receivers run together, as in a broadcast; if not, a version is sent, and read after that."""
     brings_receiver: bool = True
     """Whether `WeightChannel.receiver` makes one for any engine whose workers are Python; else engines bring theirs."""
 

@@ -39,7 +39,6 @@ from slime_core.roles import (
     DataSourceSpec,
     Engine,
     EngineSpec,
-    GenerateContext,
     Generator,
     GeneratorSpec,
     GroupFilter,
@@ -230,11 +229,11 @@ class Builder:
         return RowFormat(**same, max_prompt_len=data.rollout_max_prompt_len)
 
     def generator(self, chosen: Chosen[GeneratorSpec]) -> UsedGenerator:
-        """A generator, with its own limits."""
+        """A generator, with its own limit."""
         spec, plugin = chosen.spec, chosen.plugin
-        with blaming(f"the limits of generator {chosen.reference!r}", plugin):
-            own_s, most = spec.timeout_of(chosen.settings), spec.concurrency_of(chosen.settings)
-        timeout_s = self.plan.config.rollout.sample_timeout_s if own_s is None else own_s
+        with blaming(f"the limit of generator {chosen.reference!r}", plugin):
+            most = spec.concurrency_of(chosen.settings)
+        timeout_s = self.plan.config.rollout.sample_timeout_s
         made = build(chosen, self.setup)
         if (why := misfit(made, chosen.reference, "generator")) is not None:
             raise PluginError(f"generator {chosen.reference!r}: {why}")
@@ -243,7 +242,6 @@ class Builder:
             timeout_s=timeout_s,
             max_concurrency=most,
             calls=self.stats.calls("generator", chosen.reference, plugin),
-            until=_until,
         )
         lifecycle = Lifecycle(chosen.reference, plugin, made, timeout_s) if isinstance(made, StartsAndStops) else None
         return UsedGenerator(chosen.reference, plugin, cast(Generator, generator), lifecycle)
@@ -336,7 +334,3 @@ def tokenizer_notes(build: Builder) -> Sequence[str]:
     """
     chat = build.plan.config.data.apply_chat_template or build.plan.config.debug.load_debug_rollout_data is not None
     return build.tokenizer().notes(chat=chat)
-
-
-def _until(ctx: GenerateContext, deadline: float) -> GenerateContext:
-    return replace(ctx, deadline=deadline)

@@ -33,8 +33,6 @@ from slime_core.roles import (
     LossSpec,
     MemoryTags,
     Optim,
-    Pack,
-    PerNode,
     RankSetup,
     Rendezvous,
     SampleField,
@@ -198,8 +196,8 @@ class Trainer:
         needs, preload = spec.needs(chosen.settings), spec.preload
         size = spec.world_size(chosen.settings)
         nodes = plan.config.cluster.actor_num_nodes or 1
-        pack = PerNode(size // nodes) if needs.gpus else Pack.TOGETHER  # on a CPU it counts ranks alone
-        ranks = WorkerGroupSpec(TRAINER_GROUP, size, HOST, arguments, needs=needs, preload=preload, pack=pack)
+        per_node = size // nodes if needs.gpus else None  # on a CPU it counts ranks alone
+        ranks = WorkerGroupSpec(TRAINER_GROUP, size, HOST, arguments, needs=needs, preload=preload, per_node=per_node)
         group = await _start_ranks(launcher, ranks)
         patience = Patience(group, plan.config.run.step_timeout_s, tell)
         shares = Shares(spec.share_of_ranks(chosen.settings), chosen.registered.plugin)

@@ -203,7 +203,7 @@ def test_an_engines_answer_is_whole_or_refused(returned: object, complaint: str)
         check_output(returned, plugin="sglang", request=REQUEST)
 
 
-WANTING = replace(REQUEST, want=frozenset(Extra), top_log_probs=1)
+WANTING = replace(REQUEST, want=frozenset(Extra))
 EXTRAS = EngineExtras(
     versions=((1, 4), (1, 5)),
     prefix_cache_info=PrefixCacheInfo(1, 2),
@@ -212,8 +212,6 @@ EXTRAS = EngineExtras(
     top_p_token_ids=array("i", [5, 7, 6]),
     top_p_token_offsets=array("i", [0, 2, 3]),
     prompt_log_probs=[-0.5],
-    top_log_probs=[[(5, -0.5)], [(9, -0.25)]],
-    server="here",
 )
 TOLD = replace(OUTPUT, extras=EXTRAS)
 
@@ -227,7 +225,7 @@ def test_extras_of_the_answer_s_shape_are_taken() -> None:
 @table(
     "extras, complaint",
     [
-        (None, "wants prompt_log_probs, routed_experts, top_log_probs, top_p_tokens, and the extras have none"),
+        (None, "wants prompt_log_probs, routed_experts, top_p_tokens, and the extras have none"),
         ({"server": "here"}, "extras: expected an EngineExtras, or None, got dict"),
         (replace(EXTRAS, routed_experts=[1] * 12), "extras.routed_experts: expected a value of array, got list"),  # type: ignore[arg-type]
         (replace(EXTRAS, routed_experts=None), "wants routed_experts, and the extras have none"),
@@ -242,8 +240,6 @@ def test_extras_of_the_answer_s_shape_are_taken() -> None:
         (replace(EXTRAS, top_p_token_offsets=array("i", [0, 2, 2])), "3 ascending numbers from 0 to 3"),
         (replace(EXTRAS, prompt_log_probs=[-0.5, -0.5]), "prompt_log_probs has 2 entries for a prompt of 2 tokens"),
         (replace(EXTRAS, prompt_log_probs=[float("nan")]), "prompt_log_probs holds NaN"),
-        (replace(EXTRAS, top_log_probs=[[(5, -0.5)]]), "top_log_probs has 1 entries for 2 tokens"),
-        (replace(EXTRAS, top_log_probs=[[(5, -0.5)], [(5, float("inf"))]]), "top_log_probs holds NaN"),
     ],
 )
 def test_extras_that_do_not_fit_the_answer_are_refused(extras: object, complaint: str) -> None:

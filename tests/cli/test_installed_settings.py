@@ -10,18 +10,24 @@ from tests.tables import table
 Slime = Callable[..., Any]
 Project = Any
 MINE = """
-from pydantic import JsonValue
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, JsonValue
 
 from slime_core import RewardSpec, Score, Settings, hookimpl
-from slime_core.roles import Argument, ArgumentKind, InstalledSettings, arguments_model
+from slime_core.roles import InstalledSettings
 
 SLIME_API = "1"
-OLD = [
-    Argument("depth", ArgumentKind.INTEGER, "How deep."),
-    Argument("fold", ArgumentKind.SWITCH, "Fold cases.", negative="no_fold"),
-    Argument("names", ArgumentKind.TEXT, "Who.", many=True),
-]
-NEW = [*OLD, Argument("deeper", ArgumentKind.INTEGER, "How much deeper.")]
+
+
+class Old(Settings, validate_default=False):
+    depth: int = Field(None, description="How deep.")
+    fold: bool = Field(None, description="Fold cases.")
+    names: list[Annotated[str, BeforeValidator(str)]] = Field(None, description="Who.")
+
+
+class New(Old):
+    deeper: int = Field(None, description="How much deeper.")
 
 
 class Judge(Settings):
@@ -32,7 +38,7 @@ class Judge(Settings):
 def model(section):
     if section.get("place") == "gone":
         raise OSError("there is no such place")
-    return arguments_model("Library", NEW if section.get("place") == "new" else OLD)
+    return New if section.get("place") == "new" else Old
 
 
 def build(settings, setup):
@@ -136,7 +142,7 @@ def test_a_spec_must_have_the_setting_that_takes_them(mine: Project, slime: Slim
 
 
 WITH_A_TABLE = (
-    MINE.replace("InstalledSettings,", "InstalledSettings, PrefixedTable,")
+    MINE.replace("import InstalledSettings", "import InstalledSettings, PrefixedTable")
     .replace("passed_on: dict[str, JsonValue] = {}", "passed_on: dict[str, JsonValue] = {}\n    beside: dict = {}")
     .replace("installed=installed)", 'installed=installed, prefixed=(PrefixedTable("beside_", "beside", model),))')
 )

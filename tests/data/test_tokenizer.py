@@ -78,14 +78,6 @@ def test_the_generation_prompt_can_be_left_out(tokenizer: HfTokenizer) -> None:
     assert tokenizer.apply_chat_template([{"role": "user", "content": "hi"}]) == f"{text}<|im_start|>assistant\n"
 
 
-def test_special_ids_are_those_that_decoding_leaves_out(tokenizer: HfTokenizer) -> None:
-    ids = range(tokenizer.vocab_size)
-    left_out = {
-        each for each in ids if not tokenizer.decode([each]) and tokenizer.decode([each], skip_special_tokens=False)
-    }
-    assert tokenizer.special_ids == left_out != set()
-
-
 def test_a_jinja_file_precedes_the_config(copy: Path) -> None:
     (copy / "chat_template.jinja").write_text("from the file")
     assert HfTokenizer.load(copy).apply_chat_template(CHAT) == "from the file"  # type: ignore[arg-type]

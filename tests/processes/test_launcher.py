@@ -18,7 +18,7 @@ from slime_core.processes import GroupOfWorkers
 from slime_core.processes import limits as tree
 from slime_core.processes.launcher import LocalLauncher
 from slime_core.processes.server import Server
-from slime_core.roles import LauncherSetup, Needs, PerNode, PluginSet, WorkerGroupSpec
+from slime_core.roles import LauncherSetup, Needs, PluginSet, WorkerGroupSpec
 from tests.tables import table
 
 HERE = Path(__file__).parent
@@ -313,7 +313,7 @@ def test_a_group_that_the_machine_cannot_hold_is_refused_before_anything_starts(
     said = asyncio.run(start(replace(spec(), needs=Needs(custom={"quantum": 1.0}))))
     assert "group 'worker' needs 2 workers, each with 1 core, 1 quantum. This machine has " in said
     assert "it has nothing called quantum" in said
-    assert "is one node" in asyncio.run(start(replace(spec(size=4), pack=PerNode(2))))
+    assert "is one node" in asyncio.run(start(replace(spec(size=4), per_node=2)))
     assert "what does: no group" in asyncio.run(start(replace(spec(), beside="trainer")))
     assert not list(tmp_path.iterdir())
 

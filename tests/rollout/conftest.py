@@ -50,7 +50,6 @@ class Numbers:
     """A tokenizer of numbers: prompt "7" is one id; a response is printed as its ids."""
 
     eos_token_ids = frozenset({2})
-    special_ids = frozenset({2})
 
     def __init__(self) -> None:
         self.encoded = 0

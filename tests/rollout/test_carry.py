@@ -97,7 +97,7 @@ def test_each_token_has_the_experts_of_the_first_call_that_saw_it_and_the_set_it
 def test_a_column_of_which_a_part_is_unknown_is_left_out() -> None:
     sample, calls = played(2, [(0, 3), (1, 3)])
     prompt, last = calls[1]
-    carry([calls[0], (prompt, replace(last, extras=EngineExtras(server="b")))], [sample])
+    carry([calls[0], (prompt, replace(last, extras=EngineExtras(retractions=1)))], [sample])
     assert sample.rollout_routed_experts is sample.rollout_top_p_token_ids is None
     assert sample.spec_info == SpecInfo(1, 2, 3, 3)
 

@@ -100,7 +100,7 @@ class Talking:
             if self.made in self.pauses:
                 self.pauses.remove(self.made)
                 await self._publish()
-                yield GenerateChunk((), (), version, FinishReason.ABORT, extras=EngineExtras(server="here"))
+                yield GenerateChunk((), (), version, FinishReason.ABORT, extras=EngineExtras(retractions=1))
                 return
             size = min([left, next(sizes), *(pause - self.made for pause in self.pauses if pause > self.made)])
             tokens = list(range(self.made, self.made + size))

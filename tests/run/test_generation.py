@@ -22,13 +22,12 @@ class Letters:
     """A tokenizer: each id is a letter, and 2 ends a text."""
 
     eos_token_ids = frozenset({2})
-    special_ids = frozenset({2})
 
     def encode(self, text: str) -> list[int]:
         return [ord(each) for each in text]
 
     def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        return "".join(chr(each) for each in tokens if each not in self.special_ids)
+        return "".join(chr(each) for each in tokens if each not in self.eos_token_ids)
 
     def apply_chat_template(
         self,

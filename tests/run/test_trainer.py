@@ -20,7 +20,7 @@ from slime_core.errors import WorkerError
 from slime_core.processes import free_port
 from slime_core.processes import limits as tree
 from slime_core.processes.launcher import LocalLauncher
-from slime_core.roles import Draw, LauncherSetup, Needs, Pack, PerNode, TrainerSpec, WorkerGroup, WorkerGroupSpec
+from slime_core.roles import Draw, LauncherSetup, Needs, TrainerSpec, WorkerGroup, WorkerGroupSpec
 from slime_core.run import Trainer, TrainReport
 from slime_core.sample import Group, GroupId, Json, Sample
 
@@ -130,15 +130,15 @@ class Asked(Exception):
 
 
 @pytest.mark.parametrize(
-    ("gpus", "nodes", "pack"),
-    [(1.0, 2, PerNode(2)), (1.0, 1, PerNode(4)), (0.0, 2, Pack.TOGETHER)],
+    ("gpus", "nodes", "per_node"),
+    [(1.0, 2, 2), (1.0, 1, 4), (0.0, 2, None)],
 )
 def test_ranks_on_gpus_lie_evenly_on_as_many_nodes_as_are_asked_for(
-    plan_of: Callable[..., Plan], tmp_path: Path, gpus: float, nodes: int, pack: object
+    plan_of: Callable[..., Plan], tmp_path: Path, gpus: float, nodes: int, per_node: int | None
 ) -> None:
     class Listening(LocalLauncher):
         async def start(self, spec: WorkerGroupSpec, *, timeout_s: float | None = None) -> WorkerGroup:
-            raise Asked(spec.size, spec.pack)
+            raise Asked(spec.size, spec.per_node)
 
     plan = plan_of(4, actor_num_nodes=nodes, actor_num_gpus_per_node=4 // nodes)
     chosen = plan.roles.one(TrainerSpec)
@@ -148,7 +148,7 @@ def test_ranks_on_gpus_lie_evenly_on_as_many_nodes_as_are_asked_for(
     launcher = Listening(LauncherSetup(_nothing, 0, scratch=tmp_path))
     with pytest.raises(Asked) as asked:
         asyncio.run(Trainer.start(plan, launcher, tmp_path, train_steps=1))
-    assert asked.value.args == (4, pack)
+    assert asked.value.args == (4, per_node)
 
 
 def grandchildren() -> set[int]:

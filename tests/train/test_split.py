@@ -12,7 +12,7 @@ from slime_core.batching.prepare import Preparation, TrainGroup
 from slime_core.batching.split import Cost, split_step, steps_of
 from slime_core.errors import ContractError
 from slime_core.roles import Draw, SampleField, TrainBatch
-from slime_core.roles.trainer import INPUTS
+from slime_core.roles.trainer import INPUT_FIELDS
 from slime_core.sample import Group, GroupId, Sample, plain_json
 from tests.tables import table
 
@@ -179,7 +179,7 @@ BROUGHT = {
 def test_what_a_trainer_reads_comes_out_of_steps_and_ranks_with_its_sample(
     groups: list[Group], ranks: int, steps: int, data: st.DataObject
 ) -> None:
-    reads = INPUTS | data.draw(st.frozensets(st.sampled_from(SampleField)))
+    reads = INPUT_FIELDS | data.draw(st.frozensets(st.sampled_from(SampleField)))
     cost = data.draw(st.sampled_from([None, Cost(token=2.0, seen=1.0, predicted=3.0)]))
     for group in groups:
         for sample in group.samples:

@@ -28,8 +28,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from slime_core.roles import Argument, ArgumentKind, Settings, arguments_model
+from slime_core.roles import Settings
 from slime_core.sample import Json
+from slime_engine_sglang.command_line import Argument, ArgumentKind, arguments_model
 
 OLDEST, NEWEST = "0.5.9", "0.5.23"  # The releases whose wire is known
 MASKS, SPANS, SESSIONS = (0, 5, 16), (0, 5, 19), (0, 5, 21)

@@ -5,7 +5,7 @@ Example:
     facts = Facts(vocabulary=64, context=256, longest_prompt=250, seeded=True, tells_experts=False)
     check(request, facts)                                       # or a ModelError
     body = body_of(request, "an-id", facts, eos_token_ids)
-    output = output_of(await server.ask("/generate", body), request, server.url)
+    output = output_of(await server.ask("/generate", body), request)
 
 An answer that does not have SGLang's form raises KeyError, IndexError, TypeError or ValueError: `Server.understood`.
 """
@@ -71,7 +71,7 @@ def _reasons(request: GenerateRequest, facts: Facts) -> Iterator[str]:
         )
     if request.made and (lost := [name for name in ("presence_penalty", "repetition_penalty") if name in shaping]):
         yield f"does not do {', '.join(lost)} for a response that was interrupted: SGLang would not see what was made"
-    if (request.media or request.lora) and (refused := request.besides(*Extra)):
+    if request.media and (refused := request.besides(*Extra)):
         yield f"does not do {', '.join(refused)}"
     if asked.min_p and facts.seeded:
         yield "does not do min_p with deterministic = true: it would end the server"
@@ -138,8 +138,6 @@ def body_of(request: GenerateRequest, rid: str, facts: Facts, eos_token_ids: Set
         return body
     if Extra.PROMPT_LOG_PROBS in request.want:
         body["logprob_start_len"] = 0
-    if Extra.TOP_LOG_PROBS in request.want and not shaping_of(request.sampling):
-        body["top_logprobs_num"] = request.top_log_probs
     if Extra.TOP_P_TOKENS in request.want:
         body["return_sampling_mask"] = True
     if Extra.ROUTED_EXPERTS in request.want and facts.is_mixture:
@@ -149,16 +147,13 @@ def body_of(request: GenerateRequest, rid: str, facts: Facts, eos_token_ids: Set
 
 def score_of(request: GenerateRequest, tokens: Sequence[int], rid: str) -> dict[str, Json]:
     """The body for `/generate` that asks for the model's own log-probs of a response, and makes nothing."""
-    body: dict[str, Json] = {
+    return {
         "rid": rid,
         "input_ids": [*request.prompt, *tokens],
         "sampling_params": {"max_new_tokens": 0, "temperature": 1.0},
         "return_logprob": True,
         "logprob_start_len": len(request.prompt) - 1,
     }
-    if Extra.TOP_LOG_PROBS in request.want:
-        body["top_logprobs_num"] = request.top_log_probs
-    return body
 
 
 def _sampling(request: GenerateRequest, facts: Facts, eos_token_ids: Set[int]) -> dict[str, Json]:
@@ -225,7 +220,7 @@ DRAFTED = (
 )  # SGLang's counters of speculative decoding, as `SpecInfo` begins, by their names now and in 0.5.9
 
 
-def output_of(reply: Mapping[str, Json], request: GenerateRequest, server: str) -> GenerateOutput:
+def output_of(reply: Mapping[str, Json], request: GenerateRequest) -> GenerateOutput:
     """The answer to a request."""
     meta = cast(Meta, reply["meta_info"])
     # Where nothing is to be made, a release may draw a token all the same.
@@ -234,11 +229,11 @@ def output_of(reply: Mapping[str, Json], request: GenerateRequest, server: str) 
     if finish is None:
         raise ValueError("finish_reason is null")
     spans = spans_of(meta, len(tokens))
-    extras = _extras(meta, request, tokens, spans, server)
+    extras = _extras(meta, request, tokens, spans)
     return GenerateOutput(tokens, log_probs, finish, min(version for _, version in spans), matched, extras)
 
 
-def scored(output: GenerateOutput, reply: Mapping[str, Json], request: GenerateRequest) -> GenerateOutput | None:
+def scored(output: GenerateOutput, reply: Mapping[str, Json]) -> GenerateOutput | None:
     """An answer with the log-probs of its tokens scored as part of a text; None if the scoring was aborted."""
     meta = cast(Meta, reply["meta_info"])
     if _end(meta)[0] is FinishReason.ABORT:
@@ -248,10 +243,7 @@ def scored(output: GenerateOutput, reply: Mapping[str, Json], request: GenerateR
     # SGLang tells the last id of a vocabulary as 0 here; the log-prob is of the id that was meant.
     if [entry[1] or token for entry, token in zip(entries, output.tokens, strict=True)] != list(output.tokens):
         raise ValueError(f"input_token_logprobs of {len(entries)} tokens that are not the {count} of the response")
-    extras = output.extras
-    if extras is not None and Extra.TOP_LOG_PROBS in request.want:
-        extras = replace(extras, top_log_probs=_likeliest(meta, "input_top_logprobs")[-count:])
-    return replace(output, log_probs=[entry[0] for entry in entries], extras=extras)
+    return replace(output, log_probs=[entry[0] for entry in entries])
 
 
 def context_of(models: Mapping[str, Json]) -> int:
@@ -259,7 +251,7 @@ def context_of(models: Mapping[str, Json]) -> int:
     return int(cast(int, cast(Sequence[Meta], models["data"])[0]["max_model_len"]))
 
 
-def chunk_of(reply: Mapping[str, Json], request: GenerateRequest, server: str, told: int) -> GenerateChunk:
+def chunk_of(reply: Mapping[str, Json], request: GenerateRequest, told: int) -> GenerateChunk:
     """What an event of a stream, which has all tokens so far, says beyond the first `told` of them."""
     meta = cast(Meta, reply["meta_info"])
     tokens, log_probs = _columns(reply, meta)
@@ -267,7 +259,7 @@ def chunk_of(reply: Mapping[str, Json], request: GenerateRequest, server: str, t
     spans = spans_of(meta, len(tokens))
     new = tokens[told:]
     version = min(version for _, version in _after(spans, told) or spans[-1:])
-    extras = _extras(meta, request, tokens, spans, server) if finish is not None else None
+    extras = _extras(meta, request, tokens, spans) if finish is not None else None
     return GenerateChunk(new, log_probs[told:], version, finish, matched, extras)
 
 
@@ -311,16 +303,13 @@ def _end(meta: Meta) -> tuple[FinishReason | None, int | str | None]:
     return ENDS[cast(str, reason["type"])], matched if isinstance(matched, int | str) else None
 
 
-def _extras(
-    meta: Meta, request: GenerateRequest, tokens: Sequence[int], spans: Sequence[Span], server: str
-) -> EngineExtras:
+def _extras(meta: Meta, request: GenerateRequest, tokens: Sequence[int], spans: Sequence[Span]) -> EngineExtras:
     want, prompt = request.want, len(request.prompt)
     cached = PrefixCacheInfo(min(cast(int, meta.get("cached_tokens") or 0), prompt), prompt)
     counted = EngineExtras(
         tuple(spans) if len(spans) > 1 else (),
         cached,
         _drafts(meta, len(tokens)),
-        server=server,
         retractions=cast(int, meta.get("num_retractions") or 0),
     )
     if not want:
@@ -332,7 +321,6 @@ def _extras(
         top_p_token_ids=kept,
         top_p_token_offsets=offsets,
         prompt_log_probs=_prompt(meta) if Extra.PROMPT_LOG_PROBS in want else None,
-        top_log_probs=_likeliest(meta) if Extra.TOP_LOG_PROBS in want else None,
     )
 
 
@@ -361,8 +349,3 @@ def _kept_ids(meta: Meta, count: int) -> "tuple[array[int], array[int]]":
 
 def _prompt(meta: Meta) -> list[float]:
     return [entry[0] for entry in cast(Sequence[Sequence[float]], meta["input_token_logprobs"])[1:]]
-
-
-def _likeliest(meta: Meta, key: str = "output_top_logprobs") -> list[list[tuple[int, float]]]:
-    places = cast(Sequence[Sequence[Sequence[float]] | None], meta.get(key) or [])
-    return [[(int(token), log_prob) for log_prob, token, *_ in place or ()] for place in places]

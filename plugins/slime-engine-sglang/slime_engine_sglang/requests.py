@@ -74,7 +74,7 @@ class Requests:
                 # Read here, one after the other: hundreds of answers that come at once, each of hundreds of objects,
                 # would all be there before the first is understood, and the garbage collector would look at them.
                 reply = server.read(GENERATE, text)
-                output = server.understood(GENERATE, partial(output_of, reply, request, server.url))
+                output = server.understood(GENERATE, partial(output_of, reply, request))
             except SlimeError as error:
                 await self._bear(error, rid, server, sending)
                 continue
@@ -96,7 +96,7 @@ class Requests:
             events = self._calls.followed(rid, server.events(GENERATE, body, within_s=self._within_s, headers=headers))
             try:
                 async for event in events:
-                    chunk = server.understood(GENERATE, partial(chunk_of, event, request, server.url, told))
+                    chunk = server.understood(GENERATE, partial(chunk_of, event, request, told))
                     told += len(chunk.tokens)
                     if len(chunk.tokens) or chunk.finish is not None:
                         yield chunk
@@ -117,7 +117,7 @@ class Requests:
             with self._calls.gate.whole():  # both of the same weights
                 try:
                     reply = await self._ask(self._body(request, rid), rid)
-                    output = self._server.understood(GENERATE, partial(output_of, reply, request, self._server.url))
+                    output = self._server.understood(GENERATE, partial(output_of, reply, request))
                     return await self._score(request, output) if len(output.tokens) else output
                 except NotTaken as error:
                     kept = error
@@ -128,7 +128,7 @@ class Requests:
         for _ in range(MOST_SCORES):
             rid = self._new_rid()
             reply = await self._ask(score_of(request, output.tokens, rid), rid)
-            found = self._server.understood(GENERATE, partial(scored, output, reply, request))
+            found = self._server.understood(GENERATE, partial(scored, output, reply))
             if found is not None:
                 return found
             await asyncio.sleep(FIRST_S)

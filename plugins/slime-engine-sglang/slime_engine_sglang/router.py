@@ -34,10 +34,10 @@ from slime_core.roles import (
     Needs,
     WorkerGroup,
     WorkerGroupSpec,
-    command_line,
 )
 from slime_engine_sglang.arguments import router_arguments
 from slime_engine_sglang.calls import Gate
+from slime_engine_sglang.command_line import command_line
 from slime_engine_sglang.server import Server, Table
 from slime_engine_sglang.settings import LEAVES_OUT, ROUTER_MODULES, RouterSettings, SglangSettings
 

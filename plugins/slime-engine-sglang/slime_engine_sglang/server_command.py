@@ -17,9 +17,10 @@ from typing import cast
 from pydantic import JsonValue, ValidationError
 
 from slime_core.errors import ConfigError, did_you_mean
-from slime_core.roles import EngineSetup, EngineUse, Extra, arguments_model, command_line
+from slime_core.roles import EngineSetup, EngineUse, Extra
 from slime_engine_sglang.arguments import NEWEST, check_version, installed_version, router_arguments, server_arguments
 from slime_engine_sglang.checkpoint import is_mixture
+from slime_engine_sglang.command_line import arguments_model, command_line
 from slime_engine_sglang.generate_api import SCORED_AT
 from slime_engine_sglang.settings import (
     ROUTER_MODULES,

@@ -12,8 +12,9 @@ from on_the_fake import setup_at
 from pydantic import JsonValue
 
 from slime_core.errors import ConfigError
-from slime_core.roles import ArgumentKind, EngineUse, SamplingParams
+from slime_core.roles import EngineUse, SamplingParams
 from slime_engine_sglang.arguments import SglangWarning, installed_version, server_arguments, server_model
+from slime_engine_sglang.command_line import ArgumentKind
 from slime_engine_sglang.server_command import check_use, explain, server_command
 from slime_engine_sglang.settings import SglangSettings, layout_of
 from slime_testing import write_tiny_model

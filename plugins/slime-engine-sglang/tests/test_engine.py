@@ -107,7 +107,6 @@ def refusal(scratch: Path, request: GenerateRequest) -> str:
         ({"prompt": (5, 64)}, "ids outside of the model's, 0 to 63"),
         ({"prompt": ()}, "a prompt without tokens"),
         ({"media": {"image": ["cat.png"]}}, "media"),
-        ({"lora": "mine"}, "lora"),
         (
             {"sampling": SamplingParams(8, temperature=0.5), "want": frozenset({Extra.PROMPT_LOG_PROBS})},
             "prompt_log_probs only at temperature 1 and 0, not at 0.5",
@@ -153,12 +152,11 @@ def test_a_request_is_asked_by_sglangs_names(tmp_path: Path) -> None:
 
 def test_what_changes_the_draw_is_asked_for_and_the_models_own_log_probs_after_it(tmp_path: Path) -> None:
     sampling = SamplingParams(6, frequency_penalty=0.5, min_new_tokens=5, logit_bias={6: 2.0}, ignore_eos=True)
-    asked = replace(PLAIN, prompt=(5, 6, 6), sampling=sampling, made=2, want=frozenset({Extra.TOP_LOG_PROBS}))
+    asked = replace(PLAIN, prompt=(5, 6, 6), sampling=sampling, made=2)
 
     async def use(engine: SglangEngine) -> tuple[GenerateOutput, GenerateOutput, Table]:
-        request = replace(asked, top_log_probs=2)
-        whole = await engine.generate(request)
-        joined = GenerateOutput.joined([chunk async for chunk in engine.stream(request)])
+        whole = await engine.generate(asked)
+        joined = GenerateOutput.joined([chunk async for chunk in engine.stream(asked)])
         text = {"input_ids": [*asked.prompt, *whole.tokens], "return_logprob": True, "logprob_start_len": 2}
         server = Server(engine.url, "fake")
         try:
@@ -177,12 +175,9 @@ def test_what_changes_the_draw_is_asked_for_and_the_models_own_log_probs_after_i
         "sampling_params": {"max_new_tokens": 0, "temperature": 1.0},
         "return_logprob": True,
         "logprob_start_len": 2,
-        "top_logprobs_num": 2,
     }
-    assert whole.extras is not None
     told = cast(Mapping[str, list[list[float]]], read["meta_info"])["input_token_logprobs"]
     assert whole.log_probs == [log_prob for log_prob, *_ in told[1:]]
-    assert [len(each) for each in whole.extras.top_log_probs or ()] == [2] * 6
     assert (streamed.tokens, streamed.log_probs) == (whole.tokens, whole.log_probs)
 
 
@@ -193,11 +188,11 @@ def test_a_score_tells_the_last_id_of_the_vocabulary_as_0_and_no_other_as_anothe
         entries = [[None, 5, None], *([-0.5, token, None] for token in ids)]
         return {"meta_info": {"finish_reason": {"type": "length"}, "input_token_logprobs": entries}}
 
-    found = scored(output, reply(0, 7), PLAIN)
+    found = scored(output, reply(0, 7))
     assert found is not None
     assert found.log_probs == [-0.5, -0.5]
     with pytest.raises(ValueError, match="that are not the 2 of the response"):
-        scored(output, reply(63, 8), PLAIN)
+        scored(output, reply(63, 8))
 
 
 def test_weights_wait_until_what_is_drawn_is_scored(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from servers import needs_routers
 
 from slime_core.cli import run_cli
 from slime_core.errors import ConfigError
-from slime_core.roles import command_line
 from slime_engine_sglang.arguments import TELLS, listed_router, router_arguments
+from slime_engine_sglang.command_line import command_line
 from slime_engine_sglang.server_command import check_router
 from slime_engine_sglang.settings import ROUTER_OWN_ARGUMENTS, RouterSettings
 from slime_testing import write_tiny_model

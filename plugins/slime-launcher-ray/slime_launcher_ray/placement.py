@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from slime_core.errors import ConfigError
 from slime_core.processes import own_cores
-from slime_core.roles import Needs, Pack, PerNode, Place, WorkerGroupSpec
+from slime_core.roles import Needs, Place, WorkerGroupSpec
 from slime_launcher_ray.actor import Site
 from slime_launcher_ray.cluster import Node, Room
 
@@ -33,13 +33,12 @@ def resources(needs: Needs, *, shared_cores: bool) -> dict[str, float]:
 
 def bundles(spec: WorkerGroupSpec, each: Mapping[str, float]) -> tuple[list[dict[str, float]], list[int], str]:
     """Bundles, the bundle of each worker, and Ray's strategy."""
-    if isinstance(spec.pack, PerNode):
-        nodes = math.ceil(spec.size / spec.pack.workers)
-        dealt = [worker // spec.pack.workers for worker in range(spec.size)]
+    if spec.per_node is not None:
+        nodes = math.ceil(spec.size / spec.per_node)
+        dealt = [worker // spec.per_node for worker in range(spec.size)]
         sizes = [dealt.count(node) for node in range(nodes)]
         return [{name: amount * size for name, amount in each.items()} for size in sizes], dealt, "STRICT_SPREAD"
-    strategy = "SPREAD" if spec.pack is Pack.SPREAD else "PACK"
-    return [dict(each) for _ in range(spec.size)], list(range(spec.size)), strategy
+    return [dict(each) for _ in range(spec.size)], list(range(spec.size)), "PACK"
 
 
 def check_room(
@@ -127,13 +126,11 @@ def _too_much(spec: WorkerGroupSpec, room: Room, each: Mapping[str, float]) -> s
         if amount > most + SLACK:
             none = "it has no GPU" if name == "GPU" else f"none of it is called {name}"
             return f"no node has that much of {name}" if most else none
-    if isinstance(spec.pack, PerNode):
-        fitting = [node for node in nodes if _fits(each, node, min(spec.pack.workers, spec.size))]
-        wanted = math.ceil(spec.size / spec.pack.workers)
+    if spec.per_node is not None:
+        fitting = [node for node in nodes if _fits(each, node, min(spec.per_node, spec.size))]
+        wanted = math.ceil(spec.size / spec.per_node)
         if len(fitting) < wanted:
-            return (
-                f"{wanted} nodes with room for {spec.pack.workers} workers each are asked for, {len(fitting)} have it"
-            )
+            return f"{wanted} nodes with room for {spec.per_node} workers each are asked for, {len(fitting)} have it"
     return ""
 
 

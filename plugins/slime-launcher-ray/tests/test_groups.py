@@ -13,7 +13,7 @@ import pytest
 from ray_live import Live, setup_in
 
 from slime_core.errors import ConfigError, PluginError, SlimeError, UnknownName, WorkerError
-from slime_core.roles import Needs, PerNode, PluginSet, TrainerSpec, WorkerGroupSpec
+from slime_core.roles import Needs, PluginSet, TrainerSpec, WorkerGroupSpec
 from slime_launcher_ray import lease
 from slime_launcher_ray.cluster import answers
 from slime_launcher_ray.launcher import RayLauncher
@@ -38,7 +38,7 @@ def test_ranks_on_gpus_have_one_each(live: Live, trainer: str, counts: str) -> N
     settings = found.model.model_validate({counts: 3, "device": "cuda"})
 
     async def play() -> None:
-        asked = spec("trainer", found.world_size(settings), needs=found.needs(settings), pack=PerNode(3))
+        asked = spec("trainer", found.world_size(settings), needs=found.needs(settings), per_node=3)
         group = await live.launcher.start(asked)
         assert len({place.devices for place in group.places}) == 3
         await group.close()
@@ -124,7 +124,7 @@ def test_room_that_others_leave_in_time_is_taken(live: Live, tmp_path: Path) -> 
         (spec(size=9, needs=Needs(gpus=1.0)), ConfigError, "4 GPUs in all"),
         (spec(beside="trainer"), ConfigError, "beside 'trainer', which does not run; what does: no group"),
         (
-            spec(size=4, needs=Needs(gpus=1.0), pack=PerNode(2)),
+            spec(size=4, needs=Needs(gpus=1.0), per_node=2),
             ConfigError,
             "2 nodes with room for 2 workers each are asked for, 1 have it",
         ),

@@ -17,7 +17,7 @@ from ray.cluster_utils import Cluster
 from ray_live import Live, setup_in
 
 from slime_core.errors import ConfigError, WorkerError
-from slime_core.roles import Health, Needs, Pack, PerNode, WorkerGroupSpec
+from slime_core.roles import Health, Needs, WorkerGroupSpec
 from slime_launcher_ray.doctor import checks
 from slime_launcher_ray.guard import end_marked
 from slime_launcher_ray.settings import RaySettings
@@ -49,7 +49,7 @@ def test_ranks_go_by_node_then_by_device(nodes: tuple[Live, Cluster]) -> None:
     live, _ = nodes
 
     async def play() -> None:
-        group = await live.launcher.start(spec(size=4, needs=Needs(gpus=1.0), pack=PerNode(2)))
+        group = await live.launcher.start(spec(size=4, needs=Needs(gpus=1.0), per_node=2))
         assert [place.node for place in group.places] == [0, 0, 1, 1]
         assert [place.local_rank for place in group.places] == [0, 1, 0, 1]
         assert [place.devices for place in group.places] == [("0",), ("1",), ("0",), ("1",)]
@@ -64,16 +64,13 @@ def test_ranks_go_by_node_then_by_device(nodes: tuple[Live, Cluster]) -> None:
     live.run(play())
 
 
-def test_a_group_that_packs_is_on_one_node_and_one_that_spreads_on_several(nodes: tuple[Live, Cluster]) -> None:
+def test_a_group_is_on_one_node_if_it_has_room(nodes: tuple[Live, Cluster]) -> None:
     live, _ = nodes
 
     async def play() -> None:
         packed = await live.launcher.start(spec(size=2, needs=Needs(gpus=1.0)))
         assert {place.node for place in packed.places} == {0}
         await packed.close()
-        spread = await live.launcher.start(spec(size=3, pack=Pack.SPREAD))
-        assert {place.node for place in spread.places} == {0, 1, 2}
-        await spread.close()
 
     live.run(play())
 

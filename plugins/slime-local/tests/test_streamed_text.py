@@ -21,7 +21,6 @@ class ByteTokenizer:
     """One token for each byte, and a special one; implements `slime_core.roles.Tokenizer`."""
 
     eos_token_ids = frozenset({SPECIAL})
-    special_ids = frozenset({SPECIAL})
 
     def encode(self, text: str) -> list[int]:
         return list(text.encode())

@@ -230,7 +230,6 @@ class _Tokens:
     """A tokenizer that has nothing to do."""
 
     eos_token_ids: frozenset[int] = frozenset()
-    special_ids: frozenset[int] = frozenset()
 
     def encode(self, text: str) -> list[int]:
         return []

@@ -38,11 +38,6 @@ class CharTokenizer:
         """Ids that end a response."""
         return frozenset({EOS})
 
-    @property
-    def special_ids(self) -> frozenset[int]:
-        """The id of the end; there are no others."""
-        return frozenset({EOS})
-
     def encode(self, text: str) -> list[int]:
         """Ids of a text."""
         return [ord(character) for character in text]

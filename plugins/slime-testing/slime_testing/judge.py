@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from slime_core.catalog import Candidate, installed_candidates, is_plugin_module
+from slime_core.catalog import PluginStatus, installed_candidates, is_plugin_module
 from slime_core.catalog.discovery import project_candidates
 from slime_core.errors import PluginError, UnknownName, did_you_mean
 from slime_core.hookspecs import HOOK_OF_EVENT
@@ -35,7 +35,7 @@ SUBJECT_LIMIT_S = 600.0
 """Seconds that one thing may take before its other checks are left out, times its contract's `patience`."""
 
 
-def found(name: str, plugins: PluginSet) -> tuple[Candidate, PluginSet]:
+def found(name: str, plugins: PluginSet) -> tuple[PluginStatus, PluginSet]:
     """The plugin of that name, from metadata alone, and the plugin set with which it is loaded.
 
     Raises:
@@ -85,7 +85,7 @@ def _needed_first(contract: type[Contract]) -> list[str]:
     return [identity for identity in found if identity not in beyond]
 
 
-def _contracts(candidate: Candidate, plugins: PluginSet) -> Iterator[tuple[str, type[Contract]]]:
+def _contracts(candidate: PluginStatus, plugins: PluginSet) -> Iterator[tuple[str, type[Contract]]]:
     catalog, shared = catalog_of(plugins), {"plugins": plugins, "automatic": True}
     offered = offered_contracts(candidate.dist) if candidate.dist else {}
     for role in SPECS:

@@ -28,7 +28,7 @@ from slime_core.sample import PrefixCacheInfo
 SLIME_API = "1"
 WORKER = "slime_engine_naive_worker:Worker"
 PRELOAD = ("torch", "transformers.models.llama.modeling_llama", "transformers.models.auto.modeling_auto")
-GIVES = frozenset({Extra.TOP_P_TOKENS, Extra.PROMPT_LOG_PROBS, Extra.TOP_LOG_PROBS})
+GIVES = frozenset({Extra.TOP_P_TOKENS, Extra.PROMPT_LOG_PROBS})
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,6 @@ class Wanted:
     top_p: float
     top_k: int
     seed: int
-    likeliest: int
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,6 @@ class Drawn:
     token: int
     log_prob: float
     kept: Sequence[int]
-    likeliest: Sequence[tuple[int, float]]
     version: int
 
 
@@ -99,7 +97,7 @@ class Naive:
             context = [*request.prompt, *(each.token for each in made)]
             seed = request.seed + len(made) * 1_000_003
             draw = (sampling.temperature, sampling.top_p, sampling.top_k, seed % 2**63)
-            asked = Wanted(context, *draw, request.top_log_probs)
+            asked = Wanted(context, *draw)
             drawn = await self._ask("next", asked)
             if self._aborts > aborts:
                 finish = FinishReason.ABORT
@@ -135,23 +133,19 @@ class Naive:
 
     async def _extras(self, request: GenerateRequest, made: Sequence[Drawn]) -> EngineExtras:
         spans = [(len(list(run)), version) for version, run in itertools.groupby(made, lambda each: each.version)]
-        ids = offsets = prompt = likeliest = None
+        ids = offsets = prompt = None
         if Extra.TOP_P_TOKENS in request.want:
             ids = array("i", itertools.chain.from_iterable(each.kept for each in made))
             offsets = array("i", itertools.accumulate((len(each.kept) for each in made), initial=0))
         if Extra.PROMPT_LOG_PROBS in request.want:
             prompt = await self._ask("prompt_log_probs", list(request.prompt))
             assert isinstance(prompt, list)
-        if Extra.TOP_LOG_PROBS in request.want:
-            likeliest = [each.likeliest for each in made]
         return EngineExtras(
             versions=tuple(spans) if len(spans) > 1 else (),
             prefix_cache_info=PrefixCacheInfo(0, len(request.prompt)),
             top_p_token_ids=ids,
             top_p_token_offsets=offsets,
             prompt_log_probs=prompt,
-            top_log_probs=likeliest,
-            server=f"naive {self._setup.number} of {self._setup.count}",
         )
 
 

@@ -48,8 +48,7 @@ class Worker:
         kept = 1 if wanted.temperature == 0 else int((probs.cumsum(0)[:-1] < wanted.top_p).sum()) + 1
         draw = torch.multinomial(probs[:kept], 1, generator=torch.Generator().manual_seed(wanted.seed))
         token = int(ranked[int(draw)])
-        likeliest = [(int(each), float(log_probs[each])) for each in log_probs.topk(wanted.likeliest).indices]
-        return Drawn(token, float(log_probs[token]), ranked[:kept].tolist(), likeliest, self._version)
+        return Drawn(token, float(log_probs[token]), ranked[:kept].tolist(), self._version)
 
     def prompt_log_probs(self, prompt: list[int]) -> list[float]:
         log_probs = self._logits(prompt).log_softmax(-1)

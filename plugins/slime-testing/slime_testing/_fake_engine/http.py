@@ -182,7 +182,6 @@ class GenerateBody(Body):
     sampling_params: Sampling | list[Sampling] = Sampling()
     return_logprob: bool = False
     logprob_start_len: int = -1
-    top_logprobs_num: int = Field(0, ge=0)
     return_sampling_mask: bool = False
     return_text_in_logprobs: bool = False
     return_routed_experts: bool = False

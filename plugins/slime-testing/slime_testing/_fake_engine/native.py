@@ -12,8 +12,6 @@ from slime_testing._fake_engine.state import TOKENIZER, Job, State, new_rid, tex
 
 EXPERT_LAYERS = 2
 EXPERTS_A_TOKEN = 2
-LIKELIEST_LOG_PROB = -0.5
-"""Of the likeliest of those beside a token."""
 
 
 async def generate(state: State, request: Request) -> Reply:
@@ -45,12 +43,6 @@ def _result(progress: Progress, body: GenerateBody) -> dict[str, Json]:
         meta["input_token_logprobs"] = [list(each) for each in _of_prompt(progress, body.logprob_start_len)]
         meta["output_token_logprobs"] = [list(entry) for entry in entries]
         meta["output_token_logprobs_length"] = len(progress.log_probs)
-        if body.top_logprobs_num:
-            meta["input_top_logprobs"] = [
-                _likeliest(token, body.top_logprobs_num) if log_prob is not None else None
-                for log_prob, token, _ in _of_prompt(progress, body.logprob_start_len)
-            ]
-            meta["output_top_logprobs"] = [_likeliest(token, body.top_logprobs_num) for token in progress.tokens]
     if body.return_sampling_mask:
         meta["output_token_sampling_mask"] = [[token, token + 1] for token in progress.tokens]
     if body.return_routed_experts:
@@ -64,10 +56,6 @@ def _of_prompt(progress: Progress, start: int) -> list[tuple[float | None, int, 
     prompt = progress.job.prompt
     scored = zip(text_log_probs(prompt, progress.version)[start:], prompt[start:], strict=True)
     return [(log_prob if place else None, token, None) for place, (log_prob, token) in enumerate(scored)]
-
-
-def _likeliest(token: int, count: int) -> list[Json]:
-    return [[LIKELIEST_LOG_PROB - place, token + place, None] for place in range(count)]
 
 
 def _experts(tokens: Sequence[int]) -> str:

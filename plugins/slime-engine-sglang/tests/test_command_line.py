@@ -5,8 +5,8 @@ from typing import cast
 import pytest
 from pydantic import ValidationError
 
-from slime_core.roles import Argument, ArgumentKind, arguments_model, command_line
 from slime_core.sample import Json
+from slime_engine_sglang.command_line import Argument, ArgumentKind, arguments_model, command_line
 from tests.tables import table
 
 ARGUMENTS = (

@@ -1,0 +1,145 @@
+"""Arguments of a program as settings: a model of them, and the command line of what was given.
+
+There are hundreds, and they differ by release, so nobody lists them by hand.
+
+Example:
+
+    arguments = [Argument("log_level", ArgumentKind.TEXT, "How much it logs.")]
+    model = arguments_model("ServerArguments", arguments)
+    list(command_line(arguments, {"log_level": "info"}))            # ["--log-level", "info"]
+"""
+
+import enum
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal, cast
+
+from pydantic import BeforeValidator, Field, JsonValue, create_model
+from pydantic_core import PydanticCustomError
+
+from slime_core.roles import Settings
+from slime_core.sample import Json
+
+
+class ArgumentKind(enum.Enum):
+    """What an argument takes."""
+
+    INTEGER = "integer"
+    """A whole number."""
+    NUMBER = "number"
+    """A number."""
+    TEXT = "text"
+    """A text, and so a number, too; also a size such as 32k."""
+    SWITCH = "switch"
+    """Nothing: it is given or not."""
+    JSON = "json"
+    """A table or list, as JSON; or a text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of a program."""
+
+    name: str
+    """As a key of a run file: `mem_fraction_static`."""
+    kind: ArgumentKind
+    """What it takes."""
+    help: str = ""
+    """What the software says of it."""
+    default: Json = None
+    """What it is where it is not given; None where the software decides."""
+    choices: tuple[str | int, ...] = ()
+    """What it may be, if that is a list."""
+    many: bool = False
+    """Whether it takes several."""
+    negative: str = ""
+    """Of a switch: the argument that says no, `no_enable_x`; without one, no is what is not said."""
+    why_not: str = ""
+    """Why it cannot be given, where that is so: "follows from hf_checkpoint"."""
+
+
+def arguments_model(title: str, arguments: Iterable[Argument]) -> type[Settings]:
+    """A model with a field for each argument; `model_fields_set` says which were given.
+
+    Args:
+        title: name of the class.
+        arguments: which there are.
+    """
+    fields = {each.name: _field(each) for each in arguments}
+    return cast(type[Settings], create_model(title, __base__=_Arguments, **fields))  # type: ignore[call-overload]  # fields that are known when it runs alone
+
+
+def command_line(arguments: Iterable[Argument], given: Mapping[str, Json]) -> Iterator[str]:
+    """What is given as a command line has it; a switch that is false is left out or denied, and null is left out."""
+    known = {each.name: each for each in arguments}
+    for name, value in given.items():
+        if value is False and name in known and known[name].negative:
+            yield _flag(known[name].negative)
+        if value is False or value is None:
+            continue
+        yield _flag(name)
+        if value is not True:
+            yield from map(_text, value) if isinstance(value, list) and _takes_many(known.get(name)) else [_text(value)]
+
+
+class _Arguments(Settings, validate_default=False, protected_namespaces=()):
+    """Base of such models: a default is the software's own, whatever that is."""
+
+
+def _field(argument: Argument) -> tuple[object, object]:
+    told = f"It {argument.why_not}, and cannot be given." if argument.why_not else argument.help
+    return _annotation(argument), Field(argument.default, description=told)
+
+
+def _annotation(argument: Argument) -> object:
+    if argument.why_not:
+        return Annotated[None, BeforeValidator(_refusing(argument.why_not))]
+    one: object = _TYPES[argument.kind]
+    if argument.choices:
+        one = Annotated[Literal[argument.choices], BeforeValidator(_spelled(argument.choices))]
+    if argument.many:
+        return Annotated[list[one], BeforeValidator(_several)]  # type: ignore[valid-type]  # a type that is made when it runs
+    return one
+
+
+def _refusing(why: str) -> Callable[[object], object]:
+    def refuse(value: object) -> object:
+        raise PydanticCustomError("not_free", "it {why}, and cannot be given", {"why": why})
+
+    return refuse
+
+
+def _spelled(choices: tuple[str | int, ...]) -> Callable[[object], object]:
+    """A choice that was read as a number, or as true, from the text that it is."""
+    texts = {str(each).lower(): each for each in choices}
+    return lambda value: value if value in choices else texts.get(str(value).lower(), value)
+
+
+def _as_text(value: object) -> object:
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def _several(value: object) -> object:
+    return value if isinstance(value, list) else [value]
+
+
+_TYPES: Mapping[ArgumentKind, object] = {
+    ArgumentKind.INTEGER: int,
+    ArgumentKind.NUMBER: float,
+    ArgumentKind.TEXT: Annotated[str, BeforeValidator(_as_text)],
+    ArgumentKind.SWITCH: bool,
+    ArgumentKind.JSON: JsonValue,
+}
+
+
+def _takes_many(argument: Argument | None) -> bool:
+    return argument is None or argument.many
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _text(value: Json) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
