@@ -1,5 +1,7 @@
 """Wrappers of an engine: checks of its answers, pause and resume of running calls, single-turn calls.
 
+An answer is told in parts while it is made, if its caller gives `tell`.
+
 A paused call continues later from its own tokens, with newer weights. Generators do not see the pause; the answer
 records which version made which tokens.
 
@@ -11,10 +13,10 @@ Example:
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import cast
+from typing import Protocol, TypeAlias, cast
 
 from slime_core.catalog.catalog import Used
 from slime_core.catalog.checks import blaming, check_chunk, check_output
@@ -41,21 +43,20 @@ from slime_core.roles import (
 from slime_core.sample import Sample, Status
 from slime_core.seeds import derive_seed
 
+Tell: TypeAlias = Callable[[GenerateChunk], None]
+"""Called with each part of an answer as it comes; what it raises ends the call."""
 
-async def parts_of(engine: Engine, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
-    """A response in parts; one part of an engine that cannot stream. Errors are the engine's."""
-    if not isinstance(engine, StreamsTokens):
-        yield (await engine.generate(request)).as_chunk
-        return
-    async with aclosing(engine.stream(request)) as chunks:
-        async for chunk in chunks:
-            yield chunk
+
+class Answers(Protocol):
+    """`Engine.generate` as the core's own engines have it."""
+
+    async def generate(self, request: GenerateRequest, tell: Tell | None = None) -> GenerateOutput: ...
 
 
 class CheckedEngine:
-    """An engine whose answers are checked and whose errors name its plugin. Implements `Engine` and `StreamsTokens`.
+    """An engine whose answers are checked and whose errors name its plugin. Implements `Engine` and `Answers`.
 
-    Errors of `generate` and `stream` cost one sample and keep their own type.
+    Errors of `generate` cost one sample and keep their own type.
     """
 
     def __init__(self, use: Used[Engine]) -> None:
@@ -67,31 +68,29 @@ class CheckedEngine:
     async def load_weights(self, channel: WeightChannel, version: int) -> None:
         await self._named("load_weights", self._use.part.load_weights(channel, version))
 
-    async def generate(self, request: GenerateRequest) -> GenerateOutput:
-        """One continuation.
-
-        Raises:
-            ContractError: the answer breaks the contract.
-        """
-        return check_output(await self._use.part.generate(request), plugin=self._use.plugin, request=request)
-
-    async def stream(self, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
-        """The same in parts, each checked before it is passed on.
+    async def generate(self, request: GenerateRequest, tell: Tell | None = None) -> GenerateOutput:
+        """One continuation; each part is checked before it is told. An engine that cannot stream gives one part.
 
         Raises:
             ContractError: a part, or the whole, breaks the contract.
         """
-        plugin, chunks, before = self._use.plugin, list[GenerateChunk](), 0
-        async with aclosing(parts_of(self._use.part, request)) as parts:
+        engine, plugin = self._use.part, self._use.plugin
+        if tell is None or not isinstance(engine, StreamsTokens):
+            output = check_output(await engine.generate(request), plugin=plugin, request=request)
+            if tell is not None:
+                tell(output.as_chunk)
+            return output
+        chunks, before = list[GenerateChunk](), 0
+        async with aclosing(engine.stream(request)) as parts:
             async for part in parts:
                 chunk = check_chunk(part, plugin=plugin, request=request, before=before)
                 chunks.append(chunk)
                 before += len(chunk.tokens)
                 if chunk.finish is not None:
-                    check_output(GenerateOutput.joined(chunks), plugin=plugin, request=request)
-                    yield chunk
-                    return
-                yield chunk
+                    output = check_output(GenerateOutput.joined(chunks), plugin=plugin, request=request)
+                    tell(chunk)
+                    return output
+                tell(chunk)
         raise ContractError(f"engine of plugin {plugin} (stream): it ended after {before} tokens without a finish")
 
     async def release(self, tags: MemoryTags) -> None:
@@ -135,9 +134,10 @@ class CheckpointEngine(CheckedEngine):
 
 
 class PausableEngine:
-    """The `generate` and `stream` of an engine, whose calls can be paused."""
+    """The `generate` of an engine, whose calls can be paused."""
 
     def __init__(self, engine: Engine) -> None:
+        """`engine` takes `tell` as well, if any call does; see `Answers`."""
         self.interrupted = 0
         """Calls that were interrupted so far."""
         self._engine = engine
@@ -155,57 +155,44 @@ class PausableEngine:
         """Let all calls go on."""
         self._open.set()
 
-    async def generate(self, request: GenerateRequest) -> GenerateOutput:
-        """One continuation, joined from the parts between pauses. Errors are the engine's."""
-        parts: list[GenerateOutput] = []
-        rest = request
+    async def generate(self, request: GenerateRequest, tell: Tell | None = None) -> GenerateOutput:
+        """One continuation, joined from those between pauses. Errors are the engine's."""
+        parts, rest, last = list[GenerateOutput](), request, list[GenerateChunk]()
+
+        def hear(chunk: GenerateChunk) -> None:
+            if chunk.finish is not None:
+                last[:] = [chunk]  # whether the answer ends with it shows only then
+            elif tell is not None:
+                tell(chunk)
+
         while True:
             await self._open.wait()
             pauses = self._pauses
-            part = await self._engine.generate(rest)
+            if tell is None:
+                part = await self._engine.generate(rest)
+            else:
+                part = await cast(Answers, self._engine).generate(rest, hear)
             parts.append(part)
-            if part.finish is not FinishReason.ABORT or self._pauses == pauses:
-                return _joined(parts)
-            self.interrupted += 1
-            rest = _after(request, parts)
-            if rest.sampling.max_new_tokens == 0:
-                return _joined([*parts[:-1], replace(part, finish=FinishReason.LENGTH)])
-
-    async def stream(self, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
-        """The same in parts; the last one says which weights made which tokens. Errors are the engine's."""
-        parts: list[GenerateOutput] = []
-        rest = request
-        while True:
-            await self._open.wait()
-            pauses = self._pauses
-            chunks: list[GenerateChunk] = []
-            async with aclosing(parts_of(self._engine, rest)) as made:
-                async for chunk in made:
-                    chunks.append(chunk)
-                    if chunk.finish is None:
-                        yield chunk
-            parts.append(GenerateOutput.joined(chunks))
-            last = chunks[-1] if len(parts) == 1 else replace(chunks[-1], extras=_extras(parts))
-            if last.finish is not FinishReason.ABORT or self._pauses == pauses:
-                yield last
-                return
-            self.interrupted += 1
-            rest = _after(request, parts)
-            if rest.sampling.max_new_tokens == 0:
-                yield replace(last, finish=FinishReason.LENGTH)
-                return
-            if len(last.tokens):
-                yield replace(last, finish=None, extras=None)
+            finish: FinishReason | None = part.finish
+            if finish is FinishReason.ABORT and self._pauses != pauses:
+                self.interrupted += 1
+                rest = _after(request, parts)
+                finish = None if rest.sampling.max_new_tokens else FinishReason.LENGTH
+            if tell is not None and (finish is not None or len(last[0].tokens)):
+                extras = last[0].extras if len(parts) == 1 else _extras(parts)
+                tell(replace(last[0], finish=finish, extras=None if finish is None else extras))
+            if finish is not None:
+                return _joined(parts, finish)
 
 
-def _joined(parts: list[GenerateOutput]) -> GenerateOutput:
+def _joined(parts: list[GenerateOutput], finish: FinishReason) -> GenerateOutput:
     if len(parts) == 1:
-        return parts[0]
+        return parts[0] if parts[0].finish is finish else replace(parts[0], finish=finish)
     last = parts[-1]
     return GenerateOutput(
         [token for part in parts for token in part.tokens],
         [each for part in parts for each in part.log_probs],
-        last.finish,
+        finish,
         min((version for part in parts for _, version in part.versions), default=last.weight_version),
         last.matched,
         _extras(parts),

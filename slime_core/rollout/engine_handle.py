@@ -12,14 +12,14 @@ Example:
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import aclosing
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
-from typing import Literal, Self, TypeAlias
+from functools import partial
+from typing import Literal, Self, TypeAlias, cast
 
 from slime_core.errors import WorkerError
 from slime_core.roles import Engine, EngineSpec, GenerateChunk, GenerateOutput, GenerateRequest, WeightChannel
-from slime_core.rollout.engine_calls import parts_of
+from slime_core.rollout.engine_calls import Answers, Tell
 
 LEAST_START_S = 600.0
 """Seconds that any engine has to start; the others serve meanwhile."""
@@ -121,34 +121,13 @@ class EngineHandle:
     """Requests from before `load` that are still under way."""
     _loading: asyncio.Timeout | None = None
 
-    async def generate(self, request: GenerateRequest) -> GenerateOutput:
-        """One answer.
+    async def generate(self, request: GenerateRequest, tell: Tell | None = None) -> GenerateOutput:
+        """One answer; each part is a sign of life, and is told.
 
         Raises:
             Withdrawn: the engine was taken out meanwhile.
             Lost: the answer was made with the wrong weights.
         """
-        return await self._made(request, self.engine.generate(request))
-
-    async def read(self, request: GenerateRequest, tell: Callable[[GenerateChunk], None]) -> GenerateOutput:
-        """One answer; `tell` is called with each part, which is a sign of life. Errors as in `generate`."""
-        return await self._made(request, self._read(request, tell))
-
-    async def _read(self, request: GenerateRequest, tell: Callable[[GenerateChunk], None]) -> GenerateOutput:
-        version, chunks = self.version, list[GenerateChunk]()
-        async with aclosing(parts_of(self.engine, request)) as parts:
-            async for chunk in parts:
-                if self.lost is not None:
-                    raise Withdrawn
-                self._check_version(chunk.weight_version, version)
-                self.sign = asyncio.get_running_loop().time()
-                chunks.append(chunk)
-                tell(chunk)
-        return GenerateOutput.joined(chunks)
-
-    async def _made(
-        self, request: GenerateRequest, answering: Coroutine[object, object, GenerateOutput]
-    ) -> GenerateOutput:
         task = asyncio.current_task()
         assert task is not None, "coroutines run in tasks"
         work = len(request.prompt) + request.sampling.max_new_tokens
@@ -157,8 +136,13 @@ class EngineHandle:
             self.sign = task.get_loop().time()
         self.attempts[attempt] = None
         self.work += work
+        last: list[GenerateChunk] = []
         try:
-            output = await answering
+            if tell is None:
+                output = await self.engine.generate(request)
+            else:
+                hear = partial(self._hear, attempt, tell, last)
+                output = await cast(Answers, self.engine).generate(request, hear)
         except asyncio.CancelledError:
             if attempt.undo():
                 raise Withdrawn from None
@@ -178,7 +162,19 @@ class EngineHandle:
         self._check_version(output.weight_version, attempt.version)
         for _, version in output.extras.versions if output.extras is not None else ():
             self._check_version(version, attempt.version)
+        if tell is not None:
+            tell(last[0])
         return output
+
+    def _hear(self, attempt: _Attempt, tell: Tell, last: list[GenerateChunk], chunk: GenerateChunk) -> None:
+        if self.lost is not None:
+            raise Withdrawn  # whose cancellations `generate` undoes
+        self._check_version(chunk.weight_version, attempt.version)
+        self.sign = attempt.task.get_loop().time()
+        if chunk.finish is None:
+            tell(chunk)
+        else:
+            last.append(chunk)  # told once the whole is checked
 
     def _check(self, attempt: _Attempt) -> None:
         """Note a sign of life. What an engine returns or raises after it was taken out is no answer."""
@@ -251,47 +247,3 @@ async def within_s(seconds: float, call: Awaitable[object], what: str) -> None:
 
 def _hung(what: str, seconds: float) -> Lost:
     return Lost("hung", f"it did not answer {what} within {seconds:g} s")
-
-
-class Reading:
-    """The parts of one response, in order."""
-
-    def __init__(self, handle: EngineHandle, request: GenerateRequest) -> None:
-        """Send the request."""
-        self.handle = handle
-        """Which engine answers."""
-        self.told = 0
-        """Tokens of the parts that were taken."""
-        self._came: asyncio.Queue[GenerateChunk | None] = asyncio.Queue()
-        self._first: GenerateChunk | None = None
-        self._task = asyncio.create_task(handle.read(request, self._came.put_nowait))
-        self._task.add_done_callback(lambda task: self._came.put_nowait(None))
-
-    @classmethod
-    async def begun(cls, handle: EngineHandle, request: GenerateRequest) -> Self:
-        """A response whose first part is there. Errors are those of `EngineHandle.read`."""
-        reading = cls(handle, request)
-        try:
-            reading._first = await reading._take()
-        except BaseException:
-            await reading.close()
-            raise
-        return reading
-
-    async def next(self) -> GenerateChunk:
-        """The next part; the last one comes once the engine has finished. Errors are those of `EngineHandle.read`."""
-        chunk, self._first = self._first or await self._take(), None
-        self.told += len(chunk.tokens)
-        return chunk
-
-    async def close(self) -> None:
-        """Cancel what has not come yet."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-
-    async def _take(self) -> GenerateChunk:
-        chunk = await self._came.get()
-        if chunk is None or chunk.finish is not None:
-            await self._task
-        assert chunk is not None, "an answer has an end"
-        return chunk

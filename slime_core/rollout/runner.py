@@ -22,7 +22,7 @@ from slime_core.aio import Slots, cancel_all, cancelled_from_outside
 from slime_core.catalog import check_generated
 from slime_core.errors import ConfigError, ContractError, RolloutError, WorkerError, lines_of, said_by
 from slime_core.roles import Engine, Extra, GenerateContext, GenerateOutput, RewardContext, SamplingParams, Tokenizer
-from slime_core.rollout.calls import A_SLOT, Calls, Followed, Waiting, carry, within
+from slime_core.rollout.calls import A_SLOT, Calls, Followed, Waiting, carry, waits_for
 from slime_core.rollout.engine_calls import PausableEngine
 from slime_core.rollout.policy import Choices, RewardOnError, RolloutPolicy, Scoring, UsedGenerator
 from slime_core.rollout.scoring import (
@@ -262,7 +262,8 @@ class SampleRunner:
             running.freed()
         if self._choices.teacher is not None and not purpose.evaluation and not isinstance(made, Failure):
             try:
-                await within(self._choices.teacher.teach(made), "teacher")
+                waits_for("teacher")
+                await self._choices.teacher.teach(made)
             except Exception as error:
                 made = _failure("teacher", error)
         if isinstance(made, Failure):
@@ -297,12 +298,14 @@ class SampleRunner:
             anew=calls.anew,
         )
         try:
-            await within(self._slots.acquire(), A_SLOT)
+            waits_for(A_SLOT)
+            await self._slots.acquire()
             try:
                 if use.lifecycle is not None:
                     await use.lifecycle.start()
                 calls.begin()
-                made = await within(use.part(sample, context), "generator")
+                waits_for("generator")
+                made = await use.part(sample, context)
             finally:
                 self._slots.release()
             finished = check_generated(made, plugin=use.plugin, sample=sample, vocab_size=self._policy.vocab_size)

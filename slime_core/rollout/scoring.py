@@ -11,8 +11,9 @@ Example:
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from slime_core.aio import cancelled_from_outside
 from slime_core.catalog import check_verdict
@@ -20,7 +21,7 @@ from slime_core.catalog.checks import check_verdicts
 from slime_core.errors import ContractError, RolloutError, said_by, shortened
 from slime_core.processes import StartError
 from slime_core.roles import GroupReward, Reward, RewardContext, RewardGrain
-from slime_core.rollout.calls import within
+from slime_core.rollout.calls import waits_for
 from slime_core.rollout.policy import Scoring, UsedReward
 from slime_core.sample import SCORE, Sample, Status, scalar_reward
 from slime_core.score import NotApplicable, Score, Unscored, Verdict
@@ -223,7 +224,7 @@ async def hear(samples: Sequence[Sample], scoring: Scoring, ctx: RewardContext) 
         by_execution = use.grain is RewardGrain.EXECUTION
         for hearing in [execution.main] if by_execution else execution.hearings:
             if hearing.is_open:
-                answer = await _verdict(use, hearing.sample, ctx)
+                (answer,) = await _ask(use, [hearing.sample], ctx, group=False)
                 (execution if by_execution else hearing).add("reward", use, answer)
     if not scoring.reads_own:
         for hearing in execution.hearings:
@@ -240,49 +241,36 @@ async def hear_together(
     alone = [(hearing, hearing.sample) for each in executions for hearing in each.hearings if hearing.is_open]
     for use in uses if mains else ():
         asked: Sequence[tuple[Execution | Hearing, Sample]] = mains if use.grain is RewardGrain.EXECUTION else alone
-        answers = await _verdicts(use, [sample for _, sample in asked], ctx)
+        answers = await _ask(use, [sample for _, sample in asked], ctx, group=True)
         for (heard, _), answer in zip(asked, answers, strict=True):
             heard.add("group_reward", use, answer)
 
 
-async def _verdict(use: UsedReward[Reward], sample: Sample, ctx: RewardContext) -> Verdict | Failure:
-    def check(returned: object) -> Sequence[Verdict]:
-        return [check_verdict(returned, plugin=use.plugin, sample=sample)]
-
-    return (await _ask(use, lambda: use.part(sample, ctx), check, 1))[0]
-
-
-async def _verdicts(
-    use: UsedReward[GroupReward], samples: Sequence[Sample], ctx: RewardContext
-) -> Sequence[Verdict | Failure]:
-    def check(returned: object) -> Sequence[Verdict]:
-        return check_verdicts(returned, plugin=use.plugin, samples=samples)
-
-    return await _ask(use, lambda: use.part(samples, ctx), check, len(samples))
-
-
 async def _ask(
-    use: UsedReward[Reward | GroupReward],
-    call: Callable[[], Awaitable[object]],
-    check: Callable[[object], Sequence[Verdict]],
-    count: int,
+    use: UsedReward[Reward] | UsedReward[GroupReward], samples: Sequence[Sample], ctx: RewardContext, *, group: bool
 ) -> Sequence[Verdict | Failure]:
-    """The checked answers about `count` samples. A failure is every sample's; a retryable answer is asked for again."""
+    """The checked answers about one sample or a group. A failure is every sample's; a retryable one is asked again."""
     answers: Sequence[Verdict | Failure] = ()
     for _ in range(ATTEMPTS):
         try:
-            answers = check(await within(call(), f"reward {use.name}"))
+            waits_for(f"reward {use.name}")
+            if group:
+                returned: object = await cast(GroupReward, use.part)(samples, ctx)
+                answers = check_verdicts(returned, plugin=use.plugin, samples=samples)
+            else:
+                returned = await cast(Reward, use.part)(samples[0], ctx)
+                answers = [check_verdict(returned, plugin=use.plugin, sample=samples[0])]
         except TimeoutError as error:
-            answers = [Failure(f"{use.name}_timeout", said_by(error), error, retryable=True)] * count
+            answers = [Failure(f"{use.name}_timeout", said_by(error), error, retryable=True)] * len(samples)
         except asyncio.CancelledError:
             if cancelled_from_outside():
                 raise
-            return [Failure(f"{use.name}_cancelled", "the reward cancelled itself")] * count
+            return [Failure(f"{use.name}_cancelled", "the reward cancelled itself")] * len(samples)
         except StartError:
             raise  # no call of this reward will ever be answered
         except Exception as error:
             kind = "contract" if isinstance(error, ContractError) else type(error).__name__
-            return [Failure(f"{use.name}_{kind}", said_by(error), error)] * count
+            return [Failure(f"{use.name}_{kind}", said_by(error), error)] * len(samples)
         if not any(isinstance(each, Failure | Unscored) and each.retryable for each in answers):
             break
     return answers
