@@ -35,8 +35,7 @@ from slime_core.roles import (
     WeightChannel,
 )
 from slime_core.rollout.calls import waits_at
-from slime_core.rollout.engine_calls import Tell
-from slime_core.rollout.engine_handle import EngineHandle, Limits, Lost, Withdrawn, within_s
+from slime_core.rollout.engine_calls import EngineHandle, Limits, Lost, Tell, Withdrawn, within_s
 from slime_core.sample import GroupId
 
 Load: TypeAlias = Callable[[int], Coroutine[object, object, None]]
