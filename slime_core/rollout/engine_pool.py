@@ -58,8 +58,6 @@ MOST_LOST = 6
 """Engines that may die or hang over a request before it fails."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S, URGENT_PAUSE_S = 1.0, 300.0, 4.0
 """Pause before the first restart, which doubles; its limit; its limit while no engine serves."""
-LATE, LEAST_LATE_S = 3.0, 60.0
-"""Once one has started, the others may take so many times as long, or so many seconds."""
 SERVED_PAUSES = 10.0
 """An engine that served for this many pauses starts with the first pause again."""
 CLOSE_S = 15.0
@@ -116,8 +114,8 @@ class EnginePool:
         Raises:
             WorkerError: none could be started.
         """
-        starting = set[asyncio.Timeout]()
-        errors = await _outcomes([self._start(each, starting) for each in self._engines])
+        start_s = self._limits.start_s
+        errors = await _outcomes([within_s(start_s, each.engine.start(), "start()") for each in self._engines])
         if None not in errors:
             raise next(error for error in errors if error)
         engines = tuple(self._engines)
@@ -127,26 +125,6 @@ class EnginePool:
             if error is not None:
                 self._take_out(handle, Lost("died", f"it could not be started: {_text(error)}"))
         self._look(asyncio.get_running_loop().time())
-
-    async def _start(self, handle: EngineHandle, starting: set[asyncio.Timeout]) -> None:
-        """Start an engine. Once one has started, the others may not delay the run for long."""
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        try:
-            async with asyncio.timeout(self._limits.start_s) as limit:
-                starting.add(limit)
-                await handle.engine.start()
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            raise Lost("died", f"it had not started after {loop.time() - began:.0f} s") from None
-        finally:
-            starting.discard(limit)
-        await asyncio.sleep(0)  # where this start took no time, the others begin now
-        late = loop.time() + max(LEAST_LATE_S, LATE * (loop.time() - began))
-        for other in starting:
-            if not other.expired():
-                other.reschedule(min(late, other.when() or late))
 
     @property
     def serving(self) -> tuple[int, ...]:
