@@ -18,7 +18,7 @@ from typing import cast
 
 from slime_core.errors import RolloutError
 from slime_core.roles import Removal
-from slime_core.rollout.runner import RunGroup, failure_of
+from slime_core.rollout.runner import RunGroup
 from slime_core.rollout.scoring import ErrorBudget, execution_rewards
 from slime_core.sample import Group, GroupId, Json, Sample, Status
 from slime_core.score import NotApplicable, Score
@@ -152,8 +152,8 @@ class Tally:
         """Count the executions of some groups."""
         for group in groups:
             for execution in group.executions:
-                self.errors.add(failure_of(execution))
-                for metric, verdict in ((m, v) for scored in execution for m, v in scored.verdicts.items()):
+                self.errors.add(execution.failure)
+                for metric, verdict in ((m, v) for each in execution.hearings for m, v in each.verdicts.items()):
                     if isinstance(verdict, Score):
                         self._rewards[metric].append(verdict.value)
                         for part, number in verdict.components.items():

@@ -6,14 +6,14 @@ Example:
 
     heard = [await hear(samples, scoring, ctx) for samples in finished]
     await hear_together(heard, scoring.group_rewards, ctx)
-    scored = [execution.close() for execution in heard]
+    rewards = [hearing.sample.reward for execution in heard for hearing in execution.close()]
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import cast
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self, cast
 
 from slime_core.aio import cancelled_from_outside
 from slime_core.catalog import check_verdict
@@ -103,34 +103,22 @@ class Failure:
     """Whether asking again may succeed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """A finished sample and what the rewards said of it."""
-
-    sample: Sample
-    """With its reward, if it has one."""
-    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
-    """Answers by `reward/<name>` and `group_reward/<name>`; what was said of its execution is with the main sample."""
-    failure: Failure | None = None
-    """Set when it has no reward."""
-
-
 class Hearing:
-    """The verdicts on one finished sample so far."""
+    """One finished sample and the verdicts on it; `close` gives it its reward."""
 
     __slots__ = ("_applied", "_asked", "_keeps_parts", "_parts", "_total", "failure", "is_open", "sample", "verdicts")
 
-    def __init__(self, sample: Sample, keeps_parts: bool = False) -> None:
-        """Open, unless the generator failed or was interrupted."""
+    def __init__(self, sample: Sample, keeps_parts: bool = False, failure: Failure | None = None) -> None:
+        """Open, unless the generator failed, which `failure` says if the sample does not, or was interrupted."""
         self.sample = sample
         """Its reward is the generator's own, if any, until `close`."""
-        self.is_open = sample.status not in (Status.FAILED, Status.ABORTED)
+        self.is_open = failure is None and sample.status not in (Status.FAILED, Status.ABORTED)
         """Whether rewards are asked."""
         self.verdicts: dict[str, Verdict] = {}
-        """By metric."""
-        self.failure: Failure | None = None
-        """The first one with a weight."""
-        if sample.status is Status.FAILED:
+        """By `reward/<name>` and `group_reward/<name>`; what was said of its execution is with the main sample."""
+        self.failure = failure
+        """Why it has no reward: the first failure with a weight."""
+        if failure is None and sample.status is Status.FAILED:
             reason, detail = sample.failure_reason or "generator_failed", sample.metadata.get("failure_detail")
             text = f"the generator set Status.FAILED ({shortened(reason)})"
             self.failure = Failure(countable(reason), f"{text}: {shortened(str(detail)).strip()}" if detail else text)
@@ -160,7 +148,7 @@ class Hearing:
             declined = Failure(f"{use.name}_{countable(verdict.reason)}", verdict.detail or verdict.reason)
             self.failure = answer if isinstance(answer, Failure) else declined
 
-    def close(self) -> Scored:
+    def close(self) -> Self:
         """Set the sample's reward, or the reason why it has none."""
         sample = self.sample
         if self.is_open and self.failure is None and not self._applied:
@@ -174,17 +162,19 @@ class Hearing:
             sample.status, sample.failure_reason = Status.FAILED, self.failure.reason
         elif self.is_open:
             sample.reward = {SCORE: self._total, **self._parts} if self._keeps_parts else self._total
-        return Scored(sample, self.verdicts, self.failure)
+        return self
 
 
 class Execution:
     """The hearings of all samples of one execution; verdicts on the main one hold for all."""
 
-    __slots__ = ("hearings", "main")
+    __slots__ = ("hearings", "is_closed", "main")
 
-    def __init__(self, samples: Sequence[Sample], keeps_parts: bool) -> None:
-        """Siblings without an own score get the main sample's, and end as it did."""
-        self.hearings = [Hearing(sample, keeps_parts) for sample in samples]
+    def __init__(self, samples: Sequence[Sample], keeps_parts: bool = False, failure: Failure | None = None) -> None:
+        """Siblings without an own score get the main sample's, and end as it did; `failure` is the generator's."""
+        self.is_closed = False
+        """Whether its samples have their rewards."""
+        self.hearings = [Hearing(sample, keeps_parts, failure) for sample in samples]
         """One a sample, in order."""
         chosen = main_of(samples)
         self.main = next(each for each in self.hearings if each.sample is chosen)
@@ -201,8 +191,14 @@ class Execution:
             if each.is_open:
                 each.add(metric, use, answer, counted=each is self.main)
 
-    def close(self) -> list[Scored]:
+    @property
+    def failure(self) -> Failure | None:
+        """The first failure of its samples, by which it counts as failed."""
+        return next((each.failure for each in self.hearings if each.failure is not None), None)
+
+    def close(self) -> list[Hearing]:
         """Close each sample."""
+        self.is_closed = True
         return [each.close() for each in self.hearings]
 
 
