@@ -174,7 +174,8 @@ class Followed:
     def waits_for(self, what: str) -> None:
         """Note what it waits for from now on."""
         self.what, self.since = what, time.monotonic()
-        self._mark(what, self.since)
+        if len(self._marks) < MOST_MARKS:
+            self._marks.append((what, self.since))
 
     def is_at(self, place: str) -> None:
         """Note which of several engines has its call."""
@@ -182,12 +183,8 @@ class Followed:
         marks = self._marks
         if marks and marks[-1][0] == "engine":
             marks[-1] = (place, marks[-1][1])
-        else:  # another engine was asked before
-            self._mark(place, time.monotonic())
-
-    def _mark(self, what: str, at: float) -> None:
-        if len(self._marks) < MOST_MARKS:
-            self._marks.append((what, at))
+        elif len(marks) < MOST_MARKS:  # another engine was asked before
+            marks.append((place, time.monotonic()))
 
     def call_begins(self) -> "Token[Followed | None]":
         """Count an engine call, in any task; returns what `call_ends` takes."""
