@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, Protocol, Self, TypeAlias, cast
 
+from slime_core.aio import Cancellation
 from slime_core.catalog.catalog import Used
 from slime_core.catalog.checks import blaming, check_chunk, check_output
 from slime_core.data.rendering import Renderer
@@ -259,26 +260,14 @@ class Limits:
         return max(LEAST_START_S, self.restart_s)
 
 
-@dataclass(slots=True, eq=False)
-class _Attempt:
-    """A request at an engine."""
+class _Attempt(Cancellation):
+    """A request at an engine that has weights of a version; cancelled when the engine is taken out."""
 
-    task: "asyncio.Task[object]"
-    work: int
-    version: int
-    cancelled: int
-    """How often the task had been cancelled before."""
-    cancels: int = 0
+    __slots__ = ("version",)
 
-    def withdraw(self) -> None:
-        self.cancels += 1
-        self.task.cancel()
-
-    def undo(self) -> bool:
-        """Take our cancellations back. False if another caller cancelled the task too, or we did not."""
-        for _ in range(self.cancels):
-            self.task.uncancel()
-        return self.cancels > 0 and self.task.cancelling() <= self.cancelled
+    def __init__(self, version: int) -> None:
+        super().__init__()
+        self.version = version
 
 
 @dataclass(slots=True, eq=False)
@@ -324,12 +313,9 @@ class EngineHandle:
             Withdrawn: the engine was taken out meanwhile.
             Lost: the answer was made with the wrong weights.
         """
-        task = asyncio.current_task()
-        assert task is not None, "coroutines run in tasks"
-        work = len(request.prompt) + request.sampling.max_new_tokens
-        attempt = _Attempt(task, work, self.version, task.cancelling())
+        work, attempt = len(request.prompt) + request.sampling.max_new_tokens, _Attempt(self.version)
         if not self.attempts:
-            self.sign = task.get_loop().time()
+            self.sign = attempt.task.get_loop().time()
         self.attempts[attempt] = None
         self.work += work
         last: list[GenerateChunk] = []
@@ -363,10 +349,8 @@ class EngineHandle:
         return output
 
     def _hear(self, attempt: _Attempt, tell: Tell, last: list[GenerateChunk], chunk: GenerateChunk) -> None:
-        if self.lost is not None:
-            raise Withdrawn  # whose cancellations `generate` undoes
+        self._check(attempt)
         self._check_version(chunk.weight_version, attempt.version)
-        self.sign = attempt.task.get_loop().time()
         if chunk.finish is None:
             tell(chunk)
         else:
@@ -419,7 +403,7 @@ class EngineHandle:
     def withdraw(self) -> None:
         """Have all requests under way raise `Withdrawn`."""
         for attempt in tuple(self.attempts):
-            attempt.withdraw()
+            attempt.cancel()
 
     def silent_for(self, now: float) -> float:
         """Seconds for which it has answered none of its requests."""
