@@ -284,6 +284,8 @@ class EngineHandle:
     """Why it was taken out; None while it serves."""
     falls: int = 0
     """How often in a row the engine of this number was taken out or failed to start."""
+    restart_error: str = ""
+    """Why the last engine that was started in its place could not serve."""
     since: float = 0.0
     """Loop time at which it began to serve."""
     attempts: dict[_Attempt, None] = field(default_factory=dict)

@@ -104,7 +104,6 @@ class EnginePool:
         self._timer: asyncio.TimerHandle | None = None
         self._watches: dict[EngineHandle, asyncio.Task[None]] = {}
         self._restarts: dict[int, asyncio.Task[None]] = {}
-        self._restart_errors: dict[int, str] = {}
 
     # --- what a run calls
 
@@ -335,7 +334,6 @@ class EnginePool:
         if not self._serving:
             log.warning("no engine serves; the run ends in %g s unless one comes back", self._limits.restart_s)
         handle.withdraw()
-        self._restart_errors.pop(handle.number, None)
         self._restarts[handle.number] = asyncio.create_task(self._replace(handle))
 
     def _look(self, due: float) -> None:
@@ -356,10 +354,9 @@ class EnginePool:
     def _give_up(self) -> None:
         lines = []
         for handle in self._engines:
-            tried = self._restart_errors.get(handle.number)
             assert handle.lost is not None, "none serves"
-            lines.append(f"engine {handle.number}: {handle.lost.cause}: {handle.lost}")
-            lines[-1] += f"; restart {handle.falls - 1} failed: {tried}" if tried else ""
+            tried = f"; restart {handle.falls - 1} failed: {handle.restart_error}" if handle.restart_error else ""
+            lines.append(f"engine {handle.number}: {handle.lost.cause}: {handle.lost}{tried}")
         listed = "\n  ".join(lines)
         self._end(
             f"no engine has served for {self._limits.restart_s:g} s, and none could be restarted:\n  {listed}\n"
@@ -426,7 +423,7 @@ class EnginePool:
                 handle = await self._bring_up(number, old.falls)
             except Exception as error:
                 old.falls += 1
-                self._restart_errors[number] = _text(error)
+                old.restart_error = _text(error)
                 log.warning(
                     "engine %d: restart failed, next in %g s: %s", number, self._pause_s(old.falls), _text(error)
                 )
