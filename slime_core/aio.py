@@ -71,6 +71,32 @@ def cancelled_from_outside() -> bool:
     return False
 
 
+class Cancellation:
+    """Cancels the task that made it, and takes its own cancellations back."""
+
+    __slots__ = ("_before", "_undone", "count", "task")
+
+    def __init__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None, "coroutines run in tasks"
+        self.task = task
+        self.count = self._undone = 0
+        """How often it cancelled the task."""
+        self._before = task.cancelling()
+
+    def cancel(self) -> None:
+        """Cancel the task once more."""
+        self.count += 1
+        self.task.cancel()
+
+    def undo(self) -> bool:
+        """Undo these cancellations; returns whether only they cancelled the task."""
+        while self._undone < self.count:
+            self._undone += 1
+            self.task.uncancel()
+        return self.count > 0 and self.task.cancelling() <= self._before
+
+
 T = TypeVar("T")
 GRACE_S = 1.0
 """Seconds that a cancelled call has to clean up."""
@@ -89,41 +115,33 @@ async def limited(call: Awaitable[T], seconds: float) -> T:
     try:
         return await _drive(call, pending, limit)
     except asyncio.CancelledError as error:
-        if limit.end():
+        if limit.undo():
             raise TimeoutError(limit.text) from error
         raise
     finally:
-        limit.end()
+        limit.undo()
 
 
-class _Limit:
-    __slots__ = ("_back", "_before", "_loop", "_seconds", "_task", "_timer", "cancels")
+class _Limit(Cancellation):
+    __slots__ = ("_loop", "_seconds", "_timer")
 
     def __init__(self, seconds: float) -> None:
-        task = asyncio.current_task()
-        assert task is not None, "coroutines run in tasks"
-        self._task, self._seconds, self._before = task, seconds, task.cancelling()
-        self._loop = asyncio.get_running_loop()
-        self.cancels = self._back = 0
-        self._timer = self._loop.call_later(seconds, self._cancel)
+        super().__init__()
+        self._seconds, self._loop = seconds, asyncio.get_running_loop()
+        self._timer = self._loop.call_later(seconds, self.cancel)
 
-    def _cancel(self) -> None:
-        self.cancels += 1
-        self._task.cancel()
-        self._timer = self._loop.call_later(GRACE_S, self._cancel)
+    def cancel(self) -> None:
+        super().cancel()
+        self._timer = self._loop.call_later(GRACE_S, self.cancel)
 
     @property
     def text(self) -> str:
-        ignored = f"; it ignored its cancellation for {GRACE_S:g} s and was left behind" if self.cancels > 1 else ""
+        ignored = f"; it ignored its cancellation for {GRACE_S:g} s and was left behind" if self.count > 1 else ""
         return f"no answer in {self._seconds:g} s{ignored}"
 
-    def end(self) -> bool:
-        """Undo this limit's cancellations; returns whether only this limit cancelled the task."""
+    def undo(self) -> bool:
         self._timer.cancel()
-        while self._back < self.cancels:
-            self._back += 1
-            self._task.uncancel()
-        return self.cancels > 0 and self._task.cancelling() <= self._before
+        return super().undo()
 
 
 @types.coroutine
@@ -134,7 +152,7 @@ def _drive(call: Coroutine[object, object, T], pending: object, limit: _Limit) -
             try:
                 given = yield pending
             except BaseException as error:
-                if limit.cancels > 1:
+                if limit.count > 1:
                     with suppress(RuntimeError):  # it ignores this too
                         call.close()
                     raise

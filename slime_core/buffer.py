@@ -11,7 +11,6 @@ Example:
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import cast
 
 from slime_core.catalog import check_selection
@@ -120,13 +119,13 @@ class CheckedBuffer:
         self._out: dict[GroupId, int] = {}
 
     def add(self, groups: Sequence[Group]) -> None:
-        with self._blaming("add"):
+        with blaming("buffer (add)", self._use.plugin):
             self._use.part.add(groups)
         self._held.update((group.id, 0) for group in groups)
 
     def sample(self, want: int, ctx: BufferContext) -> Draw:
         """At most `want` of its groups, at least one; none twice nor again before `update`."""
-        with self._blaming("sample"):
+        with blaming("buffer (sample)", self._use.plugin):
             answer = self._use.part.sample(want, ctx)
         draw = check_draw(answer, plugin=self._use.plugin, want=want, is_held=self._held.__contains__)
         if want and not draw.groups:
@@ -140,14 +139,14 @@ class CheckedBuffer:
 
     def update(self, scores: Mapping[GroupId, float]) -> None:
         """Pass scores on; the groups that were handed out are held again, if they have uses left."""
-        with self._blaming("update"):
+        with blaming("buffer (update)", self._use.plugin):
             self._use.part.update(scores)
         self._held |= {group_id: uses for group_id, uses in self._out.items() if uses < self._max_uses}
         self._out = {}
 
     def evict(self, ctx: BufferContext) -> Mapping[GroupId, str]:
         """Groups that it gave up, and why."""
-        with self._blaming("evict"):
+        with blaming("buffer (evict)", self._use.plugin):
             answer = self._use.part.evict(ctx)
         evicted = check_evicted(answer, plugin=self._use.plugin, is_held=self._held.__contains__)
         for group_id in evicted:
@@ -155,12 +154,12 @@ class CheckedBuffer:
         return evicted
 
     def state_dict(self) -> dict[str, Json]:
-        with self._blaming("state_dict"):
+        with blaming("buffer (state_dict)", self._use.plugin):
             return self._use.part.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
         """Restore the buffer; `hold` sets which groups it holds."""
-        with self._blaming("load_state_dict"):
+        with blaming("buffer (load_state_dict)", self._use.plugin):
             self._use.part.load_state_dict(state)
 
     def hold(self, uses: Mapping[GroupId, int]) -> None:
@@ -168,8 +167,5 @@ class CheckedBuffer:
         self._held = dict(uses)
 
     def __len__(self) -> int:
-        with self._blaming("len"):
+        with blaming("buffer (len)", self._use.plugin):
             return len(self._use.part)
-
-    def _blaming(self, method: str) -> AbstractContextManager[None]:
-        return blaming(f"buffer ({method})", self._use.plugin)

@@ -14,7 +14,7 @@ import math
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from slime_core.batching.prepare import TrainGroup, TrainSample
 from slime_core.errors import ConfigError, ContractError
@@ -61,7 +61,7 @@ class Shares:
         reporting = self.reporting
         for rank, share in enumerate(self.of_ranks):
             first = reporting[share]
-            if (what := next(_differences(results[first], results[rank]), None)) is not None:
+            if rank != first and (what := _difference(results[first], results[rank])) is not None:
                 raise ContractError(
                     f"trainer of plugin {self.plugin}: ranks {first} and {rank} train on share {share} together, and "
                     f"report different things: {what[0]} is {what[1]} on rank {first} and {what[2]} on rank {rank}; "
@@ -70,30 +70,27 @@ class Shares:
         return [results[rank] for rank in reporting]
 
 
-def _differences(one: StepResult, other: StepResult) -> Iterator[tuple[str, object, object]]:
+def _difference(one: StepResult, other: StepResult) -> tuple[str, object, object] | None:
+    """The first thing that two reports differ in, and both values."""
     if one.tokens != other.tokens:
-        yield "tokens", one.tokens, other.tokens
+        return "tokens", one.tokens, other.tokens
     if one.over_all_tokens != other.over_all_tokens:
-        yield "over_all_tokens", sorted(one.over_all_tokens), sorted(other.over_all_tokens)
-    # Sums of positive and negative numbers may be near 0, where a relative tolerance means nothing.
-    slack = CLOSE / 100 * max(1, one.tokens)
-    yield from _far("metrics", one.metrics, other.metrics, slack)
-    yield from _far("scalars", one.scalars, other.scalars, CLOSE)
-    mine, theirs = ({str(group): score for group, score in each.scores.items()} for each in (one, other))
-    yield from _far("scores of group", mine, theirs, CLOSE)
-
-
-def _far(
-    kind: str, one: Mapping[str, float], other: Mapping[str, float], slack: float
-) -> Iterator[tuple[str, object, object]]:
-    for name in sorted(one.keys() | other.keys()):
-        mine, theirs = one.get(name), other.get(name)
-        if mine is None or theirs is None or not _is_close(mine, theirs, slack):
-            yield f"{kind} {name!r}", mine, theirs
-
-
-def _is_close(one: float, other: float, slack: float) -> bool:
-    return math.isclose(one, other, rel_tol=CLOSE, abs_tol=slack) or (math.isnan(one) and math.isnan(other))
+        return "over_all_tokens", sorted(one.over_all_tokens), sorted(other.over_all_tokens)
+    scores, others = ({str(group): score for group, score in each.scores.items()} for each in (one, other))
+    for kind, mine, theirs, slack in (
+        # Sums of positive and negative numbers may be near 0, where a relative tolerance means nothing.
+        ("metrics", one.metrics, other.metrics, CLOSE / 100 * max(1, one.tokens)),
+        ("scalars", one.scalars, other.scalars, CLOSE),
+        ("scores of group", scores, others, CLOSE),
+    ):
+        for name in sorted(mine.keys() | theirs.keys()):
+            left, right = mine.get(name), theirs.get(name)
+            if left is None or right is None:
+                return f"{kind} {name!r}", left, right
+            both_nan = math.isnan(left) and math.isnan(right)
+            if not both_nan and not math.isclose(left, right, rel_tol=CLOSE, abs_tol=slack):
+                return f"{kind} {name!r}", left, right
+    return None
 
 
 # Balance: the cost of a group, and shares of nearly equal cost.
@@ -142,6 +139,10 @@ class Cost:
         return self.token * (prompt + total) + self.seen * seen + self.predicted * total
 
 
+TOKENS = Cost(1.0, 0.0, 0.0)
+"""Counts tokens: of each prompt once, of all responses."""
+
+
 def karmarkar_karp(sizes: Sequence[float], parts: int) -> list[list[int]]:
     """Indices of `sizes` in `parts` shares of nearly equal sums, every index once.
 
@@ -164,6 +165,8 @@ def karmarkar_karp(sizes: Sequence[float], parts: int) -> list[list[int]]:
 
 
 # Steps and their batches.
+
+_Siblings: TypeAlias = dict[tuple[int, ...], list[TrainSample]]
 
 
 def steps_of(groups: Sequence[TrainGroup], num_steps: int) -> Iterator[Sequence[TrainGroup]]:
@@ -193,14 +196,17 @@ def split_step(
         ContractError: a sample has inputs that the trainer does not read.
     """
     _check_inputs(groups, reads)
+    siblings = [_by_prompt(group) for group in groups]
     shares: list[list[int]] = [[] for _ in range(count)]
     for differs in (True, False):
-        numbers = [number for number, group in enumerate(groups) if _differs(group) is differs and _has_tokens(group)]
-        those = [groups[number] for number in numbers]
-        if cost is None:
-            dealt = _longest_first([_tokens(group) for group in those], count)
-        else:
-            dealt = karmarkar_karp([_cost(group, cost) for group in those], count)
+        numbers, sizes = list[int](), list[float]()
+        for number, by_prompt in enumerate(siblings):
+            scored = [each for those in by_prompt.values() for each in those]
+            has_tokens = any(each.sample.response_length for each in scored)
+            if has_tokens and (len({each.reward for each in scored}) > 1) is differs:
+                numbers.append(number)
+                sizes.append(_size(by_prompt, cost or TOKENS))
+        dealt = _longest_first(sizes, count) if cost is None else karmarkar_karp(sizes, count)
         for share, places in zip(shares, dealt, strict=True):
             share += [numbers[place] for place in places]
     rollouts = _rollouts(groups)
@@ -211,7 +217,7 @@ def split_step(
                 trained[rollouts[id(each)]] += sum(each.loss_mask)
     totals = (sum(trained), sum(count > 0 for count in trained))
     numbers_of = rollout_id, step
-    return [_columns(groups, sorted(share), rollouts, totals, numbers_of, reads) for share in shares]
+    return [_columns(groups, siblings, sorted(share), rollouts, totals, numbers_of, reads) for share in shares]
 
 
 def _check_inputs(groups: Sequence[TrainGroup], reads: frozenset[SampleField]) -> None:
@@ -227,9 +233,9 @@ def _check_inputs(groups: Sequence[TrainGroup], reads: frozenset[SampleField]) -
                     )
 
 
-def _longest_first(sizes: Sequence[int], ranks: int) -> list[list[int]]:
+def _longest_first(sizes: Sequence[float], ranks: int) -> list[list[int]]:
     shares: list[list[int]] = [[] for _ in range(ranks)]
-    load = [0] * ranks
+    load = [0.0] * ranks
     for place in sorted(range(len(sizes)), key=lambda each: -sizes[each]):
         least = load.index(min(load))
         shares[least].append(place)
@@ -237,10 +243,9 @@ def _longest_first(sizes: Sequence[int], ranks: int) -> list[list[int]]:
     return shares
 
 
-def _cost(group: TrainGroup, cost: Cost) -> float:
+def _size(by_prompt: _Siblings, cost: Cost) -> float:
     return sum(
-        cost.of(len(prompt), [each.sample.response_length for each in those])
-        for prompt, those in _by_prompt(group).items()
+        cost.of(len(prompt), [each.sample.response_length for each in those]) for prompt, those in by_prompt.items()
     )
 
 
@@ -256,30 +261,18 @@ def _rollouts(groups: Sequence[TrainGroup]) -> dict[int, int]:
     return found
 
 
-def _by_prompt(group: TrainGroup) -> dict[tuple[int, ...], list[TrainSample]]:
-    found: dict[tuple[int, ...], list[TrainSample]] = {}
+def _by_prompt(group: TrainGroup) -> _Siblings:
+    """Its samples with a reward."""
+    found: _Siblings = {}
     for each in group.samples:
         if each.reward is not None:
             found.setdefault(tuple(each.sample.tokens[: each.sample.prompt_length]), []).append(each)
     return found
 
 
-def _tokens(group: TrainGroup) -> int:
-    siblings = _by_prompt(group)
-    responses = sum(each.sample.response_length for those in siblings.values() for each in those)
-    return sum(map(len, siblings)) + responses
-
-
-def _has_tokens(group: TrainGroup) -> bool:
-    return any(each.sample.response_length for each in group.samples if each.reward is not None)
-
-
-def _differs(group: TrainGroup) -> bool:
-    return len({each.reward for each in group.samples if each.reward is not None}) > 1
-
-
 def _columns(
     groups: Sequence[TrainGroup],
+    siblings: Sequence[_Siblings],
     share: Sequence[int],
     rollouts: Mapping[int, int],
     totals: tuple[int, int],
@@ -296,8 +289,8 @@ def _columns(
     columns_T = {name: array("f") for name in (first.columns_T if first else ())}
     fields_S: dict[SampleField, list[Carried]] = {field: [] for field in SampleField if field in reads}
     for number in share:
-        for prompt, siblings in _by_prompt(groups[number]).items():
-            for each in siblings:
+        for prompt, those in siblings[number].items():
+            for each in those:
                 sample = each.sample
                 prompt_index.append(len(prompts))
                 group_index.append(number)

@@ -9,9 +9,9 @@ Example:
 from slime_core.rollout.calls import LongWaits as LongWaits
 from slime_core.rollout.engine_calls import CheckedEngine as CheckedEngine
 from slime_core.rollout.engine_calls import CheckpointEngine as CheckpointEngine
+from slime_core.rollout.engine_calls import Limits as Limits
 from slime_core.rollout.engine_calls import SingleTurn as SingleTurn
 from slime_core.rollout.engine_calls import response_text as response_text
-from slime_core.rollout.engine_handle import Limits as Limits
 from slime_core.rollout.engine_pool import EnginePool as EnginePool
 from slime_core.rollout.policy import Choices as Choices
 from slime_core.rollout.policy import Lifecycle as Lifecycle

@@ -16,13 +16,12 @@ import logging
 import time
 from array import array
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field, fields, replace
 from itertools import accumulate
 from math import isfinite
-from typing import NamedTuple, Self, TypeAlias, TypeVar
+from typing import NamedTuple, Self, TypeAlias
 
 from slime_core.errors import ContractError, LimitError
 from slime_core.roles import EngineExtras, Extra, GenerateChunk, GenerateOutput, GenerateRequest, SamplingParams
@@ -102,7 +101,6 @@ def _top_p(calls: Sequence[_Known], sample: Sample) -> "tuple[array[int], array[
 
 # Waiting: what each sample in flight waits for.
 
-T = TypeVar("T")
 Ended: TypeAlias = Callable[[GroupId, int | None, bool, Sequence[tuple[str, float]], float], None]
 """Called with group, index and whether it is an evaluation, what the sample waited for from when on, and when it ended;
 times are seconds of `time.monotonic`."""
@@ -176,7 +174,8 @@ class Followed:
     def waits_for(self, what: str) -> None:
         """Note what it waits for from now on."""
         self.what, self.since = what, time.monotonic()
-        self._mark(what, self.since)
+        if len(self._marks) < MOST_MARKS:
+            self._marks.append((what, self.since))
 
     def is_at(self, place: str) -> None:
         """Note which of several engines has its call."""
@@ -184,12 +183,8 @@ class Followed:
         marks = self._marks
         if marks and marks[-1][0] == "engine":
             marks[-1] = (place, marks[-1][1])
-        else:  # another engine was asked before
-            self._mark(place, time.monotonic())
-
-    def _mark(self, what: str, at: float) -> None:
-        if len(self._marks) < MOST_MARKS:
-            self._marks.append((what, at))
+        elif len(marks) < MOST_MARKS:  # another engine was asked before
+            marks.append((place, time.monotonic()))
 
     def call_begins(self) -> "Token[Followed | None]":
         """Count an engine call, in any task; returns what `call_ends` takes."""
@@ -236,11 +231,10 @@ def waits_at(place: str) -> None:
         followed.is_at(place)
 
 
-async def within(call: Awaitable[T], what: str) -> T:
-    """Await a call, while the current sample waits for `what`."""
+def waits_for(what: str) -> None:
+    """Note what the current sample waits for from now on."""
     if (followed := _current.get()) is not None:
         followed.waits_for(what)
-    return await call
 
 
 class LongWaits:
@@ -343,7 +337,7 @@ class Calls:
             seed = seed_of_call(*self._identity, name)
             asked = self._within_context(prompt, asked)
             request = GenerateRequest(prompt, asked, seed, self._group, session=session, media=media, want=self._want)
-            made = await (self._engine.generate(request) if tell is None else _told(self._engine, request, tell))
+            made = await self._engine.generate(request, tell)
         except BaseException:
             names.discard(name)
             raise
@@ -401,14 +395,3 @@ class Calls:
 def seed_of_call(seed: int, group: GroupId, index: int, name: int | str) -> int:
     """The seed of a call of sample `index`: `name` is the call's, or its number among those without one, from 0."""
     return derive_seed(seed, *group, index, name, ATTEMPT)
-
-
-async def _told(
-    engine: PausableEngine, request: GenerateRequest, tell: Callable[[GenerateChunk], None]
-) -> GenerateOutput:
-    chunks: list[GenerateChunk] = []
-    async with aclosing(engine.stream(request)) as parts:
-        async for chunk in parts:
-            chunks.append(chunk)
-            tell(chunk)
-    return GenerateOutput.joined(chunks)

@@ -1,4 +1,6 @@
-"""Wrappers of an engine: checks of its answers, pause and resume of running calls, single-turn calls.
+"""Wrappers of an engine: checked answers, calls that can be paused, its state in a pool, the default generator.
+
+An answer is told in parts while it is made, if its caller gives `tell`.
 
 A paused call continues later from its own tokens, with newer weights. Generators do not see the pause; the answer
 records which version made which tokens.
@@ -11,19 +13,23 @@ Example:
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Sequence
+import sys
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import replace
-from typing import cast
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal, Protocol, Self, TypeAlias, cast
 
+from slime_core.aio import Cancellation
 from slime_core.catalog.catalog import Used
 from slime_core.catalog.checks import blaming, check_chunk, check_output
 from slime_core.data.rendering import Renderer
 from slime_core.data.rows import read_messages, read_tools, refuse_media
-from slime_core.errors import ContractError, DataError
+from slime_core.errors import ContractError, DataError, WorkerError
 from slime_core.roles import (
     Engine,
     EngineExtras,
+    EngineSpec,
     FinishReason,
     GenerateChunk,
     GenerateContext,
@@ -41,21 +47,20 @@ from slime_core.roles import (
 from slime_core.sample import Sample, Status
 from slime_core.seeds import derive_seed
 
+Tell: TypeAlias = Callable[[GenerateChunk], None]
+"""Called with each part of an answer as it comes; what it raises ends the call."""
 
-async def parts_of(engine: Engine, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
-    """A response in parts; one part of an engine that cannot stream. Errors are the engine's."""
-    if not isinstance(engine, StreamsTokens):
-        yield (await engine.generate(request)).as_chunk
-        return
-    async with aclosing(engine.stream(request)) as chunks:
-        async for chunk in chunks:
-            yield chunk
+
+class Answers(Protocol):
+    """`Engine.generate` as the core's own engines have it."""
+
+    async def generate(self, request: GenerateRequest, tell: Tell | None = None) -> GenerateOutput: ...
 
 
 class CheckedEngine:
-    """An engine whose answers are checked and whose errors name its plugin. Implements `Engine` and `StreamsTokens`.
+    """An engine whose answers are checked and whose errors name its plugin. Implements `Engine` and `Answers`.
 
-    Errors of `generate` and `stream` cost one sample and keep their own type.
+    Errors of `generate` cost one sample and keep their own type.
     """
 
     def __init__(self, use: Used[Engine]) -> None:
@@ -67,31 +72,29 @@ class CheckedEngine:
     async def load_weights(self, channel: WeightChannel, version: int) -> None:
         await self._named("load_weights", self._use.part.load_weights(channel, version))
 
-    async def generate(self, request: GenerateRequest) -> GenerateOutput:
-        """One continuation.
-
-        Raises:
-            ContractError: the answer breaks the contract.
-        """
-        return check_output(await self._use.part.generate(request), plugin=self._use.plugin, request=request)
-
-    async def stream(self, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
-        """The same in parts, each checked before it is passed on.
+    async def generate(self, request: GenerateRequest, tell: Tell | None = None) -> GenerateOutput:
+        """One continuation; each part is checked before it is told. An engine that cannot stream gives one part.
 
         Raises:
             ContractError: a part, or the whole, breaks the contract.
         """
-        plugin, chunks, before = self._use.plugin, list[GenerateChunk](), 0
-        async with aclosing(parts_of(self._use.part, request)) as parts:
+        engine, plugin = self._use.part, self._use.plugin
+        if tell is None or not isinstance(engine, StreamsTokens):
+            output = check_output(await engine.generate(request), plugin=plugin, request=request)
+            if tell is not None:
+                tell(output.as_chunk)
+            return output
+        chunks, before = list[GenerateChunk](), 0
+        async with aclosing(engine.stream(request)) as parts:
             async for part in parts:
                 chunk = check_chunk(part, plugin=plugin, request=request, before=before)
                 chunks.append(chunk)
                 before += len(chunk.tokens)
                 if chunk.finish is not None:
-                    check_output(GenerateOutput.joined(chunks), plugin=plugin, request=request)
-                    yield chunk
-                    return
-                yield chunk
+                    output = check_output(GenerateOutput.joined(chunks), plugin=plugin, request=request)
+                    tell(chunk)
+                    return output
+                tell(chunk)
         raise ContractError(f"engine of plugin {plugin} (stream): it ended after {before} tokens without a finish")
 
     async def release(self, tags: MemoryTags) -> None:
@@ -135,11 +138,10 @@ class CheckpointEngine(CheckedEngine):
 
 
 class PausableEngine:
-    """The `generate` and `stream` of an engine, whose calls can be paused."""
+    """The `generate` of an engine, whose calls can be paused."""
 
     def __init__(self, engine: Engine) -> None:
-        self.interrupted = 0
-        """Calls that were interrupted so far."""
+        """`engine` takes `tell` as well, if any call does; see `Answers`."""
         self._engine = engine
         self._pauses = 0
         self._open = asyncio.Event()
@@ -155,57 +157,43 @@ class PausableEngine:
         """Let all calls go on."""
         self._open.set()
 
-    async def generate(self, request: GenerateRequest) -> GenerateOutput:
-        """One continuation, joined from the parts between pauses. Errors are the engine's."""
-        parts: list[GenerateOutput] = []
-        rest = request
+    async def generate(self, request: GenerateRequest, tell: Tell | None = None) -> GenerateOutput:
+        """One continuation, joined from those between pauses. Errors are the engine's."""
+        parts, rest, last = list[GenerateOutput](), request, list[GenerateChunk]()
+
+        def hear(chunk: GenerateChunk) -> None:
+            if chunk.finish is not None:
+                last[:] = [chunk]  # whether the answer ends with it shows only then
+            elif tell is not None:
+                tell(chunk)
+
         while True:
             await self._open.wait()
             pauses = self._pauses
-            part = await self._engine.generate(rest)
+            if tell is None:
+                part = await self._engine.generate(rest)
+            else:
+                part = await cast(Answers, self._engine).generate(rest, hear)
             parts.append(part)
-            if part.finish is not FinishReason.ABORT or self._pauses == pauses:
-                return _joined(parts)
-            self.interrupted += 1
-            rest = _after(request, parts)
-            if rest.sampling.max_new_tokens == 0:
-                return _joined([*parts[:-1], replace(part, finish=FinishReason.LENGTH)])
-
-    async def stream(self, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
-        """The same in parts; the last one says which weights made which tokens. Errors are the engine's."""
-        parts: list[GenerateOutput] = []
-        rest = request
-        while True:
-            await self._open.wait()
-            pauses = self._pauses
-            chunks: list[GenerateChunk] = []
-            async with aclosing(parts_of(self._engine, rest)) as made:
-                async for chunk in made:
-                    chunks.append(chunk)
-                    if chunk.finish is None:
-                        yield chunk
-            parts.append(GenerateOutput.joined(chunks))
-            last = chunks[-1] if len(parts) == 1 else replace(chunks[-1], extras=_extras(parts))
-            if last.finish is not FinishReason.ABORT or self._pauses == pauses:
-                yield last
-                return
-            self.interrupted += 1
-            rest = _after(request, parts)
-            if rest.sampling.max_new_tokens == 0:
-                yield replace(last, finish=FinishReason.LENGTH)
-                return
-            if len(last.tokens):
-                yield replace(last, finish=None, extras=None)
+            finish: FinishReason | None = part.finish
+            if finish is FinishReason.ABORT and self._pauses != pauses:
+                rest = _after(request, parts)
+                finish = None if rest.sampling.max_new_tokens else FinishReason.LENGTH
+            if tell is not None and (finish is not None or len(last[0].tokens)):
+                extras = last[0].extras if len(parts) == 1 else _extras(parts)
+                tell(replace(last[0], finish=finish, extras=None if finish is None else extras))
+            if finish is not None:
+                return _joined(parts, finish)
 
 
-def _joined(parts: list[GenerateOutput]) -> GenerateOutput:
+def _joined(parts: list[GenerateOutput], finish: FinishReason) -> GenerateOutput:
     if len(parts) == 1:
-        return parts[0]
+        return parts[0] if parts[0].finish is finish else replace(parts[0], finish=finish)
     last = parts[-1]
     return GenerateOutput(
         [token for part in parts for token in part.tokens],
         [each for part in parts for each in part.log_probs],
-        last.finish,
+        finish,
         min((version for part in parts for _, version in part.versions), default=last.weight_version),
         last.matched,
         _extras(parts),
@@ -226,6 +214,224 @@ def _after(request: GenerateRequest, parts: list[GenerateOutput]) -> GenerateReq
     prompt = [*request.prompt, *made]
     return replace(request, prompt=prompt, sampling=sampling, seed=seed, made=request.made + len(made))
 
+
+# EngineHandle: one engine of a pool. A request at an engine that is taken out raises `Withdrawn`: another engine must
+# answer it. An answer of weights that the engine should no longer, or not yet, serve raises `Lost`.
+
+LEAST_START_S = 600.0
+"""Seconds that any engine has to start; the others serve meanwhile."""
+Cause: TypeAlias = Literal["died", "hung", "garbage", "errors", "stale"]
+"""Why an engine was taken out, as metrics name it."""
+
+
+class Lost(WorkerError):
+    """An engine must be replaced."""
+
+    def __init__(self, cause: Cause, detail: str) -> None:
+        super().__init__(detail.strip())
+        self.cause = cause
+
+
+class Withdrawn(Exception):
+    """The engine of a request was taken out meanwhile; another engine must answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many seconds engines may take."""
+
+    silence_s: float
+    """Without any answer while there are requests; also for an abort."""
+    restart_s: float
+    """Without any engine that serves, until the run ends."""
+    probe_s: float
+    """For the first answer of an engine that was restarted."""
+    load_s: float
+    """For loading weights, from the end of the requests that were under way."""
+
+    @classmethod
+    def of(cls, spec: EngineSpec, silence_s: float) -> Self:
+        """Those that the spec of an engine states."""
+        return cls(silence_s, spec.restart_s, spec.probe_s, spec.load_s)
+
+    @property
+    def start_s(self) -> float:
+        """For starting an engine."""
+        return max(LEAST_START_S, self.restart_s)
+
+
+class _Attempt(Cancellation):
+    """A request at an engine that has weights of a version; cancelled when the engine is taken out."""
+
+    __slots__ = ("version",)
+
+    def __init__(self, version: int) -> None:
+        super().__init__()
+        self.version = version
+
+
+@dataclass(slots=True, eq=False)
+class EngineHandle:
+    """One engine from its start to its end."""
+
+    number: int
+    """Its place in the pool, from 0."""
+    engine: Engine
+    """Checked."""
+    limits: Limits
+    """How long it may take."""
+    lost: Lost | None = None
+    """Why it was taken out; None while it serves."""
+    falls: int = 0
+    """How often in a row the engine of this number was taken out or failed to start."""
+    restart_error: str = ""
+    """Why the last engine that was started in its place could not serve."""
+    since: float = 0.0
+    """Loop time at which it began to serve."""
+    attempts: dict[_Attempt, None] = field(default_factory=dict)
+    """Its requests under way."""
+    work: int = 0
+    """Tokens that these may have it compute."""
+    strikes: int = 0
+    """Requests in a row that it failed."""
+    sign: float = 0.0
+    """Loop time of its last sign of life."""
+    version: int = -1
+    """Version of its weights."""
+    newest: int = sys.maxsize
+    """Version that it was last told to load."""
+    answers: int = 0
+    """Answers since the last metrics."""
+    tokens: int = 0
+    """Tokens of these."""
+    _earlier: set[_Attempt] = field(default_factory=set)
+    """Requests from before `load` that are still under way."""
+    _loading: asyncio.Timeout | None = None
+
+    async def generate(self, request: GenerateRequest, tell: Tell | None = None) -> GenerateOutput:
+        """One answer; each part is a sign of life, and is told.
+
+        Raises:
+            Withdrawn: the engine was taken out meanwhile.
+            Lost: the answer was made with the wrong weights.
+        """
+        work, attempt = len(request.prompt) + request.sampling.max_new_tokens, _Attempt(self.version)
+        if not self.attempts:
+            self.sign = attempt.task.get_loop().time()
+        self.attempts[attempt] = None
+        self.work += work
+        last: list[GenerateChunk] = []
+        try:
+            if tell is None:
+                output = await self.engine.generate(request)
+            else:
+                hear = partial(self._hear, attempt, tell, last)
+                output = await cast(Answers, self.engine).generate(request, hear)
+        except asyncio.CancelledError:
+            if attempt.undo():
+                raise Withdrawn from None
+            raise
+        except Exception:
+            self._check(attempt)
+            raise
+        finally:
+            del self.attempts[attempt]
+            self.work -= work
+            self._earlier.discard(attempt)
+            self._limit_load()
+        self._check(attempt)
+        self.strikes = 0
+        self.answers += 1
+        self.tokens += len(output.tokens)
+        self._check_version(output.weight_version, attempt.version)
+        for _, version in output.extras.versions if output.extras is not None else ():
+            self._check_version(version, attempt.version)
+        if tell is not None:
+            tell(last[0])
+        return output
+
+    def _hear(self, attempt: _Attempt, tell: Tell, last: list[GenerateChunk], chunk: GenerateChunk) -> None:
+        self._check(attempt)
+        self._check_version(chunk.weight_version, attempt.version)
+        if chunk.finish is None:
+            tell(chunk)
+        else:
+            last.append(chunk)  # told once the whole is checked
+
+    def _check(self, attempt: _Attempt) -> None:
+        """Note a sign of life. What an engine returns or raises after it was taken out is no answer."""
+        if self.lost is not None:
+            attempt.undo()
+            raise Withdrawn from None
+        self.sign = attempt.task.get_loop().time()
+
+    def _check_version(self, version: int, oldest: int) -> None:
+        if not oldest <= version <= self.newest:
+            expected = f"{oldest}" if oldest == self.newest else f"{oldest} to {self.newest}"
+            raise Lost("stale", f"it answered with weights of version {version}, expected {expected}")
+
+    async def load(self, channel: WeightChannel, version: int) -> None:
+        """Load weights. The time limit starts when the requests that were under way have ended.
+
+        Raises:
+            Lost: it took too long.
+            Exception: what the engine raises.
+        """
+        self.newest, self._earlier = version, set(self.attempts)
+        try:
+            async with asyncio.timeout(None) as limit:
+                self._loading = limit
+                self._limit_load()
+                await self.engine.load_weights(channel, version)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise _hung(f"load_weights({version})", self.limits.load_s) from None
+        finally:
+            if self.is_loading:  # requests that it held back wait for an answer from now on
+                self.sign = asyncio.get_running_loop().time()
+            self._loading = None
+        self.version = version
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether it loads weights under their own time limit, and may hold requests back."""
+        return self._loading is not None and self._loading.when() is not None
+
+    def _limit_load(self) -> None:
+        if self._loading is not None and not self._earlier and self._loading.when() is None:
+            self._loading.reschedule(asyncio.get_running_loop().time() + self.limits.load_s)
+
+    def withdraw(self) -> None:
+        """Have all requests under way raise `Withdrawn`."""
+        for attempt in tuple(self.attempts):
+            attempt.cancel()
+
+    def silent_for(self, now: float) -> float:
+        """Seconds for which it has answered none of its requests."""
+        return now - self.sign if self.attempts and not self.is_loading else 0.0
+
+
+async def within_s(seconds: float, call: Awaitable[object], what: str) -> None:
+    """Await a call of an engine.
+
+    Raises:
+        Lost: it took too long.
+    """
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            await call
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise _hung(what, seconds) from None
+
+
+def _hung(what: str, seconds: float) -> Lost:
+    return Lost("hung", f"it did not answer {what} within {seconds:g} s")
+
+
+# SingleTurn: the default generator.
 
 STATUS_OF_FINISH = {
     FinishReason.STOP: Status.COMPLETED,

@@ -14,11 +14,11 @@ Example:
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from contextlib import nullcontext
 from itertools import count
 from operator import attrgetter
-from typing import TypeAlias, TypeVar, cast
+from typing import TypeAlias, cast
 
 from slime_core.aio import cancel_all
 from slime_core.errors import ContractError, RequestError, SlimeError, WorkerError, said_by
@@ -35,10 +35,9 @@ from slime_core.roles import (
     WeightChannel,
 )
 from slime_core.rollout.calls import waits_at
-from slime_core.rollout.engine_handle import EngineHandle, Limits, Lost, Reading, Withdrawn, within_s
+from slime_core.rollout.engine_calls import EngineHandle, Limits, Lost, Tell, Withdrawn, within_s
 from slime_core.sample import GroupId
 
-AnswerT = TypeVar("AnswerT")
 Load: TypeAlias = Callable[[int], Coroutine[object, object, None]]
 SendAgain: TypeAlias = Callable[[int, Load], Awaitable[None]]
 """Called with an engine's number and with what receives a version there."""
@@ -59,8 +58,6 @@ MOST_LOST = 6
 """Engines that may die or hang over a request before it fails."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S, URGENT_PAUSE_S = 1.0, 300.0, 4.0
 """Pause before the first restart, which doubles; its limit; its limit while no engine serves."""
-LATE, LEAST_LATE_S = 3.0, 60.0
-"""Once one has started, the others may take so many times as long, or so many seconds."""
 SERVED_PAUSES = 10.0
 """An engine that served for this many pauses starts with the first pause again."""
 CLOSE_S = 15.0
@@ -75,7 +72,7 @@ log = logging.getLogger(__name__)
 
 
 class EnginePool:
-    """Implements `slime_core.roles.Engine` and `StreamsTokens`."""
+    """Implements `slime_core.roles.Engine`; its `generate` tells an answer in parts, too."""
 
     def __init__(self, make: Callable[[int], Engine], count: int, limits: Limits, *, probe: GenerateRequest) -> None:
         """Build the engines; `start` starts them.
@@ -107,7 +104,6 @@ class EnginePool:
         self._timer: asyncio.TimerHandle | None = None
         self._watches: dict[EngineHandle, asyncio.Task[None]] = {}
         self._restarts: dict[int, asyncio.Task[None]] = {}
-        self._restart_errors: dict[int, str] = {}
 
     # --- what a run calls
 
@@ -117,8 +113,8 @@ class EnginePool:
         Raises:
             WorkerError: none could be started.
         """
-        starting = set[asyncio.Timeout]()
-        errors = await _outcomes([self._start(each, starting) for each in self._engines])
+        start_s = self._limits.start_s
+        errors = await _outcomes([within_s(start_s, each.engine.start(), "start()") for each in self._engines])
         if None not in errors:
             raise next(error for error in errors if error)
         engines = tuple(self._engines)
@@ -128,26 +124,6 @@ class EnginePool:
             if error is not None:
                 self._take_out(handle, Lost("died", f"it could not be started: {_text(error)}"))
         self._look(asyncio.get_running_loop().time())
-
-    async def _start(self, handle: EngineHandle, starting: set[asyncio.Timeout]) -> None:
-        """Start an engine. Once one has started, the others may not delay the run for long."""
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        try:
-            async with asyncio.timeout(self._limits.start_s) as limit:
-                starting.add(limit)
-                await handle.engine.start()
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            raise Lost("died", f"it had not started after {loop.time() - began:.0f} s") from None
-        finally:
-            starting.discard(limit)
-        await asyncio.sleep(0)  # where this start took no time, the others begin now
-        late = loop.time() + max(LEAST_LATE_S, LATE * (loop.time() - began))
-        for other in starting:
-            if not other.expired():
-                other.reschedule(min(late, other.when() or late))
 
     @property
     def serving(self) -> tuple[int, ...]:
@@ -173,37 +149,6 @@ class EnginePool:
             raise
         while not self._serving:
             await self._change()
-
-    async def generate(self, request: GenerateRequest) -> GenerateOutput:
-        """One answer of one engine; another engine is asked with the same seed.
-
-        Raises:
-            WorkerError: no engine serves, and none came back.
-            RequestError: too many engines died or hung over the request.
-            Exception: what several engines raised.
-        """
-        output = await self._answer(request, EngineHandle.generate)
-        return self._interrupted() if output is None else output
-
-    async def stream(self, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
-        """The same in parts. Another engine may be asked only until the first part has come.
-
-        Raises:
-            RequestError: as in `generate`, or the engine was lost after the first part.
-            Exception: as in `generate`.
-        """
-        reading = await self._answer(request, Reading.begun)
-        if reading is None:
-            yield self._interrupted().as_chunk
-            return
-        try:
-            while True:
-                chunk = await self._next(reading)
-                yield chunk
-                if chunk.finish is not None:
-                    return
-        finally:
-            await reading.close()
 
     async def abort(self) -> None:
         """Interrupt the requests under way, and those that wait for an engine."""
@@ -244,17 +189,25 @@ class EnginePool:
 
     # --- requests
 
-    async def _answer(
-        self, request: GenerateRequest, ask: Callable[[EngineHandle, GenerateRequest], Awaitable[AnswerT]]
-    ) -> AnswerT | None:
-        """The answer of one engine, else of the next; None if an abort came while the request waited for an engine."""
-        aborts, failed, lost, again = self._aborts, dict[EngineHandle, Exception](), list[str](), False
+    async def generate(self, request: GenerateRequest, tell: Tell | None = None) -> GenerateOutput:
+        """One answer of one engine, told in parts if wanted; until one was told, another is asked with the same seed.
+
+        Raises:
+            WorkerError: no engine serves, and none came back.
+            RequestError: too many engines died or hung over the request, or one did that after a part was told.
+            Exception: what several engines raised, or one that had told a part.
+        """
+        aborts, failed, lost, told = self._aborts, dict[EngineHandle, Exception](), list[str](), list[int]()
+        again, hear = False, None if tell is None else _counted(tell, told)
         while True:
             # One request kills its engine again and again, and those beside it become suspects too. One suspect at a
             # time: the others are answered, and the guilty one alone loses engines until it fails.
             async with self._suspects if len(lost) >= SUSPECT_LOST else _AT_ONCE:
                 if aborts != self._aborts:
-                    return None
+                    output = GenerateOutput((), (), FinishReason.ABORT, self._weights[1] if self._weights else 0)
+                    if hear is not None:
+                        hear(output.as_chunk)
+                    return output
                 handle = self._choose(request, failed)
                 if handle is None:
                     if failed and self._serving:
@@ -267,30 +220,39 @@ class EnginePool:
                 if len(self._engines) > 1:
                     waits_at(f"engine {handle.number}")
                 try:
-                    answer = await ask(handle, request)
+                    output = await handle.generate(request, hear)
                 except (WorkerError, Withdrawn) as error:
-                    lost += self._loss(handle, error)
+                    lost += self._loss(handle, error, told)
                     if len(lost) >= MOST_LOST:
                         listed = "\n  ".join(lost)
                         raise RequestError(f"{len(lost)} engines died or hung over one request:\n  {listed}") from None
                 except Exception as error:
                     failed[handle] = error
-                    handle.strikes += 1
-                    if len(failed) >= MOST_FAILED:
+                    handle.strikes += not told
+                    if told or len(failed) >= MOST_FAILED:
                         raise
                 else:
                     for other, reason in failed.items():
                         self._strike(other, reason)
-                    return answer
+                    return output
 
-    def _loss(self, handle: EngineHandle, error: WorkerError | Withdrawn) -> list[str]:
-        """Take an engine out. Returns what happened, if a request can do that to an engine."""
+    def _loss(self, handle: EngineHandle, error: WorkerError | Withdrawn, told: list[int]) -> list[str]:
+        """Take an engine out. Returns what happened, if a request can do that to an engine.
+
+        Raises:
+            RequestError: parts were told, which no other engine can continue.
+        """
         if self._ended and isinstance(error, WorkerError):
             raise error
         if isinstance(error, WorkerError):
             self._take_out(handle, error)
         lost = handle.lost
         assert lost is not None, "it was taken out"
+        if told:
+            raise RequestError(
+                f"engine {handle.number} {lost.cause} after {sum(told)} tokens of its answer. Another engine cannot "
+                f"continue them: ask again from the beginning. {lost}"
+            ) from None
         return [f"engine {handle.number} {lost.cause}: {lost}"] if lost.cause in ("died", "hung") else []
 
     def _strike(self, handle: EngineHandle, error: Exception) -> None:
@@ -300,20 +262,6 @@ class EnginePool:
             self._take_out(handle, Lost("garbage", detail))
         elif handle.strikes >= MOST_STRIKES:
             self._take_out(handle, Lost("errors", f"{detail} ({handle.strikes} requests in a row)"))
-
-    async def _next(self, reading: Reading) -> GenerateChunk:
-        """A part of an answer that no other engine can continue."""
-        handle = reading.handle
-        try:
-            return await reading.next()
-        except (WorkerError, Withdrawn) as error:
-            self._loss(handle, error)
-        lost = handle.lost
-        assert lost is not None, "it was taken out"
-        raise RequestError(
-            f"engine {handle.number} {lost.cause} after {reading.told} tokens of its answer. Another engine cannot "
-            f"continue them: ask again from the beginning. {lost}"
-        )
 
     def _choose(self, request: GenerateRequest, avoid: Collection[EngineHandle]) -> EngineHandle | None:
         """The engine for a request: that of its session, else of its group, else the one with the least work.
@@ -345,9 +293,6 @@ class EnginePool:
         start, self._turn = self._turn, (self._turn + CANDIDATES) % len(self._serving)
         found = self._serving[start : start + CANDIDATES]
         return found + self._serving[: CANDIDATES - len(found)]
-
-    def _interrupted(self) -> GenerateOutput:
-        return GenerateOutput((), (), FinishReason.ABORT, self._weights[1] if self._weights else 0)
 
     # --- which engines serve
 
@@ -389,7 +334,6 @@ class EnginePool:
         if not self._serving:
             log.warning("no engine serves; the run ends in %g s unless one comes back", self._limits.restart_s)
         handle.withdraw()
-        self._restart_errors.pop(handle.number, None)
         self._restarts[handle.number] = asyncio.create_task(self._replace(handle))
 
     def _look(self, due: float) -> None:
@@ -410,10 +354,9 @@ class EnginePool:
     def _give_up(self) -> None:
         lines = []
         for handle in self._engines:
-            tried = self._restart_errors.get(handle.number)
             assert handle.lost is not None, "none serves"
-            lines.append(f"engine {handle.number}: {handle.lost.cause}: {handle.lost}")
-            lines[-1] += f"; restart {handle.falls - 1} failed: {tried}" if tried else ""
+            tried = f"; restart {handle.falls - 1} failed: {handle.restart_error}" if handle.restart_error else ""
+            lines.append(f"engine {handle.number}: {handle.lost.cause}: {handle.lost}{tried}")
         listed = "\n  ".join(lines)
         self._end(
             f"no engine has served for {self._limits.restart_s:g} s, and none could be restarted:\n  {listed}\n"
@@ -480,7 +423,7 @@ class EnginePool:
                 handle = await self._bring_up(number, old.falls)
             except Exception as error:
                 old.falls += 1
-                self._restart_errors[number] = _text(error)
+                old.restart_error = _text(error)
                 log.warning(
                     "engine %d: restart failed, next in %g s: %s", number, self._pause_s(old.falls), _text(error)
                 )
@@ -526,6 +469,16 @@ class EnginePool:
         if tags:
             call = engine.release(tags) if method == "release" else engine.resume(tags)
             await within_s(self._limits.load_s, call, f"{method}()")
+
+
+def _counted(tell: Tell, told: list[int]) -> Tell:
+    """The same, which notes the number of tokens of each part."""
+
+    def hear(chunk: GenerateChunk) -> None:
+        told.append(len(chunk.tokens))
+        tell(chunk)
+
+    return hear
 
 
 async def _close(handle: EngineHandle) -> None:

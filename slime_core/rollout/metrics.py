@@ -18,7 +18,7 @@ from typing import cast
 
 from slime_core.errors import RolloutError
 from slime_core.roles import Removal
-from slime_core.rollout.runner import RunGroup, failure_of
+from slime_core.rollout.runner import RunGroup
 from slime_core.rollout.scoring import ErrorBudget, execution_rewards
 from slime_core.sample import Group, GroupId, Json, Sample, Status
 from slime_core.score import NotApplicable, Score
@@ -37,7 +37,7 @@ def sample_metrics(prefix: str, samples: Sequence[Sample]) -> dict[str, float]:
     if not samples:
         return {}
     return {
-        **_four(f"{prefix}response_len/", [sample.response_length for sample in samples]),
+        **_spread(f"{prefix}response_len/", [sample.response_length for sample in samples]),
         f"{prefix}truncated_ratio": mean([sample.status is Status.TRUNCATED for sample in samples]),
         f"{prefix}repetition_frac": mean([repeats_itself(sample.response) for sample in samples]),
     }
@@ -57,10 +57,12 @@ def turns(samples: Sequence[Sample]) -> dict[str, float]:
     whole = [sample.response_length for sample in samples]
     own = [sample.effective_response_length for sample in samples]
     if whole != own:
-        found |= _three("multi_turn/raw_response_length/response_length_", whole)
-        found |= _three("multi_turn/wo_obs_response_length/response_length_", own)
+        found |= _spread("multi_turn/raw_response_length/response_length_", whole, median=False)
+        found |= _spread("multi_turn/wo_obs_response_length/response_length_", own, median=False)
     counted = [each for sample in samples if isinstance(each := sample.metadata.get(ROUNDS), int)]
-    return found | (_three("multi_turn/multi_turn_metric/round_number_", counted) if counted else {})
+    if counted:
+        found |= _spread("multi_turn/multi_turn_metric/round_number_", counted, median=False)
+    return found
 
 
 def pass_rates(prefix: str, rewards: Sequence[Sequence[float]]) -> dict[str, float]:
@@ -80,32 +82,22 @@ def pass_at_k(rewards: Sequence[Sequence[float]], k: int) -> float:
     return mean([1.0 - math.comb(n - c, k) / math.comb(n, k) for n, c in passed])
 
 
-def speculation(samples: Sequence[Sample]) -> dict[str, float]:
-    """Accepted tokens of speculative decoding; nothing where none was done. They depend on the engine's load."""
-    known = [sample.spec_info for sample in samples if sample.spec_info.spec_verify_ct]
-    if not known:
-        return {}
-    accepted, drafted = (sum(getattr(each, f"spec_{name}_token_num") for each in known) for name in ("accept", "draft"))
-    made = sum(each.completion_token_num for each in known)
-    found = {"perf/spec_accept_length": made / sum(each.spec_verify_ct for each in known)}
-    return {**found, "perf/spec_accept_rate": accepted / drafted} if drafted else found
+def engine_metrics(samples: Sequence[Sample]) -> dict[str, float]:
+    """Accepted tokens of speculative decoding, which depend on the engine's load, and prompt tokens from its cache.
 
-
-def caching(samples: Sequence[Sample]) -> dict[str, float]:
-    """Prompt tokens from the engine's prefix cache; nothing where no engine reports them."""
-    known = [sample.prefix_cache_info for sample in samples]
-    if not (prompts := sum(each.total_prompt_tokens for each in known)):
-        return {}
-    cached = sum(each.cached_tokens for each in known)
-    return {
-        "perf/prefix_cache_hit_rate": cached / prompts,
-        "perf/avg_cached_tokens_per_sample": cached / len(known),
-    }
-
-
-def non_generation(seconds: Sequence[float]) -> dict[str, float]:
-    """Seconds in tools and environments, one number an execution; nothing where there were none."""
-    return _four("perf/non_generation_time/", seconds) if any(seconds) else {}
+    Nothing of what no engine reports.
+    """
+    found: dict[str, float] = {}
+    if known := [sample.spec_info for sample in samples if sample.spec_info.spec_verify_ct]:
+        made = sum(each.completion_token_num for each in known)
+        found["perf/spec_accept_length"] = made / sum(each.spec_verify_ct for each in known)
+        if drafted := sum(each.spec_draft_token_num for each in known):
+            found["perf/spec_accept_rate"] = sum(each.spec_accept_token_num for each in known) / drafted
+    if prompts := sum(sample.prefix_cache_info.total_prompt_tokens for sample in samples):
+        cached = sum(sample.prefix_cache_info.cached_tokens for sample in samples)
+        found["perf/prefix_cache_hit_rate"] = cached / prompts
+        found["perf/avg_cached_tokens_per_sample"] = cached / len(samples)
+    return found
 
 
 def measured_metrics(prefix: str, measured: Mapping[str, Sequence[float]]) -> dict[str, float]:
@@ -122,15 +114,13 @@ def mean(numbers: Sequence[float]) -> float:
     return sum(numbers) / len(numbers)
 
 
-def _three(prefix: str, values: Sequence[float]) -> dict[str, float]:
-    return {f"{prefix}mean": mean(values), f"{prefix}max": float(max(values)), f"{prefix}min": float(min(values))}
-
-
-def _four(prefix: str, values: Iterable[float]) -> dict[str, float]:
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    median = ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-    return {**_three(prefix, ordered), f"{prefix}median": float(median)}
+def _spread(prefix: str, values: Sequence[float], *, median: bool = True) -> dict[str, float]:
+    found = {f"{prefix}mean": mean(values), f"{prefix}max": float(max(values)), f"{prefix}min": float(min(values))}
+    if median:
+        ordered, middle = sorted(values), len(values) // 2
+        both = ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+        found[f"{prefix}median"] = float(both)
+    return found
 
 
 COUNTS = ("/zero_std/", "/dynamic_filter/", "/sample_filter/", "/errors/")
@@ -151,18 +141,19 @@ class Tally:
         """Why each dropped group was."""
         self.failed: list[Group] = []
         """Failed samples, by the groups that go on without them."""
+        self.measured: defaultdict[str, list[float]] = defaultdict(list)
+        """What generators measured, by `<generator>/<name>`."""
         self._rewards: defaultdict[str, list[float]] = defaultdict(list)
         self._not_applicable: Counter[str] = Counter()
         self._removed: Counter[str] = Counter()
-        self._measured: defaultdict[str, list[float]] = defaultdict(list)
         self._elsewhere: list[float] = []
 
     def add_samples(self, groups: Iterable[RunGroup]) -> None:
         """Count the executions of some groups."""
         for group in groups:
             for execution in group.executions:
-                self.errors.add(failure_of(execution))
-                for metric, verdict in ((m, v) for scored in execution for m, v in scored.verdicts.items()):
+                self.errors.add(execution.failure)
+                for metric, verdict in ((m, v) for each in execution.hearings for m, v in each.verdicts.items()):
                     if isinstance(verdict, Score):
                         self._rewards[metric].append(verdict.value)
                         for part, number in verdict.components.items():
@@ -170,7 +161,7 @@ class Tally:
                     elif isinstance(verdict, NotApplicable):
                         self._not_applicable[metric] += 1
             for name, values in group.measured.items():
-                self._measured[name] += values
+                self.measured[name] += values
             self._elsewhere += group.elsewhere
 
     def drop(self, group: Group, reason: str) -> None:
@@ -220,8 +211,10 @@ class Tally:
         found |= {f"rollout/sample_filter/{reason}": float(count) for reason, count in sorted(self._removed.items())}
         found |= {f"rollout/errors/{reason}": float(count) for reason, count in sorted(self.errors.counts.items())}
         found |= pass_rates("passrate/", [execution_rewards(group.samples) for group in self.kept]) | turns(samples)
-        found |= speculation(samples) | caching(samples) | non_generation(self._elsewhere)
-        return found | measured_metrics("rollout/", self._measured)
+        found |= engine_metrics(samples)
+        if any(self._elsewhere):
+            found |= _spread("perf/non_generation_time/", self._elsewhere)
+        return found | measured_metrics("rollout/", self.measured)
 
 
 def joined_metrics(*parts: tuple[Mapping[str, float], int]) -> dict[str, float]:
@@ -247,31 +240,30 @@ class LengthBias:
     """Mean response length of the groups handed over so far, against all kept so far: late samples are longer."""
 
     def __init__(self) -> None:
-        self._all, self._given = [0, 0], [0, 0]
+        self._sums = {"all": [0, 0], "given": [0, 0]}
 
     def finished(self, group: Group) -> None:
         """Count a kept group."""
-        self._all = _added(self._all, group)
+        self._add("all", group)
 
     def handed_over(self, group: Group) -> None:
         """Count one of them that goes to training."""
-        self._given = _added(self._given, group)
+        self._add("given", group)
 
     @property
     def value(self) -> float:
         """Ratio of the means, less 1: -0.1 if the trained ones are a tenth shorter."""
-        if not self._given[0] or not self._all[0]:
-            return 0.0
-        return (self._given[0] / self._given[1]) / (self._all[0] / self._all[1]) - 1.0
+        (tokens, samples), (given_tokens, given_samples) = self._sums["all"], self._sums["given"]
+        return given_tokens / given_samples / (tokens / samples) - 1.0 if tokens and given_tokens else 0.0
 
     def state_dict(self) -> dict[str, Json]:
         """The sums so far, for a checkpoint."""
-        return {"all": list(self._all), "given": list(self._given)}
+        return {name: list(sums) for name, sums in self._sums.items()}
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
         """Continue from saved sums."""
-        self._all, self._given = ([*cast(list[int], state[name])] for name in ("all", "given"))
+        self._sums = {name: [*cast(list[int], state[name])] for name in self._sums}
 
-
-def _added(sums: list[int], group: Group) -> list[int]:
-    return [sums[0] + sum(sample.response_length for sample in group.samples), sums[1] + len(group.samples)]
+    def _add(self, name: str, group: Group) -> None:
+        self._sums[name][0] += sum(sample.response_length for sample in group.samples)
+        self._sums[name][1] += len(group.samples)

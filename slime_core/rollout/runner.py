@@ -22,7 +22,7 @@ from slime_core.aio import Slots, cancel_all, cancelled_from_outside
 from slime_core.catalog import check_generated
 from slime_core.errors import ConfigError, ContractError, RolloutError, WorkerError, lines_of, said_by
 from slime_core.roles import Engine, Extra, GenerateContext, GenerateOutput, RewardContext, SamplingParams, Tokenizer
-from slime_core.rollout.calls import A_SLOT, Calls, Followed, Waiting, carry, within
+from slime_core.rollout.calls import A_SLOT, Calls, Followed, Waiting, carry, waits_for
 from slime_core.rollout.engine_calls import PausableEngine
 from slime_core.rollout.policy import Choices, RewardOnError, RolloutPolicy, Scoring, UsedGenerator
 from slime_core.rollout.scoring import (
@@ -31,11 +31,10 @@ from slime_core.rollout.scoring import (
     Execution,
     Failure,
     Hearing,
-    Scored,
     hear,
     hear_together,
 )
-from slime_core.sample import Group, GroupId, Json, PrefixCacheInfo, Sample, SpecInfo, Status
+from slime_core.sample import Group, GroupId, Json, PrefixCacheInfo, Sample, SpecInfo
 from slime_core.seeds import derive_seed
 
 # Versions: which weights made which token of a finished sample.
@@ -162,7 +161,7 @@ class RunGroup:
     """Its identity."""
     drawn: Group
     """As the data source gave it."""
-    executions: Sequence[Sequence[Scored]]
+    executions: Sequence[Execution]
     """The finished samples of each drawn one, in order of the drawn ones."""
     measured: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """What generators measured, by `<generator>/<name>`."""
@@ -170,9 +169,9 @@ class RunGroup:
     """Seconds of each execution in tools and environments."""
 
     @property
-    def scored(self) -> list[Scored]:
+    def scored(self) -> list[Hearing]:
         """All finished samples."""
-        return [scored for execution in self.executions for scored in execution]
+        return [scored for execution in self.executions for scored in execution.hearings]
 
 
 class _Running:
@@ -181,7 +180,7 @@ class _Running:
     def __init__(self, group: Group, scoring: Scoring, freed: Callable[[], None] | None) -> None:
         size = len(group.samples)
         self.group, self.scoring, self.freed, self.missing = group, scoring, freed, size
-        self.made: list[Sequence[Scored] | Execution] = [[] for _ in range(size)]
+        self.made: dict[int, Execution] = {}
         self.measured: list[Mapping[str, Sequence[float]]] = [{} for _ in range(size)]
         self.elsewhere = [0.0] * size
 
@@ -190,8 +189,8 @@ class _Running:
         for each in self.measured:
             for name, values in each.items():
                 measured[name] += values
-        closed = [each for each in self.made if not isinstance(each, Execution)]
-        return RunGroup(self.group.id, self.group, closed, measured, self.elsewhere)
+        executions = [each for _, each in sorted(self.made.items())]
+        return RunGroup(self.group.id, self.group, executions, measured, self.elsewhere)
 
 
 class SampleRunner:
@@ -231,22 +230,19 @@ class SampleRunner:
         with self.waiting.following(group_id, index, evaluation=purpose.evaluation) as followed:
             made = running.made[place] = await self._run_alone(running, place, purpose, followed)
             if purpose.budget is not None:
-                purpose.budget.add(failure_of(made.hearings if isinstance(made, Execution) else made))
+                purpose.budget.add(made.failure)
             running.missing -= 1
             if running.missing:
                 return
-            heard = [each for each in running.made if isinstance(each, Execution)]
+            heard = [each for _, each in sorted(running.made.items()) if not each.is_closed]
             if heard and running.scoring.group_rewards:
                 seed = derive_seed(self._policy.seed, *group_id, "group_reward")
                 context = RewardContext(purpose.rollout_id, purpose.evaluation, seed)
                 await hear_together(heard, running.scoring.group_rewards, context)
-            for at, each in enumerate(running.made):
-                if isinstance(each, Execution):
-                    running.made[at] = self._judged(each.close())
+            for each in heard:
+                self._judged(each)
 
-    async def _run_alone(
-        self, running: _Running, place: int, purpose: Purpose, followed: Followed
-    ) -> Sequence[Scored] | Execution:
+    async def _run_alone(self, running: _Running, place: int, purpose: Purpose, followed: Followed) -> Execution:
         """Generate, and ask the rewards about one sample; it is closed if its row chose its reward."""
         group_id, drawn = running.group.id, running.group.samples[place]
         generator = self._choices.generator_of(drawn) or purpose.generator or self._choices.generator
@@ -262,13 +258,13 @@ class SampleRunner:
             running.freed()
         if self._choices.teacher is not None and not purpose.evaluation and not isinstance(made, Failure):
             try:
-                await within(self._choices.teacher.teach(made), "teacher")
+                waits_for("teacher")
+                await self._choices.teacher.teach(made)
             except Exception as error:
                 made = _failure("teacher", error)
         if isinstance(made, Failure):
-            failed = fresh_copy(drawn)  # the generator may have left its own in any state
-            failed.status, failed.failure_reason = Status.FAILED, made.reason
-            return self._judged([Scored(failed, failure=made)])
+            # A copy, because the generator may have left its own in any state.
+            return self._judged(Execution([fresh_copy(drawn)], failure=made))
         seed = derive_seed(self._policy.seed, *group_id, drawn.index or 0, "reward")
         context = RewardContext(purpose.rollout_id, purpose.evaluation, seed)
         scoring = running.scoring
@@ -277,9 +273,9 @@ class SampleRunner:
         if not scoring.reads_own and any(each.reward is not None for each in made):
             self._say_once(ENVIRONMENT, UNUSED, generator.name, generator.plugin)
         execution = await hear(made, scoring, context)
-        failed_already = any(each.failure is not None for each in execution.hearings)
-        if own_reward is not None or (failed_already and self._policy.reward_on_error is RewardOnError.RAISE):
-            return self._judged(execution.close())  # which raises at once, not when its group is done
+        raises = execution.failure is not None and self._policy.reward_on_error is RewardOnError.RAISE
+        if own_reward is not None or raises:
+            return self._judged(execution)  # which raises at once, not when its group is done
         return execution
 
     async def _generate(
@@ -297,12 +293,14 @@ class SampleRunner:
             anew=calls.anew,
         )
         try:
-            await within(self._slots.acquire(), A_SLOT)
+            waits_for(A_SLOT)
+            await self._slots.acquire()
             try:
                 if use.lifecycle is not None:
                     await use.lifecycle.start()
                 calls.begin()
-                made = await within(use.part(sample, context), "generator")
+                waits_for("generator")
+                made = await use.part(sample, context)
             finally:
                 self._slots.release()
             finished = check_generated(made, plugin=use.plugin, sample=sample, vocab_size=self._policy.vocab_size)
@@ -320,9 +318,9 @@ class SampleRunner:
         except Exception as error:
             return _failure("generator", error)
 
-    def _judged(self, closed: list[Scored]) -> list[Scored]:
-        """Apply the policy to failed samples, and log the first failure of each kind."""
-        for sample, failure in ((each.sample, each.failure) for each in closed):
+    def _judged(self, execution: Execution) -> Execution:
+        """Close it, apply the policy to failed samples, and log the first failure of each kind."""
+        for sample, failure in ((each.sample, each.failure) for each in execution.close()):
             if failure is None:
                 continue
             where = f"sample {sample.index} of group {sample.group_index}"
@@ -331,7 +329,7 @@ class SampleRunner:
             sample.remove_sample = True
             lines = lines_of(failure.cause)
             self._say_once(failure.reason, "%s failed (%s): %s%s", where, failure.reason, failure.detail, lines)
-        return closed
+        return execution
 
     def _say_once(self, what: str, text: str, *arguments: object) -> None:
         if what not in self._logged:
@@ -354,11 +352,6 @@ def _failure(whose: str, error: Exception) -> Failure:
         case _:
             reason = type(error).__name__
     return Failure(f"{whose}_{reason}", said_by(error), error)
-
-
-def failure_of(execution: Sequence[Scored | Hearing]) -> Failure | None:
-    """The first failure of an execution's samples, by which it counts as failed."""
-    return next((each.failure for each in execution if each.failure is not None), None)
 
 
 async def all_or_none(work: Sequence[Coroutine[object, object, T]]) -> list[T]:

@@ -16,7 +16,6 @@ Example:
 import asyncio
 import math
 from abc import ABC, abstractmethod
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -432,22 +431,17 @@ async def evaluate(scheduler: Scheduler, sets: Sequence[EvalSet], *, rollout_id:
         samples[each.name] = [scored.sample for group in groups for scored in group.scored]
         for sample in samples[each.name]:
             sample.freeze()
-        metrics |= _metrics(each.name, groups)
+        metrics |= measured_metrics(f"eval/{each.name}/", tally.measured) | _metrics(each.name, groups)
         await scheduler.emit(SamplesDone(rollout_id, samples[each.name], evaluation=True))
     return EvalResult(samples, metrics)
 
 
 def _metrics(name: str, groups: Sequence[RunGroup]) -> dict[str, float]:
     """Metrics of one data set over its scored executions; failed ones are counted, never scored 0."""
-    measured: defaultdict[str, list[float]] = defaultdict(list)
     rewards = [execution_rewards(one.sample for one in group.scored) for group in groups]
     scored = [one.sample for group in groups for one in group.scored if one.sample.reward is not None]
     failed = sum(len(group.executions) for group in groups) - sum(map(len, rewards))
     found = {f"eval/{name}/failed": float(failed)} if failed else {}
-    for group in groups:
-        for key, values in group.measured.items():
-            measured[key] += values
-    found |= measured_metrics(f"eval/{name}/", measured)
     if not scored:
         return found
     found[f"eval/{name}"] = mean([reward for each in rewards for reward in each])

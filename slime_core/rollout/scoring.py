@@ -6,13 +6,14 @@ Example:
 
     heard = [await hear(samples, scoring, ctx) for samples in finished]
     await hear_together(heard, scoring.group_rewards, ctx)
-    scored = [execution.close() for execution in heard]
+    rewards = [hearing.sample.reward for execution in heard for hearing in execution.close()]
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self, cast
 
 from slime_core.aio import cancelled_from_outside
 from slime_core.catalog import check_verdict
@@ -20,7 +21,7 @@ from slime_core.catalog.checks import check_verdicts
 from slime_core.errors import ContractError, RolloutError, said_by, shortened
 from slime_core.processes import StartError
 from slime_core.roles import GroupReward, Reward, RewardContext, RewardGrain
-from slime_core.rollout.calls import within
+from slime_core.rollout.calls import waits_for
 from slime_core.rollout.policy import Scoring, UsedReward
 from slime_core.sample import SCORE, Sample, Status, scalar_reward
 from slime_core.score import NotApplicable, Score, Unscored, Verdict
@@ -102,34 +103,22 @@ class Failure:
     """Whether asking again may succeed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """A finished sample and what the rewards said of it."""
-
-    sample: Sample
-    """With its reward, if it has one."""
-    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
-    """Answers by `reward/<name>` and `group_reward/<name>`; what was said of its execution is with the main sample."""
-    failure: Failure | None = None
-    """Set when it has no reward."""
-
-
 class Hearing:
-    """The verdicts on one finished sample so far."""
+    """One finished sample and the verdicts on it; `close` gives it its reward."""
 
     __slots__ = ("_applied", "_asked", "_keeps_parts", "_parts", "_total", "failure", "is_open", "sample", "verdicts")
 
-    def __init__(self, sample: Sample, keeps_parts: bool = False) -> None:
-        """Open, unless the generator failed or was interrupted."""
+    def __init__(self, sample: Sample, keeps_parts: bool = False, failure: Failure | None = None) -> None:
+        """Open, unless the generator failed, which `failure` says if the sample does not, or was interrupted."""
         self.sample = sample
         """Its reward is the generator's own, if any, until `close`."""
-        self.is_open = sample.status not in (Status.FAILED, Status.ABORTED)
+        self.is_open = failure is None and sample.status not in (Status.FAILED, Status.ABORTED)
         """Whether rewards are asked."""
         self.verdicts: dict[str, Verdict] = {}
-        """By metric."""
-        self.failure: Failure | None = None
-        """The first one with a weight."""
-        if sample.status is Status.FAILED:
+        """By `reward/<name>` and `group_reward/<name>`; what was said of its execution is with the main sample."""
+        self.failure = failure
+        """Why it has no reward: the first failure with a weight."""
+        if failure is None and sample.status is Status.FAILED:
             reason, detail = sample.failure_reason or "generator_failed", sample.metadata.get("failure_detail")
             text = f"the generator set Status.FAILED ({shortened(reason)})"
             self.failure = Failure(countable(reason), f"{text}: {shortened(str(detail)).strip()}" if detail else text)
@@ -159,7 +148,7 @@ class Hearing:
             declined = Failure(f"{use.name}_{countable(verdict.reason)}", verdict.detail or verdict.reason)
             self.failure = answer if isinstance(answer, Failure) else declined
 
-    def close(self) -> Scored:
+    def close(self) -> Self:
         """Set the sample's reward, or the reason why it has none."""
         sample = self.sample
         if self.is_open and self.failure is None and not self._applied:
@@ -173,17 +162,19 @@ class Hearing:
             sample.status, sample.failure_reason = Status.FAILED, self.failure.reason
         elif self.is_open:
             sample.reward = {SCORE: self._total, **self._parts} if self._keeps_parts else self._total
-        return Scored(sample, self.verdicts, self.failure)
+        return self
 
 
 class Execution:
     """The hearings of all samples of one execution; verdicts on the main one hold for all."""
 
-    __slots__ = ("hearings", "main")
+    __slots__ = ("hearings", "is_closed", "main")
 
-    def __init__(self, samples: Sequence[Sample], keeps_parts: bool) -> None:
-        """Siblings without an own score get the main sample's, and end as it did."""
-        self.hearings = [Hearing(sample, keeps_parts) for sample in samples]
+    def __init__(self, samples: Sequence[Sample], keeps_parts: bool = False, failure: Failure | None = None) -> None:
+        """Siblings without an own score get the main sample's, and end as it did; `failure` is the generator's."""
+        self.is_closed = False
+        """Whether its samples have their rewards."""
+        self.hearings = [Hearing(sample, keeps_parts, failure) for sample in samples]
         """One a sample, in order."""
         chosen = main_of(samples)
         self.main = next(each for each in self.hearings if each.sample is chosen)
@@ -200,8 +191,14 @@ class Execution:
             if each.is_open:
                 each.add(metric, use, answer, counted=each is self.main)
 
-    def close(self) -> list[Scored]:
+    @property
+    def failure(self) -> Failure | None:
+        """The first failure of its samples, by which it counts as failed."""
+        return next((each.failure for each in self.hearings if each.failure is not None), None)
+
+    def close(self) -> list[Hearing]:
         """Close each sample."""
+        self.is_closed = True
         return [each.close() for each in self.hearings]
 
 
@@ -223,7 +220,7 @@ async def hear(samples: Sequence[Sample], scoring: Scoring, ctx: RewardContext) 
         by_execution = use.grain is RewardGrain.EXECUTION
         for hearing in [execution.main] if by_execution else execution.hearings:
             if hearing.is_open:
-                answer = await _verdict(use, hearing.sample, ctx)
+                (answer,) = await _ask(use, [hearing.sample], ctx, group=False)
                 (execution if by_execution else hearing).add("reward", use, answer)
     if not scoring.reads_own:
         for hearing in execution.hearings:
@@ -240,49 +237,36 @@ async def hear_together(
     alone = [(hearing, hearing.sample) for each in executions for hearing in each.hearings if hearing.is_open]
     for use in uses if mains else ():
         asked: Sequence[tuple[Execution | Hearing, Sample]] = mains if use.grain is RewardGrain.EXECUTION else alone
-        answers = await _verdicts(use, [sample for _, sample in asked], ctx)
+        answers = await _ask(use, [sample for _, sample in asked], ctx, group=True)
         for (heard, _), answer in zip(asked, answers, strict=True):
             heard.add("group_reward", use, answer)
 
 
-async def _verdict(use: UsedReward[Reward], sample: Sample, ctx: RewardContext) -> Verdict | Failure:
-    def check(returned: object) -> Sequence[Verdict]:
-        return [check_verdict(returned, plugin=use.plugin, sample=sample)]
-
-    return (await _ask(use, lambda: use.part(sample, ctx), check, 1))[0]
-
-
-async def _verdicts(
-    use: UsedReward[GroupReward], samples: Sequence[Sample], ctx: RewardContext
-) -> Sequence[Verdict | Failure]:
-    def check(returned: object) -> Sequence[Verdict]:
-        return check_verdicts(returned, plugin=use.plugin, samples=samples)
-
-    return await _ask(use, lambda: use.part(samples, ctx), check, len(samples))
-
-
 async def _ask(
-    use: UsedReward[Reward | GroupReward],
-    call: Callable[[], Awaitable[object]],
-    check: Callable[[object], Sequence[Verdict]],
-    count: int,
+    use: UsedReward[Reward] | UsedReward[GroupReward], samples: Sequence[Sample], ctx: RewardContext, *, group: bool
 ) -> Sequence[Verdict | Failure]:
-    """The checked answers about `count` samples. A failure is every sample's; a retryable answer is asked for again."""
+    """The checked answers about one sample or a group. A failure is every sample's; a retryable one is asked again."""
     answers: Sequence[Verdict | Failure] = ()
     for _ in range(ATTEMPTS):
         try:
-            answers = check(await within(call(), f"reward {use.name}"))
+            waits_for(f"reward {use.name}")
+            if group:
+                returned: object = await cast(GroupReward, use.part)(samples, ctx)
+                answers = check_verdicts(returned, plugin=use.plugin, samples=samples)
+            else:
+                returned = await cast(Reward, use.part)(samples[0], ctx)
+                answers = [check_verdict(returned, plugin=use.plugin, sample=samples[0])]
         except TimeoutError as error:
-            answers = [Failure(f"{use.name}_timeout", said_by(error), error, retryable=True)] * count
+            answers = [Failure(f"{use.name}_timeout", said_by(error), error, retryable=True)] * len(samples)
         except asyncio.CancelledError:
             if cancelled_from_outside():
                 raise
-            return [Failure(f"{use.name}_cancelled", "the reward cancelled itself")] * count
+            return [Failure(f"{use.name}_cancelled", "the reward cancelled itself")] * len(samples)
         except StartError:
             raise  # no call of this reward will ever be answered
         except Exception as error:
             kind = "contract" if isinstance(error, ContractError) else type(error).__name__
-            return [Failure(f"{use.name}_{kind}", said_by(error), error)] * count
+            return [Failure(f"{use.name}_{kind}", said_by(error), error)] * len(samples)
         if not any(isinstance(each, Failure | Unscored) and each.retryable for each in answers):
             break
     return answers

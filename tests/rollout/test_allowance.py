@@ -11,7 +11,7 @@ from slime_core.errors import RolloutError
 from slime_core.roles import RewardContext
 from slime_core.rollout.metrics import Tally
 from slime_core.rollout.runner import RunGroup
-from slime_core.rollout.scoring import Failure, Scored
+from slime_core.rollout.scoring import Execution, Failure
 from slime_core.sample import Group, GroupId, Sample
 from slime_core.score import Verdict
 from tests.tables import table
@@ -58,8 +58,10 @@ def test_an_execution_is_one_whatever_it_fanned_out_into() -> None:
     samples = [Sample(prompt="1", index=0, group_index=0, rollout_id=0) for _ in range(10)]
     group = Group(GroupId("train", 0, 0, 0), samples[:1])
     tally = Tally("rollout 7")
-    failed = [Scored(samples[0]), *[Scored(each, failure=Failure("bad")) for each in samples[1:]]]
-    tally.add_samples([RunGroup(group.id, group, [failed]), RunGroup(group.id, group, [[Scored(samples[0])]])])
+    failed = Execution(samples)
+    for each in failed.hearings[1:]:
+        each.failure = Failure("bad")
+    tally.add_samples([RunGroup(group.id, group, [each]) for each in (failed, Execution(samples[:1]))])
     assert tally.metrics()["rollout/errors/bad"] == 1.0
     with pytest.raises(RolloutError, match="1 of 2 samples failed"):
         tally.errors.check(0.4)
@@ -69,7 +71,7 @@ def test_what_failed_in_earlier_waves_counts() -> None:
     sample = Sample(prompt="1", index=0, group_index=0)
     group = Group(GroupId("train", 0, 0, 0), [sample] * 10)
     tally = Tally("rollout 7")
-    executions = [[Scored(sample, failure=Failure("bad"))], *[[Scored(sample)]] * 9]
+    executions = [Execution([sample], failure=Failure("bad")), *[Execution([sample])] * 9]
     tally.add_samples([RunGroup(group.id, group, executions)])
     budget = tally.errors.wave(5, limit=0.2)
     for _ in range(2):

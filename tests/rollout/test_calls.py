@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slime_core.catalog.catalog import Used
 from slime_core.errors import ContractError, LimitError
 from slime_core.roles import (
     FinishReason,
@@ -20,7 +21,7 @@ from slime_core.roles import (
 )
 from slime_core.rollout import RolloutPolicy
 from slime_core.rollout.calls import Calls, Waiting
-from slime_core.rollout.engine_calls import PausableEngine
+from slime_core.rollout.engine_calls import CheckedEngine, PausableEngine
 from slime_core.sample import GroupId, Sample, Status
 from slime_core.seeds import derive_seed
 from tests.tables import table
@@ -74,7 +75,8 @@ class Slow(Echo):
 
 def calls_of(engine: Echo, waiting: Waiting | None = None, **limits: int | None) -> Calls:
     followed = (waiting or Waiting()).following(GROUP, 1)
-    return Calls(PausableEngine(engine), RolloutPolicy(5, SAMPLING, **limits), SAMPLING, (GROUP, 1, followed))
+    checked = PausableEngine(CheckedEngine(Used("echo", "tests", engine)))
+    return Calls(checked, RolloutPolicy(5, SAMPLING, **limits), SAMPLING, (GROUP, 1, followed))
 
 
 @given(

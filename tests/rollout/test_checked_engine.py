@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
 from dataclasses import replace
 
 import pytest
@@ -56,12 +55,8 @@ class Parts(Whole):
 
 
 def streamed(engine: Whole, taken: list[GenerateChunk]) -> None:
-    async def read() -> None:
-        async with aclosing(CheckedEngine(Used("mine", "tests", engine)).stream(REQUEST)) as chunks:
-            async for chunk in chunks:
-                taken.append(chunk)  # noqa: PERF401  # what came before an error is wanted, too
-
-    asyncio.run(read())
+    output = asyncio.run(CheckedEngine(Used("mine", "tests", engine)).generate(REQUEST, taken.append))
+    assert output == GenerateOutput.joined(taken)
 
 
 def test_good_parts_are_passed_on_as_they_are() -> None:

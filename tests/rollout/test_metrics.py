@@ -9,8 +9,9 @@ import pytest
 
 from slime_core.roles import EngineExtras, FinishReason, GenerateOutput, GenerateRequest, RewardContext
 from slime_core.rollout import NonzeroStd
-from slime_core.rollout.metrics import caching, non_generation, pass_rates, sample_metrics, turns
-from slime_core.sample import PrefixCacheInfo, Sample, SpecInfo
+from slime_core.rollout.metrics import Tally, engine_metrics, pass_rates, sample_metrics, turns
+from slime_core.rollout.runner import RunGroup
+from slime_core.sample import Group, GroupId, PrefixCacheInfo, Sample, SpecInfo
 from slime_core.score import Score, Verdict
 from tests.tables import table
 
@@ -101,19 +102,17 @@ def test_what_tools_said_is_told_apart_from_what_the_model_did() -> None:
 
 def test_cached_prompts_are_told_where_an_engine_says() -> None:
     samples = [Sample(prefix_cache_info=PrefixCacheInfo(30, 40)), Sample(prefix_cache_info=PrefixCacheInfo(0, 60))]
-    assert caching(samples) == {"perf/prefix_cache_hit_rate": 0.3, "perf/avg_cached_tokens_per_sample": 15.0}
-    assert caching([Sample()]) == {}
+    assert engine_metrics(samples) == {"perf/prefix_cache_hit_rate": 0.3, "perf/avg_cached_tokens_per_sample": 15.0}
+    assert engine_metrics([Sample()]) == {}
 
 
 def test_time_in_tools_is_told_where_there_was_any() -> None:
     name = "perf/non_generation_time/"
-    assert non_generation([0.0, 1.0, 5.0]) == {
-        f"{name}mean": 2.0,
-        f"{name}max": 5.0,
-        f"{name}min": 0.0,
-        f"{name}median": 1.0,
-    }
-    assert non_generation([0.0]) == {}
+    expected = {f"{name}mean": 2.0, f"{name}max": 5.0, f"{name}min": 0.0, f"{name}median": 1.0}
+    for seconds, found in (([0.0, 1.0, 5.0], expected), ([0.0], {})):
+        tally, group = Tally("rollout 0"), Group(GroupId("x", 0, 0, 0), [])
+        tally.add_samples([RunGroup(group.id, group, [], elsewhere=seconds)])
+        assert tally.metrics() == found
 
 
 def test_speculative_decoding_is_told_where_it_was_done(make_bench: Make, make_engine: Make, use: Make) -> None:

@@ -3,13 +3,13 @@
 import asyncio
 import itertools
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
 from dataclasses import replace
 from typing import cast
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slime_core.catalog.catalog import Used
 from slime_core.roles import (
     Engine,
     EngineExtras,
@@ -20,7 +20,7 @@ from slime_core.roles import (
     SamplingParams,
     WeightChannel,
 )
-from slime_core.rollout.engine_calls import PausableEngine
+from slime_core.rollout.engine_calls import CheckedEngine, PausableEngine
 
 
 class Halting:
@@ -129,12 +129,13 @@ def test_a_stream_goes_on_over_interruptions_and_says_which_weights_made_which_t
 ) -> None:
     def engine() -> PausableEngine:
         talking = Talking(set(pauses), sizes, streams=streams)
-        talking.pausable = PausableEngine(cast(Engine, talking))
+        talking.pausable = PausableEngine(CheckedEngine(Used("talking", "tests", cast(Engine, talking))))
         return talking.pausable
 
     async def streamed() -> list[GenerateChunk]:
-        async with aclosing(engine().stream(request)) as chunks:
-            return [chunk async for chunk in chunks]
+        chunks: list[GenerateChunk] = []
+        await engine().generate(request, chunks.append)
+        return chunks
 
     request = GenerateRequest(PROMPT, SamplingParams(budget), 7)
     chunks = asyncio.run(streamed())

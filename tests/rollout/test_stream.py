@@ -175,8 +175,8 @@ def test_a_sample_goes_on_with_the_weights_of_the_next_step(make_bench: Make) ->
     engine = DecodingEngine(whole_budget=True)
     bench = make_bench(engine=engine, make=stream(6), max_staleness=2, partial_rollout=True, sampling=LONG)
     seen = run(bench, 6, ticks=3)
-    assert bench.scheduler.runner.engine.interrupted > 0
     samples = [sample for step in seen.steps for group in step for sample in group.samples]
+    assert any(len(sample.weight_versions) > 1 for sample in samples), "some were interrupted"
     assert {sample.response_length for sample in samples} == {60}, "the budget of the whole response, in parts"
     assert {sum(sample.loss_mask) for sample in samples} == {60}
 

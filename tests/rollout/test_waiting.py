@@ -10,7 +10,7 @@ import pytest
 
 from slime_core.roles import GenerateContext, GenerateOutput, GenerateRequest
 from slime_core.rollout import LongWaits
-from slime_core.rollout.calls import MOST_MARKS, Waiting, waits_at, within
+from slime_core.rollout.calls import MOST_MARKS, Waiting, waits_at, waits_for
 from slime_core.sample import GroupId, Sample, Status
 from tests.tables import table
 
@@ -70,7 +70,8 @@ def test_what_has_no_slot_yet_is_not_blamed_and_the_oldest_come_first() -> None:
 
     async def sample(index: int, what: str) -> None:
         with waiting.following(GroupId("x", 0, 1, 1), index):
-            await within(asyncio.sleep(0.2), what)
+            waits_for(what)
+            await asyncio.sleep(0.2)
 
     async def main() -> tuple[int, list[str]]:
         tasks = []
@@ -117,13 +118,14 @@ def test_what_a_sample_waited_for_is_told_in_order_when_it_ends() -> None:
     async def main() -> None:
         waiting.on_end = note
         with waiting.following(GroupId("x", 0, 1, 1), 3, evaluation=True) as followed:
-            await within(asyncio.sleep(0), "a free slot")
+            waits_for("a free slot")
             token = followed.call_begins()
             waits_at("engine 1")
             waits_at("engine 2")
             followed.call_ends(token)
             for _ in range(MOST_MARKS):
-                await within(asyncio.sleep(0), "reward math")
+                waits_for("reward math")
+                await asyncio.sleep(0)
 
     asyncio.run(main())
     ((index, evaluation, whats),) = told

@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 from on_the_fake import setup_at
 
+from slime_core.catalog.catalog import Used
 from slime_core.errors import WorkerError
 from slime_core.roles import Extra, FinishReason, GenerateRequest, Launcher, SamplingParams
-from slime_core.rollout import EnginePool, Limits
+from slime_core.rollout import CheckedEngine, EnginePool, Limits
 from slime_engine_sglang import router as router_module
 from slime_engine_sglang.engine import SglangEngine
 from slime_engine_sglang.plugin import slime_engines
@@ -50,6 +51,9 @@ class Run:
         urls = [each.url for each in servers]
         self.settings = SglangSettings.model_validate({"urls": urls, "router": router})
         self.made: dict[int, SglangEngine] = {}
+
+    def checked(self, number: int) -> CheckedEngine:
+        return CheckedEngine(Used("sglang", "tests", self.engine(number)))
 
     def engine(self, number: int) -> SglangEngine:
         scratch = self.scratch / f"engine-{number}"
@@ -110,7 +114,8 @@ def played(
 
     async def main() -> Run:
         async with running() as run, asyncio.timeout(60):
-            pool = EnginePool(run.engine, len(run.servers), LIMITS, probe=replace(PLAIN, sampling=SamplingParams(1)))
+            probe = replace(PLAIN, sampling=SamplingParams(1))
+            pool = EnginePool(run.checked, len(run.servers), LIMITS, probe=probe)
             try:
                 await pool.start()
                 await run.published(pool, 0)

@@ -10,7 +10,7 @@ import pytest
 from servers import needs_routers
 from test_router import PLAIN, Run, played
 
-from slime_core.roles import Extra, SamplingParams
+from slime_core.roles import Extra, GenerateChunk, SamplingParams
 from slime_core.rollout import EnginePool
 from slime_engine_sglang.router import Router
 from slime_engine_sglang.settings import LEAVES_OUT, RouterSettings
@@ -40,7 +40,8 @@ def test_a_request_is_passed_on_as_it_is(tmp_path: Path, use: str) -> None:
         assert len(output.tokens) == 8
         assert output.extras is not None
         assert not any(output.extras.lacks(extra) for extra in request.want - {Extra.ROUTED_EXPERTS})
-        chunks = [chunk async for chunk in pool.stream(request)]
+        chunks: list[GenerateChunk] = []
+        await pool.generate(request, chunks.append)
         assert sum(len(chunk.tokens) for chunk in chunks) == 8
         came = [
             each

@@ -7,7 +7,7 @@ import pytest
 
 from slime_core.roles import FinishReason, GenerateOutput, GenerateRequest, SamplingParams
 from slime_core.rollout import Limits
-from slime_core.rollout.engine_handle import EngineHandle, Lost, Withdrawn
+from slime_core.rollout.engine_calls import EngineHandle, Lost, Withdrawn
 from slime_simulate.clock import VirtualLoop
 from tests.tables import table
 

@@ -63,18 +63,6 @@ def test_the_first_answer_after_a_restart_may_take_as_long_as_it_says(
     assert made.built[0] == lives
 
 
-def test_an_engine_that_never_ends_its_start_is_given_up_and_the_others_serve(
-    fleet: MakeFleet, request_of: MakeRequest
-) -> None:
-    async def hangs(engine: Scripted) -> None:
-        await asyncio.sleep(FOR_EVER_S if engine.number == 1 else 0.0)
-
-    made = fleet(2, starts=hangs)
-    outputs = made.play(lambda pool: asyncio.gather(*(pool.generate(request_of(seed)) for seed in range(4))))
-    assert len(outputs) == 4
-    assert made.asked(1) == 0
-
-
 async def long_ones(pool: EnginePool, requests: list[GenerateRequest]) -> list[asyncio.Task[GenerateOutput]]:
     asked = [asyncio.create_task(pool.generate(request)) for request in requests]
     await asyncio.sleep(1.0)

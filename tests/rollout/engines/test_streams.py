@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,15 +25,10 @@ LONG = 8
 """A seed whose answer has 12 tokens."""
 
 
-async def read(pool: EnginePool, request: GenerateRequest, take: Callable[[GenerateChunk], None]) -> None:
-    async with aclosing(pool.stream(request)) as chunks:
-        async for chunk in chunks:
-            take(chunk)
-
-
 async def all_of(pool: EnginePool, request: GenerateRequest) -> list[GenerateChunk]:
     chunks: list[GenerateChunk] = []
-    await read(pool, request, chunks.append)
+    output = await pool.generate(request, chunks.append)
+    assert GenerateOutput.joined(chunks).versions == output.versions
     return chunks
 
 
@@ -118,7 +112,7 @@ def test_what_fails_after_a_part_was_told_is_asked_of_nobody_else(
     async def use(pool: EnginePool) -> tuple[list[GenerateChunk], RequestError, list[GenerateChunk]]:
         chunks: list[GenerateChunk] = []
         with pytest.raises(RequestError) as caught:
-            await read(pool, request_of(LONG), chunks.append)
+            await pool.generate(request_of(LONG), chunks.append)
         assert pool.take()[f"perf/engine/quarantined/{cause}"] == 1
         return chunks, caught.value, await all_of(pool, request_of(LONG))
 
@@ -135,7 +129,7 @@ def test_nonsense_after_a_part_is_refused_and_not_told(fleet: MakeFleet, request
     async def use(pool: EnginePool) -> list[GenerateChunk]:
         chunks: list[GenerateChunk] = []
         with pytest.raises(ContractError, match=r"\(stream\): 1 log_probs for 2 tokens"):
-            await read(pool, request_of(LONG), chunks.append)
+            await pool.generate(request_of(LONG), chunks.append)
         return chunks
 
     assert [list(chunk.tokens) for chunk in made.play(use)] == [[7]]
@@ -150,32 +144,18 @@ def test_each_part_is_a_sign_of_life(fleet: MakeFleet, request_of: MakeRequest, 
     assert list(GenerateOutput.joined(made.play(use)).tokens) == answer_of(request_of(LONG))
 
 
-def test_a_slow_reader_does_not_make_a_silent_engine(
-    fleet: MakeFleet, request_of: MakeRequest, answer_of: Tokens
-) -> None:
-    made = fleet(1, streams=True, silence_s=30.0)
-
-    async def use(pool: EnginePool) -> tuple[list[GenerateChunk], dict[str, float]]:
-        chunks = []
-        async with aclosing(pool.stream(request_of(LONG))) as parts:
-            async for chunk in parts:
-                chunks.append(chunk)
-                await asyncio.sleep(100.0)
-        return chunks, pool.take()
-
-    chunks, metrics = made.play(use)
-    assert list(GenerateOutput.joined(chunks).tokens) == answer_of(request_of(LONG))
-    assert metrics == {}
-
-
 def test_a_reader_that_leaves_ends_the_request(fleet: MakeFleet, request_of: MakeRequest) -> None:
     made = fleet(1, streams=True)
 
+    def leave(chunk: GenerateChunk) -> None:
+        assert made.engines[0].running == 1
+        raise KeyError("the client is gone")
+
     async def use(pool: EnginePool) -> None:
-        async with aclosing(pool.stream(request_of(LONG))) as parts:
-            await anext(parts)
-            assert made.engines[0].running == 1
+        with pytest.raises(KeyError):
+            await pool.generate(request_of(LONG), leave)
         assert made.engines[0].running == 0
+        assert pool.take() == {}
         reader = asyncio.create_task(all_of(pool, request_of(LONG)))
         await asyncio.sleep(0.01)
         assert made.engines[0].running == 1
