@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from slime_core.catalog import allowed_by_environment
-from slime_core.cli.main import Commands, OpenGroup
+from slime_core.cli.main import Commands, LazyGroup
 from slime_core.config import add_plugins, parse_plugins
 from slime_core.roles import PluginSet
 from slime_core.sample import Json
@@ -77,6 +77,6 @@ COMMANDS: Commands = {
 }
 
 
-@click.group(cls=OpenGroup, known=COMMANDS, prefix="plugins.")
+@click.group(cls=LazyGroup, known=COMMANDS, prefix="plugins.")
 def plugins() -> None:
     """List, show, check and write plugins."""

@@ -350,7 +350,7 @@ def add_command(at: Path, source: str, module: str = "slime_hello") -> None:
 def test_another_package_can_add_a_command(tmp_path: Path) -> None:
     add_command(tmp_path, ELSEWHERE)
     assert installed("hello", at=tmp_path).stdout == "hello\n"
-    assert re.search(r"hello +from slime_hello", installed("--help", at=tmp_path).stdout)
+    assert re.search(r"hello +from slime-hello", installed("--help", at=tmp_path).stdout)
 
 
 @pytest.mark.parametrize(
