@@ -285,24 +285,7 @@ def _kept_dumps(key: str, template: str, root: Path) -> bool:
     return key == "save_debug_train_data" and before.get(key) == template
 
 
-# What becomes of a prompt on its way to the engine: it is rendered once, and nobody leaves its media out unsaid.
-
-
-def check_rendered_once(config: RunConfig, roles: ChosenRoles) -> None:
-    """See that no prompt is rendered twice.
-
-    Raises:
-        ConfigError: prompts are rendered for a generator that does so itself.
-    """
-    rendering = [each.reference for each in roles.all(GeneratorSpec) if each.spec.renders_prompts]
-    sets = config.evaluation.eval_prompt_data.items()
-    keys = ["apply_chat_template"] if config.data.apply_chat_template else []
-    keys += [f"eval_prompt_data.{name}.apply_chat_template" for name, each in sets if each.apply_chat_template]
-    if rendering and keys:
-        raise ConfigError(
-            f"{keys[0]} = true: generator {rendering[0]!r} renders the chat template itself, so that the model would "
-            "see prompts that are rendered twice; leave it out"
-        )
+# What becomes of a prompt on its way to the engine: nobody leaves its media out unsaid.
 
 
 def check_media(plan: Plan) -> None:
