@@ -14,8 +14,16 @@ from pydantic import ValidationError
 
 from slime_core.catalog import Catalog
 from slime_core.config.companions import companion_problems
-from slime_core.config.family import AlarmArgs, given_in
-from slime_core.config.keys import FAMILIES, FAMILY_OF_KEY, EvalArgs, OptimArgs, RolloutArgs, RunConfig
+from slime_core.config.keys import (
+    FAMILIES,
+    FAMILY_OF_KEY,
+    AlarmArgs,
+    EvalArgs,
+    OptimArgs,
+    RolloutArgs,
+    RunConfig,
+    given_in,
+)
 from slime_core.config.run_file import TABLE, parse_plugins
 from slime_core.config.settings import DEFAULT_USE, RoleTable, explain, parse_role_table
 from slime_core.config.sources import canonical

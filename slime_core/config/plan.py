@@ -21,8 +21,7 @@ from string import Formatter
 from typing import TypeVar
 
 from slime_core.catalog import Catalog, how_to_get, is_in_project, project_source
-from slime_core.config.family import ServedPlan
-from slime_core.config.keys import FAMILY_OF_KEY, RunConfig
+from slime_core.config.keys import FAMILY_OF_KEY, RunConfig, ServedPlan
 from slime_core.config.model_dir import read_model_config
 from slime_core.config.settings import Chosen, ChosenRoles, RoleTable, read_settings
 from slime_core.errors import ConfigError

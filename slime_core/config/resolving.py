@@ -19,9 +19,8 @@ from pydantic import SecretStr
 from slime_core.catalog import Catalog, part_of
 from slime_core.catalog.checks import blaming
 from slime_core.config.companions import TEACHES, check_teacher, teaching, wanted_extras
-from slime_core.config.family import Served, ServedPlan
 from slime_core.config.fit import check_fit, name_transport
-from slime_core.config.keys import RunConfig
+from slime_core.config.keys import RunConfig, Served, ServedPlan
 from slime_core.config.model_dir import (
     check_companion_dirs,
     check_model_dir,

@@ -26,8 +26,7 @@ from slime_core.catalog import (
     key_brought_by,
     who_knows_foreign_names,
 )
-from slime_core.config.family import ClusterArgs
-from slime_core.config.keys import FAMILY_OF_KEY
+from slime_core.config.keys import FAMILY_OF_KEY, ClusterArgs
 from slime_core.config.run_file import TABLE, merge
 from slime_core.config.settings import DEFAULT_USE, parse_use
 from slime_core.errors import ConfigError, PluginError, SlimeError, did_you_mean
