@@ -141,29 +141,19 @@ def protect_output() -> None:
 
 
 def _protected(stream: TextIO | None, descriptor: int) -> TextIO:
-    if stream is None:  # closed when Python started
-        return _text(descriptor, None, line_buffering=False, write_through=False)
-    try:
-        descriptor = stream.fileno()
-    except OSError:
-        return stream  # a buffer in memory
-    with suppress(OSError):
-        stream.flush()
-    return _text(
-        descriptor,
-        stream.encoding,
-        line_buffering=getattr(stream, "line_buffering", False),
-        write_through=getattr(stream, "write_through", False),
-    )
-
-
-def _text(descriptor: int, encoding: str | None, *, line_buffering: bool, write_through: bool) -> TextIO:
+    if stream is not None:  # None: it was closed when Python started
+        try:
+            descriptor = stream.fileno()
+        except OSError:
+            return stream  # a buffer in memory
+        with suppress(OSError):
+            stream.flush()
     return io.TextIOWrapper(
         io.BufferedWriter(_Sink(descriptor, "w", closefd=False)),
-        encoding,
+        stream.encoding if stream else None,
         "backslashreplace",
-        line_buffering=line_buffering,
-        write_through=write_through,
+        line_buffering=getattr(stream, "line_buffering", False),
+        write_through=getattr(stream, "write_through", False),
     )
 
 
