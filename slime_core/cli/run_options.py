@@ -350,8 +350,15 @@ def plan_config(ctx: click.Context, config: RunConfig, catalog: Catalog) -> Plan
 
     Raises:
         ConfigError: a setting was typed of what the run does not use, or as of `resolve`.
+        UnknownName: as of `resolve`; it names the plugins that the run folder was made with and that are missing.
     """
-    plan = resolve_in_folder(config, catalog)
+    try:
+        plan = resolve(config, catalog)
+    except UnknownName as error:
+        if not (missing := missing_plugins(_newest_lock(config.run.save / "checkpoints"), catalog)):
+            raise
+        listed = "\n  ".join(missing)
+        raise UnknownName(f"{error}\nThe run in {config.run.save} was made with\n  {listed}") from None
     flags: Mapping[str, Json] = ctx.obj.flags
     tables = ((role, names) for role, names in flags.items() if role in SELECTABLE and isinstance(names, dict))
     if problems := [
@@ -362,17 +369,6 @@ def plan_config(ctx: click.Context, config: RunConfig, catalog: Catalog) -> Plan
     ]:
         raise ConfigError("\n".join(problems))
     return plan
-
-
-def resolve_in_folder(config: RunConfig, catalog: Catalog) -> Plan:
-    """Resolve a configuration; an unknown name is explained by the plugins that its run folder was made with."""
-    try:
-        return resolve(config, catalog)
-    except UnknownName as error:
-        if not (missing := missing_plugins(_newest_lock(config.run.save / "checkpoints"), catalog)):
-            raise
-        listed = "\n  ".join(missing)
-        raise UnknownName(f"{error}\nThe run in {config.run.save} was made with\n  {listed}") from None
 
 
 def _newest_lock(checkpoints: Path) -> Mapping[str, Json]:

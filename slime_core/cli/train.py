@@ -12,20 +12,18 @@ from typing import TypeVar
 
 import click
 
-from slime_core.catalog import Catalog
 from slime_core.cli.main import STOPPED
-from slime_core.cli.plugins import plugin_options, with_plugin_options
+from slime_core.cli.plugins import plugin_options
 from slime_core.cli.run_options import (
     RunCommand,
     RunInput,
     lines_of,
     plan_config,
     plan_run,
-    resolve_in_folder,
     run_input,
 )
-from slime_core.config import Plan, canonical, merge, parse_config, parse_plugins, read_run_file
-from slime_core.errors import CheckpointError, ConfigError, RunFolderError, WorkerError, did_you_mean, printable
+from slime_core.config import Plan, canonical, parse_config
+from slime_core.errors import CheckpointError, ConfigError, RunFolderError, WorkerError, printable
 from slime_core.outputs import nofollow
 from slime_core.run import Outcome, RunFolder, model_of, newest_checkpoint, run
 from slime_core.run.session import evaluate_model
@@ -110,49 +108,28 @@ def _run(plan: Plan, no_progress: bool) -> Outcome:
 # `slime resume`: continue a run from its newest checkpoint, with the config that it started with.
 
 
-class ResumeCommand(click.Command):
-    """A command that explains where the settings of a resumed run are."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse; the error for any other flag is what to do instead."""
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            hint = did_you_mean(error.option_name, [name for param in self.params for name in param.opts])
-            raise ConfigError(
-                f"{error.option_name} is not a flag of `slime resume`.{hint} A run continues with the settings that it "
-                "started with. To change one, edit it in RUN_DIR/run.toml, and pass --accept-changed-settings."
-            ) from None
-
-
-@click.command(cls=ResumeCommand)
+@click.command(cls=RunCommand)
 @click.argument("run_dir", type=click.Path(path_type=Path))
-@click.option("--num-rollout", metavar="N", help="Rollouts of the whole run, to make it longer.")
-@click.option("--lr-decay-iters", metavar="N", help="Optimizer steps of the lr decay, to keep it in a longer run.")
-@click.option("--save-interval", metavar="N", help="Rollouts between checkpoints.")
-@click.option("--save-keep", metavar="N", help="Newest checkpoints to keep.")
-@click.option(
-    "--accept-changed-data", is_flag=True, help="Continue although prompt files changed since the checkpoint."
-)
-@click.option("--accept-changed-plugins", is_flag=True, help="Continue although plugins changed since the checkpoint.")
-@click.option(
-    "--accept-changed-settings", is_flag=True, help="Continue although run.toml changed since the checkpoint."
-)
 @plugin_options
 @how_options
 @click.pass_context
-def resume(
-    ctx: click.Context, /, run_dir: Path, no_progress: bool, max_restarts: int, **changes: str | bool | None
-) -> int:
-    """Continue the run in RUN_DIR."""
+def resume(ctx: click.Context, run_dir: Path, no_progress: bool, max_restarts: int) -> int:
+    """Continue the run in RUN_DIR, as its run.toml and flags say; flags win.
+
+    A setting that is not the run's, and would change what it computes, needs --accept-changed-settings.
+
+    slime resume runs/first --num-rollout 300
+    """
     run_file = run_file_of(run_dir)
-    over: dict[str, Json] = {key: value for key, value in changes.items() if value not in (None, False)}
-    values = merge(read_run_file(run_file), over) | {"save": str(run_dir)}
-    if "num_rollout" in over:
+    given = run_input(ctx, run_file)
+    if "save" in given.flags:
+        raise ConfigError("--save has no effect here: a run continues in its own folder; leave it out")
+    values: dict[str, Json] = {**given.file, "save": str(run_dir)}
+    if "num_rollout" in given.flags:
         values.pop("num_epoch", None)
-    values = with_plugin_options(ctx, values)
-    catalog = Catalog.discover(parse_plugins(values.get("plugins", {})))
-    return execute(resolve_in_folder(parse_config(values, catalog), catalog), no_progress, max_restarts)
+    with lines_of(run_file):
+        plan = plan_config(ctx, parse_config(values, given.catalog, given.flags), given.catalog)
+    return execute(plan, no_progress, max_restarts)
 
 
 def run_file_of(run_dir: Path) -> Path:

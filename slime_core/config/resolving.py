@@ -36,7 +36,6 @@ from slime_core.config.plan import (
     choice,
     group_uses,
 )
-from slime_core.config.run_file import read_run_file, read_yaml, write_toml
 from slime_core.config.settings import (
     OPTIONAL,
     Chosen,
@@ -57,14 +56,6 @@ from slime_core.roles import (
     TransportSpec,
 )
 from slime_core.sample import Json
-
-__all__ = [
-    "Installed",
-    "read_run_file",
-    "read_yaml",
-    "write_toml",
-]
-
 
 # From a configuration to a `Plan`: every name is looked up, every setting read, and the choices are seen to fit.
 
