@@ -16,7 +16,6 @@ from slime_core.cli.main import STOPPED
 from slime_core.cli.plugins import plugin_options
 from slime_core.cli.run_options import (
     RunCommand,
-    RunInput,
     lines_of,
     plan_config,
     plan_run,
@@ -154,10 +153,12 @@ def evaluate(ctx: click.Context, run: Path | None, no_progress: bool) -> None:
     slime eval runs/first --n-samples-per-eval-prompt 8
     """
     is_model = run is not None and (run / "config.json").exists()
-    run_file = run_file_of(run) if run is not None and run.is_dir() and not is_model else None if is_model else run
+    run_file = None if is_model else run_file_of(run) if run is not None and run.is_dir() else run
     given = run_input(ctx, run_file)
+    named = {key: given.flags[key] for key in ("save", "hf_checkpoint") if given.flags.get(key)}
     with lines_of(run_file):
-        values = {**canonical([given.file, given.flags], given.catalog).required(), **_place_of(run, given)}
+        values = canonical([given.file, given.flags], given.catalog).required()
+    values |= _place_of(run, given.file, is_model=is_model) | named
     config = parse_config(_for_evaluation(values), given.catalog)
     plan = plan_config(ctx, config, given.catalog)
     root = plan.config.run.save
@@ -170,25 +171,16 @@ def evaluate(ctx: click.Context, run: Path | None, no_progress: bool) -> None:
     click.echo(f"written: {root / 'eval.json'}")
 
 
-def _place_of(run: Path | None, given: RunInput) -> dict[str, Json]:
-    flags = given.flags
-    if run is not None and (run / "config.json").exists():
-        return {"save": f"runs/{run.resolve().name}-eval", "hf_checkpoint": str(run), **_named(flags)}
+def _place_of(run: Path | None, file: Mapping[str, Json], *, is_model: bool) -> dict[str, Json]:
+    if run is not None and is_model:
+        return {"save": f"runs/{run.resolve().name}-eval", "hf_checkpoint": str(run)}
     if run is None or not run.is_dir():
-        trained = given.file.get("save", f"runs/{run.stem if run else 'model'}")
-        return {"save": f"{trained}-eval", **_named(flags)}
+        trained = file.get("save", f"runs/{run.stem if run else 'model'}")
+        return {"save": f"{trained}-eval"}
     checkpoint = newest_checkpoint(run / "checkpoints", lambda text: click.echo(printable(text), err=True))
     if checkpoint is None:
         raise CheckpointError(f"{run} has no checkpoint yet")
-    found: dict[str, Json] = {
-        "hf_checkpoint": str(model_of(checkpoint.path)),
-        "save": f"{run}-eval/{checkpoint.path.name}",
-    }
-    return {**found, **_named(flags)}
-
-
-def _named(flags: Mapping[str, Json]) -> dict[str, Json]:
-    return {key: flags[key] for key in ("save", "hf_checkpoint") if flags.get(key)}
+    return {"save": f"{run}-eval/{checkpoint.path.name}", "hf_checkpoint": str(model_of(checkpoint.path))}
 
 
 _TRAINING_ONLY = (

@@ -192,19 +192,17 @@ def _digest(plugin: str, catalog: Catalog) -> str:
 
 
 def _change(plugin: str, before: Mapping[str, Json], now: Mapping[str, Json]) -> str:
-    gone = [choice for choice in _choices(before) if choice not in _choices(now)]
-    came = [choice for choice in _choices(now) if choice not in _choices(before)]
-    if not now and gone:
-        return f"{_named(plugin, before)} is not loaded now{_install(before)}"
-    if not before and came:
-        return f"{plugin} {now.get('version')} brings {', '.join(came)}, which came from another plugin"
-    if (gone or came or _choices(now)) and before.get("version") != now.get("version"):
-        return f"{_named(plugin, before)} is {now.get('version')} now{_install(before)}"
-    if _choices(now) and before.get("code") and before["code"] != now.get("code"):
-        return f"{_named(plugin, before)} has other code now, under the same version"
-    if gone:
-        return f"{plugin} brought {', '.join(gone)}, which comes from another plugin now"
-    return ""
+    had, has, named = _choices(before), _choices(now), _named(plugin, before)
+    if had and not now:
+        return f"{named} is not loaded now{_install(before)}"
+    if has and not before:
+        return f"{plugin} {now.get('version')} brings {', '.join(has)}, which came from another plugin"
+    if (had or has) and before.get("version") != now.get("version"):
+        return f"{named} is {now.get('version')} now{_install(before)}"
+    if has and before.get("code") and before["code"] != now.get("code"):
+        return f"{named} has other code now, under the same version"
+    gone = [choice for choice in had if choice not in has]
+    return f"{plugin} brought {', '.join(gone)}, which comes from another plugin now" if gone else ""
 
 
 def _named(plugin: str, entry: Mapping[str, Json]) -> str:
