@@ -12,7 +12,7 @@ import contextlib
 import itertools
 import json
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -288,6 +288,16 @@ class RunCommand(click.Command):
         except click.NoSuchOption as error:
             raise _unknown_flag(error, rest, catalog) from None
 
+    def invoke(self, ctx: click.Context) -> object:
+        """Run it; an error about unknown keys of the run file names the line of each."""
+        try:
+            return super().invoke(ctx)
+        except ConfigError as error:
+            path: Path | None = ctx.obj.path
+            if path is None or not path.is_file():
+                raise
+            raise ConfigError(say_lines(str(error), path)) from error
+
 
 def _early_file(arguments: Sequence[str]) -> tuple[Path | None, dict[str, Json], PluginSet]:
     named: dict[str, list[str]] = {"--plugin": [], "--no-plugin": []}
@@ -323,19 +333,7 @@ def _unknown_flag(error: click.NoSuchOption, arguments: Sequence[str], catalog: 
 
 def plan_run(ctx: click.Context, run_file: Path | None) -> Plan:
     """Resolve a run file and flags."""
-    with lines_of(run_file):
-        return plan_config(ctx, parse_run(ctx, run_file), run_input(ctx, run_file).catalog)
-
-
-@contextlib.contextmanager
-def lines_of(run_file: Path | None) -> Iterator[None]:
-    """Add to errors about unknown keys of the run file the line of each."""
-    try:
-        yield
-    except ConfigError as error:
-        if run_file is None or (said := say_lines(str(error), run_file)) == str(error):
-            raise
-        raise ConfigError(said) from None
+    return plan_config(ctx, parse_run(ctx, run_file), run_input(ctx, run_file).catalog)
 
 
 def parse_run(ctx: click.Context, run_file: Path | None, defaults: Mapping[str, Json] | None = None) -> RunConfig:

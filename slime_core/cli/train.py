@@ -16,7 +16,6 @@ from slime_core.cli.main import STOPPED
 from slime_core.cli.plugins import plugin_options
 from slime_core.cli.run_options import (
     RunCommand,
-    lines_of,
     plan_config,
     plan_run,
     run_input,
@@ -119,15 +118,13 @@ def resume(ctx: click.Context, run_dir: Path, no_progress: bool, max_restarts: i
 
     slime resume runs/first --num-rollout 300
     """
-    run_file = run_file_of(run_dir)
-    given = run_input(ctx, run_file)
+    given = run_input(ctx, run_file_of(run_dir))
     if "save" in given.flags:
         raise ConfigError("--save has no effect here: a run continues in its own folder; leave it out")
     values: dict[str, Json] = {**given.file, "save": str(run_dir)}
     if "num_rollout" in given.flags:
         values.pop("num_epoch", None)
-    with lines_of(run_file):
-        plan = plan_config(ctx, parse_config(values, given.catalog, given.flags), given.catalog)
+    plan = plan_config(ctx, parse_config(values, given.catalog, given.flags), given.catalog)
     return execute(plan, no_progress, max_restarts)
 
 
@@ -156,11 +153,9 @@ def evaluate(ctx: click.Context, run: Path | None, no_progress: bool) -> None:
     run_file = None if is_model else run_file_of(run) if run is not None and run.is_dir() else run
     given = run_input(ctx, run_file)
     named = {key: given.flags[key] for key in ("save", "hf_checkpoint") if given.flags.get(key)}
-    with lines_of(run_file):
-        values = canonical([given.file, given.flags], given.catalog).required()
+    values = canonical([given.file, given.flags], given.catalog).required()
     values |= _place_of(run, given.file, is_model=is_model) | named
-    config = parse_config(_for_evaluation(values), given.catalog)
-    plan = plan_config(ctx, config, given.catalog)
+    plan = plan_config(ctx, parse_config(_for_evaluation(values), given.catalog), given.catalog)
     root = plan.config.run.save
     with RunFolder.open(root, plan.config.to_dict()) as folder, make_display(progress=not no_progress) as display:
         metrics = asyncio.run(evaluate_model(plan, folder, display))
