@@ -484,6 +484,17 @@ class RunConfig(BaseModel):
         """Whether the run starts engines."""
         return not self.finetunes and self.debug.load_debug_rollout_data is None
 
+    @property
+    def companion_dirs(self) -> dict[str, Path]:
+        """Model directories that are given beside the policy's, by their keys."""
+        reference, teacher, critic = (
+            self.reference.ref_load,
+            self.distillation.opd_teacher_load,
+            self.critic.critic_load,
+        )
+        found = {"ref_load": reference, "opd_teacher_load": teacher, "critic_load": critic}
+        return {key: directory for key, directory in found.items() if directory is not None}
+
     def to_dict(self) -> dict[str, Json]:
         """The configuration as a run file's keys, defaults written out."""
         flat: dict[str, Json] = {}

@@ -211,15 +211,7 @@ def _served_models(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> S
 
 
 def _check_trained(config: RunConfig, trainer: Chosen[TrainerSpec]) -> None:
-    models = {
-        "": config.run.hf_checkpoint,
-        "ref_load": config.reference.ref_load,
-        "opd_teacher_load": config.distillation.opd_teacher_load,
-        "critic_load": config.critic.critic_load,
-    }
-    for key, directory in models.items():
-        if directory is None:
-            continue
+    for key, directory in {"": config.run.hf_checkpoint, **config.companion_dirs}.items():
         refuse_quantized(directory)
         model = read_model_config(directory)
         try:
