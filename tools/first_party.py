@@ -9,7 +9,8 @@ import json
 import re
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
 
@@ -32,10 +33,16 @@ def offered() -> dict[str, object]:
             "choices": _choices(specs),
             "flat_keys": _flat_keys(specs),
             "frameworks": sorted({name.framework for module in modules for name in _names(module)} - {""}),
-            "commands": sorted(project["entry-points"].get("slime.commands", ())),
+            "commands": _commands(project["entry-points"].get("slime.commands", {})),
             "requires": sorted(set(re.findall(r"slime-[a-z-]+", " ".join(project["dependencies"]))) - {"slime-core"}),
         }
     return found
+
+
+def _commands(entries: Mapping[str, str]) -> dict[str, str]:
+    """The line of `slime --help` of each."""
+    loaded = {name: EntryPoint(name, value, "slime.commands").load() for name, value in sorted(entries.items())}
+    return {name: command.get_short_help_str(90) for name, command in loaded.items()}
 
 
 def _choices(specs: Iterable[Spec[object]]) -> dict[str, list[str]]:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from slime_core.catalog.packages import beside_this_core as beside_this_core
     from slime_core.catalog.packages import command_brought_by as command_brought_by
     from slime_core.catalog.packages import first_party as first_party
+    from slime_core.catalog.packages import help_line as help_line
     from slime_core.catalog.packages import how_to_get as how_to_get
     from slime_core.catalog.packages import how_to_install as how_to_install
     from slime_core.catalog.packages import is_ours as is_ours

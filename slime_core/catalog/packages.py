@@ -40,8 +40,8 @@ class FirstParty:
     """The choices, `role/name`, that have each key; one that ends in `*` stands for all that begin so."""
     frameworks: Sequence[str]
     """Whose names for keys it knows."""
-    commands: Sequence[str]
-    """What it adds to `slime`."""
+    commands: Mapping[str, str]
+    """What it adds to `slime`, each with its line of help."""
     requires: Sequence[str]
     """Our other distributions that it requires."""
 
@@ -83,6 +83,12 @@ def who_knows_foreign_names() -> tuple[str, Sequence[str]]:
 def command_brought_by(name: str) -> str:
     """The first-party distribution that adds a command to `slime`; "" if none."""
     return next((dist for dist, each in first_party().items() if name in each.commands), "")
+
+
+def help_line(dist: str, command: str) -> str:
+    """What `slime --help` says of a command of a distribution."""
+    ours = first_party().get(dist)
+    return ours.commands.get(command, "") if ours else f"from {dist}"
 
 
 def is_ours(dist: str) -> bool:

@@ -1,14 +1,9 @@
 """The `slime` command: finds a subcommand, runs it, and turns an error into one message and an exit code.
 
-Help lists subcommands without importing them; the help line of a plugin's command is read from its source. Output
-goes through streams that survive a closed terminal or a full disk.
-
-Example:
-
-    help_line(EntryPoint("agent", "slime_agent_openai.commands:agent", "slime.commands"))      # "Agents: serve ..."
+Help lists subcommands without importing them. Output goes through streams that survive a closed terminal or a full
+disk.
 """
 
-import ast
 import errno
 import importlib
 import io
@@ -20,9 +15,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 import click
@@ -36,6 +29,7 @@ from slime_core.errors import (
     RunFolderError,
     SlimeError,
     UnknownName,
+    did_you_mean,
     printable,
     shortened,
 )
@@ -56,94 +50,80 @@ class LazyGroup(click.Group):
 
     Args:
         known: its commands, in the order in which they are listed.
+        prefix: with which entry points of other packages name further commands of the group: `plugins.` of `slime
+            plugins`. None: there are no further ones.
     """
 
-    def __init__(self, *args: object, known: Commands, **kwargs: object) -> None:
+    def __init__(self, *args: object, known: Commands, prefix: str | None = None, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # click's own arguments, passed on
-        self.known = known
+        self.known, self._prefix = known, prefix
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names, in the given order."""
-        return [name for name, _ in self.rows()]
+        return [name for name, _ in self._rows()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import one command."""
-        if cmd_name not in self.known:
-            return None
-        module, _, name = self.known[cmd_name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), name)
-        return command
+        if cmd_name in self.known:
+            module, _, name = self.known[cmd_name][0].partition(":")
+            command: click.Command = getattr(importlib.import_module(module), name)
+            return command
+        entries = self._foreign().get(cmd_name)
+        return _load(entries) if entries else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that is meant; a misspelt one is told the nearest."""
+        """Find the command that is meant; a misspelt one is told the nearest, or which package of ours has it."""
         if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            from slime_core.errors import did_you_mean
+            from slime_core.catalog import command_brought_by, how_to_install
 
             known = self.list_commands(ctx)
-            advice = self.advice(args[0]) or did_you_mean(args[0], known)
+            dist = "" if self._prefix is None else command_brought_by(f"{self._prefix}{args[0]}")
+            advice = f" It comes with {dist}. {how_to_install(dist)}." if dist else did_you_mean(args[0], known)
             ctx.fail(f"no command {args[0]!r}.{advice} Commands: {', '.join(known)}.")
         return super().resolve_command(ctx, args)
-
-    def advice(self, name: str) -> str:
-        """What to say of a command that is not there, besides the nearest: a sentence after a space, or nothing."""
-        return ""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list in the help text, from what is known without importing."""
         with formatter.section("Commands"):
-            formatter.write_dl(list(self.rows()))
+            formatter.write_dl(list(self._rows()))
 
-    def rows(self) -> Iterator[tuple[str, str]]:
-        """Name and one line of help of every command."""
-        for name, (_, text) in self.known.items():
-            yield name, text
+    def _rows(self) -> Iterator[tuple[str, str]]:
+        yield from ((name, text) for name, (_, text) in self.known.items())
+        if entries := sorted(self._foreign().items()):
+            from slime_core.catalog import help_line
+
+            yield from ((name, help_line(_package(entry), entry.name)) for name, (entry, *_) in entries)
+
+    def _foreign(self) -> dict[str, list[EntryPoint]]:
+        if self._prefix is None:
+            return {}
+        found: dict[str, dict[str, EntryPoint]] = {}
+        for entry in entry_points(group="slime.commands"):
+            name = entry.name.removeprefix(self._prefix)
+            if entry.name.startswith(self._prefix) and name not in self.known and "." not in name:
+                found.setdefault(name, {}).setdefault(_package(entry), entry)
+        return {name: list(entries.values()) for name, entries in found.items()}
 
 
-# Sources: the line of help of a command that another package brings, read from its source: nothing is imported for
-# it.
-
-LONGEST = 90
-"""Characters of a line."""
+def _package(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist else "an unknown package"
 
 
-def help_line(entry: EntryPoint) -> str:
-    """What the command says of itself first, as click would have it; empty where its source does not show it."""
+def _load(entries: Sequence[EntryPoint]) -> click.Command:
+    entry, *others = entries
+    if others:
+        packages = " and ".join(sorted(map(_package, entries)))
+        raise PluginError(f"command {entry.name!r} is offered by {packages}: uninstall all of them but one")
+    where = f"command {entry.name!r} of {_package(entry)} ({entry.value})"
     try:
-        spec = _spec(entry.module)
-        if spec is None or spec.origin is None:
-            return ""
-        module = ast.parse(Path(spec.origin).read_text("utf-8"))
-    except (OSError, ValueError, SyntaxError):  # whoever calls the command is told what is wrong
-        return ""
-    functions = (each for each in module.body if isinstance(each, ast.FunctionDef) and each.name == entry.attr)
-    function = next(functions, None)
-    if function is None:
-        return ""
-    said = _short_help(function) or ast.get_docstring(function)
-    return click.Command(entry.name, help=said).get_short_help_str(LONGEST) if said else ""
-
-
-def _short_help(function: ast.FunctionDef) -> str:
-    for decorator in function.decorator_list:
-        for keyword in decorator.keywords if isinstance(decorator, ast.Call) else ():
-            if keyword.arg == "short_help" and isinstance(keyword.value, ast.Constant):
-                return str(keyword.value.value)
-    return ""
-
-
-def _spec(module: str) -> ModuleSpec | None:
-    # `importlib.util.find_spec` would import the packages that the module is in.
-    first, *others = module.split(".")
-    found = next((spec for finder in sys.meta_path if (spec := finder.find_spec(first, None))), None)
-    name = first
-    for each in others:
-        if found is None or found.submodule_search_locations is None:
-            return None
-        name = f"{name}.{each}"
-        found = PathFinder.find_spec(name, found.submodule_search_locations)
-    return found
+        command: object = entry.load()
+    except Exception as error:
+        raise PluginError(f"{where} cannot be loaded: {type(error).__name__}: {error}") from error
+    if not isinstance(command, click.Command):
+        raise PluginError(f"{where} is a {type(command).__name__}; expected a click.Command")
+    return command
 
 
 # Standard streams that never raise: a closed terminal, a full disk or a narrow encoding must not end a command.
@@ -161,29 +141,19 @@ def protect_output() -> None:
 
 
 def _protected(stream: TextIO | None, descriptor: int) -> TextIO:
-    if stream is None:  # closed when Python started
-        return _text(descriptor, None, line_buffering=False, write_through=False)
-    try:
-        descriptor = stream.fileno()
-    except OSError:
-        return stream  # a buffer in memory
-    with suppress(OSError):
-        stream.flush()
-    return _text(
-        descriptor,
-        stream.encoding,
-        line_buffering=getattr(stream, "line_buffering", False),
-        write_through=getattr(stream, "write_through", False),
-    )
-
-
-def _text(descriptor: int, encoding: str | None, *, line_buffering: bool, write_through: bool) -> TextIO:
+    if stream is not None:  # None: it was closed when Python started
+        try:
+            descriptor = stream.fileno()
+        except OSError:
+            return stream  # a buffer in memory
+        with suppress(OSError):
+            stream.flush()
     return io.TextIOWrapper(
         io.BufferedWriter(_Sink(descriptor, "w", closefd=False)),
-        encoding,
+        stream.encoding if stream else None,
         "backslashreplace",
-        line_buffering=line_buffering,
-        write_through=write_through,
+        line_buffering=getattr(stream, "line_buffering", False),
+        write_through=getattr(stream, "write_through", False),
     )
 
 
@@ -226,69 +196,10 @@ COMMANDS: Commands = {
 }
 
 
-class OpenGroup(LazyGroup):
-    """A group's own commands, then those of other packages, by name.
-
-    Args:
-        known: its own commands, in the order in which they are listed.
-        prefix: with which entry points name its other commands: `plugins.` of `slime plugins`.
-    """
-
-    def __init__(self, *args: object, known: Commands, prefix: str = "", **kwargs: object) -> None:
-        super().__init__(*args, known=known, **kwargs)
-        self._prefix = prefix
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import one command."""
-        found = super().get_command(ctx, cmd_name)
-        if found is None and (entries := self._foreign().get(cmd_name)):
-            return _load(entries)
-        return found
-
-    def advice(self, name: str) -> str:
-        """Which package of ours adds the command."""
-        from slime_core.catalog import command_brought_by, how_to_install
-
-        dist = command_brought_by(f"{self._prefix}{name}")
-        return f" It comes with {dist}. {how_to_install(dist)}." if dist else ""
-
-    def rows(self) -> Iterator[tuple[str, str]]:
-        """Name and one line of help of every command."""
-        yield from super().rows()
-        for name, (entry, *_) in sorted(self._foreign().items()):
-            yield name, help_line(entry) or f"from {entry.module}"
-
-    def _foreign(self) -> dict[str, list[EntryPoint]]:
-        found: dict[str, dict[str, EntryPoint]] = {}
-        for entry in entry_points(group="slime.commands"):
-            name = entry.name.removeprefix(self._prefix)
-            if entry.name.startswith(self._prefix) and name not in self.known and "." not in name:
-                found.setdefault(name, {}).setdefault(_package(entry), entry)
-        return {name: list(entries.values()) for name, entries in found.items()}
-
-
-def _package(entry: EntryPoint) -> str:
-    return entry.dist.name if entry.dist else "an unknown package"
-
-
-def _load(entries: Sequence[EntryPoint]) -> click.Command:
-    entry, *others = entries
-    if others:
-        packages = " and ".join(sorted(map(_package, entries)))
-        raise PluginError(f"command {entry.name!r} is offered by {packages}: uninstall all of them but one")
-    where = f"command {entry.name!r} of {_package(entry)} ({entry.value})"
-    try:
-        command: object = entry.load()
-    except Exception as error:
-        raise PluginError(f"{where} cannot be loaded: {type(error).__name__}: {error}") from error
-    if not isinstance(command, click.Command):
-        raise PluginError(f"{where} is a {type(command).__name__}; expected a click.Command")
-    return command
-
-
 @click.group(
-    cls=OpenGroup,
+    cls=LazyGroup,
     known=COMMANDS,
+    prefix="",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.version_option(__version__, prog_name="slime-core")

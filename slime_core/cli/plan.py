@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 
 from slime_core.catalog import PluginState, part
 from slime_core.cli.plugins import plugin_options
-from slime_core.cli.run_options import RunCommand, lines_of, parse_run, plan_config, run_input
+from slime_core.cli.run_options import RunCommand, plan_run, run_input
 from slime_core.config import FAMILIES, Chosen, Plan, canonical, show_settings, worker_groups, write_toml
 from slime_core.errors import ConfigError
 from slime_core.roles import CallSpec, EngineSpec, TransportSpec, describe_isolation
@@ -41,9 +41,7 @@ PROMPT_SHOWN = 200
 @click.pass_context
 def plan(ctx: click.Context, run_file: Path | None, as_json: bool, no_data: bool, out: Path | None) -> None:
     """Show what RUN_FILE and flags resolve to: role, plugin, version, place, settings; and read the data."""
-    given = run_input(ctx, run_file)
-    with lines_of(run_file):
-        resolved = plan_config(ctx, parse_run(ctx, run_file), given.catalog)
+    resolved, given = plan_run(ctx, run_file), run_input(ctx, run_file)
     form = canonical([given.file, given.flags], given.catalog)
     if out is not None:
         _write(out, form.values)

@@ -6,24 +6,25 @@ import json
 import re
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, TypedDict, Union, cast, get_args, get_origin
+from types import ModuleType, UnionType
+from typing import Annotated, Union, cast, get_args, get_origin
 
 import click
 from pydantic_core import to_jsonable_python
 
 from slime_core.catalog import (
     Catalog,
+    PluginState,
     PluginStatus,
     PluginWarning,
     Registered,
     is_in_project,
     place_of,
 )
-from slime_core.cli.plugins import plugin_options, plugin_set
+from slime_core.cli.plugins import ListedRow, listed_row, plugin_options, plugin_set
 from slime_core.config import settings_schema
 from slime_core.errors import ConfigError, PluginError, UnknownName, did_you_mean
 from slime_core.hookspecs import (
@@ -39,40 +40,56 @@ from slime_core.sample import Json
 
 # What `slime plugins show` knows, as plain data: a plugin, its choices with settings, its hooks in call order.
 
+HOOKS = (*HOOK_OF_EVENT.values(), *HOOK_OF_RANK_EVENT.values())
 _MODULE = re.compile(r"(?P<text>'[^']*')|\b(?:[^\W\d]\w*\.)+(?=\w)")
 """A quoted text, to be left as it is, or the dotted modules before a name."""
 
 
-class HookRow(TypedDict):
-    """One hook that a plugin implements, and who is called before and after."""
-
-    hook: str
-    origin: str
-    position: int
-    order: list[str]
-    stability: str
-    added: str
-
-
 def describe_plugin(catalog: Catalog, status: PluginStatus) -> dict[str, Json]:
     """A plugin: what its metadata and its module say, and what became of it."""
-    module = sys.modules.get(status.origin.partition(":")[0])
     metadata = _metadata(status.dist)
-    numbers = {each: number for number, each in enumerate(catalog.statuses, 1)}
+    row = cast("dict[str, Json]", listed_row(status, catalog.statuses.index(status) + 1))
+    del row["choices"], row["hooks"]
     return {
-        "plugin": status.plugin,
-        "version": status.version,
-        "order": 0 if status.state.value == "excluded" else numbers[status],
-        "entry_point": status.name,
-        "origin": status.origin,
-        "file": str(getattr(module, "__file__", "") or ""),
-        "state": status.state.value,
-        "phase": status.phase.value,
-        "detail": status.detail,
+        **row,
+        "file": str(getattr(_module(status), "__file__", "") or ""),
         "api": declared_api(status),
         "summary": str(metadata.json.get("summary", "")) if metadata else "",
         "requires": [*(importlib.metadata.requires(status.dist) or [])] if metadata else [],
     }
+
+
+def loaded_rows(plugins: PluginSet, role: str | None) -> list[ListedRow]:
+    """The rows of `slime plugins list` with what each plugin offers, for one role or for all.
+
+    Raises:
+        UnknownName: there is no such role.
+    """
+    catalog, seen = quiet_catalog(plugins), set[str]()
+    roles = list(SPECS) if role is None else [role.replace("-", "_")]
+    rows: list[ListedRow] = []
+    for order, status in enumerate(catalog.statuses, 1):
+        row = listed_row(status, order)
+        row["choices"], row["hooks"], row["api"] = [], [], declared_api(status)
+        if status.state is PluginState.LOADED and status.plugin not in seen:  # its entry points share its choices
+            seen.add(status.plugin)
+            row["choices"] = [
+                {
+                    "role": each.spec.role,
+                    "choice": each.qualified,
+                    "summary": each.spec.summary,
+                    "origin": each.origin,
+                }
+                for each in choices_of(catalog, status.plugin, roles)
+            ]
+            row["hooks"] = [
+                {"hook": hook, "origin": place_of(each.function)}
+                for hook in HOOKS
+                for each in catalog.listeners(hook)
+                if each.plugin == status.plugin
+            ]
+        rows.append(row)
+    return rows
 
 
 def _metadata(dist: str) -> importlib.metadata.PackageMetadata | None:
@@ -82,9 +99,9 @@ def _metadata(dist: str) -> importlib.metadata.PackageMetadata | None:
         return None
 
 
-def choices_of(catalog: Catalog, plugin: str) -> list[Registered]:
+def choices_of(catalog: Catalog, plugin: str, roles: Iterable[str] = SPECS) -> list[Registered]:
     """All that a plugin offers, by role."""
-    return [each for role in SPECS for each in catalog.choices(role).values() if each.plugin == plugin]
+    return [each for role in roles for each in catalog.choices(role).values() if each.plugin == plugin]
 
 
 def describe_choice(registered: Registered) -> dict[str, Json]:
@@ -140,26 +157,30 @@ def type_name(annotation: object) -> str:
     return _MODULE.sub(lambda found: found["text"] or "", str(annotation)).replace("NoneType", "None")
 
 
-def describe_hooks(catalog: Catalog, plugin: str) -> Iterator[HookRow]:
+def describe_hooks(catalog: Catalog, plugin: str) -> Iterator[dict[str, Json]]:
     """The run hooks and rank hooks of a plugin, with the order in which everybody is called."""
-    for hook in (*HOOK_OF_EVENT.values(), *HOOK_OF_RANK_EVENT.values()):
+    for hook in HOOKS:
         listeners = catalog.listeners(hook)
         specified = getattr(RunHookSpecs if hook in HOOK_OF_EVENT.values() else RankHookSpecs, hook)
         for position, listener in enumerate(listeners, 1):
             if listener.plugin == plugin:
-                yield HookRow(
-                    hook=hook,
-                    origin=place_of(listener.function),
-                    position=position,
-                    order=[each.plugin for each in listeners],
-                    stability=specified.stability.value,
-                    added=specified.added,
-                )
+                yield {
+                    "hook": hook,
+                    "origin": place_of(listener.function),
+                    "position": position,
+                    "order": [each.plugin for each in listeners],
+                    "stability": specified.stability.value,
+                    "added": specified.added,
+                }
 
 
 def declared_api(status: PluginStatus) -> str:
     """The SLIME_API of an imported plugin; empty for one that has none."""
-    return str(getattr(sys.modules.get(status.origin.partition(":")[0]), "SLIME_API", ""))
+    return str(getattr(_module(status), "SLIME_API", ""))
+
+
+def _module(status: PluginStatus) -> ModuleType | None:
+    return sys.modules.get(status.origin.partition(":")[0])
 
 
 # What a NAME on the command line means: a plugin, a module of the project, or choices of plugins.
@@ -287,10 +308,11 @@ def _show_choice(row: Mapping[str, Json]) -> None:
         _line("", setting["description"])
 
 
-def _show_hook(row: HookRow) -> None:
+def _show_hook(row: Mapping[str, Json]) -> None:
+    order = cast("list[str]", row["order"])
     click.echo(_title(f"hook {row['hook']}", ""))
     _line("defined", row["origin"])
-    _line("called", f"{row['position']} of {len(row['order'])}: {', '.join(row['order'])}")
+    _line("called", f"{row['position']} of {len(order)}: {', '.join(order)}")
     _line("hook", f"{row['stability']}, since {row['added']}")
 
 

@@ -12,7 +12,7 @@ import contextlib
 import itertools
 import json
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -152,11 +152,12 @@ class _Flags:
                 continue
             key = key_typed(name)
             positive = key.removeprefix("no_")
-            is_no = key != positive and not equals and not self._is_key(key) and self._may_be_switch(positive)
-            if not (is_no or self._is_key(key)):
-                self.rest.append(argument)
-            elif is_no:
-                self._add(positive, False)
+            if not self._is_key(key):
+                is_no = key != positive and not equals
+                if is_no and (self._is_switch(positive) or self._flat.owners_of(positive)):
+                    self._add(positive, False)
+                else:
+                    self.rest.append(argument)
             elif self._is_switch(key):
                 follows = bool(remaining) and remaining[0].lower() in ("true", "false")
                 text = value if equals else remaining.popleft() if follows else "true"
@@ -181,30 +182,16 @@ class _Flags:
         return remaining.popleft()
 
     def _is_key(self, key: str) -> bool:
-        return (
-            key in FAMILY_OF_KEY
-            or key in SELECTABLE
-            or key in CHOOSES
-            or bool(self._flat.owners_of(key) or self._flat.foreign(key))
-        )
-
-    def _may_be_switch(self, key: str) -> bool:
-        return self._is_switch(key) or (key not in FAMILY_OF_KEY and bool(self._flat.owners_of(key)))
+        ours = key in FAMILY_OF_KEY or key in SELECTABLE or key in CHOOSES
+        return ours or bool(self._flat.owners_of(key) or self._flat.foreign(key))
 
     def _is_switch(self, key: str) -> bool:
-        if key in FAMILY_OF_KEY:
-            return FAMILIES[FAMILY_OF_KEY[key]].model_fields[key].annotation is bool
-        if foreign := self._flat.foreign(key):
-            return foreign.is_switch
-        return self._annotation(key) is bool
-
-    def _takes_many(self, key: str) -> bool:
-        if key in CHOOSES or self._flat.foreign(key):
-            return False
-        annotation = self._annotation(key)
-        return annotation is None or "list[" in str(annotation)
+        foreign = self._flat.foreign(key)
+        return foreign.is_switch if foreign else self._annotation(key) is bool
 
     def _annotation(self, key: str) -> object:
+        if key in FAMILY_OF_KEY:
+            return FAMILIES[FAMILY_OF_KEY[key]].model_fields[key].annotation
         for owner in self._flat.owners_of(key):
             with contextlib.suppress(PluginError):
                 fields = {} if owner.place[1:] else owner.registered.spec.model.model_fields
@@ -213,24 +200,26 @@ class _Flags:
 
     def values(self) -> dict[str, Json]:
         """What was given, by key. Raises ConfigError: a choice or its weight is written wrongly."""
-        return {
-            key: _value(key, several if several[1:] and self._takes_many(key) else several[-1:])
-            for key, several in self.given.items()
-        }
+        return {key: self._value(key, several) for key, several in self.given.items()}
+
+    def _value(self, key: str, given: Sequence[str | bool]) -> Json:
+        if key in SELECTABLE:
+            return {"use": _parse_uses(key, given)}
+        if key == "eval_prompt_data":
+            return {str(name): str(path) for name, path in zip(given[::2], given[1::2], strict=True)}
+        annotation = self._annotation(key)
+        many = "list[" in str(annotation)
+        if key in FAMILY_OF_KEY and key not in _JSON_KEYS:
+            return list(given) if many else given[-1]
+        last = _read(given[-1])
+        is_one = key in CHOOSES or key in _JSON_KEYS or self._flat.foreign(key) or not (many or annotation is None)
+        if is_one or len(given) == 1 or isinstance(last, bool):
+            return last
+        return [name for each in map(_read, given) for name in (each if isinstance(each, list) else [each])]
 
 
-def _value(key: str, given: Sequence[str | bool]) -> Json:
-    if key in SELECTABLE:
-        return {"use": _parse_uses(key, given)}
-    if key == "eval_prompt_data":
-        return {str(name): str(path) for name, path in zip(given[::2], given[1::2], strict=True)}
-    if key in FAMILY_OF_KEY and key not in _JSON_KEYS:
-        many = "list[" in str(FAMILIES[FAMILY_OF_KEY[key]].model_fields[key].annotation)
-        return list(given) if many else given[-1]
-    read = [literal(each) if isinstance(each, str) else each for each in given]
-    if len(read) == 1 or isinstance(read[-1], bool) or key in _JSON_KEYS:
-        return read[-1]
-    return [name for each in read for name in (each if isinstance(each, list) else [each])]
+def _read(given: str | bool) -> Json:
+    return literal(given) if isinstance(given, str) else given
 
 
 def _parse_uses(role: str, given: Sequence[str | bool]) -> Json:
@@ -260,8 +249,6 @@ class RunInput:
     """Its keys, with what the command line and SLIME_PLUGINS say about plugins."""
     flags: Mapping[str, Json]
     """The keys of the command line."""
-    sections: Mapping[str, Json]
-    """Those of them that were typed as `--role.name.key`."""
     catalog: Catalog
     """What is offered."""
 
@@ -274,7 +261,7 @@ def run_input(ctx: click.Context, path: Path | None) -> RunInput:
     file = with_plugin_options(ctx, read_run_file(path) if path else {})
     plugins = parse_plugins(file.get("plugins", {}))
     catalog = Catalog.discover(plugins)
-    return RunInput(path, file, early.flags, early.sections, catalog)
+    return RunInput(path, file, early.flags, catalog)
 
 
 class RunCommand(click.Command):
@@ -291,16 +278,25 @@ class RunCommand(click.Command):
             show_help(self, ctx, wanted, partial(Catalog.discover, plugins))
             ctx.exit()
         catalog = Catalog.discover(plugins)
-        sections = in_tables(settings, catalog)
         flags = _Flags(catalog, {name for param in self.params for name in (*param.opts, *param.secondary_opts)})
         flags.read(rest)
-        over = merge(flags.values(), sections)
+        over = merge(flags.values(), in_tables(settings, catalog))
         refuse_unfit(over, "the command line", allow_null=True)
-        ctx.obj = RunInput(path, file, over, sections, catalog)
+        ctx.obj = RunInput(path, file, over, catalog)
         try:
             return super().parse_args(ctx, flags.rest)
         except click.NoSuchOption as error:
             raise _unknown_flag(error, rest, catalog) from None
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run it; an error about unknown keys of the run file names the line of each."""
+        try:
+            return super().invoke(ctx)
+        except ConfigError as error:
+            path: Path | None = ctx.obj.path
+            if path is None or not path.is_file():
+                raise
+            raise ConfigError(say_lines(str(error), path)) from error
 
 
 def _early_file(arguments: Sequence[str]) -> tuple[Path | None, dict[str, Json], PluginSet]:
@@ -337,19 +333,7 @@ def _unknown_flag(error: click.NoSuchOption, arguments: Sequence[str], catalog: 
 
 def plan_run(ctx: click.Context, run_file: Path | None) -> Plan:
     """Resolve a run file and flags."""
-    with lines_of(run_file):
-        return plan_config(ctx, parse_run(ctx, run_file), run_input(ctx, run_file).catalog)
-
-
-@contextlib.contextmanager
-def lines_of(run_file: Path | None) -> Iterator[None]:
-    """Add to errors about unknown keys of the run file the line of each."""
-    try:
-        yield
-    except ConfigError as error:
-        if run_file is None or (said := say_lines(str(error), run_file)) == str(error):
-            raise
-        raise ConfigError(said) from None
+    return plan_config(ctx, parse_run(ctx, run_file), run_input(ctx, run_file).catalog)
 
 
 def parse_run(ctx: click.Context, run_file: Path | None, defaults: Mapping[str, Json] | None = None) -> RunConfig:
@@ -364,29 +348,25 @@ def plan_config(ctx: click.Context, config: RunConfig, catalog: Catalog) -> Plan
 
     Raises:
         ConfigError: a setting was typed of what the run does not use, or as of `resolve`.
+        UnknownName: as of `resolve`; it names the plugins that the run folder was made with and that are missing.
     """
-    plan = resolve_in_folder(config, catalog)
-    given: RunInput = ctx.obj
-    typed = [(role, name) for role, names in given.sections.items() if isinstance(names, dict) for name in names]
-    problems = [
-        f"--{role}.{name}.* has no effect here: nothing chooses {name!r}, pass {flag(role)} {name}"
-        for role, name in typed
-        if f"{role}.{name}" in plan.unused
-    ]
-    if problems:
-        raise ConfigError("\n".join(problems))
-    return plan
-
-
-def resolve_in_folder(config: RunConfig, catalog: Catalog) -> Plan:
-    """Resolve a configuration; an unknown name is explained by the plugins that its run folder was made with."""
     try:
-        return resolve(config, catalog)
+        plan = resolve(config, catalog)
     except UnknownName as error:
         if not (missing := missing_plugins(_newest_lock(config.run.save / "checkpoints"), catalog)):
             raise
         listed = "\n  ".join(missing)
         raise UnknownName(f"{error}\nThe run in {config.run.save} was made with\n  {listed}") from None
+    flags: Mapping[str, Json] = ctx.obj.flags
+    tables = ((role, names) for role, names in flags.items() if role in SELECTABLE and isinstance(names, dict))
+    if problems := [
+        f"--{role}.{name}.* has no effect here: nothing chooses {name!r}, pass {flag(role)} {name}"
+        for role, names in tables
+        for name in names
+        if f"{role}.{name}" in plan.unused
+    ]:
+        raise ConfigError("\n".join(problems))
+    return plan
 
 
 def _newest_lock(checkpoints: Path) -> Mapping[str, Json]:

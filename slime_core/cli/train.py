@@ -12,20 +12,16 @@ from typing import TypeVar
 
 import click
 
-from slime_core.catalog import Catalog
 from slime_core.cli.main import STOPPED
-from slime_core.cli.plugins import plugin_options, with_plugin_options
+from slime_core.cli.plugins import plugin_options
 from slime_core.cli.run_options import (
     RunCommand,
-    RunInput,
-    lines_of,
     plan_config,
     plan_run,
-    resolve_in_folder,
     run_input,
 )
-from slime_core.config import Plan, canonical, merge, parse_config, parse_plugins, read_run_file
-from slime_core.errors import CheckpointError, ConfigError, RunFolderError, WorkerError, did_you_mean, printable
+from slime_core.config import Plan, canonical, parse_config
+from slime_core.errors import CheckpointError, ConfigError, RunFolderError, WorkerError, printable
 from slime_core.outputs import nofollow
 from slime_core.run import Outcome, RunFolder, model_of, newest_checkpoint, run
 from slime_core.run.session import evaluate_model
@@ -110,49 +106,26 @@ def _run(plan: Plan, no_progress: bool) -> Outcome:
 # `slime resume`: continue a run from its newest checkpoint, with the config that it started with.
 
 
-class ResumeCommand(click.Command):
-    """A command that explains where the settings of a resumed run are."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse; the error for any other flag is what to do instead."""
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            hint = did_you_mean(error.option_name, [name for param in self.params for name in param.opts])
-            raise ConfigError(
-                f"{error.option_name} is not a flag of `slime resume`.{hint} A run continues with the settings that it "
-                "started with. To change one, edit it in RUN_DIR/run.toml, and pass --accept-changed-settings."
-            ) from None
-
-
-@click.command(cls=ResumeCommand)
+@click.command(cls=RunCommand)
 @click.argument("run_dir", type=click.Path(path_type=Path))
-@click.option("--num-rollout", metavar="N", help="Rollouts of the whole run, to make it longer.")
-@click.option("--lr-decay-iters", metavar="N", help="Optimizer steps of the lr decay, to keep it in a longer run.")
-@click.option("--save-interval", metavar="N", help="Rollouts between checkpoints.")
-@click.option("--save-keep", metavar="N", help="Newest checkpoints to keep.")
-@click.option(
-    "--accept-changed-data", is_flag=True, help="Continue although prompt files changed since the checkpoint."
-)
-@click.option("--accept-changed-plugins", is_flag=True, help="Continue although plugins changed since the checkpoint.")
-@click.option(
-    "--accept-changed-settings", is_flag=True, help="Continue although run.toml changed since the checkpoint."
-)
 @plugin_options
 @how_options
 @click.pass_context
-def resume(
-    ctx: click.Context, /, run_dir: Path, no_progress: bool, max_restarts: int, **changes: str | bool | None
-) -> int:
-    """Continue the run in RUN_DIR."""
-    run_file = run_file_of(run_dir)
-    over: dict[str, Json] = {key: value for key, value in changes.items() if value not in (None, False)}
-    values = merge(read_run_file(run_file), over) | {"save": str(run_dir)}
-    if "num_rollout" in over:
+def resume(ctx: click.Context, run_dir: Path, no_progress: bool, max_restarts: int) -> int:
+    """Continue the run in RUN_DIR, as its run.toml and flags say; flags win.
+
+    A setting that is not the run's, and would change what it computes, needs --accept-changed-settings.
+
+    slime resume runs/first --num-rollout 300
+    """
+    given = run_input(ctx, run_file_of(run_dir))
+    if "save" in given.flags:
+        raise ConfigError("--save has no effect here: a run continues in its own folder; leave it out")
+    values: dict[str, Json] = {**given.file, "save": str(run_dir)}
+    if "num_rollout" in given.flags:
         values.pop("num_epoch", None)
-    values = with_plugin_options(ctx, values)
-    catalog = Catalog.discover(parse_plugins(values.get("plugins", {})))
-    return execute(resolve_in_folder(parse_config(values, catalog), catalog), no_progress, max_restarts)
+    plan = plan_config(ctx, parse_config(values, given.catalog, given.flags), given.catalog)
+    return execute(plan, no_progress, max_restarts)
 
 
 def run_file_of(run_dir: Path) -> Path:
@@ -177,12 +150,12 @@ def evaluate(ctx: click.Context, run: Path | None, no_progress: bool) -> None:
     slime eval runs/first --n-samples-per-eval-prompt 8
     """
     is_model = run is not None and (run / "config.json").exists()
-    run_file = run_file_of(run) if run is not None and run.is_dir() and not is_model else None if is_model else run
+    run_file = None if is_model else run_file_of(run) if run is not None and run.is_dir() else run
     given = run_input(ctx, run_file)
-    with lines_of(run_file):
-        values = {**canonical([given.file, given.flags], given.catalog).required(), **_place_of(run, given)}
-    config = parse_config(_for_evaluation(values), given.catalog)
-    plan = plan_config(ctx, config, given.catalog)
+    named = {key: given.flags[key] for key in ("save", "hf_checkpoint") if given.flags.get(key)}
+    values = canonical([given.file, given.flags], given.catalog).required()
+    values |= _place_of(run, given.file, is_model=is_model) | named
+    plan = plan_config(ctx, parse_config(_for_evaluation(values), given.catalog), given.catalog)
     root = plan.config.run.save
     with RunFolder.open(root, plan.config.to_dict()) as folder, make_display(progress=not no_progress) as display:
         metrics = asyncio.run(evaluate_model(plan, folder, display))
@@ -193,25 +166,16 @@ def evaluate(ctx: click.Context, run: Path | None, no_progress: bool) -> None:
     click.echo(f"written: {root / 'eval.json'}")
 
 
-def _place_of(run: Path | None, given: RunInput) -> dict[str, Json]:
-    flags = given.flags
-    if run is not None and (run / "config.json").exists():
-        return {"save": f"runs/{run.resolve().name}-eval", "hf_checkpoint": str(run), **_named(flags)}
+def _place_of(run: Path | None, file: Mapping[str, Json], *, is_model: bool) -> dict[str, Json]:
+    if run is not None and is_model:
+        return {"save": f"runs/{run.resolve().name}-eval", "hf_checkpoint": str(run)}
     if run is None or not run.is_dir():
-        trained = given.file.get("save", f"runs/{run.stem if run else 'model'}")
-        return {"save": f"{trained}-eval", **_named(flags)}
+        trained = file.get("save", f"runs/{run.stem if run else 'model'}")
+        return {"save": f"{trained}-eval"}
     checkpoint = newest_checkpoint(run / "checkpoints", lambda text: click.echo(printable(text), err=True))
     if checkpoint is None:
         raise CheckpointError(f"{run} has no checkpoint yet")
-    found: dict[str, Json] = {
-        "hf_checkpoint": str(model_of(checkpoint.path)),
-        "save": f"{run}-eval/{checkpoint.path.name}",
-    }
-    return {**found, **_named(flags)}
-
-
-def _named(flags: Mapping[str, Json]) -> dict[str, Json]:
-    return {key: flags[key] for key in ("save", "hf_checkpoint") if flags.get(key)}
+    return {"save": f"{run}-eval/{checkpoint.path.name}", "hf_checkpoint": str(model_of(checkpoint.path))}
 
 
 _TRAINING_ONLY = (

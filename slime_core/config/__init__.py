@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from slime_core.config.companions import reference_of as reference_of
     from slime_core.config.companions import teacher_of as teacher_of
     from slime_core.config.companions import teaching as teaching
-    from slime_core.config.family import AlarmArgs as AlarmArgs
-    from slime_core.config.family import AlarmName as AlarmName
-    from slime_core.config.family import Family as Family
     from slime_core.config.keys import FAMILIES as FAMILIES
     from slime_core.config.keys import FAMILY_OF_KEY as FAMILY_OF_KEY
+    from slime_core.config.keys import AlarmArgs as AlarmArgs
+    from slime_core.config.keys import AlarmName as AlarmName
     from slime_core.config.keys import EvalSetArgs as EvalSetArgs
+    from slime_core.config.keys import Family as Family
     from slime_core.config.keys import OptimArgs as OptimArgs
     from slime_core.config.keys import RolloutArgs as RolloutArgs
     from slime_core.config.keys import RunArgs as RunArgs

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from slime_core.catalog import Catalog
-from slime_core.config.family import ServedPlan, given_in
-from slime_core.config.keys import RunConfig
+from slime_core.config.keys import RunConfig, ServedPlan, given_in
 from slime_core.config.model_dir import read_vocab_size
 from slime_core.config.settings import ChosenRoles
 from slime_core.errors import ConfigError, ModelError, did_you_mean

@@ -5,7 +5,7 @@ compares samples in a run with one sample per prompt. All run before anything st
 
 Example:
 
-    check_estimation(config, roles)      # ConfigError: n_samples_per_prompt = 1 leaves "grpo" nothing to compare
+    check_fit(config, roles, catalog)      # ConfigError: n_samples_per_prompt = 1: advantage 'grpo' compares ...
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,13 +14,17 @@ from typing import Self
 
 from slime_core.catalog import Catalog, is_in_project
 from slime_core.catalog.checks import blaming
+from slime_core.config.companions import check_companions
 from slime_core.config.keys import OptimArgs, RolloutArgs, RunConfig
-from slime_core.config.settings import Chosen, ChosenRoles
+from slime_core.config.parsing import check_template
+from slime_core.config.settings import DEFAULT_USE, Chosen, ChosenRoles
 from slime_core.errors import ConfigError, did_you_mean
 from slime_core.roles import (
     AdvantageSpec,
     BatchTransformSpec,
+    BufferFilterSpec,
     BufferSpec,
+    DataSourceSpec,
     EngineSpec,
     GeneratorSpec,
     LossSpec,
@@ -31,27 +35,57 @@ from slime_core.roles import (
 )
 from slime_core.sample import SCORE
 
-# Estimation: does the advantage estimator get what it reads? Groups of several samples, rewards and columns by name.
-
 ENVIRONMENT = "environment"
 """The reward that generators give themselves."""
 
 
-def check_estimation(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> None:
-    """See that a run that trains by rewards can tell samples apart.
+def check_fit(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> None:
+    """See that the choices of a run fit each other and its keys.
 
     Raises:
-        ConfigError: the estimator compares samples of a group and groups are of one, or it reads a reward that is not
-            chosen or a column that nothing makes.
+        ConfigError: two do not; of several problems the first.
+        PluginError: a choice's own function raised.
     """
-    if config.finetunes or config.debug.debug_rollout_only:
-        return
+    for problem in _problems(config, roles, catalog):
+        raise ConfigError(problem)
+
+
+def _problems(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
+    engine, trainer = roles.one(EngineSpec).spec, roles.one(TrainerSpec).spec
+    yield from _columns(roles.all(BatchTransformSpec))
+    check_companions(config, roles, catalog)
+    if not (config.finetunes or config.debug.debug_rollout_only):
+        yield from _estimation(config, roles, catalog)
+    yield from _scored(roles)
+    yield from _rendered_twice(config, roles)
+    yield from _unread(config, roles)
+    yield from _train_data(config, roles.one(TrainerSpec))
+    yield from _turns(config, engine, trainer)
+    yield from _interval(config, roles.one(TransportSpec).spec, engine)
+    yield from _bf16(config, engine, trainer, catalog)
+    yield from _replay(config, roles.one(BufferSpec))
+
+
+# Estimation: does the advantage estimator get what it reads? Groups of several samples, rewards and columns by name.
+
+
+def _columns(transforms: Sequence[Chosen[BatchTransformSpec]]) -> Iterator[str]:
+    owners: dict[str, str] = {}
+    for chosen in transforms:
+        for column in chosen.spec.columns:
+            if column in owners:
+                both = f"{owners[column]!r} and {chosen.reference!r}"
+                yield f"batch transforms {both} both make the column {column!r}: leave one of them out"
+            owners[column] = chosen.reference
+
+
+def _estimation(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
     estimator, loss = roles.one(AdvantageSpec), roles.one(LossSpec)
     spec, of_advantages = estimator.spec, loss.spec.zero_without_advantage(loss.settings)
     others = config.distillation.use_opd or config.reference.kl_loss_coef
     alone = config.rollout.n_samples_per_prompt == 1 and spec.compares_samples(estimator.settings)
     if alone and of_advantages and not others:
-        raise ConfigError(
+        yield (
             f"n_samples_per_prompt = 1: advantage {estimator.reference!r} compares the samples of a prompt, and one "
             "alone would teach nothing; give 2 or more, or choose an estimator that compares none "
             f"(advantage_estimator = {' or '.join(_comparing_none(catalog)) or '…'})"
@@ -60,51 +94,30 @@ def check_estimation(config: RunConfig, roles: ChosenRoles, catalog: Catalog) ->
         rewards = [each.reference for role in ("reward", "group_reward") for each in roles[role]]
         for part in spec.reward_keys(estimator.settings):
             if part != SCORE and not any(part == each or part.startswith(f"{each}/") for each in rewards):
-                raise ConfigError(
+                yield (
                     f"advantage {estimator.reference!r} reads a reward {part!r} that is not chosen; there are "
                     f"{', '.join(rewards)}.{did_you_mean(part, rewards)}"
                 )
     transforms = roles.all(BatchTransformSpec)
-    for column in [each for each in spec.token_columns if each not in check_columns(transforms)]:
+    made = {column for each in transforms for column in each.spec.columns}
+    for column in [each for each in spec.token_columns if each not in made]:
         offered = catalog.choices(BatchTransformSpec).values()
         makers = [each.spec.name for each in offered if column in each.spec.columns][:1] or ["…"]
         use = ", ".join(f'"{name}"' for name in (*(each.reference for each in transforms), *makers))
-        raise ConfigError(
+        yield (
             f"advantage {estimator.reference!r} reads a column {column!r} that no batch transform of this run makes: "
             f"write [batch_transform] use = [{use}]"
         )
 
 
-def check_scored(roles: ChosenRoles) -> None:
-    """See that somebody scores the samples: the reward `environment` is what a generator gave them, and some give none.
-
-    Raises:
-        ConfigError: it is the only reward, and the generator gives none.
-    """
+def _scored(roles: ChosenRoles) -> Iterator[str]:
     rewards = {each.reference for role in ("reward", "group_reward") for each in roles[role]}
-    if rewards != {ENVIRONMENT}:
-        return
-    every = roles.all(GeneratorSpec)
-    generators = [each for each in every if not each.spec.scores]
-    if generators and len(generators) == len(every):
-        raise ConfigError(
+    generators = roles.all(GeneratorSpec)
+    if rewards == {ENVIRONMENT} and generators and not any(each.spec.scores for each in generators):
+        yield (
             f"reward {ENVIRONMENT!r} is what the generator itself gives, and {generators[0].reference!r} gives none, "
             'so no sample would be scored: choose a reward that judges the answer, as [reward] use = "math"'
         )
-
-
-def check_columns(transforms: Sequence[Chosen[BatchTransformSpec]]) -> dict[str, str]:
-    """Who makes each column. Raises ConfigError: two batch transforms make one."""
-    owners: dict[str, str] = {}
-    for chosen in transforms:
-        for column in chosen.spec.columns:
-            if column in owners:
-                raise ConfigError(
-                    f"batch transforms {owners[column]!r} and {chosen.reference!r} both make the column {column!r}: "
-                    "leave one of them out"
-                )
-            owners[column] = chosen.reference
-    return owners
 
 
 def _comparing_none(catalog: Catalog) -> Iterator[str]:
@@ -113,6 +126,139 @@ def _comparing_none(catalog: Catalog) -> Iterator[str]:
         needs_more = spec.is_late or any(info.is_required() for info in spec.model.model_fields.values())
         if not needs_more and not spec.compares_samples(spec.model()):
             yield f'"{spec.name}"'
+
+
+# Keys and choices: a key that the chosen parts cannot follow, a choice that the others do not use.
+
+
+def _rendered_twice(config: RunConfig, roles: ChosenRoles) -> Iterator[str]:
+    rendering = [each.reference for each in roles.all(GeneratorSpec) if each.spec.renders_prompts]
+    sets = config.evaluation.eval_prompt_data.items()
+    keys = ["apply_chat_template"] if config.data.apply_chat_template else []
+    keys += [f"eval_prompt_data.{name}.apply_chat_template" for name, each in sets if each.apply_chat_template]
+    if rendering and keys:
+        yield (
+            f"{keys[0]} = true: generator {rendering[0]!r} renders the chat template itself, so that the model would "
+            "see prompts that are rendered twice; leave it out"
+        )
+
+
+def _unread(config: RunConfig, roles: ChosenRoles) -> Iterator[str]:
+    source, trainer, buffer = roles.one(DataSourceSpec), roles.one(TrainerSpec), roles.one(BufferSpec)
+    spec, reads, prompts = trainer.spec, source.spec.reads_prompt_data, config.data.prompt_data
+    if reads and not prompts:
+        yield "prompt_data is required: a .jsonl or .parquet file, --prompt-data FILE"
+    if reads is False and prompts:
+        yield f"prompt_data has no effect here: data source {source.reference!r} makes its own prompts"
+    if config.optim.balance_by_flops and not any(spec.share_of_ranks(trainer.settings)):
+        ranks = f"one share of a step for all of its {spec.world_size(trainer.settings)} ranks"
+        yield f"balance_by_flops has no effect here: trainer {trainer.reference!r} has {ranks}"
+    instead = "leave it out, or choose another"
+    if not config.run.checkpoint_hf and not spec.loads_without_hf:
+        yield f"checkpoint_hf = false: trainer {trainer.reference!r} continues from hf/ alone; {instead} trainer"
+    if config.optim.reset_optimizer_states and not spec.resets_optimizer:
+        yield f"reset_optimizer_states has no effect on trainer {trainer.reference!r}: {instead}"
+    own_filter = roles.one(BufferFilterSpec).reference
+    if not buffer.spec.uses_buffer_filter and own_filter not in DEFAULT_USE["buffer_filter"]:
+        yield f"buffer filter {own_filter!r} has no effect here: buffer {buffer.reference!r} takes none"
+
+
+def _train_data(config: RunConfig, trainer: Chosen[TrainerSpec]) -> Iterator[str]:
+    template, spec = config.debug.save_debug_train_data, trainer.spec
+    if template is None:
+        return
+    if config.debug.debug_rollout_only:
+        yield "save_debug_train_data has no effect here: debug_rollout_only starts no trainer"
+    if not spec.keeps_train_data:
+        yield f"save_debug_train_data has no effect on trainer {spec.name!r}: choose another"
+    found = check_template("save_debug_train_data", template, ("rollout_id", "rank"))
+    shares = len(set(spec.share_of_ranks(trainer.settings)))
+    if "rank" not in found and shares > 1:
+        yield (
+            f"save_debug_train_data = {template!r}: {shares} ranks of trainer {spec.name!r} would write one file: "
+            "put {rank} into its name"
+        )
+
+
+def _bf16(config: RunConfig, engine: EngineSpec, trainer: TrainerSpec, catalog: Catalog) -> Iterator[str]:
+    parties: tuple[tuple[bool, EngineSpec | TrainerSpec], ...] = (
+        (config.generates, engine),
+        (not config.debug.debug_rollout_only, trainer),
+    )
+    for used, able in parties if config.run.bf16 else ():
+        if used and not able.bf16:
+            others = (each.spec for each in catalog.choices(type(able)).values())
+            can = [f'[{able.role}] use = "{spec.name}"' for spec in others if spec.bf16]
+            yield (
+                f"bf16 has no effect on {able.role} {able.name!r}: leave it out, or choose one that can, "
+                f"{' or '.join(can) or 'which no installed one does'}"
+            )
+
+
+def _turns(config: RunConfig, engine: EngineSpec, trainer: TrainerSpec) -> Iterator[str]:
+    # Engine and trainer share devices or memory, and whoever waits gives its memory up.
+    cluster, policy, debug = config.cluster, config.rollout.rollout_policy, config.debug
+    keys = ("colocate", "offload_train", "offload_rollout")
+    asked = next((f"{key} = true" for key in keys if getattr(cluster, key)), "")
+    if not asked:
+        return
+    if config.finetunes or debug.debug_rollout_only or debug.load_debug_rollout_data is not None:
+        yield f"{asked} has no effect here: only one of engine and trainer is started"
+    if policy != "sync":
+        yield (
+            f'{asked}: with rollout_policy = "{policy}" engines generate while the ranks train, so neither can give '
+            'up its memory; leave it out, or set rollout_policy = "sync"'
+        )
+    halves: tuple[tuple[str, bool, EngineSpec | TrainerSpec], ...] = (
+        ("offload_rollout", cluster.offloads_rollout, engine),
+        ("offload_train", cluster.offloads_train, trainer),
+    )
+    for key, offloads, spec in halves:
+        if offloads and not spec.releases:
+            instead = f"set {key} = false, or choose another {spec.role}"
+            yield f"{asked}: {spec.role} {spec.name!r} cannot give up memory; {instead}"
+
+
+def _interval(config: RunConfig, transport: TransportSpec, engine: EngineSpec) -> Iterator[str]:
+    # Where the run publishes less often, an engine that comes late, or takes memory back, needs the served version.
+    asked = f"update_weights_interval = {config.rollout.update_weights_interval}"
+    if config.rollout.update_weights_interval == 1:
+        return
+    if config.debug.debug_rollout_only or config.debug.load_debug_rollout_data is not None:
+        yield f"{asked} has no effect here: only one of engine and trainer is started; leave it out"
+    if transport.rendezvous:
+        yield (
+            f"{asked}: by transport {transport.name!r} an engine that is replaced gets the weights that the trainer "
+            "has at the time, not those that are served: set it to 1, or choose a transport of files, "
+            '[transport] use = "disk"'
+        )
+    if config.cluster.offloads_rollout and MemoryTag.WEIGHTS in engine.releases:
+        yield (
+            f"{asked}: engine {engine.name!r} gives its weights up while the trainer works, and needs them published "
+            "after each rollout: set it to 1, or offload_rollout = false"
+        )
+
+
+def _replay(config: RunConfig, buffer: Chosen[BufferSpec]) -> Iterator[str]:
+    # The run's buffer must take groups as old as the rollout policy makes them.
+    with blaming("buffer (replay)", buffer.plugin):
+        most = buffer.spec.replay(buffer.settings).max_staleness
+    needed, why = _staleness(config.rollout)
+    if most is not None and most < needed:
+        yield (
+            f"buffer {buffer.reference!r} gives up groups more than {most} weight versions old, and with {why} a step "
+            f"trains on groups that are {needed} old: allow {needed} in [buffer.{buffer.reference}], or change "
+            f"{why.partition(' ')[0]}"
+        )
+
+
+def _staleness(rollout: RolloutArgs) -> tuple[int, str]:
+    if rollout.rollout_policy == "continuous" or rollout.partial_rollout:
+        return rollout.staleness, f"max_staleness = {rollout.staleness}"
+    ahead = int(rollout.rollout_policy == "async")
+    behind = rollout.update_weights_interval - 1
+    key = f"update_weights_interval = {behind + 1}" if behind else f'rollout_policy = "{rollout.rollout_policy}"'
+    return ahead + behind, key
 
 
 # Which transport a run's weights travel by: what the run file says, or what trainer and engine have in common.
@@ -139,96 +285,6 @@ def name_transport(
     agreed = agree_transport(trainer.name, trainer.transports, engine.name, engine.transports, offered, forced_name)
     short = offered[agreed].name
     return short if not is_in_project(agreed) and sum(each.name == short for each in there.values()) == 1 else agreed
-
-
-def check_interval(config: RunConfig, transport: TransportSpec, engine: EngineSpec) -> None:
-    """See that an engine can serve a version while the trainer has newer weights, where the run publishes less often.
-
-    Raises:
-        ConfigError: one that comes late, or takes memory back, needs what the trainer has no more.
-    """
-    asked = f"update_weights_interval = {config.rollout.update_weights_interval}"
-    if config.rollout.update_weights_interval == 1:
-        return
-    if config.debug.debug_rollout_only or config.debug.load_debug_rollout_data is not None:
-        raise ConfigError(f"{asked} has no effect here: only one of engine and trainer is started; leave it out")
-    if transport.rendezvous:
-        raise ConfigError(
-            f"{asked}: by transport {transport.name!r} an engine that is replaced gets the weights that the trainer "
-            "has at the time, not those that are served: set it to 1, or choose a transport of files, "
-            '[transport] use = "disk"'
-        )
-    if config.cluster.offloads_rollout and MemoryTag.WEIGHTS in engine.releases:
-        raise ConfigError(
-            f"{asked}: engine {engine.name!r} gives its weights up while the trainer works, and needs them published "
-            "after each rollout: set it to 1, or offload_rollout = false"
-        )
-
-
-# Turns: engine and trainer share devices or memory, and whoever waits gives its memory up.
-
-
-def check_turns(config: RunConfig, engine: EngineSpec, trainer: TrainerSpec) -> None:
-    """See that engine and trainer can take turns where the run wants them to.
-
-    Raises:
-        ConfigError: they work at once, or one of them gives no memory up.
-    """
-    cluster, policy, debug = config.cluster, config.rollout.rollout_policy, config.debug
-    wanted = {
-        "colocate": cluster.colocate,
-        "offload_train": bool(cluster.offload_train),
-        "offload_rollout": bool(cluster.offload_rollout),
-    }
-    asked = [f"{key} = true" for key, value in wanted.items() if value]
-    if not asked:
-        return
-    if config.finetunes or debug.debug_rollout_only or debug.load_debug_rollout_data is not None:
-        raise ConfigError(f"{asked[0]} has no effect here: only one of engine and trainer is started")
-    if policy != "sync":
-        raise ConfigError(
-            f'{asked[0]}: with rollout_policy = "{policy}" engines generate while the ranks train, so neither can give '
-            'up its memory; leave it out, or set rollout_policy = "sync"'
-        )
-    for offloads, role, spec in (
-        (cluster.offloads_rollout, "engine", engine),
-        (cluster.offloads_train, "trainer", trainer),
-    ):
-        if offloads and not spec.releases:
-            key = "offload_rollout" if role == "engine" else "offload_train"
-            raise ConfigError(
-                f"{asked[0]}: {role} {spec.name!r} cannot give up memory; set {key} = false, or choose another {role}"
-            )
-
-
-# Replay: the run's buffer must take groups as old as the rollout policy makes them.
-
-
-def check_replay(config: RunConfig, buffer: Chosen[BufferSpec]) -> None:
-    """Refuse a buffer that would give up groups before a step can train on them.
-
-    Raises:
-        ConfigError: it allows less staleness than the policy makes.
-        PluginError: the buffer's `replay` raised.
-    """
-    with blaming("buffer (replay)", buffer.plugin):
-        most = buffer.spec.replay(buffer.settings).max_staleness
-    needed, why = _staleness(config.rollout)
-    if most is not None and most < needed:
-        raise ConfigError(
-            f"buffer {buffer.reference!r} gives up groups more than {most} weight versions old, and with {why} a step "
-            f"trains on groups that are {needed} old: allow {needed} in [buffer.{buffer.reference}], or change "
-            f"{why.partition(' ')[0]}"
-        )
-
-
-def _staleness(rollout: RolloutArgs) -> tuple[int, str]:
-    if rollout.rollout_policy == "continuous" or rollout.partial_rollout:
-        return rollout.staleness, f"max_staleness = {rollout.staleness}"
-    ahead = int(rollout.rollout_policy == "async")
-    behind = rollout.update_weights_interval - 1
-    key = f"update_weights_interval = {behind + 1}" if behind else f'rollout_policy = "{rollout.rollout_policy}"'
-    return ahead + behind, key
 
 
 # At which steps the warm-up and the decay of the learning rate end.

@@ -211,13 +211,7 @@ def check_companion_dirs(config: RunConfig) -> None:
         ModelError: naming the key, and what differs.
     """
     policy = read_model_config(config.run.hf_checkpoint)
-    for key, directory in (
-        ("ref_load", config.reference.ref_load),
-        ("opd_teacher_load", config.distillation.opd_teacher_load),
-        ("critic_load", config.critic.critic_load),
-    ):
-        if directory is None:
-            continue
+    for key, directory in config.companion_dirs.items():
         check_model_dir(directory, key)
         other = read_model_config(directory)
         must_agree = _SHAPE if key == "ref_load" and config.reference.ref_update_interval else ("vocab_size",)

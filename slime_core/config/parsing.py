@@ -9,60 +9,41 @@ Example:
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
-from string import Formatter
 
 from pydantic import ValidationError
 
 from slime_core.catalog import Catalog
 from slime_core.config.companions import companion_problems
-from slime_core.config.family import AlarmArgs, given_in
-from slime_core.config.keys import FAMILIES, FAMILY_OF_KEY, EvalArgs, OptimArgs, RolloutArgs, RunConfig
+from slime_core.config.keys import (
+    FAMILIES,
+    FAMILY_OF_KEY,
+    AlarmArgs,
+    EvalArgs,
+    OptimArgs,
+    RolloutArgs,
+    RunConfig,
+    given_in,
+)
 from slime_core.config.run_file import TABLE, parse_plugins
 from slime_core.config.settings import DEFAULT_USE, RoleTable, explain, parse_role_table
 from slime_core.config.sources import canonical
 from slime_core.errors import ConfigError, did_you_mean
-from slime_core.roles import SELECTABLE, LossSpec, PluginSet, Settings, TrainerSpec
+from slime_core.roles import SELECTABLE, LossSpec, PluginSet
 from slime_core.sample import Json
 
 # What `save_debug_train_data` and `save_hf` may say: paths with the numbers of what is written in braces.
 
 
-def check_template(key: str, template: str, known: set[str]) -> set[str]:
+def check_template(key: str, template: str, known: Collection[str]) -> set[str]:
     """The names in a path's braces. Raises ConfigError: one is not known, or the braces do not match."""
-    allowed = " and ".join(f"{{{name}}}" for name in sorted(known, reverse=True))
-    try:
-        parts = [(name, form or conversion) for _, name, form, conversion in Formatter().parse(template)]
-    except ValueError as error:
-        raise ConfigError(f"{key} = {template!r}: {error}; it may say {allowed}") from None
-    if any(more for _, more in parts):
-        raise ConfigError(f"{key} = {template!r}: a name alone stands in braces; it may say {allowed}")
-    found = {name for name, _ in parts if name is not None}
-    if strange := sorted(found - known):
-        hint = did_you_mean(strange[0], known)
-        raise ConfigError(f"{key} = {template!r}: nothing is known of {{{strange[0]}}}.{hint} It may say {allowed}")
+    found = {name for name in known if f"{{{name}}}" in template}
+    rest = template
+    for name in found:
+        rest = rest.replace(f"{{{name}}}", "")
+    if "{" in rest or "}" in rest:
+        allowed = " and ".join(f"{{{name}}}" for name in known)
+        raise ConfigError(f"{key} = {template!r}: braces may hold a name alone, {allowed}")
     return found
-
-
-def check_train_data(config: RunConfig, trainer: TrainerSpec, settings: Settings) -> None:
-    """See that the trainer writes what it trains on, each share to a file of its own.
-
-    Raises:
-        ConfigError: it does not, or several would write one file.
-    """
-    template = config.debug.save_debug_train_data
-    if template is None:
-        return
-    if config.debug.debug_rollout_only:
-        raise ConfigError("save_debug_train_data has no effect here: debug_rollout_only starts no trainer")
-    if not trainer.keeps_train_data:
-        raise ConfigError(f"save_debug_train_data has no effect on trainer {trainer.name!r}: choose another")
-    found = check_template("save_debug_train_data", template, {"rollout_id", "rank"})
-    shares = len(set(trainer.share_of_ranks(settings)))
-    if "rank" not in found and shares > 1:
-        raise ConfigError(
-            f"save_debug_train_data = {template!r}: {shares} ranks of trainer {trainer.name!r} would write one file: "
-            "put {rank} into its name"
-        )
 
 
 # Inert keys: a key that was set and can change nothing is refused, because its author believes it does.
@@ -74,6 +55,7 @@ _EVAL_KEYS = (
 )
 _FILTER = 'choose a group filter ([group_filter] use = "nonzero_std")'
 _LOADED = "load_debug_rollout_data"
+_STAYS = "with debug_rollout_only the model stays as it is"
 
 
 def refuse_inert(config: RunConfig) -> None:
@@ -89,10 +71,12 @@ def refuse_inert(config: RunConfig) -> None:
         for key in ((keys,) if isinstance(keys, str) else keys)
         if key in given and not has_effect
     ]
-    problems += [sentence for is_so, sentence in _contradictions(config, given) if is_so]
+    problems += _length_problems(config.rollout)
+    problems += _batch_problems(config)
+    problems += _evaluation_problems(config)
+    problems += _half_problems(config)
     problems += _schedule_problems(config.optim, given)
-    problems += _best_problems(config)
-    problems += _hf_problems(config)
+    problems += _copy_problems(config)
     if config.finetunes:
         problems += unread_in_finetuning(given)
         used = [role for role in ("group_filter", "sample_filter", "correction") if config.roles[role].use]
@@ -120,79 +104,67 @@ def _conditions(config: RunConfig) -> Iterator[tuple[str | Sequence[str], bool, 
     yield "load_debug_rollout_data_subsample", debug.load_debug_rollout_data is not None, f"give {_LOADED}"
 
 
-def _contradictions(config: RunConfig, given: Set[str]) -> Iterator[tuple[bool, str]]:
-    rollout, evaluation, optim, debug = config.rollout, config.evaluation, config.optim, config.debug
-    sets, loaded = bool(evaluation.eval_prompt_data), debug.load_debug_rollout_data
-    yield (
-        sets and evaluation.eval_interval is None,
-        "eval_prompt_data has no effect here: give eval_interval, the rollouts between evaluations",
-    )
-    yield (
-        "hacking" in config.alarms.stop_on_alarms and not sets,
-        "stop_on_alarms has hacking, which evaluations show: give eval_prompt_data, or leave it out",
-    )
+def _streams(rollout: RolloutArgs) -> bool:
+    return rollout.rollout_policy == "continuous" or rollout.partial_rollout
+
+
+def _length_problems(rollout: RolloutArgs) -> Iterator[str]:
+    if rollout.num_rollout is not None and rollout.num_epoch is not None:
+        yield "num_rollout and num_epoch both say how long the run is: give one"
+    if rollout.num_rollout is None and rollout.num_epoch is None:
+        yield "how long is the run? give num_rollout (rollouts) or num_epoch (passes over the prompts)"
+
+
+def _batch_problems(config: RunConfig) -> Iterator[str]:
+    rollout, optim, interval = config.rollout, config.optim, config.rollout.update_weights_interval
     batch, most = rollout.rollout_batch_size, rollout.staleness
-    drawn = rollout.over_sampling_batch_size or batch
+    drawn, in_time = rollout.over_sampling_batch_size or batch, batch * (most + 1)
     stays = rollout.partial_rollout and rollout.rollout_policy == "sync"
-    yield (
-        stays and drawn <= batch,
-        f"partial_rollout has no effect here: give an over_sampling_batch_size above rollout_batch_size = {batch}",
-    )
-    yield (
-        stays and drawn > batch * (most + 1),
-        (
-            f"over_sampling_batch_size = {drawn} has no effect here: with max_staleness = {most} at most "
-            f"{batch * (most + 1)} groups can be trained in time"
-        ),
-    )
-    behind = rollout.update_weights_interval - 1
-    yield (
-        _streams(rollout) and behind > most,
-        (
-            f"update_weights_interval = {behind + 1} lets weights be {behind} versions behind, and max_staleness = "
-            f"{most}: give at least that"
-        ),
-    )
-    yield (
-        optim.constant_loss_length is not None and optim.calculate_per_token_loss,
-        "calculate_per_token_loss and constant_loss_length both say what divides the loss: give one",
-    )
-    yield (
-        rollout.num_rollout is not None and rollout.num_epoch is not None,
-        "num_rollout and num_epoch both say how long the run is: give one",
-    )
-    yield (
-        rollout.num_rollout is None and rollout.num_epoch is None,
-        "how long is the run? give num_rollout (rollouts) or num_epoch (passes over the prompts)",
-    )
-    yield (
-        not (config.finetunes or config.roles["reward"].use or config.roles["group_reward"].use),
-        (
+    if stays and drawn <= batch:
+        yield f"partial_rollout has no effect here: give an over_sampling_batch_size above rollout_batch_size = {batch}"
+    if stays and drawn > in_time:
+        groups = f"with max_staleness = {most} at most {in_time} groups can be trained in time"
+        yield f"over_sampling_batch_size = {drawn} has no effect here: {groups}"
+    if _streams(rollout) and interval - 1 > most:
+        behind = f"{interval - 1} versions behind, and max_staleness = {most}: give at least that"
+        yield f"update_weights_interval = {interval} lets weights be {behind}"
+    if optim.num_steps_per_rollout > batch:
+        yield f"num_steps_per_rollout = {optim.num_steps_per_rollout} is more than rollout_batch_size = {batch} groups"
+    if optim.constant_loss_length is not None and optim.calculate_per_token_loss:
+        yield "calculate_per_token_loss and constant_loss_length both say what divides the loss: give one"
+    if not (config.finetunes or config.roles["reward"].use or config.roles["group_reward"].use):
+        yield (
             'no reward is chosen: write [reward] use = "math", or pass --reward math; or, to finetune on responses '
             'that are given, [loss] use = "sft_loss"; where the generator gives rewards itself, as agents do, [reward] '
             'use = "environment"'
-        ),
-    )
-    yield (
-        debug.debug_train_only and loaded is None,
-        f"debug_train_only trains on kept samples: give {_LOADED}, the run folder that has them",
-    )
-    yield (
-        debug.debug_rollout_only and loaded is not None,
-        f"debug_rollout_only starts no trainer, {_LOADED} only a trainer: give one of them",
-    )
-    yield (
-        loaded is not None and loaded.resolve() == config.run.save.resolve(),
-        f"{_LOADED} = {loaded} is the run's own folder: give another save",
-    )
-    yield (
-        optim.num_steps_per_rollout > batch,
-        f"num_steps_per_rollout = {optim.num_steps_per_rollout} is more than rollout_batch_size = {batch} groups",
-    )
+        )
 
 
-def _streams(rollout: RolloutArgs) -> bool:
-    return rollout.rollout_policy == "continuous" or rollout.partial_rollout
+def _evaluation_problems(config: RunConfig) -> Iterator[str]:
+    sets, best = config.evaluation.eval_prompt_data, config.run.save_best
+    if sets and config.evaluation.eval_interval is None:
+        yield "eval_prompt_data has no effect here: give eval_interval, the rollouts between evaluations"
+    if "hacking" in config.alarms.stop_on_alarms and not sets:
+        yield "stop_on_alarms has hacking, which evaluations show: give eval_prompt_data, or leave it out"
+    if best is None:
+        return
+    if config.finetunes:
+        yield "save_best has no effect here: finetuning is judged by its loss, not by rewards"
+    elif config.debug.debug_rollout_only:
+        yield f"save_best has no effect here: {_STAYS}"
+    elif best not in sets:
+        there = f"eval_prompt_data has: {', '.join(sets) or 'none'}"
+        yield f"save_best = {best!r} names no evaluation set.{did_you_mean(best, sets)} {there}"
+
+
+def _half_problems(config: RunConfig) -> Iterator[str]:
+    debug, loaded = config.debug, config.debug.load_debug_rollout_data
+    if debug.debug_train_only and loaded is None:
+        yield f"debug_train_only trains on kept samples: give {_LOADED}, the run folder that has them"
+    if debug.debug_rollout_only and loaded is not None:
+        yield f"debug_rollout_only starts no trainer, {_LOADED} only a trainer: give one of them"
+    if loaded is not None and loaded.resolve() == config.run.save.resolve():
+        yield f"{_LOADED} = {loaded} is the run's own folder: give another save"
 
 
 def _schedule_problems(optim: OptimArgs, given: Set[str]) -> Iterator[str]:
@@ -213,33 +185,19 @@ def _schedule_problems(optim: OptimArgs, given: Set[str]) -> Iterator[str]:
         yield 'lr_decay_style = "WSD" stays at lr until its decay: give lr_wsd_decay_iters, the steps of that'
 
 
-def _best_problems(config: RunConfig) -> Iterator[str]:
-    wanted, sets = config.run.save_best, config.evaluation.eval_prompt_data
-    if wanted is None:
-        return
-    if config.finetunes:
-        yield "save_best has no effect here: finetuning is judged by its loss, not by rewards"
-    elif config.debug.debug_rollout_only:
-        yield "save_best has no effect here: with debug_rollout_only the model stays as it is"
-    elif wanted not in sets:
-        yield f"save_best = {wanted!r} names no evaluation set.{did_you_mean(wanted, sets)} eval_prompt_data has: " + (
-            ", ".join(sets) or "none"
-        )
-
-
-def _hf_problems(config: RunConfig) -> Iterator[str]:
-    run = config.run
-    if run.save_hf is None:
+def _copy_problems(config: RunConfig) -> Iterator[str]:
+    template = config.run.save_hf
+    if template is None:
         return
     if config.debug.debug_rollout_only:
-        yield "save_hf has no effect here: with debug_rollout_only the model stays as it is"
-    if not run.checkpoint_hf:
+        yield f"save_hf has no effect here: {_STAYS}"
+    if not config.run.checkpoint_hf:
         yield (
             "save_hf and checkpoint_hf = false: the model is linked from the checkpoint's, and takes no more room "
             "while both are there; leave checkpoint_hf out"
         )
     try:
-        check_template("save_hf", run.save_hf, {"rollout_id"})
+        check_template("save_hf", template, ("rollout_id",))
     except ConfigError as error:
         yield str(error)
 

@@ -21,8 +21,7 @@ from string import Formatter
 from typing import TypeVar
 
 from slime_core.catalog import Catalog, how_to_get, is_in_project, project_source
-from slime_core.config.family import ServedPlan
-from slime_core.config.keys import FAMILY_OF_KEY, RunConfig
+from slime_core.config.keys import FAMILY_OF_KEY, RunConfig, ServedPlan
 from slime_core.config.model_dir import read_model_config
 from slime_core.config.settings import Chosen, ChosenRoles, RoleTable, read_settings
 from slime_core.errors import ConfigError
@@ -193,19 +192,17 @@ def _digest(plugin: str, catalog: Catalog) -> str:
 
 
 def _change(plugin: str, before: Mapping[str, Json], now: Mapping[str, Json]) -> str:
-    gone = [choice for choice in _choices(before) if choice not in _choices(now)]
-    came = [choice for choice in _choices(now) if choice not in _choices(before)]
-    if not now and gone:
-        return f"{_named(plugin, before)} is not loaded now{_install(before)}"
-    if not before and came:
-        return f"{plugin} {now.get('version')} brings {', '.join(came)}, which came from another plugin"
-    if (gone or came or _choices(now)) and before.get("version") != now.get("version"):
-        return f"{_named(plugin, before)} is {now.get('version')} now{_install(before)}"
-    if _choices(now) and before.get("code") and before["code"] != now.get("code"):
-        return f"{_named(plugin, before)} has other code now, under the same version"
-    if gone:
-        return f"{plugin} brought {', '.join(gone)}, which comes from another plugin now"
-    return ""
+    had, has, named = _choices(before), _choices(now), _named(plugin, before)
+    if had and not now:
+        return f"{named} is not loaded now{_install(before)}"
+    if has and not before:
+        return f"{plugin} {now.get('version')} brings {', '.join(has)}, which came from another plugin"
+    if (had or has) and before.get("version") != now.get("version"):
+        return f"{named} is {now.get('version')} now{_install(before)}"
+    if has and before.get("code") and before["code"] != now.get("code"):
+        return f"{named} has other code now, under the same version"
+    gone = [choice for choice in had if choice not in has]
+    return f"{plugin} brought {', '.join(gone)}, which comes from another plugin now" if gone else ""
 
 
 def _named(plugin: str, entry: Mapping[str, Json]) -> str:
@@ -285,24 +282,7 @@ def _kept_dumps(key: str, template: str, root: Path) -> bool:
     return key == "save_debug_train_data" and before.get(key) == template
 
 
-# What becomes of a prompt on its way to the engine: it is rendered once, and nobody leaves its media out unsaid.
-
-
-def check_rendered_once(config: RunConfig, roles: ChosenRoles) -> None:
-    """See that no prompt is rendered twice.
-
-    Raises:
-        ConfigError: prompts are rendered for a generator that does so itself.
-    """
-    rendering = [each.reference for each in roles.all(GeneratorSpec) if each.spec.renders_prompts]
-    sets = config.evaluation.eval_prompt_data.items()
-    keys = ["apply_chat_template"] if config.data.apply_chat_template else []
-    keys += [f"eval_prompt_data.{name}.apply_chat_template" for name, each in sets if each.apply_chat_template]
-    if rendering and keys:
-        raise ConfigError(
-            f"{keys[0]} = true: generator {rendering[0]!r} renders the chat template itself, so that the model would "
-            "see prompts that are rendered twice; leave it out"
-        )
+# What becomes of a prompt on its way to the engine: nobody leaves its media out unsaid.
 
 
 def check_media(plan: Plan) -> None:

@@ -18,18 +18,9 @@ from pydantic import SecretStr
 
 from slime_core.catalog import Catalog, part_of
 from slime_core.catalog.checks import blaming
-from slime_core.config.companions import TEACHES, check_companions, check_teacher, teaching, wanted_extras
-from slime_core.config.family import Served, ServedPlan
-from slime_core.config.fit import (
-    check_columns,
-    check_estimation,
-    check_interval,
-    check_replay,
-    check_scored,
-    check_turns,
-    name_transport,
-)
-from slime_core.config.keys import RunConfig
+from slime_core.config.companions import TEACHES, check_teacher, teaching, wanted_extras
+from slime_core.config.fit import check_fit, name_transport
+from slime_core.config.keys import RunConfig, Served, ServedPlan
 from slime_core.config.model_dir import (
     check_companion_dirs,
     check_model_dir,
@@ -37,18 +28,15 @@ from slime_core.config.model_dir import (
     read_positions,
     refuse_quantized,
 )
-from slime_core.config.parsing import check_train_data, parse_config
+from slime_core.config.parsing import parse_config
 from slime_core.config.plan import (
     Plan,
     check_media,
     check_outputs,
-    check_rendered_once,
     choice,
     group_uses,
 )
-from slime_core.config.run_file import read_run_file, read_yaml, write_toml
 from slime_core.config.settings import (
-    DEFAULT_USE,
     OPTIONAL,
     Chosen,
     ChosenRoles,
@@ -57,10 +45,6 @@ from slime_core.config.settings import (
 from slime_core.errors import ConfigError, SlimeError, UnknownName, did_you_mean
 from slime_core.roles import (
     SPECS,
-    BatchTransformSpec,
-    BufferFilterSpec,
-    BufferSpec,
-    DataSourceSpec,
     EngineSpec,
     EngineUse,
     GeneratorSpec,
@@ -72,14 +56,6 @@ from slime_core.roles import (
     TransportSpec,
 )
 from slime_core.sample import Json
-
-__all__ = [
-    "Installed",
-    "read_run_file",
-    "read_yaml",
-    "write_toml",
-]
-
 
 # From a configuration to a `Plan`: every name is looked up, every setting read, and the choices are seen to fit.
 
@@ -169,77 +145,8 @@ def resolve_choices(config: RunConfig, catalog: Catalog) -> tuple[ChosenRoles, t
     name = name_transport(trainer, engine, catalog, forced, config.cluster.actor_num_nodes or 1)
     agreed = forced or choice(TransportSpec, name, 1.0, config.roles["transport"], catalog)
     roles = ChosenRoles({**chosen, "transport": (agreed,)})
-    _check_fit(config, roles, catalog)
+    check_fit(config, roles, catalog)
     return roles, tuple(section for section in unused if section != f"transport.{agreed.reference}")
-
-
-def _check_fit(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> None:
-    check_columns(roles.all(BatchTransformSpec))
-    check_companions(config, roles, catalog)
-    check_estimation(config, roles, catalog)
-    check_scored(roles)
-    check_rendered_once(config, roles)
-    source, trainer, engine = roles.one(DataSourceSpec), roles.one(TrainerSpec), roles.one(EngineSpec).spec
-    spec, reads, prompts = trainer.spec, source.spec.reads_prompt_data, config.data.prompt_data
-    one_share = config.optim.balance_by_flops and not any(spec.share_of_ranks(trainer.settings))
-    buffer, own_filter = roles.one(BufferSpec), roles.one(BufferFilterSpec)
-    for is_wrong, said in (
-        (reads and not prompts, "prompt_data is required: a .jsonl or .parquet file, --prompt-data FILE"),
-        (
-            reads is False and prompts,
-            f"prompt_data has no effect here: data source {source.reference!r} makes its own prompts",
-        ),
-        (
-            one_share,
-            (
-                f"balance_by_flops has no effect here: trainer {trainer.reference!r} has one share of a step for "
-                f"all of its {spec.world_size(trainer.settings)} ranks"
-            ),
-        ),
-        (
-            not config.run.checkpoint_hf and not spec.loads_without_hf,
-            (
-                f"checkpoint_hf = false: trainer {trainer.reference!r} continues from hf/ alone; leave it out, or "
-                "choose another trainer"
-            ),
-        ),
-        (
-            config.optim.reset_optimizer_states and not spec.resets_optimizer,
-            f"reset_optimizer_states has no effect on trainer {trainer.reference!r}: leave it out, or choose another",
-        ),
-        (
-            not buffer.spec.uses_buffer_filter and own_filter.reference not in DEFAULT_USE["buffer_filter"],
-            f"buffer filter {own_filter.reference!r} has no effect here: buffer {buffer.reference!r} takes none",
-        ),
-    ):
-        if is_wrong:
-            raise ConfigError(said)
-    check_train_data(config, spec, trainer.settings)
-    check_turns(config, engine, spec)
-    check_interval(config, roles.one(TransportSpec).spec, engine)
-    if config.run.bf16:
-        check_bf16(config, engine, spec, catalog)
-    check_replay(config, buffer)
-
-
-def check_bf16(config: RunConfig, engine: EngineSpec, trainer: TrainerSpec, catalog: Catalog) -> None:
-    """See that the engine and the trainer, those of them that the run starts, can compute in bf16: both or neither.
-
-    Raises:
-        ConfigError: one cannot.
-    """
-    parties: tuple[tuple[bool, EngineSpec | TrainerSpec], ...] = (
-        (config.generates, engine),
-        (not config.debug.debug_rollout_only, trainer),
-    )
-    for used, able in parties:
-        if used and not able.bf16:
-            others = (each.spec for each in catalog.choices(type(able)).values())
-            can = [f'[{able.role}] use = "{spec.name}"' for spec in others if spec.bf16]
-            raise ConfigError(
-                f"bf16 has no effect on {able.role} {able.name!r}: leave it out, or choose one that can, "
-                f"{' or '.join(can) or 'which no installed one does'}"
-            )
 
 
 def _check_parts(config: RunConfig) -> None:
@@ -304,15 +211,7 @@ def _served_models(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> S
 
 
 def _check_trained(config: RunConfig, trainer: Chosen[TrainerSpec]) -> None:
-    models = {
-        "": config.run.hf_checkpoint,
-        "ref_load": config.reference.ref_load,
-        "opd_teacher_load": config.distillation.opd_teacher_load,
-        "critic_load": config.critic.critic_load,
-    }
-    for key, directory in models.items():
-        if directory is None:
-            continue
+    for key, directory in {"": config.run.hf_checkpoint, **config.companion_dirs}.items():
         refuse_quantized(directory)
         model = read_model_config(directory)
         try:

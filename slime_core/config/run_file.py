@@ -169,7 +169,6 @@ MAX_DEPTH = 32
 MAX_NAME = 1_000
 """Characters of a key."""
 _SHOWN = 80
-_NULL = "has no value: give it one, or leave it out"
 
 
 def refuse_unfit(value: object, where: str, *, allow_null: bool = False) -> None:
@@ -183,9 +182,8 @@ def refuse_unfit(value: object, where: str, *, allow_null: bool = False) -> None
     Raises:
         ConfigError: naming the place of the first such value, what is wrong with it and what is allowed.
     """
-    for problem in _problems(value, "", 0):
-        if not (allow_null and problem.endswith(_NULL)):
-            raise ConfigError(f"{where}: {problem}")
+    for problem in _problems(value, "", allow_null):
+        raise ConfigError(f"{where}: {problem}")
 
 
 def shown(value: object) -> str:
@@ -194,40 +192,39 @@ def shown(value: object) -> str:
     return text if len(text) <= 2 * _SHOWN else f"{text[:_SHOWN]} [...] {text[-_SHOWN:]}"
 
 
-def _problems(value: object, path: str, depth: int) -> Iterator[str]:
-    place = path if len(path) <= 2 * _SHOWN else f"{path[:_SHOWN]}[...]"
+def _problems(value: object, path: str, allow_null: bool, depth: int = 0) -> Iterator[str]:
+    cut = path if len(path) <= 2 * _SHOWN else f"{path[:_SHOWN]}[...]"
+    place = cut or "the value"
     if depth > MAX_DEPTH:
-        yield f"{place or 'the value'} is nested over {MAX_DEPTH} deep, which no key takes: flatten it"
+        yield f"{place} is nested over {MAX_DEPTH} deep, which no key takes: flatten it"
         return
     match value:
         case dict():
             for key, each in value.items():
-                yield from _of_key(key, place)
-                yield from _problems(each, f"{path}.{key}" if path else str(key), depth + 1)
+                if not isinstance(key, str):
+                    yield f'the key {shown(key)} of {cut or "the file"} is not text: write "{key}"'
+                elif len(key) > MAX_NAME:
+                    yield f"the key {shown(key)} has {len(key)} characters; at most {MAX_NAME} are allowed"
+                elif fault := _fault(key):
+                    yield f"the key {shown(key)} holds {fault}: take it out"
+                yield from _problems(each, f"{path}.{key}" if path else str(key), allow_null, depth + 1)
         case list():
             for each in value:
-                yield from _problems(each, path, depth + 1)
+                yield from _problems(each, path, allow_null, depth + 1)
         case date() | time():
             yield f'{place} is a date or time, which no key takes: write it as text, "{value}"'
         case None:
-            yield f"{place} {_NULL}"
-        case str() if fault := _fault(value):
-            yield f"{place or 'the value'} = {shown(value)} holds {fault}: take it out"
+            if not allow_null:
+                yield f"{place} has no value: give it one, or leave it out"
+        case str():
+            if fault := _fault(value):
+                yield f"{place} = {shown(value)} holds {fault}: take it out"
         case int() if not -(2**63) <= value < 2**63:
-            yield f"{place or 'the value'} is an integer of {value.bit_length()} bits; at most 64 are allowed"
-        case str() | bool() | int() | float():
+            yield f"{place} is an integer of {value.bit_length()} bits; at most 64 are allowed"
+        case bool() | int() | float():
             pass
         case _:
             yield f"{place} is a {type(value).__name__}, which no key takes: write text, numbers, lists or tables"
-
-
-def _of_key(key: object, path: str) -> Iterator[str]:
-    if not isinstance(key, str):
-        yield f'the key {shown(key)} of {path or "the file"} is not text: write "{key}"'
-    elif len(key) > MAX_NAME:
-        yield f"the key {shown(key)} has {len(key)} characters; at most {MAX_NAME} are allowed"
-    elif fault := _fault(key):
-        yield f"the key {shown(key)} holds {fault}: take it out"
 
 
 def _fault(text: str) -> str:

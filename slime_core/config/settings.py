@@ -149,25 +149,13 @@ class Chosen(Generic[SpecT]):
         return Choice(self.spec.role, self.registered.qualified, self.plugin, self.settings)
 
 
-class ChosenRoles(Mapping[str, tuple[Chosen, ...]]):
+class ChosenRoles(dict[str, tuple[Chosen, ...]]):
     """The choices of each role by the role's name, in order."""
-
-    def __init__(self, choices: Mapping[str, tuple[Chosen, ...]]) -> None:
-        self._choices = dict(choices)
-
-    def __getitem__(self, role: str) -> tuple[Chosen, ...]:
-        return self._choices[role]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._choices)
-
-    def __len__(self) -> int:
-        return len(self._choices)
 
     def all(self, spec: type[OneT]) -> tuple[Chosen[OneT], ...]:
         """The choices of the role that a spec is of."""
         # The catalog lets nobody register another spec for a role than the one of `roles.SPECS`.
-        return cast(tuple[Chosen[OneT], ...], self._choices[spec.role])
+        return cast(tuple[Chosen[OneT], ...], self[spec.role])
 
     def one(self, spec: type[OneT]) -> Chosen[OneT]:
         """The single choice of a role that must have one."""

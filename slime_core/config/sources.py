@@ -26,8 +26,7 @@ from slime_core.catalog import (
     key_brought_by,
     who_knows_foreign_names,
 )
-from slime_core.config.family import ClusterArgs
-from slime_core.config.keys import FAMILY_OF_KEY
+from slime_core.config.keys import FAMILY_OF_KEY, ClusterArgs
 from slime_core.config.run_file import TABLE, merge
 from slime_core.config.settings import DEFAULT_USE, parse_use
 from slime_core.errors import ConfigError, PluginError, SlimeError, did_you_mean
@@ -164,19 +163,16 @@ def canonical(sources: Sequence[Mapping[str, Json]], catalog: Catalog) -> Canoni
     """
     form = _Form(catalog)
     ours = [form.in_our_names(form.not_replaced(source, sources[place:])) for place, source in enumerate(sources, 1)]
-    form.merged = functools.reduce(merge, ours, {})
+    form.merged = _merged(ours)
     chosen = form.chosen(form.merged)
     if faults := [fault for registered in chosen.values() for fault in key_faults(registered)]:
         raise PluginError("\n".join(faults))
     placed = [form.in_sections(source, chosen) for source in ours]
-    values: dict[str, Json] = {}
-    for source in placed:
-        values = _merge_counts(values, source, chosen)
     try:
-        _place_counts(values, chosen)
+        _place_counts(placed, chosen)
     except ConfigError as error:
         form.problems.append(str(error))
-    return Canonical(values, list(dict.fromkeys(form.problems)), form.notes)
+    return Canonical(_merged(placed), list(dict.fromkeys(form.problems)), form.notes)
 
 
 class _Form:
@@ -323,102 +319,83 @@ def _without_effect(
 # Worker counts: `actor_num_gpus_per_node` and the like set the workers of trainer and engine, whichever are chosen.
 
 
-def _merge_counts(below: dict[str, Json], over: dict[str, Json], chosen: Mapping[Path, Registered]) -> dict[str, Json]:
-    # A count of the later source replaces what counts the same in the earlier one, and the other way round.
-    ranks, workers, engines = (
-        _workers_path("trainer", chosen),
-        _workers_path("engine", chosen),
-        ("rollout_num_engines",),
-    )
-    same = [(("actor_num_nodes",), ranks), (("actor_num_gpus_per_node",), ranks), (("rollout_num_gpus",), engines)]
-    same.append((("rollout_num_gpus_per_engine",), workers))
-    for one, other in same:
-        if other and (_has(over, one) or _has(over, other)):
-            below = _without(below, other if _has(over, one) else one)
-    if "rollout_num_gpus_per_engine" in over and "rollout_num_gpus" in below:
-        below = _without(below, engines)  # it follows from both
-    return merge(below, over)
+def _merged(sources: Iterable[Mapping[str, Json]]) -> dict[str, Json]:
+    return functools.reduce(merge, sources, {})
 
 
-def _workers_path(role: str, chosen: Mapping[Path, Registered]) -> Path:
-    for (of_role, name), registered in chosen.items():
-        if of_role == role and (key := cast(EngineSpec | TrainerSpec, registered.spec).workers_key):
-            return role, name, key
-    return ()
+def _place_counts(sources: Sequence[dict[str, Json]], chosen: Mapping[Path, Registered]) -> None:
+    """Write what `ClusterArgs` counts as settings of trainer and engine, and as `rollout_num_engines`.
 
-
-def _has(values: Mapping[str, Json], path: Path) -> bool:
-    return _value_at(values, path) is not None
-
-
-def _value_at(values: Mapping[str, Json], path: Path) -> Json:
-    value = values.get(path[0])
-    return _value_at(value, path[1:]) if path[1:] and isinstance(value, dict) else None if path[1:] else value
-
-
-def _without(values: Mapping[str, Json], path: Path) -> dict[str, Json]:
-    inner = values.get(path[0])
-    if len(path) > 1 and isinstance(inner, dict):
-        return {**values, path[0]: _without(inner, path[1:])}
-    return {key: value for key, value in values.items() if len(path) > 1 or key != path[0]}
-
-
-def _place_counts(values: dict[str, Json], chosen: Mapping[Path, Registered]) -> None:
-    """Put the counts of `ClusterArgs` into the sections of trainer and engine, and into `rollout_num_engines`.
+    Each count is written into the source that it is from, so that a later source wins over it by a plain merge.
 
     Raises:
-        ConfigError: a count contradicts another one, or has no effect on what is chosen.
+        ConfigError: a count contradicts another one of its source, or has no effect on what is chosen.
     """
-    given = {key: values[key] for key in ClusterArgs.model_fields if key in values}
+    values = _merged(sources)
     try:
-        counts = ClusterArgs.model_validate(given) if given else None
+        counts = ClusterArgs.model_validate({key: values[key] for key in ClusterArgs.model_fields if key in values})
     except ValidationError:  # reported with the other keys
         return
-    names = {place[0]: place[1] for place in chosen}
-    if counts and "trainer" in names:
-        _place_ranks(values, counts, names["trainer"], _workers_path("trainer", chosen))
-    if counts and "engine" in names:
-        _place_engines(values, counts, names["engine"], _workers_path("engine", chosen))
+    for (role, name), registered in chosen.items():
+        if role in ("trainer", "engine"):
+            key = cast(EngineSpec | TrainerSpec, registered.spec).workers_key
+            place = _place_ranks if role == "trainer" else _place_engines
+            place(sources, counts, name, (role, name, key) if key else ())
 
 
-def _place_ranks(values: dict[str, Json], counts: ClusterArgs, trainer: str, path: Path) -> None:
+def _place(sources: Sequence[dict[str, Json]], keys: Sequence[str], said: str, path: Path, number: int) -> None:
+    last = [source for source in sources if any(key in source for key in keys)][-1]
+    put(last, f"{said} = {number}", path, number)
+    if _value_at(sources, path) != number:  # a later source sets it otherwise
+        for source in sources:
+            for key in keys:
+                source.pop(key, None)
+
+
+def _value_at(sources: Sequence[Mapping[str, Json]], path: Path) -> Json:
+    value: Json = _merged(sources)
+    for part in path:
+        value = value.get(part) if isinstance(value, dict) else None
+    return _comparable(path, value)
+
+
+def _place_ranks(sources: Sequence[dict[str, Json]], counts: ClusterArgs, trainer: str, path: Path) -> None:
     nodes, each = counts.actor_num_nodes, counts.actor_num_gpus_per_node
+    if each is None and nodes is not None:
+        raise ConfigError("actor_num_nodes has no effect here: give actor_num_gpus_per_node, the ranks on each node")
     if each is None:
-        if nodes is not None:
-            raise ConfigError(
-                "actor_num_nodes has no effect here: give actor_num_gpus_per_node, the ranks on each node"
-            )
         return
     if not path:
         raise ConfigError(
             f"actor_num_gpus_per_node has no effect here: trainer {trainer!r} has no setting that says how many ranks "
             "there are; leave it out"
         )
-    ranks = (nodes or 1) * each
-    put(values, f"actor_num_nodes * actor_num_gpus_per_node = {ranks}", path, ranks)
+    keys = ("actor_num_nodes", "actor_num_gpus_per_node")
+    _place(sources, keys, " * ".join(keys), path, (nodes or 1) * each)
 
 
-def _place_engines(values: dict[str, Json], counts: ClusterArgs, engine: str, path: Path) -> None:
+def _place_engines(sources: Sequence[dict[str, Json]], counts: ClusterArgs, engine: str, path: Path) -> None:
     total, each = counts.rollout_num_gpus, counts.rollout_num_gpus_per_engine
+    keys = ("rollout_num_gpus", "rollout_num_gpus_per_engine")
     if each is not None and not path:
         raise ConfigError(
             f"rollout_num_gpus_per_engine has no effect here: engine {engine!r} has no setting that says how many "
             "workers it has; leave it out"
         )
-    if each is None and total is not None:
-        written = _value_at(values, path) if path else None
-        each = (written if isinstance(written, int) else 0) or 1
-    if each is not None and path:
-        put(values, f"rollout_num_gpus_per_engine = {each}", path, each)
-    if total is None or each is None:
+    if each is not None:
+        _place(sources, keys[1:], keys[1], path, each)
+    if total is None:
         return
+    written = _value_at(sources, path) if path else None
+    each = (written if isinstance(written, int) else 0) or 1
+    if path and written is None:
+        _place(sources, keys[:1], keys[1], path, each)
     if total % each:
         raise ConfigError(
             f"rollout_num_gpus = {total} is not a multiple of rollout_num_gpus_per_engine = {each}: "
             f"{total // each} engines leave {total % each} over"
         )
-    said = f"rollout_num_gpus / rollout_num_gpus_per_engine = {total // each}"
-    put(values, said, ("rollout_num_engines",), total // each)
+    _place(sources, keys, " / ".join(keys), ("rollout_num_engines",), total // each)
 
 
 # Messages about a key that no choice has: the nearest spelling, our name for a foreign one, what to install.

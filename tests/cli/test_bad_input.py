@@ -63,17 +63,13 @@ def test_a_run_file_that_is_no_toml(project: Project, slime: Slime) -> None:
         ("--rolout-batch-size 3", ["'--rolout-batch-size'", "Did you mean", "--rollout-batch-size"]),
         ("--lr-scheduler-type=inverse_sqrt", ["'--lr-decay-style'?", "'inverse_sqrt' is 'inverse-square-root' here."]),
         ("--tis-clip 2", ["correction.use is empty", '[correction] use = "tis" or --correction tis']),
-        ("--rollout-batch-size 0", ["rollout_batch_size = '0': input should be greater than or equal to 1"]),
         ("--lr 1e9", ["lr = '1e9': input should be less than or equal to 1"]),
         ("--rollout-batch-size 1000000000", ["rollout_batch_size = 1000000000 with n_samples_per_prompt = "]),
-        ("--eval-interval 3", ["eval_interval has no effect here: give eval_prompt_data"]),
         ("--apply-chat-template-kwargs {broken", ["apply_chat_template_kwargs = '{broken'", "valid dictionary"]),
         ("--reward mth", ["no reward 'mth'. Did you mean 'math'?", "math (slime-reward-math "]),
         ("--reward ./nowhere.py:digits", ["nowhere.py"]),
-        ("--engine lokal", ["no engine 'lokal'. Did you mean 'local'?"]),
         ("--eps-clip 2", ["loss.policy_loss.eps_clip = 2: input should be less than 1"]),
         ("--engine.local.wokers 4", ["unknown setting engine.local.wokers. Did you mean 'workers'?"]),
-        ("--engine.local.workers many", ["engine.local.workers = 'many': input should be a valid integer"]),
         ("--engine.local.workers", ["engine.local.workers = True: input should be a number"]),
         ("--gradient-checkpointing=1", ["write --gradient-checkpointing or --no-gradient-checkpointing"]),
         (
@@ -350,7 +346,7 @@ def add_command(at: Path, source: str, module: str = "slime_hello") -> None:
 def test_another_package_can_add_a_command(tmp_path: Path) -> None:
     add_command(tmp_path, ELSEWHERE)
     assert installed("hello", at=tmp_path).stdout == "hello\n"
-    assert re.search(r"hello +from slime_hello", installed("--help", at=tmp_path).stdout)
+    assert re.search(r"hello +from slime-hello", installed("--help", at=tmp_path).stdout)
 
 
 @pytest.mark.parametrize(

@@ -71,11 +71,6 @@ def test_the_table_shows_order_choices_and_hooks(slime: Slime, watcher: None) ->
     assert any(line.split()[:2] == ["group_filter", "nonzero_std_with_fallback"] for line in lines)
 
 
-def test_a_narrow_terminal_is_not_overrun(slime: Slime, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    assert max(map(len, slime("plugins", "list", "--role", "reward").out.splitlines()[:10])) <= 60
-
-
 def test_a_broken_one_is_shown_with_its_reason(slime: Slime, install_plugin: Install) -> None:
     install_plugin("slime-bad", {"slime_bad.py": "1/0"}, entry_points={"bad": "slime_bad"})
     shown = slime("plugins", "list", "--role", "loss")
@@ -92,14 +87,6 @@ def test_another_api_is_shown_as_refused(slime: Slime, install_plugin: Install) 
     row = rows(slime, "--role", "loss")["slime-old"]
     assert (row["state"], row["api"]) == ("refused", "0")
     assert "pip install --upgrade slime-old" in row["detail"]
-
-
-def test_requirements_are_lines_for_pip(slime: Slime, install_plugin: Install, watcher: None) -> None:
-    install_plugin("slime-bad", {"slime_bad.py": "1/0"}, entry_points={"bad": "slime_bad"})
-    assert "slime-bad==1.0" in slime("plugins", "list", "--requirements").out.splitlines()
-    lines = slime("plugins", "list", "--load", "--requirements").out.splitlines()
-    assert "slime-watcher==1.0" in lines
-    assert not [line for line in lines if line.startswith("slime-bad")]
 
 
 def test_options_choose_what_is_listed_and_in_which_order(

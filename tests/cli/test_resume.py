@@ -11,7 +11,6 @@ import pytest
 
 from slime_core.run import Checkpoint, list_checkpoints
 from slime_core.telemetry import MetricsLog, strip_timing
-from tests.tables import table
 
 Slime = Callable[..., Any]
 Project = Any
@@ -120,14 +119,6 @@ def test_a_setting_that_changed_under_a_run_is_named_and_refused_or_accepted(pro
     assert slime("resume", project.run, "--num-rollout", 3).code == 0  # the new setting is the run's own now
 
 
-@table("flag", ["--lr", "--reward", "--eps-clip", "--engine.local.workers", "--no-apply-chat-template"])
-def test_a_flag_of_training_is_refused_with_where_the_setting_is(project: Project, slime: Slime, flag: str) -> None:
-    ran = slime("resume", project.run, flag, "1")
-    assert ran.code == 2
-    assert f"{flag} is not a flag of `slime resume`" in ran.err
-    assert "edit it in RUN_DIR/run.toml, and pass --accept-changed-settings" in ran.err
-
-
 def test_a_run_file_that_changed_is_refused_or_accepted_alike(project: Project, slime: Slime) -> None:
     assert slime("train", "run.toml", "--num-rollout", 1).code == 0
     ran = slime("train", "run.toml", "--num-rollout", 2, "--lr", "2e-3")
@@ -136,6 +127,10 @@ def test_a_run_file_that_changed_is_refused_or_accepted_alike(project: Project, 
     ran = slime("train", "run.toml", "--num-rollout", 2, "--lr", "2e-3", "--accept-changed-settings")
     assert ran.code == 0, ran.err
     assert "lr = 0.002" in (project.run / "run.toml").read_text()
+    ran = slime("resume", project.run, "--num-rollout", 3, "--lr", "3e-3")
+    assert ran.code == 2
+    assert "differs in\n  lr: 0.002 -> 0.003\n" in ran.err
+    assert "--save has no effect here" in slime("resume", project.run, "--save", "other").err
 
 
 def test_a_longer_run_keeps_its_learning_rates_or_is_refused_before_run_toml_changes(

@@ -222,12 +222,12 @@ def plan_of(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> PlanO
         ({"trainer": {"use": "picky"}}, "no heads for qwen3"),
         ({"trainer": {"use": "faulty"}}, "check_model of trainer 'faulty'"),
         # copies and data for a look
-        ({"save_hf": "m/{rollout}"}, "nothing is known of {rollout}. Did you mean 'rollout_id'? It may say"),
+        ({"save_hf": "m/{rollout}"}, "save_hf = 'm/{rollout}': braces may hold a name alone, {rollout_id}"),
         ({"save_hf": "m/{rollout_id"}, "save_hf = 'm/{rollout_id'"),
-        ({"save_hf": "m/{rollout_id:06d}"}, "a name alone stands in braces"),
+        ({"save_hf": "m/{rollout_id:06d}"}, "braces may hold a name alone, {rollout_id}"),
         ({"save_hf": "m", "checkpoint_hf": False}, "the model is linked from the checkpoint's"),
         ({"save_hf": "m", "debug_rollout_only": True}, "the model stays as it is"),
-        ({"save_debug_train_data": "d/{step}"}, "nothing is known of {step}. It may say {rollout_id} and {rank}"),
+        ({"save_debug_train_data": "d/{step}"}, "a name alone, {rollout_id} and {rank}"),
         (
             {"save_debug_train_data": "d/{rollout_id}", "trainer": {"use": "local", "local": {"ranks": 2}}},
             "2 ranks of trainer 'local' would write one file: put {rank} into its name",

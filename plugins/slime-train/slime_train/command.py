@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from slime_core.cli.plugins import plugin_options
-from slime_core.cli.run_options import RunCommand, lines_of, parse_run, plan_config, run_input
+from slime_core.cli.run_options import RunCommand, parse_run, plan_config, run_input
 from slime_core.cli.train import execute, how_options
 from slime_core.config import unread_in_finetuning
 from slime_core.errors import ConfigError
@@ -28,8 +28,7 @@ def sft(ctx: click.Context, run_file: Path | None, no_progress: bool, max_restar
     slime sft --hf-checkpoint MODEL --prompt-data chats.jsonl --input-key messages --apply-chat-template --num-epoch 2
     --save runs/sft
     """
-    with lines_of(run_file):
-        config = parse_run(ctx, run_file, {"loss": {"use": "sft_loss"}, "calculate_per_token_loss": True})
+    config = parse_run(ctx, run_file, {"loss": {"use": "sft_loss"}, "calculate_per_token_loss": True})
     if not config.finetunes:
         raise ConfigError(
             "slime sft trains on given responses with sft_loss: leave out reward, group_reward, another loss and "
@@ -39,6 +38,4 @@ def sft(ctx: click.Context, run_file: Path | None, no_progress: bool, max_restar
     given = run_input(ctx, run_file)
     if unread := [*unread_in_finetuning(given.flags)]:
         raise ConfigError("\n".join(unread))
-    with lines_of(run_file):
-        plan = plan_config(ctx, config, given.catalog)
-    return execute(plan, no_progress, max_restarts)
+    return execute(plan_config(ctx, config, given.catalog), no_progress, max_restarts)
