@@ -4,8 +4,8 @@ A failed call becomes a verdict with a reason, such as "timeout" or "memory", an
 
 Example:
 
-    pool = WorkerPool(lambda: RewardWorker(server, start, title="reward math", memory_mb=1024), size=4)
-    verdicts = await pool.call({"samples": [...], "ctx": {...}}, timeout_s=30.0, calls=calls)
+    pool = WorkerPool(partial(RewardWorker, server, order), size=4)
+    verdicts = await pool.call(pickled((samples, ctx)), timeout_s=30.0, calls=calls)
     pool.close()
 """
 
@@ -14,7 +14,7 @@ import json
 import os
 import signal
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from time import perf_counter
 
@@ -22,8 +22,8 @@ from slime_core.aio import Slots
 from slime_core.errors import PluginError
 from slime_core.processes.limits import TOO_MANY_FORKS
 from slime_core.processes.server import Server
-from slime_core.processes.wire import LARGEST_ANSWER, packed
-from slime_core.processes.worker import REWARD_ENTRY
+from slime_core.processes.wire import LARGEST_ANSWER, pickled
+from slime_core.processes.worker import REWARD_ENTRY, RewardOrder
 from slime_core.sample import Json
 from slime_core.score import Unscored
 from slime_core.stats import CallStats
@@ -62,19 +62,23 @@ class CallFailure(Exception):
 class RewardWorker:
     """One process, and the end of its output."""
 
-    def __init__(self, server: Server, start: Mapping[str, Json], *, title: str, memory_mb: int) -> None:
-        """Fork the process; `start` is its first call, which builds the plugin.
+    def __init__(self, server: Server, order: RewardOrder) -> None:
+        """Fork the process; `order` is its first call, which builds the plugin.
 
         Raises:
             OSError: the system has no room for another process.
         """
-        self.title, self._start = title, start
+        self.title, self._order = f"{order.role} {order.name}", order
         self._tail, self._busy = b"", False
         self._output, output = os.pipe()
         os.set_blocking(self._output, False)
         try:
             self._process = server.fork(
-                REWARD_ENTRY, title=title, output=output, memory_mb=memory_mb, most_processes=MOST_PROCESSES
+                REWARD_ENTRY,
+                title=self.title,
+                output=output,
+                memory_mb=order.memory_mb,
+                most_processes=MOST_PROCESSES,
             )
         except BaseException:
             os.close(self._output)
@@ -96,13 +100,13 @@ class RewardWorker:
     async def ready(self) -> None:
         """Wait until it has built its plugin; StartError, with its output, if it could not."""
         try:
-            answer = await self._exchange(self._start, START_TIMEOUT_S)
+            answer = await self._exchange(pickled(self._order), START_TIMEOUT_S)
         except CallFailure as failure:
             raise StartError(f"{self.title}: its worker process did not start: {failure.detail}") from None
         if "ready" not in answer:
             raise StartError(f"{self.title}: its worker process cannot build it: {answer.get('failed')}{self._shown()}")
 
-    async def call(self, request: Mapping[str, Json], timeout_s: float) -> Json:
+    async def call(self, request: bytes, timeout_s: float) -> Json:
         """One call's verdicts, as JSON.
 
         Raises:
@@ -116,14 +120,14 @@ class RewardWorker:
             self._process.kill("memory", detail)
         raise CallFailure(reason, detail + self._shown())
 
-    async def _exchange(self, request: Mapping[str, Json], timeout_s: float) -> dict[str, Json]:
+    async def _exchange(self, request: bytes, timeout_s: float) -> dict[str, Json]:
         process = self._process
         self._drain()
         self._tail, self._busy = b"", True
         self._schedule_drain()
         try:
             async with asyncio.timeout(timeout_s) as limit:
-                body = bytes(await process.call(packed(dict(request)), LARGEST_ANSWER))
+                body = bytes(await process.call(request, LARGEST_ANSWER))
                 if (answer := self._parsed(body)) is not None:
                     return answer
         except TimeoutError:
@@ -219,7 +223,7 @@ class WorkerPool:
         finally:
             self._slots.release()
 
-    async def call(self, request: Mapping[str, Json], timeout_s: float, calls: CallStats) -> Json:
+    async def call(self, request: bytes, timeout_s: float, calls: CallStats) -> Json:
         """One call on a free worker. Waiting for a worker has no limit and is not counted in `calls`.
 
         Raises:

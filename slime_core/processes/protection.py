@@ -14,9 +14,9 @@ Example:
 
 import asyncio
 import inspect
-import json
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -29,8 +29,8 @@ from slime_core.errors import PluginError, said_by
 from slime_core.processes.limits import own_cores
 from slime_core.processes.pool import CallFailure, RewardWorker, WorkerPool
 from slime_core.processes.server import Server
-from slime_core.processes.wire import plain, receive_verdict, send_context, send_sample
-from slime_core.processes.worker import PRELOAD
+from slime_core.processes.wire import pickled, receive_verdict, ship
+from slime_core.processes.worker import PRELOAD, RewardOrder
 from slime_core.roles import CallSpec, ChecksLabels, Isolation, PluginSet, RewardContext, Settings, is_async
 from slime_core.roles.rewards import misfit
 from slime_core.sample import Json, Sample
@@ -104,14 +104,23 @@ class OnLoop(Generic[SubjectT, ContextT, ResultT]):
 
 
 class Isolated:
-    """A reward whose calls run in worker processes; a failed call gives `Unscored`."""
+    """A reward or group reward whose calls run in worker processes; a failed call gives `Unscored`."""
 
     def __init__(self, spec: CallSpec[object], pool: WorkerPool, calls: CallStats) -> None:
         self._spec, self._pool, self._calls = spec, pool, calls
 
-    async def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
-        """The verdict of one sample."""
-        return (await self._ask([sample], ctx))[0]
+    async def __call__(self, subject: Sample | Sequence[Sample], ctx: RewardContext) -> Verdict | list[Verdict]:
+        """The verdict of a sample, or of each sample of a group."""
+        samples = [subject] if isinstance(subject, Sample) else subject
+        try:
+            verdicts = await self._verdicts(samples, ctx, self._calls)
+        except CallFailure as failure:
+            if failure.reason == "timeout":
+                self._calls.timeouts += 1
+            else:
+                self._calls.errors += 1
+            verdicts = [failure.verdict() for _ in samples]
+        return verdicts[0] if isinstance(subject, Sample) else verdicts
 
     async def check_label(self, sample: Sample) -> str | None:
         """The answer of the reward's `check_label`; None if it has none.
@@ -120,22 +129,12 @@ class Isolated:
             CallFailure: there is no answer.
         """
         calls = CallStats(self._spec.role, self._spec.name, "")  # the run does not count it
-        (verdict,) = await self._verdicts([sample], {}, calls)
+        (verdict,) = await self._verdicts([sample], None, calls)
         return verdict.reason if isinstance(verdict, Unscored) else None
 
-    async def _ask(self, samples: Sequence[Sample], ctx: RewardContext) -> list[Verdict]:
-        try:
-            return await self._verdicts(samples, {"ctx": send_context(ctx)}, self._calls)
-        except CallFailure as failure:
-            if failure.reason == "timeout":
-                self._calls.timeouts += 1
-            else:
-                self._calls.errors += 1
-            return [failure.verdict() for _ in samples]
-
-    async def _verdicts(self, samples: Sequence[Sample], more: dict[str, Json], calls: CallStats) -> list[Verdict]:
-        sent: list[Json] = [send_sample(sample, self._spec.fields) for sample in samples]
-        answer = await self._pool.call({"samples": sent, **more}, self._spec.timeout_s, calls)
+    async def _verdicts(self, samples: Sequence[Sample], ctx: RewardContext | None, calls: CallStats) -> list[Verdict]:
+        request = pickled(([ship(sample, self._spec.fields) for sample in samples], ctx))
+        answer = await self._pool.call(request, self._spec.timeout_s, calls)
         try:
             verdicts = [receive_verdict(each) for each in cast(list[Json], answer)]
         except (TypeError, ValueError) as error:
@@ -143,14 +142,6 @@ class Isolated:
         if len(verdicts) != len(samples):
             raise CallFailure("contract", f"{len(verdicts)} verdicts for {len(samples)} samples")
         return verdicts
-
-
-class IsolatedGroup(Isolated):
-    """A group reward whose calls run in worker processes."""
-
-    async def __call__(self, samples: Sequence[Sample], ctx: RewardContext) -> list[Verdict]:  # type: ignore[override]  # a group's samples where a reward has one
-        """One verdict a sample, in their order."""
-        return await self._ask(samples, ctx)
 
 
 class Protection:
@@ -165,7 +156,7 @@ class Protection:
             stats: counts the calls.
         """
         self._plugins, self._seed, self._stats = plugins, seed, stats
-        self._pools: dict[str, WorkerPool] = {}
+        self._pools: list[tuple[RewardOrder, WorkerPool]] = []
         self._server = Server(preload=[PRELOAD])
 
     def protect(self, registered: Registered, settings: Settings, build: Callable[[], object], *, name: str) -> object:
@@ -190,30 +181,26 @@ class Protection:
                 calls=calls,
                 convert=as_verdict if spec.role == "reward" else None,
             )
-        key = json.dumps([spec.role, registered.qualified, plain(settings)], sort_keys=True)
-        if key not in self._pools:
-            self._pools[key] = self._pool(registered, spec, settings)
-        return (IsolatedGroup if spec.role == "group_reward" else Isolated)(spec, self._pools[key], calls)
+        return Isolated(spec, self._pool(registered, spec, settings), calls)
 
     def _pool(self, registered: Registered, spec: CallSpec[object], settings: Settings) -> WorkerPool:
-        start: dict[str, Json] = {
-            "role": spec.role,
-            "name": registered.qualified,
-            "plugin": registered.plugin,
-            "settings": plain(settings),
-            "plugins": {
-                "only": plain(self._plugins.only or ()),
-                "modules": plain(self._plugins.modules),
-                "expected": plain(self._plugins.expected),
-                "root": str(self._plugins.root or Path.cwd()),
-            },
-            "secrets": plain(REDACTOR.within(settings.model_dump())),
-            "seed": self._seed,
-            "memory_mb": spec.memory_mb,
-        }
-        title = f"{spec.role} {registered.qualified}"
-        launch = partial(RewardWorker, self._server, start, title=title, memory_mb=spec.memory_mb)
-        return WorkerPool(launch, spec.max_concurrency or own_cores())
+        values, root = settings.model_dump(), self._plugins.root or Path.cwd()
+        order = RewardOrder(
+            spec.role,
+            registered.qualified,
+            registered.plugin,
+            values,
+            replace(self._plugins, root=root),
+            REDACTOR.within(values),
+            self._seed,
+            spec.memory_mb,
+        )
+        for other, pool in self._pools:
+            if other == order:
+                return pool
+        pool = WorkerPool(partial(RewardWorker, self._server, order), spec.max_concurrency or own_cores())
+        self._pools.append((order, pool))
+        return pool
 
     async def start(self) -> None:
         """Start a worker of each choice that runs in processes.
@@ -223,14 +210,14 @@ class Protection:
         """
         try:
             async with asyncio.TaskGroup() as starting:
-                for pool in self._pools.values():
+                for _, pool in self._pools:
                     starting.create_task(pool.start())
         except BaseExceptionGroup as group:
             raise group.exceptions[0] from None
 
     def close(self) -> None:
         """End all workers; idempotent."""
-        for pool in self._pools.values():
+        for _, pool in self._pools:
             pool.close()
         self._server.close()
 
