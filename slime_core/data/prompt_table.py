@@ -23,7 +23,7 @@ from itertools import accumulate
 from typing import IO, cast
 
 from slime_core.data.row_reader import NAMING, LeftOut, Prompt, RowReader, TooLong
-from slime_core.data.rows import BadRow, RejectedRow, Row, scan_rows
+from slime_core.data.rows import BadRow, Row, scan_rows
 from slime_core.data.tokenizer import check_template_kwargs, read_batched
 from slime_core.errors import DataError
 from slime_core.roles import PromptFile, RowFormat, Tokenizer
@@ -188,7 +188,7 @@ class PromptTable:
             if isinstance(name := read.metadata.get(key), str):
                 self.named.setdefault((role, name), f"{where}: {part.row_format.metadata_key}.{key}")
         if (why := _rejected(read, part)) is not None:
-            return RejectedRow(f"{where}: {why}")
+            return BadRow(f"{where}: {why}")
         return record
 
 

@@ -13,7 +13,6 @@ from slime_core.data.chat_template import ReadT
 from slime_core.data.rendering import Renderer, collect_media, place_media
 from slime_core.data.rows import (
     BadRow,
-    RejectedRow,
     Row,
     messages_in,
     read_messages,
@@ -201,18 +200,8 @@ def as_messages(prompt: str | list[Message]) -> list[Message]:
     return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
 
 
-NO_ROOM = "its prompt has "
-"""How the reason of a row begins whose prompt leaves no room for an answer."""
 SHOWN = 3
 """Bad rows that an error or a note quotes."""
-
-
-class UnusableRow(DataError):
-    """A bad row where bad rows are errors; made of what is wrong with it, and says what would leave it out."""
-
-    def __str__(self) -> str:
-        """With the advice, which only a run can take: `args[0]` is without."""
-        return f'{self.args[0]}. (bad_rows = "skip" would leave such rows out and count them.)'
 
 
 class LeftOut:
@@ -229,17 +218,11 @@ class LeftOut:
         self._first: list[str] = []
 
     def count(self, row: BadRow | TooLong) -> None:
-        """Count one more row that is left out.
-
-        Raises:
-            UnusableRow: it is a bad row, and bad rows are errors. Rejected rows are so in `check`, with their number.
-        """
+        """Count one more row that is left out."""
         if isinstance(row, TooLong):
             self.too_long += 1
             self.shortest = row.tokens if self.shortest is None else min(self.shortest, row.tokens)
             return
-        if self._format.bad_rows == "raise" and not isinstance(row, RejectedRow):
-            raise UnusableRow(row.why)
         self.bad += 1
         if len(self._first) < SHOWN:
             self._first.append(row.why)
@@ -252,20 +235,14 @@ class LeftOut:
             rows: read so far, those left out included.
 
         Raises:
-            DataError: they are more than `max_bad_row_rate` allows, or any where bad rows are errors.
+            DataError: they are more than `max_bad_row_rate` allows.
         """
-        listed, limit = "\n  ".join(self._first), self._format.max_bad_row_rate
-        if self._format.bad_rows == "raise" and self.bad:
-            advice = '(bad_rows = "skip" would leave such rows out and count them.)'
-            if self.bad > limit * rows:
-                advice = "Mend them, or name another label_key, reward or file."
-                if all(NO_ROOM in each for each in self._first):
-                    advice = 'Shorten them, or set bad_rows = "skip" and max_bad_row_rate.'
-            raise DataError(f"{name}: {self.bad} of {rows} rows cannot be used; the first:\n  {listed}\n{advice}")
+        limit = self._format.max_bad_row_rate
         if self.bad > limit * rows:
+            listed = "\n  ".join(self._first)
             raise DataError(
-                f"{name}: {self.bad} of {rows} rows are bad, more than max_bad_row_rate = {limit:g} allows; "
-                f"the first:\n  {listed}"
+                f"{name}: {self.bad} of {rows} rows are bad, more than max_bad_row_rate = {limit:g} allows; the first:"
+                f"\n  {listed}\nMend or shorten them, or name another label_key, reward or file."
             )
 
     def note(self, name: str) -> str:

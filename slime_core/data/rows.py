@@ -47,12 +47,6 @@ class BadRow(NamedTuple):
     """File, line, and what is wrong."""
 
 
-class RejectedRow(BadRow):
-    """A row that is well formed, but that the run cannot use. All of a file are counted before they are an error."""
-
-    __slots__ = ()
-
-
 def split_slice(path: Path) -> tuple[Path, int | None, int | None]:
     """The file of `file@[start:stop]`, and its bounds."""
     match = _SLICE.fullmatch(str(path))

@@ -187,4 +187,4 @@ def test_a_bad_message_is_named_with_file_and_line(make_source: MakeSource) -> N
     rows: list[dict[str, object]] = [{"input": "fine"}, {"input": [user("fine"), user(5)]}]
     with pytest.raises(DataError, match=r"rows-0\.jsonl:2: the content of message 1 of 'input' \(user\) must be"):
         make_source(rows)
-    assert len(make_source(rows, bad_rows="skip", max_bad_row_rate=0.5)) == 1
+    assert len(make_source(rows, max_bad_row_rate=0.5)) == 1
