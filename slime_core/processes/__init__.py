@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from slime_core.processes.protection import isolation_of as isolation_of
     from slime_core.processes.protection import may_check_labels as may_check_labels
     from slime_core.processes.watchdog import Watchdog as Watchdog
-    from slime_core.processes.watchdog import packages_of as packages_of
     from slime_core.processes.worker import Host as Host
     from slime_core.processes.worker import Reply as Reply
     from slime_core.processes.worker import answered as answered
