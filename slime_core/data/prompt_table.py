@@ -23,7 +23,7 @@ from itertools import accumulate
 from typing import IO, cast
 
 from slime_core.data.row_reader import NAMING, LeftOut, Prompt, RowReader, TooLong
-from slime_core.data.rows import BadRow, Row, scan_rows
+from slime_core.data.rows import BadRow, Row, arrow_values, scan_rows
 from slime_core.data.tokenizer import check_template_kwargs, read_batched
 from slime_core.errors import DataError
 from slime_core.roles import PromptFile, RowFormat, Tokenizer
@@ -107,7 +107,8 @@ def part_of(file: PromptFile, tokenizer: Tokenizer) -> Part:
 def part_of_rows(name: str, rows: Iterable[Mapping[str, Json]], row_format: RowFormat, tokenizer: Tokenizer) -> Part:
     """Rows that lie in memory, or in an HF `Dataset`, as a part of a table."""
     is_arrow = hasattr(rows, "features")  # a `Dataset`
-    numbered = (Row(f"{name}, row {number}", dict(values), is_arrow) for number, values in enumerate(rows))
+    read = (arrow_values(values) if is_arrow else dict(values) for values in rows)
+    numbered = (Row(f"{name}, row {number}", values) for number, values in enumerate(read))
     check_template_kwargs(row_format, tokenizer)
     return Part(name, name, read_batched(numbered, RowReader(row_format, tokenizer).read, tokenizer), row_format)
 

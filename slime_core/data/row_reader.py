@@ -18,7 +18,6 @@ from slime_core.data.rows import (
     read_messages,
     read_tools,
     refuse_media,
-    without_added_keys,
 )
 from slime_core.data.tokenizer import with_bos
 from slime_core.errors import DataError
@@ -122,7 +121,7 @@ class RowReader:
 
     def _metadata(self, row: Row) -> dict[str, Json]:
         key = self._format.metadata_key
-        given = value_of(row, key)
+        given = row.values.get(key)
         if given is not None and not isinstance(given, dict):
             raise DataError(f"{key!r} must be an object, got {type(given).__name__}")
         metadata = dict(given or {})
@@ -132,8 +131,7 @@ class RowReader:
         if (tools := tools_of(row, self._format.tool_key)) is not None:
             metadata["tools"] = tools
         elif self._format.apply_chat_template and metadata.get("tools") is not None:
-            held = without_added_keys(metadata["tools"]) if row.is_arrow else metadata["tools"]
-            metadata["tools"] = read_tools(held, f"{key}.tools")
+            metadata["tools"] = read_tools(metadata["tools"], f"{key}.tools")
         return metadata
 
     def _with_media(self, row: Row, prompt: str | list[Message]) -> tuple[str | list[Message], dict[str, Json] | None]:
@@ -162,13 +160,7 @@ def read_row(
         return BadRow(f"{row.where}: nested too deeply"), False
 
 
-def value_of(row: Row, key: str, *, drop_nulls: bool = False) -> Json:
-    """The value of a column, None where there is none; `drop_nulls` drops the keys that Arrow added to its objects."""
-    value = row.values.get(key)
-    return without_added_keys(value) if row.is_arrow and drop_nulls else value
-
-
-def column(row: Row, key: str, flag: str, *, drop_nulls: bool = False) -> Json:
+def column(row: Row, key: str, flag: str) -> Json:
     """The value of a column that the row must have; a DataError names the columns that it has."""
     if key not in row.values:
         keys = ", ".join(row.values) or "no keys at all"
@@ -176,12 +168,12 @@ def column(row: Row, key: str, flag: str, *, drop_nulls: bool = False) -> Json:
         if inside and flag.endswith("label-key"):  # the one key that may be dotted
             raise DataError(f"no key {key!r}; the row has it in a column: give {flag} {' or '.join(inside)}")
         raise DataError(f"no key {key!r}; the row has {keys}: give {flag} one of these")
-    return value_of(row, key, drop_nulls=drop_nulls)
+    return row.values[key]
 
 
 def read_dialog(row: Row, key: str, flag: str) -> str | list[Message]:
     """A column that is a text, or a list of messages or its JSON; a DataError says what else it is."""
-    value = column(row, key, flag, drop_nulls=True)
+    value = column(row, key, flag)
     if isinstance(value, str) and value:
         return value if (found := messages_in(value)) is None else read_messages(found, key)
     if isinstance(value, list) and value:
@@ -192,7 +184,7 @@ def read_dialog(row: Row, key: str, flag: str) -> str | list[Message]:
 
 def tools_of(row: Row, key: str) -> list[Json] | None:
     """The row's tool definitions, None for none; a DataError if they are not a list of objects."""
-    return read_tools(value_of(row, key, drop_nulls=True), key)
+    return read_tools(row.values.get(key), key)
 
 
 def as_messages(prompt: str | list[Message]) -> list[Message]:
