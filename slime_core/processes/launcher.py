@@ -1,14 +1,10 @@
 """The local launcher: starts worker groups on this machine, within its memory, GPUs and cores.
 
-Workers are forked from a server, so torch is imported once for all. `Machine` records what is in use: groups may
-share cores, but not memory or GPUs.
+Workers are forked from a server, so torch is imported once for all. Groups may share cores, but not memory or GPUs.
 
 Example:
 
-    machine = Machine.here()
-    lease = machine.take("trainer", Needs(gpus=1.0), workers=2)         # or a ConfigError
-    lease.devices                                                       # [("0",), ("1",)]
-    machine.give_back(lease)
+    devices = Machine.here().share("trainer", Needs(gpus=1.0), 2, taken=())     # [("0",), ("1",)], or a ConfigError
 """
 
 import asyncio
@@ -16,9 +12,10 @@ import math
 import os
 import re
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -33,26 +30,23 @@ DEVICES = "CUDA_VISIBLE_DEVICES"
 """The variable that lists the GPUs of a process."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Lease:
-    """What a group has taken: memory in bytes, and the share of each GPU for each worker."""
+class Taken(NamedTuple):
+    """What a running group has."""
 
     group: str
-    memory: int
-    gpus: Sequence[Mapping[str, float]]
-
-    @property
-    def devices(self) -> list[tuple[str, ...]]:
-        """The GPUs of each worker."""
-        return [tuple(share) for share in self.gpus]
+    needs: Needs
+    """Of each worker."""
+    devices: Sequence[tuple[str, ...]]
+    """GPUs of each worker."""
 
 
+@dataclass(frozen=True, slots=True)
 class Machine:
-    """Cores, memory in bytes and GPUs of one machine, and the leases of its groups."""
+    """Cores, memory in bytes and GPUs of one machine."""
 
-    def __init__(self, cores: int, memory: int, gpus: Sequence[str]) -> None:
-        self._cores, self._memory, self._gpus = cores, memory, gpus
-        self._leases: list[Lease] = []
+    cores: int
+    memory: int
+    gpus: Sequence[str]
 
     @classmethod
     def here(cls) -> Self:
@@ -60,52 +54,37 @@ class Machine:
         return cls(own_cores(), _memory(), _gpus())
 
     def __str__(self) -> str:
-        gpus = f"GPUs {', '.join(self._gpus)}" if self._gpus else "no GPU"
-        return f"{self._cores} core{'' if self._cores == 1 else 's'}, {self._memory / 2**30:.1f} GiB of memory, {gpus}"
+        gpus = f"GPUs {', '.join(self.gpus)}" if self.gpus else "no GPU"
+        return f"{self.cores} core{'' if self.cores == 1 else 's'}, {self.memory / 2**30:.1f} GiB of memory, {gpus}"
 
-    def take(self, group: str, needs: Needs, workers: int) -> Lease:
-        """Take what the workers of a group need; ConfigError if that is not free."""
-        shares: list[Mapping[str, float]] = []
-        why = self._wants(needs, workers) or self._deal(needs.gpus, workers, shares)
-        if why:
-            names = ", ".join(lease.group for lease in self._leases)
-            taken = f"; {names} took theirs before" if names else ""
-            each = f"{workers} workers, each with {needs}" if workers > 1 else str(needs)
-            raise ConfigError(
-                f"group {group!r} needs {each}. This machine has {self}{taken}: {why}. Ask for less, or choose a "
-                "launcher of a cluster that has it"
-            )
-        lease = Lease(group, (needs.memory or 0) * workers, shares)
-        self._leases.append(lease)
-        return lease
-
-    def give_back(self, lease: Lease) -> None:
-        """Free what a group has taken."""
-        self._leases.remove(lease)
-
-    def _wants(self, needs: Needs, workers: int) -> str:
-        taken = sum(lease.memory for lease in self._leases)
-        if needs.custom:
-            return f"it has nothing called {', '.join(sorted(needs.custom))}"
-        if needs.cpus > self._cores:
-            return "a worker cannot have more cores than there are"
-        if needs.memory is not None and needs.memory * workers > self._memory - taken:
-            return f"{taken / 2**30:.1f} GiB of it are taken" if taken else "that is more memory than there is"
-        return ""
-
-    def _deal(self, wanted: float, workers: int, shares: list[Mapping[str, float]]) -> str:
-        """Append each worker's share of the free GPUs; returns why that is not possible, or nothing."""
-        taken = [share for lease in self._leases for share in lease.gpus]
-        free = {name: 1.0 - sum(share.get(name, 0.0) for share in taken) for name in self._gpus}
-        part, count = min(wanted, 1.0), math.ceil(wanted)
+    def share(self, group: str, needs: Needs, workers: int, taken: Sequence[Taken]) -> list[tuple[str, ...]]:
+        """The GPUs of each worker of another group; ConfigError if what it needs is not free."""
+        memory = sum((each.needs.memory or 0) * len(each.devices) for each in taken)
+        free = dict.fromkeys(self.gpus, 1.0)
+        for each in taken:
+            for name in chain.from_iterable(each.devices):
+                free[name] -= min(each.needs.gpus, 1.0)
+        devices, part, count = list[tuple[str, ...]](), min(needs.gpus, 1.0), math.ceil(needs.gpus)
         for _ in range(workers):
             fitting = [name for name, left in free.items() if left >= part - 1e-9][:count]
-            if len(fitting) < count:
-                return "not so many GPUs are free"
-            shares.append(dict.fromkeys(fitting, part))
-            for name in fitting:
-                free[name] -= part
-        return ""
+            free.update({name: free[name] - part for name in fitting})
+            devices.append(tuple(fitting))
+        if needs.custom:
+            why = f"it has nothing called {', '.join(sorted(needs.custom))}"
+        elif needs.cpus > self.cores:
+            why = "a worker cannot have more cores than there are"
+        elif (needs.memory or 0) * workers > self.memory - memory:
+            why = f"{memory / 2**30:.1f} GiB of it are taken" if memory else "that is more memory than there is"
+        elif any(len(each) < count for each in devices):
+            why = "not so many GPUs are free"
+        else:
+            return devices
+        others = f"; {', '.join(each.group for each in taken)} took theirs before" if taken else ""
+        asked = f"{workers} workers, each with {needs}" if workers > 1 else str(needs)
+        raise ConfigError(
+            f"group {group!r} needs {asked}. This machine has {self}{others}: {why}. Ask for less, or choose a "
+            "launcher of a cluster that has it"
+        )
 
 
 def _memory() -> int:
@@ -132,12 +111,6 @@ OWN_ENVIRONMENT = {
 """Variables of its workers besides `ENVIRONMENT`: they meet on this machine alone."""
 
 
-class _Running(NamedTuple):
-    name: str
-    group: GroupOfWorkers
-    lease: Lease | None
-
-
 class LocalLauncher:
     """Implements `slime_core.roles.Launcher`."""
 
@@ -145,15 +118,21 @@ class LocalLauncher:
         """Read what this machine has."""
         self._logs, self._plugins = setup.scratch, setup.plugins
         self._machine = Machine.here()
-        self._running: list[_Running] = []
+        self._running: list[tuple[Taken, GroupOfWorkers]] = []
 
     async def start(self, spec: WorkerGroupSpec, *, timeout_s: float | None = None) -> GroupOfWorkers:
         """Start a group and wait until its workers are built; see `Launcher.start`."""
-        places, lease = self._places(spec)
+        taken = self._take(spec)
+        ports = [free_port(LOOPBACK) for _ in taken.devices]
+        meeting = f"{LOOPBACK}:{ports[0]}"
+        places = [
+            Place(rank, rank, address=LOOPBACK, devices=devices, port=port, meeting=meeting)
+            for rank, (devices, port) in enumerate(zip(taken.devices, ports, strict=True))
+        ]
         orders = [Order(spec, place, self._plugins) for place in places]
         workers = [LocalWorker(order, self._logs / f"{spec.name}-{order.place.rank}.log") for order in orders]
         group = GroupOfWorkers(workers)
-        self._running.append(_Running(spec.name, group, lease))
+        self._running.append((taken, group))
         threads = str(max(1, int(spec.needs.cpus)))
         own = OWN_ENVIRONMENT | {name: threads for name in ENVIRONMENT if name.endswith("_THREADS")}
         # CUDA does not outlive a fork, and an import may start it, as that of megatron-core does where there is a GPU.
@@ -171,36 +150,26 @@ class LocalLauncher:
 
     async def close(self) -> None:
         """Stop every group."""
-        await asyncio.gather(*(group.close() for _, group, _ in self._running))
+        await asyncio.gather(*(group.close() for _, group in self._running))
 
-    def _places(self, spec: WorkerGroupSpec) -> tuple[list[Place], Lease | None]:
-        """The places of a group's workers, and its lease; ConfigError if there is no room."""
-        for _, _, lease in [each for each in self._running if each.group.is_closed]:
-            if lease is not None:
-                self._machine.give_back(lease)
-        self._running = [each for each in self._running if not each.group.is_closed]
+    def _take(self, spec: WorkerGroupSpec) -> Taken:
+        """What a group gets; ConfigError if there is no room."""
+        self._running = [each for each in self._running if not each[1].is_closed]
+        taken = [each for each, _ in self._running]
         if isinstance(spec.pack, PerNode) and spec.pack.workers < spec.size:
             raise ConfigError(
                 f"group {spec.name!r} asks for {spec.pack.workers} of its {spec.size} workers on a node; this machine "
                 f"is one node. Have all {spec.size} on one, or choose a launcher of several nodes"
             )
         if spec.beside is None:
-            lease = self._machine.take(spec.name, spec.needs, spec.size)
-            devices = lease.devices
-        else:
-            lease, devices = None, self._devices_of(spec.name, spec.beside, spec.size)
-        places = [Place(rank, rank, devices=each, port=free_port(LOOPBACK)) for rank, each in enumerate(devices)]
-        meeting = f"{LOOPBACK}:{places[0].port}"
-        return [replace(place, address=LOOPBACK, meeting=meeting) for place in places], lease
-
-    def _devices_of(self, name: str, beside: str, size: int) -> list[tuple[str, ...]]:
-        for other in self._running:
-            if other.name == beside:
-                shared = [place.devices for place in other.group.places]
-                return [shared[rank % len(shared)] for rank in range(size)]
+            return Taken(spec.name, spec.needs, self._machine.share(spec.name, spec.needs, spec.size, taken))
+        for other in taken:
+            if other.group == spec.beside:
+                shared = [other.devices[rank % len(other.devices)] for rank in range(spec.size)]
+                return Taken(spec.name, Needs(), shared)
         raise ConfigError(
-            f"group {name!r} is to live beside {beside!r}, which does not run; what does: "
-            f"{', '.join(each.name for each in self._running) or 'no group'}"
+            f"group {spec.name!r} is to live beside {spec.beside!r}, which does not run; what does: "
+            f"{', '.join(each.group for each in taken) or 'no group'}"
         )
 
 
