@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from slime_core.aio import Slots as Slots
     from slime_core.aio import limited as limited
     from slime_core.catalog.discovery import find_project_files as find_project_files
-    from slime_core.processes.group import GroupOfWorkers as GroupOfWorkers
-    from slime_core.processes.group import GroupWorker as GroupWorker
+    from slime_core.processes.launcher import GroupOfWorkers as GroupOfWorkers
+    from slime_core.processes.launcher import GroupWorker as GroupWorker
     from slime_core.processes.launcher import free_port as free_port
     from slime_core.processes.limits import own_cores as own_cores
     from slime_core.processes.program import CommandError as CommandError
