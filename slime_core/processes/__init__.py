@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING
 from slime_core.lazy import exports
 
 if TYPE_CHECKING:
-    from slime_core.aio import Slots as Slots
-    from slime_core.aio import limited as limited
     from slime_core.catalog.discovery import find_project_files as find_project_files
     from slime_core.processes.launcher import GroupOfWorkers as GroupOfWorkers
     from slime_core.processes.launcher import GroupWorker as GroupWorker
