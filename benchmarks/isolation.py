@@ -90,7 +90,7 @@ def _isolated(protection: Protection, folder: Path, name: str) -> Ask:
 async def _measure(ways: dict[str, Ask], sample: Sample, calls: int, stats: PluginStats) -> dict[str, float]:
     """Microseconds a call: one after another, then all at once, the least of the rounds."""
     best: dict[str, float] = {}
-    with Watchdog(stats, packages={}):
+    with Watchdog():
         for _ in range(ROUNDS):
             for name, ask in ways.items():
                 few = max(1, calls // (1 if name in ("bare await", "on_loop") else 10))

@@ -46,7 +46,7 @@ class CallStats:
     """The calls of one choice since the last `take`."""
 
     role: str
-    """Its role; "run_hook" for a plugin's watchers, "task" for what a plugin runs beside its calls."""
+    """Its role; "run_hook" for a plugin's watchers."""
     name: str
     """What the run calls it; the plugin's own name where it has no other."""
     plugin: str

@@ -23,7 +23,7 @@ from slime_core.run import GroupState, Ledger
 from slime_core.sample import Group, GroupId, Sample, Status
 from slime_core.secrets import drawable, redacted_output
 from slime_core.telemetry import MetricsLog, MetricsRow, PlainDisplay
-from slime_core.telemetry.display import Dashboard
+from slime_view.dashboard import Dashboard
 from slime_view.spans import SpanLog
 
 Slime = Callable[..., Any]

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-DEPENDENCIES = {"click", "pluggy", "pydantic", "rich", "typing-extensions"}
+DEPENDENCIES = {"click", "pluggy", "pydantic", "typing-extensions"}
 """All that the core may require."""
 SERIES = "slime-core>=0.1,<0.2"
 """What a plugin requires; `make release` updates it."""

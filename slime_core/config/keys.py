@@ -88,8 +88,7 @@ class DataArgs(Family):
     )
     rollout_shuffle: bool = Field(False, description="Give each epoch an order of its own, derived from the seed.")
     rollout_max_prompt_len: Positive | None = Field(None, description="Leave out prompts of more tokens.")
-    bad_rows: Literal["raise", "skip"] = Field("raise", description="A bad row ends the run, or is skipped.")
-    max_bad_row_rate: float = Field(0.05, ge=0.0, le=1.0, description="Share of skipped rows that ends the run.")
+    max_bad_row_rate: float = Field(0.0, ge=0.0, le=1.0, description="Share of rows that may be bad, and are left out.")
     accept_changed_data: bool = Field(False, exclude=True, description="Continue although prompt files changed.")
 
     @field_validator("prompt_data", mode="before")

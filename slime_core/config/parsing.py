@@ -94,7 +94,6 @@ def _conditions(config: RunConfig) -> Iterator[tuple[str | Sequence[str], bool, 
     yield _EVAL_KEYS, bool(config.evaluation.eval_prompt_data), "give eval_prompt_data, or leave it out"
     yield "apply_chat_template_kwargs", data.apply_chat_template, "set apply_chat_template = true, or leave it out"
     yield "accept_biased_sampling", cuts, "nothing cuts off the tail of a distribution; leave it out"
-    yield "max_bad_row_rate", data.bad_rows == "skip", 'set bad_rows = "skip", or leave it out'
     over = f'{_FILTER}, or set partial_rollout = true with rollout_policy = "sync"'
     yield "over_sampling_batch_size", filters or (partial and sync), over
     yield "max_staleness", _streams(rollout), 'set rollout_policy = "continuous", or partial_rollout = true'

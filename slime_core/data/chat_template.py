@@ -78,6 +78,7 @@ class ChatTemplate:
         self._sources, self._special_tokens, self._owner = dict(sources), dict(special_tokens), owner
         self._day = day or datetime.now().astimezone().date()
         self._worker: _Worker | None = None
+        self._reads: Sequence[str] = ()
         self._lock, self._shared = threading.Lock(), _Shared()
         self._stops = 0
 
@@ -88,7 +89,9 @@ class ChatTemplate:
         Raises:
             ModelError: a template is not valid Jinja.
         """
-        return frozenset(cast(list[str], self._ask('"variables"'))) - _ROWS
+        with self._lock:
+            self._running()
+            return frozenset(self._reads) - _ROWS
 
     def check_kwargs(self, kwargs: Mapping[str, Json]) -> None:
         """See that the templates read every argument.
@@ -206,12 +209,13 @@ class ChatTemplate:
             start = [self._sources, self._day.isoformat(), MEMORY_MB]
             try:
                 self._worker.ask(json.dumps(start), START_S)
-                result, problem = cast(Answer, self._worker.ask('"compile"', LIMIT_S))
+                result, found = cast(tuple[str, str | list[str]], self._worker.ask("null", LIMIT_S))
             except _Stopped as stopped:
-                result, problem = FAILED, f"cannot be compiled: {stopped}"
+                result, found = FAILED, f"cannot be compiled: {stopped}"
             if result != MADE:
                 self._stop()
-                raise ModelError(f"the chat template of {self._owner} {problem}")
+                raise ModelError(f"the chat template of {self._owner} {found}")
+            self._reads = found
         return self._worker
 
     def _stop(self) -> None:

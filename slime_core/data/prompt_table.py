@@ -23,7 +23,7 @@ from itertools import accumulate
 from typing import IO, cast
 
 from slime_core.data.row_reader import NAMING, LeftOut, Prompt, RowReader, TooLong
-from slime_core.data.rows import BadRow, RejectedRow, Row, scan_rows
+from slime_core.data.rows import BadRow, Row, arrow_values, scan_rows
 from slime_core.data.tokenizer import check_template_kwargs, read_batched
 from slime_core.errors import DataError
 from slime_core.roles import PromptFile, RowFormat, Tokenizer
@@ -107,7 +107,8 @@ def part_of(file: PromptFile, tokenizer: Tokenizer) -> Part:
 def part_of_rows(name: str, rows: Iterable[Mapping[str, Json]], row_format: RowFormat, tokenizer: Tokenizer) -> Part:
     """Rows that lie in memory, or in an HF `Dataset`, as a part of a table."""
     is_arrow = hasattr(rows, "features")  # a `Dataset`
-    numbered = (Row(f"{name}, row {number}", dict(values), is_arrow) for number, values in enumerate(rows))
+    read = (arrow_values(values) if is_arrow else dict(values) for values in rows)
+    numbered = (Row(f"{name}, row {number}", values) for number, values in enumerate(read))
     check_template_kwargs(row_format, tokenizer)
     return Part(name, name, read_batched(numbered, RowReader(row_format, tokenizer).read, tokenizer), row_format)
 
@@ -187,29 +188,32 @@ class PromptTable:
         for key, role in NAMING.items():
             if isinstance(name := read.metadata.get(key), str):
                 self.named.setdefault((role, name), f"{where}: {part.row_format.metadata_key}.{key}")
-        if (why := _rejected(read, part)) is not None:
-            return RejectedRow(f"{where}: {why}")
+        if (check := part.row_format.check) is not None:
+            sample = sample_of(read, part.name, part.row_format.apply_chat_template_kwargs or {})
+            if (why := check(sample)) is not None:
+                return BadRow(f"{where}: {why}")
         return record
 
 
-def _rejected(prompt: Prompt, part: Part) -> str | None:
-    if part.row_format.check is None:
-        return None
-    sample = Sample(
-        0,
-        0,
-        0,
-        prompt.prompt,
+def sample_of(
+    prompt: Prompt, source: str, template_kwargs: Mapping[str, Json], group: int = 0, index: int = 0, number: int = 0
+) -> Sample:
+    """A pending sample of a prompt; shares all but the outermost of its metadata."""
+    text, label, metadata, media = prompt
+    return Sample(
+        group,
+        index,
+        number,
+        text,
         [],
-        prompt.media,
-        label=prompt.label,
-        metadata={**prompt.metadata},
-        apply_chat_template_kwargs={**(part.row_format.apply_chat_template_kwargs or {})},
-        generate_function_path=cast("str | None", prompt.metadata.get("generate_function_path")),
-        custom_rm_path=cast("str | None", prompt.metadata.get("custom_rm_path")),
-        source=part.name,
+        media,
+        label=label,
+        metadata={**metadata},
+        apply_chat_template_kwargs={**template_kwargs},
+        generate_function_path=cast("str | None", metadata.get("generate_function_path")),
+        custom_rm_path=cast("str | None", metadata.get("custom_rm_path")),
+        source=source,
     )
-    return part.row_format.check(sample)
 
 
 def _nothing(part: Part, rows: int, left_out: LeftOut) -> str:

@@ -13,13 +13,11 @@ from slime_core.data.chat_template import ReadT
 from slime_core.data.rendering import Renderer, collect_media, place_media
 from slime_core.data.rows import (
     BadRow,
-    RejectedRow,
     Row,
     messages_in,
     read_messages,
     read_tools,
     refuse_media,
-    without_added_keys,
 )
 from slime_core.data.tokenizer import with_bos
 from slime_core.errors import DataError
@@ -123,7 +121,7 @@ class RowReader:
 
     def _metadata(self, row: Row) -> dict[str, Json]:
         key = self._format.metadata_key
-        given = value_of(row, key)
+        given = row.values.get(key)
         if given is not None and not isinstance(given, dict):
             raise DataError(f"{key!r} must be an object, got {type(given).__name__}")
         metadata = dict(given or {})
@@ -133,8 +131,7 @@ class RowReader:
         if (tools := tools_of(row, self._format.tool_key)) is not None:
             metadata["tools"] = tools
         elif self._format.apply_chat_template and metadata.get("tools") is not None:
-            held = without_added_keys(metadata["tools"]) if row.is_arrow else metadata["tools"]
-            metadata["tools"] = read_tools(held, f"{key}.tools")
+            metadata["tools"] = read_tools(metadata["tools"], f"{key}.tools")
         return metadata
 
     def _with_media(self, row: Row, prompt: str | list[Message]) -> tuple[str | list[Message], dict[str, Json] | None]:
@@ -163,13 +160,7 @@ def read_row(
         return BadRow(f"{row.where}: nested too deeply"), False
 
 
-def value_of(row: Row, key: str, *, drop_nulls: bool = False) -> Json:
-    """The value of a column, None where there is none; `drop_nulls` drops the keys that Arrow added to its objects."""
-    value = row.values.get(key)
-    return without_added_keys(value) if row.is_arrow and drop_nulls else value
-
-
-def column(row: Row, key: str, flag: str, *, drop_nulls: bool = False) -> Json:
+def column(row: Row, key: str, flag: str) -> Json:
     """The value of a column that the row must have; a DataError names the columns that it has."""
     if key not in row.values:
         keys = ", ".join(row.values) or "no keys at all"
@@ -177,12 +168,12 @@ def column(row: Row, key: str, flag: str, *, drop_nulls: bool = False) -> Json:
         if inside and flag.endswith("label-key"):  # the one key that may be dotted
             raise DataError(f"no key {key!r}; the row has it in a column: give {flag} {' or '.join(inside)}")
         raise DataError(f"no key {key!r}; the row has {keys}: give {flag} one of these")
-    return value_of(row, key, drop_nulls=drop_nulls)
+    return row.values[key]
 
 
 def read_dialog(row: Row, key: str, flag: str) -> str | list[Message]:
     """A column that is a text, or a list of messages or its JSON; a DataError says what else it is."""
-    value = column(row, key, flag, drop_nulls=True)
+    value = column(row, key, flag)
     if isinstance(value, str) and value:
         return value if (found := messages_in(value)) is None else read_messages(found, key)
     if isinstance(value, list) and value:
@@ -193,7 +184,7 @@ def read_dialog(row: Row, key: str, flag: str) -> str | list[Message]:
 
 def tools_of(row: Row, key: str) -> list[Json] | None:
     """The row's tool definitions, None for none; a DataError if they are not a list of objects."""
-    return read_tools(value_of(row, key, drop_nulls=True), key)
+    return read_tools(row.values.get(key), key)
 
 
 def as_messages(prompt: str | list[Message]) -> list[Message]:
@@ -201,18 +192,8 @@ def as_messages(prompt: str | list[Message]) -> list[Message]:
     return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
 
 
-NO_ROOM = "its prompt has "
-"""How the reason of a row begins whose prompt leaves no room for an answer."""
 SHOWN = 3
 """Bad rows that an error or a note quotes."""
-
-
-class UnusableRow(DataError):
-    """A bad row where bad rows are errors; made of what is wrong with it, and says what would leave it out."""
-
-    def __str__(self) -> str:
-        """With the advice, which only a run can take: `args[0]` is without."""
-        return f'{self.args[0]}. (bad_rows = "skip" would leave such rows out and count them.)'
 
 
 class LeftOut:
@@ -229,17 +210,11 @@ class LeftOut:
         self._first: list[str] = []
 
     def count(self, row: BadRow | TooLong) -> None:
-        """Count one more row that is left out.
-
-        Raises:
-            UnusableRow: it is a bad row, and bad rows are errors. Rejected rows are so in `check`, with their number.
-        """
+        """Count one more row that is left out."""
         if isinstance(row, TooLong):
             self.too_long += 1
             self.shortest = row.tokens if self.shortest is None else min(self.shortest, row.tokens)
             return
-        if self._format.bad_rows == "raise" and not isinstance(row, RejectedRow):
-            raise UnusableRow(row.why)
         self.bad += 1
         if len(self._first) < SHOWN:
             self._first.append(row.why)
@@ -252,20 +227,14 @@ class LeftOut:
             rows: read so far, those left out included.
 
         Raises:
-            DataError: they are more than `max_bad_row_rate` allows, or any where bad rows are errors.
+            DataError: they are more than `max_bad_row_rate` allows.
         """
-        listed, limit = "\n  ".join(self._first), self._format.max_bad_row_rate
-        if self._format.bad_rows == "raise" and self.bad:
-            advice = '(bad_rows = "skip" would leave such rows out and count them.)'
-            if self.bad > limit * rows:
-                advice = "Mend them, or name another label_key, reward or file."
-                if all(NO_ROOM in each for each in self._first):
-                    advice = 'Shorten them, or set bad_rows = "skip" and max_bad_row_rate.'
-            raise DataError(f"{name}: {self.bad} of {rows} rows cannot be used; the first:\n  {listed}\n{advice}")
+        limit = self._format.max_bad_row_rate
         if self.bad > limit * rows:
+            listed = "\n  ".join(self._first)
             raise DataError(
-                f"{name}: {self.bad} of {rows} rows are bad, more than max_bad_row_rate = {limit:g} allows; "
-                f"the first:\n  {listed}"
+                f"{name}: {self.bad} of {rows} rows are bad, more than max_bad_row_rate = {limit:g} allows; the first:"
+                f"\n  {listed}\nMend or shorten them, or name another label_key, reward or file."
             )
 
     def note(self, name: str) -> str:

@@ -12,7 +12,7 @@ Example:
 
 import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
@@ -36,8 +36,6 @@ class Row(NamedTuple):
     """File and line, for error texts."""
     values: dict[str, Json]
     """The row by column."""
-    is_arrow: bool = False
-    """Whether its objects are Arrow structs: each has the keys of all rows, null where the row has no such key."""
 
 
 class BadRow(NamedTuple):
@@ -45,12 +43,6 @@ class BadRow(NamedTuple):
 
     why: str
     """File, line, and what is wrong."""
-
-
-class RejectedRow(BadRow):
-    """A row that is well formed, but that the run cannot use. All of a file are counted before they are an error."""
-
-    __slots__ = ()
 
 
 def split_slice(path: Path) -> tuple[Path, int | None, int | None]:
@@ -146,11 +138,15 @@ TOOL_ROLES = ("tool", "function")
 """Roles of messages that hold what a tool returned."""
 
 
-def without_added_keys(value: Json) -> Json:
-    """A value of an Arrow column without the keys that Arrow added to its structs, null where a row has none."""
+def arrow_values(row: Mapping[str, Json]) -> dict[str, Json]:
+    """A row of an Arrow table; its objects lose the keys that are null, which Arrow adds for those of other rows."""
+    return {name: _without_added_keys(value) for name, value in row.items()}
+
+
+def _without_added_keys(value: Json) -> Json:
     if isinstance(value, dict):
-        return {key: without_added_keys(each) for key, each in value.items() if each is not None}
-    return [without_added_keys(each) for each in value] if isinstance(value, list) else value
+        return {key: _without_added_keys(each) for key, each in value.items() if each is not None}
+    return [_without_added_keys(each) for each in value] if isinstance(value, list) else value
 
 
 def read_messages(value: list[Json], key: str) -> list[Message]:
@@ -359,7 +355,7 @@ def parquet_rows(
             for batch in table.iter_batches(BATCH_ROWS, row_groups=groups, columns=columns) if groups else ():
                 skip, keep = max(0, begin - first), min(len(batch), end - first)
                 for number, values in enumerate(batch.slice(skip, max(0, keep - skip)).to_pylist(), first + skip):
-                    yield Row(f"{file}, row {number}", values, is_arrow=True)
+                    yield Row(f"{file}, row {number}", arrow_values(values))
                 first += len(batch)
     except (ArrowException, OSError, ValueError, KeyError) as error:
         raise DataError(f"{file}: no readable parquet file: {error}") from None

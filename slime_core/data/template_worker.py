@@ -89,18 +89,20 @@ def main(channel_fd: int) -> None:
             request = _received(channel)
         except (EOFError, ConnectionError):
             return
-        match request:
-            case "compile":
-                _tell(channel, _compiled(dialect, sources, templates))
-            case "variables":
-                _tell(channel, _variables(dialect, sources))
-            case _:
-                _tell(channel, [_rendered(templates[name], own) for name, own in cast(Renderings, request)])
+        if request is None:
+            _tell(channel, _compiled(dialect, sources, templates))
+        else:
+            _tell(channel, [_rendered(templates[name], own) for name, own in cast(Renderings, request)])
 
 
-def _compiled(dialect: Dialect, sources: Mapping[str, str], templates: dict[str, Template]) -> Answer:
+def _compiled(
+    dialect: Dialect, sources: Mapping[str, str], templates: dict[str, Template]
+) -> tuple[str, str | list[str]]:
+    """Compile all; returns the variables that they read, or what is wrong."""
     try:
         templates.update({name: dialect.from_string(text) for name, text in sources.items()})
+        read = [meta.find_undeclared_variables(dialect.parse(text)) for text in sources.values()]
+        return MADE, sorted(set[str]().union(*read))
     except TemplateSyntaxError as error:
         return FAILED, f"is broken in line {error.lineno}: {error.message}"
     except MemoryError:
@@ -109,7 +111,6 @@ def _compiled(dialect: Dialect, sources: Mapping[str, str], templates: dict[str,
         return FAILED, "is nested too deeply"
     except Exception as error:
         return FAILED, f"cannot be compiled: {_described(error)}"
-    return MADE, ""
 
 
 def _rendered(template: Template, variables: Mapping[str, Json]) -> Answer:
@@ -122,10 +123,6 @@ def _rendered(template: Template, variables: Mapping[str, Json]) -> Answer:
         return MEMORY, ""
     except Exception as error:  # a template may do anything with these messages
         return FAILED, _described(error)
-
-
-def _variables(dialect: Dialect, sources: Mapping[str, str]) -> list[str]:
-    return sorted(set[str]().union(*(meta.find_undeclared_variables(dialect.parse(text)) for text in sources.values())))
 
 
 def _described(error: Exception) -> str:

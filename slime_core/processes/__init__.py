@@ -16,25 +16,22 @@ from typing import TYPE_CHECKING
 from slime_core.lazy import exports
 
 if TYPE_CHECKING:
-    from slime_core.aio import Slots as Slots
-    from slime_core.aio import limited as limited
     from slime_core.catalog.discovery import find_project_files as find_project_files
-    from slime_core.processes.group import GroupOfWorkers as GroupOfWorkers
-    from slime_core.processes.group import GroupWorker as GroupWorker
+    from slime_core.processes.launcher import GroupOfWorkers as GroupOfWorkers
+    from slime_core.processes.launcher import GroupWorker as GroupWorker
     from slime_core.processes.launcher import free_port as free_port
     from slime_core.processes.limits import own_cores as own_cores
-    from slime_core.processes.pool import CallFailure as CallFailure
-    from slime_core.processes.pool import StartError as StartError
     from slime_core.processes.program import CommandError as CommandError
     from slime_core.processes.program import Ended as Ended
     from slime_core.processes.program import command as command
+    from slime_core.processes.protection import CallFailure as CallFailure
     from slime_core.processes.protection import LabelCheck as LabelCheck
     from slime_core.processes.protection import OnLoop as OnLoop
     from slime_core.processes.protection import Protection as Protection
+    from slime_core.processes.protection import StartError as StartError
     from slime_core.processes.protection import isolation_of as isolation_of
     from slime_core.processes.protection import may_check_labels as may_check_labels
     from slime_core.processes.watchdog import Watchdog as Watchdog
-    from slime_core.processes.watchdog import packages_of as packages_of
     from slime_core.processes.worker import Host as Host
     from slime_core.processes.worker import Reply as Reply
     from slime_core.processes.worker import answered as answered

@@ -17,11 +17,10 @@ import select
 import signal
 import socket
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Self
 
-from slime_core.processes.channel import HEADER, Channel, TooLong
+from slime_core.processes.channel import Channel, TooLong
 
 NOTE = struct.Struct(">ii")
 """A note of the server on the leash. First: process id or a negative errno, and 0. At the end: exit code, and what was
@@ -54,33 +53,6 @@ class Forked:
         self._errno = 0
         self._calls = 0
         self._waiting: list[asyncio.Future[None]] = []
-
-    @classmethod
-    def request(
-        cls,
-        control: socket.socket,
-        request: bytes,
-        outputs: Sequence[int],
-        last_words: Callable[[], str],
-        limits: tuple[int | None, int],
-    ) -> Self:
-        """Request a process of a server.
-
-        Raises:
-            OSError: no more descriptors, or the server has ended.
-        """
-        leash, far = socket.socketpair()
-        own, channel = socket.socketpair()
-        with far, channel:
-            try:
-                socket.send_fds(control, [b"+"], [far.fileno()])
-                socket.send_fds(leash, [HEADER.pack(len(request))], [*outputs, channel.fileno()])
-                leash.sendall(request)
-            except BaseException:
-                leash.close()
-                own.close()
-                raise
-        return cls(leash, own, last_words, limits)
 
     async def call(self, body: bytes, limit: int | None = None) -> memoryview:
         """Send a call and wait for its answer. Answers to earlier calls, which were cancelled, are skipped.

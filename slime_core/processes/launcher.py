@@ -1,14 +1,14 @@
-"""The local launcher: starts worker groups on this machine, within its memory, GPUs and cores.
+"""Worker groups and the local launcher, which starts them on this machine, within its memory, GPUs and cores.
 
-Workers are forked from a server, so torch is imported once for all. `Machine` records what is in use: groups may
-share cores, but not memory or GPUs.
+All workers of a group are called together. They wait for each other in collective operations, so the others cannot
+finish after one has died: all end when one fails. A launcher derives from `GroupWorker` and implements how to send a
+call and how to end the process. The local one forks workers from a server, so torch is imported once for all. Groups
+may share cores, but not memory or GPUs.
 
 Example:
 
-    machine = Machine.here()
-    lease = machine.take("trainer", Needs(gpus=1.0), workers=2)         # or a ConfigError
-    lease.devices                                                       # [("0",), ("1",)]
-    machine.give_back(lease)
+    group = await LocalLauncher(setup).start(WorkerGroupSpec("trainer", 2, "my_package:Rank", {}))
+    await group.call("train_step", batches)
 """
 
 import asyncio
@@ -16,43 +16,361 @@ import math
 import os
 import re
 import socket
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import chain
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self, TypeVar, cast
 
-from slime_core.errors import ConfigError
-from slime_core.processes.group import GroupOfWorkers, LocalWorker
-from slime_core.processes.limits import own_cores
-from slime_core.processes.server import ENVIRONMENT, shared_server
-from slime_core.processes.worker import PRELOAD, Order
+from slime_core.aio import cancel_all
+from slime_core.errors import ConfigError, WorkerError
+from slime_core.processes.forked import Forked
+from slime_core.processes.limits import is_stopped, own_cores
+from slime_core.processes.server import ENVIRONMENT, Server, shared_server
+from slime_core.processes.wire import pickled
+from slime_core.processes.worker import GROUP_ENTRY, PRELOAD, Order, Reply
 from slime_core.roles import LauncherSetup, Needs, Place, WorkerGroupSpec
+
+
+class GroupWorker(ABC):
+    """One worker of a group, whichever launcher started its process."""
+
+    BUSY_GRACE_S: ClassVar[float] = 2.0
+    """Seconds that a worker in the middle of a call has to end."""
+    CLOSE_S: ClassVar[float] = 10.0
+    """Seconds that an idle worker has for its `close`."""
+    DEATH_S: ClassVar[float] = 10.0
+    """Seconds after which a lost or killed process counts as ended, even if nothing reports its end."""
+    LOG_TAIL_LINES: ClassVar[int] = 15
+
+    def __init__(self, title: str, place: Place, log: Path) -> None:
+        """Start nothing yet.
+
+        Args:
+            title: its group and rank, for errors: "trainer 3".
+            place: where it lives.
+            log: file of its output.
+        """
+        self.title, self.place, self.log = title, place, log
+        self._turn = asyncio.Lock()
+        self._is_asked_to_end = False
+        self._told_of_death = asyncio.Event()
+
+    async def call(self, method: str, given: Sequence[object], timeout_s: float | None) -> object:
+        """Call `worker.method(*given)`; calls queue up.
+
+        Raises:
+            WorkerError: the worker raised, died or did not answer in time.
+        """
+        async with self._turn:
+            try:
+                async with asyncio.timeout(timeout_s) as limit:
+                    return await self._asked(method, given)
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                raise WorkerError(
+                    f"{self.title} did not answer {method}() within {timeout_s:g} s; its log is {self.log}"
+                ) from None
+
+    async def died_idle(self) -> None:
+        """Wait until the process has ended outside of a call; a death in a call is that call's error."""
+        await self._over()
+        async with self._turn:
+            if not self._told_of_death.is_set():
+                return
+        await asyncio.Event().wait()
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether a call is under way."""
+        return self._turn.locked()
+
+    def death(self) -> WorkerError:
+        """The error of a worker that has ended."""
+        if self._is_asked_to_end:
+            return WorkerError(f"{self.title} was stopped with its group; its log is {self.log}")
+        return WorkerError(f"{self._how_it_died()}; the end of its log, {self.log}:\n{self.log_tail()}")
+
+    def log_tail(self) -> str:
+        """The last lines of its output."""
+        lines = self.log.read_text(errors="replace").splitlines() if self.log.is_file() else []
+        return "\n".join(lines[-self.LOG_TAIL_LINES :])
+
+    def ask_to_end(self) -> None:
+        """Announce that no more calls come."""
+        self._is_asked_to_end = True
+
+    @property
+    @abstractmethod
+    def is_gone(self) -> bool:
+        """Whether its process has ended."""
+
+    @property
+    @abstractmethod
+    def state(self) -> str:
+        """Its process in words: "pid 4711, stopped"."""
+
+    @abstractmethod
+    async def built(self) -> None:
+        """Wait until its object is built; errors as in `call`."""
+
+    @abstractmethod
+    async def end(self) -> None:
+        """End the process with its descendants, and wait until they have ended."""
+
+    @abstractmethod
+    async def _asked(self, method: str, given: Sequence[object]) -> object:
+        """Call a method in the process; errors as in `call`, but for its time."""
+
+    @abstractmethod
+    async def _over(self) -> None:
+        """Wait until the process has ended."""
+
+    @abstractmethod
+    def _how_it_died(self) -> str:
+        """Which worker died, where, and how: "trainer 3 died (exit code 1)"."""
+
+    def _value(self, what: str, reply: Reply) -> object:
+        """The value of a reply; raises WorkerError with the worker's traceback, or the error of ours that it raised."""
+        if reply.error is not None:
+            raise reply.error
+        if reply.traceback:
+            raise WorkerError(f"{self.title} raised in {what}; its log is {self.log}\n{reply.traceback}")
+        return reply.value
+
+
+# A worker of the local launcher.
+
+
+class LocalWorker(GroupWorker):
+    """One forked process; `launch` starts it."""
+
+    def __init__(self, order: Order, log: Path) -> None:
+        """Start nothing yet; output of the process is appended to `log`."""
+        super().__init__(f"{order.spec.name} {order.place.rank}", order.place, log)
+        self._order = order
+        self._process: Forked | None = None
+        self._busy = False
+
+    def launch(self, server: Server, environment: dict[str, str]) -> None:
+        """Have the process forked; waits for no import.
+
+        Raises:
+            WorkerError: the system has no room for another process.
+        """
+        try:
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            with self.log.open("ab") as output:
+                self._process = server.fork(
+                    GROUP_ENTRY, title=self.title, output=output.fileno(), environment=environment
+                )
+        except OSError as error:
+            raise WorkerError(f"{self.title} could not be started: {error}") from error
+
+    async def built(self) -> None:
+        """Send the order and wait until it is built; errors as in `call`."""
+        async with self._turn:
+            await self._exchange("its construction", self._order)
+
+    @property
+    def state(self) -> str:
+        """Its process id, and whether it is stopped."""
+        pid = self._running.pid
+        return f"pid {pid}, stopped" if is_stopped(pid) else f"pid {pid}"
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether its process has ended."""
+        return self._process is not None and self._process.is_over
+
+    def ask_to_end(self) -> None:
+        """Send no more calls."""
+        super().ask_to_end()
+        if self._process is not None:
+            self._process.channel.end()
+
+    async def end(self) -> None:
+        """Wait until the process and its descendants have ended, kill them if need be, and close its files."""
+        if (process := self._process) is None:
+            return
+        await process.see_end("stopped", "it was stopped", self.BUSY_GRACE_S if self._busy else self.CLOSE_S)
+        process.forget()
+        process.channel.cut()
+        async with self._turn:  # a call under way sees the end first
+            process.close()
+
+    @property
+    def _running(self) -> Forked:
+        assert self._process is not None, "launched"
+        return self._process
+
+    async def _asked(self, method: str, given: Sequence[object]) -> object:
+        return await self._exchange(f"{method}()", (method, tuple(given)))
+
+    async def _over(self) -> None:
+        await self._running.ended()
+
+    def _how_it_died(self) -> str:
+        return f"{self.title} died ({self._running.how})"
+
+    async def _exchange(self, what: str, asked: object) -> object:
+        if self._is_asked_to_end:
+            raise self.death()
+        body = pickled(asked)
+        self._busy = True
+        try:
+            frame = await self._running.call(body)
+        except EOFError:
+            self._told_of_death.set()
+            raise self.death() from None
+        self._busy = False
+        return self._value(what, cast(Reply, ForkingPickler.loads(frame)))
+
+
+ResultT = TypeVar("ResultT")
+
+LAST_WORDS_S = 0.3
+"""Seconds within which a process's end is known, after another worker's error about it."""
+
+
+class GroupOfWorkers:
+    """Implements `slime_core.roles.WorkerGroup`."""
+
+    def __init__(self, workers: Sequence[GroupWorker]) -> None:
+        """Take over started workers, in rank order."""
+        self._workers = list(workers)
+        self._closing: asyncio.Task[None] | None = None
+        self._is_closed = asyncio.Event()
+        self._death: WorkerError | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of workers."""
+        return len(self._workers)
+
+    @property
+    def places(self) -> Sequence[Place]:
+        """Where each worker lives."""
+        return [worker.place for worker in self._workers]
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether its owner or a worker's failure has closed it."""
+        return self._closing is not None
+
+    async def built(self, timeout_s: float | None) -> None:
+        """Wait until every worker has built its object; WorkerError if one fails or takes too long."""
+        tasks = {asyncio.create_task(worker.built()): worker for worker in self._workers}
+        try:
+            await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_EXCEPTION)
+            for task in tasks:
+                if task.done():
+                    task.result()
+            if waiting := [worker for task, worker in tasks.items() if not task.done()]:
+                names = ", ".join(worker.title for worker in waiting)
+                raise WorkerError(
+                    f"{names}: not built within {timeout_s:g} s ({self.size - len(waiting)} of {self.size} are); "
+                    f"the end of the log of {waiting[0].title}, {waiting[0].log}:\n{waiting[0].log_tail()}"
+                )
+        except BaseException:
+            await self.close()
+            raise
+        finally:
+            await cancel_all(tasks)
+
+    async def call(
+        self, method: str, arguments: Sequence[object] | None = None, *, timeout_s: float | None = None
+    ) -> list[object]:
+        """Call `method` on every worker at once; see `WorkerGroup.call`."""
+        given = [()] * self.size if arguments is None else [(argument,) for argument in arguments]
+        calls = [worker.call(method, each, timeout_s) for worker, each in zip(self._workers, given, strict=True)]
+        return await self._all(calls)
+
+    async def call_one(self, rank: int, method: str, argument: object, *, timeout_s: float | None = None) -> object:
+        """Call `method` on one worker."""
+        return (await self._all([self._workers[rank].call(method, (argument,), timeout_s)]))[0]
+
+    def unanswered(self) -> Mapping[int, str]:
+        """Workers at a call; see `WorkerGroup.unanswered`."""
+        return {rank: worker.state for rank, worker in enumerate(self._workers) if worker.is_asked}
+
+    async def watch(self) -> None:
+        """Wait until the group is closed; see `WorkerGroup.watch`."""
+        closed = asyncio.create_task(self._is_closed.wait())
+        deaths = {asyncio.create_task(worker.died_idle()): worker for worker in self._workers}
+        try:
+            await asyncio.wait({closed, *deaths}, return_when=asyncio.FIRST_COMPLETED)
+            dead = [worker for task, worker in deaths.items() if task.done()]
+        finally:
+            await cancel_all([closed, *deaths])
+        if dead and not self.is_closed:
+            error = self._death = dead[0].death()
+            await self.close()
+            raise error
+
+    async def close(self) -> None:
+        """Stop all workers; calls under way fail."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)  # a cancelled caller leaves nothing half closed
+
+    async def _close(self) -> None:
+        for worker in self._workers:
+            worker.ask_to_end()
+        await asyncio.gather(*(worker.end() for worker in self._workers))
+        self._is_closed.set()
+
+    async def _all(self, calls: Sequence[Coroutine[None, None, ResultT]]) -> list[ResultT]:
+        tasks = [asyncio.create_task(call) for call in calls]
+        try:
+            return list(await asyncio.gather(*tasks))
+        except WorkerError as error:
+            # The other ranks wait for the failed one in collective operations: none can be used again.
+            cause = await self._cause(error)
+            await self.close()
+            raise cause from (error if cause is not error else None)
+        finally:
+            await cancel_all(tasks)
+
+    async def _cause(self, error: WorkerError) -> WorkerError:
+        """The death behind an error: a worker may report a lost peer before that peer's end is known."""
+        if self._death is not None:
+            return self._death
+        until = asyncio.get_running_loop().time() + LAST_WORDS_S
+        while not (dead := [worker for worker in self._workers if worker.is_gone]):
+            if asyncio.get_running_loop().time() > until:
+                return error
+            await asyncio.sleep(LAST_WORDS_S / 10)
+        return error if any(str(error) == str(worker.death()) for worker in dead) else dead[0].death()
+
+
+# The local launcher.
 
 DEVICES = "CUDA_VISIBLE_DEVICES"
 """The variable that lists the GPUs of a process."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Lease:
-    """What a group has taken: memory in bytes, and the share of each GPU for each worker."""
+class Taken(NamedTuple):
+    """What a running group has."""
 
     group: str
-    memory: int
-    gpus: Sequence[Mapping[str, float]]
-
-    @property
-    def devices(self) -> list[tuple[str, ...]]:
-        """The GPUs of each worker."""
-        return [tuple(share) for share in self.gpus]
+    needs: Needs
+    """Of each worker."""
+    devices: Sequence[tuple[str, ...]]
+    """GPUs of each worker."""
 
 
+@dataclass(frozen=True, slots=True)
 class Machine:
-    """Cores, memory in bytes and GPUs of one machine, and the leases of its groups."""
+    """Cores, memory in bytes and GPUs of one machine."""
 
-    def __init__(self, cores: int, memory: int, gpus: Sequence[str]) -> None:
-        self._cores, self._memory, self._gpus = cores, memory, gpus
-        self._leases: list[Lease] = []
+    cores: int
+    memory: int
+    gpus: Sequence[str]
 
     @classmethod
     def here(cls) -> Self:
@@ -60,52 +378,37 @@ class Machine:
         return cls(own_cores(), _memory(), _gpus())
 
     def __str__(self) -> str:
-        gpus = f"GPUs {', '.join(self._gpus)}" if self._gpus else "no GPU"
-        return f"{self._cores} core{'' if self._cores == 1 else 's'}, {self._memory / 2**30:.1f} GiB of memory, {gpus}"
+        gpus = f"GPUs {', '.join(self.gpus)}" if self.gpus else "no GPU"
+        return f"{self.cores} core{'' if self.cores == 1 else 's'}, {self.memory / 2**30:.1f} GiB of memory, {gpus}"
 
-    def take(self, group: str, needs: Needs, workers: int) -> Lease:
-        """Take what the workers of a group need; ConfigError if that is not free."""
-        shares: list[Mapping[str, float]] = []
-        why = self._wants(needs, workers) or self._deal(needs.gpus, workers, shares)
-        if why:
-            names = ", ".join(lease.group for lease in self._leases)
-            taken = f"; {names} took theirs before" if names else ""
-            each = f"{workers} workers, each with {needs}" if workers > 1 else str(needs)
-            raise ConfigError(
-                f"group {group!r} needs {each}. This machine has {self}{taken}: {why}. Ask for less, or choose a "
-                "launcher of a cluster that has it"
-            )
-        lease = Lease(group, (needs.memory or 0) * workers, shares)
-        self._leases.append(lease)
-        return lease
-
-    def give_back(self, lease: Lease) -> None:
-        """Free what a group has taken."""
-        self._leases.remove(lease)
-
-    def _wants(self, needs: Needs, workers: int) -> str:
-        taken = sum(lease.memory for lease in self._leases)
-        if needs.custom:
-            return f"it has nothing called {', '.join(sorted(needs.custom))}"
-        if needs.cpus > self._cores:
-            return "a worker cannot have more cores than there are"
-        if needs.memory is not None and needs.memory * workers > self._memory - taken:
-            return f"{taken / 2**30:.1f} GiB of it are taken" if taken else "that is more memory than there is"
-        return ""
-
-    def _deal(self, wanted: float, workers: int, shares: list[Mapping[str, float]]) -> str:
-        """Append each worker's share of the free GPUs; returns why that is not possible, or nothing."""
-        taken = [share for lease in self._leases for share in lease.gpus]
-        free = {name: 1.0 - sum(share.get(name, 0.0) for share in taken) for name in self._gpus}
-        part, count = min(wanted, 1.0), math.ceil(wanted)
+    def share(self, group: str, needs: Needs, workers: int, taken: Sequence[Taken]) -> list[tuple[str, ...]]:
+        """The GPUs of each worker of another group; ConfigError if what it needs is not free."""
+        memory = sum((each.needs.memory or 0) * len(each.devices) for each in taken)
+        free = dict.fromkeys(self.gpus, 1.0)
+        for each in taken:
+            for name in chain.from_iterable(each.devices):
+                free[name] -= min(each.needs.gpus, 1.0)
+        devices, part, count = list[tuple[str, ...]](), min(needs.gpus, 1.0), math.ceil(needs.gpus)
         for _ in range(workers):
             fitting = [name for name, left in free.items() if left >= part - 1e-9][:count]
-            if len(fitting) < count:
-                return "not so many GPUs are free"
-            shares.append(dict.fromkeys(fitting, part))
-            for name in fitting:
-                free[name] -= part
-        return ""
+            free.update({name: free[name] - part for name in fitting})
+            devices.append(tuple(fitting))
+        if needs.custom:
+            why = f"it has nothing called {', '.join(sorted(needs.custom))}"
+        elif needs.cpus > self.cores:
+            why = "a worker cannot have more cores than there are"
+        elif (needs.memory or 0) * workers > self.memory - memory:
+            why = f"{memory / 2**30:.1f} GiB of it are taken" if memory else "that is more memory than there is"
+        elif any(len(each) < count for each in devices):
+            why = "not so many GPUs are free"
+        else:
+            return devices
+        others = f"; {', '.join(each.group for each in taken)} took theirs before" if taken else ""
+        asked = f"{workers} workers, each with {needs}" if workers > 1 else str(needs)
+        raise ConfigError(
+            f"group {group!r} needs {asked}. This machine has {self}{others}: {why}. Ask for less, or choose a "
+            "launcher of a cluster that has it"
+        )
 
 
 def _memory() -> int:
@@ -132,12 +435,6 @@ OWN_ENVIRONMENT = {
 """Variables of its workers besides `ENVIRONMENT`: they meet on this machine alone."""
 
 
-class _Running(NamedTuple):
-    name: str
-    group: GroupOfWorkers
-    lease: Lease | None
-
-
 class LocalLauncher:
     """Implements `slime_core.roles.Launcher`."""
 
@@ -145,15 +442,21 @@ class LocalLauncher:
         """Read what this machine has."""
         self._logs, self._plugins = setup.scratch, setup.plugins
         self._machine = Machine.here()
-        self._running: list[_Running] = []
+        self._running: list[tuple[Taken, GroupOfWorkers]] = []
 
     async def start(self, spec: WorkerGroupSpec, *, timeout_s: float | None = None) -> GroupOfWorkers:
         """Start a group and wait until its workers are built; see `Launcher.start`."""
-        places, lease = self._places(spec)
+        taken = self._take(spec)
+        ports = [free_port(LOOPBACK) for _ in taken.devices]
+        meeting = f"{LOOPBACK}:{ports[0]}"
+        places = [
+            Place(rank, rank, address=LOOPBACK, devices=devices, port=port, meeting=meeting)
+            for rank, (devices, port) in enumerate(zip(taken.devices, ports, strict=True))
+        ]
         orders = [Order(spec, place, self._plugins) for place in places]
         workers = [LocalWorker(order, self._logs / f"{spec.name}-{order.place.rank}.log") for order in orders]
         group = GroupOfWorkers(workers)
-        self._running.append(_Running(spec.name, group, lease))
+        self._running.append((taken, group))
         threads = str(max(1, int(spec.needs.cpus)))
         own = OWN_ENVIRONMENT | {name: threads for name in ENVIRONMENT if name.endswith("_THREADS")}
         # CUDA does not outlive a fork, and an import may start it, as that of megatron-core does where there is a GPU.
@@ -171,36 +474,26 @@ class LocalLauncher:
 
     async def close(self) -> None:
         """Stop every group."""
-        await asyncio.gather(*(group.close() for _, group, _ in self._running))
+        await asyncio.gather(*(group.close() for _, group in self._running))
 
-    def _places(self, spec: WorkerGroupSpec) -> tuple[list[Place], Lease | None]:
-        """The places of a group's workers, and its lease; ConfigError if there is no room."""
-        for _, _, lease in [each for each in self._running if each.group.is_closed]:
-            if lease is not None:
-                self._machine.give_back(lease)
-        self._running = [each for each in self._running if not each.group.is_closed]
+    def _take(self, spec: WorkerGroupSpec) -> Taken:
+        """What a group gets; ConfigError if there is no room."""
+        self._running = [each for each in self._running if not each[1].is_closed]
+        taken = [each for each, _ in self._running]
         if spec.per_node is not None and spec.per_node < spec.size:
             raise ConfigError(
                 f"group {spec.name!r} asks for {spec.per_node} of its {spec.size} workers on a node; this machine "
                 f"is one node. Have all {spec.size} on one, or choose a launcher of several nodes"
             )
         if spec.beside is None:
-            lease = self._machine.take(spec.name, spec.needs, spec.size)
-            devices = lease.devices
-        else:
-            lease, devices = None, self._devices_of(spec.name, spec.beside, spec.size)
-        places = [Place(rank, rank, devices=each, port=free_port(LOOPBACK)) for rank, each in enumerate(devices)]
-        meeting = f"{LOOPBACK}:{places[0].port}"
-        return [replace(place, address=LOOPBACK, meeting=meeting) for place in places], lease
-
-    def _devices_of(self, name: str, beside: str, size: int) -> list[tuple[str, ...]]:
-        for other in self._running:
-            if other.name == beside:
-                shared = [place.devices for place in other.group.places]
-                return [shared[rank % len(shared)] for rank in range(size)]
+            return Taken(spec.name, spec.needs, self._machine.share(spec.name, spec.needs, spec.size, taken))
+        for other in taken:
+            if other.group == spec.beside:
+                shared = [other.devices[rank % len(other.devices)] for rank in range(spec.size)]
+                return Taken(spec.name, Needs(), shared)
         raise ConfigError(
-            f"group {name!r} is to live beside {beside!r}, which does not run; what does: "
-            f"{', '.join(each.name for each in self._running) or 'no group'}"
+            f"group {spec.name!r} is to live beside {spec.beside!r}, which does not run; what does: "
+            f"{', '.join(each.group for each in taken) or 'no group'}"
         )
 
 

@@ -1,7 +1,8 @@
 """Runs each reward where its spec places it, with limits: on the event loop, or in worker processes.
 
 Callers await every reward in the same way. A worker process gets a copy of the fields that the spec names, so a plugin
-cannot change the run's samples.
+cannot change the run's samples. Workers are started on demand, killed at their limits and replaced: a failed call
+becomes a verdict with a reason, such as "timeout" or "memory", and no other call fails.
 
 Example:
 
@@ -15,8 +16,13 @@ Example:
 import asyncio
 import inspect
 import json
+import os
+import signal
+import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -26,17 +32,276 @@ from slime_core.aio import Slots, limited
 from slime_core.catalog import Registered
 from slime_core.catalog.checks import as_verdict, checked_label
 from slime_core.errors import PluginError, said_by
-from slime_core.processes.limits import own_cores
-from slime_core.processes.pool import CallFailure, RewardWorker, WorkerPool
+from slime_core.processes.limits import TOO_MANY_FORKS, own_cores
 from slime_core.processes.server import Server
-from slime_core.processes.wire import plain, receive_verdict, send_context, send_sample
-from slime_core.processes.worker import PRELOAD
+from slime_core.processes.wire import LARGEST_ANSWER, pickled, receive_verdict, ship
+from slime_core.processes.worker import PRELOAD, REWARD_ENTRY, RewardOrder
 from slime_core.roles import CallSpec, ChecksLabels, Isolation, PluginSet, RewardContext, Settings, is_async
 from slime_core.roles.rewards import misfit
 from slime_core.sample import Json, Sample
 from slime_core.score import Unscored, Verdict
 from slime_core.secrets import REDACTOR
 from slime_core.stats import CallStats, PluginStats, measures
+
+LONGEST_REASON = 60
+"""Characters; a reason becomes the name of a metric."""
+DRAIN_S = 0.05
+"""Seconds between two reads of a worker's output: a flood of output slows the worker, not the driver."""
+MOST_PROCESSES = 64
+"""Processes that one worker may be at once, its descendants included."""
+LONGEST_TAIL = 4_000
+"""Bytes of its latest output that errors show."""
+REAP_S = 5.0
+START_TIMEOUT_S = 120.0
+"""Seconds that importing a plugin and calling its factory may take."""
+
+
+class StartError(PluginError):
+    """A worker process could not build its plugin; ends the run, since another worker would fail the same way."""
+
+
+class CallFailure(Exception):
+    """A call without a verdict."""
+
+    def __init__(self, reason: str, detail: str, *, retryable: bool = False) -> None:
+        super().__init__(reason, detail)
+        self.reason = reason if reason.isidentifier() and len(reason) <= LONGEST_REASON else "error"
+        self.detail = detail
+        self.retryable = retryable
+
+    def verdict(self) -> Unscored:
+        """The verdict in its place."""
+        return Unscored(self.reason, self.retryable, self.detail)
+
+
+class RewardWorker:
+    """One process with a plugin's reward, and the end of its output."""
+
+    def __init__(self, server: Server, order: RewardOrder) -> None:
+        """Fork the process; `order` is its first call, which builds the plugin.
+
+        Raises:
+            OSError: the system has no room for another process.
+        """
+        self.title, self._order = f"{order.role} {order.name}", order
+        self._tail, self._busy = b"", False
+        self._output, output = os.pipe()
+        os.set_blocking(self._output, False)
+        try:
+            self._process = server.fork(
+                REWARD_ENTRY,
+                title=self.title,
+                output=output,
+                memory_mb=order.memory_mb,
+                most_processes=MOST_PROCESSES,
+            )
+        except BaseException:
+            os.close(self._output)
+            raise
+        finally:
+            os.close(output)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can take a call; a closed socket shows its death before the server does."""
+        process = self._process
+        return process.cause is None and not process.is_over and not process.channel.is_closed
+
+    @property
+    def gone(self) -> bool:
+        """Whether the process has ended."""
+        return self._process.is_over
+
+    async def ready(self) -> None:
+        """Wait until it has built its plugin; StartError, with its output, if it could not."""
+        try:
+            answer = await self._exchange(pickled(self._order), START_TIMEOUT_S)
+        except CallFailure as failure:
+            raise StartError(f"{self.title}: its worker process did not start: {failure.detail}") from None
+        if "ready" not in answer:
+            raise StartError(f"{self.title}: its worker process cannot build it: {answer.get('failed')}{self._shown()}")
+
+    async def call(self, request: bytes, timeout_s: float) -> Json:
+        """One call's verdicts, as JSON.
+
+        Raises:
+            CallFailure: there are none. Unless `alive` still holds, the next call needs another worker.
+        """
+        answer = await self._exchange(request, timeout_s)
+        if "error" not in answer:
+            return answer.get("verdicts")
+        reason, detail = str(answer["error"]), str(answer.get("detail"))
+        if reason == "memory":
+            self._process.kill("memory", detail)
+        raise CallFailure(reason, detail + self._shown())
+
+    async def _exchange(self, request: bytes, timeout_s: float) -> dict[str, Json]:
+        process = self._process
+        self._drain()
+        self._tail, self._busy = b"", True
+        self._schedule_drain()
+        try:
+            async with asyncio.timeout(timeout_s) as limit:
+                body = bytes(await process.call(request, LARGEST_ANSWER))
+                if (answer := self._parsed(body)) is not None:
+                    return answer
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            process.kill("timeout", f"no answer in {timeout_s:g} s; it was killed")
+        except EOFError:
+            pass
+        except BaseException:
+            process.kill("killed", "the call was cancelled")
+            raise
+        finally:
+            self._timer.cancel()
+            self._busy = False
+            failure = None if process.cause is None and not process.is_over else self._failure()
+            if failure is not None:
+                self.close()
+        assert failure is not None, "without an answer it has ended"
+        raise failure
+
+    def _parsed(self, body: bytes) -> dict[str, Json] | None:
+        with suppress(ValueError, RecursionError):
+            answer = json.loads(body)
+            if isinstance(answer, dict) and not self._process.channel.has_unread:
+                return answer
+        self._process.kill("contract", "something other than its answer was written to its socket")
+        return None
+
+    def _failure(self) -> CallFailure:
+        process = self._process
+        shown, code = self._shown(), process.code
+        if process.cause is not None:
+            reason, detail = process.cause
+        elif TOO_MANY_FORKS.encode() in self._tail:
+            reason, detail = "processes", "it forked without end"
+        else:
+            did = "it ended itself," if code is not None and code >= 0 else "it was"
+            reason, detail = ("memory" if code == -signal.SIGKILL else "died"), f"{did} {process.how}"
+        return CallFailure(reason, detail + shown, retryable=reason == "timeout")
+
+    def _schedule_drain(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(DRAIN_S, self._drain_again)
+
+    def _drain_again(self) -> None:
+        self._drain()
+        self._schedule_drain()
+
+    def _drain(self) -> None:
+        with suppress(OSError):
+            if chunk := os.read(self._output, 1 << 16):
+                self._tail = (self._tail + chunk)[-LONGEST_TAIL:]
+
+    def _shown(self) -> str:
+        self._drain()
+        text = self._tail.decode(errors="replace").strip()
+        return f"\nit printed:\n{text}" if text else ""
+
+    def close(self) -> None:
+        """Kill it and close its files; a call under way fails and closes the files itself."""
+        self._process.kill("killed", "it was closed")
+        self._process.channel.cut()  # ends a call under way
+        if self._busy:
+            return
+        self._process.close()
+        if self._output >= 0:
+            os.close(self._output)
+            self._output = -1
+
+    def reap(self) -> None:
+        """Wait until a killed process has ended."""
+        if not self._process.wait(REAP_S):
+            self._process.forget()
+
+
+class WorkerPool:
+    """At most `size` workers."""
+
+    def __init__(self, launch: Callable[[], RewardWorker], size: int) -> None:
+        """Start no process yet; `launch` starts one."""
+        self._launch = launch
+        self._slots = Slots(size)
+        self._idle: list[RewardWorker] = []
+        self._all: set[RewardWorker] = set()
+        self._ever_ready = False
+        self._closed = False
+        weakref.finalize(self, _close_all, self._all)
+
+    async def start(self) -> None:
+        """Start one worker, so that a broken plugin is found before a sample waits for it; StartError if it is."""
+        await self._slots.acquire()
+        try:
+            self._idle.append(await self._worker())
+        finally:
+            self._slots.release()
+
+    async def call(self, request: bytes, timeout_s: float, calls: CallStats) -> Json:
+        """One call on a free worker. Waiting for a worker has no limit and is not counted in `calls`.
+
+        Raises:
+            CallFailure: it has no verdict.
+            StartError: the first worker of all could not be started.
+        """
+        await self._slots.acquire()
+        try:
+            worker = await self._worker()
+            began = perf_counter()
+            try:
+                return await worker.call(request, timeout_s)
+            finally:
+                calls.seconds.append(perf_counter() - began)
+                if worker.alive and not self._closed:
+                    self._idle.append(worker)
+                else:
+                    worker.close()
+        finally:
+            self._slots.release()
+
+    async def _worker(self) -> RewardWorker:
+        if self._closed:
+            raise CallFailure("closed", "the run is over")
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.alive:
+                return worker
+            worker.close()
+        self._all -= {worker for worker in self._all if worker.gone}
+        try:
+            return await self._new()
+        except (OSError, StartError) as error:
+            if not self._ever_ready:
+                raise error if isinstance(error, StartError) else StartError(str(error)) from error
+            raise CallFailure("start", str(error), retryable=True) from None
+
+    async def _new(self) -> RewardWorker:
+        worker = self._launch()
+        self._all.add(worker)
+        try:
+            await worker.ready()
+        except BaseException:
+            worker.close()
+            raise
+        self._ever_ready = True
+        return worker
+
+    def close(self) -> None:
+        """Kill every worker; calls under way fail. Idempotent."""
+        self._closed = True
+        self._idle.clear()
+        _close_all(self._all)
+
+
+def _close_all(workers: set[RewardWorker]) -> None:
+    while workers:
+        worker = workers.pop()
+        worker.close()
+        worker.reap()
+
+
+# Where the calls of each reward run.
 
 SubjectT = TypeVar("SubjectT")
 ContextT = TypeVar("ContextT")
@@ -100,14 +365,23 @@ class OnLoop(Generic[SubjectT, ContextT, ResultT]):
 
 
 class Isolated:
-    """A reward whose calls run in worker processes; a failed call gives `Unscored`."""
+    """A reward or group reward whose calls run in worker processes; a failed call gives `Unscored`."""
 
     def __init__(self, spec: CallSpec[object], pool: WorkerPool, calls: CallStats) -> None:
         self._spec, self._pool, self._calls = spec, pool, calls
 
-    async def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
-        """The verdict of one sample."""
-        return (await self._ask([sample], ctx))[0]
+    async def __call__(self, subject: Sample | Sequence[Sample], ctx: RewardContext) -> Verdict | list[Verdict]:
+        """The verdict of a sample, or of each sample of a group."""
+        samples = [subject] if isinstance(subject, Sample) else subject
+        try:
+            verdicts = await self._verdicts(samples, ctx, self._calls)
+        except CallFailure as failure:
+            if failure.reason == "timeout":
+                self._calls.timeouts += 1
+            else:
+                self._calls.errors += 1
+            verdicts = [failure.verdict() for _ in samples]
+        return verdicts[0] if isinstance(subject, Sample) else verdicts
 
     async def check_label(self, sample: Sample) -> str | None:
         """The answer of the reward's `check_label`; None if it has none.
@@ -116,22 +390,12 @@ class Isolated:
             CallFailure: there is no answer.
         """
         calls = CallStats(self._spec.role, self._spec.name, "")  # the run does not count it
-        (verdict,) = await self._verdicts([sample], {}, calls)
+        (verdict,) = await self._verdicts([sample], None, calls)
         return verdict.reason if isinstance(verdict, Unscored) else None
 
-    async def _ask(self, samples: Sequence[Sample], ctx: RewardContext) -> list[Verdict]:
-        try:
-            return await self._verdicts(samples, {"ctx": send_context(ctx)}, self._calls)
-        except CallFailure as failure:
-            if failure.reason == "timeout":
-                self._calls.timeouts += 1
-            else:
-                self._calls.errors += 1
-            return [failure.verdict() for _ in samples]
-
-    async def _verdicts(self, samples: Sequence[Sample], more: dict[str, Json], calls: CallStats) -> list[Verdict]:
-        sent: list[Json] = [send_sample(sample, self._spec.fields) for sample in samples]
-        answer = await self._pool.call({"samples": sent, **more}, self._spec.timeout_s, calls)
+    async def _verdicts(self, samples: Sequence[Sample], ctx: RewardContext | None, calls: CallStats) -> list[Verdict]:
+        request = pickled(([ship(sample, self._spec.fields) for sample in samples], ctx))
+        answer = await self._pool.call(request, self._spec.timeout_s, calls)
         try:
             verdicts = [receive_verdict(each) for each in cast(list[Json], answer)]
         except (TypeError, ValueError) as error:
@@ -139,14 +403,6 @@ class Isolated:
         if len(verdicts) != len(samples):
             raise CallFailure("contract", f"{len(verdicts)} verdicts for {len(samples)} samples")
         return verdicts
-
-
-class IsolatedGroup(Isolated):
-    """A group reward whose calls run in worker processes."""
-
-    async def __call__(self, samples: Sequence[Sample], ctx: RewardContext) -> list[Verdict]:  # type: ignore[override]  # a group's samples where a reward has one
-        """One verdict a sample, in their order."""
-        return await self._ask(samples, ctx)
 
 
 class Protection:
@@ -161,7 +417,7 @@ class Protection:
             stats: counts the calls.
         """
         self._plugins, self._seed, self._stats = plugins, seed, stats
-        self._pools: dict[str, WorkerPool] = {}
+        self._pools: list[tuple[RewardOrder, WorkerPool]] = []
         self._server = Server(preload=[PRELOAD])
 
     def protect(self, registered: Registered, settings: Settings, build: Callable[[], object], *, name: str) -> object:
@@ -186,30 +442,26 @@ class Protection:
                 calls=calls,
                 convert=as_verdict if spec.role == "reward" else None,
             )
-        key = json.dumps([spec.role, registered.qualified, plain(settings)], sort_keys=True)
-        if key not in self._pools:
-            self._pools[key] = self._pool(registered, spec, settings)
-        return (IsolatedGroup if spec.role == "group_reward" else Isolated)(spec, self._pools[key], calls)
+        return Isolated(spec, self._pool(registered, spec, settings), calls)
 
     def _pool(self, registered: Registered, spec: CallSpec[object], settings: Settings) -> WorkerPool:
-        start: dict[str, Json] = {
-            "role": spec.role,
-            "name": registered.qualified,
-            "plugin": registered.plugin,
-            "settings": plain(settings),
-            "plugins": {
-                "only": plain(self._plugins.only or ()),
-                "modules": plain(self._plugins.modules),
-                "expected": plain(self._plugins.expected),
-                "root": str(self._plugins.root or Path.cwd()),
-            },
-            "secrets": plain(REDACTOR.within(settings.model_dump())),
-            "seed": self._seed,
-            "memory_mb": spec.memory_mb,
-        }
-        title = f"{spec.role} {registered.qualified}"
-        launch = partial(RewardWorker, self._server, start, title=title, memory_mb=spec.memory_mb)
-        return WorkerPool(launch, spec.max_concurrency or own_cores())
+        values, root = settings.model_dump(), self._plugins.root or Path.cwd()
+        order = RewardOrder(
+            spec.role,
+            registered.qualified,
+            registered.plugin,
+            values,
+            replace(self._plugins, root=root),
+            REDACTOR.within(values),
+            self._seed,
+            spec.memory_mb,
+        )
+        for other, pool in self._pools:
+            if other == order:
+                return pool
+        pool = WorkerPool(partial(RewardWorker, self._server, order), spec.max_concurrency or own_cores())
+        self._pools.append((order, pool))
+        return pool
 
     async def start(self) -> None:
         """Start a worker of each choice that runs in processes.
@@ -219,14 +471,14 @@ class Protection:
         """
         try:
             async with asyncio.TaskGroup() as starting:
-                for pool in self._pools.values():
+                for _, pool in self._pools:
                     starting.create_task(pool.start())
         except BaseExceptionGroup as group:
             raise group.exceptions[0] from None
 
     def close(self) -> None:
         """End all workers; idempotent."""
-        for pool in self._pools.values():
+        for _, pool in self._pools:
             pool.close()
         self._server.close()
 

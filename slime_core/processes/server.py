@@ -115,8 +115,19 @@ class Server:
             if self._running is None or self._running.process.poll() is not None:
                 self._start()
             assert self._running is not None, "started just now"
-            running, limits = self._running, (memory_mb, most_processes)
-            return Forked.request(running.control, body, outputs, running.last_words, limits)
+            running = self._running
+            leash, far = socket.socketpair()
+            own, channel = socket.socketpair()
+            with far, channel:
+                try:
+                    socket.send_fds(running.control, [b"+"], [far.fileno()])
+                    socket.send_fds(leash, [HEADER.pack(len(body))], [*outputs, channel.fileno()])
+                    leash.sendall(body)
+                except BaseException:
+                    leash.close()
+                    own.close()
+                    raise
+        return Forked(leash, own, running.last_words, (memory_mb, most_processes))
 
     def close(self) -> None:
         """End every worker and its descendants; idempotent."""

@@ -1,25 +1,22 @@
-"""Finds plugins that block the event loop: a warning names the plugin and the line; a block without end ends the run.
+"""Finds calls of plugins that block the event loop: a warning names plugin and line; a block without end ends the run.
 
 Example:
 
-    with Watchdog(stats, packages={"my_rewards": "slime-reward-mine"}):
+    with Watchdog():
         ...   # reward "mine" of plugin slime-reward-mine blocked the event loop for 1.3 s in my_rewards/judge.py:41
 """
 
 import asyncio
-import inspect
-import itertools
 import logging
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType
 from typing import Self
 
-from slime_core.stats import CallStats, PluginStats, call_in
+from slime_core.stats import CallStats, call_in
 
 BLOCKED_S = 0.25
 """Seconds without a turn after which the loop counts as blocked."""
@@ -27,7 +24,6 @@ BEAT_S = 0.05
 """Seconds between two signs of life of the loop, and between two looks at them."""
 END_S = 600.0
 """Seconds after which a call that still keeps the loop ends the process."""
-OURS = frozenset({"slime_core", "slime_testing", "slime_train", "slime_view"})
 ISOLATED = ("reward", "group_reward")
 """Roles of which a plain `def` runs in a process of its own."""
 IN_A_PROCESS = "`await` for what takes time, or a plain `def`, which runs in a process of its own"
@@ -39,18 +35,13 @@ log = logging.getLogger(__name__)
 class Watchdog:
     """A daemon thread that looks at the loop's stack when the loop shows no sign of life."""
 
-    def __init__(
-        self, stats: PluginStats, packages: Mapping[str, str], blocked_s: float = BLOCKED_S, end_s: float = END_S
-    ) -> None:
+    def __init__(self, blocked_s: float = BLOCKED_S, end_s: float = END_S) -> None:
         """Watch nothing yet.
 
         Args:
-            stats: counts blocked time.
-            packages: plugin by top-level package of its code, to name a plugin outside of the core's own calls.
             blocked_s: seconds after which it warns.
             end_s: seconds after which it ends the process.
         """
-        self._stats, self._packages = stats, dict(packages)
         self._blocked_s, self._end_s = blocked_s, end_s
         self._stop = threading.Event()
         self._warned: set[str] = set()
@@ -101,23 +92,14 @@ class Watchdog:
 
     def _look(self) -> "_Suspect | None":
         inside: list[FrameType] = []
-        for each in _outwards(sys._current_frames().get(self._thread_id)):
-            if calls := call_in(each):
-                return _Suspect(calls, each, _place(self._own(inside, calls.plugin))) if inside else None
-            inside.append(each)
-        # No measured call of the core: take the innermost code, up to where the core or the loop called it.
-        theirs = list(itertools.takewhile(lambda each: _package(each) not in {*OURS, "asyncio"}, inside))
-        for each in theirs:
-            if plugin := self._packages.get(_package(each)):
-                return _Suspect(self._stats.calls("task", plugin, plugin), theirs[-1], _place(each))
+        frame = sys._current_frames().get(self._thread_id)
+        while frame is not None:
+            if calls := call_in(frame):
+                theirs = next((each for each in reversed(inside) if not _is_ours(each)), None)
+                return _Suspect(calls, frame, _place(theirs or inside[-1])) if inside else None
+            inside.append(frame)
+            frame = frame.f_back
         return None
-
-    def _own(self, inside: list[FrameType], plugin: str) -> FrameType:
-        """The innermost frame of the plugin's own code; the outermost one not of the core where none is known."""
-        for frame in inside:
-            if self._packages.get(_package(frame)) == plugin:
-                return frame
-        return next((frame for frame in reversed(inside) if _package(frame) not in OURS), inside[-1])
 
     def _judge(self, suspect: "_Suspect | None", seconds: float) -> None:
         if suspect is None or seconds < self._blocked_s:
@@ -150,28 +132,12 @@ class _Suspect:
         return f"{what} of plugin {calls.plugin}"
 
 
-def packages_of(offered: Iterable[tuple[str, Callable[..., object]]]) -> dict[str, str]:
-    """Plugin by top-level package, from pairs of a plugin and something that it defines; `OURS` are left out."""
-    found = {}
-    for plugin, defined in offered:
-        module = getattr(inspect.unwrap(defined), "__module__", None) or type(defined).__module__
-        if (package := module.partition(".")[0]) not in OURS:
-            found[package] = plugin
-    return found
-
-
 def _advice(calls: CallStats) -> str:
     return IN_A_PROCESS if calls.role in ISOLATED else IN_A_THREAD
 
 
-def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-
-
-def _package(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+def _is_ours(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).startswith("slime_core.")
 
 
 def _place(frame: FrameType) -> str:

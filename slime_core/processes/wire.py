@@ -1,24 +1,20 @@
-"""What travels between driver and worker: pickles for groups, JSON for samples and verdicts of isolated rewards.
+"""What travels between driver and worker: pickles, and JSON for the answers of isolated rewards.
 
 A reward's worker gets a copy of the fields that its spec names. The driver never unpickles a reward's answer.
 
 Example:
 
-    shipped = receive_sample(send_sample(sample, ("response", "label")))
-    shipped.tokens      # ContractError: declare fields=(..., "tokens")
+    body = pickled(([ship(sample, ("response", "label"))], ctx))
+    ship(sample, ("response", "label")).tokens      # ContractError: declare fields=(..., "tokens")
 """
 
 import io
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from multiprocessing.reduction import ForkingPickler
-from pathlib import PurePath
-
-from pydantic import BaseModel, SecretStr
 
 from slime_core.errors import ContractError
-from slime_core.roles import RewardContext
-from slime_core.sample import Json, Sample, plain_json, revived
+from slime_core.sample import Json, Sample
 from slime_core.score import NotApplicable, Score, Unscored, Verdict
 
 
@@ -72,22 +68,12 @@ def _has(sample: Sample, name: str) -> bool:
     return True
 
 
-def send_sample(sample: Sample, wanted: Collection[str]) -> dict[str, Json]:
-    """The wanted fields of a sample and its `IDENTITY`, as plain JSON; TypeError for a value that JSON cannot hold."""
-    return {name: plain(getattr(sample, name)) for name in {*IDENTITY, *wanted}}
-
-
-def receive_sample(values: Mapping[str, Json]) -> ShippedSample:
-    """The inverse of `send_sample`; shares lists and tables with `values`."""
-    sample = object.__new__(ShippedSample)
-    for name, value in values.items():
-        setattr(sample, name, revived(name, value))
-    return sample
-
-
-def send_context(ctx: RewardContext) -> dict[str, Json]:
-    """A reward's context, as plain JSON."""
-    return {"rollout_id": ctx.rollout_id, "evaluation": ctx.evaluation, "seed": ctx.seed}
+def ship(sample: Sample, wanted: Collection[str]) -> ShippedSample:
+    """A copy of the wanted fields of a sample and its `IDENTITY`; shares lists and tables with it."""
+    copied = object.__new__(ShippedSample)
+    for name in {*IDENTITY, *wanted}:
+        setattr(copied, name, getattr(sample, name))
+    return copied
 
 
 def send_verdict(verdict: Verdict) -> dict[str, Json]:
@@ -113,19 +99,3 @@ def receive_verdict(values: Json) -> Verdict:
         case {"not_applicable": True}:
             return NotApplicable()
     raise ValueError("a worker's answer is not a verdict")
-
-
-def plain(value: object) -> Json:
-    """Any value of a sample or of settings as JSON, secrets in clear text; TypeError if JSON cannot hold it."""
-    match value:
-        case Mapping():
-            return {str(key): plain(each) for key, each in value.items()}
-        case list() | tuple() | set() | frozenset():
-            return [plain(each) for each in value]
-        case SecretStr():
-            return value.get_secret_value()
-        case BaseModel():
-            return {name: plain(getattr(value, name)) for name in type(value).model_fields}
-        case PurePath():
-            return str(value)
-    return plain_json(value)

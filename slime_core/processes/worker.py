@@ -14,7 +14,6 @@ Example:
 import asyncio
 import importlib
 import inspect
-import json
 import os
 import signal
 import socket
@@ -25,7 +24,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.reduction import ForkingPickler
-from pathlib import Path
 from typing import cast
 
 from slime_core.catalog import Catalog, check_verdict, discover_in_worker, find_project_files
@@ -34,7 +32,7 @@ from slime_core.errors import ContractError, PluginError, SlimeError, drawn, sai
 from slime_core.processes.channel import receive, send
 from slime_core.processes.forked import NUMBER
 from slime_core.processes.limits import ForkCount, limit_memory
-from slime_core.processes.wire import LARGEST_ANSWER, packed, pickled, receive_sample, send_verdict
+from slime_core.processes.wire import LARGEST_ANSWER, packed, pickled, send_verdict
 from slime_core.roles import ChecksLabels, Place, PluginSet, RewardContext, Setup, WorkerGroupSpec
 from slime_core.roles.rewards import misfit
 from slime_core.sample import Json, Sample
@@ -167,45 +165,58 @@ def serve_group(channel_fd: int) -> None:
     host.close()
 
 
-# A worker with one plugin's reward: the first call builds it, each later one scores samples. Values are JSON.
+# A worker with one plugin's reward: the first call builds it, each later one scores samples. Answers are JSON.
 
 LONGEST_DETAIL = 4_000
 """Characters of an error's text that are sent back, from its end."""
 
 
+@dataclass(frozen=True, slots=True)
+class RewardOrder:
+    """The first call of a reward's worker: what to build, and how much memory it may use."""
+
+    role: str
+    name: str
+    plugin: str
+    settings: Mapping[str, object]
+    plugins: PluginSet
+    secrets: Mapping[str, str]
+    """Words by secret value."""
+    seed: int
+    memory_mb: int
+
+
 class RewardHost:
     """One plugin's reward, or group reward, in its worker."""
 
-    def __init__(self, start: Mapping[str, Json]) -> None:
-        """Build the choice that `start` names, as in the driver."""
-        self._role, name, self._plugin = (str(start[key]) for key in ("role", "name", "plugin"))
-        plugins = _plugin_set(cast(dict[str, Json], start["plugins"]))
-        catalog = Catalog.discover(_only(plugins, self._plugin), strict=False)
-        seed = cast(int, start["seed"])
+    def __init__(self, order: RewardOrder) -> None:
+        """Build the choice that `order` names, as in the driver."""
+        self._role, self._plugin = order.role, order.plugin
+        catalog = Catalog.discover(_only(order.plugins, order.plugin), strict=False)
         whole: list[Catalog] = []
 
         def make(role: str, name: str, **settings: object) -> object:
             if not whole:
-                whole.append(Catalog.discover(plugins, strict=False))
+                whole.append(Catalog.discover(order.plugins, strict=False))
             spec = whole[0].find(role, name).spec
-            made = spec.factory(spec.model.model_validate(settings), Setup(make, seed))
+            made = spec.factory(spec.model.model_validate(settings), Setup(make, order.seed))
             return _awaited(made, as_verdict if role == "reward" else lambda answer: answer)
 
-        for value, words in cast(dict[str, str], start["secrets"]).items():
+        for value, words in order.secrets.items():
             REDACTOR.add(value, words)
-        spec = catalog.find(self._role, name).spec
-        made = spec.factory(spec.model.model_validate(start["settings"]), Setup(make, seed))
+        spec = catalog.find(order.role, order.name).spec
+        made = spec.factory(spec.model.model_validate(order.settings), Setup(make, order.seed))
         if (why := misfit(made, spec.name, self._role)) is not None:
             raise PluginError(why)
         self._call = cast(Callable[..., object], made)
         self._loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self._loop)
 
-    def answer(self, request: Mapping[str, Json]) -> dict[str, Json]:
+    def answer(self, request: memoryview) -> dict[str, Json]:
         """The verdicts of a request, or its error."""
         try:
-            samples = [receive_sample(each) for each in cast(list[dict[str, Json]], request["samples"])]
-            verdicts = [self._label(samples[0])] if "ctx" not in request else self._verdicts(samples, request["ctx"])
+            samples, ctx = cast(tuple[list[Sample], RewardContext | None], ForkingPickler.loads(request))
+            verdicts = [self._label(samples[0])] if ctx is None else self._verdicts(samples, ctx)
             return {"verdicts": [send_verdict(verdict) for verdict in verdicts]}
         except MemoryError:
             return _error("memory", "it asked for more memory than its spec allows (memory_mb)")
@@ -214,9 +225,7 @@ class RewardHost:
         except BaseException as error:
             return _error(type(error).__name__, traceback.format_exc())
 
-    def _verdicts(self, samples: Sequence[Sample], context: Json) -> list[Verdict]:
-        values = cast(dict[str, Json], context)
-        ctx = RewardContext(cast(int, values["rollout_id"]), bool(values["evaluation"]), cast(int, values["seed"]))
+    def _verdicts(self, samples: Sequence[Sample], ctx: RewardContext) -> list[Verdict]:
         many = self._role == "group_reward"
         answer = self._call(samples if many else samples[0], ctx)
         if inspect.iscoroutine(answer):
@@ -233,22 +242,24 @@ class RewardHost:
 
 def serve_reward(channel_fd: int) -> None:
     """Serve as a worker of a `WorkerPool`."""
+    find_project_files()
     forks, hosts = ForkCount(), list[RewardHost]()
 
-    def work(request: dict[str, Json]) -> dict[str, Json]:
+    def work(body: memoryview) -> dict[str, Json]:
         if hosts:
             forks.restart()
-            return hosts[0].answer(request)
-        limit_memory(cast(int, request["memory_mb"]))
+            return hosts[0].answer(body)
         try:
-            hosts.append(RewardHost(request))
+            order = cast(RewardOrder, ForkingPickler.loads(body))
+            limit_memory(order.memory_mb)
+            hosts.append(RewardHost(order))
         except BaseException as error:
             traceback.print_exc()
             return {"failed": f"{type(error).__name__}: {said_by(error)}"}
         return {"ready": True}
 
     def answer(body: memoryview) -> bytes:
-        packed_answer = packed(work(json.loads(bytes(body))))
+        packed_answer = packed(work(body))
         if len(packed_answer) <= LARGEST_ANSWER:
             return packed_answer
         text = f"it answered with {len(packed_answer)} bytes; {LARGEST_ANSWER} are allowed"
@@ -270,15 +281,6 @@ def _awaited(made: object, convert: Callable[[object], object]) -> object:
         return convert(await answer if inspect.isawaitable(answer) else answer)
 
     return call
-
-
-def _plugin_set(values: Mapping[str, Json]) -> PluginSet:
-    return PluginSet(
-        only=tuple(cast(list[str], values["only"])),
-        modules=tuple(cast(list[str], values["modules"])),
-        expected=cast(dict[str, str], values["expected"]),
-        root=Path(str(values["root"])),
-    )
 
 
 def _only(plugins: PluginSet, plugin: str) -> PluginSet:

@@ -50,10 +50,8 @@ class RowFormat:
     """What becomes of an assistant message that ends a prompt: a bad row, continued by the model, or left out."""
     max_prompt_len: int | None = None
     """Prompts of more tokens are left out, and counted; None keeps all."""
-    bad_rows: Literal["raise", "skip"] = "raise"
-    """Whether a row that cannot be used is an error, or is left out and counted."""
-    max_bad_row_rate: float = 0.05
-    """With "skip": the share of bad rows above which they are an error all the same."""
+    max_bad_row_rate: float = 0.0
+    """The share of rows that may be bad, and are left out and counted; more are an error."""
     flag_prefix: str = ""
     """Comes before its keys where they are flags: `eval-` of `--eval-label-key`."""
     check: Callable[[Sample], str | None] | None = field(default=None, compare=False)

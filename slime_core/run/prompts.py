@@ -22,7 +22,6 @@ from slime_core.catalog import part
 from slime_core.catalog.checks import blaming
 from slime_core.config import Chosen, EvalSetArgs, Plan, RolloutArgs, RunConfig, read_positions
 from slime_core.data import every_prompt, name_files, read_rows
-from slime_core.data.row_reader import NO_ROOM
 from slime_core.errors import ConfigError, DataError, PluginError, SlimeError, UnknownName
 from slime_core.processes import CallFailure, LabelCheck, may_check_labels
 from slime_core.roles import (
@@ -148,7 +147,7 @@ class RowChecks:
 
     def _is_due(self, report: DataSetReport) -> bool:
         # All labels, where bad rows are left out: which are must not depend on time.
-        skips = self._build.plan.config.data.bad_rows == "skip"
+        skips = self._build.plan.config.data.max_bad_row_rate > 0
         if skips or report.prompts < FIRST or report.prompts % _stride(self._spent) == 0:
             return True
         report.unchecked += 1
@@ -168,7 +167,7 @@ class RowChecks:
         helps = not prefix and evaluated.isdisjoint(str(path) for path, _ in name_files(config.data.prompt_data))
         advice = f"; --rollout-max-prompt-len {context - 1} leaves such prompts out" if helps else ""
         return (
-            f"{NO_ROOM}{tokens} tokens, and prompt and answer together may have {context} "
+            f"its prompt has {tokens} tokens, and prompt and answer together may have {context} "
             f"(rollout_max_context_len, or the model's positions){advice}"
         )
 

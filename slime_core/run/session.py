@@ -39,8 +39,7 @@ from slime_core.catalog.catalog import Used
 from slime_core.config import Plan, parse_config, read_positions, read_vocab_size, resolve, teaching
 from slime_core.errors import StopRun
 from slime_core.events import Event, GroupsDone, WeightsPublished
-from slime_core.hookspecs import HOOK_OF_EVENT
-from slime_core.processes import Watchdog, packages_of
+from slime_core.processes import Watchdog
 from slime_core.roles import (
     DataSourceSpec,
     EngineSpec,
@@ -300,7 +299,7 @@ class Session(BaseSession):
         await together(self.engine.start(), *(each.start() for each in self.served.values()))
         for each in self._rows.lifecycles:
             await each.start()
-        self._watching.enter_context(Watchdog(self.stats, self._packages()))
+        self._watching.enter_context(Watchdog())
         self._watching.enter_context(settled_heap())
         self._watching.enter_context(LongWaits(self.scheduler.runner.waiting, self._message))
 
@@ -368,14 +367,6 @@ class Session(BaseSession):
 
     def take_stats(self) -> Mapping[str, float]:
         return {**self.stats.take(), **self.engine.take()}
-
-    def _packages(self) -> dict[str, str]:
-        """Plugin by package of its code, of all that this run uses."""
-        chosen = [each.registered for several in self.plan.roles.values() for each in several]
-        listeners = [each for hook in HOOK_OF_EVENT.values() for each in self.plan.catalog.listeners(hook)]
-        return packages_of(
-            [(each.plugin, each.spec.factory) for each in chosen] + [(each.plugin, each.function) for each in listeners]
-        )
 
     def _scheduler(self) -> Scheduler:
         rollout, model = self.plan.config.rollout, self.plan.config.run.hf_checkpoint

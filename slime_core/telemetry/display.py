@@ -1,7 +1,6 @@
-"""Shows the progress of a run: its phase, its metrics and what it waits for, as a dashboard or as plain lines.
+"""Shows the progress of a run: its phase, its metrics and what it waits for, in plain lines.
 
-A terminal gets the live dashboard; a log file or a pipe gets lines. A thread of rich redraws the dashboard, so it
-also moves while the event loop is busy.
+With slime-view, a terminal gets a live dashboard instead.
 
 Example:
 
@@ -15,35 +14,15 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from statistics import fmean
-from typing import Self, TextIO
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Self, TextIO, cast
 
-from rich import box
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.panel import Panel
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
-
+from slime_core.catalog import PARTS
 from slime_core.errors import one_line, printable
-from slime_core.secrets import REDACTOR, drawable, escape_prints
+from slime_core.lazy import entry_point_of
+from slime_core.secrets import REDACTOR
 from slime_core.telemetry import names
-
-BLOCKS = "▁▂▃▄▅▆▇█"
-POINTS = 48
-
-
-def sparkline(values: Sequence[float], points: int = POINTS) -> str:
-    """A curve of any length in at most so many characters, each a mean of as many values, scaled from low to high."""
-    size = -(-len(values) // points) or 1
-    means = [fmean(values[start : start + size]) for start in range(0, len(values), size)]
-    if not means or (low := min(means)) == (high := max(means)):
-        return BLOCKS[3] * len(means)
-    return "".join(BLOCKS[round((mean - low) / (high - low) * (len(BLOCKS) - 1))] for mean in means)
 
 
 @dataclass(slots=True)
@@ -66,14 +45,6 @@ class Progress:
     """Rollouts done before this process began."""
     paced_from: float = 0.0
     """When the first rollout of this process began."""
-    curves: dict[str, list[float]] = field(default_factory=dict)
-
-    def add(self, metrics: Mapping[str, float]) -> None:
-        """Append the metrics that are shown to their curves."""
-        datasets = map(names.eval_reward, names.eval_datasets(metrics))
-        for name in (names.REWARD, names.LOSS, names.RESPONSE_LENGTH, names.THROUGHPUT, *datasets):
-            if name in metrics:
-                self.curves.setdefault(name, []).append(metrics[name])
 
     def finish(self, rollout_id: int, metrics: Mapping[str, float]) -> None:
         """Note that a rollout is done; the pace counts from the start of this process's first, without the start-up."""
@@ -122,7 +93,6 @@ class Display(ABC):
         if self.progress is None:
             return
         with self.lock:
-            self.progress.add(metrics)
             if not is_evaluation(metrics):
                 self.progress.finish(rollout_id, metrics)
             self._row(self.progress, rollout_id, metrics)
@@ -235,13 +205,11 @@ class PlainDisplay(Display):
             self._stopped.set()
 
 
-def make_display(progress: bool = True, console: Console | None = None) -> Display:
-    """The dashboard where `progress` is wanted and standard output is a terminal that can show it; else plain lines."""
-    console = console or Console(file=drawable(sys.stdout))
-    unicode_ok = console.encoding.lower().replace("-", "").startswith("utf")
-    if progress and console.is_terminal and not console.is_dumb_terminal and unicode_ok:
-        return Dashboard(console)
-    return PlainDisplay()
+def make_display(progress: bool = True) -> Display:
+    """The dashboard where `progress` is wanted, slime-view is installed, and the terminal can show it; else lines."""
+    entry = entry_point_of(PARTS, "dashboard") if progress else None
+    dashboard = cast(Callable[[], Display | None], entry.load())() if entry else None
+    return dashboard or PlainDisplay()
 
 
 def _rollout_line(progress: Progress, metrics: Mapping[str, float]) -> str:
@@ -259,92 +227,3 @@ def _rollout_line(progress: Progress, metrics: Mapping[str, float]) -> str:
         shown.append(f"{seconds(remaining)} to go")
     width = len(str(progress.total))
     return "  ".join([f"{progress.unit} {progress.done:{width}d}/{progress.total}", *shown])
-
-
-MESSAGES = 4
-LABEL_WIDTH = 14
-VALUE_WIDTH = 7
-
-
-class Dashboard(Display):
-    """Progress bar, curves, what is waited for and the last messages, in one panel that stays when the run ends."""
-
-    def __init__(self, console: Console) -> None:
-        super().__init__()
-        self.console = console
-        self._messages: deque[str] = deque(maxlen=MESSAGES)
-        self._live: Live | None = None
-        self._stopped_at: float | None = None
-
-    def message(self, text: str) -> None:
-        if self.progress is None:
-            self.console.print(Text(safe_line(text)))
-        else:
-            self._messages.append(safe_line(text))
-
-    def stop(self) -> None:
-        if self._live is not None and self._stopped_at is None:
-            self._stopped_at = time.monotonic()
-            self._live.stop()
-
-    def _started(self, progress: Progress) -> None:
-        self._live = Live(get_renderable=self._view, console=self.console, refresh_per_second=4)
-        self._live.start(refresh=True)
-        if self.console.is_terminal:
-            escape_prints()  # until `stop`, which gives the streams back
-
-    def _row(self, progress: Progress, rollout_id: int, metrics: Mapping[str, float]) -> None:
-        """Nothing to do: the next refresh reads the curves."""
-
-    def _view(self) -> RenderableType:
-        progress = self.progress
-        assert progress is not None  # Live begins in _started
-        now = self._stopped_at or time.monotonic()
-        width = min(self.console.width, 88)
-        with self.lock:
-            parts = [_bar(progress, now), _curves(progress, max(1, width - LABEL_WIDTH - 30))]
-            if self._stopped_at is None and progress.phase:
-                waited = seconds(now - progress.phase_began)
-                parts.append(Text.assemble(("waiting for: ", "dim"), progress.waits_for, (f"  {waited}", "dim")))
-        parts.extend(Text(line, style="yellow", overflow="ellipsis", no_wrap=True) for line in tuple(self._messages))
-        title = Text(progress.title, style="bold")
-        return Panel(Group(*parts), title=title, title_align="left", border_style="cyan", box=box.ROUNDED, width=width)
-
-
-def _bar(progress: Progress, now: float) -> RenderableType:
-    remaining = progress.remaining()
-    count = f"{progress.done}/{progress.total}"
-    if progress.done >= progress.total or remaining is None:
-        times = seconds(now - progress.began)
-    else:
-        times = f"{seconds(now - progress.began)}, {seconds(remaining)} to go"
-    row = Table.grid(padding=(0, 1), expand=True)
-    row.add_column(no_wrap=True)
-    row.add_column(ratio=1)
-    row.add_column(no_wrap=True, style="dim")
-    row.add_row(f"{progress.unit} {count}", ProgressBar(total=max(1, progress.total), completed=progress.done), times)
-    return row
-
-
-def _curves(progress: Progress, width: int) -> RenderableType:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim", no_wrap=True, overflow="ellipsis", max_width=LABEL_WIDTH)
-    table.add_column(no_wrap=True, justify="right", min_width=VALUE_WIDTH)
-    table.add_column(style="dim", no_wrap=True, justify="right", min_width=VALUE_WIDTH)
-    table.add_column(no_wrap=True)
-    rows = [
-        ("reward", names.REWARD, "{:.3f}", "green"),
-        ("loss", names.LOSS, "{:.4f}", "red"),
-        ("length", names.RESPONSE_LENGTH, "{:.1f}", "blue"),
-        ("tokens/s", names.THROUGHPUT, "{:,.0f}", "magenta"),
-    ]
-    evals = sorted(name for name in progress.curves if name.startswith(names.EVAL_PREFIX))
-    rows[1:1] = [(f"eval {safe_line(name.removeprefix(names.EVAL_PREFIX))}", name, "{:.3f}", "cyan") for name in evals]
-    for label, name, form, color in rows:
-        if name not in progress.curves or (name == names.LOSS and names.REWARD in progress.curves):
-            continue
-        values = progress.curves[name]
-        first = f"from {form.format(values[0])}" if len(values) > 1 else ""
-        line = Text(sparkline(values, min(width, POINTS)), style=color)
-        table.add_row(Text(label), Text(form.format(values[-1]), style="bold"), Text(first), line)
-    return table

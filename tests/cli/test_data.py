@@ -20,7 +20,7 @@ def test_bad_rows_are_told_wherever_prompts_are_read(project: Project, slime: Sl
     ran = slime("plan", "run.toml")
     assert ran.code == 2
     assert "prompts.jsonl:9: 'answer' is null" in ran.err
-    project.write_run(bad_rows="skip", max_bad_row_rate=0.2)
+    project.write_run(max_bad_row_rate=0.2)
     ran = slime("plan", "run.toml")
     assert ran.code == 0, ran.err
     note = "prompts.jsonl: left out 1 bad row, the first: prompts.jsonl:9: 'answer' is null"

@@ -26,8 +26,8 @@ def mixed(tmp_path: Path) -> Path:
     return path
 
 
-def test_by_default_the_first_is_an_error(make_source: MakeSource, mixed: Path) -> None:
-    with pytest.raises(DataError, match=r'mixed\.jsonl:4: not JSON.*bad_rows = "skip"'):
+def test_by_default_they_are_an_error(make_source: MakeSource, mixed: Path) -> None:
+    with pytest.raises(DataError, match=r"rows: 2 of 22 rows are bad, more than max_bad_row_rate = 0 .*\n.*:4: not"):
         make_source([], path=mixed, label_key="label")
 
 
@@ -49,7 +49,7 @@ def test_files_of_another_form_are_told_from_broken_ones(
 
 
 def test_skipped_ones_are_counted_and_told(make_source: MakeSource, mixed: Path) -> None:
-    source = make_source([], path=mixed, label_key="label", bad_rows="skip", max_bad_row_rate=0.1)
+    source = make_source([], path=mixed, label_key="label", max_bad_row_rate=0.1)
     assert source.data_metrics()["data/bad_rows"] == 2
     assert source.data_notes()[0].startswith(f"rows: left out 2 bad rows, the first: {mixed}:4: not JSON")
     groups = asyncio.run(source.draw(20))
@@ -61,18 +61,18 @@ def test_too_many_are_an_error_all_the_same(make_source: MakeSource, mixed: Path
     with pytest.raises(
         DataError, match=r"rows: 2 of 22 rows are bad, more than max_bad_row_rate = 0\.09 .*\n.*:4: not"
     ):
-        make_source([], path=mixed, label_key="label", bad_rows="skip", max_bad_row_rate=0.09)
+        make_source([], path=mixed, label_key="label", max_bad_row_rate=0.09)
 
 
 def test_a_file_of_bad_rows_alone_is_an_error(make_source: MakeSource) -> None:
     with pytest.raises(DataError, match=r"not one of 2 rows can be used; .*left out 2 bad rows"):
-        make_source([{"a": 1}, {"a": 2}], bad_rows="skip", max_bad_row_rate=1.0)
+        make_source([{"a": 1}, {"a": 2}], max_bad_row_rate=1.0)
 
 
 def test_rows_that_json_cannot_keep_are_skipped_too(make_source: MakeSource, tmp_path: Path) -> None:
     path = tmp_path / "nan.parquet"
     pq.write_table(pa.table({"input": ["a", "b"], "label": [float("nan"), 1.0]}), path)
-    source = make_source([], path=path, label_key="label", bad_rows="skip", max_bad_row_rate=0.5)
+    source = make_source([], path=path, label_key="label", max_bad_row_rate=0.5)
     assert [group.id.row for group in asyncio.run(source.draw(1))] == [1]
     assert "nan.parquet, row 0: prompt, label, metadata and media must be plain JSON" in source.data_notes()[0]
 

@@ -102,7 +102,7 @@ def test_rows_that_are_bad_or_too_long_are_left_out_and_counted(tokenizer: HfTok
     path = tmp_path / "rows.jsonl"
     rows = ['{"messages": 5}', "no json", *(json.dumps({"messages": says("2+3?", "5" * n)}) for n in (1, 30, 60, 2))]
     path.write_text("\n".join(rows))
-    reader = DialogReader(tokenizer, replace(CHAT, bad_rows="skip", max_bad_row_rate=0.5, max_prompt_len=40), 60)
+    reader = DialogReader(tokenizer, replace(CHAT, max_bad_row_rate=0.5, max_prompt_len=40), 60)
     assert [trained(tokenizer, each) for each in reader.read([path])] == [["5<end>"], ["55<end>"]]
     first = f"{path}:1: 'messages' must be a text or a list of chat messages, got int"
     assert reader.notes == [f"rows.jsonl: left out 2 dialogs longer than 40 tokens; 2 bad rows, the first: {first}"]
@@ -111,7 +111,7 @@ def test_rows_that_are_bad_or_too_long_are_left_out_and_counted(tokenizer: HfTok
     ):
         DialogReader(tokenizer, CHAT, 60).read([Path(f"{path}@[4:5]")])
     with pytest.raises(DataError, match="2 of 6 rows are bad, more than max_bad_row_rate"):
-        DialogReader(tokenizer, replace(CHAT, bad_rows="skip")).read([path])
+        DialogReader(tokenizer, CHAT).read([path])
 
 
 THINKING = says("2+3?", "<think>\nhm\n</think>\n\n5", "and 1?", "<think>\nso\n</think>\n\n6")

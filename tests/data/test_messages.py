@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slime_core.data import ChatTemplate, HfTokenizer, PromptSource
-from slime_core.data.rows import read_messages, read_tools, without_added_keys
+from slime_core.data.rows import arrow_values, read_messages, read_tools
 from slime_core.errors import DataError
 from slime_core.sample import Json
 from tests.tables import table
@@ -135,7 +135,7 @@ def test_tools_are_objects_or_their_json() -> None:
 
 
 def test_nulls_of_arrow_go_and_those_of_an_author_stay() -> None:
-    assert without_added_keys({"a": None, "b": [None, {"c": None}]}) == {"b": [None, {}]}
+    assert arrow_values({"a": None, "b": [None, {"c": None}]}) == {"a": None, "b": [None, {}]}
     assert read_tools([TOOL], "tools") == [TOOL]
 
 
@@ -187,4 +187,4 @@ def test_a_bad_message_is_named_with_file_and_line(make_source: MakeSource) -> N
     rows: list[dict[str, object]] = [{"input": "fine"}, {"input": [user("fine"), user(5)]}]
     with pytest.raises(DataError, match=r"rows-0\.jsonl:2: the content of message 1 of 'input' \(user\) must be"):
         make_source(rows)
-    assert len(make_source(rows, bad_rows="skip", max_bad_row_rate=0.5)) == 1
+    assert len(make_source(rows, max_bad_row_rate=0.5)) == 1

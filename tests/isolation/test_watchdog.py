@@ -19,8 +19,6 @@ from slime_core.stats import PluginStats
 from slime_testing import make_sample
 from tests.isolation.conftest import CONTEXT, run
 
-PACKAGES = {"tests": "slime-tests"}
-
 
 def busy(seconds: float) -> None:
     limit = time.monotonic() + seconds
@@ -47,9 +45,9 @@ def reward(stats: PluginStats, call: object) -> OnLoop[Sample, RewardContext, Sc
 def watched(caplog: pytest.LogCaptureFixture) -> Callable[..., list[str]]:
     """The warnings while a watched loop runs `calls`, one after another."""
 
-    def watch(stats: PluginStats, *calls: Callable[[], Awaitable[object]]) -> list[str]:
+    def watch(*calls: Callable[[], Awaitable[object]]) -> list[str]:
         async def main() -> None:
-            with Watchdog(stats, PACKAGES):
+            with Watchdog():
                 for call in calls:
                     await asyncio.sleep(0.2)
                     await call()
@@ -65,22 +63,11 @@ def watched(caplog: pytest.LogCaptureFixture) -> Callable[..., list[str]]:
 def test_a_reward_that_blocks_is_named_once_with_file_and_line(watched: Callable[..., list[str]]) -> None:
     stats = PluginStats()
     calls = [lambda: reward(stats, blocks)(make_sample("0.9"), CONTEXT)] * 2
-    (text,) = watched(stats, *calls)
+    (text,) = watched(*calls)
     assert "reward math of plugin slime-tests blocked the event loop for " in text
     assert f"in {__file__}:" in text
     assert "plain `def`" in text
     assert stats.take()["plugin/reward/math/blocked"] > 0.5
-
-
-def test_a_task_that_a_plugin_left_on_the_loop_is_named_by_its_package(watched: Callable[..., list[str]]) -> None:
-    stats = PluginStats()
-
-    async def background() -> None:
-        busy(0.9)
-
-    (text,) = watched(stats, lambda: asyncio.create_task(background()))
-    assert "task of plugin slime-tests blocked the event loop" in text
-    assert stats.take()["plugin/task/slime-tests/blocked"] > 0.5
 
 
 def test_a_plugins_own_variable_called_calls_is_not_taken_for_the_cores(watched: Callable[..., list[str]]) -> None:
@@ -91,7 +78,7 @@ def test_a_plugins_own_variable_called_calls_is_not_taken_for_the_cores(watched:
         busy(0.9)
         return Score(float(len(calls.seconds)))
 
-    (text,) = watched(stats, lambda: reward(stats, names_another)(make_sample(""), CONTEXT))
+    (text,) = watched(lambda: reward(stats, names_another)(make_sample(""), CONTEXT))
     assert "reward math of plugin slime-tests" in text
     assert "other" not in text
 
@@ -103,13 +90,13 @@ def test_waiting_many_short_calls_and_others_code_are_no_plugins_fault(watched: 
     async def many() -> None:
         await asyncio.gather(*(shorts(make_sample("0.001"), CONTEXT) for _ in range(1000)))
 
-    assert watched(stats, lambda: reward(stats, behaves)(make_sample("0.6"), CONTEXT), many) == []
+    assert watched(lambda: reward(stats, behaves)(make_sample("0.6"), CONTEXT), many) == []
     assert "plugin/reward/math/blocked" not in stats.take()
 
 
 def test_blocking_that_is_no_plugins_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        with Watchdog(PluginStats(), {"another": "slime-another"}):
+        with Watchdog():
             await asyncio.sleep(0.2)
             busy(0.9)
 
@@ -124,7 +111,7 @@ def test_a_signal_is_not_lost_while_a_call_blocks() -> None:
 
     async def main() -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, heard.set)
-        with Watchdog(stats, PACKAGES):
+        with Watchdog():
             await asyncio.sleep(0.2)
             threading.Timer(0.5, signal.raise_signal, [signal.SIGUSR1]).start()
             await reward(stats, blocks)(make_sample("0.9"), CONTEXT)
@@ -150,7 +137,7 @@ async def stubborn(subject, ctx):
 async def main():
     stats = PluginStats()
     calls = stats.calls("reward", "math", "slime-tests")
-    with Watchdog(stats, {}, end_s=0.5):
+    with Watchdog(end_s=0.5):
         await asyncio.sleep(0.2)
         await OnLoop(stubborn, timeout_s=0.1, max_concurrency=None, calls=calls)(None, None)
 

@@ -1,11 +1,13 @@
 """What a machine has and what is taken of it; cores are shared, memory and GPUs are not."""
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from slime_core.errors import ConfigError
-from slime_core.processes.launcher import Machine
+from slime_core.processes.launcher import Machine, Taken
 from slime_core.roles import Needs
 from tests.tables import table
 
@@ -16,14 +18,18 @@ def machine() -> Machine:
     return Machine(2, 8 * GIB, ["0", "1"])
 
 
-def refusal(machine: Machine, needs: Needs, workers: int = 1) -> str:
+def refusal(machine: Machine, needs: Needs, taken: Sequence[Taken] = ()) -> str:
     with pytest.raises(ConfigError) as raised:
-        machine.take("trainer", needs, workers)
+        machine.share("trainer", needs, 1, taken)
     return str(raised.value)
 
 
+def take(machine: Machine, needs: Needs, workers: int, taken: Sequence[Taken] = ()) -> Taken:
+    return Taken("engine", needs, machine.share("engine", needs, workers, taken))
+
+
 def test_more_workers_than_cores_share_them() -> None:
-    assert machine().take("engine", Needs(), 16).devices == [()] * 16
+    assert take(machine(), Needs(), 16).devices == [()] * 16
 
 
 def test_a_refusal_says_what_was_asked_and_what_there_is() -> None:
@@ -37,34 +43,29 @@ def test_a_refusal_says_what_was_asked_and_what_there_is() -> None:
     )
 
 
-def test_memory_is_taken_and_given_back() -> None:
-    had = machine()
-    lease = had.take("engine", Needs(memory=3 * GIB), 2)
-    assert "engine took theirs before: 6.0 GiB of it are taken" in refusal(had, Needs(memory=3 * GIB))
-    had.give_back(lease)
-    had.take("trainer", Needs(memory=8 * GIB), 1)
+def test_memory_is_not_shared() -> None:
+    engine = take(machine(), Needs(memory=3 * GIB), 2)
+    assert "engine took theirs before: 6.0 GiB of it are taken" in refusal(machine(), Needs(memory=3 * GIB), [engine])
+    take(machine(), Needs(memory=8 * GIB), 1)
 
 
 def test_parts_of_a_gpu_are_shared_and_whole_ones_are_not() -> None:
-    had = machine()
-    assert had.take("engine", Needs(gpus=0.5), 3).devices == [("0",), ("0",), ("1",)]
-    assert "not so many GPUs are free" in refusal(had, Needs(gpus=1.0))
-    assert had.take("judge", Needs(gpus=0.5), 1).devices == [("1",)]
+    engine = take(machine(), Needs(gpus=0.5), 3)
+    assert engine.devices == [("0",), ("0",), ("1",)]
+    assert "not so many GPUs are free" in refusal(machine(), Needs(gpus=1.0), [engine])
+    assert take(machine(), Needs(gpus=0.5), 1, [engine]).devices == [("1",)]
 
 
 @given(st.lists(st.tuples(st.sampled_from([0.25, 0.5, 1.0, 2.0]), st.integers(1, 3)), max_size=6))
-def test_no_gpu_is_given_out_twice_and_all_come_back(asked: list[tuple[float, int]]) -> None:
-    had, leases = machine(), []
+def test_no_gpu_is_given_out_twice(asked: list[tuple[float, int]]) -> None:
+    taken = list[Taken]()
     for gpus, workers in asked:
         try:
-            leases.append(had.take("some", Needs(gpus=gpus), workers))
+            taken.append(take(machine(), Needs(gpus=gpus), workers, taken))
         except ConfigError:
             continue
         for name in ("0", "1"):
-            assert sum(share.get(name, 0.0) for lease in leases for share in lease.gpus) <= 1.0
-    for lease in leases:
-        had.give_back(lease)
-    assert had.take("trainer", Needs(gpus=2.0), 1).devices == [("0", "1")]
+            assert sum(min(each.needs.gpus, 1.0) * own.count(name) for each in taken for own in each.devices) <= 1.0
 
 
 @table("wrong", [{"cpus": -1.0}, {"gpus": 1.5}, {"memory": -1}, {"custom": {"disk": float("nan")}}])

@@ -49,7 +49,7 @@ COLUMNS: dict[str, Json] = {
     "apply_chat_template_kwargs": {"thinking": True},
     "final_assistant_message": "continue",
 }
-ROWS = RowFormat(**COLUMNS, max_prompt_len=5, bad_rows="skip", max_bad_row_rate=0.5)  # type: ignore[arg-type]
+ROWS = RowFormat(**COLUMNS, max_prompt_len=5, max_bad_row_rate=0.5)  # type: ignore[arg-type]
 
 
 def config(**changes: Json) -> RunConfig:

@@ -66,7 +66,7 @@ def test_labels_that_no_answer_fits_are_refused_with_their_rows_before_anything_
     project.write_rows("prompts.jsonl", rows("proof", "4", "see above?", {"value": "4"}))
     ran = slime(command, "run.toml", "--reward", "math")
     assert ran.code == 2
-    assert "prompts.jsonl: 3 of 4 rows cannot be used" in ran.err
+    assert "prompts.jsonl: 3 of 4 rows are bad" in ran.err
     assert "prompts.jsonl:1: reward 'math' cannot score its label 'proof': no gold answer" in ran.err
     assert "prompts.jsonl:3: " in ran.err
     assert "prompts.jsonl:4: " in ran.err
@@ -78,9 +78,8 @@ def test_few_such_rows_are_an_error_or_left_out_as_bad_rows_are(project: Project
     project.write_rows("prompts.jsonl", rows(*map(str, range(50)), "proof"))
     refused = slime("plan", "run.toml", "--reward", "math")
     assert refused.code == 2
-    assert "1 of 51 rows cannot be used" in refused.err
-    assert 'bad_rows = "skip"' in refused.err
-    ran = slime("plan", "run.toml", "--reward", "math", "--bad-rows", "skip", "--json")
+    assert "1 of 51 rows are bad, more than max_bad_row_rate = 0 allows" in refused.err
+    ran = slime("plan", "run.toml", "--reward", "math", "--max-bad-row-rate", "0.05", "--json")
     assert ran.code == 0, ran.err
     assert ran.json()["data"][0]["prompts"] == 50
     (note,) = ran.json()["data_notes"]
@@ -172,14 +171,14 @@ def test_prompts_that_leave_no_room_for_an_answer_are_refused_and_can_be_left_ou
         assert ran.code == 2
         assert "held.jsonl:10: its prompt has " in ran.err
         assert "may have 256" in ran.err
-    skipped = slime("plan", "run.toml", *evaluated, "--bad-rows", "skip", "--max-bad-row-rate", "0.2", "--json")
+    skipped = slime("plan", "run.toml", *evaluated, "--max-bad-row-rate", "0.2", "--json")
     assert skipped.code == 0, skipped.err
     assert [each["prompts"] for each in skipped.json()["data"]] == [8, 9]
     assert "eval:held: left out 1 bad row" in skipped.json()["data_notes"][0]
     ran = slime("plan", "run.toml", "--prompt-data", held, "--reward", "math")
     assert ran.code == 2
     assert "--rollout-max-prompt-len 255 leaves such prompts out" in ran.err
-    assert "Shorten them" in ran.err
+    assert "shorten them" in ran.err
     command = ["eval", project.model, *evaluated[2:], "--input-key", "question", "--label-key", "answer"]
     ran = slime(*command, "--rollout-max-response-len", 32)
     assert ran.code == 2
@@ -237,5 +236,5 @@ def test_slow_checks_look_at_a_part_of_the_rows_and_say_so_but_where_they_leave_
     (note,) = ran.json()["data_notes"]
     assert note.startswith("prompts.jsonl: the labels of ")
     assert " of 400 rows were not checked" in note
-    skipping = slime("plan", "run.toml", "--reward", "math", "--bad-rows", "skip", "--json")
+    skipping = slime("plan", "run.toml", "--reward", "math", "--max-bad-row-rate", "0.05", "--json")
     assert skipping.json()["data_notes"] == []

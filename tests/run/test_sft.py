@@ -154,7 +154,7 @@ def test_rows_that_are_bad_or_too_long_are_left_out_and_told(slime: Slime, rows:
     long = {"messages": [{"role": "user", "content": "1+" * 200}, {"role": "assistant", "content": "many"}]}
     with (rows / "train.jsonl").open("a") as file:
         file.write(json.dumps(long) + '\n{"messages": 5}\n')
-    keys = ("--bad-rows", "skip", "--max-bad-row-rate", 0.2, "--rollout-max-context-len", 200)
+    keys = ("--max-bad-row-rate", 0.2, "--rollout-max-context-len", 200)
     ran = finetune(slime, tiny_model, "run", "--num-rollout", 1, *keys)
     assert ran.code == 0, ran.err
     assert "left out 1 dialogs longer than 200 tokens; 1 bad row" in " ".join(ran.out.split())

@@ -8,10 +8,12 @@ import threading
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
 from slime_core.telemetry import PlainDisplay, make_display
-from slime_core.telemetry.display import Dashboard
+from slime_view.dashboard import BLOCKS, Dashboard, dashboard, sparkline
 from tests.tables import table
 
 ROW = {"rollout/raw_reward": 0.25, "rollout/response_len/mean": 41.25, "perf/tokens_per_sec": 3412.4}
@@ -108,10 +110,11 @@ def test_messages_before_the_start_are_printed(screen: Screen) -> None:
 
 def test_a_terminal_that_cannot_show_it_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Screen()
-    assert isinstance(make_display(console=terminal(screen)), Dashboard)
-    assert isinstance(make_display(progress=False, console=terminal(screen)), PlainDisplay)
+    assert isinstance(dashboard(terminal(screen)), Dashboard)
+    assert isinstance(make_display(progress=False), PlainDisplay)
+    assert isinstance(make_display(), PlainDisplay), "output is no terminal here"
     monkeypatch.setenv("TERM", "dumb")
-    assert isinstance(make_display(console=terminal(screen)), PlainDisplay)
+    assert dashboard(terminal(screen)) is None
 
 
 SHOWN = r"""
@@ -172,3 +175,19 @@ def test_a_command_draws_on_a_real_terminal_and_what_it_prints_cannot(tmp_path: 
     assert shown.count("told") >= 5
     assert "\x1b[2J" not in text
     assert not {"\x1b", "\x07", "\x9b"} & set(shown)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), max_size=200), st.sampled_from([1, 4, 48]))
+def test_a_curve_of_any_length_fits(values: list[float], points: int) -> None:
+    assert bool(values) <= len(sparkline(values, points)) <= points
+
+
+def test_the_whole_run_stays_in_view_in_equal_parts() -> None:
+    spark = sparkline([float(value) for value in range(1000)], 8)
+    assert spark == "▁▂▃▄▅▆▇█"
+    assert sparkline([0.0, 3.0, 1.0, 2.0], 2) == BLOCKS[3] * 2
+
+
+def test_a_constant_curve_is_a_flat_line() -> None:
+    assert sparkline([]) == ""
+    assert sparkline([0.25] * 3) == BLOCKS[3] * 3

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "check_house.py"
-CORE = '[project]\nversion = "0.1.0"\ndependencies = ["click>=8", "pluggy>=1", "pydantic>=2", "rich>=13", "{}>=4"]\n'
+CORE = '[project]\nversion = "0.1.0"\ndependencies = ["click>=8", "pluggy>=1", "pydantic>=2", "{}>=4"]\n'
 PLUGIN = '[project]\nversion = "{}"\ndependencies = ["{}"]\n'
 CHECKOUT = {
     "CONTRIBUTING.md": "slime_core/\n  sample.py  the vocabulary\n  catalog/   finds plugins\n",

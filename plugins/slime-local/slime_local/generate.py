@@ -18,9 +18,8 @@ from slime_core.aio import cancel_all
 from slime_core.cli.run_options import literal
 from slime_core.config import read_positions
 from slime_core.data import HfTokenizer, Renderer, every_prompt, with_bos
-from slime_core.data.row_reader import UnusableRow
 from slime_core.data.rows import split_slice
-from slime_core.errors import CheckpointError, ConfigError, DataError, ModelError, printable
+from slime_core.errors import CheckpointError, ConfigError, ModelError, printable
 from slime_core.outputs import refuse_occupied
 from slime_core.roles import (
     Engine,
@@ -341,10 +340,7 @@ def generate(
             apply_chat_template=apply_chat_template,
             final_assistant_message=final_assistant_message,
         )
-        try:
-            groups = every_prompt(PromptFile.of(Path(prompt_data), "prompts", row_format), tokenizer, 1).groups
-        except UnusableRow as error:
-            raise DataError(error.args[0]) from None  # no bad_rows here that could be set
+        groups = every_prompt(PromptFile.of(Path(prompt_data), "prompts", row_format), tokenizer, 1).groups
         renderer = Renderer(tokenizer, None)
         texts = [_row_text(group.samples[0], renderer) for group in groups]
     else:

@@ -191,7 +191,7 @@ class Trial:
         tasks: list[asyncio.Task[list[Answer]]] = []
         try:
             await self._protection.start()
-            with Watchdog(self._stats, packages={}):
+            with Watchdog():
                 tasks += [asyncio.create_task(self._unit(unit, slots)) for unit in units]
                 for task in tasks:
                     for answer in await task:
