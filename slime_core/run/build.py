@@ -78,7 +78,9 @@ from slime_core.run.watching import Trackers
 from slime_core.sample import Sample
 from slime_core.stats import PluginStats
 
+T = TypeVar("T")
 PartT = TypeVar("PartT")
+SpecT = TypeVar("SpecT", bound="Spec[object]")
 
 PROTOCOLS: dict[str, type] = {
     "data_source": DataSource,
@@ -160,6 +162,8 @@ class Builder:
     """The date that chat templates write."""
     tokenizers: dict[Path, HfTokenizer] = field(default_factory=dict)
     """Tokenizers that were loaded, by model directory."""
+    _generators: dict[str, UsedGenerator] = field(default_factory=dict)
+    _rewards: dict[str, UsedReward[Reward]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, plan: Plan) -> "Builder":
@@ -229,8 +233,29 @@ class Builder:
         same = {each.name: getattr(data, each.name) for each in fields(RowFormat) if hasattr(data, each.name)}
         return RowFormat(**same, max_prompt_len=data.rollout_max_prompt_len)
 
-    def generator(self, chosen: Chosen[GeneratorSpec]) -> UsedGenerator:
-        """A generator, with its own limits."""
+    def generator(self, name: str) -> UsedGenerator:
+        """The generator of that name, with its own limits, built once; UnknownName where there is none."""
+        return self._once(self._generators, GeneratorSpec, name, self._generator)
+
+    def reward(self, name: str) -> UsedReward[Reward]:
+        """The reward of that name, with weight 1, built once; UnknownName where there is none."""
+        return self._once(self._rewards, RewardSpec, name, self._reward)
+
+    def _once(self, built: dict[str, T], of: type[SpecT], name: str, make: Callable[[Chosen[SpecT]], T]) -> T:
+        if name not in built:
+            chosen = self.plan.choose(of, name)
+            qualified = chosen.registered.qualified
+            built[name] = built.get(qualified) or make(chosen)
+            built[qualified] = built[name]
+        return built[name]
+
+    @property
+    def lifecycles(self) -> list[Lifecycle]:
+        """Of the generators that were built, each once."""
+        found = (use.lifecycle for use in self._generators.values())
+        return list(dict.fromkeys(each for each in found if each is not None))
+
+    def _generator(self, chosen: Chosen[GeneratorSpec]) -> UsedGenerator:
         spec, plugin = chosen.spec, chosen.plugin
         with blaming(f"the limits of generator {chosen.reference!r}", plugin):
             own_s, most = spec.timeout_of(chosen.settings), spec.concurrency_of(chosen.settings)
@@ -248,7 +273,7 @@ class Builder:
         lifecycle = Lifecycle(chosen.reference, plugin, made, timeout_s) if isinstance(made, StartsAndStops) else None
         return UsedGenerator(chosen.reference, plugin, cast(Generator, generator), lifecycle)
 
-    def reward(self, chosen: Chosen[RewardSpec]) -> UsedReward[Reward]:
+    def _reward(self, chosen: Chosen[RewardSpec]) -> UsedReward[Reward]:
         reward = cast(Reward, self._protected(chosen))
         reads_own = chosen.registered.qualified == f"slime-core/{ENVIRONMENT}"
         return UsedReward(chosen.reference, chosen.plugin, reward, chosen.weight, chosen.spec.grain, reads_own)

@@ -73,7 +73,7 @@ from slime_core.run.build import Builder, tokenizer_notes
 from slime_core.run.engines import policy_engines, served_models
 from slime_core.run.folder import RunFolder, StopRequest
 from slime_core.run.ledger import GroupState, Ledger, LedgeredSource
-from slime_core.run.prompts import RowChecks, RowChoices, count_rollouts, read_eval_sets
+from slime_core.run.prompts import RowChecks, count_rollouts
 from slime_core.run.trainer import Publishing, Trainer
 from slime_core.run.watching import RunHooks, Trackers
 from slime_core.sample import Json
@@ -261,11 +261,8 @@ class Session(BaseSession):
             self.ledger = undo.enter_context(closing(Ledger(folder.ledger, self.replay.max_uses)))
             self.launcher = self.build.launcher(folder)
             self.served = served_models(self.build, self.launcher, folder)
-            self._rows = RowChoices(self.build)
-            with RowChecks(self.build, self._rows, self.tokenizer) as checks:
-                source = self.build.data_source(self.tokenizer, checks.of_training())
-                self._rows.check(source)
-                read = read_eval_sets(self.build, self.tokenizer, self._rows, checks)
+            with RowChecks(self.build) as checks:
+                source, read = checks.read()
             self.eval_sets = [each for each, _ in read]
             chosen = plan.roles.one(DataSourceSpec)
             self.source = LedgeredSource(Used(chosen.reference, chosen.plugin, source), self.ledger)
@@ -298,7 +295,7 @@ class Session(BaseSession):
             self._memory = Memory(self.engine, self.trainer, of_engine, of_trainer)
         self._phase("engine: loading the model")
         await together(self.engine.start(), *(each.start() for each in self.served.values()))
-        for each in self._rows.lifecycles:
+        for each in self.build.lifecycles:
             await each.start()
         self._watching.enter_context(Watchdog(self.stats, self._packages()))
         self._watching.enter_context(settled_heap())
@@ -320,7 +317,7 @@ class Session(BaseSession):
             for served in self.served.values():
                 last_first.push_async_callback(served.close)
             last_first.callback(self.build.protection.close)
-            for each in reversed(self._rows.lifecycles):
+            for each in reversed(self.build.lifecycles):
                 last_first.push_async_callback(each.close)
             last_first.push_async_callback(self.scheduler.close)
             last_first.callback(self._watching.close)
@@ -413,13 +410,13 @@ class Session(BaseSession):
     def _choices(self) -> Choices:
         """The run's generator and rewards, shared with the rows that name them."""
         roles = self.plan.roles
-        rewards = [replace(self._rows.reward(each.reference), weight=each.weight) for each in roles.all(RewardSpec)]
+        rewards = [replace(self.build.reward(each.reference), weight=each.weight) for each in roles.all(RewardSpec)]
         group_rewards = [self.build.group_reward(each) for each in roles.all(GroupRewardSpec)]
-        generator = self._rows.generator(roles.one(GeneratorSpec).reference)
+        generator = self.build.generator(roles.one(GeneratorSpec).reference)
         scoring = Scoring(rewards, group_rewards, bool(self.build.reward_keys()))
         name = self.plan.config.distillation.opd_teacher_model
         teacher = None if name is None else ServedTeacher(name, self.served[name], teaching(self.plan.config))
-        return Choices(generator, scoring, self._rows.generator, self._rows.reward, teacher)
+        return Choices(generator, scoring, self.build.generator, self.build.reward, teacher)
 
 
 def _ignore(text: str) -> None: ...
