@@ -52,12 +52,6 @@ from slime_core.sample import GroupId
 
 # Timeouts of the ranks' calls, and the messages while one takes long.
 
-FIRST_LIMIT_S = 1800.0
-"""Seconds that the first call of a kind may take."""
-LEAST_LIMIT_S = 300.0
-"""Least limit of later ones."""
-TIMES_LONGEST = 20.0
-"""A later call may take so many times the longest so far."""
 FIRST_TOLD_S = 25.0
 """Seconds without an answer after which a message is shown; the next one after twice as long."""
 TIMES_USUAL = 3.0
@@ -74,46 +68,35 @@ class Patience:
     def __init__(
         self,
         group: WorkerGroup,
-        limit_s: float | None,
+        limit_s: float,
         tell: Callable[[str], None],
         *,
         first_told_s: float = FIRST_TOLD_S,
     ) -> None:
-        """A step may take `limit_s` seconds; None derives the limit from the steps so far."""
+        """A call may take `limit_s` seconds, times the steps that it does."""
         self._group, self._limit_s, self._tell, self._first_told_s = group, limit_s, tell, first_told_s
         self._longest: dict[str, float] = {}
 
-    def limit_s(self, method: str) -> float:
-        """Seconds that the next step by this method may take."""
-        if self._limit_s is not None:
-            return self._limit_s
-        longest = self._longest.get(method)
-        return FIRST_LIMIT_S if longest is None else max(LEAST_LIMIT_S, TIMES_LONGEST * longest)
-
     async def step(self, method: str, arguments: Sequence[object], *, steps: int = 1) -> list[object]:
-        """Call a method that does so many steps' work, and note how long one takes.
+        """Call a method that does so many steps' work; later messages follow from how long one step takes.
 
         Raises:
             WorkerError: a rank raised, died, or did not answer in time.
         """
         started = time.monotonic()
         usual = self._longest.get(method, 0.0) * steps
-        replies = await self._call(method, arguments, self.limit_s(method) * steps, usual)
+        telling = asyncio.create_task(self._report(method, max(self._first_told_s, TIMES_USUAL * usual)))
+        try:
+            replies = await self._group.call(method, arguments, timeout_s=self._limit_s * steps)
+        finally:
+            telling.cancel()
         took = (time.monotonic() - started) / steps
         self._longest[method] = max(self._longest.get(method, 0.0), took)
         return replies
 
     async def call(self, method: str, argument: object) -> list[object]:
-        """Call a method with the same argument everywhere; its time does not predict the next one's."""
-        arguments = [argument] * self._group.size
-        return await self._call(method, arguments, self._limit_s or FIRST_LIMIT_S, usual=0.0)
-
-    async def _call(self, method: str, arguments: Sequence[object], limit_s: float, usual: float) -> list[object]:
-        telling = asyncio.create_task(self._report(method, max(self._first_told_s, TIMES_USUAL * usual)))
-        try:
-            return await self._group.call(method, arguments, timeout_s=limit_s)
-        finally:
-            telling.cancel()
+        """Call a method with the same argument everywhere."""
+        return await self.step(method, [argument] * self._group.size)
 
     async def _report(self, method: str, seconds: float) -> None:
         started = time.monotonic()
