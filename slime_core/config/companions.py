@@ -224,7 +224,7 @@ def wanted_extras(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> fr
         _refuse_bias(config, trainer.reference, replays_top_p=Extra.TOP_P_TOKENS in wanted)
         for extra, field in wanted.items():
             if extra not in given | brought:
-                way = "choose others for it" if extra in withheld else _givers(extra, catalog)
+                way = "choose others for it" if extra in withheld else _givers(extra, catalog, "[engine] use")
                 with_these = " with its settings" if extra in withheld else ""
                 raise ConfigError(
                     f"trainer {trainer.reference!r} reads {field.value} of samples, and engine {engine.reference!r} "
@@ -251,15 +251,11 @@ def _refuse_bias(config: RunConfig, trainer: str, *, replays_top_p: bool) -> Non
         )
 
 
-def _givers(extra: Extra, catalog: Catalog) -> str:
-    if not (engines := engines_giving(extra, catalog)):
+def _givers(extra: Extra, catalog: Catalog, key: str) -> str:
+    names = sorted(name for name, each in catalog.choices(EngineSpec).items() if extra in each.spec.gives)
+    if not names:
         return "no installed engine does; install one, `slime plugins list --role engine` shows those that are"
-    return f"choose one that does ({', '.join(engines)}), [engine] use = {engines[0]!r}"
-
-
-def engines_giving(extra: Extra, catalog: Catalog) -> list[str]:
-    """Names of the installed engines that give an extra, in order."""
-    return sorted(name for name, each in catalog.choices(EngineSpec).items() if extra in each.spec.gives)
+    return f"choose one that does ({', '.join(names)}), {key} = {names[0]!r}"
 
 
 # The served teacher, `opd_teacher_model`: that there is one, that it scores texts, and knows the policy's ids.
@@ -294,10 +290,10 @@ def check_teacher(config: RunConfig, roles: ChosenRoles, served: ServedPlan, cat
             )
     model, engine = served[name].model, served[name].engine
     if not engine.spec.gives - engine.spec.withholds(engine.settings) >= TEACHES:
-        able = engines_giving(Extra.PROMPT_LOG_PROBS, catalog)
         raise ConfigError(
             f"served_models.{name}: a teacher is asked for log-probs of texts, and engine {engine.reference!r} does "
-            f"not give {Extra.PROMPT_LOG_PROBS.value} with its settings; engines that do: {', '.join(able) or 'none'}"
+            f"not give prompt_log_probs with its settings: "
+            f"{_givers(Extra.PROMPT_LOG_PROBS, catalog, f'[served_models.{name}] engine')}"
         )
     policy = config.run.hf_checkpoint
     differing = unlike(policy, model)

@@ -195,21 +195,33 @@ class PromptTable:
 def _rejected(prompt: Prompt, part: Part) -> str | None:
     if part.row_format.check is None:
         return None
-    sample = Sample(
-        0,
-        0,
-        0,
+    return part.row_format.check(pending(prompt, part.name, part.row_format.apply_chat_template_kwargs))
+
+
+def pending(
+    prompt: Prompt,
+    source: str,
+    template_kwargs: Mapping[str, Json] | None,
+    *,
+    draw: int = 0,
+    place: int = 0,
+    number: int = 0,
+) -> Sample:
+    """A row's prompt as a sample that waits to be generated, at a place in the group of a draw."""
+    return Sample(
+        draw,
+        place,
+        number,
         prompt.prompt,
         [],
         prompt.media,
         label=prompt.label,
         metadata={**prompt.metadata},
-        apply_chat_template_kwargs={**(part.row_format.apply_chat_template_kwargs or {})},
+        apply_chat_template_kwargs={**(template_kwargs or {})},
         generate_function_path=cast("str | None", prompt.metadata.get("generate_function_path")),
         custom_rm_path=cast("str | None", prompt.metadata.get("custom_rm_path")),
-        source=part.name,
+        source=source,
     )
-    return part.row_format.check(sample)
 
 
 def _nothing(part: Part, rows: int, left_out: LeftOut) -> str:

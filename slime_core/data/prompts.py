@@ -23,12 +23,12 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar, cast
 
-from slime_core.data.prompt_table import PromptTable, part_of, part_of_rows
+from slime_core.data.prompt_table import PromptTable, part_of, part_of_rows, pending
 from slime_core.data.row_reader import Prompt
 from slime_core.data.settings import MixtureMember, MixtureSettings
 from slime_core.errors import CheckpointError, ConfigError
 from slime_core.roles import DataSourceSetup, PromptFile, Tokenizer
-from slime_core.sample import Group, GroupId, Json, Sample
+from slime_core.sample import Group, GroupId, Json
 from slime_core.seeds import derive_seed
 
 T = TypeVar("T")
@@ -266,21 +266,8 @@ def _collecting_no_garbage() -> Iterator[None]:
 def _group_of(place: GroupId, prompt: Prompt, first: int, size: int, template_kwargs: Mapping[str, Json]) -> Group:
     """A group of `size` pending samples, the first of which has the number `first` among all that were drawn."""
     samples = [
-        Sample(
-            place.draw,
-            index,
-            first + index,
-            text,
-            [],
-            media,
-            label=label,
-            metadata={**metadata},
-            apply_chat_template_kwargs={**template_kwargs},
-            generate_function_path=cast("str | None", metadata.get("generate_function_path")),
-            custom_rm_path=cast("str | None", metadata.get("custom_rm_path")),
-            source=place.source,
-        )
-        for index, (text, label, metadata, media) in enumerate(_copies(prompt, size))
+        pending(own, place.source, template_kwargs, draw=place.draw, place=index, number=first + index)
+        for index, own in enumerate(_copies(prompt, size))
     ]
     return Group(place, samples)
 

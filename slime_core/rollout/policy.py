@@ -62,24 +62,19 @@ class Lifecycle:
         Raises:
             PluginError: it raised, or took too long.
         """
-        if self._is_up:
-            return
         async with self._lock:
-            await self._start()
-
-    async def _start(self) -> None:
-        if self._is_up:
-            return
-        self._began = True
-        with blaming(f"start of generator {self._name!r}", self._plugin):
-            try:
-                await limited(self._part.start(), self._limit_s)
-            except TimeoutError as error:
-                raise PluginError(
-                    f"start of generator {self._name!r} of plugin {self._plugin}: {said_by(error)}; raise "
-                    "sample_timeout_s if it may take longer"
-                ) from None
-        self._is_up = True
+            if self._is_up:
+                return
+            self._began = True
+            with blaming(f"start of generator {self._name!r}", self._plugin):
+                try:
+                    await limited(self._part.start(), self._limit_s)
+                except TimeoutError as error:
+                    raise PluginError(
+                        f"start of generator {self._name!r} of plugin {self._plugin}: {said_by(error)}; raise "
+                        "sample_timeout_s if it may take longer"
+                    ) from None
+            self._is_up = True
 
     async def close(self) -> None:
         """Close it, if its start was tried; an error is logged."""

@@ -5,7 +5,7 @@ rollouts from the epochs.
 
 Example:
 
-    with RowChecks(builder) as checks:
+    with closing(RowChecks(builder)) as checks:
         source, eval_sets = checks.read()           # rows that fail a check are bad rows
         checks.reports                              # what was read, by data set
 """
@@ -15,8 +15,7 @@ from collections.abc import Callable, Mapping, Sequence, Sized
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, cast
 
 from slime_core.catalog import part
 from slime_core.catalog.checks import blaming
@@ -88,12 +87,8 @@ class RowChecks:
         self._open = ExitStack()
         self._spent, self._measured = 0.0, 0.0
 
-    def __enter__(self) -> "RowChecks":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """End what checks labels."""
         self._open.close()
 
     def read(self) -> tuple[DataSource, list[tuple[EvalSet, Sequence[str]]]]:
@@ -306,15 +301,9 @@ def eval_sampling(name: str, own: EvalSetArgs, config: RunConfig, training: Samp
 def _given(keys: Mapping[str, str], own: EvalSetArgs, config: RunConfig) -> dict[str, Any]:
     """Values of a set's own keys, else of those of all sets (`eval_KEY`), by field; without those not given."""
     every = config.evaluation
-    found = {field: _first(getattr(own, key, None), getattr(every, f"eval_{key}", None)) for field, key in keys.items()}
-    return {field: value for field, value in found.items() if value is not None}
-
-
-T = TypeVar("T")
-
-
-def _first(*values: T | None) -> T | None:
-    return next((value for value in values if value is not None), None)
+    of_all = {field: getattr(every, f"eval_{key}", None) for field, key in keys.items()}
+    of_set = {field: value for field, key in keys.items() if (value := getattr(own, key, None)) is not None}
+    return {field: value for field, value in (of_all | of_set).items() if value is not None}
 
 
 def count_rollouts(rollout: RolloutArgs, prompts: Callable[[], Sized]) -> int:
@@ -360,7 +349,7 @@ def read_all_prompts(plan: Plan) -> DataRead:
         stored = cast(Callable[[Path], Sized], part("stored", "slime-view", "load_debug_rollout_data"))
         return DataRead([f"{kept} has samples of {len(stored(kept))} rollouts"])
     builder = Builder.of(plan)
-    with closing(builder.protection), RowChecks(builder, measures=True) as checks:
+    with closing(builder.protection), closing(RowChecks(builder, measures=True)) as checks:
         source, sets = checks.read()
     for report in checks.reports.values():
         if (

@@ -261,7 +261,7 @@ class Session(BaseSession):
             self.ledger = undo.enter_context(closing(Ledger(folder.ledger, self.replay.max_uses)))
             self.launcher = self.build.launcher(folder)
             self.served = served_models(self.build, self.launcher, folder)
-            with RowChecks(self.build) as checks:
+            with closing(RowChecks(self.build)) as checks:
                 source, read = checks.read()
             self.eval_sets = [each for each, _ in read]
             chosen = plan.roles.one(DataSourceSpec)
