@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TypeVar, cast, get_args
 
 from slime_core.batching.prepare import ColumnMaker, Preparation, reward_columns, teacher_column
 from slime_core.buffer import CheckedBuffer, CheckedFilter
@@ -27,17 +27,13 @@ from slime_core.errors import ContractError, PluginError
 from slime_core.processes import OnLoop, Protection
 from slime_core.roles import (
     AdvantageSpec,
-    BatchTransform,
     BatchTransformSpec,
-    Buffer,
-    BufferFilter,
     BufferFilterSpec,
     BufferSetup,
     BufferSpec,
     DataSource,
     DataSourceSetup,
     DataSourceSpec,
-    Engine,
     EngineSpec,
     GenerateContext,
     Generator,
@@ -52,7 +48,6 @@ from slime_core.roles import (
     PromptFile,
     Replay,
     Reward,
-    RewardShaper,
     RewardShaperSpec,
     RewardSpec,
     RowFormat,
@@ -63,7 +58,6 @@ from slime_core.roles import (
     Spec,
     StartsAndStops,
     Tokenizer,
-    Tracker,
     TrackerSetup,
     TrackerSpec,
     Transport,
@@ -82,24 +76,6 @@ T = TypeVar("T")
 PartT = TypeVar("PartT")
 SpecT = TypeVar("SpecT", bound="Spec[object]")
 
-PROTOCOLS: dict[str, type] = {
-    "data_source": DataSource,
-    "generator": Generator,
-    "reward": Reward,
-    "group_reward": GroupReward,
-    "group_filter": GroupFilter,
-    "sample_filter": SampleFilter,
-    "buffer": Buffer,
-    "buffer_filter": BufferFilter,
-    "reward_shaper": RewardShaper,
-    "batch_transform": BatchTransform,
-    "engine": Engine,
-    "launcher": Launcher,
-    "transport": Transport,
-    "tracker": Tracker,
-}
-"""What the factory of a role must return."""
-
 
 def build(chosen: Chosen[Spec[PartT]], setup: Setup) -> PartT:
     """What a choice's factory makes.
@@ -110,8 +86,9 @@ def build(chosen: Chosen[Spec[PartT]], setup: Setup) -> PartT:
     spec = chosen.spec
     with blaming(f"the factory of {spec.role} {chosen.reference!r}", chosen.plugin):
         made = spec.factory(chosen.settings, setup)
-    needed = PROTOCOLS.get(spec.role)
-    if needed is not None and not isinstance(made, needed):
+    [made_of] = get_args(type(spec).__orig_bases__[0])  # type: ignore[attr-defined]  # Engine of Spec[Engine]
+    needed = next(iter(get_args(made_of)), made_of)  # the async one of two ways to write a reward
+    if not isinstance(made, needed):
         raise ContractError(
             f"the factory of {spec.role} {chosen.reference!r} of plugin {chosen.plugin} made "
             f"{type(made).__name__} {made!r:.80}; expected a {needed.__name__} (slime_core.roles)"
