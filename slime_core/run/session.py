@@ -17,7 +17,6 @@ import enum
 import gc
 import math
 import time
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sized
 from contextlib import (
     AbstractAsyncContextManager,
@@ -46,7 +45,6 @@ from slime_core.roles import (
     EngineSpec,
     GeneratorSpec,
     GroupRewardSpec,
-    Launcher,
     MemoryTag,
     MemoryTags,
     ReleasesMemory,
@@ -154,22 +152,20 @@ def settled_heap() -> Iterator[None]:
         gc.unfreeze()
 
 
-class BaseSession(ABC):
+class BaseSession:
     """What every kind of run has: hooks, trackers, launcher, trainer and the request to stop."""
 
-    unit = "rollout"
-    """What the run counts."""
     num_rollout: int
     """Rollouts of the whole run."""
     train_steps: int
     """Optimizer steps of the whole run."""
     preparation: Preparation
     """From a draw to what is trained on."""
-    launcher: Launcher
     trainer: Trainer
 
-    def __init__(self, plan: Plan, folder: RunFolder, display: Display | None = None) -> None:
-        self.plan, self.folder = plan, folder
+    def __init__(self, plan: Plan, folder: RunFolder, display: Display | None = None, *, unit: str = "rollout") -> None:
+        """Build what needs no process; `unit` is what the run counts. Call `count` before it is entered."""
+        self.plan, self.folder, self.unit = plan, folder, unit
         self.build = Builder.of(plan)
         self.stats = self.build.stats
         self.hooks = RunHooks(plan.catalog, self.stats)
@@ -177,8 +173,11 @@ class BaseSession(ABC):
         self.trackers = Trackers()
         self._phase = display.phase if display else _ignore
         self._message = display.message if display else _ignore
+        self.launcher = self.build.launcher(folder)
+        for note in tokenizer_notes(self.build):
+            self._message(note)
 
-    def _count(self, prompts: Callable[[], Sized]) -> None:
+    def count(self, prompts: Callable[[], Sized]) -> None:
         """Set the length of the run; `prompts` are asked for only where it is given in epochs."""
         self.num_rollout = count_rollouts(self.plan.config.rollout, prompts)
         self.train_steps = self.num_rollout * self.plan.config.optim.num_steps_per_rollout
@@ -187,11 +186,13 @@ class BaseSession(ABC):
         """Start processes: the trainer, then what the kind of run adds.
 
         Raises:
-            PluginError: a tracker could not be built, or a reward in its worker process, or a generator not started.
+            PluginError: a tracker, a shaper, a transform or a reward in its process could not be built, or a generator
+                not started.
             WorkerError: a process could not be started.
         """
         try:
             self.trackers = self.build.trackers(self.folder)
+            self.preparation = self.build.preparation()
             await self._start()
         except BaseException:
             await self.close()
@@ -209,9 +210,11 @@ class BaseSession(ABC):
     ) -> None:
         await self.close()
 
-    @abstractmethod
     async def close(self) -> None:
         """Stop all processes and flush all files; an error of one part is raised after the others are closed."""
+        async with AsyncExitStack() as last_first:
+            last_first.push_async_callback(self.trackers.close)
+            last_first.push_async_callback(self.launcher.close)
 
     async def watch(self) -> None:
         """Wait for the end of the trainer's ranks; the pool watches engines.
@@ -233,7 +236,7 @@ class BaseSession(ABC):
         """What was counted since the last call."""
         return self.stats.take()
 
-    async def go_to(self, phase: Phase) -> None:  # noqa: B027  # without engines, nothing is shared
+    async def go_to(self, phase: Phase) -> None:
         """Have engines or ranks release memory for a phase, where the run asks for that."""
 
     def training(self) -> AbstractAsyncContextManager[None]:
@@ -259,7 +262,6 @@ class Session(BaseSession):
         with ExitStack() as undo:
             self.replay = self.build.replay()
             self.ledger = undo.enter_context(closing(Ledger(folder.ledger, self.replay.max_uses)))
-            self.launcher = self.build.launcher(folder)
             self.served = served_models(self.build, self.launcher, folder)
             with closing(RowChecks(self.build)) as checks:
                 source, read = checks.read()
@@ -267,18 +269,16 @@ class Session(BaseSession):
             chosen = plan.roles.one(DataSourceSpec)
             self.source = LedgeredSource(Used(chosen.reference, chosen.plugin, source), self.ledger)
             self.buffer = self.build.buffer()
-            self.preparation = self.build.preparation()
             self.engine = policy_engines(self.build, self.launcher, self.tokenizer, folder)
             self._transport, self._publishing = self.build.transport(folder), cast(Publishing | None, None)
             self._memory: Memory | None = None
-            self._count(lambda: self.source)
+            self.count(lambda: self.source)
             self.scheduler = self._scheduler()
             undo.pop_all()
         self._watching = ExitStack()
         self.served_version = 0
         """Version of the weights that engines serve."""
-        data_notes = [*self.source.data_notes(), *(note for _, notes in read for note in notes)]
-        for note in (*tokenizer_notes(self.build), *data_notes):
+        for note in (*self.source.data_notes(), *(note for _, notes in read for note in notes)):
             self._message(note)
 
     async def _start(self) -> None:
@@ -309,10 +309,9 @@ class Session(BaseSession):
     async def close(self) -> None:
         async with AsyncExitStack() as last_first:
             last_first.callback(self.ledger.close)
-            last_first.push_async_callback(self.trackers.close)
             if self._publishing is not None:
                 last_first.push_async_callback(self._publishing.close)
-            last_first.push_async_callback(self.launcher.close)
+            last_first.push_async_callback(super().close)
             last_first.push_async_callback(self.engine.close)
             for served in self.served.values():
                 last_first.push_async_callback(served.close)

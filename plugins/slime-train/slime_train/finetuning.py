@@ -20,14 +20,14 @@ from slime_core.roles import Draw, RowFormat
 from slime_core.run import DataRead, DataSetReport, Outcome, RunFolder
 from slime_core.run.build import Builder
 from slime_core.run.checkpoint import describe_file
-from slime_core.run.loop import run_loop
+from slime_core.run.loop import BaseLoop, run_loop
 from slime_core.run.prompts import eval_file
+from slime_core.run.session import BaseSession
 from slime_core.sample import Group, GroupId, Json, Sample, Status
 from slime_core.seeds import derive_seed
 from slime_core.telemetry import Display, MetricsLog, names
 from slime_core.telemetry.recording import SampleWriter
 from slime_train.dialogs import Dialog, DialogReader
-from slime_train.training_loop import TrainingLoop, TrainingSession
 
 SOURCE = "sft"
 
@@ -41,25 +41,28 @@ async def finetune(plan: Plan, folder: RunFolder, display: Display) -> Outcome:
     """
     dialogs = read_dialogs(plan)
 
-    def session(plan: Plan, folder: RunFolder, display: Display) -> TrainingSession:
-        return TrainingSession(plan, folder, display, lambda own: dialogs.rows, unit="step")
+    def session(plan: Plan, folder: RunFolder, display: Display) -> BaseSession:
+        made = BaseSession(plan, folder, display, unit="step")
+        made.count(lambda: dialogs.rows)
+        return made
 
     return await run_loop(plan, folder, display, session, partial(Finetuning, dialogs))
 
 
-class Finetuning(TrainingLoop):
+class Finetuning(BaseLoop):
     """A finetuning in progress: every step is the next `rollout_batch_size` rows of the epoch's order."""
 
     def __init__(
-        self, dialogs: "Dialogs", session: TrainingSession, display: Display, metrics: MetricsLog, samples: SampleWriter
+        self, dialogs: "Dialogs", session: BaseSession, display: Display, metrics: MetricsLog, samples: SampleWriter
     ) -> None:
         super().__init__(session, display, metrics, samples)
         self._rows, self._held_out = dialogs.rows, dialogs.held_out
-        self._data: dict[str, Json] = {
+        data: dict[str, Json] = {
             path.name: describe_file(file).model_dump()
             for path, _ in name_files(self._config.data.prompt_data)
             if (file := split_slice(path)[0]).is_file()
         }
+        self._own_state["data"] = data
         self._order: tuple[int, EpochOrder] | None = None
         rollout, last = self._config.rollout, session.num_rollout
         uses = len(self._rows) * (rollout.num_epoch or 0)
@@ -104,9 +107,6 @@ class Finetuning(TrainingLoop):
             found = await self._base.trainer.measure(prepared, step)
             metrics[names.eval_reward(f"{name}-loss")] = found["loss"]
         await self._log(step, metrics)
-
-    def _own_state(self) -> dict[str, Json]:
-        return {"data": self._data}
 
 
 class Dialogs(NamedTuple):
