@@ -190,6 +190,16 @@ class Builder:
             self.tokenizers[model] = HfTokenizer.load(model, self.day)
         return self.tokenizers[model]
 
+    def tokenizer_notes(self) -> Sequence[str]:
+        """What the policy's tokenizer and chat template do that a user may not expect, in sentences.
+
+        Raises:
+            ModelError: the tokenizer cannot be read, or the chat template is not valid Jinja.
+        """
+        config = self.plan.config
+        chat = config.data.apply_chat_template or config.debug.load_debug_rollout_data is not None
+        return self.tokenizer().notes(chat=chat)
+
     def data_source(self, tokenizer: Tokenizer, check: Callable[[Sample], str | None] | None = None) -> DataSource:
         """The run's data source; reads the prompts, so bad rows and rows that fail a check are found here."""
         config, row_format = self.plan.config, replace(self.row_format(), check=check)
@@ -328,16 +338,6 @@ class Builder:
         setup = TrackerSetup(self.make, self.plan.config.run.seed, run_dir=folder.root)
         own = self.own("tracker", setup)
         return Trackers([build_used(chosen, own) for chosen in self.plan.roles.all(TrackerSpec)])
-
-
-def tokenizer_notes(build: Builder) -> Sequence[str]:
-    """What the policy's tokenizer and chat template do that a user may not expect, in sentences.
-
-    Raises:
-        ModelError: the tokenizer cannot be read, or the chat template is not valid Jinja.
-    """
-    chat = build.plan.config.data.apply_chat_template or build.plan.config.debug.load_debug_rollout_data is not None
-    return build.tokenizer().notes(chat=chat)
 
 
 def _until(ctx: GenerateContext, deadline: float) -> GenerateContext:

@@ -329,7 +329,7 @@ class DataRead:
     """What a run would read."""
 
     notes: Sequence[str]
-    """A sentence about each kind of row that was left out."""
+    """A sentence about each surprise of the tokenizer, and each kind of row that was left out."""
     reports: Sequence[DataSetReport] = ()
     """Each data set that was read whole."""
     context: int | None = None
@@ -345,10 +345,10 @@ def read_all_prompts(plan: Plan) -> DataRead:
         ModelError: the tokenizer cannot be read.
         RunFolderError: kept samples are to be trained on, and cannot be.
     """
+    builder = Builder.of(plan)
     if (kept := plan.config.debug.load_debug_rollout_data) is not None:
         stored = cast(Callable[[Path], Sized], part("stored", "slime-view", "load_debug_rollout_data"))
-        return DataRead([f"{kept} has samples of {len(stored(kept))} rollouts"])
-    builder = Builder.of(plan)
+        return DataRead([*builder.tokenizer_notes(), f"{kept} has samples of {len(stored(kept))} rollouts"])
     with closing(builder.protection), closing(RowChecks(builder, measures=True)) as checks:
         source, sets = checks.read()
     for report in checks.reports.values():
@@ -358,7 +358,8 @@ def read_all_prompts(plan: Plan) -> DataRead:
             and report.prompts < len(source)
         ):
             report.epoch = len(source)
-    notes = [*source.data_notes()] if isinstance(source, DescribesData) else []
+    notes = [*builder.tokenizer_notes()]
+    notes += source.data_notes() if isinstance(source, DescribesData) else ()
     notes += [note for _, left_out in sets for note in left_out]
     notes += [
         f"{each.name}: the labels of {each.unchecked} of {each.prompts} rows were not checked, which would take long"

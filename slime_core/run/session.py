@@ -67,7 +67,7 @@ from slime_core.rollout import (
     evaluate,
     make_scheduler,
 )
-from slime_core.run.build import Builder, tokenizer_notes
+from slime_core.run.build import Builder
 from slime_core.run.engines import policy_engines, served_models
 from slime_core.run.folder import RunFolder, StopRequest
 from slime_core.run.ledger import GroupState, Ledger, LedgeredSource
@@ -174,7 +174,7 @@ class BaseSession:
         self._phase = display.phase if display else _ignore
         self._message = display.message if display else _ignore
         self.launcher = self.build.launcher(folder)
-        for note in tokenizer_notes(self.build):
+        for note in self.build.tokenizer_notes():
             self._message(note)
 
     def count(self, prompts: Callable[[], Sized]) -> None:

@@ -39,7 +39,7 @@ async def finetune(plan: Plan, folder: RunFolder, display: Display) -> Outcome:
         DataError: a row cannot be used, or is longer than the model's longest text.
         ModelError: the model has no tokenizer, or no chat template where one is asked for.
     """
-    dialogs = read_dialogs(plan)
+    dialogs = read_dialogs(Builder.of(plan))
 
     def session(plan: Plan, folder: RunFolder, display: Display) -> BaseSession:
         made = BaseSession(plan, folder, display, unit="step")
@@ -120,10 +120,9 @@ class Dialogs(NamedTuple):
     """A sentence about each kind of row that was left out."""
 
 
-def read_dialogs(plan: Plan) -> Dialogs:
+def read_dialogs(build: Builder) -> Dialogs:
     """The rows to train on, and those of each evaluation set; errors as of `finetune`."""
-    build = Builder.of(plan)
-    tokenizer, form = build.tokenizer(), build.row_format()
+    plan, tokenizer, form = build.plan, build.tokenizer(), build.row_format()
     positions, longest = read_positions(plan.config.run.hf_checkpoint), plan.config.rollout.rollout_max_context_len
     notes: list[str] = []
 
@@ -143,7 +142,8 @@ def read_dialogs(plan: Plan) -> Dialogs:
 
 def read_all_dialogs(plan: Plan) -> DataRead:
     """What a finetuning would read, by data set; errors as of `finetune`."""
-    found, tokenizer = read_dialogs(plan), Builder.of(plan).tokenizer()
+    build = Builder.of(plan)
+    found, tokenizer = read_dialogs(build), build.tokenizer()
     files = ", ".join(path.name for path, _ in name_files(plan.config.data.prompt_data))
     sets = {files: found.rows, **{f"eval:{name}": dialogs for name, dialogs in found.held_out.items()}}
     reports = [
@@ -157,7 +157,8 @@ def read_all_dialogs(plan: Plan) -> DataRead:
         )
         for name, dialogs in sets.items()
     ]
-    return DataRead(found.notes, reports, read_positions(plan.config.run.hf_checkpoint))
+    notes = [*build.tokenizer_notes(), *found.notes]
+    return DataRead(notes, reports, read_positions(plan.config.run.hf_checkpoint))
 
 
 def _group(dialog: Dialog, number: int, epoch: int, row: int) -> Group:
