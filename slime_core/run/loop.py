@@ -45,7 +45,7 @@ from slime_core.run.session import BaseSession, Phase, Session
 from slime_core.run.trainer import TrainReport, means
 from slime_core.sample import Json
 from slime_core.secrets import REDACTOR
-from slime_core.telemetry import Display, MetricsLog, MetricsRow
+from slime_core.telemetry import Display, MetricsLog, MetricsRow, run_folder_errors
 from slime_core.telemetry.recording import Generated, SampleWriter, alarm_watch, sample_writer, span_writer
 
 PartT = TypeVar("PartT")
@@ -450,8 +450,9 @@ async def run_loop(
     try:
         for note in check_changes(checkpoint, plan, session.train_steps) if checkpoint else ():
             display.message(note)
+        with run_folder_errors(folder.config_file, "write"):
+            folder.write_config()
     except BaseException:
-        folder.restore_config()
         await session.close()
         raise
     display.start(session.num_rollout, folder.root.name, first_rollout=done, unit=unit)
