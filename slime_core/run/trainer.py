@@ -37,7 +37,6 @@ from slime_core.roles import (
     PerNode,
     RankSetup,
     Rendezvous,
-    SampleField,
     StepResult,
     TrainBatch,
     TrainerSpec,
@@ -138,22 +137,20 @@ class TrainReport:
 class Trainer:
     """The ranks as one object."""
 
-    def __init__(
-        self,
-        shares: Shares,
-        group: WorkerGroup,
-        keys: OptimArgs,
-        patience: Patience,
-        cost: Cost | None,
-        reads: frozenset[SampleField],
-        *,
-        balances: bool,
-    ) -> None:
-        """Take over started ranks of a plugin's trainer; use `start`. It `balances` shares by their cost."""
-        self._shares, self._group, self._patience = shares, group, patience
+    def __init__(self, plan: Plan, group: WorkerGroup, tell: Callable[[str], None]) -> None:
+        """Take over started ranks of the plan's trainer; use `start`."""
+        chosen, keys = plan.roles.one(TrainerSpec), plan.config.optim
+        self._group, self._patience = group, Patience(group, plan.config.run.step_timeout_s, tell)
+        self._shares = Shares(chosen.spec.share_of_ranks(chosen.settings), chosen.plugin)
+        self._reads, self._balances = chosen.spec.reads(chosen.settings), keys.balance_by_flops
         self._num_steps = keys.num_steps_per_rollout
         self._limits = MismatchLimits(keys.max_mean_logprob_abs_diff, keys.max_logprob_abs_diff)
-        self._cost, self._reads, self._balances = cost, reads, balances
+        self._cost: Cost | None = None
+        try:
+            self._cost = Cost.of_config(plan.model_config())
+        except ConfigError:  # its config.json does not say how large the model is
+            if self._balances:
+                raise
         self._turn = asyncio.Condition()
         self._published: int | None = None
         self._saving = False
@@ -173,26 +170,13 @@ class Trainer:
         Raises:
             WorkerError: a rank could not be built.
         """
-        balances = plan.config.optim.balance_by_flops
         chosen = plan.roles.one(TrainerSpec)
-        spec = chosen.spec
-        setup = _rank_setup(plan, scratch, train_steps)
-        arguments = {"trainer": chosen.choice(), "setup": setup}
-        needs, preload = spec.needs(chosen.settings), spec.preload
-        size = spec.world_size(chosen.settings)
-        nodes = plan.config.cluster.actor_num_nodes or 1
+        arguments = {"trainer": chosen.choice(), "setup": _rank_setup(plan, scratch, train_steps)}
+        needs, preload = chosen.spec.needs(chosen.settings), chosen.spec.preload
+        size, nodes = chosen.spec.world_size(chosen.settings), plan.config.cluster.actor_num_nodes or 1
         pack = PerNode(size // nodes) if needs.gpus else Pack.TOGETHER  # on a CPU it counts ranks alone
         ranks = WorkerGroupSpec(TRAINER_GROUP, size, HOST, arguments, needs=needs, preload=preload, pack=pack)
-        group = await _start_ranks(launcher, ranks)
-        patience = Patience(group, plan.config.run.step_timeout_s, tell)
-        shares = Shares(spec.share_of_ranks(chosen.settings), chosen.registered.plugin)
-        try:
-            cost = Cost.of_config(plan.model_config())
-        except ConfigError:  # its config.json does not say how large the model is
-            if balances:
-                raise
-            cost = None
-        return cls(shares, group, plan.config.optim, patience, cost, spec.reads(chosen.settings), balances=balances)
+        return cls(plan, await _start_ranks(launcher, ranks), tell)
 
     async def watch(self) -> None:
         """Wait until the ranks are closed.
