@@ -57,7 +57,6 @@ from slime_core.roles import (
     Setup,
     Spec,
     StartsAndStops,
-    Tokenizer,
     TrackerSetup,
     TrackerSpec,
     Transport,
@@ -200,14 +199,14 @@ class Builder:
         chat = config.data.apply_chat_template or config.debug.load_debug_rollout_data is not None
         return self.tokenizer().notes(chat=chat)
 
-    def data_source(self, tokenizer: Tokenizer, check: Callable[[Sample], str | None] | None = None) -> DataSource:
+    def data_source(self, check: Callable[[Sample], str | None] | None = None) -> DataSource:
         """The run's data source; reads the prompts, so bad rows and rows that fail a check are found here."""
         config, row_format = self.plan.config, replace(self.row_format(), check=check)
         setup = DataSourceSetup(
             self.make,
             config.run.seed,
             prompts=[PromptFile.of(*each, row_format) for each in name_files(config.data.prompt_data)],
-            tokenizer=tokenizer,
+            tokenizer=self.tokenizer(),
             n_samples_per_prompt=config.rollout.n_samples_per_prompt,
             shuffle=config.data.rollout_shuffle,
             row_format=row_format,

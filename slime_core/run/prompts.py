@@ -19,7 +19,7 @@ from typing import Any, Literal, cast
 
 from slime_core.catalog import part
 from slime_core.catalog.checks import blaming
-from slime_core.config import Chosen, EvalSetArgs, Plan, RolloutArgs, RunConfig, read_positions
+from slime_core.config import EvalSetArgs, Plan, RolloutArgs, RunConfig, read_positions
 from slime_core.data import every_prompt, name_files, read_rows
 from slime_core.data.row_reader import NO_ROOM
 from slime_core.errors import ConfigError, DataError, PluginError, SlimeError, UnknownName
@@ -100,10 +100,13 @@ class RowChecks:
             DataError: a file cannot be read, a row cannot be used, or a row names a choice that does not exist.
             ConfigError: a set's sampling contradicts itself, or its reward needs a label and there is no label_key.
         """
-        source = self._build.data_source(self._tokenizer, self._of_training())
+        config = self._build.plan.config
+        files = [path for path, _ in name_files(config.data.prompt_data)]
+        check = self._check(None, None, self._build.row_format(), files[0] if files else None)
+        source = self._build.data_source(check)
         if isinstance(source, NamesChoices):
             self._build_named(source.named_choices())
-        sets = self._build.plan.config.evaluation.eval_prompt_data
+        sets = config.evaluation.eval_prompt_data
         return source, [self._eval_set(name, own) for name, own in sets.items()]
 
     def _build_named(self, named: Mapping[tuple[str, str], str]) -> None:
@@ -119,8 +122,9 @@ class RowChecks:
     def _eval_set(self, name: str, own: EvalSetArgs) -> tuple[EvalSet, Sequence[str]]:
         build, config = self._build, self._build.plan.config
         size = own.n_samples_per_eval_prompt or config.evaluation.n_samples_per_eval_prompt
-        file = replace(eval_file(name, own, config, build.row_format()), check=self._of_evaluation(own))
-        read = every_prompt(file, self._tokenizer, size)
+        file = eval_file(name, own, config, build.row_format())
+        check = self._check(own.reward, own.generator, file, file.path)
+        read = every_prompt(replace(file, check=check), self._tokenizer, size)
         self._build_named(read.named)
         made = EvalSet(
             name,
@@ -131,29 +135,11 @@ class RowChecks:
         )
         return made, read.notes
 
-    def _of_training(self) -> RowCheck:
-        roles, data = self._build.plan.roles, self._build.plan.config.data
-        rewards = [each.reference for each in roles.all(RewardSpec)]
-        files = [path for path, _ in name_files(data.prompt_data)]
-        return self._check(rewards, roles.one(GeneratorSpec), files[0] if files else None, data.label_key)
-
-    def _of_evaluation(self, own: EvalSetArgs) -> RowCheck:
-        plan = self._build.plan
-        rewards = [own.reward] if own.reward else [each.reference for each in plan.roles.all(RewardSpec)]
-        generator = plan.choose(GeneratorSpec, own.generator) if own.generator else plan.roles.one(GeneratorSpec)
-        config = plan.config
-        key = own.label_key or config.evaluation.eval_label_key or config.data.label_key
-        return self._check(rewards, generator, Path(own.path), key, "eval-")
-
-    def _check(
-        self,
-        rewards: Sequence[str],
-        generator: Chosen[GeneratorSpec],
-        file: Path | None,
-        key: str | None,
-        prefix: str = "",
-    ) -> RowCheck:
-        sends_prompt, renders = generator.registered.qualified == "slime-core/single_turn", SingleTurn()
+    def _check(self, reward: str | None, generator: str | None, form: RowFormat, file: Path | None) -> RowCheck:
+        plan, key, prefix = self._build.plan, form.label_key, form.flag_prefix
+        rewards = [reward] if reward else [each.reference for each in plan.roles.all(RewardSpec)]
+        chosen = plan.choose(GeneratorSpec, generator) if generator else plan.roles.one(GeneratorSpec)
+        sends_prompt, renders = chosen.registered.qualified == "slime-core/single_turn", SingleTurn()
 
         def check(sample: Sample) -> str | None:
             report = self.reports.setdefault(sample.source, DataSetReport(sample.source))

@@ -40,7 +40,7 @@ async def train_only(plan: Plan, folder: RunFolder, display: Display, kept: Path
 
     def session(plan: Plan, folder: RunFolder, display: Display) -> BaseSession:
         made = BaseSession(plan, folder, display)
-        made.count(lambda: made.build.data_source(made.build.tokenizer()))
+        made.count(lambda: made.build.data_source())
         if len(stored) < made.num_rollout:
             display.message(f"samples of {len(stored)} of {made.num_rollout} rollouts were kept")
             made.num_rollout = len(stored)
