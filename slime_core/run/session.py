@@ -171,6 +171,7 @@ class BaseSession:
         self.hooks = RunHooks(plan.catalog, self.stats)
         self.stop = StopRequest()
         self.trackers = Trackers()
+        self._memory: Memory | None = None
         self._phase = display.phase if display else _ignore
         self._message = display.message if display else _ignore
         self.launcher = self.build.launcher(folder)
@@ -237,11 +238,13 @@ class BaseSession:
         return self.stats.take()
 
     async def go_to(self, phase: Phase) -> None:
-        """Have engines or ranks release memory for a phase, where the run asks for that."""
+        """Have engines or ranks release memory for a phase, where they share devices."""
+        if self._memory is not None:
+            await self._memory.go_to(phase)
 
     def training(self) -> AbstractAsyncContextManager[None]:
         """A `with` in which the ranks have their memory; afterwards it goes back."""
-        return nullcontext()
+        return self._memory.during(Phase.TRAIN) if self._memory is not None else nullcontext()
 
 
 class Session(BaseSession):
@@ -271,7 +274,6 @@ class Session(BaseSession):
             self.buffer = self.build.buffer()
             self.engine = policy_engines(self.build, self.launcher, self.tokenizer, folder)
             self._transport, self._publishing = self.build.transport(folder), cast(Publishing | None, None)
-            self._memory: Memory | None = None
             self.count(lambda: self.source)
             self.scheduler = self._scheduler()
             undo.pop_all()
@@ -343,13 +345,6 @@ class Session(BaseSession):
         await self.scheduler.settle()
         await self.go_to(Phase.GENERATE)
         self.scheduler.published(self.served_version)
-
-    async def go_to(self, phase: Phase) -> None:
-        if self._memory is not None:
-            await self._memory.go_to(phase)
-
-    def training(self) -> AbstractAsyncContextManager[None]:
-        return self._memory.during(Phase.TRAIN) if self._memory is not None else nullcontext()
 
     async def evaluate(self, rollout_id: int) -> EvalResult:
         """Evaluate the engine's current weights on the run's evaluation sets."""
