@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from slime_core.roles.data import SampleFilterSpec as SampleFilterSpec
     from slime_core.roles.data import Selection as Selection
     from slime_core.roles.engine import Engine as Engine
-    from slime_core.roles.engine import EngineRole as EngineRole
     from slime_core.roles.engine import EngineSetup as EngineSetup
     from slime_core.roles.engine import EngineSpec as EngineSpec
     from slime_core.roles.engine import EngineUse as EngineUse

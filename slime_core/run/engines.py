@@ -24,7 +24,6 @@ from slime_core.config.model_dir import read_model_config
 from slime_core.errors import ConfigError
 from slime_core.roles import (
     Engine,
-    EngineRole,
     EngineSetup,
     EngineSpec,
     EngineUse,
@@ -121,7 +120,7 @@ def served_models(build: Builder, launcher: Launcher, folder: RunFolder) -> Mapp
             scratch=folder.scratch,
             name=f"model-{name}",
             count=served.engines,
-            role=EngineRole.TEACHER if teaches else EngineRole.JUDGE,
+            serves=name,
             max_concurrency=build.plan.config.rollout.max_concurrency,
             float32_matmul_precision=run.float32_matmul_precision,
             bf16=run.bf16,
