@@ -145,15 +145,14 @@ def check_companions(config: RunConfig, roles: ChosenRoles, catalog: Catalog) ->
         ConfigError: one cannot, or what is asked for would change nothing; all problems in one message.
     """
     advantage, loss, trainer = roles.one(AdvantageSpec).spec, roles.one(LossSpec).spec, roles.one(TrainerSpec).spec
-    wanted = {
-        Companion.REFERENCE: reference_of(config) is not None,
-        Companion.TEACHER: config.distillation.use_opd,
-        Companion.CRITIC: advantage.uses_values,
-        Companion.OLD_ACTOR: config.optim.keep_old_actor,
-    }
     problems = [
-        f"trainer {trainer.name!r} holds no {each.value} model: {_SWITCHES[each]} needs a trainer that does"
-        for each, is_wanted in wanted.items()
+        f"trainer {trainer.name!r} holds no {each.value} model: {switch} needs a trainer that does"
+        for each, is_wanted, switch in (
+            (Companion.REFERENCE, reference_of(config) is not None, "use_kl_loss or kl_coef"),
+            (Companion.TEACHER, config.distillation.use_opd, "use_opd"),
+            (Companion.CRITIC, advantage.uses_values, "an advantage estimator of values"),
+            (Companion.OLD_ACTOR, config.optim.keep_old_actor, "keep_old_actor"),
+        )
         if is_wanted and each not in trainer.companions
     ]
     if config.reference.kl_coef and not advantage.uses_kl_penalty:
@@ -185,14 +184,6 @@ def _estimators(catalog: Catalog, able: Literal["uses_kl_penalty", "uses_values"
     """The estimators that are able to do something, by name."""
     names = [each.spec.name for each in catalog.choices(AdvantageSpec).values() if getattr(each.spec, able)]
     return " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:]))) or "one that does"
-
-
-_SWITCHES = {
-    Companion.REFERENCE: "use_kl_loss or kl_coef",
-    Companion.TEACHER: "use_opd",
-    Companion.CRITIC: "an advantage estimator of values",
-    Companion.OLD_ACTOR: "keep_old_actor",
-}
 
 
 # What training wants of answers beyond tokens and log-probs: what the trainer reads and the engine gives.
