@@ -170,9 +170,9 @@ class Builder:
             registered, validated, lambda: registered.spec.factory(validated, self.setup), name=name
         )
 
-    def own(self, role: str, setup: SetupT) -> SetupT:
-        """The setup of a role's factory, with which it can build other choices of that role."""
-        return with_own_make(role, setup, self.plan.catalog)
+    def own(self, chosen: Chosen[Spec[PartT]], setup: Setup) -> Used[PartT]:
+        """What a choice's factory makes, with a setup by which it can build other choices of that role."""
+        return build_used(chosen, with_own_make(chosen.spec.role, setup, self.plan.catalog))
 
     def _protected(self, chosen: Chosen) -> object:
         return self.protection.protect(
@@ -212,7 +212,7 @@ class Builder:
             row_format=row_format,
             accept_changed_data=config.data.accept_changed_data,
         )
-        return build(self.plan.roles.one(DataSourceSpec), self.own("data_source", setup))
+        return self.own(self.plan.roles.one(DataSourceSpec), setup).part
 
     def row_format(self) -> RowFormat:
         data = self.plan.config.data
@@ -304,8 +304,7 @@ class Builder:
         """The run's buffer, with its filter."""
         buffer_filter = CheckedFilter(build_used(self.plan.roles.one(BufferFilterSpec), self.setup))
         setup = BufferSetup(self.make, self.plan.config.run.seed, buffer_filter=buffer_filter)
-        used = build_used(self.plan.roles.one(BufferSpec), self.own("buffer", setup))
-        return CheckedBuffer(used, self.replay().max_uses)
+        return CheckedBuffer(self.own(self.plan.roles.one(BufferSpec), setup), self.replay().max_uses)
 
     def replay(self) -> Replay:
         """How often the run's buffer hands out one group."""
@@ -316,7 +315,7 @@ class Builder:
     def launcher(self, folder: RunFolder) -> Launcher:
         plugins = self.plan.catalog.plugin_set
         setup = LauncherSetup(self.make, self.plan.config.run.seed, scratch=folder.logs, plugins=plugins)
-        return build(self.plan.roles.one(LauncherSpec), self.own("launcher", setup))
+        return self.own(self.plan.roles.one(LauncherSpec), setup).part
 
     def transport(self, folder: RunFolder) -> Used[Transport]:
         """The way from the run's trainer to its engines, not opened."""
@@ -331,12 +330,11 @@ class Builder:
             engines=self.plan.config.rollout.rollout_num_engines,
             receivers=receivers,
         )
-        return build_used(self.plan.roles.one(TransportSpec), self.own("transport", setup))
+        return self.own(self.plan.roles.one(TransportSpec), setup)
 
     def trackers(self, folder: RunFolder) -> Trackers:
         setup = TrackerSetup(self.make, self.plan.config.run.seed, run_dir=folder.root)
-        own = self.own("tracker", setup)
-        return Trackers([build_used(chosen, own) for chosen in self.plan.roles.all(TrackerSpec)])
+        return Trackers([self.own(chosen, setup) for chosen in self.plan.roles.all(TrackerSpec)])
 
 
 def _until(ctx: GenerateContext, deadline: float) -> GenerateContext:

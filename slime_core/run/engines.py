@@ -39,7 +39,7 @@ from slime_core.roles import (
     WeightChannel,
 )
 from slime_core.rollout import CheckedEngine, CheckpointEngine, EnginePool, Limits
-from slime_core.run.build import Builder, build_used, with_own_make
+from slime_core.run.build import Builder, with_own_make
 from slime_core.run.folder import RunFolder
 from slime_core.run.trainer import TRAINER_GROUP
 from slime_core.sample import Json
@@ -140,8 +140,7 @@ def _pool(build: Builder, chosen: Chosen[EngineSpec], setup: EngineSetup, *, ser
         name = f"{setup.name}-{number}" if setup.count > 1 else setup.name
         scratch = setup.scratch / name
         scratch.mkdir(parents=True, exist_ok=True)
-        own = build.own("engine", replace(setup, scratch=scratch, name=name, number=number))
-        used = build_used(chosen, own)
+        used = build.own(chosen, replace(setup, scratch=scratch, name=name, number=number))
         if not serves_checkpoint:
             return CheckedEngine(used)
         if not isinstance(used.part, ServesCheckpoint):
