@@ -31,7 +31,7 @@ from mutmut.stats import status_by_exit_code
 PACKAGES = (Path("slime_core"), Path("plugins/slime-train/slime_train"))
 """mutmut names a mutant by its path: both packages are copied into one folder."""
 CODE = (PACKAGES[0] / "batching", PACKAGES[1])
-NO_FORMULAS = {"__init__", "command", "finetuning", "plugin", "rollout_only", "train_only", "training_loop"}
+NO_FORMULAS = {"__init__", "command", "finetuning", "plugin", "rollout_only", "train_only"}
 """Modules of slime_train with no formulas: loops, a command and a list of choices."""
 TREE = Path(".cache/mutmut")
 """Where mutmut runs."""

@@ -45,7 +45,8 @@ def plan(ctx: click.Context, run_file: Path | None, as_json: bool, no_data: bool
     form = canonical([given.file, given.flags], given.catalog)
     if out is not None:
         _write(out, form.values)
-    read, notes = (None, []) if no_data else _read_data(resolved)
+    read = None if no_data else _read_data(resolved)
+    notes = read.notes if read else ()
     if as_json:
         data: dict[str, Json] = {"data": [*_described_data(read)] if read else [], "data_notes": [*notes]}
         click.echo(json.dumps({**describe_plan(resolved), "taken": form.notes, **data}, indent=2))
@@ -60,15 +61,12 @@ def plan(ctx: click.Context, run_file: Path | None, as_json: bool, no_data: bool
         click.secho(note, fg="yellow")
 
 
-def _read_data(resolved: Plan) -> "tuple[DataRead, list[str]]":
+def _read_data(resolved: Plan) -> "DataRead":
     from slime_core.run import read_all_prompts
-    from slime_core.run.build import Builder, tokenizer_notes
 
     if resolved.config.finetunes:
-        read = cast("Callable[[Plan], DataRead]", part("read_dialogs", "slime-train", "finetuning"))(resolved)
-    else:
-        read = read_all_prompts(resolved)
-    return read, [*tokenizer_notes(Builder.of(resolved)), *read.notes]
+        return cast("Callable[[Plan], DataRead]", part("read_dialogs", "slime-train", "finetuning"))(resolved)
+    return read_all_prompts(resolved)
 
 
 def _write(path: Path, values: Mapping[str, Json]) -> None:

@@ -144,15 +144,14 @@ def check_companions(config: RunConfig, roles: ChosenRoles, catalog: Catalog) ->
         ConfigError: one cannot, or what is asked for would change nothing; all problems in one message.
     """
     advantage, loss, trainer = roles.one(AdvantageSpec).spec, roles.one(LossSpec).spec, roles.one(TrainerSpec).spec
-    wanted = {
-        Companion.REFERENCE: reference_of(config) is not None,
-        Companion.TEACHER: config.distillation.use_opd,
-        Companion.CRITIC: advantage.uses_values,
-        Companion.OLD_ACTOR: config.optim.keep_old_actor,
-    }
     problems = [
-        f"trainer {trainer.name!r} holds no {each.value} model: {_SWITCHES[each]} needs a trainer that does"
-        for each, is_wanted in wanted.items()
+        f"trainer {trainer.name!r} holds no {each.value} model: {switch} needs a trainer that does"
+        for each, is_wanted, switch in (
+            (Companion.REFERENCE, reference_of(config) is not None, "use_kl_loss or kl_coef"),
+            (Companion.TEACHER, config.distillation.use_opd, "use_opd"),
+            (Companion.CRITIC, advantage.uses_values, "an advantage estimator of values"),
+            (Companion.OLD_ACTOR, config.optim.keep_old_actor, "keep_old_actor"),
+        )
         if is_wanted and each not in trainer.companions
     ]
     if config.reference.kl_coef and not advantage.uses_kl_penalty:
@@ -186,14 +185,6 @@ def _estimators(catalog: Catalog, able: Literal["uses_kl_penalty", "uses_values"
     return " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:]))) or "one that does"
 
 
-_SWITCHES = {
-    Companion.REFERENCE: "use_kl_loss or kl_coef",
-    Companion.TEACHER: "use_opd",
-    Companion.CRITIC: "an advantage estimator of values",
-    Companion.OLD_ACTOR: "keep_old_actor",
-}
-
-
 # What training wants of answers beyond tokens and log-probs: what the trainer reads and the engine gives.
 
 SOURCE_OF = {
@@ -223,7 +214,7 @@ def wanted_extras(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> fr
         _refuse_bias(config, trainer.reference, replays_top_p=Extra.TOP_P_TOKENS in wanted)
         for extra, field in wanted.items():
             if extra not in given | brought:
-                way = "choose others for it" if extra in withheld else _givers(extra, catalog)
+                way = "choose others for it" if extra in withheld else _givers(extra, catalog, "[engine] use")
                 with_these = " with its settings" if extra in withheld else ""
                 raise ConfigError(
                     f"trainer {trainer.reference!r} reads {field.value} of samples, and engine {engine.reference!r} "
@@ -250,15 +241,11 @@ def _refuse_bias(config: RunConfig, trainer: str, *, replays_top_p: bool) -> Non
         )
 
 
-def _givers(extra: Extra, catalog: Catalog) -> str:
-    if not (engines := engines_giving(extra, catalog)):
+def _givers(extra: Extra, catalog: Catalog, key: str) -> str:
+    names = sorted(name for name, each in catalog.choices(EngineSpec).items() if extra in each.spec.gives)
+    if not names:
         return "no installed engine does; install one, `slime plugins list --role engine` shows those that are"
-    return f"choose one that does ({', '.join(engines)}), [engine] use = {engines[0]!r}"
-
-
-def engines_giving(extra: Extra, catalog: Catalog) -> list[str]:
-    """Names of the installed engines that give an extra, in order."""
-    return sorted(name for name, each in catalog.choices(EngineSpec).items() if extra in each.spec.gives)
+    return f"choose one that does ({', '.join(names)}), {key} = {names[0]!r}"
 
 
 # The served teacher, `opd_teacher_model`: that there is one, that it scores texts, and knows the policy's ids.
@@ -293,10 +280,10 @@ def check_teacher(config: RunConfig, roles: ChosenRoles, served: ServedPlan, cat
             )
     model, engine = served[name].model, served[name].engine
     if not engine.spec.gives - engine.spec.withholds(engine.settings) >= TEACHES:
-        able = engines_giving(Extra.PROMPT_LOG_PROBS, catalog)
         raise ConfigError(
             f"served_models.{name}: a teacher is asked for log-probs of texts, and engine {engine.reference!r} does "
-            f"not give {Extra.PROMPT_LOG_PROBS.value} with its settings; engines that do: {', '.join(able) or 'none'}"
+            f"not give prompt_log_probs with its settings: "
+            f"{_givers(Extra.PROMPT_LOG_PROBS, catalog, f'[served_models.{name}] engine')}"
         )
     policy = config.run.hf_checkpoint
     differing = unlike(policy, model)

@@ -421,11 +421,8 @@ class RunArgs(Family):
         "highest", description="What fp32 matrices may be multiplied in, torch's names: fp32, tf32 or bf16."
     )
     bf16: bool = Field(False, description="Compute in bf16; master weights, moments, log-probs and loss stay in fp32.")
-    step_timeout_s: float | None = Field(
-        None,
-        gt=0.0,
-        le=1e7,
-        description="Time limit of a training step, a save or a publication; default by the longest so far.",
+    step_timeout_s: float = Field(
+        1800.0, gt=0.0, le=1e7, description="Time limit of a training step, a save or a publication."
     )
 
     @field_validator("save", mode="before")

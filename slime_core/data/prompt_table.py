@@ -189,29 +189,34 @@ class PromptTable:
             if isinstance(name := read.metadata.get(key), str):
                 self.named.setdefault((role, name), f"{where}: {part.row_format.metadata_key}.{key}")
         if (check := part.row_format.check) is not None:
-            sample = sample_of(read, part.name, part.row_format.apply_chat_template_kwargs or {})
+            sample = pending(read, part.name, part.row_format.apply_chat_template_kwargs)
             if (why := check(sample)) is not None:
                 return BadRow(f"{where}: {why}")
         return record
 
 
-def sample_of(
-    prompt: Prompt, source: str, template_kwargs: Mapping[str, Json], group: int = 0, index: int = 0, number: int = 0
+def pending(
+    prompt: Prompt,
+    source: str,
+    template_kwargs: Mapping[str, Json] | None,
+    *,
+    draw: int = 0,
+    place: int = 0,
+    number: int = 0,
 ) -> Sample:
-    """A pending sample of a prompt; shares all but the outermost of its metadata."""
-    text, label, metadata, media = prompt
+    """A row's prompt as a sample that waits to be generated, at a place in the group of a draw."""
     return Sample(
-        group,
-        index,
+        draw,
+        place,
         number,
-        text,
+        prompt.prompt,
         [],
-        media,
-        label=label,
-        metadata={**metadata},
-        apply_chat_template_kwargs={**template_kwargs},
-        generate_function_path=cast("str | None", metadata.get("generate_function_path")),
-        custom_rm_path=cast("str | None", metadata.get("custom_rm_path")),
+        prompt.media,
+        label=prompt.label,
+        metadata={**prompt.metadata},
+        apply_chat_template_kwargs={**(template_kwargs or {})},
+        generate_function_path=cast("str | None", prompt.metadata.get("generate_function_path")),
+        custom_rm_path=cast("str | None", prompt.metadata.get("custom_rm_path")),
         source=source,
     )
 

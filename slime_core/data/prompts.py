@@ -23,7 +23,7 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar, cast
 
-from slime_core.data.prompt_table import PromptTable, part_of, part_of_rows, sample_of
+from slime_core.data.prompt_table import PromptTable, part_of, part_of_rows, pending
 from slime_core.data.row_reader import Prompt
 from slime_core.data.settings import MixtureMember, MixtureSettings
 from slime_core.errors import CheckpointError, ConfigError
@@ -266,8 +266,8 @@ def _collecting_no_garbage() -> Iterator[None]:
 def _group_of(place: GroupId, prompt: Prompt, first: int, size: int, template_kwargs: Mapping[str, Json]) -> Group:
     """A group of `size` pending samples, the first of which has the number `first` among all that were drawn."""
     samples = [
-        sample_of(copy, place.source, template_kwargs, place.draw, index, first + index)
-        for index, copy in enumerate(_copies(prompt, size))
+        pending(own, place.source, template_kwargs, draw=place.draw, place=index, number=first + index)
+        for index, own in enumerate(_copies(prompt, size))
     ]
     return Group(place, samples)
 

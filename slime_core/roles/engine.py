@@ -75,17 +75,6 @@ class RankReleasesMemory(Protocol):
 # Engine: generates tokens from the newest published weights.
 
 
-class EngineRole(enum.Enum):
-    """What a run uses an engine for."""
-
-    POLICY = "policy"
-    """It makes the samples, with the weights that are trained."""
-    TEACHER = "teacher"
-    """It tells log-probs of a model that is distilled from."""
-    JUDGE = "judge"
-    """It scores, for a reward."""
-
-
 @dataclass(frozen=True, slots=True)
 class EngineSetup(Setup):
     """What an engine's factory is given."""
@@ -101,13 +90,13 @@ class EngineSetup(Setup):
     name: str = "engine"
     """What its worker groups are called, in logs and errors: "engine", or "engine-3" among several."""
     number: int = 0
-    """Which of the run's engines of this role it is, from 0."""
+    """Which of the run's engines of this model it is, from 0."""
     count: int = 1
     """How many there are."""
-    role: EngineRole = EngineRole.POLICY
-    """What it is for."""
+    serves: str = ""
+    """Which of `served_models` it serves, by name; empty for the policy."""
     max_concurrency: int | None = None
-    """Requests that the run has under way at once at most, over all engines of this role; None: nobody knows."""
+    """Requests that the run has under way at once at most, over all engines of this model; None: nobody knows."""
     beside: str | None = None
     """The worker group whose devices its own share, for `WorkerGroupSpec.beside`: the trainer's, with `colocate`."""
     offloads: bool = False

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TypeVar, cast, get_args
 
 from slime_core.batching.prepare import ColumnMaker, Preparation, reward_columns, teacher_column
 from slime_core.buffer import CheckedBuffer, CheckedFilter
@@ -27,17 +27,13 @@ from slime_core.errors import ContractError, PluginError
 from slime_core.processes import OnLoop, Protection
 from slime_core.roles import (
     AdvantageSpec,
-    BatchTransform,
     BatchTransformSpec,
-    Buffer,
-    BufferFilter,
     BufferFilterSpec,
     BufferSetup,
     BufferSpec,
     DataSource,
     DataSourceSetup,
     DataSourceSpec,
-    Engine,
     EngineSpec,
     Generator,
     GeneratorSpec,
@@ -51,7 +47,6 @@ from slime_core.roles import (
     PromptFile,
     Replay,
     Reward,
-    RewardShaper,
     RewardShaperSpec,
     RewardSpec,
     RowFormat,
@@ -61,8 +56,6 @@ from slime_core.roles import (
     Setup,
     Spec,
     StartsAndStops,
-    Tokenizer,
-    Tracker,
     TrackerSetup,
     TrackerSpec,
     Transport,
@@ -77,25 +70,9 @@ from slime_core.run.watching import Trackers
 from slime_core.sample import Sample
 from slime_core.stats import PluginStats
 
+T = TypeVar("T")
 PartT = TypeVar("PartT")
-
-PROTOCOLS: dict[str, type] = {
-    "data_source": DataSource,
-    "generator": Generator,
-    "reward": Reward,
-    "group_reward": GroupReward,
-    "group_filter": GroupFilter,
-    "sample_filter": SampleFilter,
-    "buffer": Buffer,
-    "buffer_filter": BufferFilter,
-    "reward_shaper": RewardShaper,
-    "batch_transform": BatchTransform,
-    "engine": Engine,
-    "launcher": Launcher,
-    "transport": Transport,
-    "tracker": Tracker,
-}
-"""What the factory of a role must return."""
+SpecT = TypeVar("SpecT", bound="Spec[object]")
 
 
 def build(chosen: Chosen[Spec[PartT]], setup: Setup) -> PartT:
@@ -107,8 +84,9 @@ def build(chosen: Chosen[Spec[PartT]], setup: Setup) -> PartT:
     spec = chosen.spec
     with blaming(f"the factory of {spec.role} {chosen.reference!r}", chosen.plugin):
         made = spec.factory(chosen.settings, setup)
-    needed = PROTOCOLS.get(spec.role)
-    if needed is not None and not isinstance(made, needed):
+    [made_of] = get_args(type(spec).__orig_bases__[0])  # type: ignore[attr-defined]  # Engine of Spec[Engine]
+    needed = next(iter(get_args(made_of)), made_of)  # the async one of two ways to write a reward
+    if not isinstance(made, needed):
         raise ContractError(
             f"the factory of {spec.role} {chosen.reference!r} of plugin {chosen.plugin} made "
             f"{type(made).__name__} {made!r:.80}; expected a {needed.__name__} (slime_core.roles)"
@@ -159,6 +137,8 @@ class Builder:
     """The date that chat templates write."""
     tokenizers: dict[Path, HfTokenizer] = field(default_factory=dict)
     """Tokenizers that were loaded, by model directory."""
+    _generators: dict[str, UsedGenerator] = field(default_factory=dict)
+    _rewards: dict[str, UsedReward[Reward]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, plan: Plan) -> "Builder":
@@ -189,9 +169,9 @@ class Builder:
             registered, validated, lambda: registered.spec.factory(validated, self.setup), name=name
         )
 
-    def own(self, role: str, setup: SetupT) -> SetupT:
-        """The setup of a role's factory, with which it can build other choices of that role."""
-        return with_own_make(role, setup, self.plan.catalog)
+    def own(self, chosen: Chosen[Spec[PartT]], setup: Setup) -> Used[PartT]:
+        """What a choice's factory makes, with a setup by which it can build other choices of that role."""
+        return build_used(chosen, with_own_make(chosen.spec.role, setup, self.plan.catalog))
 
     def _protected(self, chosen: Chosen) -> object:
         return self.protection.protect(
@@ -208,28 +188,59 @@ class Builder:
             self.tokenizers[model] = HfTokenizer.load(model, self.day)
         return self.tokenizers[model]
 
-    def data_source(self, tokenizer: Tokenizer, check: Callable[[Sample], str | None] | None = None) -> DataSource:
+    def tokenizer_notes(self) -> Sequence[str]:
+        """What the policy's tokenizer and chat template do that a user may not expect, in sentences.
+
+        Raises:
+            ModelError: the tokenizer cannot be read, or the chat template is not valid Jinja.
+        """
+        config = self.plan.config
+        chat = config.data.apply_chat_template or config.debug.load_debug_rollout_data is not None
+        return self.tokenizer().notes(chat=chat)
+
+    def data_source(self, check: Callable[[Sample], str | None] | None = None) -> DataSource:
         """The run's data source; reads the prompts, so bad rows and rows that fail a check are found here."""
         config, row_format = self.plan.config, replace(self.row_format(), check=check)
         setup = DataSourceSetup(
             self.make,
             config.run.seed,
             prompts=[PromptFile.of(*each, row_format) for each in name_files(config.data.prompt_data)],
-            tokenizer=tokenizer,
+            tokenizer=self.tokenizer(),
             n_samples_per_prompt=config.rollout.n_samples_per_prompt,
             shuffle=config.data.rollout_shuffle,
             row_format=row_format,
             accept_changed_data=config.data.accept_changed_data,
         )
-        return build(self.plan.roles.one(DataSourceSpec), self.own("data_source", setup))
+        return self.own(self.plan.roles.one(DataSourceSpec), setup).part
 
     def row_format(self) -> RowFormat:
         data = self.plan.config.data
         same = {each.name: getattr(data, each.name) for each in fields(RowFormat) if hasattr(data, each.name)}
         return RowFormat(**same, max_prompt_len=data.rollout_max_prompt_len)
 
-    def generator(self, chosen: Chosen[GeneratorSpec]) -> UsedGenerator:
-        """A generator, with its own limit."""
+    def generator(self, name: str) -> UsedGenerator:
+        """The generator of that name, with its own limits, built once; UnknownName where there is none."""
+        return self._once(self._generators, GeneratorSpec, name, self._generator)
+
+    def reward(self, name: str) -> UsedReward[Reward]:
+        """The reward of that name, with weight 1, built once; UnknownName where there is none."""
+        return self._once(self._rewards, RewardSpec, name, self._reward)
+
+    def _once(self, built: dict[str, T], of: type[SpecT], name: str, make: Callable[[Chosen[SpecT]], T]) -> T:
+        if name not in built:
+            chosen = self.plan.choose(of, name)
+            qualified = chosen.registered.qualified
+            built[name] = built.get(qualified) or make(chosen)
+            built[qualified] = built[name]
+        return built[name]
+
+    @property
+    def lifecycles(self) -> list[Lifecycle]:
+        """Of the generators that were built, each once."""
+        found = (use.lifecycle for use in self._generators.values())
+        return list(dict.fromkeys(each for each in found if each is not None))
+
+    def _generator(self, chosen: Chosen[GeneratorSpec]) -> UsedGenerator:
         spec, plugin = chosen.spec, chosen.plugin
         with blaming(f"the limit of generator {chosen.reference!r}", plugin):
             most = spec.concurrency_of(chosen.settings)
@@ -246,7 +257,7 @@ class Builder:
         lifecycle = Lifecycle(chosen.reference, plugin, made, timeout_s) if isinstance(made, StartsAndStops) else None
         return UsedGenerator(chosen.reference, plugin, cast(Generator, generator), lifecycle)
 
-    def reward(self, chosen: Chosen[RewardSpec]) -> UsedReward[Reward]:
+    def _reward(self, chosen: Chosen[RewardSpec]) -> UsedReward[Reward]:
         reward = cast(Reward, self._protected(chosen))
         reads_own = chosen.registered.qualified == f"slime-core/{ENVIRONMENT}"
         return UsedReward(chosen.reference, chosen.plugin, reward, chosen.weight, chosen.spec.grain, reads_own)
@@ -291,8 +302,7 @@ class Builder:
         """The run's buffer, with its filter."""
         buffer_filter = CheckedFilter(build_used(self.plan.roles.one(BufferFilterSpec), self.setup))
         setup = BufferSetup(self.make, self.plan.config.run.seed, buffer_filter=buffer_filter)
-        used = build_used(self.plan.roles.one(BufferSpec), self.own("buffer", setup))
-        return CheckedBuffer(used, self.replay().max_uses)
+        return CheckedBuffer(self.own(self.plan.roles.one(BufferSpec), setup), self.replay().max_uses)
 
     def replay(self) -> Replay:
         """How often the run's buffer hands out one group."""
@@ -303,7 +313,7 @@ class Builder:
     def launcher(self, folder: RunFolder) -> Launcher:
         plugins = self.plan.catalog.plugin_set
         setup = LauncherSetup(self.make, self.plan.config.run.seed, scratch=folder.logs, plugins=plugins)
-        return build(self.plan.roles.one(LauncherSpec), self.own("launcher", setup))
+        return self.own(self.plan.roles.one(LauncherSpec), setup).part
 
     def transport(self, folder: RunFolder) -> Used[Transport]:
         """The way from the run's trainer to its engines, not opened."""
@@ -318,19 +328,8 @@ class Builder:
             engines=self.plan.config.rollout.rollout_num_engines,
             receivers=receivers,
         )
-        return build_used(self.plan.roles.one(TransportSpec), self.own("transport", setup))
+        return self.own(self.plan.roles.one(TransportSpec), setup)
 
     def trackers(self, folder: RunFolder) -> Trackers:
         setup = TrackerSetup(self.make, self.plan.config.run.seed, run_dir=folder.root)
-        own = self.own("tracker", setup)
-        return Trackers([build_used(chosen, own) for chosen in self.plan.roles.all(TrackerSpec)])
-
-
-def tokenizer_notes(build: Builder) -> Sequence[str]:
-    """What the policy's tokenizer and chat template do that a user may not expect, in sentences.
-
-    Raises:
-        ModelError: the tokenizer cannot be read, or the chat template is not valid Jinja.
-    """
-    chat = build.plan.config.data.apply_chat_template or build.plan.config.debug.load_debug_rollout_data is not None
-    return build.tokenizer().notes(chat=chat)
+        return Trackers([self.own(chosen, setup) for chosen in self.plan.roles.all(TrackerSpec)])

@@ -24,7 +24,6 @@ from slime_core.config.model_dir import read_model_config
 from slime_core.errors import ConfigError
 from slime_core.roles import (
     Engine,
-    EngineRole,
     EngineSetup,
     EngineSpec,
     EngineUse,
@@ -36,12 +35,11 @@ from slime_core.roles import (
     SamplingParams,
     ServesCheckpoint,
     Settings,
-    Setup,
     Tokenizer,
     WeightChannel,
 )
 from slime_core.rollout import CheckedEngine, CheckpointEngine, EnginePool, Limits
-from slime_core.run.build import Builder, build_used, with_own_make
+from slime_core.run.build import Builder, with_own_make
 from slime_core.run.folder import RunFolder
 from slime_core.run.trainer import TRAINER_GROUP
 from slime_core.sample import Json
@@ -122,7 +120,7 @@ def served_models(build: Builder, launcher: Launcher, folder: RunFolder) -> Mapp
             scratch=folder.scratch,
             name=f"model-{name}",
             count=served.engines,
-            role=EngineRole.TEACHER if teaches else EngineRole.JUDGE,
+            serves=name,
             max_concurrency=build.plan.config.rollout.max_concurrency,
             float32_matmul_precision=run.float32_matmul_precision,
             bf16=run.bf16,
@@ -142,8 +140,7 @@ def _pool(build: Builder, chosen: Chosen[EngineSpec], setup: EngineSetup, *, ser
         name = f"{setup.name}-{number}" if setup.count > 1 else setup.name
         scratch = setup.scratch / name
         scratch.mkdir(parents=True, exist_ok=True)
-        own = build.own("engine", replace(setup, scratch=scratch, name=name, number=number))
-        used = build_used(chosen, own)
+        used = build.own(chosen, replace(setup, scratch=scratch, name=name, number=number))
         if not serves_checkpoint:
             return CheckedEngine(used)
         if not isinstance(used.part, ServesCheckpoint):
@@ -163,12 +160,11 @@ class Serving:
 
     catalog: Catalog
     """Where its spec is found."""
-    setup: Setup
-    """The setup of every factory."""
     hf_checkpoint: Path
     """The model directory."""
     spec: EngineSpec
     settings: Settings
+    seed: int = 0
     bf16: bool = False
     """Compute in bf16."""
 
@@ -200,25 +196,21 @@ class Serving:
             raise ConfigError(f"bf16 has no effect on engine {engine!r}: leave it out, or choose one that can")
         if spec.check is not None:
             spec.check(settings, EngineUse(model, read_model_config(model)))
-        return cls(catalog, Setup(_make, seed), model, spec, settings, bf16)
+        return cls(catalog, model, spec, settings, seed, bf16)
 
-    def engine_setup(self, tokenizer: Tokenizer, launcher: Launcher, scratch: Path) -> EngineSetup:
-        """The setup of the engine's factory."""
+    def engine_setup(self, tokenizer: Tokenizer, scratch: Path) -> EngineSetup:
+        """The setup of the engine's factory, with this machine's launcher."""
+        spec, plugins = self.catalog.find(LauncherSpec, "local").spec, self.catalog.plugin_set
+        launcher = spec.factory(spec.model(), LauncherSetup(_make, self.seed, scratch=scratch, plugins=plugins))
         return EngineSetup(
-            self.setup.make,
-            self.setup.seed,
+            _make,
+            self.seed,
             hf_checkpoint=self.hf_checkpoint,
             eos_token_ids=tokenizer.eos_token_ids,
             launcher=launcher,
             scratch=scratch,
             bf16=self.bf16,
         )
-
-    def launcher(self, scratch: Path) -> Launcher:
-        """The launcher of this machine."""
-        spec, plugins = self.catalog.find(LauncherSpec, "local").spec, self.catalog.plugin_set
-        setup = LauncherSetup(self.setup.make, self.setup.seed, scratch=scratch, plugins=plugins)
-        return spec.factory(spec.model(), setup)
 
 
 def _make(role: str, name: str, **settings: object) -> object:
@@ -234,9 +226,8 @@ async def started(serving: Serving, tokenizer: Tokenizer) -> AsyncIterator[Engin
         SlimeError: the engine's.
     """
     with tempfile.TemporaryDirectory(prefix="slime-serving-") as name:
-        launcher = serving.launcher(Path(name))
+        setup = serving.engine_setup(tokenizer, Path(name))
         try:
-            setup = serving.engine_setup(tokenizer, launcher, Path(name))
             engine = serving.spec.factory(serving.settings, with_own_make("engine", setup, serving.catalog))
             if not isinstance(engine, ServesCheckpoint):
                 raise ConfigError(_NEEDS_TRAINER.format(f"engine {serving.spec.name!r}"))
@@ -247,4 +238,4 @@ async def started(serving: Serving, tokenizer: Tokenizer) -> AsyncIterator[Engin
             finally:
                 await engine.close()
         finally:
-            await launcher.close()
+            await setup.launcher.close()

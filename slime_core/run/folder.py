@@ -50,11 +50,11 @@ class RunFolder:
         self.logs = root / "logs"
         self.scratch = root / SCRATCH
         self._lock: FileIO | None = None
-        self._config_before: str | None = None
+        self._config = ""
 
     @classmethod
     def open(cls, root: Path, config: Mapping[str, Json], *, accept_changed: bool = False) -> "RunFolder":
-        """Make or reopen a run folder for a configuration, and lock it.
+        """Make or reopen a run folder for a configuration, and lock it. One with trained weights keeps its run.toml.
 
         A folder in which nothing was trained holds nothing to continue, so its configuration may change: a run that
         stopped in its first rollout because of a bad prompt file is mended by naming another.
@@ -79,14 +79,11 @@ class RunFolder:
             shutil.rmtree(folder.scratch, ignore_errors=True)
             folder.scratch.mkdir()
             clear_unfinished(folder.checkpoints)
-            text = write_toml(config)
-            if not accept_changed and any(
-                path.name != NOTHING_TRAINED for path in list_checkpoints(folder.checkpoints)
-            ):
-                folder._refuse_other_config(tomllib.loads(text))
-            if folder.config_file.exists():
-                folder._config_before = folder.config_file.read_text("utf-8")
-            folder._write_config(text)
+            folder._config = write_toml(config)
+            if all(path.name == NOTHING_TRAINED for path in list_checkpoints(folder.checkpoints)):
+                folder.write_config()
+            elif not accept_changed:
+                folder._refuse_other_config(tomllib.loads(folder._config))
         except OSError as error:
             folder.close()
             raise RunFolderError(_explain(root, error)) from None
@@ -110,18 +107,14 @@ class RunFolder:
             raise RunFolderError(_explain(root, error)) from None
         return folder
 
-    def restore_config(self) -> None:
-        """Write the run.toml of before `open` again, because its new one cannot continue the newest checkpoint.
+    def write_config(self) -> None:
+        """Write run.toml, once the configuration can continue the newest checkpoint.
 
         Raises:
             OSError: it cannot be written.
         """
-        if self._config_before is not None:
-            self._write_config(self._config_before)
-
-    def _write_config(self, text: str) -> None:
         beside = self.config_file.with_suffix(".tmp")
-        beside.write_text(text, encoding="utf-8")
+        beside.write_text(self._config, encoding="utf-8")
         beside.rename(self.config_file)
 
     def _acquire(self) -> None:

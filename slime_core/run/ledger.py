@@ -189,7 +189,8 @@ class Accounts:
         """Dropped groups by reason."""
         self.used: Counter[int] = Counter()
         """Ended groups by their uses; never those without any."""
-        self._counts: Counter[GroupState] = Counter()
+        self.ended: Counter[GroupState] = Counter()
+        """Ended groups by their last state."""
 
     def move(self, state: GroupState, groups: Mapping[GroupId, str]) -> Sequence[int]:
         """Move groups to a state, each with its reason, empty but for DROPPED; returns the uses of each so far.
@@ -207,9 +208,6 @@ class Accounts:
             return [self._drop(group_id, reason) for group_id, reason in groups.items()]
         if state is GroupState.TRAINED:
             return [self._use(group_id) for group_id in groups]
-        if state is not GroupState.DRAWN:
-            self._counts.subtract(self.live[group_id] for group_id in groups)
-        self._counts[state] += len(groups)
         self.live.update(dict.fromkeys(groups, state))
         return [0] * len(groups)
 
@@ -225,8 +223,8 @@ class Accounts:
         return uses
 
     def _end(self, group_id: GroupId, state: GroupState) -> int:
-        self._counts[self.live.pop(group_id)] -= 1
-        self._counts[state] += 1
+        del self.live[group_id]
+        self.ended[state] += 1
         if uses := self.uses.pop(group_id, 0):
             self.used[uses] += 1
         return uses
@@ -238,7 +236,8 @@ class Accounts:
 
     def counts(self) -> dict[str, int]:
         """Groups by state; one that waits for another use is buffered."""
-        return {state.value: self._counts[state] for state in GroupState}
+        found = self.ended + Counter(self.live.values())
+        return {state.value: found[state] for state in GroupState}
 
     def check(self, buffered: int, in_flight: int, finished: int) -> None:
         """See that all parts of a run hold as many groups as these accounts say.
@@ -252,7 +251,7 @@ class Accounts:
                 f"{in_flight} groups are in flight, {finished} are finished and the buffer holds {buffered}, "
                 f"and the ledger says {counts}"
             )
-        if self.recorded["drawn"] != sum(counts.values()) or len(self.live) != in_flight + finished + buffered:
+        if self.recorded["drawn"] != sum(counts.values()):
             raise LedgerError(f"{self.recorded['drawn']} groups were drawn, and the ledger says {counts}")
 
     def to_dict(self) -> dict[str, Json]:
@@ -261,7 +260,7 @@ class Accounts:
             "max_uses": self.max_uses,
             "live": {str(group_id): state.value for group_id, state in self.live.items()},
             "uses": {str(group_id): uses for group_id, uses in self.uses.items()},
-            "ended": {state.value: self._counts[state] for state in (GroupState.TRAINED, GroupState.DROPPED)},
+            "ended": {state.value: self.ended[state] for state in (GroupState.TRAINED, GroupState.DROPPED)},
             "recorded": dict(self.recorded),
             "reasons": dict(self.reasons),
             "used": {str(uses): groups for uses, groups in self.used.items()},
@@ -275,8 +274,7 @@ class Accounts:
         accounts.uses = {GroupId.parse(name): uses for name, uses in saved.uses.items()}
         accounts.recorded, accounts.reasons = Counter(saved.recorded), Counter(saved.reasons)
         accounts.used = Counter({int(uses): groups for uses, groups in saved.used.items()})
-        accounts._counts = Counter(accounts.live.values())
-        accounts._counts.update({GroupState(name): count for name, count in saved.ended.items()})
+        accounts.ended = Counter({GroupState(name): count for name, count in saved.ended.items()})
         return accounts
 
 

@@ -1,7 +1,7 @@
 """The training loop: rollout, buffer, train, publish, with a commit point at the end of every saved step.
 
 `run` picks the loop that a plan needs. `BaseLoop` has the order of every loop: resume from a checkpoint, then per
-rollout take groups, train, publish, evaluate and save. A loop fills in its steps.
+rollout take groups, train, publish, evaluate and save. `Loop` adds the steps that need engines.
 
 Example:
 
@@ -45,7 +45,7 @@ from slime_core.run.session import BaseSession, Phase, Session
 from slime_core.run.trainer import TrainReport, means
 from slime_core.sample import Json
 from slime_core.secrets import REDACTOR
-from slime_core.telemetry import Display, MetricsLog, MetricsRow
+from slime_core.telemetry import Display, MetricsLog, MetricsRow, run_folder_errors
 from slime_core.telemetry.recording import Generated, SampleWriter, alarm_watch, sample_writer, span_writer
 
 PartT = TypeVar("PartT")
@@ -62,7 +62,7 @@ class Outcome(enum.Enum):
 
 
 class BaseLoop(ABC):
-    """One run in progress. Subclasses fill in the steps: begin, next, after training, evaluate."""
+    """One run in progress, without engines. A subclass supplies the groups of each rollout."""
 
     def __init__(self, session: BaseSession, display: Display, metrics: MetricsLog, samples: SampleWriter) -> None:
         """Take over a started session; rows are appended to `metrics`, generated samples go to `samples`."""
@@ -78,11 +78,14 @@ class BaseLoop(ABC):
         template = self._config.run.save_hf
         self._hf_copies = HfCopies(template, run_id_of(self._folder.root)) if template is not None else None
         self._saved_at = -1
+        self._own_state: dict[str, Json] = {}  # checkpoints hold it, and a resume must find the same
         self._plugins = lock_plugins(plan)  # now: this code is loaded, and files may be edited while the run goes on
 
-    @abstractmethod
     async def _begin(self, *, resumed: bool) -> None:
         """What comes before the first rollout of this start."""
+        if not resumed:
+            self._saved_at = 0  # nothing is to be resumed before the first step
+            await self._evaluate_if_due()
 
     @abstractmethod
     async def _next(self) -> tuple[Draw, dict[str, float], int | None]:
@@ -94,17 +97,22 @@ class BaseLoop(ABC):
     async def _evaluate_if_due(self) -> None:  # noqa: B027  # an optional step
         """Evaluate after so many rollouts, where the run asks for it."""
 
-    @abstractmethod
     async def _parts(self) -> Mapping[str, Json]:
         """What a checkpoint holds of this loop besides the model, its place and the plugins."""
+        return self._own_state
 
-    @abstractmethod
     def _restore(self, checkpoint: Checkpoint, state: SavedState) -> None:
         """Restore what `_parts` returned.
 
         Raises:
             CheckpointError: it cannot be used.
         """
+        accepts, kept = self._config.data.accept_changed_data, state.model_extra or {}
+        if not accepts and any(kept.get(key) != value for key, value in self._own_state.items()):
+            raise CheckpointError(
+                "the training data has changed since the checkpoint was written: put the old data back, pass "
+                "--accept-changed-data to go on with the new from the same place, or start anew with another --save"
+            )
 
     def _start_over(self) -> None:
         """Remove what a run that was stopped before its first checkpoint wrote."""
@@ -442,8 +450,9 @@ async def run_loop(
     try:
         for note in check_changes(checkpoint, plan, session.train_steps) if checkpoint else ():
             display.message(note)
+        with run_folder_errors(folder.config_file, "write"):
+            folder.write_config()
     except BaseException:
-        folder.restore_config()
         await session.close()
         raise
     display.start(session.num_rollout, folder.root.name, first_rollout=done, unit=unit)

@@ -1,13 +1,13 @@
 """Reads a run's prompts and evaluation sets, and checks each row before anything starts.
 
-The checks find labels that no reward can score and prompts that are too long. Generators and rewards that rows name
-are built once each. `count_rollouts` derives the number of rollouts from the epochs.
+The checks find labels that no reward can score and prompts that are too long. `count_rollouts` derives the number of
+rollouts from the epochs.
 
 Example:
 
-    with RowChecks(builder, choices, tokenizer) as checks:
-        source = builder.data_source(tokenizer, checks.of_training())       # rows that fail a check are bad rows
-        checks.reports                                                      # what was read, by data set
+    with closing(RowChecks(builder)) as checks:
+        source, eval_sets = checks.read()           # rows that fail a check are bad rows
+        checks.reports                              # what was read, by data set
 """
 
 import time
@@ -15,12 +15,11 @@ from collections.abc import Callable, Mapping, Sequence, Sized
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, cast
 
 from slime_core.catalog import part
 from slime_core.catalog.checks import blaming
-from slime_core.config import Chosen, EvalSetArgs, Plan, RolloutArgs, RunConfig, read_positions
+from slime_core.config import EvalSetArgs, Plan, RolloutArgs, RunConfig, read_positions
 from slime_core.data import every_prompt, name_files, read_rows
 from slime_core.errors import ConfigError, DataError, PluginError, SlimeError, UnknownName
 from slime_core.processes import CallFailure, LabelCheck, may_check_labels
@@ -30,14 +29,11 @@ from slime_core.roles import (
     GeneratorSpec,
     NamesChoices,
     PromptFile,
-    Reward,
     RewardSpec,
     RowFormat,
     SamplingParams,
-    Spec,
-    Tokenizer,
 )
-from slime_core.rollout import EvalSet, Lifecycle, Scoring, SingleTurn, UsedGenerator, UsedReward
+from slime_core.rollout import EvalSet, Scoring, SingleTurn
 from slime_core.run.build import Builder
 from slime_core.sample import Json, Message, Sample
 
@@ -77,52 +73,72 @@ class DataSetReport:
 
 
 class RowChecks:
-    """The checks of all data sets of a run."""
+    """Reads all data sets of a run, and checks their rows."""
 
-    def __init__(self, build: Builder, choices: "RowChoices", tokenizer: Tokenizer, *, measures: bool = False) -> None:
-        """`choices` builds the rewards that rows name; with `measures`, reports hold the lengths of prompts."""
+    def __init__(self, build: Builder, *, measures: bool = False) -> None:
+        """With `measures`, reports hold the lengths of prompts."""
         self.reports: dict[str, DataSetReport] = {}
         config = build.plan.config
         self.context = config.rollout.rollout_max_context_len or read_positions(config.run.hf_checkpoint)
         """Tokens of a prompt and its answer together; None where the model names no limit."""
-        self._build, self._choices, self._tokenizer, self._measures = build, choices, tokenizer, measures
+        self._build, self._tokenizer, self._measures = build, build.tokenizer(), measures
         self._labels: dict[str, tuple[str, LabelCheck] | None] = {}
         self._open = ExitStack()
         self._spent, self._measured = 0.0, 0.0
 
-    def __enter__(self) -> "RowChecks":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """End what checks labels."""
         self._open.close()
 
-    def of_training(self) -> RowCheck:
-        """The check of the run's own prompts."""
-        roles, data = self._build.plan.roles, self._build.plan.config.data
-        rewards = [each.reference for each in roles.all(RewardSpec)]
-        files = [path for path, _ in name_files(data.prompt_data)]
-        return self._check(rewards, roles.one(GeneratorSpec), files[0] if files else None, data.label_key)
+    def read(self) -> tuple[DataSource, list[tuple[EvalSet, Sequence[str]]]]:
+        """The data source, and every evaluation set with a sentence about each kind of row that was left out.
 
-    def of_evaluation(self, own: EvalSetArgs) -> RowCheck:
-        """The check of an evaluation set."""
-        plan = self._build.plan
-        rewards = [own.reward] if own.reward else [each.reference for each in plan.roles.all(RewardSpec)]
-        generator = plan.choose(GeneratorSpec, own.generator) if own.generator else plan.roles.one(GeneratorSpec)
-        config = plan.config
-        key = own.label_key or config.evaluation.eval_label_key or config.data.label_key
-        return self._check(rewards, generator, Path(own.path), key, "eval-")
+        Builds the generators and rewards that rows name.
 
-    def _check(
-        self,
-        rewards: Sequence[str],
-        generator: Chosen[GeneratorSpec],
-        file: Path | None,
-        key: str | None,
-        prefix: str = "",
-    ) -> RowCheck:
-        sends_prompt, renders = generator.registered.qualified == "slime-core/single_turn", SingleTurn()
+        Raises:
+            DataError: a file cannot be read, a row cannot be used, or a row names a choice that does not exist.
+            ConfigError: a set's sampling contradicts itself, or its reward needs a label and there is no label_key.
+        """
+        config = self._build.plan.config
+        files = [path for path, _ in name_files(config.data.prompt_data)]
+        check = self._check(None, None, self._build.row_format(), files[0] if files else None)
+        source = self._build.data_source(check)
+        if isinstance(source, NamesChoices):
+            self._build_named(source.named_choices())
+        sets = config.evaluation.eval_prompt_data
+        return source, [self._eval_set(name, own) for name, own in sets.items()]
+
+    def _build_named(self, named: Mapping[tuple[str, str], str]) -> None:
+        for (role, name), where in named.items():
+            try:
+                if role == "generator":
+                    self._build.generator(name)
+                else:
+                    self._build.reward(name)
+            except (UnknownName, ConfigError) as error:
+                raise DataError(f"{where}: {error}") from None
+
+    def _eval_set(self, name: str, own: EvalSetArgs) -> tuple[EvalSet, Sequence[str]]:
+        build, config = self._build, self._build.plan.config
+        size = own.n_samples_per_eval_prompt or config.evaluation.n_samples_per_eval_prompt
+        file = eval_file(name, own, config, build.row_format())
+        check = self._check(own.reward, own.generator, file, file.path)
+        read = every_prompt(replace(file, check=check), self._tokenizer, size)
+        self._build_named(read.named)
+        made = EvalSet(
+            name,
+            read.groups,
+            eval_sampling(name, own, config, config.rollout.sampling()),
+            build.generator(own.generator) if own.generator else None,
+            Scoring([build.reward(own.reward)]) if own.reward else None,
+        )
+        return made, read.notes
+
+    def _check(self, reward: str | None, generator: str | None, form: RowFormat, file: Path | None) -> RowCheck:
+        plan, key, prefix = self._build.plan, form.label_key, form.flag_prefix
+        rewards = [reward] if reward else [each.reference for each in plan.roles.all(RewardSpec)]
+        chosen = plan.choose(GeneratorSpec, generator) if generator else plan.roles.one(GeneratorSpec)
+        sends_prompt, renders = chosen.registered.qualified == "slime-core/single_turn", SingleTurn()
 
         def check(sample: Sample) -> str | None:
             report = self.reports.setdefault(sample.source, DataSetReport(sample.source))
@@ -206,7 +222,7 @@ class RowChecks:
         if not may_check_labels(chosen.spec):
             return None
         try:
-            reward = self._choices.reward(name)
+            reward = self._build.reward(name)
         except SlimeError:
             if chosen.spec.models(chosen.settings) and not self._build.models:
                 return None  # it needs models that are not served yet
@@ -242,92 +258,6 @@ def _columns(file: Path | None) -> str:
     return f"; {file} has {', '.join(row.values)}" if row is not None else ""
 
 
-T = TypeVar("T")
-SpecT = TypeVar("SpecT", bound="Spec[object]")
-
-
-class RowChoices:
-    """Builds what rows name, each once; what the run itself chose is not built a second time."""
-
-    def __init__(self, build: Builder) -> None:
-        self._build = build
-        self._generators: dict[str, UsedGenerator] = {}
-        self._rewards: dict[str, UsedReward[Reward]] = {}
-
-    def generator(self, name: str) -> UsedGenerator:
-        """The generator of that name, or UnknownName."""
-        return self._once(self._generators, GeneratorSpec, name, self._build.generator)
-
-    def reward(self, name: str) -> UsedReward[Reward]:
-        """The reward of that name, with weight 1, or UnknownName."""
-        return self._once(self._rewards, RewardSpec, name, self._build.reward)
-
-    def _once(self, built: dict[str, T], of: type[SpecT], name: str, build: Callable[[Chosen[SpecT]], T]) -> T:
-        if name not in built:
-            chosen = self._build.plan.choose(of, name)
-            qualified = chosen.registered.qualified
-            built[name] = built.get(qualified) or build(chosen)
-            built[qualified] = built[name]
-        return built[name]
-
-    @property
-    def lifecycles(self) -> list[Lifecycle]:
-        """Of the generators that were built, each once."""
-        found = (use.lifecycle for use in self._generators.values())
-        return list(dict.fromkeys(each for each in found if each is not None))
-
-    def check(self, source: DataSource) -> None:
-        """Build what the rows of a data source name, if it lists that before it draws."""
-        if isinstance(source, NamesChoices):
-            self.check_rows(source.named_choices())
-
-    def check_rows(self, named: Mapping[tuple[str, str], str]) -> None:
-        """Build what rows name.
-
-        Raises:
-            DataError: there is no such choice; names the first row that wants it.
-        """
-        for (role, name), where in named.items():
-            try:
-                if role == "generator":
-                    self.generator(name)
-                else:
-                    self.reward(name)
-            except (UnknownName, ConfigError) as error:
-                raise DataError(f"{where}: {error}") from None
-
-
-def read_eval_sets(
-    builder: Builder, tokenizer: Tokenizer, choices: RowChoices, checks: RowChecks
-) -> list[tuple[EvalSet, Sequence[str]]]:
-    """Every evaluation set of the run, each with a sentence about each kind of row that was left out.
-
-    Raises:
-        DataError: a file cannot be read, a row cannot be used, or a row names a choice that does not exist.
-        ConfigError: a set's sampling contradicts itself, or its reward needs a label and there is no label_key.
-    """
-    given = builder.plan.config.evaluation.eval_prompt_data
-    return [_eval_set(name, own, builder, tokenizer, choices, checks) for name, own in given.items()]
-
-
-def _eval_set(
-    name: str, own: EvalSetArgs, builder: Builder, tokenizer: Tokenizer, choices: RowChoices, checks: RowChecks
-) -> tuple[EvalSet, Sequence[str]]:
-    config = builder.plan.config
-    size = own.n_samples_per_eval_prompt or config.evaluation.n_samples_per_eval_prompt
-    file = replace(eval_file(name, own, config, builder.row_format()), check=checks.of_evaluation(own))
-    read = every_prompt(file, tokenizer, size)
-    choices.check_rows(read.named)
-    made = EvalSet(
-        name,
-        read.groups,
-        eval_sampling(name, own, config, config.rollout.sampling()),
-        choices.generator(own.generator) if own.generator else None,
-        Scoring([choices.reward(own.reward)]) if own.reward else None,
-    )
-    return made, read.notes
-
-
 def eval_file(name: str, own: EvalSetArgs, config: RunConfig, training: RowFormat) -> PromptFile:
     """A set's file, read by its own keys, else those of all sets, else as in training; of any prompt length."""
     keys = {each.name: each.name for each in fields(RowFormat)}
@@ -356,12 +286,9 @@ def eval_sampling(name: str, own: EvalSetArgs, config: RunConfig, training: Samp
 def _given(keys: Mapping[str, str], own: EvalSetArgs, config: RunConfig) -> dict[str, Any]:
     """Values of a set's own keys, else of those of all sets (`eval_KEY`), by field; without those not given."""
     every = config.evaluation
-    found = {field: _first(getattr(own, key, None), getattr(every, f"eval_{key}", None)) for field, key in keys.items()}
-    return {field: value for field, value in found.items() if value is not None}
-
-
-def _first(*values: T | None) -> T | None:
-    return next((value for value in values if value is not None), None)
+    of_all = {field: getattr(every, f"eval_{key}", None) for field, key in keys.items()}
+    of_set = {field: value for field, key in keys.items() if (value := getattr(own, key, None)) is not None}
+    return {field: value for field, value in (of_all | of_set).items() if value is not None}
 
 
 def count_rollouts(rollout: RolloutArgs, prompts: Callable[[], Sized]) -> int:
@@ -387,7 +314,7 @@ class DataRead:
     """What a run would read."""
 
     notes: Sequence[str]
-    """A sentence about each kind of row that was left out."""
+    """A sentence about each surprise of the tokenizer, and each kind of row that was left out."""
     reports: Sequence[DataSetReport] = ()
     """Each data set that was read whole."""
     context: int | None = None
@@ -403,14 +330,12 @@ def read_all_prompts(plan: Plan) -> DataRead:
         ModelError: the tokenizer cannot be read.
         RunFolderError: kept samples are to be trained on, and cannot be.
     """
+    builder = Builder.of(plan)
     if (kept := plan.config.debug.load_debug_rollout_data) is not None:
         stored = cast(Callable[[Path], Sized], part("stored", "slime-view", "load_debug_rollout_data"))
-        return DataRead([f"{kept} has samples of {len(stored(kept))} rollouts"])
-    builder = Builder.of(plan)
-    tokenizer, choices = builder.tokenizer(), RowChoices(builder)
-    with closing(builder.protection), RowChecks(builder, choices, tokenizer, measures=True) as checks:
-        choices.check(source := builder.data_source(tokenizer, checks.of_training()))
-        sets = read_eval_sets(builder, tokenizer, choices, checks)
+        return DataRead([*builder.tokenizer_notes(), f"{kept} has samples of {len(stored(kept))} rollouts"])
+    with closing(builder.protection), closing(RowChecks(builder, measures=True)) as checks:
+        source, sets = checks.read()
     for report in checks.reports.values():
         if (
             not report.name.startswith("eval:")
@@ -418,7 +343,8 @@ def read_all_prompts(plan: Plan) -> DataRead:
             and report.prompts < len(source)
         ):
             report.epoch = len(source)
-    notes = [*source.data_notes()] if isinstance(source, DescribesData) else []
+    notes = [*builder.tokenizer_notes()]
+    notes += source.data_notes() if isinstance(source, DescribesData) else ()
     notes += [note for _, left_out in sets for note in left_out]
     notes += [
         f"{each.name}: the labels of {each.unchecked} of {each.prompts} rows were not checked, which would take long"

@@ -17,7 +17,6 @@ import enum
 import gc
 import math
 import time
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sized
 from contextlib import (
     AbstractAsyncContextManager,
@@ -45,7 +44,6 @@ from slime_core.roles import (
     EngineSpec,
     GeneratorSpec,
     GroupRewardSpec,
-    Launcher,
     MemoryTag,
     MemoryTags,
     ReleasesMemory,
@@ -68,11 +66,11 @@ from slime_core.rollout import (
     evaluate,
     make_scheduler,
 )
-from slime_core.run.build import Builder, tokenizer_notes
+from slime_core.run.build import Builder
 from slime_core.run.engines import policy_engines, served_models
 from slime_core.run.folder import RunFolder, StopRequest
 from slime_core.run.ledger import GroupState, Ledger, LedgeredSource
-from slime_core.run.prompts import RowChecks, RowChoices, count_rollouts, read_eval_sets
+from slime_core.run.prompts import RowChecks, count_rollouts
 from slime_core.run.trainer import Publishing, Trainer
 from slime_core.run.watching import RunHooks, Trackers
 from slime_core.sample import Json
@@ -153,31 +151,33 @@ def settled_heap() -> Iterator[None]:
         gc.unfreeze()
 
 
-class BaseSession(ABC):
+class BaseSession:
     """What every kind of run has: hooks, trackers, launcher, trainer and the request to stop."""
 
-    unit = "rollout"
-    """What the run counts."""
     num_rollout: int
     """Rollouts of the whole run."""
     train_steps: int
     """Optimizer steps of the whole run."""
     preparation: Preparation
     """From a draw to what is trained on."""
-    launcher: Launcher
     trainer: Trainer
 
-    def __init__(self, plan: Plan, folder: RunFolder, display: Display | None = None) -> None:
-        self.plan, self.folder = plan, folder
+    def __init__(self, plan: Plan, folder: RunFolder, display: Display | None = None, *, unit: str = "rollout") -> None:
+        """Build what needs no process; `unit` is what the run counts. Call `count` before it is entered."""
+        self.plan, self.folder, self.unit = plan, folder, unit
         self.build = Builder.of(plan)
         self.stats = self.build.stats
         self.hooks = RunHooks(plan.catalog, self.stats)
         self.stop = StopRequest()
         self.trackers = Trackers()
+        self._memory: Memory | None = None
         self._phase = display.phase if display else _ignore
         self._message = display.message if display else _ignore
+        self.launcher = self.build.launcher(folder)
+        for note in self.build.tokenizer_notes():
+            self._message(note)
 
-    def _count(self, prompts: Callable[[], Sized]) -> None:
+    def count(self, prompts: Callable[[], Sized]) -> None:
         """Set the length of the run; `prompts` are asked for only where it is given in epochs."""
         self.num_rollout = count_rollouts(self.plan.config.rollout, prompts)
         self.train_steps = self.num_rollout * self.plan.config.optim.num_steps_per_rollout
@@ -186,11 +186,13 @@ class BaseSession(ABC):
         """Start processes: the trainer, then what the kind of run adds.
 
         Raises:
-            PluginError: a tracker could not be built, or a reward in its worker process, or a generator not started.
+            PluginError: a tracker, a shaper, a transform or a reward in its process could not be built, or a generator
+                not started.
             WorkerError: a process could not be started.
         """
         try:
             self.trackers = self.build.trackers(self.folder)
+            self.preparation = self.build.preparation()
             await self._start()
         except BaseException:
             await self.close()
@@ -208,9 +210,11 @@ class BaseSession(ABC):
     ) -> None:
         await self.close()
 
-    @abstractmethod
     async def close(self) -> None:
         """Stop all processes and flush all files; an error of one part is raised after the others are closed."""
+        async with AsyncExitStack() as last_first:
+            last_first.push_async_callback(self.trackers.close)
+            last_first.push_async_callback(self.launcher.close)
 
     async def watch(self) -> None:
         """Wait for the end of the trainer's ranks; the pool watches engines.
@@ -232,12 +236,14 @@ class BaseSession(ABC):
         """What was counted since the last call."""
         return self.stats.take()
 
-    async def go_to(self, phase: Phase) -> None:  # noqa: B027  # without engines, nothing is shared
-        """Have engines or ranks release memory for a phase, where the run asks for that."""
+    async def go_to(self, phase: Phase) -> None:
+        """Have engines or ranks release memory for a phase, where they share devices."""
+        if self._memory is not None:
+            await self._memory.go_to(phase)
 
     def training(self) -> AbstractAsyncContextManager[None]:
         """A `with` in which the ranks have their memory; afterwards it goes back."""
-        return nullcontext()
+        return self._memory.during(Phase.TRAIN) if self._memory is not None else nullcontext()
 
 
 class Session(BaseSession):
@@ -258,29 +264,22 @@ class Session(BaseSession):
         with ExitStack() as undo:
             self.replay = self.build.replay()
             self.ledger = undo.enter_context(closing(Ledger(folder.ledger, self.replay.max_uses)))
-            self.launcher = self.build.launcher(folder)
             self.served = served_models(self.build, self.launcher, folder)
-            self._rows = RowChoices(self.build)
-            with RowChecks(self.build, self._rows, self.tokenizer) as checks:
-                source = self.build.data_source(self.tokenizer, checks.of_training())
-                self._rows.check(source)
-                read = read_eval_sets(self.build, self.tokenizer, self._rows, checks)
+            with closing(RowChecks(self.build)) as checks:
+                source, read = checks.read()
             self.eval_sets = [each for each, _ in read]
             chosen = plan.roles.one(DataSourceSpec)
             self.source = LedgeredSource(Used(chosen.reference, chosen.plugin, source), self.ledger)
             self.buffer = self.build.buffer()
-            self.preparation = self.build.preparation()
             self.engine = policy_engines(self.build, self.launcher, self.tokenizer, folder)
             self._transport, self._publishing = self.build.transport(folder), cast(Publishing | None, None)
-            self._memory: Memory | None = None
-            self._count(lambda: self.source)
+            self.count(lambda: self.source)
             self.scheduler = self._scheduler()
             undo.pop_all()
         self._watching = ExitStack()
         self.served_version = 0
         """Version of the weights that engines serve."""
-        data_notes = [*self.source.data_notes(), *(note for _, notes in read for note in notes)]
-        for note in (*tokenizer_notes(self.build), *data_notes):
+        for note in (*self.source.data_notes(), *(note for _, notes in read for note in notes)):
             self._message(note)
 
     async def _start(self) -> None:
@@ -297,7 +296,7 @@ class Session(BaseSession):
             self._memory = Memory(self.engine, self.trainer, of_engine, of_trainer)
         self._phase("engine: loading the model")
         await together(self.engine.start(), *(each.start() for each in self.served.values()))
-        for each in self._rows.lifecycles:
+        for each in self.build.lifecycles:
             await each.start()
         self._watching.enter_context(Watchdog())
         self._watching.enter_context(settled_heap())
@@ -311,15 +310,14 @@ class Session(BaseSession):
     async def close(self) -> None:
         async with AsyncExitStack() as last_first:
             last_first.callback(self.ledger.close)
-            last_first.push_async_callback(self.trackers.close)
             if self._publishing is not None:
                 last_first.push_async_callback(self._publishing.close)
-            last_first.push_async_callback(self.launcher.close)
+            last_first.push_async_callback(super().close)
             last_first.push_async_callback(self.engine.close)
             for served in self.served.values():
                 last_first.push_async_callback(served.close)
             last_first.callback(self.build.protection.close)
-            for each in reversed(self._rows.lifecycles):
+            for each in reversed(self.build.lifecycles):
                 last_first.push_async_callback(each.close)
             last_first.push_async_callback(self.scheduler.close)
             last_first.callback(self._watching.close)
@@ -346,13 +344,6 @@ class Session(BaseSession):
         await self.scheduler.settle()
         await self.go_to(Phase.GENERATE)
         self.scheduler.published(self.served_version)
-
-    async def go_to(self, phase: Phase) -> None:
-        if self._memory is not None:
-            await self._memory.go_to(phase)
-
-    def training(self) -> AbstractAsyncContextManager[None]:
-        return self._memory.during(Phase.TRAIN) if self._memory is not None else nullcontext()
 
     async def evaluate(self, rollout_id: int) -> EvalResult:
         """Evaluate the engine's current weights on the run's evaluation sets."""
@@ -404,13 +395,13 @@ class Session(BaseSession):
     def _choices(self) -> Choices:
         """The run's generator and rewards, shared with the rows that name them."""
         roles = self.plan.roles
-        rewards = [replace(self._rows.reward(each.reference), weight=each.weight) for each in roles.all(RewardSpec)]
+        rewards = [replace(self.build.reward(each.reference), weight=each.weight) for each in roles.all(RewardSpec)]
         group_rewards = [self.build.group_reward(each) for each in roles.all(GroupRewardSpec)]
-        generator = self._rows.generator(roles.one(GeneratorSpec).reference)
+        generator = self.build.generator(roles.one(GeneratorSpec).reference)
         scoring = Scoring(rewards, group_rewards, bool(self.build.reward_keys()))
         name = self.plan.config.distillation.opd_teacher_model
         teacher = None if name is None else ServedTeacher(name, self.served[name], teaching(self.plan.config))
-        return Choices(generator, scoring, self._rows.generator, self._rows.reward, teacher)
+        return Choices(generator, scoring, self.build.generator, self.build.reward, teacher)
 
 
 def _ignore(text: str) -> None: ...

@@ -35,7 +35,6 @@ from slime_core.roles import (
     Optim,
     RankSetup,
     Rendezvous,
-    SampleField,
     StepResult,
     TrainBatch,
     TrainerSpec,
@@ -50,12 +49,6 @@ from slime_core.sample import GroupId
 
 # Timeouts of the ranks' calls, and the messages while one takes long.
 
-FIRST_LIMIT_S = 1800.0
-"""Seconds that the first call of a kind may take."""
-LEAST_LIMIT_S = 300.0
-"""Least limit of later ones."""
-TIMES_LONGEST = 20.0
-"""A later call may take so many times the longest so far."""
 FIRST_TOLD_S = 25.0
 """Seconds without an answer after which a message is shown; the next one after twice as long."""
 TIMES_USUAL = 3.0
@@ -72,46 +65,35 @@ class Patience:
     def __init__(
         self,
         group: WorkerGroup,
-        limit_s: float | None,
+        limit_s: float,
         tell: Callable[[str], None],
         *,
         first_told_s: float = FIRST_TOLD_S,
     ) -> None:
-        """A step may take `limit_s` seconds; None derives the limit from the steps so far."""
+        """A call may take `limit_s` seconds, times the steps that it does."""
         self._group, self._limit_s, self._tell, self._first_told_s = group, limit_s, tell, first_told_s
         self._longest: dict[str, float] = {}
 
-    def limit_s(self, method: str) -> float:
-        """Seconds that the next step by this method may take."""
-        if self._limit_s is not None:
-            return self._limit_s
-        longest = self._longest.get(method)
-        return FIRST_LIMIT_S if longest is None else max(LEAST_LIMIT_S, TIMES_LONGEST * longest)
-
     async def step(self, method: str, arguments: Sequence[object], *, steps: int = 1) -> list[object]:
-        """Call a method that does so many steps' work, and note how long one takes.
+        """Call a method that does so many steps' work; later messages follow from how long one step takes.
 
         Raises:
             WorkerError: a rank raised, died, or did not answer in time.
         """
         started = time.monotonic()
         usual = self._longest.get(method, 0.0) * steps
-        replies = await self._call(method, arguments, self.limit_s(method) * steps, usual)
+        telling = asyncio.create_task(self._report(method, max(self._first_told_s, TIMES_USUAL * usual)))
+        try:
+            replies = await self._group.call(method, arguments, timeout_s=self._limit_s * steps)
+        finally:
+            telling.cancel()
         took = (time.monotonic() - started) / steps
         self._longest[method] = max(self._longest.get(method, 0.0), took)
         return replies
 
     async def call(self, method: str, argument: object) -> list[object]:
-        """Call a method with the same argument everywhere; its time does not predict the next one's."""
-        arguments = [argument] * self._group.size
-        return await self._call(method, arguments, self._limit_s or FIRST_LIMIT_S, usual=0.0)
-
-    async def _call(self, method: str, arguments: Sequence[object], limit_s: float, usual: float) -> list[object]:
-        telling = asyncio.create_task(self._report(method, max(self._first_told_s, TIMES_USUAL * usual)))
-        try:
-            return await self._group.call(method, arguments, timeout_s=limit_s)
-        finally:
-            telling.cancel()
+        """Call a method with the same argument everywhere."""
+        return await self.step(method, [argument] * self._group.size)
 
     async def _report(self, method: str, seconds: float) -> None:
         started = time.monotonic()
@@ -153,22 +135,20 @@ class TrainReport:
 class Trainer:
     """The ranks as one object."""
 
-    def __init__(
-        self,
-        shares: Shares,
-        group: WorkerGroup,
-        keys: OptimArgs,
-        patience: Patience,
-        cost: Cost | None,
-        reads: frozenset[SampleField],
-        *,
-        balances: bool,
-    ) -> None:
-        """Take over started ranks of a plugin's trainer; use `start`. It `balances` shares by their cost."""
-        self._shares, self._group, self._patience = shares, group, patience
+    def __init__(self, plan: Plan, group: WorkerGroup, tell: Callable[[str], None]) -> None:
+        """Take over started ranks of the plan's trainer; use `start`."""
+        chosen, keys = plan.roles.one(TrainerSpec), plan.config.optim
+        self._group, self._patience = group, Patience(group, plan.config.run.step_timeout_s, tell)
+        self._shares = Shares(chosen.spec.share_of_ranks(chosen.settings), chosen.plugin)
+        self._reads, self._balances = chosen.spec.reads(chosen.settings), keys.balance_by_flops
         self._num_steps = keys.num_steps_per_rollout
         self._limits = MismatchLimits(keys.max_mean_logprob_abs_diff, keys.max_logprob_abs_diff)
-        self._cost, self._reads, self._balances = cost, reads, balances
+        self._cost: Cost | None = None
+        try:
+            self._cost = Cost.of_config(plan.model_config())
+        except ConfigError:  # its config.json does not say how large the model is
+            if self._balances:
+                raise
         self._turn = asyncio.Condition()
         self._published: int | None = None
         self._saving = False
@@ -188,26 +168,13 @@ class Trainer:
         Raises:
             WorkerError: a rank could not be built.
         """
-        balances = plan.config.optim.balance_by_flops
         chosen = plan.roles.one(TrainerSpec)
-        spec = chosen.spec
-        setup = _rank_setup(plan, scratch, train_steps)
-        arguments = {"trainer": chosen.choice(), "setup": setup}
-        needs, preload = spec.needs(chosen.settings), spec.preload
-        size = spec.world_size(chosen.settings)
-        nodes = plan.config.cluster.actor_num_nodes or 1
+        arguments = {"trainer": chosen.choice(), "setup": _rank_setup(plan, scratch, train_steps)}
+        needs, preload = chosen.spec.needs(chosen.settings), chosen.spec.preload
+        size, nodes = chosen.spec.world_size(chosen.settings), plan.config.cluster.actor_num_nodes or 1
         per_node = size // nodes if needs.gpus else None  # on a CPU it counts ranks alone
         ranks = WorkerGroupSpec(TRAINER_GROUP, size, HOST, arguments, needs=needs, preload=preload, per_node=per_node)
-        group = await _start_ranks(launcher, ranks)
-        patience = Patience(group, plan.config.run.step_timeout_s, tell)
-        shares = Shares(spec.share_of_ranks(chosen.settings), chosen.registered.plugin)
-        try:
-            cost = Cost.of_config(plan.model_config())
-        except ConfigError:  # its config.json does not say how large the model is
-            if balances:
-                raise
-            cost = None
-        return cls(shares, group, plan.config.optim, patience, cost, spec.reads(chosen.settings), balances=balances)
+        return cls(plan, await _start_ranks(launcher, ranks), tell)
 
     async def watch(self) -> None:
         """Wait until the ranks are closed.

@@ -303,7 +303,7 @@ def _engine(settings: LocalEngineSettings, setup: EngineSetup) -> Engine:
 
     class Noting(LocalEngine):
         async def start(self) -> None:
-            place = {"number": setup.number, "count": setup.count, "role": setup.role.value}
+            place = {"number": setup.number, "count": setup.count, "serves": setup.serves}
             note("engine", model=str(setup.hf_checkpoint), concurrency=setup.max_concurrency, **place)
             await super().start()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from slime_core.catalog import Catalog
 from slime_core.config import ChosenRoles, parse_config, resolve
-from slime_core.roles import Engine, EngineRole, EngineSetup, EngineSpec, Extra, LauncherSetup, LauncherSpec, Settings
+from slime_core.roles import Engine, EngineSetup, EngineSpec, Extra, LauncherSetup, LauncherSpec, Settings
 from slime_core.run import RunFolder
 from slime_core.run.build import Builder
 from slime_core.run.engines import policy_engines
@@ -52,7 +52,7 @@ def test_engines_know_their_number_their_count_their_load_and_what_is_wanted(tin
         (1, 3, "engine-1"),
         (2, 3, "engine-2"),
     ]
-    assert {(each.role, each.max_concurrency, each.want) for each in setups} == {(EngineRole.POLICY, 64, want)}
+    assert {(each.serves, each.max_concurrency, each.want) for each in setups} == {("", 64, want)}
     assert len({each.scratch for each in setups}) == 3
 
 

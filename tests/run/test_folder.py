@@ -70,7 +70,9 @@ def test_another_configuration_is_refused_key_by_key(tmp_path: Path) -> None:
     )
     assert (tmp_path / "run.toml").read_bytes() == before
     open_and_close(tmp_path, config())
-    RunFolder.open(tmp_path, other, accept_changed=True).close()
+    with RunFolder.open(tmp_path, other, accept_changed=True) as folder:
+        assert (tmp_path / "run.toml").read_bytes() == before
+        folder.write_config()
     assert tomllib.loads((tmp_path / "run.toml").read_text())["lr"] == 1e-4
 
 

@@ -142,16 +142,6 @@ def test_what_is_generated_keeps_the_ratio_of_uses(tmp_path: Path, ratio: float,
     ledger.close()
 
 
-@table("state", [GroupState.DRAWN, GroupState.FINISHED])
-def test_nothing_may_be_half_done_at_a_commit_point(tmp_path: Path, state: GroupState) -> None:
-    ledger = Ledger(tmp_path / f"{state}.jsonl")
-    for each in PATHS[state]:
-        ledger.record(each, [group(0)], 0)
-    with pytest.raises(LedgerError, match=rf"'{state.value}': 1"):
-        ledger.reconcile(0)
-    ledger.close()
-
-
 def test_the_buffer_must_hold_what_the_accounts_say(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger.jsonl")
     for state in PATHS[GroupState.BUFFERED]:

@@ -1,4 +1,4 @@
-"""Waiting for ranks: who is waited for is said, and the limit follows from what was seen, on real worker processes."""
+"""Waiting for ranks: who is waited for is reported, and a call has a limit, on real worker processes."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ import pytest
 from slime_core.errors import WorkerError
 from slime_core.processes.launcher import LocalLauncher
 from slime_core.roles import LauncherSetup, WorkerGroup, WorkerGroupSpec
-from slime_core.run.trainer import FIRST_LIMIT_S, LEAST_LIMIT_S, Patience
+from slime_core.run.trainer import Patience
 from slime_testing.launcher import TARGET
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ def test_a_rank_that_was_stopped_is_named_with_its_process(tmp_path: Path) -> No
     async def use(group: WorkerGroup) -> int:
         pid = cast(tuple[int, int, int], (await group.call("who"))[1])[2]
         os.kill(pid, signal.SIGSTOP)
-        patience = Patience(group, None, said.append, first_told_s=0.2)
+        patience = Patience(group, 60.0, said.append, first_told_s=0.2)
         asked = asyncio.create_task(patience.step("add", [1, 1]))
         while len(said) < 2:  # noqa: ASYNC110  # told again after twice as long
             await asyncio.sleep(0.01)
@@ -59,7 +59,7 @@ def test_what_is_no_longer_than_usual_is_not_told(tmp_path: Path) -> None:
     said: list[str] = []
 
     async def use(group: WorkerGroup) -> None:
-        patience = Patience(group, None, said.append, first_told_s=0.1)
+        patience = Patience(group, 60.0, said.append, first_told_s=0.1)
         await patience.step("sleep", [0.4, 0.0])
         told = len(said)
         assert told > 0
@@ -69,21 +69,13 @@ def test_what_is_no_longer_than_usual_is_not_told(tmp_path: Path) -> None:
     with_group(tmp_path, use)
 
 
-def test_the_limit_follows_from_the_longest_so_far_of_the_same_kind(tmp_path: Path) -> None:
-    async def use(group: WorkerGroup) -> None:
-        patience = Patience(group, None, [].append)
-        assert patience.limit_s("sleep") == FIRST_LIMIT_S
-        await patience.step("sleep", [0.0, 0.0])
-        assert patience.limit_s("sleep") == LEAST_LIMIT_S
-        assert patience.limit_s("add") == FIRST_LIMIT_S
-        assert Patience(group, 7.0, [].append).limit_s("sleep") == 7.0
-
-    with_group(tmp_path, use)
-
-
-def test_a_limit_that_somebody_sets_ends_the_call(tmp_path: Path) -> None:
+def test_the_limit_ends_a_call_of_one_step_and_is_longer_for_several(tmp_path: Path) -> None:
     async def use(group: WorkerGroup) -> None:
         with pytest.raises(WorkerError, match=r"trainer 0 did not answer sleep\(\) within 0.2 s"):
             await Patience(group, 0.2, [].append).step("sleep", [30.0, 0.0])
 
+    async def use_several(group: WorkerGroup) -> None:
+        await Patience(group, 0.2, [].append).step("sleep", [0.5, 0.0], steps=50)
+
     with_group(tmp_path, use)
+    with_group(tmp_path, use_several)

@@ -136,7 +136,7 @@ def test_role_correction(trained: Told) -> None:
 
 def test_role_engine(trained: Told) -> None:
     [engine] = trained.of("engine")
-    assert (engine["number"], engine["count"], engine["role"]) == (0, 1, "policy")
+    assert (engine["number"], engine["count"], engine["serves"]) == (0, 1, "")
 
 
 def test_role_trainer(trained: Told, resumed: Told) -> None:

@@ -18,7 +18,6 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import cast
 from weakref import WeakKeyDictionary
 
@@ -26,7 +25,6 @@ from pydantic import JsonValue
 
 from slime_core.errors import SlimeError, WorkerError
 from slime_core.roles import (
-    EngineRole,
     EngineSetup,
     Extra,
     GenerateRequest,
@@ -141,7 +139,7 @@ class Router:
 RESTART_S, LONGEST_RESTART_S = 1.0, 60.0  # Seconds before a router is started again: the first pause, and the longest
 
 log = logging.getLogger(__name__)
-_fleets: "WeakKeyDictionary[Launcher, dict[tuple[EngineRole, Path], Fleet]]" = WeakKeyDictionary()
+_fleets: "WeakKeyDictionary[Launcher, dict[str, Fleet]]" = WeakKeyDictionary()
 
 
 class Fleet:
@@ -164,7 +162,7 @@ class Fleet:
     @classmethod
     def of(cls, setup: EngineSetup, settings: SglangSettings) -> "Fleet":
         fleets = _fleets.setdefault(setup.launcher, {})
-        return fleets.setdefault((setup.role, setup.hf_checkpoint), cls(setup, settings))
+        return fleets.setdefault(setup.serves, cls(setup, settings))
 
     async def enter(self) -> None:
         """An engine begins; the first one starts the router. Raises WorkerError: it could not be started."""

@@ -20,14 +20,14 @@ from slime_core.roles import Draw, RowFormat
 from slime_core.run import DataRead, DataSetReport, Outcome, RunFolder
 from slime_core.run.build import Builder
 from slime_core.run.checkpoint import describe_file
-from slime_core.run.loop import run_loop
+from slime_core.run.loop import BaseLoop, run_loop
 from slime_core.run.prompts import eval_file
+from slime_core.run.session import BaseSession
 from slime_core.sample import Group, GroupId, Json, Sample, Status
 from slime_core.seeds import derive_seed
 from slime_core.telemetry import Display, MetricsLog, names
 from slime_core.telemetry.recording import SampleWriter
 from slime_train.dialogs import Dialog, DialogReader
-from slime_train.training_loop import TrainingLoop, TrainingSession
 
 SOURCE = "sft"
 
@@ -39,27 +39,30 @@ async def finetune(plan: Plan, folder: RunFolder, display: Display) -> Outcome:
         DataError: a row cannot be used, or is longer than the model's longest text.
         ModelError: the model has no tokenizer, or no chat template where one is asked for.
     """
-    dialogs = read_dialogs(plan)
+    dialogs = read_dialogs(Builder.of(plan))
 
-    def session(plan: Plan, folder: RunFolder, display: Display) -> TrainingSession:
-        return TrainingSession(plan, folder, display, lambda own: dialogs.rows, unit="step")
+    def session(plan: Plan, folder: RunFolder, display: Display) -> BaseSession:
+        made = BaseSession(plan, folder, display, unit="step")
+        made.count(lambda: dialogs.rows)
+        return made
 
     return await run_loop(plan, folder, display, session, partial(Finetuning, dialogs))
 
 
-class Finetuning(TrainingLoop):
+class Finetuning(BaseLoop):
     """A finetuning in progress: every step is the next `rollout_batch_size` rows of the epoch's order."""
 
     def __init__(
-        self, dialogs: "Dialogs", session: TrainingSession, display: Display, metrics: MetricsLog, samples: SampleWriter
+        self, dialogs: "Dialogs", session: BaseSession, display: Display, metrics: MetricsLog, samples: SampleWriter
     ) -> None:
         super().__init__(session, display, metrics, samples)
         self._rows, self._held_out = dialogs.rows, dialogs.held_out
-        self._data: dict[str, Json] = {
+        data: dict[str, Json] = {
             path.name: describe_file(file).model_dump()
             for path, _ in name_files(self._config.data.prompt_data)
             if (file := split_slice(path)[0]).is_file()
         }
+        self._own_state["data"] = data
         self._order: tuple[int, EpochOrder] | None = None
         rollout, last = self._config.rollout, session.num_rollout
         uses = len(self._rows) * (rollout.num_epoch or 0)
@@ -105,9 +108,6 @@ class Finetuning(TrainingLoop):
             metrics[names.eval_reward(f"{name}-loss")] = found["loss"]
         await self._log(step, metrics)
 
-    def _own_state(self) -> dict[str, Json]:
-        return {"data": self._data}
-
 
 class Dialogs(NamedTuple):
     """What a finetuning reads."""
@@ -120,10 +120,9 @@ class Dialogs(NamedTuple):
     """A sentence about each kind of row that was left out."""
 
 
-def read_dialogs(plan: Plan) -> Dialogs:
+def read_dialogs(build: Builder) -> Dialogs:
     """The rows to train on, and those of each evaluation set; errors as of `finetune`."""
-    build = Builder.of(plan)
-    tokenizer, form = build.tokenizer(), build.row_format()
+    plan, tokenizer, form = build.plan, build.tokenizer(), build.row_format()
     positions, longest = read_positions(plan.config.run.hf_checkpoint), plan.config.rollout.rollout_max_context_len
     notes: list[str] = []
 
@@ -143,7 +142,8 @@ def read_dialogs(plan: Plan) -> Dialogs:
 
 def read_all_dialogs(plan: Plan) -> DataRead:
     """What a finetuning would read, by data set; errors as of `finetune`."""
-    found, tokenizer = read_dialogs(plan), Builder.of(plan).tokenizer()
+    build = Builder.of(plan)
+    found, tokenizer = read_dialogs(build), build.tokenizer()
     files = ", ".join(path.name for path, _ in name_files(plan.config.data.prompt_data))
     sets = {files: found.rows, **{f"eval:{name}": dialogs for name, dialogs in found.held_out.items()}}
     reports = [
@@ -157,7 +157,8 @@ def read_all_dialogs(plan: Plan) -> DataRead:
         )
         for name, dialogs in sets.items()
     ]
-    return DataRead(found.notes, reports, read_positions(plan.config.run.hf_checkpoint))
+    notes = [*build.tokenizer_notes(), *found.notes]
+    return DataRead(notes, reports, read_positions(plan.config.run.hf_checkpoint))
 
 
 def _group(dialog: Dialog, number: int, epoch: int, row: int) -> Group:

@@ -17,10 +17,10 @@ from slime_core.events import RolloutEnd, RolloutStart
 from slime_core.roles import Draw
 from slime_core.rollout.metrics import Tally
 from slime_core.run import Outcome, RunFolder
-from slime_core.run.loop import run_loop
+from slime_core.run.loop import BaseLoop, run_loop
+from slime_core.run.session import BaseSession
 from slime_core.telemetry import Display, Generated, MetricsLog
 from slime_core.telemetry.recording import SampleWriter
-from slime_train.training_loop import TrainingLoop, TrainingSession
 
 
 class Stored(Protocol):
@@ -38,8 +38,9 @@ async def train_only(plan: Plan, folder: RunFolder, display: Display, kept: Path
     make_stored = cast(Callable[[Path, float], Stored], part("stored", "slime-view", "load_debug_rollout_data"))
     stored = make_stored(kept, plan.config.debug.load_debug_rollout_data_subsample)
 
-    def session(plan: Plan, folder: RunFolder, display: Display) -> TrainingSession:
-        made = TrainingSession(plan, folder, display, lambda own: own.build.data_source(own.build.tokenizer()))
+    def session(plan: Plan, folder: RunFolder, display: Display) -> BaseSession:
+        made = BaseSession(plan, folder, display)
+        made.count(lambda: made.build.data_source())
         if len(stored) < made.num_rollout:
             display.message(f"samples of {len(stored)} of {made.num_rollout} rollouts were kept")
             made.num_rollout = len(stored)
@@ -48,11 +49,11 @@ async def train_only(plan: Plan, folder: RunFolder, display: Display, kept: Path
     return await run_loop(plan, folder, display, session, partial(TrainOnly, stored))
 
 
-class TrainOnly(TrainingLoop):
+class TrainOnly(BaseLoop):
     """The second half of a run in progress."""
 
     def __init__(
-        self, stored: Stored, session: TrainingSession, display: Display, metrics: MetricsLog, samples: SampleWriter
+        self, stored: Stored, session: BaseSession, display: Display, metrics: MetricsLog, samples: SampleWriter
     ) -> None:
         super().__init__(session, display, metrics, samples)
         self._stored = stored

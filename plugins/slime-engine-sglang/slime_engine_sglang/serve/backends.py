@@ -84,7 +84,7 @@ def serve_sglang(serving: Serving, host: str, port: int) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     server: subprocess.Popen[bytes] | None = None
     try:
-        setup = serving.engine_setup(HfTokenizer.load(serving.hf_checkpoint), serving.launcher(scratch), scratch)
+        setup = serving.engine_setup(HfTokenizer.load(serving.hf_checkpoint), scratch)
         command = [*server_command(settings, setup), "--host", host, "--port", str(port)]
         server = subprocess.Popen(
             command,
