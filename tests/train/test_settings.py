@@ -73,6 +73,8 @@ def test_what_has_no_default_must_be_given() -> None:
     assert made.model_dump() == {"max_response_len": 9, "overlong_buffer_len": 8, "overlong_penalty_factor": 1.0}
     with pytest.raises(ValidationError, match=r"reward_weights\n  Field required"):
         GdpoSettings.model_validate({})
+    with pytest.raises(ValidationError, match="at least 1 item"):
+        GdpoSettings(reward_weights={})
     weights = {"math": 1.0}
     assert GdpoSettings(reward_weights=weights).model_dump() == {
         "reward_weights": weights,
