@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from slime_core.run import Checkpoint, list_checkpoints
-from slime_core.telemetry import MetricsLog, strip_timing
+from slime_core.run import Checkpoint
+from slime_core.telemetry import MetricsLog
 from tests.tables import table
 
 Slime = Callable[..., Any]
@@ -31,26 +31,6 @@ async def digits(sample: Sample, ctx: RewardContext) -> Score:
         os.kill(os.getpid(), signal.SIGKILL)
     return Score(sum(letter.isdigit() for letter in sample.response) / max(1, len(sample.response)))
 '''
-
-
-def test_a_run_made_longer_is_the_run_that_was_long_from_the_start(project: Project, slime: Slime) -> None:
-    assert slime("train", "run.toml", "--num-rollout", 3, "--save", "whole").code == 0
-    assert slime("train", "run.toml", "--num-rollout", 1, "--save", "parts").code == 0
-    ran = slime("resume", "parts", "--num-rollout", 3, "--no-progress")
-    assert ran.code == 0, ran.err
-    assert "continuing after rollout 1 of 3" in ran.out
-    whole, parts = (
-        list(map(strip_timing, MetricsLog.read(project.root / name / "metrics.jsonl"))) for name in ("whole", "parts")
-    )
-    assert parts == whole
-    assert (project.root / "parts" / "ledger.jsonl").read_bytes() == (
-        project.root / "whole" / "ledger.jsonl"
-    ).read_bytes()
-    newest = [
-        list_checkpoints(project.root / name / "checkpoints")[-1] / "hf" / "model.safetensors"
-        for name in ("whole", "parts")
-    ]
-    assert newest[0].read_bytes() == newest[1].read_bytes()
 
 
 def test_a_run_killed_before_its_first_checkpoint_says_that_it_begins_anew(project: Project, slime: Slime) -> None:

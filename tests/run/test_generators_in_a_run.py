@@ -190,21 +190,3 @@ def test_a_token_that_the_model_has_not_costs_its_sample(
     assert f"strange.py, sample 1 of group 0, item 0: tokens holds {token}; " in caplog.text
     (row,) = MetricsLog.read(project.run / "metrics.jsonl")
     assert row.metrics["rollout/errors/generator_contract"] == 4.0
-
-
-HOPELESS = """
-from slime_core.errors import ConfigError
-
-
-async def hopeless(sample, ctx):
-    raise ConfigError('no parser reads what this model writes: parser = "hermes"')
-"""
-
-
-def test_a_generator_that_can_never_work_ends_the_run_and_says_why(project: Project, slime: Slime) -> None:
-    (project.root / "hopeless.py").write_text(HOPELESS)
-    project.write_run(generator={"use": "./hopeless.py:hopeless"}, max_error_rate=1.0, num_rollout=1)
-    ran = slime("train", "run.toml")
-    assert ran.code == 2
-    assert 'no parser reads what this model writes: parser = "hermes"' in ran.err
-    assert "Traceback" not in ran.err

@@ -28,17 +28,6 @@ def test_a_run_keeps_the_model_of_each_save_though_checkpoints_go(project: Proje
     assert slime("plan", "run.toml", "--hf-checkpoint", models / "after_2").code == 0
 
 
-def test_without_a_number_the_newest_replaces_the_one_before(tmp_path: Path) -> None:
-    copies = HfCopies(str(tmp_path / "model"))
-    for number in (0, 1, 2):
-        hf = tmp_path / f"checkpoint_{number}" / "hf"
-        hf.mkdir(parents=True)
-        (hf / "config.json").write_text(f'{{"number": {number}}}')
-        copies.keep(Checkpoint(hf.parent, number))
-    assert (tmp_path / "model" / "config.json").read_text() == '{"number": 2}'
-    assert sorted(path.name for path in tmp_path.iterdir() if "checkpoint" not in path.name) == ["model"]
-
-
 def test_what_cannot_be_written_is_said_and_leaves_the_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "a_file").write_text("")
     (tmp_path / "checkpoint" / "hf").mkdir(parents=True)

@@ -54,15 +54,6 @@ def test_gdpo_reads_each_reward_that_the_run_adds_up(project: Project, slime: Sl
     assert row.metrics["train/grad_norm"] > 0
 
 
-def test_a_part_that_no_reward_has_ends_the_run_by_name(project: Project, slime: Slime) -> None:
-    (project.root / "parts.py").write_text(REWARDS)
-    weights: dict[str, Json] = {"./parts.py:digits/leters": 1.0}
-    project.write_run(**{**GDPO, "advantage": {"use": "gdpo", "gdpo": {"reward_weights": weights}}})
-    ran = slime("train", "run.toml")
-    assert ran.code == 2
-    assert "has no part './parts.py:digits/leters' of its reward" in ran.err
-
-
 def test_a_reward_that_is_not_chosen_is_missed_before_anything_starts(project: Project, slime: Slime) -> None:
     (project.root / "parts.py").write_text(REWARDS)
     weights: dict[str, Json] = {"./parts.py:digit": 1.0}

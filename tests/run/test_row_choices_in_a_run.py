@@ -104,31 +104,3 @@ def test_what_an_evaluation_set_chooses_must_exist(
     ran = slime("train", "run.toml")
     assert ran.code == 2
     assert says in ran.err
-
-
-def test_evaluation_sets_choose_for_themselves(own: Project, slime: Slime) -> None:
-    own.write_run(
-        eval_prompt_data={
-            "plain": "prompts.jsonl@[:2]",
-            "own": {
-                "path": "prompts.jsonl@[:2]",
-                "reward": "./own.py:always",
-                "generator": "./own.py:shouts",
-                "n_samples_per_eval_prompt": 2,
-                "temperature": 0.0,
-                "max_response_len": 3,
-            },
-        },
-        eval_interval=1,
-        num_rollout=1,
-    )
-    ran = slime("train", "run.toml")
-    assert ran.code == 0, ran.err
-    evaluated = [each.metrics for each in MetricsLog.read(own.run / "metrics.jsonl") if "eval/own" in each.metrics]
-    assert [metrics["eval/own"] for metrics in evaluated] == [0.25, 0.25]
-    assert evaluated[0]["eval/own/response_len/max"] <= 3
-    assert "eval/own-pass@2" in evaluated[0]
-    assert "eval/plain-pass@2" not in evaluated[0]
-    ran = slime("eval", own.run, "--save", "again")
-    assert ran.code == 0, ran.err
-    assert "0.25" in ran.out

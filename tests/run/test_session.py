@@ -48,25 +48,6 @@ def open_folder(plan: Plan) -> RunFolder:
     return RunFolder.open(plan.config.run.save, plan.config.to_dict())
 
 
-def test_samples_carry_the_version_that_the_engine_serves(plan_of: PlanOf) -> None:
-    plan = plan_of()
-
-    async def two_versions(session: Session) -> list[set[str]]:
-        seen = []
-        async with session:
-            for version in (0, 7):
-                await session.publish(version)
-                result = await session.scheduler.collect(version, want=2)
-                seen.append(
-                    {one for group in result.kept for sample in group.samples for one in sample.weight_versions}
-                )
-        return seen
-
-    with open_folder(plan) as folder:
-        assert asyncio.run(two_versions(Session(plan, folder))) == [{"0"}, {"7"}]
-    assert workers() == []
-
-
 def test_evaluation_leaves_the_training_state_as_it_was(project: Project, plan_of: PlanOf) -> None:
     project.write_prompts("eval.jsonl", 3)
     plan = plan_of(eval_prompt_data={"held": "eval.jsonl"}, eval_interval=1)
