@@ -12,8 +12,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from slime_core.config import parse_config, read_run_file
-from slime_core.run import RunFolder, newest_checkpoint
+from slime_core.run import newest_checkpoint
 from slime_testing import write_distribution
 from tests.tables import table
 
@@ -196,14 +195,6 @@ def test_a_read_only_run_folder(project: Project, slime: Slime, read_only_folder
         refused(slime(command, "run.toml", "--save", root), root, said)
 
 
-def test_a_run_folder_on_a_full_disk(project: Project, slime: Slime, tiny_disk: Path) -> None:
-    root = tiny_disk / "run"
-    root.mkdir()
-    with pytest.raises(OSError, match="No space left"):
-        (tiny_disk / "filler").write_bytes(bytes(3_000_000))
-    refused(slime("train", "run.toml", "--save", root), root, f"cannot write to run folder {root}: the disk is full")
-
-
 def test_a_disk_too_small_for_the_weights(project: Project, slime: Slime, tiny_disk: Path) -> None:
     """Seen when their number is known; the ranks are stopped in good order instead of by SIGBUS."""
     ran = slime("train", "run.toml", "--save", tiny_disk / "run")
@@ -229,21 +220,6 @@ def test_a_disk_that_fills_up_leaves_the_newest_checkpoint_usable(
     newest = newest_checkpoint(root / "checkpoints", pytest.fail)
     assert newest is not None
     assert newest.rollout_id == 0
-
-
-def test_a_run_folder_of_another_configuration(project: Project, slime: Slime) -> None:
-    values = read_run_file(project.root / "run.toml") | {"save": str(project.run)}
-    with RunFolder.open(project.run, parse_config(values).to_dict()) as folder:
-        (folder.checkpoints / "rollout_000001").mkdir()
-    said = (
-        f"{project.run.relative_to(project.root)} holds a run of another config, which differs in\n  lr: 0.001 -> 0.5\n"
-    )
-    refused(slime("train", "run.toml", "--lr", "0.5"), project.run, said, "slime resume runs/run", "another --save")
-
-
-def test_a_run_folder_in_use(project: Project, slime: Slime) -> None:
-    with RunFolder.open(project.run, {}):
-        refused(slime("train", "run.toml"), project.run, f"process {os.getpid()} is running in runs/run: wait for it")
 
 
 TO_TYPE = (

@@ -13,6 +13,7 @@ from tests.tables import table
 Slime = Callable[..., Any]
 Project = Any
 
+OLD = '{"response": "an answer of yesterday"}\n'
 FED = """
 from slime_core import Settings
 from slime_core.roles import EngineSpec
@@ -120,9 +121,14 @@ def test_settings_of_the_engine_and_bf16_reach_it(project: Project, slime: Slime
 def test_bad_input_is_said(
     project: Project, slime: Slime, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
 ) -> None:
+    """And what was in the file of --out stays as it was."""
     monkeypatch.setattr("sys.stdin", io.StringIO())
     Path("mine.py").write_text(FED)
-    ran = slime("generate", *[str(project.model) if each == "MODEL" else each for each in arguments])
+    Path("o.jsonl").write_text(OLD)
+    out = [] if "--out" in arguments else ["--out", "o.jsonl"]
+    ran = slime("generate", *[str(project.model) if each == "MODEL" else each for each in arguments], *out)
     assert ran.code != 0
     assert message in ran.err
     assert "Traceback" not in ran.err
+    assert Path("o.jsonl").read_text() == OLD
+    assert not Path("o.jsonl.part").exists()

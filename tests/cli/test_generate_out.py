@@ -24,27 +24,6 @@ def prompts(project: Project) -> Path:
     return project.write_rows("p.jsonl", [{"input": f"{number}+1?"} for number in range(3)])  # type: ignore[no-any-return]
 
 
-@table(
-    "arguments",
-    [
-        ["nowhere", "x"],
-        ["MODEL", "x", "--set", "wrokers=1"],
-        ["MODEL", "x", "--set", "workers=none"],
-        ["MODEL", "x", "--engine", "locl"],
-        ["MODEL", "--prompt-data", "missing.jsonl"],
-        ["MODEL", "x", "--logit-bias", "99999=1"],
-    ],
-)
-def test_a_mistake_leaves_what_was_there(project: Project, slime: Slime, arguments: list[str]) -> None:
-    Path("o.jsonl").write_text(OLD)
-    ran = slime(
-        "generate", *[str(project.model) if each == "MODEL" else each for each in arguments], "--out", "o.jsonl"
-    )
-    assert ran.code != 0
-    assert Path("o.jsonl").read_text() == OLD
-    assert not Path("o.jsonl.part").exists()
-
-
 @pytest.mark.parametrize("how", ["itself", "symlink", "hard link", "of a slice", "the part"])
 def test_the_prompts_are_not_written_over(project: Project, slime: Slime, prompts: Path, how: str) -> None:
     read, out = "p.jsonl", "p.jsonl"

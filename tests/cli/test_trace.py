@@ -39,9 +39,8 @@ ROUNDING = 2
 """Microseconds: each end of a span is rounded to one."""
 
 
-@pytest.fixture
-def run(project: Project, slime: Slime) -> Path:
-    """Two rollouts of four groups by two turns a sample, the second group dropped, with evaluations."""
+def test_a_trace_has_rollouts_samples_and_groups(project: Project, slime: Slime) -> None:
+    """Of two rollouts of four groups by two turns a sample, the second group dropped, with evaluations."""
     (project.root / "parts.py").write_text(PARTS)
     project.write_run(
         generator={"use": "./parts.py:twice"},
@@ -51,7 +50,10 @@ def run(project: Project, slime: Slime) -> Path:
     )
     ran = slime("train", "run.toml")
     assert ran.code == 0, ran.err
-    return Path(project.run)
+    events = events_of(slime, project.run)
+    check_rollouts(project.run, events)
+    check_samples(project.run, events)
+    check_groups(project.run, events)
 
 
 def events_of(slime: Slime, run: Path, *arguments: object) -> list[Event]:
@@ -159,13 +161,6 @@ def check_groups(run: Path, events: list[Event]) -> None:
         assert [part["name"] for part in parts] == ["samples", "waits for training", "train"]
         assert sum(part["dur"] for part in parts) == each["dur"]
         assert parts[-1]["ts"] == trains[each["args"]["rollout_id"]]["ts"]
-
-
-def test_a_trace_has_rollouts_samples_and_groups(run: Path, slime: Slime) -> None:
-    events = events_of(slime, run)
-    check_rollouts(run, events)
-    check_samples(run, events)
-    check_groups(run, events)
 
 
 def test_a_run_that_was_continued_says_where_and_a_torn_line_is_cut(project: Project, slime: Slime) -> None:

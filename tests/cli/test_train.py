@@ -100,16 +100,6 @@ def test_prompts_may_be_chat_messages_in_a_parquet_file(project: Project, slime:
     assert first.label == "1"
 
 
-def test_the_tensorboard_tracker_gets_every_metric(project: Project, slime: Slime) -> None:
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    ran = slime("train", "run.toml", "--tracker", "tensorboard")
-    assert ran.code == 0, ran.err
-    events = accumulator.EventAccumulator(str(project.run / "tensorboard"))
-    events.Reload()
-    curve = [event.value for event in events.Scalars("rollout/raw_reward")]
-    assert curve == pytest.approx([row["rollout/raw_reward"] for row in metrics_of(project.run)])
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("family", FAMILIES)
 def test_other_families_train(project: Project, slime: Slime, family: str) -> None:
