@@ -8,9 +8,9 @@ import pytest
 
 from slime_core.errors import RolloutError
 from slime_core.processes import OnLoop
-from slime_core.roles import GenerateContext, GroupReward, RewardContext, RewardGrain, SamplingParams
-from slime_core.rollout import Environment, EvalSet, RewardOnError, SingleTurn, UsedReward, evaluate
-from slime_core.sample import Group, GroupId, Sample, Status
+from slime_core.roles import GenerateContext, GroupReward, RewardContext, RewardGrain
+from slime_core.rollout import Environment, RewardOnError, SingleTurn, UsedReward
+from slime_core.sample import Sample, Status
 from slime_core.score import NotApplicable, Score, Unscored, Verdict
 from slime_core.seeds import derive_seed
 from slime_core.stats import CallStats
@@ -157,12 +157,6 @@ def test_its_failure_is_every_samples(
     ] * 2
 
 
-def test_its_failure_ends_the_run_if_the_policy_says_so(make_bench: Make) -> None:
-    bench = make_bench(rewards=[], group_rewards=[group_use(crash)], reward_on_error=RewardOnError.RAISE)
-    with pytest.raises(RolloutError, match=r"sample 0 of group 0 failed \(g_ZeroDivisionError\): division by zero"):
-        asyncio.run(bench.scheduler.collect(0, 1))
-
-
 def test_one_verdict_of_many_may_fail(make_bench: Make, use: Make) -> None:
     bench = make_bench(rewards=[use(constant)], group_rewards=[group_use(partly)], n=4)
     rewards, metrics = collect(bench)
@@ -193,17 +187,3 @@ def test_a_generators_own_score_is_weighed_beside_it(make_bench: Make) -> None:
     rewards, metrics = collect(bench)
     assert rewards == [[3.5, 1.0, 2.0]]
     assert (metrics["rollout/reward/environment"], metrics["rollout/reward/environment/not_applicable"]) == (7.0, 2.0)
-
-
-def test_it_scores_evaluations_too(make_bench: Make) -> None:
-    groups = [
-        Group(
-            GroupId("eval:x", 0, row, row),
-            [Sample(group_index=row, index=index, prompt=str(row)) for index in range(2)],
-        )
-        for row in range(3)
-    ]
-    bench = make_bench(rewards=[], group_rewards=[group_use(by_place)])
-    result = asyncio.run(evaluate(bench.scheduler, [EvalSet("x", groups, SamplingParams(4))], rollout_id=0))
-    assert result.metrics["eval/x"] == 0.5
-    assert result.metrics["eval/x-pass@2"] == 1.0

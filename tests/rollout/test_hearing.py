@@ -1,10 +1,11 @@
 """Hearing: what adds up to a sample's reward, and what keeps it from having one."""
 
+import asyncio
 from collections.abc import Callable
 
 from slime_core.roles import Reward
-from slime_core.rollout import UsedReward
-from slime_core.rollout.scoring import LONGEST_REASON, Execution, Failure, Hearing, countable
+from slime_core.rollout import Scoring, UsedReward
+from slime_core.rollout.scoring import LONGEST_REASON, Execution, Failure, Hearing, countable, hear
 from slime_core.sample import Status
 from slime_core.score import NotApplicable, Score, Unscored
 from slime_testing.samples import make_sample
@@ -135,3 +136,44 @@ def test_siblings_have_what_is_said_of_the_main_one_and_it_is_counted_once(use: 
 def test_a_reason_is_one_short_word_in_a_metric() -> None:
     assert countable(" no \n answer\tat all ") == "no_answer_at_all"
     assert len(countable("r" * 300)) == LONGEST_REASON
+
+
+async def hangs(sample: object, ctx: object) -> Score:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def raises(sample: object, ctx: object) -> Score:
+    raise OSError("HTTP 500")
+
+
+async def says_nothing(sample: object, ctx: object) -> Score:
+    return "good"  # type: ignore[return-value]
+
+
+async def cancels_itself(sample: object, ctx: object) -> Score:
+    raise asyncio.CancelledError
+
+
+def heard(use: UsedReward[Reward]) -> Hearing:
+    execution = hear([make_sample()], Scoring([use]), None)  # type: ignore[arg-type]  # these rewards read no context
+    return asyncio.run(execution).main
+
+
+@table(
+    "reward, reason, detail, retryable",
+    [
+        (hangs, "r_timeout", "0.01 s", True),
+        (raises, "r_OSError", "HTTP 500", False),
+        (says_nothing, "r_contract", "got str", False),
+        (cancels_itself, "r_cancelled", "the reward cancelled itself", False),
+    ],
+)
+def test_a_failure_has_a_short_reason_and_says_what_happened(
+    use: Use, reward: Reward, reason: str, detail: str, retryable: bool
+) -> None:
+    found = heard(use(reward, "r", timeout_s=0.01)).failure
+    assert isinstance(found, Failure)
+    assert (found.reason, found.retryable) == (reason, retryable)
+    assert detail in found.detail
+    assert (found.cause is None) == (reward is cancels_itself)

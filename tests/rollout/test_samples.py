@@ -236,12 +236,6 @@ def test_without_a_weight_it_is_measured_and_said_once(
     ]
 
 
-def test_where_it_alone_counts_a_sample_without_it_has_no_reward(make_bench: Make) -> None:
-    bench = make_bench(rewards=[own_use(1.0)], n=2, max_filter_waves=1)
-    with pytest.raises(RolloutError, match="1 x unscored"):
-        asyncio.run(bench.scheduler.collect(0, 1))
-
-
 @table(
     "reward, reason",
     [

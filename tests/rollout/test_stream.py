@@ -160,7 +160,11 @@ def test_no_group_is_lost_repeated_or_older_than_allowed(
     assert [len(step) for step in seen.steps] == [BATCH] * 6
     assert len(set(seen.draws)) == len(seen.draws)
     assert max(seen.ages) <= staleness
-    dropped = {group_id.draw for event in bench.events if isinstance(event, GroupsDone) for group_id in event.dropped}
+    done = [event for event in bench.events if isinstance(event, GroupsDone)]
+    dropped = {group_id.draw for event in done for group_id in event.dropped}
+    assert sorted(group.id.draw for event in done for group in event.kept) == sorted(seen.draws)
+    told = sum(len(event.samples) for event in bench.events if isinstance(event, SamplesDone))
+    assert told == 2 * bench.source.drawn
     assert sorted([*seen.draws, *dropped]) == list(range(bench.source.drawn)), "all that was drawn was used"
 
 
@@ -293,15 +297,6 @@ def test_groups_that_waited_for_a_resume_are_handed_over_before_they_are_too_old
     seen = asyncio.run(second(asyncio.run(first())))
     assert max(seen.ages) <= 2
     assert [draw for draw in seen.draws if draw < 100] == list(range(waiting))
-
-
-def test_events_name_every_group_once(make_bench: Make) -> None:
-    bench = make_bench(engine=DecodingEngine(), make=stream(4), group_filter=Thirds(), max_filter_waves=100)
-    seen = run(bench, 4)
-    kept = [group.id.draw for event in bench.events if isinstance(event, GroupsDone) for group in event.kept]
-    samples = [sample for event in bench.events if isinstance(event, SamplesDone) for sample in event.samples]
-    assert sorted(kept) == sorted(seen.draws)
-    assert len(samples) == 2 * bench.source.drawn
 
 
 def test_second_choices_are_kept_while_the_trainer_waits(make_bench: Make) -> None:

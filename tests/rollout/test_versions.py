@@ -50,11 +50,6 @@ def masked(samples: list[Sample], *answers: GenerateOutput) -> list[list[int]]:
     return [list(sample.loss_mask or ()) for sample in samples]
 
 
-def test_a_generator_that_masked_its_stale_tokens_itself_keeps_the_others() -> None:
-    output = answer((20, 3), (197, 4))
-    assert masked([by_hand((output, [0] * 20 + [1] * 197))], output) == [[0] * 20 + [1] * 197]
-
-
 def test_each_sample_of_a_fan_out_loses_its_own_stale_tokens_alone() -> None:
     first, second, other = answer((4, 3)), answer((2, 3), (3, 4), first=4), answer((3, 3), first=9)
     whole = by_hand((first, [1] * 4), [9, 9], (second, [1] * 5))
@@ -99,13 +94,6 @@ def test_a_sample_without_a_mask_is_left_as_it_is() -> None:
     sample = Sample(tokens=[*PROMPT, 1, 2], response_length=2, weight_versions=["3", "4"], weight_version_ends=[1, 2])
     mask_stale(sample)
     assert sample.loss_mask is None
-
-
-def test_with_one_version_nothing_is_looked_up_or_masked() -> None:
-    output = answer((5, 3))
-    sample = by_hand((output, [1] * 5))
-    assert masked([sample], output) == [[1] * 5]
-    assert sample.weight_versions == ["3"]
 
 
 @dataclass(frozen=True)

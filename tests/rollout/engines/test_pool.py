@@ -440,18 +440,6 @@ def test_a_cancelled_request_is_cancelled_whatever_its_engine_does(fleet: MakeFl
     made.play(use)
 
 
-def test_a_time_limit_around_a_request_counts_its_second_asking_too(fleet: MakeFleet, request_of: MakeRequest) -> None:
-    made = fleet(2, bad={0: hangs, 1: hangs}, silence_s=5.0, incurable=frozenset({0, 1}))
-
-    async def use(pool: EnginePool) -> float:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(8.0):
-                await pool.generate(request_of(0))
-        return asyncio.get_running_loop().time()
-
-    assert made.play(use) == pytest.approx(8.0)
-
-
 def test_an_engine_that_cleans_up_for_ever_does_not_keep_its_requests(
     fleet: MakeFleet, request_of: MakeRequest, answer_of: Tokens
 ) -> None:
