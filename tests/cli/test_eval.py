@@ -67,35 +67,3 @@ def test_a_run_file_and_a_model_directory_are_evaluated_in_folders_of_their_own(
     ran = slime("eval", project.model, "--reward", "./rewards.py:digits", *keys.split(), *sets)
     assert ran.code == 0, ran.err
     assert (project.root / "runs" / f"{project.model.name}-eval" / "eval.json").exists()
-
-
-def test_a_set_samples_in_its_own_way(project: Project, slime: Slime) -> None:
-    project.write_prompts("p.jsonl", 4)
-    table = """
-hf_checkpoint = "MODEL"
-save = "own"
-input_key = "question"
-label_key = "answer"
-apply_chat_template = true
-rollout_max_response_len = 9
-rollout_stop = ["never said"]
-reward = { use = "./rewards.py:digits" }
-eval_interval = 1
-eval_prompt_data.long = { path = "p.jsonl", min_new_tokens = LEAST, repetition_penalty = 1.5 }
-eval_prompt_data.short = { path = "p.jsonl", max_response_len = 2, stop_token_ids = [] }
-eval_prompt_data.forced = { path = "p.jsonl", min_p = 1.0, n_samples_per_eval_prompt = 3 }
-"""
-    (project.root / "own.toml").write_text(table.replace("MODEL", str(project.model)).replace("LEAST", "9"))
-    ran = slime("eval", "own.toml")
-    assert ran.code == 0, ran.err
-    rows = list(Shard(project.root / "own-eval" / "samples" / "eval_000000.parquet").rows())
-    assert {row.response_length for row in rows if row.source == "long"} == {9}
-    assert {row.response_length for row in rows if row.source == "short"} <= {1, 2}
-    forced = [row for row in rows if row.source == "forced"]
-    assert len({(row.group, row.response) for row in forced}) == 4
-    assert len(forced) == 12
-
-    (project.root / "own.toml").write_text(table.replace("MODEL", str(project.model)).replace("LEAST", "10"))
-    ran = slime("eval", "own.toml")
-    assert ran.code == 2
-    assert "eval set 'long' asks for at least 10 tokens (min_new_tokens) and at most 9 (max_response_len)" in ran.err

@@ -78,15 +78,6 @@ def test_sections_that_nothing_chooses_are_listed(project: Project, slime: Slime
     assert slime("plan", "run.toml", "--json").json()["unused"] == ["loss.policy_loss"]
 
 
-def test_a_section_with_a_misspelt_name_is_refused(project: Project, slime: Slime) -> None:
-    project.write_run(loss={"policy_los": {"eps_clip": 0.1}})
-    ran = slime("plan", "run.toml")
-    assert ran.code == 2
-    assert (
-        "[loss.policy_los]: nothing chooses 'policy_los', and nobody offers it. Did you mean 'policy_loss'?" in ran.err
-    )
-
-
 def test_what_a_plan_writes_plans_the_same(project: Project, slime: Slime) -> None:
     (project.root / "sub").mkdir()
     flags = ["--eps-clip", "0.3", "--reward", "./rewards.py:digits=0.5", "--rollout-stop", "\n"]

@@ -114,11 +114,5 @@ def test_options_choose_what_is_listed_and_in_which_order(
     assert found["./mine.py"]["hooks"][0]["hook"] == "slime_run_end"
 
 
-def test_a_plugin_that_is_not_installed_is_an_error(slime: Slime) -> None:
-    ran = slime("plugins", "list", "--no-plugin", "slime-reward-mth")
-    assert ran.code == 2
-    assert "Did you mean 'slime-reward-math'?" in ran.err
-
-
 def test_a_role_that_does_not_exist_is_an_error(slime: Slime) -> None:
     assert slime("plugins", "list", "--role", "rewrad").code == 2
