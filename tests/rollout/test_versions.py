@@ -1,7 +1,6 @@
 """Which weights made which token is known of any sample of a fan-out, and what older ones made is left out alone."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from hypothesis import given
@@ -10,8 +9,8 @@ from hypothesis import strategies as st
 from slime_core.roles import EngineExtras, FinishReason, GenerateContext, GenerateOutput
 from slime_core.rollout.runner import mask_stale, note_versions
 from slime_core.sample import Sample, Status
+from tests.rollout.bench import make_bench
 
-Make = Callable[..., "Bench"]  # noqa: F821  # the fixtures of conftest.py
 PROMPT = [7, 7, 7]
 
 
@@ -184,7 +183,7 @@ def cut(sample: Sample, begin: int, end: int) -> Sample:
     )
 
 
-def test_in_a_rollout_forks_of_an_interrupted_call_keep_what_is_new(make_bench: Make) -> None:
+def test_in_a_rollout_forks_of_an_interrupted_call_keep_what_is_new() -> None:
     from tests.rollout.test_stream import LONG, DecodingEngine, run, stream
 
     async def forks(sample: Sample, ctx: GenerateContext) -> list[Sample]:
