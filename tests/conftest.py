@@ -68,8 +68,14 @@ class Ran:
         return json.loads(self.out)
 
 
+Slime = Callable[..., Ran]
+"""The fixture `slime`."""
+Install = Callable[..., None]
+"""The fixture `install_plugin`."""
+
+
 @pytest.fixture
-def slime(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+def slime(capsys: pytest.CaptureFixture[str]) -> Slime:
     """`slime("train", "run.toml", "--lr", "1e-3")`, in this process."""
     from slime_core.cli import run_cli
 

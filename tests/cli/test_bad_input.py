@@ -6,27 +6,15 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
 from slime_core.run import newest_checkpoint
 from slime_testing import write_distribution
+from tests.conftest import Project, Ran, Slime
 from tests.tables import table
-
-
-class Ran(Protocol):
-    """What the command line did."""
-
-    code: int
-    out: str
-    err: str
-
-
-Slime = Callable[..., Ran]
-Project = Any
 
 BROKEN = "import a_library_that_nobody_has\n"
 ELSEWHERE = """

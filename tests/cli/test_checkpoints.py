@@ -2,18 +2,14 @@
 
 import asyncio
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from slime_core.run import RunFolder
 from slime_core.run.checkpoint import MANIFEST
 from tests.checkpoints import write_checkpoint
-from tests.conftest import NO_STATE
-
-Slime = Callable[..., Any]
+from tests.conftest import NO_STATE, Slime
 
 
 async def save_model(directory: Path) -> None:

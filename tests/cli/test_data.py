@@ -1,13 +1,11 @@
 """Prompts of a run: several files, mixtures, bad rows told, and files that changed under a run."""
 
-from collections.abc import Callable
 from typing import Any
 
 from slime_core.run import list_checkpoints
 from slime_core.telemetry import MetricsLog
+from tests.conftest import Project, Slime
 
-Slime = Callable[..., Any]
-Project = Any
 BAD: dict[str, Any] = {"question": "no answer", "answer": None}
 
 

@@ -1,11 +1,8 @@
 """`slime diff`: what two runs have in common, and where they part."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-Slime = Callable[..., Any]
-Project = Any
+from tests.conftest import Project, Slime
 
 
 def test_runs_of_one_file_are_the_same_and_others_are_named_where_they_part(project: Project, slime: Slime) -> None:

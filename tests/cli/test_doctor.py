@@ -11,9 +11,8 @@ from slime_core.processes import Protection
 from slime_core.stats import PluginStats
 from slime_testing.cli import setup_of
 from slime_testing.doctor import core_checks, examine
+from tests.conftest import Install, Slime
 
-Slime = Callable[..., Any]
-Install = Callable[..., None]
 CHECKS = """
 import time
 from pathlib import Path

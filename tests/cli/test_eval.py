@@ -1,16 +1,12 @@
 """`slime eval`: a run's newest checkpoint, or any model, on evaluation sets."""
 
 import json
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from slime_core.telemetry import MetricsLog
 from slime_view.samples.shard import Shard
-
-Slime = Callable[..., Any]
-Project = Any
+from tests.conftest import Project, Slime
 
 
 @pytest.fixture

@@ -1,15 +1,13 @@
 """Flags of what is installed: typed like the core's own, shown in help, and made late where their settings are."""
 
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
+from tests.conftest import Project, Slime
 from tests.tables import table
 
-Slime = Callable[..., Any]
-Project = Any
 MINE = """
 from pydantic import Field
 

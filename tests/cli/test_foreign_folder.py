@@ -4,10 +4,9 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,9 +14,8 @@ from slime_core.errors import CheckpointError, RunFolderError
 from slime_core.run import RunFolder, list_checkpoints, newest_checkpoint, verify
 from slime_core.run.checkpoint import MANIFEST, describe_file
 from slime_view.figures import write_report
+from tests.conftest import Project, Slime
 
-Slime = Callable[..., Any]
-Project = Any
 SAMPLES, SAVED = "samples/rollout_000000.parquet", "checkpoints/rollout_000002"
 READERS = {
     "run.toml": ("why", "diff"),

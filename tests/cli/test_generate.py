@@ -2,16 +2,12 @@
 
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.conftest import Project, Slime
 from tests.tables import table
-
-Slime = Callable[..., Any]
-Project = Any
 
 OLD = '{"response": "an answer of yesterday"}\n'
 FED = """

@@ -6,16 +6,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.conftest import Project, Slime
 from tests.tables import table
 
-Slime = Callable[..., Any]
-Project = Any
 OLD = '{"response": "an answer of yesterday"}\n'
 
 

@@ -1,14 +1,10 @@
 """A run folder may have any name that the file system takes."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from slime_core.run import list_checkpoints
+from tests.conftest import Project, Slime
 
-Slime = Callable[..., Any]
-Project = Any
 NAME = "new\nline\tand\r 50%20 {rollout_id} what?#'\"`$HOME\\ [a]* größe日\u2028\x1b[31m"
 
 

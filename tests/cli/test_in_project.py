@@ -1,16 +1,13 @@
 """A run whose parts are functions and classes of the project: no package, no entry point."""
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from slime_core.telemetry import MetricsLog
 from slime_view.samples.shard import Shard
-
-Slime = Callable[..., Any]
-Project = Any
+from tests.conftest import Project, Slime
 
 PARTS = """
 from slime_core import Score, Settings

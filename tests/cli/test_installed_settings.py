@@ -1,14 +1,10 @@
 """Settings that a choice passes on to installed software: keys and flags that depend on where the software is."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
+from tests.conftest import Project, Slime
 from tests.tables import table
 
-Slime = Callable[..., Any]
-Project = Any
 MINE = """
 from pydantic import JsonValue
 

@@ -1,10 +1,6 @@
 """`slime ledger`: what became of the groups of a run."""
 
-from collections.abc import Callable
-from typing import Any
-
-Slime = Callable[..., Any]
-Project = Any
+from tests.conftest import Project, Slime
 
 
 def test_the_accounts_of_a_run(project: Project, slime: Slime) -> None:

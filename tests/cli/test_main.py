@@ -3,8 +3,6 @@
 import asyncio
 import subprocess
 import sys
-from collections.abc import Callable
-from typing import Any
 
 import click
 import pytest
@@ -18,9 +16,8 @@ from slime_core.cli.run_options import in_tables, split_settings
 from slime_core.config import CHOOSES, FAMILIES, FlatKeys
 from slime_core.errors import ConfigError, NonFiniteError, SlimeError, WorkerError
 from slime_core.roles import SELECTABLE
+from tests.conftest import Slime
 from tests.tables import table
-
-Slime = Callable[..., Any]
 
 
 def test_help_lists_every_command(slime: Slime) -> None:

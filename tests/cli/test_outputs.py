@@ -1,9 +1,8 @@
 """What a user has is never replaced: every key and option that names a place to write is tried on files of a user."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
@@ -11,9 +10,8 @@ import pytest
 from slime_core.cli.main import cli
 from slime_core.config import FAMILIES
 from slime_core.config.plan import OUTPUT_KEYS, RUN_PARTS
+from tests.conftest import Project, Slime
 
-Slime = Callable[..., Any]
-Project = Any
 READ_KEYS = {
     *("prompt_data", "eval_prompt_data", "served_models", "hf_checkpoint", "load_debug_rollout_data"),
     *("ref_load", "opd_teacher_load", "critic_load"),

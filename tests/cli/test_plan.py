@@ -1,15 +1,11 @@
 """`slime plan`: what a run would use, before anything starts."""
 
 import tomllib
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
+from tests.conftest import Project, Slime
 from tests.tables import table
-
-Slime = Callable[..., Any]
-Project = Any
 
 
 def test_json_names_plugin_version_place_and_settings_of_every_choice(project: Project, slime: Slime) -> None:

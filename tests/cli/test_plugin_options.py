@@ -3,16 +3,12 @@
 import re
 import shutil
 import tomllib
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from tests.conftest import Install, Project, Slime
 from tests.tables import table
-
-Slime = Callable[..., Any]
-Project = Any
-Install = Callable[..., None]
 
 SOURCE = """
 import slime_core

@@ -2,16 +2,14 @@
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from slime_testing import report
+from tests.conftest import Install, Slime
 
-Slime = Callable[..., Any]
-Install = Callable[..., None]
 WATCHER = """
 import logging
 

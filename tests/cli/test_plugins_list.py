@@ -1,14 +1,13 @@
 """`slime plugins list`: what is installed, in which order, and what it offers."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-Slime = Callable[..., Any]
-Install = Callable[..., None]
+from tests.conftest import Install, Slime
+
 WATCHER = """
 from slime_core.hookspecs import hookimpl
 

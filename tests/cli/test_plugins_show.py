@@ -1,6 +1,5 @@
 """`slime plugins show` and `slime plugins schema`: everything about a plugin or a choice, before a run."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -9,10 +8,9 @@ import pytest
 from pydantic import SecretStr
 
 from slime_core.cli.plugin_facts import type_name
+from tests.conftest import Install, Slime
 from tests.tables import table
 
-Slime = Callable[..., Any]
-Install = Callable[..., None]
 JUDGE = """
 from typing import Literal
 

@@ -1,16 +1,13 @@
 """`--max-restarts`: a run that loses a rank continues by itself, to what it had been without the loss."""
 
 import sys
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from slime_core.run import newest_checkpoint
 from slime_core.telemetry import MetricsLog, strip_timing
+from tests.conftest import Project, Slime
 
-Slime = Callable[..., Any]
-Project = Any
 KILLING = '''
 import os
 import signal

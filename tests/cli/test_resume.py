@@ -3,18 +3,15 @@
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from slime_core.run import Checkpoint
 from slime_core.telemetry import MetricsLog
+from tests.conftest import Project, Slime
 from tests.tables import table
 
-Slime = Callable[..., Any]
-Project = Any
 KILLING = '''
 import os
 import signal

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from slime_core.sample import Json
 from slime_testing import make_group
 from slime_testing.cli.reward_trial import histogram
+from tests.conftest import Install, Slime
 from tests.tables import table
 
-Slime = Callable[..., Any]
-Install = Callable[..., None]
 REWARDS = """
 import os
 import time

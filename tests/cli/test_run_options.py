@@ -1,18 +1,14 @@
 """Flags of a run: how each is typed, and what its value is."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
 
 from slime_core.cli.run_options import RunCommand, RunInput
 from slime_core.errors import ConfigError
+from tests.conftest import Project, Slime
 from tests.tables import table
-
-Slime = Callable[..., Any]
-Project = Any
 
 
 @click.command(cls=RunCommand)

@@ -9,9 +9,8 @@ import pytest
 
 from slime_core.sample import Sample, Status
 from slime_testing.samples import make_group, make_sample
+from tests.conftest import Slime
 from tests.tables import table
-
-Slime = Callable[..., Any]
 
 
 @pytest.fixture

@@ -7,11 +7,8 @@ from typing import Any
 import pytest
 from pyarrow import parquet
 
+from tests.conftest import Project, Ran, Slime
 from tests.tables import table
-
-Slime = Callable[..., Any]
-Project = Any
-Ran = Any
 
 VALUE = "tok-2b7e151628ae"
 

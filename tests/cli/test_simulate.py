@@ -1,13 +1,10 @@
 """`slime simulate`: policies compared on a small fleet."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
+from tests.conftest import Slime
 from tests.tables import table
 
-Slime = Callable[..., Any]
 SMALL = ("--engines", 4, "--slots", 2, "--n-samples-per-prompt", 4, "--steps", 2)
 
 

@@ -2,19 +2,16 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from slime_core.data import HfTokenizer
 from slime_core.roles import FinishReason
 from slime_local.sampling_flags import TextLimit
+from tests.conftest import Project, Slime
 from tests.tables import table
 
-Slime = Callable[..., Any]
-Project = Any
 POSITIONS = 256
 
 

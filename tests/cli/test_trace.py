@@ -2,7 +2,6 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,8 @@ import pytest
 
 from slime_core.telemetry import MetricsLog
 from slime_view.samples.shard import Kind, Shard, list_shards
+from tests.conftest import Project, Slime
 
-Slime = Callable[..., Any]
-Project = Any
 Event = dict[str, Any]
 
 PARTS = """

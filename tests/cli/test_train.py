@@ -2,9 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from safetensors.numpy import load_file
@@ -12,9 +10,8 @@ from safetensors.numpy import load_file
 from slime_core.run import newest_checkpoint
 from slime_core.telemetry import MetricsLog
 from slime_view.samples.shard import Shard
+from tests.conftest import Project, Slime
 
-Slime = Callable[..., Any]
-Project = Any
 FAMILIES = {
     "llama": {"num_key_value_heads": 2},
     "qwen2": {"num_key_value_heads": 2},

@@ -1,14 +1,10 @@
 """`slime why`: the life of a sample, as the files of its run tell it."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
 from slime_core.sample import GroupId
 from slime_core.seeds import derive_seed
-
-Slime = Callable[..., Any]
-Project = Any
+from tests.conftest import Project, Slime
 
 FILTERS = """
 from slime_core.roles import Drop, Keep

@@ -2,17 +2,15 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from slime_core.config import AlarmArgs, RolloutArgs
 from slime_core.telemetry import MetricsLog, MetricsRow
 from slime_view.alarms import Alarm, Alarms, read_alarms
+from tests.conftest import Project, Slime
 from tests.tables import table
 
-Slime = Callable[..., Any]
-Project = Any
 REAL = sorted(Path(__file__).with_name("real_metrics").glob("*.jsonl"))
 ROLLOUT = RolloutArgs(rollout_batch_size=64, n_samples_per_prompt=8)
 WELL: Mapping[str, Callable[[float], float]] = {

@@ -1,15 +1,9 @@
 """Plugins that break what their role promises: refused by name, and before any process where that can be."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
+from tests.conftest import Install, Project, Slime
 from tests.tables import table
-
-Slime = Callable[..., Any]
-Project = Any
-Install = Callable[..., None]
 
 HEADER = """
 from slime_core.hookspecs import hookimpl

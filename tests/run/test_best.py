@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,8 @@ from slime_core.errors import ConfigError, RunFolderError
 from slime_core.run import list_checkpoints
 from slime_core.run.saving import Best
 from slime_core.telemetry import MetricsLog
+from tests.conftest import Project, Slime
 from tests.tables import table
-
-Slime = Callable[..., Any]
-Project = Any
 
 
 def offer(best: Best, rollout_id: int, reward: float | None, content: str = "") -> bool:

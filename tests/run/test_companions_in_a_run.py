@@ -1,8 +1,7 @@
 """Whole runs with models beside the policy: interrupted and resumed, they are the same run to the bit."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from safetensors.numpy import load_file
@@ -10,9 +9,8 @@ from safetensors.numpy import load_file
 from slime_core.run import newest_checkpoint
 from slime_core.sample import Json
 from slime_core.telemetry import MetricsLog
+from tests.conftest import Project, Slime
 
-Slime = Callable[..., Any]
-Project = Any
 TAUGHT = '''
 from slime_core import Sample
 from slime_core.roles import GenerateContext

@@ -2,16 +2,14 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from slime_core.run import checkpoint
+from tests.conftest import Slime
 
-Slime = Callable[..., Any]
 DATED = (
     "{{ strftime_now('%Y-%m-%d') }}{% for m in messages %}<|im_start|>{{ m['content'] }}<|im_end|>{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>{% endif %}"

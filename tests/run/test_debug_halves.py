@@ -4,7 +4,6 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,11 +11,9 @@ from slime_core.sample import Group, Json
 from slime_core.telemetry import MetricsLog
 from slime_view.samples.shard import Shard, list_shards
 from slime_view.stored import StoredRollouts
+from tests.conftest import Install, Project, Slime
 from tests.tables import table
 
-Slime = Callable[..., Any]
-Project = Any
-Install = Callable[..., None]
 SAYS_VERSIONS = """
 from slime_core.hookspecs import hookimpl
 

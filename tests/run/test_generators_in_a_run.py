@@ -14,9 +14,7 @@ from slime_core.run import RunFolder, Session
 from slime_core.sample import Json, Status
 from slime_core.telemetry import MetricsLog
 from slime_view.samples.shard import Shard
-
-Project = Any
-Slime = Callable[..., Any]
+from tests.conftest import Project, Slime
 
 SERVING = '''
 import asyncio

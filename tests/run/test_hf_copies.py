@@ -1,17 +1,13 @@
 """Models beside the checkpoints: as many as were saved, each a model directory, linked while its checkpoint stays."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from slime_core.errors import RunFolderError
 from slime_core.run import Checkpoint
 from slime_core.run.saving import HfCopies
-
-Slime = Callable[..., Any]
-Project = Any
+from tests.conftest import Project, Slime
 
 
 def test_a_run_keeps_the_model_of_each_save_though_checkpoints_go(project: Project, slime: Slime) -> None:

@@ -1,18 +1,14 @@
 """Every run hook and rank hook, in a real run: its events are what happened."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from slime_core.hookspecs import HOOK_OF_EVENT, HOOK_OF_RANK_EVENT
-from tests.conftest import workers
+from tests.conftest import Install, Project, Slime, workers
 
 Told = Any
 Everything = Any
-Slime = Callable[..., Any]
-Project = Any
-Install = Callable[..., None]
 
 RAISES_ON_ONE_RANK = """
 from slime_core.hookspecs import hookimpl

@@ -2,18 +2,13 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from slime_core.run import list_checkpoints, verify
 from slime_core.telemetry import MetricsLog, MetricsRow
 from slime_view.samples.shard import Shard
-from tests.conftest import workers
-
-Slime = Callable[..., Any]
-Project = Any
-Install = Callable[..., None]
+from tests.conftest import Install, Project, Slime, workers
 
 KEEP_ALL = """
 from slime_core.roles import Keep

@@ -1,12 +1,7 @@
 """A run with `colocate`: engine and ranks give memory up and take it back, and every sample and weight is the same."""
 
-from collections.abc import Callable
-from typing import Any
-
 from slime_core.telemetry import MetricsLog
-from tests.conftest import Project
-
-Slime = Callable[..., Any]
+from tests.conftest import Project, Slime
 
 
 def test_a_colocated_run_is_the_same_in_every_bit(project: Project, slime: Slime) -> None:

@@ -1,14 +1,11 @@
 """Trainer and engine of the local backend agree to rounding; one that does not stops the run."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from slime_core.telemetry import MetricsLog
 from slime_view.samples.shard import Shard
+from tests.conftest import Project, Slime
 
-Slime = Callable[..., Any]
-Project = Any
 OTHERWISE = '''
 from slime_core import Sample
 from slime_core.roles import GenerateContext

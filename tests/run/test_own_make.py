@@ -1,11 +1,8 @@
 """A part of every role can be wrapped by its plugin: `setup.make` of its own role has all that the role is given."""
 
 import json
-from collections.abc import Callable
 
-from tests.conftest import Project, Ran
-
-Slime = Callable[..., Ran]
+from tests.conftest import Project, Slime
 
 WRAPS = """
 from slime_core import hookimpl

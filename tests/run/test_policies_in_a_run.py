@@ -2,16 +2,13 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from slime_core.run import newest_checkpoint
 from slime_core.telemetry import MetricsLog
+from tests.conftest import Project, Slime
 from tests.tables import table
-
-Slime = Callable[..., Any]
-Project = Any
 
 INTERRUPTED: dict[str, Any] = {
     "rollout_policy": "continuous",

@@ -1,15 +1,13 @@
 """Several rewards in a run whose estimator takes them apart: GDPO, beside a shaper of long responses."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from slime_core.sample import Json
 from slime_core.telemetry import MetricsLog
 from slime_view.samples.shard import Shard
+from tests.conftest import Project, Slime
 
-Slime = Callable[..., Any]
-Project = Any
 REWARDS = """
 from slime_core import NotApplicable, RewardContext, Sample, Score
 

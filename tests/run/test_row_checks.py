@@ -1,16 +1,12 @@
 """What `slime plan` and a run's start see in the rows: labels that no answer fits, prompts that do not fit."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from slime_core.run import prompts as row_checks
 from slime_core.sample import Json
+from tests.conftest import Project, Slime
 from tests.tables import table
 
-Slime = Callable[..., Any]
-Project = Any
 OWN = '''
 import os
 import time

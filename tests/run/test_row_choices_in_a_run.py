@@ -1,16 +1,13 @@
 """Rows and evaluation sets that choose for themselves, in real runs; and unknown names, refused before any process."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from slime_core.telemetry import MetricsLog
 from slime_view.samples.shard import Shard
+from tests.conftest import Project, Slime
 from tests.tables import table
-
-Slime = Callable[..., Any]
-Project = Any
 
 OWN = '''
 from slime_core import Score

@@ -1,8 +1,6 @@
 """Models beside the policy: they are served by engines of their own, and rewards ask them."""
 
 import shutil
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -10,10 +8,9 @@ from safetensors.numpy import load_file, save_file
 from slime_core.sample import Json
 from slime_core.telemetry import MetricsLog
 from slime_view.samples.shard import Shard
+from tests.conftest import Project, Slime
 from tests.tables import table
 
-Slime = Callable[..., Any]
-Project = Any
 JUDGE = {
     "model": "examiner",
     "prompt": "Task {prompt} Response {response} Label {label}",

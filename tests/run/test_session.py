@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,9 +12,8 @@ from slime_core.config import Plan, parse_config, read_run_file, resolve
 from slime_core.errors import ModelError, SlimeError
 from slime_core.run import RunFolder, Session
 from slime_core.sample import Json
-from tests.conftest import workers
+from tests.conftest import Project, workers
 
-Project = Any
 PlanOf = Callable[..., Plan]
 NO_TRACKER = """
 from slime_core.errors import PluginError

@@ -3,19 +3,16 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from slime_core.telemetry import MetricsLog
 from slime_local.demo.tasks import problems, worked_response
+from tests.conftest import Ran, Slime
 from tests.tables import table
 
-Slime = Callable[..., Any]
-Ran = Any
 KEYS = (
     "--input-key",
     "messages",

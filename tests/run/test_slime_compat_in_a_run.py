@@ -4,15 +4,13 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from slime_core.sample import Json
 from slime_view.samples.shard import Shard
+from tests.conftest import Project, Ran
 
-Ran = Any
-Project = Any
 WRITTEN_FOR_SLIME = Path(__file__).parents[2] / "plugins" / "slime-compat" / "tests" / "written_for_slime.py"
 MODULE = "written_for_slime."
 

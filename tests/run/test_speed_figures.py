@@ -1,17 +1,13 @@
 """What a run says of its own speed, held against its samples, its model's weights and its other times."""
 
 import json
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from safetensors.numpy import load_file
 
 from slime_core.telemetry import MetricsLog
 from slime_view.samples.shard import Shard, list_shards
-
-Slime = Callable[..., Any]
-Project = Any
+from tests.conftest import Project, Slime
 
 
 def test_waiting_tokens_and_operations_are_those_of_each_rollout(project: Project, slime: Slime) -> None:

@@ -1,14 +1,10 @@
 """A run whose agents differ in their rewards by turn alone: an estimator that reads these learns, another does not."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from slime_core.telemetry import MetricsLog
+from tests.conftest import Project, Slime
 
-Slime = Callable[..., Any]
-Project = Any
 AGENT = '''
 import json
 import urllib.request

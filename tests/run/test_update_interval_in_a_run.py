@@ -1,15 +1,11 @@
 """Weights that are published every so many rollouts, in real runs of the local backend: who generated what, counted."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from slime_core.sample import Json
 from slime_core.telemetry import MetricsLog
 from slime_view.samples.shard import Shard, list_shards
-
-Slime = Callable[..., Any]
-Project = Any
+from tests.conftest import Project, Slime
 
 
 def made_by(path: Path) -> set[str]:
