@@ -185,10 +185,9 @@ def test_a_read_only_run_folder(project: Project, slime: Slime, read_only_folder
 
 def test_a_disk_too_small_for_the_weights(project: Project, slime: Slime, tiny_disk: Path) -> None:
     """Seen when their number is known; the ranks are stopped in good order instead of by SIGBUS."""
-    ran = slime("train", "run.toml", "--save", tiny_disk / "run")
-    assert ran.code == 2, ran.err
-    assert re.search(r"cannot make room for the weights, \d\.\d MiB, in .*: No space left", ran.err)
-    assert "Traceback" not in ran.err
+    refusal = slime.refused("train", "run.toml", "--save", tiny_disk / "run")
+    assert re.search(r"cannot make room for the weights, \d\.\d MiB, in .*: No space left", refusal)
+    assert "Traceback" not in refusal
 
 
 @pytest.mark.parametrize("tiny_disk", ["14m"], indirect=True)
@@ -197,14 +196,13 @@ def test_a_disk_that_fills_up_leaves_the_newest_checkpoint_usable(
 ) -> None:
     """It has room for the weights and one checkpoint; the second fails in a rank's process."""
     root = tiny_disk / "run"
-    ran = slime("train", "run.toml", "--save", root, "--save-interval", 1)
-    assert ran.code == 2, ran.err
+    refusal = slime.refused("train", "run.toml", "--save", root, "--save-interval", 1)
     assert re.search(
         r"cannot write checkpoint .*/rollout_000001: No space left on device \(.* MiB free\); "
         "rollout_000000 is untouched: make room and continue from it",
-        ran.err,
+        refusal,
     )
-    assert "Traceback" not in ran.err
+    assert "Traceback" not in refusal
     newest = newest_checkpoint(root / "checkpoints", pytest.fail)
     assert newest is not None
     assert newest.rollout_id == 0
@@ -345,8 +343,7 @@ def test_a_command_of_two_packages_is_neither_ones_until_one_is_gone(tmp_path: P
 
 
 def test_a_response_budget_beyond_the_model_is_refused_before_anything_starts(project: Project, slime: Slime) -> None:
-    ran = slime("train", "run.toml", "--rollout-max-response-len", 512)
-    assert ran.code == 2
-    assert "rollout_max_response_len = 512: the model in" in ran.err
-    assert "256 positions" in ran.err
+    refusal = slime.refused("train", "run.toml", "--rollout-max-response-len", 512)
+    assert "rollout_max_response_len = 512: the model in" in refusal
+    assert "256 positions" in refusal
     assert not project.run.exists()

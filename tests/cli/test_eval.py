@@ -29,8 +29,7 @@ def test_a_run_evaluates_every_set_and_the_command_repeats_the_last_one(
     assert files == ["eval_000000.parquet", "eval_000001.parquet"]
     assert (project.run / "report" / "transcripts.md").exists()
 
-    ran = slime("eval", "runs/run")
-    assert ran.code == 0, ran.err
+    ran = slime.ok("eval", "runs/run")
     found = json.loads((project.root / "runs" / "run-eval" / "rollout_000001" / "eval.json").read_text())
     assert found == {name: value for name, value in after.items() if name.startswith("eval/")}
     assert f"{found['eval/hard']:.4f}" in ran.out
@@ -38,8 +37,7 @@ def test_a_run_evaluates_every_set_and_the_command_repeats_the_last_one(
 
 def test_a_model_alone_is_evaluated(project: Project, slime: Slime, sets: list[str]) -> None:
     keys = "--input-key question --label-key answer --apply-chat-template --rollout-max-response-len 6 --save judged"
-    ran = slime("eval", "--hf-checkpoint", project.model, "--reward", "./rewards.py:digits", *keys.split(), *sets)
-    assert ran.code == 0, ran.err
+    ran = slime.ok("eval", "--hf-checkpoint", project.model, "--reward", "./rewards.py:digits", *keys.split(), *sets)
     assert f"evaluation of {project.model}: 8 samples" in ran.out
     rows = list(Shard(project.root / "judged" / "samples" / "eval_000000.parquet").rows())
     assert [row.source for row in rows] == ["easy"] * 3 + ["hard"] * 5
@@ -47,19 +45,15 @@ def test_a_model_alone_is_evaluated(project: Project, slime: Slime, sets: list[s
 
 
 def test_nothing_to_evaluate_on_is_an_error(project: Project, slime: Slime) -> None:
-    ran = slime("eval", "run.toml")
-    assert ran.code == 2
-    assert "--eval-prompt-data NAME PATH" in ran.err
+    assert "--eval-prompt-data NAME PATH" in slime.refused("eval", "run.toml")
 
 
 def test_a_run_file_and_a_model_directory_are_evaluated_in_folders_of_their_own(
     project: Project, slime: Slime, sets: list[str]
 ) -> None:
-    ran = slime("eval", "run.toml", *sets)
-    assert ran.code == 0, ran.err
+    slime.ok("eval", "run.toml", *sets)
     assert (project.root / f"{project.run.relative_to(project.root)}-eval" / "eval.json").exists()
     assert not (project.run / "eval.json").exists()
     keys = "--input-key question --label-key answer --apply-chat-template --rollout-max-response-len 6"
-    ran = slime("eval", project.model, "--reward", "./rewards.py:digits", *keys.split(), *sets)
-    assert ran.code == 0, ran.err
+    slime.ok("eval", project.model, "--reward", "./rewards.py:digits", *keys.split(), *sets)
     assert (project.root / "runs" / f"{project.model.name}-eval" / "eval.json").exists()

@@ -53,15 +53,13 @@ def mine(project: Project) -> Project:
 
 
 def settings(slime: Slime, *arguments: str) -> object:
-    ran = slime("plan", "run.toml", "--json", *arguments)
-    assert ran.code == 0, ran.err
+    ran = slime.ok("plan", "run.toml", "--json", *arguments)
     return next(row["settings"] for row in ran.json()["choices"] if row["role"] == "reward")
 
 
 def refusal(slime: Slime, *arguments: str) -> str:
-    ran = slime("plan", "run.toml", *arguments)
-    assert ran.code == 2, ran.out
-    return " ".join(ran.err.split())
+    refusal = slime.refused("plan", "run.toml", *arguments)
+    return " ".join(refusal.split())
 
 
 @table(

@@ -26,8 +26,7 @@ def watcher(install_plugin: Install) -> None:
 
 
 def rows(slime: Slime, *options: str) -> dict[str, Any]:
-    ran = slime("plugins", "list", "--json", *options)
-    assert ran.code == 0, ran.err
+    ran = slime.ok("plugins", "list", "--json", *options)
     assert ran.json()["schema_version"] == 1
     return {row["plugin"]: row for row in ran.json()["plugins"]}
 
@@ -77,8 +76,7 @@ def test_a_narrow_terminal_is_not_overrun(slime: Slime, monkeypatch: pytest.Monk
 
 def test_a_broken_one_is_shown_with_its_reason(slime: Slime, install_plugin: Install) -> None:
     install_plugin("slime-bad", {"slime_bad.py": "1/0"}, entry_points={"bad": "slime_bad"})
-    shown = slime("plugins", "list", "--role", "loss")
-    assert shown.code == 0
+    shown = slime.ok("plugins", "list", "--role", "loss")
     assert "slime-bad 1.0  broken" in shown.out
     assert "import: ZeroDivisionError" in shown.out
     row = rows(slime, "--load")["slime-bad"]

@@ -38,8 +38,7 @@ def test_a_run_killed_before_its_first_checkpoint_says_that_it_begins_anew(proje
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert b"begins anew" not in killed.stdout
-    ran = slime("resume", project.run, "--no-progress")
-    assert ran.code == 0, ran.err
+    ran = slime.ok("resume", project.run, "--no-progress")
     assert ran.out.splitlines()[:2] == [
         (
             f"{project.run} was stopped after 1 rollout, before its first checkpoint of trained weights "
@@ -76,9 +75,9 @@ def test_a_run_of_relative_paths_says_where_it_looks_from_another_directory(
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
-    ran = slime("resume", project.run)
-    assert ran.code == 2
-    assert f"tried {elsewhere}/models/tiny, as relative paths are of the working directory" in ran.err
+    assert f"tried {elsewhere}/models/tiny, as relative paths are of the working directory" in slime.refused(
+        "resume", project.run
+    )
 
 
 def test_a_setting_that_changed_under_a_run_is_named_and_refused_or_accepted(project: Project, slime: Slime) -> None:
@@ -89,8 +88,7 @@ def test_a_setting_that_changed_under_a_run_is_named_and_refused_or_accepted(pro
     assert ran.code != 0
     assert "was made with other settings:\n  lr: 0.001 -> 0.002\nPut them back into" in ran.err
     assert "--accept-changed-settings" in ran.err
-    ran = slime("resume", project.run, "--num-rollout", 2, "--accept-changed-settings", "--no-progress")
-    assert ran.code == 0, ran.err
+    ran = slime.ok("resume", project.run, "--num-rollout", 2, "--accept-changed-settings", "--no-progress")
     assert "changed since the checkpoint, and accepted: lr: 0.001 -> 0.002" in ran.out
     assert Checkpoint(project.run / "checkpoints/rollout_000002", 2).state().config["lr"] == 0.002
     assert "accept_changed" not in kept.read_text()
@@ -99,19 +97,17 @@ def test_a_setting_that_changed_under_a_run_is_named_and_refused_or_accepted(pro
 
 @table("flag", ["--lr", "--reward", "--eps-clip", "--engine.local.workers", "--no-apply-chat-template"])
 def test_a_flag_of_training_is_refused_with_where_the_setting_is(project: Project, slime: Slime, flag: str) -> None:
-    ran = slime("resume", project.run, flag, "1")
-    assert ran.code == 2
-    assert f"{flag} is not a flag of `slime resume`" in ran.err
-    assert "edit it in RUN_DIR/run.toml, and pass --accept-changed-settings" in ran.err
+    refusal = slime.refused("resume", project.run, flag, "1")
+    assert f"{flag} is not a flag of `slime resume`" in refusal
+    assert "edit it in RUN_DIR/run.toml, and pass --accept-changed-settings" in refusal
 
 
 def test_a_run_file_that_changed_is_refused_or_accepted_alike(project: Project, slime: Slime) -> None:
     assert slime("train", "run.toml", "--num-rollout", 1).code == 0
-    ran = slime("train", "run.toml", "--num-rollout", 2, "--lr", "2e-3")
-    assert ran.code == 2
-    assert "differs in\n  lr: 0.001 -> 0.002\n" in ran.err
-    ran = slime("train", "run.toml", "--num-rollout", 2, "--lr", "2e-3", "--accept-changed-settings")
-    assert ran.code == 0, ran.err
+    assert "differs in\n  lr: 0.001 -> 0.002\n" in slime.refused(
+        "train", "run.toml", "--num-rollout", 2, "--lr", "2e-3"
+    )
+    slime.ok("train", "run.toml", "--num-rollout", 2, "--lr", "2e-3", "--accept-changed-settings")
     assert "lr = 0.002" in (project.run / "run.toml").read_text()
 
 
@@ -121,10 +117,9 @@ def test_a_longer_run_keeps_its_learning_rates_or_is_refused_before_run_toml_cha
     project.write_run(lr_decay_style="cosine")
     assert slime("train", "run.toml").code == 0
     before = (project.run / "run.toml").read_bytes()
-    refused = slime("resume", project.run, "--num-rollout", 4)
-    assert refused.code == 2
-    assert "lr_decay_iters: 2 -> 4" in refused.err
-    assert "the added steps then train at min_lr = 0.0" in refused.err
+    refusal = slime.refused("resume", project.run, "--num-rollout", 4)
+    assert "lr_decay_iters: 2 -> 4" in refusal
+    assert "the added steps then train at min_lr = 0.0" in refusal
     assert (project.run / "run.toml").read_bytes() == before
     assert slime("resume", project.run, "--num-rollout", 4, "--lr-decay-iters", 2).code == 0
     rows = MetricsLog.read(project.run / "metrics.jsonl")
@@ -137,5 +132,4 @@ def test_the_samples_of_a_prompt_may_change_with_the_flag(project: Project, slim
     kept = project.run / "run.toml"
     kept.write_text(kept.read_text().replace("n_samples_per_prompt = 4", "n_samples_per_prompt = 2"))
     assert slime("resume", project.run, "--num-rollout", 3).code == 2
-    ran = slime("resume", project.run, "--num-rollout", 3, "--accept-changed-settings")
-    assert ran.code == 0, ran.err
+    slime.ok("resume", project.run, "--num-rollout", 3, "--accept-changed-settings")

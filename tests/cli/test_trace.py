@@ -46,8 +46,7 @@ def test_a_trace_has_rollouts_samples_and_groups(project: Project, slime: Slime)
         eval_prompt_data={"held": "prompts.jsonl"},
         eval_interval=2,
     )
-    ran = slime("train", "run.toml")
-    assert ran.code == 0, ran.err
+    slime.ok("train", "run.toml")
     events = events_of(slime, project.run)
     check_rollouts(project.run, events)
     check_samples(project.run, events)
@@ -55,8 +54,7 @@ def test_a_trace_has_rollouts_samples_and_groups(project: Project, slime: Slime)
 
 
 def events_of(slime: Slime, run: Path, *arguments: object) -> list[Event]:
-    ran = slime("trace", run, *arguments)
-    assert ran.code == 0, ran.err
+    ran = slime.ok("trace", run, *arguments)
     path = ran.out.splitlines()[-1].partition(": open it")[0]
     document = json.loads(Path(path).read_text("utf-8"))
     assert document["displayTimeUnit"] == "ms"
@@ -180,8 +178,7 @@ def test_a_run_that_was_continued_says_where_and_a_torn_line_is_cut(project: Pro
 @pytest.mark.parametrize("policy", ["async", "continuous"])
 def test_what_is_generated_while_the_trainer_works_overlaps_it(project: Project, slime: Slime, policy: str) -> None:
     project.write_run(rollout_policy=policy, num_rollout=4, rollout_max_response_len=24)
-    ran = slime("train", "run.toml")
-    assert ran.code == 0, ran.err
+    slime.ok("train", "run.toml")
     events = events_of(slime, project.run)
     check_format(events)
     samples, loop = named(events, "samples"), named(events, "loop")
@@ -197,6 +194,4 @@ def test_what_is_generated_while_the_trainer_works_overlaps_it(project: Project,
 
 
 def test_a_run_without_spans_is_refused(tmp_path: Path, slime: Slime) -> None:
-    ran = slime("trace", tmp_path)
-    assert ran.code == 2
-    assert "has none: runs of `slime train` and `slime sft` write them" in ran.err
+    assert "has none: runs of `slime train` and `slime sft` write them" in slime.refused("trace", tmp_path)

@@ -25,8 +25,7 @@ def when(seconds: float) -> str:
 
 def told(slime: Slime, *arguments: object) -> dict[str, list[str]]:
     """The lines of `slime why` by label."""
-    ran = slime("why", *arguments)
-    assert ran.code == 0, ran.err
+    ran = slime.ok("why", *arguments)
     found: dict[str, list[str]] = {}
     for line in ran.out.splitlines():
         found.setdefault(line[:10].strip(), []).append(line[11:])
@@ -37,8 +36,7 @@ def test_a_sample_is_told_from_its_draw_to_its_step(project: Project, slime: Sli
     """In a run whose filter drops the second draw; then of a group whose samples are gone."""
     (project.root / "filters.py").write_text(FILTERS)
     project.write_run(group_filter={"use": "./filters.py:no_second"})
-    ran = slime("train", "run.toml")
-    assert ran.code == 0, ran.err
+    slime.ok("train", "run.toml")
     group = group_of(project, slime, "trained")
     lines = told(slime, project.run, f"{group}/2")
     source, epoch, row, draw = group.split(":")
@@ -65,11 +63,9 @@ def test_a_sample_is_told_from_its_draw_to_its_step(project: Project, slime: Sli
 
     ran = slime("why", project.run, f"{group}/9")
     assert (ran.code, f"group {group} has no sample 9: it has 0, 1, 2, 3" in ran.err) == (2, True)
-    ran = slime("why", project.run, "prompts.jsonl:e0:r9:d99")
-    assert ran.code == 2
     assert (
         "has no group 'prompts.jsonl:e0:r9:d99': groups are named source:eEPOCH:rROW:dDRAW, as in `slime samples"
-        in ran.err
+        in slime.refused("why", project.run, "prompts.jsonl:e0:r9:d99")
     )
 
     for path in (project.run / "samples").glob("rollout_*.parquet"):

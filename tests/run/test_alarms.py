@@ -149,8 +149,7 @@ def alike(project: Project) -> Project:
 def test_a_run_says_it_once_ends_where_that_is_asked_for_and_a_resume_knows_what_was_said(
     alike: Project, slime: Slime
 ) -> None:
-    ran = slime("train", "run.toml", "--no-progress", "--stop-on-alarms", "no_variance")
-    assert ran.code == 0, ran.err
+    ran = slime.ok("train", "run.toml", "--no-progress", "--stop-on-alarms", "no_variance")
     said = [
         line
         for line in (ran.out + ran.err).splitlines()
@@ -163,21 +162,15 @@ def test_a_run_says_it_once_ends_where_that_is_asked_for_and_a_resume_knows_what
     assert str(first) in ran.out + ran.err
     assert "alarm no_variance ends the run after this step" in ran.out + ran.err
     assert [row.rollout_id for row in MetricsLog.read(alike.run / "metrics.jsonl")] == list(range(10))
-    again = slime("resume", alike.run, "--no-progress")
-    assert again.code == 0, again.err
+    again = slime.ok("resume", alike.run, "--no-progress")
     assert "alarm no_variance" not in again.out + again.err
     assert len(MetricsLog.read(alike.run / "metrics.jsonl")) == 12
     assert [each.rollout_id for each in read_alarms(alike.run)] == [0, 9]
 
 
 def test_a_name_that_no_alarm_has_is_refused_before_anything_starts(alike: Project, slime: Slime) -> None:
-    ran = slime("train", "run.toml", "--stop-on-alarms", "entrophy")
-    assert ran.code == 2
-    assert "entropy" in ran.err
-    ran = slime("train", "run.toml", "--alarm-lenght", 3)
-    assert ran.code == 2
-    assert "alarm-length" in ran.err
-    ran = slime("train", "run.toml", "--stop-on-alarms", "hacking", "--alarm-hacking", 0.5)
-    assert ran.code == 2
-    assert "alarm_hacking has no effect here: give eval_prompt_data" in ran.err
-    assert "stop_on_alarms has hacking, which evaluations show" in ran.err
+    assert "entropy" in slime.refused("train", "run.toml", "--stop-on-alarms", "entrophy")
+    assert "alarm-length" in slime.refused("train", "run.toml", "--alarm-lenght", 3)
+    refusal = slime.refused("train", "run.toml", "--stop-on-alarms", "hacking", "--alarm-hacking", 0.5)
+    assert "alarm_hacking has no effect here: give eval_prompt_data" in refusal
+    assert "stop_on_alarms has hacking, which evaluations show" in refusal

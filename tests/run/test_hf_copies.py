@@ -12,8 +12,7 @@ from tests.conftest import Project, Slime
 
 def test_a_run_keeps_the_model_of_each_save_though_checkpoints_go(project: Project, slime: Slime) -> None:
     project.write_run(num_rollout=4, save_interval=1, save_keep=1, save_hf="models/after_{rollout_id}", lr=1e-3)
-    ran = slime("train", "run.toml")
-    assert ran.code == 0, ran.err
+    slime.ok("train", "run.toml")
     models = project.root / "models"
     assert sorted(path.name for path in models.iterdir()) == [f"after_{number}" for number in range(1, 5)]
     (checkpoint,) = (project.run / "checkpoints").iterdir()

@@ -48,10 +48,7 @@ def ledger_of(run: Path) -> list[dict[str, Any]]:
 
 
 def test_dynamic_sampling_trains_only_groups_whose_rewards_differ(project: Project, slime: Slime) -> None:
-    ran = slime(
-        "train", "run.toml", "--group-filter", "nonzero_std", "--num-rollout", 3, "--rollout-max-response-len", 3
-    )
-    assert ran.code == 0, ran.err
+    slime.ok("train", "run.toml", "--group-filter", "nonzero_std", "--num-rollout", 3, "--rollout-max-response-len", 3)
     ledger = ledger_of(project.run)
     dropped = [line["reason"] for line in ledger if line["state"] == "dropped"]
     assert dropped
@@ -82,8 +79,7 @@ def test_surplus_groups_wait_in_the_buffer_across_steps_and_a_resume(project: Pr
     assert slime("train", "run.toml", *flags, "--num-rollout", 1, "--save", parts).code == 0
     buffered = Counter(line["state"] for line in ledger_of(parts))
     assert buffered == {"drawn": 6, "finished": 6, "buffered": 6, "trained": 4}
-    ran = slime("resume", parts, "--num-rollout", 3, "--no-progress")
-    assert ran.code == 0, ran.err
+    ran = slime.ok("resume", parts, "--num-rollout", 3, "--no-progress")
     assert "continuing after rollout 1 of 3" in ran.out
     assert ledger_of(parts) == ledger_of(whole)
     # Wave by wave: 6 drawn, 4 trained; 6 drawn with 2 held, 4 trained; the last 4 are held already.
@@ -101,9 +97,9 @@ def test_epochs_count_rollouts_and_too_few_prompts_are_refused(project: Project,
     again = [line["id"] for line in ledger_of(project.run) if line["state"] == "drawn"]
     assert [name.split(":")[1] for name in again] == ["e0", "e0", "e0", "e1", "e1", "e1", "e2", "e2"]
     project.write_prompts("prompts.jsonl", 1)
-    ran = slime("train", "run.toml", "--save", "other")
-    assert ran.code == 2
-    assert "num_epoch = 3 over 1 prompts is less than one rollout" in ran.err
+    assert "num_epoch = 3 over 1 prompts is less than one rollout" in slime.refused(
+        "train", "run.toml", "--save", "other"
+    )
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_before_the_weights_change(

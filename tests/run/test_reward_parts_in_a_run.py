@@ -40,8 +40,7 @@ def rewards_of(run: Path) -> list[Any]:
 def test_gdpo_reads_each_reward_that_the_run_adds_up(project: Project, slime: Slime) -> None:
     (project.root / "parts.py").write_text(REWARDS)
     project.write_run(**GDPO)
-    ran = slime("train", "run.toml")
-    assert ran.code == 0, ran.err
+    slime.ok("train", "run.toml")
     for reward in rewards_of(project.run):
         digits, even = reward["./parts.py:digits"], reward["./parts.py:even"]
         assert reward["score"] == digits + 0.5 * even
@@ -56,9 +55,8 @@ def test_a_reward_that_is_not_chosen_is_missed_before_anything_starts(project: P
     (project.root / "parts.py").write_text(REWARDS)
     weights: dict[str, Json] = {"./parts.py:digit": 1.0}
     project.write_run(**{**GDPO, "advantage": {"use": "gdpo", "gdpo": {"reward_weights": weights}}})
-    ran = slime("plan", "run.toml")
-    assert ran.code == 2
+    refusal = slime.refused("plan", "run.toml")
     assert (
-        "advantage 'gdpo' reads a reward './parts.py:digit' that is not chosen; there are ./parts.py:digits" in ran.err
+        "advantage 'gdpo' reads a reward './parts.py:digit' that is not chosen; there are ./parts.py:digits" in refusal
     )
-    assert "Did you mean './parts.py:digits'?" in ran.err
+    assert "Did you mean './parts.py:digits'?" in refusal

@@ -47,8 +47,7 @@ def test_rows_choose_their_reward_and_generator(own: Project, slime: Slime) -> N
             row(3, generate_function_path="./own.py:shouts"),
         ],
     )
-    ran = slime("train", "run.toml", "--num-rollout", 1)
-    assert ran.code == 0, ran.err
+    slime.ok("train", "run.toml", "--num-rollout", 1)
     samples = [row.to_dict() for row in Shard(own.run / "samples" / "rollout_000000.parquet").rows()]
     by_row = {number: [each for each in samples if f":r{number}:" in each["group"]] for number in range(4)}
     assert [each["reward"] for number in (1, 2) for each in by_row[number]] == [0.25] * 8
@@ -80,9 +79,7 @@ def test_an_unknown_name_in_a_row_is_refused_with_its_line(
         own.write_prompts("good.jsonl", 2)
         own.write_run(prompt_data="good.jsonl", eval_prompt_data={"held": "prompts.jsonl"}, eval_interval=1)
     for command in ("plan", "train"):
-        ran = slime(command, "run.toml")
-        assert ran.code == 2
-        assert says in ran.err
+        assert says in slime.refused(command, "run.toml")
     assert not list((own.run / "logs").glob("*"))  # no worker ever wrote one
 
 
@@ -98,6 +95,4 @@ def test_what_an_evaluation_set_chooses_must_exist(
     own: Project, slime: Slime, table: dict[str, Any], says: str
 ) -> None:
     own.write_run(eval_prompt_data={"held": {"path": "prompts.jsonl", **table}}, eval_interval=1)
-    ran = slime("train", "run.toml")
-    assert ran.code == 2
-    assert says in ran.err
+    assert says in slime.refused("train", "run.toml")

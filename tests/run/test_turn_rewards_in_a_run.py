@@ -41,8 +41,7 @@ def test_rewards_by_turn_teach_where_the_estimator_reads_them(
         batch_transform={"use": ["turn_rewards"]},
         advantage={"use": estimator},
     )
-    ran = slime("train", "run.toml")
-    assert ran.code == 0, ran.err
+    slime.ok("train", "run.toml")
     (row,) = MetricsLog.read(project.run / "metrics.jsonl")
     assert row.metrics["rollout/raw_reward"] == 0.0
     assert row.metrics["rollout/agent/turns/mean"] == 2.0
