@@ -104,11 +104,3 @@ def test_mending_asks_first_and_looks_again(
     assert ran.code == code
     assert Path("flag").exists() is made
     assert ("made the flag" in ran.out) is made
-
-
-def test_without_the_cores_entry_point_its_checks_are_needed_most(slime: Slime, install_plugin: Install) -> None:
-    install_plugin("slime-core", {}, entry_points={}, version="0.0.1", requires=())
-    code, rows = found(slime)
-    assert code == 1
-    assert "another project of that name: 0.0.1" in rows["slime-testing/core"]["text"]
-    assert "pip uninstall slime-core" in rows["slime-testing/core"]["advice"]

@@ -100,12 +100,3 @@ def test_help_shows_what_is_installed_by_role_and_makes_nothing_late(mine: Proje
     assert "--severity VALUE (strict)" in section
     assert "--strict-KEY VALUE every setting of strict, `slime plugins show ./flagged.py`" in section
     assert "flagged_heavy" not in sys.modules
-
-
-def test_a_flag_of_what_cannot_be_made_is_blamed_where_it_is_chosen(mine: Project, slime: Slime) -> None:
-    (mine.root / "flagged.py").write_text(MINE.replace("import flagged_heavy", "import no_such_library"))
-    unused = slime("plan", "run.toml", "--plugin", "./flagged.py", "--strict-depth", "2")
-    assert "strict_depth has no effect here" in unused.err
-    assert "./flagged.py: reward 'strict': making its settings raised ModuleNotFoundError" in slime.refused(
-        "plan", "run.toml", "--plugin", "./flagged.py", "--reward", "strict", "--strict-depth", "2"
-    )

@@ -83,14 +83,6 @@ def test_a_broken_one_is_shown_with_its_reason(slime: Slime, install_plugin: Ins
     assert (row["state"], row["phase"]) == ("broken", "import")
 
 
-def test_another_api_is_shown_as_refused(slime: Slime, install_plugin: Install) -> None:
-    source = WATCHER.replace('SLIME_API = "1"', 'SLIME_API = "0"')
-    install_plugin("slime-old", {"slime_old.py": source}, entry_points={"old": "slime_old"})
-    row = rows(slime, "--role", "loss")["slime-old"]
-    assert (row["state"], row["api"]) == ("refused", "0")
-    assert "pip install --upgrade slime-old" in row["detail"]
-
-
 def test_requirements_are_lines_for_pip(slime: Slime, install_plugin: Install, watcher: None) -> None:
     install_plugin("slime-bad", {"slime_bad.py": "1/0"}, entry_points={"bad": "slime_bad"})
     assert "slime-bad==1.0" in slime("plugins", "list", "--requirements").out.splitlines()

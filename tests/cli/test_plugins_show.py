@@ -147,15 +147,6 @@ def test_code_of_the_project_is_shown_with_its_role(
     assert "write ROLE/./my.py:half, as in reward/./my.py:half" in slime.refused("plugins", "show", "./my.py:half")
 
 
-def test_a_broken_plugin_is_shown_with_its_reason(slime: Slime, install_plugin: Install) -> None:
-    install_plugin("slime-bad", {"slime_bad.py": "1/0"}, entry_points={"bad": "slime_bad"})
-    value = show(slime, "slime-bad")
-    assert value["plugin"]["state"] == "broken"
-    assert "ZeroDivisionError" in value["plugin"]["detail"]
-    assert value["choices"] == []
-    assert "import: ZeroDivisionError" in slime("plugins", "show", "slime-bad").out
-
-
 @table(
     "name, meant",
     [("slime-rewrad-judge", "slime-reward-judge"), ("jugde", "judge"), ("reward/jugde", "judge"), ("fifi", "fifo")],

@@ -71,29 +71,6 @@ def test_what_a_run_does_before_its_first_figures_is_said(project: Project, slim
     assert [line.split()[0] for line in lines[5:9]] == ["eval", "rollout", "rollout", "eval"]
 
 
-def test_prompts_may_be_chat_messages_in_a_parquet_file(project: Project, slime: Slime) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    chats = [[{"role": "user", "content": f"What is {number}+1?"}] for number in range(4)]
-    table = pyarrow.table({"messages": chats, "gold": [str(number + 1) for number in range(4)]})
-    parquet.write_table(table, project.root / "chats.parquet")
-    slime.ok(
-        "train",
-        "run.toml",
-        "--prompt-data",
-        "chats.parquet",
-        "--input-key",
-        "messages",
-        "--label-key",
-        "gold",
-        "--num-rollout",
-        1,
-    )
-    first = next(Shard(project.run / "samples" / "rollout_000000.parquet").rows())
-    assert first.prompt == "<|im_start|>user\nWhat is 0+1?<|im_end|>\n<|im_start|>assistant\n"
-    assert first.label == "1"
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("family", FAMILIES)
 def test_other_families_train(project: Project, slime: Slime, family: str) -> None:

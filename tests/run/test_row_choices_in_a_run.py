@@ -66,7 +66,6 @@ UNKNOWN: list[tuple[dict[str, object], str]] = [
         {"generate_function_path": "single_tern"},
         "prompts.jsonl:2: metadata.generate_function_path: no generator 'single_tern'. Did you mean 'single_turn'?",
     ),
-    ({"rm_type": 3}, "prompts.jsonl:2: metadata.rm_type must be a name, got int"),
 ]
 
 
