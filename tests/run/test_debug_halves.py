@@ -134,7 +134,6 @@ def test_both_halves_one_after_the_other_train_a_model(first: Project, slime: Sl
 @table(
     "flags, said",
     [
-        (["--debug-train-only"], "give load_debug_rollout_data, the run folder that has them"),
         (["--load-debug-rollout-data", "kept", "--debug-rollout-only"], "give one of them"),
         (["--load-debug-rollout-data", "kept", "--save", "./kept"], "is the run's own folder"),
         (["--load-debug-rollout-data", "nowhere", "--save", "again"], "holds no rollouts: give the run folder"),
