@@ -68,17 +68,41 @@ class Ran:
         return json.loads(self.out)
 
 
-@pytest.fixture
-def slime(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+@dataclass(frozen=True)
+class Slime:
     """`slime("train", "run.toml", "--lr", "1e-3")`, in this process."""
-    from slime_core.cli import run_cli
 
-    def run(*arguments: object) -> Ran:
-        capsys.readouterr()
+    capsys: pytest.CaptureFixture[str]
+
+    def __call__(self, *arguments: object) -> Ran:
+        """Run a command, whatever becomes of it."""
+        from slime_core.cli import run_cli
+
+        self.capsys.readouterr()
         code = run_cli([str(argument) for argument in arguments])
-        return Ran(code, *capsys.readouterr())
+        return Ran(code, *self.capsys.readouterr())
 
-    return run
+    def ok(self, *arguments: object) -> Ran:
+        """Run a command that ends well."""
+        ran = self(*arguments)
+        assert ran.code == 0, ran.out + ran.err
+        return ran
+
+    def refused(self, *arguments: object) -> str:
+        """What a command says that refuses its input."""
+        ran = self(*arguments)
+        assert ran.code == 2, ran.out + ran.err
+        return ran.err
+
+
+Install = Callable[..., None]
+"""The fixture `install_plugin`."""
+
+
+@pytest.fixture
+def slime(capsys: pytest.CaptureFixture[str]) -> Slime:
+    """The command line, called in this process."""
+    return Slime(capsys)
 
 
 @pytest.fixture

@@ -1,17 +1,15 @@
 """`slime checkpoints`: what is saved, whether it is whole, and fewer of it."""
 
 import asyncio
-from collections.abc import Callable
+import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from slime_core.run import RunFolder
+from slime_core.run.checkpoint import MANIFEST
 from tests.checkpoints import write_checkpoint
-from tests.conftest import NO_STATE
-
-Slime = Callable[..., Any]
+from tests.conftest import NO_STATE, Slime
 
 
 async def save_model(directory: Path) -> None:
@@ -40,12 +38,22 @@ def flip(run: Path, name: str) -> None:
 
 
 def test_the_list_says_what_there_is(run: Path, slime: Slime) -> None:
-    ran = slime("checkpoints", run)
-    assert ran.code == 0, ran.err
+    ran = slime.ok("checkpoints", run)
     lines = ran.out.splitlines()
     assert [line.split()[0] for line in lines] == ["rollout_000002", "rollout_000004", "rollout_000006"]
     assert all(" 7.2 KiB " in line for line in lines), lines
     assert all(line.endswith("complete") for line in lines)
+
+
+def test_each_has_its_size_and_when_it_was_complete(run: Path, slime: Slime) -> None:
+    paths = sorted((run / "checkpoints").iterdir())
+    for seconds, path in enumerate(paths, 1):
+        os.utime(path / MANIFEST, (seconds, seconds))
+    found = slime("checkpoints", run, "--verify", "--json").json()["checkpoints"]
+    sizes = [7000 + (path / MANIFEST).stat().st_size + (path / "state.json").stat().st_size for path in paths]
+    assert [(each["written"], each["bytes"], each["state"]) for each in found] == [
+        (float(seconds), size, "verified") for seconds, size in enumerate(sizes, 1)
+    ]
 
 
 def test_contents_are_compared_when_asked(run: Path, slime: Slime) -> None:
@@ -67,13 +75,11 @@ def test_what_is_missing_is_seen_at_once(run: Path, slime: Slime) -> None:
     assert [each["state"] for each in found["checkpoints"]] == ["damaged", "damaged", "complete"]
     assert "its manifest cannot be read" in found["checkpoints"][0]["problem"]
     assert "state.json is missing" in found["checkpoints"][1]["problem"]
-    assert found["checkpoints"][2]["bytes"] > 7000
 
 
 @pytest.mark.parametrize(("keep", "left"), [(1, 1), (2, 2), (9, 3)])
 def test_pruning_keeps_the_newest(run: Path, slime: Slime, keep: int, left: int) -> None:
-    ran = slime("checkpoints", run, "--prune", keep)
-    assert ran.code == 0, ran.err
+    ran = slime.ok("checkpoints", run, "--prune", keep)
     assert names(run) == ["rollout_000002", "rollout_000004", "rollout_000006"][-left:]
     assert ran.out.count("removed") == 3 - left
 
@@ -87,17 +93,13 @@ def test_pruning_never_leaves_a_damaged_one_alone(run: Path, slime: Slime) -> No
 
 def test_a_run_that_goes_on_is_not_pruned_but_listed(run: Path, slime: Slime) -> None:
     with RunFolder.locked(run):
-        ran = slime("checkpoints", run, "--prune", 1)
-        assert ran.code == 2
-        assert "is running in" in ran.err
+        assert "is running in" in slime.refused("checkpoints", run, "--prune", 1)
         assert slime("checkpoints", run).code == 0
     assert len(names(run)) == 3
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path, slime: Slime) -> None:
-    ran = slime("checkpoints", tmp_path)
-    assert ran.code == 2
-    assert "is not a run folder: it has no run.toml" in ran.err
+    assert "is not a run folder: it has no run.toml" in slime.refused("checkpoints", tmp_path)
 
 
 def test_a_run_that_saved_nothing_says_so(tmp_path: Path, slime: Slime) -> None:

@@ -1,16 +1,12 @@
 """`slime eval`: a run's newest checkpoint, or any model, on evaluation sets."""
 
 import json
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from slime_core.telemetry import MetricsLog
 from slime_view.samples.shard import Shard
-
-Slime = Callable[..., Any]
-Project = Any
+from tests.conftest import Project, Slime
 
 
 @pytest.fixture
@@ -33,8 +29,7 @@ def test_a_run_evaluates_every_set_and_the_command_repeats_the_last_one(
     assert files == ["eval_000000.parquet", "eval_000001.parquet"]
     assert (project.run / "report" / "transcripts.md").exists()
 
-    ran = slime("eval", "runs/run")
-    assert ran.code == 0, ran.err
+    ran = slime.ok("eval", "runs/run")
     found = json.loads((project.root / "runs" / "run-eval" / "rollout_000001" / "eval.json").read_text())
     assert found == {name: value for name, value in after.items() if name.startswith("eval/")}
     assert f"{found['eval/hard']:.4f}" in ran.out
@@ -42,8 +37,7 @@ def test_a_run_evaluates_every_set_and_the_command_repeats_the_last_one(
 
 def test_a_model_alone_is_evaluated(project: Project, slime: Slime, sets: list[str]) -> None:
     keys = "--input-key question --label-key answer --apply-chat-template --rollout-max-response-len 6 --save judged"
-    ran = slime("eval", "--hf-checkpoint", project.model, "--reward", "./rewards.py:digits", *keys.split(), *sets)
-    assert ran.code == 0, ran.err
+    ran = slime.ok("eval", "--hf-checkpoint", project.model, "--reward", "./rewards.py:digits", *keys.split(), *sets)
     assert f"evaluation of {project.model}: 8 samples" in ran.out
     rows = list(Shard(project.root / "judged" / "samples" / "eval_000000.parquet").rows())
     assert [row.source for row in rows] == ["easy"] * 3 + ["hard"] * 5
@@ -51,51 +45,15 @@ def test_a_model_alone_is_evaluated(project: Project, slime: Slime, sets: list[s
 
 
 def test_nothing_to_evaluate_on_is_an_error(project: Project, slime: Slime) -> None:
-    ran = slime("eval", "run.toml")
-    assert ran.code == 2
-    assert "--eval-prompt-data NAME PATH" in ran.err
+    assert "--eval-prompt-data NAME PATH" in slime.refused("eval", "run.toml")
 
 
 def test_a_run_file_and_a_model_directory_are_evaluated_in_folders_of_their_own(
     project: Project, slime: Slime, sets: list[str]
 ) -> None:
-    ran = slime("eval", "run.toml", *sets)
-    assert ran.code == 0, ran.err
+    slime.ok("eval", "run.toml", *sets)
     assert (project.root / f"{project.run.relative_to(project.root)}-eval" / "eval.json").exists()
     assert not (project.run / "eval.json").exists()
     keys = "--input-key question --label-key answer --apply-chat-template --rollout-max-response-len 6"
-    ran = slime("eval", project.model, "--reward", "./rewards.py:digits", *keys.split(), *sets)
-    assert ran.code == 0, ran.err
+    slime.ok("eval", project.model, "--reward", "./rewards.py:digits", *keys.split(), *sets)
     assert (project.root / "runs" / f"{project.model.name}-eval" / "eval.json").exists()
-
-
-def test_a_set_samples_in_its_own_way(project: Project, slime: Slime) -> None:
-    project.write_prompts("p.jsonl", 4)
-    table = """
-hf_checkpoint = "MODEL"
-save = "own"
-input_key = "question"
-label_key = "answer"
-apply_chat_template = true
-rollout_max_response_len = 9
-rollout_stop = ["never said"]
-reward = { use = "./rewards.py:digits" }
-eval_interval = 1
-eval_prompt_data.long = { path = "p.jsonl", min_new_tokens = LEAST, repetition_penalty = 1.5 }
-eval_prompt_data.short = { path = "p.jsonl", max_response_len = 2, stop_token_ids = [] }
-eval_prompt_data.forced = { path = "p.jsonl", min_p = 1.0, n_samples_per_eval_prompt = 3 }
-"""
-    (project.root / "own.toml").write_text(table.replace("MODEL", str(project.model)).replace("LEAST", "9"))
-    ran = slime("eval", "own.toml")
-    assert ran.code == 0, ran.err
-    rows = list(Shard(project.root / "own-eval" / "samples" / "eval_000000.parquet").rows())
-    assert {row.response_length for row in rows if row.source == "long"} == {9}
-    assert {row.response_length for row in rows if row.source == "short"} <= {1, 2}
-    forced = [row for row in rows if row.source == "forced"]
-    assert len({(row.group, row.response) for row in forced}) == 4
-    assert len(forced) == 12
-
-    (project.root / "own.toml").write_text(table.replace("MODEL", str(project.model)).replace("LEAST", "10"))
-    ran = slime("eval", "own.toml")
-    assert ran.code == 2
-    assert "eval set 'long' asks for at least 10 tokens (min_new_tokens) and at most 9 (max_response_len)" in ran.err

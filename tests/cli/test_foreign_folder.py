@@ -4,10 +4,9 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,9 +14,8 @@ from slime_core.errors import CheckpointError, RunFolderError
 from slime_core.run import RunFolder, list_checkpoints, newest_checkpoint, verify
 from slime_core.run.checkpoint import MANIFEST, describe_file
 from slime_view.figures import write_report
+from tests.conftest import Project, Slime
 
-Slime = Callable[..., Any]
-Project = Any
 SAMPLES, SAVED = "samples/rollout_000000.parquet", "checkpoints/rollout_000002"
 READERS = {
     "run.toml": ("why", "diff"),
@@ -47,8 +45,7 @@ READERS = {
 def group(project: Project, slime: Slime) -> str:
     """A trained group of a small run, which has only its newest checkpoint."""
     project.write_run(save_keep=1)
-    ran = slime("train", "run.toml")
-    assert ran.code == 0, ran.err
+    slime.ok("train", "run.toml")
     (project.run / "resumes.jsonl").write_text('{"schema_version":1,"rollout_id":0,"time":1.0}\n')
     (project.run / "report" / "trace.json").write_text("{}")
     return str(slime("ledger", project.run, "--state", "trained").out.split()[0])

@@ -2,17 +2,14 @@
 
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.conftest import Project, Slime
 from tests.tables import table
 
-Slime = Callable[..., Any]
-Project = Any
-
+OLD = '{"response": "an answer of yesterday"}\n'
 FED = """
 from slime_core import Settings
 from slime_core.roles import EngineSpec
@@ -36,8 +33,7 @@ def test_prompts_of_a_file_are_answered_in_order_and_again_the_same(project: Pro
     flags = ["--n-samples-per-prompt", 3, "--max-new-tokens", 9, "--no-skip-special-tokens"]
     found = []
     for name in ("a.jsonl", "b.jsonl"):
-        ran = slime("generate", project.model, "--prompt-data", "p.jsonl", *flags, "--out", name)
-        assert ran.code == 0, ran.err
+        ran = slime.ok("generate", project.model, "--prompt-data", "p.jsonl", *flags, "--out", name)
         assert "9 responses" in ran.out
         found.append([json.loads(line) for line in Path(name).read_text().splitlines()])
     first, again = found
@@ -53,16 +49,14 @@ def test_a_long_job_says_how_far_it_is_in_a_log(
     project: Project, slime: Slime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("slime_local.count_shown.EVERY_S", 0.0)
-    ran = slime(
+    ran = slime.ok(
         "generate", project.model, "2+3?", "--n-samples-per-prompt", 3, "--max-new-tokens", 3, "--out", "o.jsonl"
     )
-    assert ran.code == 0, ran.err
     assert ran.err.splitlines() == ["1 of 3", "2 of 3"]
 
 
 def test_a_stop_text_is_cut_off_unless_it_is_asked_for(project: Project, slime: Slime) -> None:
-    ran = slime("generate", project.model, "abc", "--max-new-tokens", 40, "--temperature", 0, "--ignore-eos")
-    assert ran.code == 0, ran.err
+    ran = slime.ok("generate", project.model, "abc", "--max-new-tokens", 40, "--temperature", 0, "--ignore-eos")
     text = ran.out.removesuffix("\n")
     escapes = "\ufffd\\u0123456789abcdef"  # control characters are shown as \u0007
     stop = next(each for each in text[3:] if each.isprintable() and each not in escapes)
@@ -86,8 +80,7 @@ def test_a_run_answers_with_its_newest_checkpoint(project: Project, slime: Slime
 def test_settings_of_the_engine_and_bf16_reach_it(project: Project, slime: Slime) -> None:
     answers = []
     for flags in (["--set", "workers=1"], ["--set", "workers=3"], ["--bf16"]):
-        ran = slime("generate", project.model, "2+2", "--max-new-tokens", 5, "--ignore-eos", *flags, "--out", "o.jsonl")
-        assert ran.code == 0, ran.err
+        slime.ok("generate", project.model, "2+2", "--max-new-tokens", 5, "--ignore-eos", *flags, "--out", "o.jsonl")
         [row] = map(json.loads, Path("o.jsonl").read_text().splitlines())
         answers.append(row["log_probs"])
     assert answers[0] == answers[1] != answers[2]
@@ -120,9 +113,14 @@ def test_settings_of_the_engine_and_bf16_reach_it(project: Project, slime: Slime
 def test_bad_input_is_said(
     project: Project, slime: Slime, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
 ) -> None:
+    """And what was in the file of --out stays as it was."""
     monkeypatch.setattr("sys.stdin", io.StringIO())
     Path("mine.py").write_text(FED)
-    ran = slime("generate", *[str(project.model) if each == "MODEL" else each for each in arguments])
+    Path("o.jsonl").write_text(OLD)
+    out = [] if "--out" in arguments else ["--out", "o.jsonl"]
+    ran = slime("generate", *[str(project.model) if each == "MODEL" else each for each in arguments], *out)
     assert ran.code != 0
     assert message in ran.err
     assert "Traceback" not in ran.err
+    assert Path("o.jsonl").read_text() == OLD
+    assert not Path("o.jsonl.part").exists()

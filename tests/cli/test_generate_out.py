@@ -6,43 +6,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.conftest import Project, Slime
 from tests.tables import table
 
-Slime = Callable[..., Any]
-Project = Any
 OLD = '{"response": "an answer of yesterday"}\n'
 
 
 @pytest.fixture
 def prompts(project: Project) -> Path:
     return project.write_rows("p.jsonl", [{"input": f"{number}+1?"} for number in range(3)])  # type: ignore[no-any-return]
-
-
-@table(
-    "arguments",
-    [
-        ["nowhere", "x"],
-        ["MODEL", "x", "--set", "wrokers=1"],
-        ["MODEL", "x", "--set", "workers=none"],
-        ["MODEL", "x", "--engine", "locl"],
-        ["MODEL", "--prompt-data", "missing.jsonl"],
-        ["MODEL", "x", "--logit-bias", "99999=1"],
-    ],
-)
-def test_a_mistake_leaves_what_was_there(project: Project, slime: Slime, arguments: list[str]) -> None:
-    Path("o.jsonl").write_text(OLD)
-    ran = slime(
-        "generate", *[str(project.model) if each == "MODEL" else each for each in arguments], "--out", "o.jsonl"
-    )
-    assert ran.code != 0
-    assert Path("o.jsonl").read_text() == OLD
-    assert not Path("o.jsonl.part").exists()
 
 
 @pytest.mark.parametrize("how", ["itself", "symlink", "hard link", "of a slice", "the part"])
@@ -57,9 +33,7 @@ def test_the_prompts_are_not_written_over(project: Project, slime: Slime, prompt
     elif how == "the part":
         prompts.rename(read := "p.jsonl.part")
     text = Path("p.jsonl.part" if how == "the part" else "p.jsonl").read_text()
-    ran = slime("generate", project.model, "--prompt-data", read, "--out", out)
-    assert ran.code == 2
-    assert "are the same file" in ran.err
+    assert "are the same file" in slime.refused("generate", project.model, "--prompt-data", read, "--out", out)
     assert Path("p.jsonl.part" if how == "the part" else "p.jsonl").read_text() == text
 
 
@@ -67,8 +41,7 @@ def test_new_answers_replace_the_old_ones_through_a_link(project: Project, slime
     Path("real.jsonl").write_text(OLD)
     Path("real.jsonl").chmod(0o600)
     Path("o.jsonl").symlink_to("real.jsonl")
-    ran = slime("generate", project.model, "--prompt-data", prompts, "--max-new-tokens", 3, "--out", "o.jsonl")
-    assert ran.code == 0, ran.err
+    slime.ok("generate", project.model, "--prompt-data", prompts, "--max-new-tokens", 3, "--out", "o.jsonl")
     assert Path("o.jsonl").is_symlink()
     assert Path("real.jsonl").stat().st_mode & 0o777 == 0o600
     assert [json.loads(line)["prompt"] for line in Path("real.jsonl").read_text().splitlines()] == [
@@ -121,7 +94,7 @@ def test_a_full_disk_is_said_and_leaves_the_old_file(project: Project, slime: Sl
     out = tiny_disk / "o.jsonl"
     out.write_text(OLD)
     flags = ["--n-samples-per-prompt", 40, "--max-new-tokens", 40, "--ignore-eos", "--out", out]
-    ran = slime("generate", project.model, "abc", *flags)
-    assert ran.code == 2
-    assert f"cannot write {out}.part: No space left on device" in ran.err
+    assert f"cannot write {out}.part: No space left on device" in slime.refused(
+        "generate", project.model, "abc", *flags
+    )
     assert out.read_text() == OLD

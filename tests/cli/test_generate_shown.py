@@ -8,11 +8,11 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-Project = Any
+from tests.conftest import Project
+
 SLIME = (sys.executable, "-m", "slime_core")
 
 

@@ -1,16 +1,13 @@
 """A run whose parts are functions and classes of the project: no package, no entry point."""
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from slime_core.telemetry import MetricsLog
 from slime_view.samples.shard import Shard
-
-Slime = Callable[..., Any]
-Project = Any
+from tests.conftest import Project, Slime
 
 PARTS = """
 from slime_core import Score, Settings
@@ -84,8 +81,7 @@ def own_modules(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("place", ["./parts.py:", "parts.py:", "parts:", "parts."])
 def test_a_plan_takes_every_way_of_naming_it(project: Project, slime: Slime, place: str) -> None:
     (project.root / "parts.py").write_text(PARTS)
-    ran = slime("plan", "run.toml", "--reward", f"{place}length", "--loss", f"{place}Reinforce", "--json")
-    assert ran.code == 0, ran.err
+    ran = slime.ok("plan", "run.toml", "--reward", f"{place}length", "--loss", f"{place}Reinforce", "--json")
     origins = {row["role"]: row["origin"] for row in ran.json()["choices"]}
     assert origins["loss"].startswith(str(project.root / "parts.py"))
 
@@ -107,8 +103,7 @@ def test_a_run_of_nothing_but_functions_and_classes(project: Project, slime: Sli
     tables: dict[str, Any] = {role: {"use": f"./parts.py:{name}"} for role, name in parts.items()}
     tables["reward_shaper"]["./parts.py:Scaled"] = {"scale": 0.5}
     project.write_run(num_rollout=1, **tables)
-    ran = slime("train", "run.toml")
-    assert ran.code == 0, ran.err
+    slime.ok("train", "run.toml")
     (row,) = MetricsLog.read(project.run / "metrics.jsonl")
     assert "train/mine" in row.metrics
     assert (project.run / "mine.jsonl").read_text() == "1\n"

@@ -3,8 +3,6 @@
 import asyncio
 import subprocess
 import sys
-from collections.abc import Callable
-from typing import Any
 
 import click
 import pytest
@@ -18,14 +16,12 @@ from slime_core.cli.run_options import in_tables, split_settings
 from slime_core.config import CHOOSES, FAMILIES, FlatKeys
 from slime_core.errors import ConfigError, NonFiniteError, SlimeError, WorkerError
 from slime_core.roles import SELECTABLE
+from tests.conftest import Slime
 from tests.tables import table
-
-Slime = Callable[..., Any]
 
 
 def test_help_lists_every_command(slime: Slime) -> None:
-    ran = slime("--help")
-    assert ran.code == 0
+    ran = slime.ok("--help")
     for name, (_, text) in COMMANDS.items():
         assert f"  {name} " in ran.out
         assert text in ran.out
@@ -37,8 +33,7 @@ def test_the_version(slime: Slime) -> None:
 
 @table("name", COMMANDS)
 def test_every_command_explains_itself(slime: Slime, name: str) -> None:
-    ran = slime(name, "--help")
-    assert ran.code == 0
+    ran = slime.ok(name, "--help")
     assert ran.out.startswith(f"Usage: slime {name} ")
     assert "--help" in ran.out
 
@@ -82,15 +77,11 @@ def test_help_on_a_topic_shows_the_keys_that_belong_to_it(topic: str, there: str
 
 
 def test_help_on_what_is_no_topic_names_the_nearest(slime: Slime) -> None:
-    ran = slime("train", "--help", "optimm")
-    assert ran.code == 2
-    assert "no help on 'optimm'. Did you mean 'optim'?" in ran.err
+    assert "no help on 'optimm'. Did you mean 'optim'?" in slime.refused("train", "--help", "optimm")
 
 
 def test_a_misspelt_command_is_told_the_nearest(slime: Slime) -> None:
-    ran = slime("trian")
-    assert ran.code == 2
-    assert "no command 'trian'. Did you mean 'train'? Commands: train, " in ran.err
+    assert "no command 'trian'. Did you mean 'train'? Commands: train, " in slime.refused("trian")
 
 
 @table(

@@ -1,9 +1,8 @@
 """What a user has is never replaced: every key and option that names a place to write is tried on files of a user."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
@@ -11,9 +10,8 @@ import pytest
 from slime_core.cli.main import cli
 from slime_core.config import FAMILIES
 from slime_core.config.plan import OUTPUT_KEYS, RUN_PARTS
+from tests.conftest import Project, Slime
 
-Slime = Callable[..., Any]
-Project = Any
 READ_KEYS = {
     *("prompt_data", "eval_prompt_data", "served_models", "hf_checkpoint", "load_debug_rollout_data"),
     *("ref_load", "opd_teacher_load", "critic_load"),
@@ -118,9 +116,9 @@ def test_no_key_replaces_files_of_a_user(project: Project, slime: Slime, monkeyp
                 if ran.code != 2 or contents(project.root) != before or f"{key} = " not in ran.err:
                     wrong.append(f"{command} {key} = {value}: {ran.code} {ran.err}")
     assert "save = '': it is empty" in slime("plan", "run.toml", "--save", "").err
-    ran = slime("plan", "run.toml", "--save-hf", "new", "--save-debug-train-data", "new/{rollout_id}.safetensors")
-    assert ran.code == 2
-    assert "neither inside the other" in ran.err
+    assert "neither inside the other" in slime.refused(
+        "plan", "run.toml", "--save-hf", "new", "--save-debug-train-data", "new/{rollout_id}.safetensors"
+    )
     assert not wrong, "\n".join(wrong)
 
 
@@ -142,8 +140,7 @@ def test_a_run_goes_on_with_what_it_made_and_no_other_run_takes_it(project: Proj
     assert slime("train", "run.toml").code == 0
     assert {each.name for each in project.run.iterdir()} <= RUN_PARTS
     (project.root / "model" / "notes.txt").write_text("mine")
-    ran = slime("resume", project.run, "--num-rollout", 2)
-    assert ran.code == 0, ran.err
+    slime.ok("resume", project.run, "--num-rollout", 2)
     newest = project.run / "checkpoints" / "rollout_000002" / "hf" / "model.safetensors"
     assert newest.samefile(project.root / "model" / "model.safetensors")
     assert (project.root / "model" / "notes.txt").read_text() == "mine"
@@ -152,7 +149,5 @@ def test_a_run_goes_on_with_what_it_made_and_no_other_run_takes_it(project: Proj
     before = contents(project.root)
     for key, value in outputs.items():
         project.write_run(**{key: value})
-        ran = slime("train", "run.toml", "--save", "runs/other")
-        assert ran.code == 2
-        assert f"{key} = {value!r}" in ran.err
+        assert f"{key} = {value!r}" in slime.refused("train", "run.toml", "--save", "runs/other")
         assert contents(project.root) == {**before, "run.toml": (project.root / "run.toml").read_text()}

@@ -2,16 +2,14 @@
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from slime_testing import report
+from tests.conftest import Install, Slime
 
-Slime = Callable[..., Any]
-Install = Callable[..., None]
 WATCHER = """
 import logging
 
@@ -113,8 +111,7 @@ def checks(report: dict[str, Any], plugin: str) -> dict[str, Any]:
 
 
 def test_a_good_plugin_passes_every_check(slime: Slime, watcher: None) -> None:
-    ran = slime("plugins", "check", "slime-watcher")
-    assert ran.code == 0, ran.out
+    ran = slime.ok("plugins", "check", "slime-watcher")
     assert "passed   PKG-002  the catalog loads it" in ran.out
     assert "failed" not in ran.out
 
@@ -138,8 +135,7 @@ def test_without_a_name_every_plugin_but_the_core_is_checked(slime: Slime, watch
 
 def test_a_project_folder_is_judged_as_if_it_were_installed(slime: Slime, folder: Path) -> None:
     before = list(sys.path), os.environ["PYTHONPATH"]
-    ran = slime("plugins", "check", folder, "--json")
-    assert ran.code == 0, ran.out
+    ran = slime.ok("plugins", "check", folder, "--json")
     (row,) = ran.json()["plugins"]
     assert (row["plugin"], row["version"]) == ("slime-watcher", "0.3")
     assert checks(ran.json(), "slime-watcher")["PKG-003"]["status"] == "passed"  # imported by a process of its own
@@ -161,9 +157,7 @@ def test_a_folder_that_is_no_plugin_is_an_error(slime: Slime, folder: Path, text
         (folder / "pyproject.toml").unlink()
     else:
         (folder / "pyproject.toml").write_text(text)
-    ran = slime("plugins", "check", folder)
-    assert ran.code == 2
-    assert said in ran.err
+    assert said in slime.refused("plugins", "check", folder)
 
 
 def test_a_module_of_the_project_is_checked_for_what_it_offers(
@@ -171,8 +165,7 @@ def test_a_module_of_the_project_is_checked_for_what_it_offers(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(FILTER)
-    ran = slime("plugins", "check", "./mine.py", "--json")
-    assert ran.code == 0, ran.out
+    ran = slime.ok("plugins", "check", "./mine.py", "--json")
     found = checks(ran.json(), "./mine.py")
     assert found["BFL-001"]["status"] == "passed"
     assert found["PKG-008"]["status"] == "passed"
@@ -180,9 +173,7 @@ def test_a_module_of_the_project_is_checked_for_what_it_offers(
 
 
 def test_an_unknown_plugin_is_told_the_nearest(slime: Slime, watcher: None) -> None:
-    ran = slime("plugins", "check", "slime-wotcher")
-    assert ran.code == 2
-    assert "Did you mean 'slime-watcher'?" in ran.err
+    assert "Did you mean 'slime-watcher'?" in slime.refused("plugins", "check", "slime-wotcher")
 
 
 def test_a_name_that_does_not_exist_is_never_the_samples_fault(slime: Slime, tmp_path: Path) -> None:
@@ -290,8 +281,7 @@ def test_what_only_an_author_knows_comes_with_the_package(slime: Slime, tmp_path
 
 def test_what_a_report_leaves_open_is_in_its_headline(slime: Slime, tmp_path: Path) -> None:
     (tmp_path / "rewards.py").write_text(REWARDS.format(first='return Unscored("no judge")'))
-    ran = slime("plugins", "check", tmp_path / "rewards.py")
-    assert ran.code == 0
+    ran = slime.ok("plugins", "check", tmp_path / "rewards.py")
     headline, first, second = ran.out.splitlines()[:3]
     assert "skipped" in headline
     assert first.startswith("  not decided  reward first, REW-004: needs the author's `good` and `bad`")

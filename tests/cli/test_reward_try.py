@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from slime_core.sample import Json
 from slime_testing import make_group
 from slime_testing.cli.reward_trial import histogram
+from tests.conftest import Install, Slime
 from tests.tables import table
 
-Slime = Callable[..., Any]
-Install = Callable[..., None]
 REWARDS = """
 import os
 import time
@@ -125,8 +124,7 @@ def report(slime: Slime, *arguments: object) -> Any:  # noqa: ANN401  # JSON
 
 
 def test_scores_components_and_a_summary(slime: Slime) -> None:
-    ran = slime("reward", "try", "length", "--data", responses("ab", "abcd"))
-    assert ran.code == 0, ran.err
+    ran = slime.ok("reward", "try", "length", "--data", responses("ab", "abcd"))
     lines = ran.out.splitlines()
     assert lines[0].split() == ["1", "2.0000", "letters=2", "ab"]
     assert "2 of 2 rows scored" in lines
@@ -151,9 +149,7 @@ def test_settings_of_the_reward_are_flags(slime: Slime) -> None:
     ],
 )
 def test_settings_that_have_no_effect_or_no_sense_are_refused(slime: Slime, flag: str, said: str) -> None:
-    ran = slime("reward", "try", "length", "--data", responses("ab"), flag)
-    assert ran.code == 2
-    assert said in ran.err
+    assert said in slime.refused("reward", "try", "length", "--data", responses("ab"), flag)
 
 
 def test_every_row_is_accounted_for(slime: Slime) -> None:
@@ -214,9 +210,7 @@ def test_a_group_reward_sees_whole_groups(slime: Slime) -> None:
     ],
 )
 def test_bad_input_is_named(slime: Slime, arguments: tuple[str, ...], said: str) -> None:
-    ran = slime("reward", "try", *arguments, "--data", responses("a"))
-    assert ran.code == 2
-    assert said in ran.err
+    assert said in slime.refused("reward", "try", *arguments, "--data", responses("a"))
 
 
 @table(
@@ -229,9 +223,9 @@ def test_bad_input_is_named(slime: Slime, arguments: tuple[str, ...], said: str)
     ],
 )
 def test_a_row_of_the_wrong_shape_is_named_with_its_line(slime: Slime, row: Json, said: str) -> None:
-    ran = slime("reward", "try", "length", "--data", rows({"response": "fine"}, row))
-    assert ran.code == 2
-    assert f"rows.jsonl:2: {said}" in ran.err
+    assert f"rows.jsonl:2: {said}" in slime.refused(
+        "reward", "try", "length", "--data", rows({"response": "fine"}, row)
+    )
 
 
 def test_the_samples_of_a_run_are_scored_as_they_are(

@@ -1,18 +1,14 @@
 """Flags of a run: how each is typed, and what its value is."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
 
 from slime_core.cli.run_options import RunCommand, RunInput
 from slime_core.errors import ConfigError
+from tests.conftest import Project, Slime
 from tests.tables import table
-
-Slime = Callable[..., Any]
-Project = Any
 
 
 @click.command(cls=RunCommand)
@@ -90,7 +86,6 @@ def test_the_run_file_is_read_once(project: Project, slime: Slime, monkeypatch: 
 def test_the_plan_notes_foreign_names(project: Project, slime: Slime) -> None:
     (project.root / "run.toml").unlink(missing_ok=True)
     path = project.write_run(correction={"use": []})
-    ran = slime("plan", path, "--no-data", "--use-tis", "--train-backend=local")
-    assert ran.code == 0, ran.err
+    ran = slime.ok("plan", path, "--no-data", "--use-tis", "--train-backend=local")
     assert "use_tis is slime's: correction.use = 'tis'" in ran.out
     assert "train_backend is slime's: trainer.use = 'local'" in ran.out

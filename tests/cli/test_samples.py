@@ -9,9 +9,8 @@ import pytest
 
 from slime_core.sample import Sample, Status
 from slime_testing.samples import make_group, make_sample
+from tests.conftest import Slime
 from tests.tables import table
-
-Slime = Callable[..., Any]
 
 
 @pytest.fixture
@@ -23,8 +22,7 @@ def run(tmp_path: Path, write_samples: Callable[..., None]) -> Path:
 
 
 def rows(slime: Slime, *arguments: object) -> list[dict[str, Any]]:
-    ran = slime("samples", *arguments, "--json")
-    assert ran.code == 0, ran.err
+    ran = slime.ok("samples", *arguments, "--json")
     return [json.loads(line) for line in ran.out.splitlines()]
 
 
@@ -82,12 +80,10 @@ def test_what_is_odd_is_said(slime: Slime, tmp_path: Path, write_samples: Callab
     ],
 )
 def test_what_is_not_there_is_named(slime: Slime, run: Path, arguments: list[object], said: str) -> None:
-    ran = slime("samples", run, *arguments)
-    assert ran.code == 2
-    assert said in ran.err
+    assert said in slime.refused("samples", run, *arguments)
 
 
 def test_a_folder_without_samples_is_named(slime: Slime, tmp_path: Path) -> None:
-    ran = slime("samples", tmp_path)
-    assert ran.code == 2
-    assert "holds no rollout yet: one is written when it ends. RUN is the folder of --save" in ran.err
+    assert "holds no rollout yet: one is written when it ends. RUN is the folder of --save" in slime.refused(
+        "samples", tmp_path
+    )

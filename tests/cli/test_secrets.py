@@ -7,11 +7,8 @@ from typing import Any
 import pytest
 from pyarrow import parquet
 
+from tests.conftest import Project, Ran, Slime
 from tests.tables import table
-
-Slime = Callable[..., Any]
-Project = Any
-Ran = Any
 
 VALUE = "tok-2b7e151628ae"
 
@@ -165,22 +162,19 @@ def everything(folder: Path) -> str:
 
 def test_a_run_keeps_the_value_to_itself(loud: Project, slime: Slime) -> None:
     write_run(loud, max_error_rate=1.0, num_rollout=1)
-    ran = slime("train", "run.toml")
-    assert ran.code == 0, ran.err
+    ran = slime.ok("train", "run.toml")
     assert leaks(loud, ran) == []
     assert "asking with $env:JUDGE_KEY" in ran.out
     assert "drop_denied_$env:JUDGE_KEY" in (loud.run / "metrics.jsonl").read_text()
     assert "loss with $env:JUDGE_KEY" in everything(loud.run / "logs")
     assert 'key = "$env:JUDGE_KEY"' in (loud.run / "run.toml").read_text()
-    continued = slime("resume", loud.run, "--num-rollout", 2)
-    assert continued.code == 0, continued.err
+    continued = slime.ok("resume", loud.run, "--num-rollout", 2)
     assert leaks(loud, continued) == []
 
 
 def test_a_transcript_does_not_repeat_what_a_tool_said(loud: Project, slime: Slime) -> None:
     loud.write_run(num_rollout=1, generator={"use": "echo", "echo": {"key": "$env:JUDGE_KEY"}})
-    ran = slime("train", "run.toml")
-    assert ran.code == 0, ran.err
+    ran = slime.ok("train", "run.toml")
     assert leaks(loud, ran) == []
     assert "(tool: bad key $env:JUDGE_KEY)" in everything(loud.run / "samples")
 
@@ -196,8 +190,7 @@ def test_a_run_that_ends_with_an_error_keeps_it_too(loud: Project, slime: Slime,
 
 @table("flags", [[], ["--json"]])
 def test_a_plan_shows_the_variable(loud: Project, slime: Slime, flags: list[str]) -> None:
-    ran = slime("plan", "run.toml", *flags)
-    assert ran.code == 0, ran.err
+    ran = slime.ok("plan", "run.toml", *flags)
     assert ran.out.count("$env:JUDGE_KEY") == 5
     assert leaks(loud, ran) == []
 
@@ -206,18 +199,16 @@ def test_a_variable_that_is_not_set_is_named_with_its_setting(
     loud: Project, slime: Slime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("JUDGE_KEY")
-    ran = slime("train", "run.toml")
-    assert ran.code == 2
-    assert "reward.judge.key = '$env:JUDGE_KEY': the environment variable JUDGE_KEY is not set" in ran.err
-    assert "loss.loud.key" in ran.err
+    refusal = slime.refused("train", "run.toml")
+    assert "reward.judge.key = '$env:JUDGE_KEY': the environment variable JUDGE_KEY is not set" in refusal
+    assert "loss.loud.key" in refusal
     assert not loud.run.exists()
 
 
 def test_a_secret_that_is_written_out_is_refused_and_not_repeated(loud: Project, slime: Slime) -> None:
-    ran = slime("plan", "run.toml", "--reward.judge.masked", "written-out-4711")
-    assert ran.code == 2
-    assert 'reward.judge.masked: a secret is read from the environment, write masked = "$env:MASKED"' in ran.err
-    assert "4711" not in ran.err
+    refusal = slime.refused("plan", "run.toml", "--reward.judge.masked", "written-out-4711")
+    assert 'reward.judge.masked: a secret is read from the environment, write masked = "$env:MASKED"' in refusal
+    assert "4711" not in refusal
 
 
 def test_a_value_of_the_wrong_type_is_not_repeated(loud: Project, slime: Slime) -> None:

@@ -1,19 +1,15 @@
 """`slime simulate`: policies compared on a small fleet."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
+from tests.conftest import Slime
 from tests.tables import table
 
-Slime = Callable[..., Any]
 SMALL = ("--engines", 4, "--slots", 2, "--n-samples-per-prompt", 4, "--steps", 2)
 
 
 def policies(slime: Slime, *options: object) -> dict[str, dict[str, float]]:
-    ran = slime("simulate", *SMALL, "--json", *options)
-    assert ran.code == 0, ran.err
+    ran = slime.ok("simulate", *SMALL, "--json", *options)
     assert ran.json()["schema_version"] == 1
     return {row["policy"]: row for row in ran.json()["policies"]}
 
@@ -26,8 +22,7 @@ def test_without_a_policy_all_are_compared(slime: Slime) -> None:
 
 
 def test_a_table_names_each_policy_and_its_utilisation(slime: Slime) -> None:
-    ran = slime("simulate", *SMALL, "--rollout-policy", "async")
-    assert ran.code == 0
+    ran = slime.ok("simulate", *SMALL, "--rollout-policy", "async")
     assert ran.err == "simulating async\n"
     assert ran.out.splitlines()[1].split()[0] == "async"
     assert "%" in ran.out.splitlines()[1]
@@ -52,6 +47,4 @@ def test_options_are_the_scenario(slime: Slime) -> None:
     ],
 )
 def test_what_would_have_no_effect_is_refused(slime: Slime, options: list[object], said: str) -> None:
-    ran = slime("simulate", *options)
-    assert ran.code == 2
-    assert said in ran.err
+    assert said in slime.refused("simulate", *options)

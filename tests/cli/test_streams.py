@@ -17,8 +17,8 @@ import pytest
 from slime_core.cli.main import protect_output
 from slime_core.run import list_checkpoints
 from slime_core.telemetry import MetricsLog
+from tests.conftest import Project
 
-Project = Any
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 SLIME = [sys.executable, "-m", "slime_core"]
 

@@ -2,19 +2,16 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from slime_core.data import HfTokenizer
 from slime_core.roles import FinishReason
 from slime_local.sampling_flags import TextLimit
+from tests.conftest import Project, Slime
 from tests.tables import table
 
-Slime = Callable[..., Any]
-Project = Any
 POSITIONS = 256
 
 
@@ -31,18 +28,16 @@ def test_a_prompt_that_leaves_no_room_is_refused_by_number(project: Project, sli
     texts = ["2+3?", "1+" * POSITIONS, "1+" * 2 * POSITIONS]
     project.write_rows("p.jsonl", [{"input": text} for text in texts])
     Path("o.jsonl").write_text("old")
-    ran = slime("generate", "model", "--prompt-data", "p.jsonl", "--out", "o.jsonl")
-    assert ran.code == 2
-    assert f"prompt 1 has {length(project, texts[1])} tokens (and 1 more are as long)" in ran.err
-    assert f"the model has {POSITIONS} positions" in ran.err
+    refusal = slime.refused("generate", "model", "--prompt-data", "p.jsonl", "--out", "o.jsonl")
+    assert f"prompt 1 has {length(project, texts[1])} tokens (and 1 more are as long)" in refusal
+    assert f"the model has {POSITIONS} positions" in refusal
     assert Path("o.jsonl").read_text() == "old"
 
 
 @table("out", [[], ["--out", "o.jsonl"]])
 def test_responses_that_are_cut_short_are_said(project: Project, slime: Slime, out: list[str]) -> None:
     flags = ["--n-samples-per-prompt", 2, "--ignore-eos", *out]
-    ran = slime("generate", project.model, "abc", "--max-new-tokens", 300, *flags)
-    assert ran.code == 0
+    ran = slime.ok("generate", project.model, "abc", "--max-new-tokens", 300, *flags)
     taken = length(project, "abc")
     assert (
         f"cut short by the model's {POSITIONS} positions: 2 responses, the first: prompt 0 sample 0 has "

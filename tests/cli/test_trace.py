@@ -2,7 +2,6 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,8 @@ import pytest
 
 from slime_core.telemetry import MetricsLog
 from slime_view.samples.shard import Kind, Shard, list_shards
+from tests.conftest import Project, Slime
 
-Slime = Callable[..., Any]
-Project = Any
 Event = dict[str, Any]
 
 PARTS = """
@@ -39,9 +37,8 @@ ROUNDING = 2
 """Microseconds: each end of a span is rounded to one."""
 
 
-@pytest.fixture
-def run(project: Project, slime: Slime) -> Path:
-    """Two rollouts of four groups by two turns a sample, the second group dropped, with evaluations."""
+def test_a_trace_has_rollouts_samples_and_groups(project: Project, slime: Slime) -> None:
+    """Of two rollouts of four groups by two turns a sample, the second group dropped, with evaluations."""
     (project.root / "parts.py").write_text(PARTS)
     project.write_run(
         generator={"use": "./parts.py:twice"},
@@ -49,14 +46,15 @@ def run(project: Project, slime: Slime) -> Path:
         eval_prompt_data={"held": "prompts.jsonl"},
         eval_interval=2,
     )
-    ran = slime("train", "run.toml")
-    assert ran.code == 0, ran.err
-    return Path(project.run)
+    slime.ok("train", "run.toml")
+    events = events_of(slime, project.run)
+    check_rollouts(project.run, events)
+    check_samples(project.run, events)
+    check_groups(project.run, events)
 
 
 def events_of(slime: Slime, run: Path, *arguments: object) -> list[Event]:
-    ran = slime("trace", run, *arguments)
-    assert ran.code == 0, ran.err
+    ran = slime.ok("trace", run, *arguments)
     path = ran.out.splitlines()[-1].partition(": open it")[0]
     document = json.loads(Path(path).read_text("utf-8"))
     assert document["displayTimeUnit"] == "ms"
@@ -161,13 +159,6 @@ def check_groups(run: Path, events: list[Event]) -> None:
         assert parts[-1]["ts"] == trains[each["args"]["rollout_id"]]["ts"]
 
 
-def test_a_trace_has_rollouts_samples_and_groups(run: Path, slime: Slime) -> None:
-    events = events_of(slime, run)
-    check_rollouts(run, events)
-    check_samples(run, events)
-    check_groups(run, events)
-
-
 def test_a_run_that_was_continued_says_where_and_a_torn_line_is_cut(project: Project, slime: Slime) -> None:
     project.write_run(num_rollout=1)
     assert slime("train", "run.toml").code == 0
@@ -187,8 +178,7 @@ def test_a_run_that_was_continued_says_where_and_a_torn_line_is_cut(project: Pro
 @pytest.mark.parametrize("policy", ["async", "continuous"])
 def test_what_is_generated_while_the_trainer_works_overlaps_it(project: Project, slime: Slime, policy: str) -> None:
     project.write_run(rollout_policy=policy, num_rollout=4, rollout_max_response_len=24)
-    ran = slime("train", "run.toml")
-    assert ran.code == 0, ran.err
+    slime.ok("train", "run.toml")
     events = events_of(slime, project.run)
     check_format(events)
     samples, loop = named(events, "samples"), named(events, "loop")
@@ -204,6 +194,4 @@ def test_what_is_generated_while_the_trainer_works_overlaps_it(project: Project,
 
 
 def test_a_run_without_spans_is_refused(tmp_path: Path, slime: Slime) -> None:
-    ran = slime("trace", tmp_path)
-    assert ran.code == 2
-    assert "has none: runs of `slime train` and `slime sft` write them" in ran.err
+    assert "has none: runs of `slime train` and `slime sft` write them" in slime.refused("trace", tmp_path)

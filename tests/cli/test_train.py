@@ -2,9 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from safetensors.numpy import load_file
@@ -12,9 +10,8 @@ from safetensors.numpy import load_file
 from slime_core.run import newest_checkpoint
 from slime_core.telemetry import MetricsLog
 from slime_view.samples.shard import Shard
+from tests.conftest import Project, Slime
 
-Slime = Callable[..., Any]
-Project = Any
 FAMILIES = {
     "llama": {"num_key_value_heads": 2},
     "qwen2": {"num_key_value_heads": 2},
@@ -33,8 +30,7 @@ def same_weights(left: Path, right: Path) -> bool:
 
 
 def test_a_run_file_and_prompts_make_a_trained_model_in_hf_format(project: Project, slime: Slime) -> None:
-    ran = slime("train", "run.toml")
-    assert ran.code == 0, ran.err
+    ran = slime.ok("train", "run.toml")
     assert str(project.run.relative_to(project.root) / "report" / "report.md") in ran.out
 
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -63,8 +59,7 @@ def test_a_run_file_and_prompts_make_a_trained_model_in_hf_format(project: Proje
 
 
 def test_what_a_run_does_before_its_first_figures_is_said(project: Project, slime: Slime) -> None:
-    ran = slime("train", "run.toml", "--eval-prompt-data", "held", "prompts.jsonl", "--eval-interval", 2)
-    assert ran.code == 0, ran.err
+    ran = slime.ok("train", "run.toml", "--eval-prompt-data", "held", "prompts.jsonl", "--eval-interval", 2)
     lines = ran.out.splitlines()
     assert lines[:5] == [
         "run: 2 rollouts",
@@ -76,47 +71,12 @@ def test_what_a_run_does_before_its_first_figures_is_said(project: Project, slim
     assert [line.split()[0] for line in lines[5:9]] == ["eval", "rollout", "rollout", "eval"]
 
 
-def test_prompts_may_be_chat_messages_in_a_parquet_file(project: Project, slime: Slime) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    chats = [[{"role": "user", "content": f"What is {number}+1?"}] for number in range(4)]
-    table = pyarrow.table({"messages": chats, "gold": [str(number + 1) for number in range(4)]})
-    parquet.write_table(table, project.root / "chats.parquet")
-    ran = slime(
-        "train",
-        "run.toml",
-        "--prompt-data",
-        "chats.parquet",
-        "--input-key",
-        "messages",
-        "--label-key",
-        "gold",
-        "--num-rollout",
-        1,
-    )
-    assert ran.code == 0, ran.err
-    first = next(Shard(project.run / "samples" / "rollout_000000.parquet").rows())
-    assert first.prompt == "<|im_start|>user\nWhat is 0+1?<|im_end|>\n<|im_start|>assistant\n"
-    assert first.label == "1"
-
-
-def test_the_tensorboard_tracker_gets_every_metric(project: Project, slime: Slime) -> None:
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    ran = slime("train", "run.toml", "--tracker", "tensorboard")
-    assert ran.code == 0, ran.err
-    events = accumulator.EventAccumulator(str(project.run / "tensorboard"))
-    events.Reload()
-    curve = [event.value for event in events.Scalars("rollout/raw_reward")]
-    assert curve == pytest.approx([row["rollout/raw_reward"] for row in metrics_of(project.run)])
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("family", FAMILIES)
 def test_other_families_train(project: Project, slime: Slime, family: str) -> None:
     model = project.root / family
     _write_family(model, family, project.model)
-    ran = slime("train", "run.toml", "--hf-checkpoint", model)
-    assert ran.code == 0, ran.err
+    slime.ok("train", "run.toml", "--hf-checkpoint", model)
     newest = newest_checkpoint(project.run / "checkpoints", pytest.fail)
     assert newest is not None
     assert json.loads((newest.path / "hf" / "config.json").read_text())["model_type"] == family
@@ -149,8 +109,7 @@ def test_a_finished_run_says_so_and_starts_nothing(project: Project, slime: Slim
     before = (project.run / "metrics.jsonl").read_bytes()
     for log in (project.run / "logs").iterdir():
         log.unlink()
-    again = slime("train", "run.toml", "--num-rollout", 1)
-    assert again.code == 0, again.err
+    again = slime.ok("train", "run.toml", "--num-rollout", 1)
     assert "runs/run is done: 1 of 1 rollouts" in again.out
     assert "slime resume runs/run --num-rollout" in again.out
     assert logs

@@ -3,48 +3,33 @@
 import subprocess
 import sys
 from collections.abc import Mapping
-from typing import ClassVar
 
 from slime_testing import BufferContract, PluginPackageContract
+from tests.plugin_contracts.kept import require_kept
+from tests.tables import table
 
 NUM_GPUS = 0
 SMALL = {"capacity": 5, "max_uses": 3, "max_staleness": 2, "replay_ratio": 1.5}
+SCORES = {"advantage": 1.0, "difficulty": 0.5, "recency": 1.0, "staleness": 0.5}
 
 
 class TestPackage(PluginPackageContract):
     dist = "slime-buffer-priority"
 
 
-class TestDefaults(BufferContract):
-    choice = "slime-buffer-priority/priority"
-
-
-class TestOnce(BufferContract):
-    choice = "slime-buffer-priority/priority"
-    settings: ClassVar[Mapping[str, object]] = {"max_uses": 1, "replay_ratio": 1.0}
-
-
-class TestProportional(BufferContract):
-    choice = "slime-buffer-priority/priority"
-    settings: ClassVar[Mapping[str, object]] = {
-        **SMALL,
-        "scores": {"advantage": 1.0, "difficulty": 0.5, "recency": 1.0, "staleness": 0.5},
-    }
-
-
-class TestRank(BufferContract):
-    choice = "slime-buffer-priority/priority"
-    settings: ClassVar[Mapping[str, object]] = {**SMALL, "order": "rank", "keep": "highest", "alpha": 0.7}
-
-
-class TestReservoir(BufferContract):
-    choice = "slime-buffer-priority/priority"
-    settings: ClassVar[Mapping[str, object]] = {**SMALL, "keep": "reservoir", "quotas": {"kit": 0.5}}
-
-
-class TestFifo(BufferContract):
-    choice = "slime-buffer-priority/priority"
-    settings: ClassVar[Mapping[str, object]] = {**SMALL, "order": "fifo"}
+@table(
+    "settings",
+    [
+        {},
+        {"max_uses": 1, "replay_ratio": 1.0},
+        {**SMALL, "scores": SCORES},
+        {**SMALL, "order": "rank", "keep": "highest", "alpha": 0.7},
+        {**SMALL, "keep": "reservoir", "quotas": {"kit": 0.5}},
+        {**SMALL, "order": "fifo"},
+    ],
+)
+def test_it_keeps_its_contract(settings: Mapping[str, object]) -> None:
+    require_kept(BufferContract, choice="slime-buffer-priority/priority", settings=settings)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """A rollout that cannot stay within its share of failures ends at once, and no other does."""
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -14,9 +13,8 @@ from slime_core.rollout.runner import RunGroup
 from slime_core.rollout.scoring import Execution, Failure
 from slime_core.sample import Group, GroupId, Sample
 from slime_core.score import Verdict
+from tests.rollout.bench import make_bench, reward_use
 from tests.tables import table
-
-Make = Callable[..., "Bench"]  # noqa: F821  # the fixtures of conftest.py
 
 
 async def first_fails_others_hang(sample: Sample, ctx: RewardContext) -> Verdict:
@@ -27,8 +25,8 @@ async def first_fails_others_hang(sample: Sample, ctx: RewardContext) -> Verdict
 
 
 @table("wave", [2, 8])
-def test_a_wave_that_is_lost_does_not_wait_for_its_hanging_samples(make_bench: Make, use: Make, wave: int) -> None:
-    bench = make_bench(rewards=[use(first_fails_others_hang, "judge", timeout_s=600.0)], max_error_rate=0.05)
+def test_a_wave_that_is_lost_does_not_wait_for_its_hanging_samples(wave: int) -> None:
+    bench = make_bench(rewards=[reward_use(first_fails_others_hang, "judge", timeout_s=600.0)], max_error_rate=0.05)
     with pytest.raises(RolloutError, match=r"^rollout 0: \d of \d+ samples failed, .* have not ended:\n .*judge_Zero"):
         asyncio.run(asyncio.wait_for(bench.scheduler.collect(0, wave), 60))
     assert len(bench.source.back) == wave

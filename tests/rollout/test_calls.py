@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 
 import pytest
 from hypothesis import given
@@ -24,9 +24,9 @@ from slime_core.rollout.calls import Calls, Waiting
 from slime_core.rollout.engine_calls import CheckedEngine, PausableEngine
 from slime_core.sample import GroupId, Sample, Status
 from slime_core.seeds import derive_seed
+from tests.rollout.bench import make_bench
 from tests.tables import table
 
-Make = Callable[..., "Bench"]  # noqa: F821  # the fixtures of conftest.py
 GROUP = GroupId("numbers", 0, 3, 3)
 SAMPLING = SamplingParams(8)
 
@@ -249,7 +249,7 @@ def test_a_sample_is_counted_once_whatever_calls_it_makes_at_once(spans: list[tu
     assert seen <= {"generator: 1 sample", "engine: 1 sample"}
 
 
-def test_measures_become_metrics_of_rollouts_and_evaluations(make_bench: Make) -> None:
+def test_measures_become_metrics_of_rollouts_and_evaluations() -> None:
     from slime_core.rollout import EvalSet, evaluate
     from slime_core.sample import Group
 

@@ -2,10 +2,9 @@
 
 import asyncio
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
-from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +21,7 @@ from slime_core.roles import (
 from slime_core.rollout import EvalSet, evaluate
 from slime_core.rollout.calls import Call, carry
 from slime_core.sample import Group, GroupId, PrefixCacheInfo, Sample, SpecInfo
+from tests.rollout.bench import ScriptedEngine, make_bench
 
 STRIDE = 2
 """Layers times top-k."""
@@ -144,9 +144,7 @@ def test_what_the_generator_filled_is_left() -> None:
     assert sample.prefix_cache_info == PrefixCacheInfo(0, 2)
 
 
-def test_a_sample_has_them_whichever_generator_ran(
-    make_bench: Callable[..., Any], make_engine: Callable[..., Any]
-) -> None:
+def test_a_sample_has_them_whichever_generator_ran() -> None:
     async def answered(request: GenerateRequest) -> GenerateOutput:
         return answer(0, request.prompt, [5, 2])
 
@@ -161,7 +159,7 @@ def test_a_sample_has_them_whichever_generator_ran(
         return [sample]
 
     for generator, length in ((None, 3), (two_turns, 5)):
-        bench = make_bench(engine=make_engine(answered), generator=generator)
+        bench = make_bench(engine=ScriptedEngine(answered), generator=generator)
         groups = asyncio.run(bench.scheduler.collect(0, 2)).kept
         samples = [sample for group in groups for sample in group.samples]
         assert len(samples) == 4
@@ -169,14 +167,12 @@ def test_a_sample_has_them_whichever_generator_ran(
         assert {sample.prefix_cache_info.total_prompt_tokens for sample in samples} == {1 if length == 3 else 4}
 
 
-def test_training_asks_for_what_it_wants_and_evaluation_for_nothing(
-    make_bench: Callable[..., Any], make_engine: Callable[..., Any]
-) -> None:
+def test_training_asks_for_what_it_wants_and_evaluation_for_nothing() -> None:
     async def answered(request: GenerateRequest) -> GenerateOutput:
         return answer(0, request.prompt, [5, 2])
 
     want = frozenset({Extra.ROUTED_EXPERTS})
-    bench = make_bench(engine=make_engine(answered), want=want)
+    bench = make_bench(engine=ScriptedEngine(answered), want=want)
     asyncio.run(bench.scheduler.collect(0, 1))
     assert {request.want for request in bench.engine.requests} == {want}
     bench.engine.requests.clear()

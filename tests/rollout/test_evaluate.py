@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-from collections.abc import Callable
 from itertools import combinations
 
 import pytest
@@ -16,8 +15,7 @@ from slime_core.rollout import EvalResult, EvalSet, evaluate
 from slime_core.rollout.metrics import pass_at_k
 from slime_core.sample import Group, GroupId, Sample
 from slime_core.score import Score, Unscored, Verdict
-
-Make = Callable[..., "Bench"]  # noqa: F821  # the fixtures of conftest.py
+from tests.rollout.bench import Bench, ScriptedEngine, make_bench, output_of, reward_use
 
 
 def eval_set(name: str, prompts: int, n: int = 1) -> EvalSet:
@@ -31,21 +29,19 @@ def eval_set(name: str, prompts: int, n: int = 1) -> EvalSet:
     return EvalSet(name, groups, SamplingParams(4, temperature=0.0))
 
 
-def run(bench: "Bench", *sets: EvalSet) -> EvalResult:  # noqa: F821
+def run(bench: Bench, *sets: EvalSet) -> EvalResult:
     return asyncio.run(evaluate(bench.scheduler, sets, rollout_id=9))
 
 
-def test_each_data_set_has_its_metrics(
-    make_bench: Make, make_engine: Make, use: Make, output: Callable[..., GenerateOutput]
-) -> None:
+def test_each_data_set_has_its_metrics() -> None:
     async def answer(request: GenerateRequest) -> GenerateOutput:
-        return output(request, FinishReason.LENGTH if request.prompt[0] == 1000 else FinishReason.STOP)
+        return output_of(request, FinishReason.LENGTH if request.prompt[0] == 1000 else FinishReason.STOP)
 
     async def first_half(sample: Sample, ctx: RewardContext) -> Verdict:
         assert (ctx.evaluation, ctx.rollout_id) == (True, 9)
         return Score(float(sample.prompt in ("0", "1")))
 
-    bench = make_bench(engine=make_engine(answer), rewards=[use(first_half)])
+    bench = make_bench(engine=ScriptedEngine(answer), rewards=[reward_use(first_half)])
     result = run(bench, eval_set("small", 2), eval_set("large", 4))
     assert result.metrics["eval/small"] == 1.0
     assert result.metrics["eval/large"] == 0.5
@@ -57,7 +53,7 @@ def test_each_data_set_has_its_metrics(
     assert {request.sampling.temperature for request in bench.engine.requests} == {0.0}
 
 
-def test_training_state_is_not_touched_and_answers_repeat(make_bench: Make) -> None:
+def test_training_state_is_not_touched_and_answers_repeat() -> None:
     alone, between = make_bench(), make_bench()
     tests = eval_set("tests", 5, n=2)
     first = run(between, tests)
@@ -70,36 +66,36 @@ def test_training_state_is_not_touched_and_answers_repeat(make_bench: Make) -> N
     assert between.source.drawn == 3
 
 
-def test_evaluation_shares_the_slots(make_bench: Make, make_engine: Make) -> None:
-    bench = make_bench(engine=make_engine(jitter=3), max_concurrency=4)
+def test_evaluation_shares_the_slots() -> None:
+    bench = make_bench(engine=ScriptedEngine(jitter=3), max_concurrency=4)
     run(bench, eval_set("a", 8), eval_set("b", 8))
     assert bench.engine.most_at_once == 4
 
 
-def test_failed_samples_are_counted_and_left_out_of_the_mean(make_bench: Make, use: Make) -> None:
+def test_failed_samples_are_counted_and_left_out_of_the_mean() -> None:
     async def sometimes(sample: Sample, ctx: RewardContext) -> Verdict:
         return Unscored("?") if sample.prompt == "2" else Score(1.0)
 
-    result = run(make_bench(rewards=[use(sometimes)]), eval_set("tests", 4))
+    result = run(make_bench(rewards=[reward_use(sometimes)]), eval_set("tests", 4))
     assert (result.metrics["eval/tests"], result.metrics["eval/tests/failed"]) == (1.0, 1.0)
 
 
-def test_too_many_failures_stop_it_by_name(make_bench: Make, use: Make) -> None:
+def test_too_many_failures_stop_it_by_name() -> None:
     async def never(sample: Sample, ctx: RewardContext) -> Verdict:
         return Unscored("no judge")
 
-    bench = make_bench(rewards=[use(never)], max_error_rate=0.5)
+    bench = make_bench(rewards=[reward_use(never)], max_error_rate=0.5)
     with pytest.raises(RolloutError, match="evaluation of tests: 2 of 3 samples failed"):
         run(bench, eval_set("tests", 3))
 
 
-def test_one_event_a_data_set(make_bench: Make) -> None:
+def test_one_event_a_data_set() -> None:
     bench = make_bench()
     result = run(bench, eval_set("a", 2), eval_set("b", 1))
     assert bench.events == [SamplesDone(9, result.samples[name], evaluation=True) for name in ("a", "b")]
 
 
-def test_several_samples_give_pass_at_powers_of_two(make_bench: Make) -> None:
+def test_several_samples_give_pass_at_powers_of_two() -> None:
     result = run(make_bench(), eval_set("tests", 3, n=4))
     assert {name: value for name, value in result.metrics.items() if "pass@" in name} == {
         "eval/tests-pass@1": 0.5,

@@ -1,7 +1,6 @@
 """What one execution fans out into is one success or one failure, scored once or sample by sample."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -13,10 +12,9 @@ from slime_core.roles import GenerateContext, RewardContext, RewardGrain, Sampli
 from slime_core.rollout import EvalSet, RewardOnError, SingleTurn, evaluate, execution_rewards, executions, main_of
 from slime_core.sample import Group, GroupId, Sample, Status
 from slime_core.score import Score, Verdict
+from tests.rollout.bench import make_bench, reward_use
 from tests.rollout.test_samples import own_use
 from tests.tables import table
-
-Make = Callable[..., "Bench"]  # noqa: F821  # the fixtures of conftest.py
 
 
 class FansOut(SingleTurn):
@@ -55,20 +53,18 @@ class Asked:
 
 
 @table("marked, asked", [(None, 2), (0, 0), (1, 1)])
-def test_the_main_sample_is_asked_about_and_all_have_the_answer(
-    make_bench: Make, use: Make, marked: int | None, asked: int
-) -> None:
+def test_the_main_sample_is_asked_about_and_all_have_the_answer(marked: int | None, asked: int) -> None:
     reward = Asked()
-    bench = make_bench(generator=FansOut(marked), rewards=[use(reward)], n=2)
+    bench = make_bench(generator=FansOut(marked), rewards=[reward_use(reward)], n=2)
     result = asyncio.run(bench.scheduler.collect(0, 1))
     assert reward.places == [asked, asked]
     assert result.kept[0].rewards == [float(asked)] * 6
     assert result.metrics["rollout/raw_reward"] == result.metrics["rollout/reward/r"] == asked
 
 
-def test_a_reward_may_ask_for_every_sample(make_bench: Make, use: Make) -> None:
+def test_a_reward_may_ask_for_every_sample() -> None:
     reward = Asked()
-    each = replace(use(reward), grain=RewardGrain.SAMPLE)
+    each = replace(reward_use(reward), grain=RewardGrain.SAMPLE)
     result = asyncio.run(make_bench(generator=FansOut(1), rewards=[each], n=1).scheduler.collect(0, 1))
     assert reward.places == [0, 1, 2]
     assert result.kept[0].rewards == [0.0, 1.0, 2.0]
@@ -76,16 +72,18 @@ def test_a_reward_may_ask_for_every_sample(make_bench: Make, use: Make) -> None:
     assert result.metrics["rollout/reward/r"] == 1.0, "the mean of what was said"
 
 
-def test_a_sibling_that_failed_costs_its_own_tokens_and_one_error(make_bench: Make, use: Make) -> None:
-    bench = make_bench(generator=FansOut(failed=(0, 1)), rewards=[use(Asked())], n=2)
+def test_a_sibling_that_failed_costs_its_own_tokens_and_one_error() -> None:
+    bench = make_bench(generator=FansOut(failed=(0, 1)), rewards=[reward_use(Asked())], n=2)
     result = asyncio.run(bench.scheduler.collect(0, 1))
     assert [sample.metadata["place"] for sample in result.kept[0].samples] == [2, 0, 1, 2]
     assert result.metrics["rollout/errors/tool_broke"] == 1.0
 
 
-def test_a_main_sample_that_failed_costs_its_siblings(make_bench: Make, use: Make) -> None:
+def test_a_main_sample_that_failed_costs_its_siblings() -> None:
     reward = Asked()
-    bench = make_bench(generator=FansOut(failed=(2,)), rewards=[use(reward)], n=3, reward_on_error=RewardOnError.MASK)
+    bench = make_bench(
+        generator=FansOut(failed=(2,)), rewards=[reward_use(reward)], n=3, reward_on_error=RewardOnError.MASK
+    )
     result = asyncio.run(bench.scheduler.collect(0, 1))
     lost = result.kept[0].samples[:3]
     assert [(each.status, each.failure_reason, each.reward) for each in lost] == [
@@ -96,21 +94,19 @@ def test_a_main_sample_that_failed_costs_its_siblings(make_bench: Make, use: Mak
     assert result.metrics["rollout/errors/tool_broke"] == 1.0
 
 
-def test_a_group_is_kept_for_its_executions_not_for_their_samples(make_bench: Make, use: Make) -> None:
-    bench = make_bench(generator=FansOut(failed=(2,)), rewards=[use(Asked())], n=2, max_filter_waves=1)
+def test_a_group_is_kept_for_its_executions_not_for_their_samples() -> None:
+    bench = make_bench(generator=FansOut(failed=(2,)), rewards=[reward_use(Asked())], n=2, max_filter_waves=1)
     with pytest.raises(RolloutError, match="1 x unscored"):
         asyncio.run(bench.scheduler.collect(0, 1))
 
 
 @table("own, rewards", [({2: 0.5}, [0.5, 0.5, 0.5]), ({0: 0.25, 2: 0.5}, [0.25, 0.5, 0.5])])
-def test_siblings_without_a_score_of_their_own_have_the_main_ones(
-    make_bench: Make, own: dict[int, float], rewards: list[float]
-) -> None:
+def test_siblings_without_a_score_of_their_own_have_the_main_ones(own: dict[int, float], rewards: list[float]) -> None:
     bench = make_bench(generator=FansOut(own=own), rewards=[own_use(1.0)], n=1)
     assert asyncio.run(bench.scheduler.collect(0, 1)).kept[0].rewards == rewards
 
 
-def test_an_evaluation_counts_executions(make_bench: Make, use: Make) -> None:
+def test_an_evaluation_counts_executions() -> None:
     async def first_passes(sample: Sample, ctx: RewardContext) -> Verdict:
         return Score(float(sample.index == 0))
 
@@ -121,7 +117,7 @@ def test_an_evaluation_counts_executions(make_bench: Make, use: Make) -> None:
     for group in groups:
         for sample in group.samples:
             sample.group_index = group.id.row
-    bench = make_bench(generator=FansOut(), rewards=[use(first_passes)])
+    bench = make_bench(generator=FansOut(), rewards=[reward_use(first_passes)])
     metrics = asyncio.run(evaluate(bench.scheduler, [EvalSet("x", groups, SamplingParams(4))], rollout_id=0)).metrics
     assert metrics["eval/x"] == metrics["eval/x-pass@1"] == 0.5
     assert metrics["eval/x-pass@2"] == 1.0

@@ -1,22 +1,21 @@
 """Group rewards: asked once all samples of a group are finished, summed with the others, and failing as one."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from slime_core.errors import RolloutError
 from slime_core.processes import OnLoop
-from slime_core.roles import GenerateContext, GroupReward, RewardContext, RewardGrain, SamplingParams
-from slime_core.rollout import Environment, EvalSet, RewardOnError, SingleTurn, UsedReward, evaluate
-from slime_core.sample import Group, GroupId, Sample, Status
+from slime_core.roles import GenerateContext, GroupReward, RewardContext, RewardGrain
+from slime_core.rollout import Environment, RewardOnError, SingleTurn, UsedReward
+from slime_core.sample import Sample, Status
 from slime_core.score import NotApplicable, Score, Unscored, Verdict
 from slime_core.seeds import derive_seed
 from slime_core.stats import CallStats
+from tests.rollout.bench import Bench, make_bench, reward_use
 from tests.tables import table
-
-Make = Callable[..., "Bench"]  # noqa: F821  # the fixtures of conftest.py
 
 
 def group_use(
@@ -59,13 +58,13 @@ class FanOut:
         return [made, replace(made)]
 
 
-def collect(bench: "Bench", want: int = 1) -> tuple[list[list[float]], dict[str, float]]:  # noqa: F821
+def collect(bench: Bench, want: int = 1) -> tuple[list[list[float]], dict[str, float]]:
     result = asyncio.run(bench.scheduler.collect(0, want))
     return [group.rewards for group in result.kept], dict(result.metrics)
 
 
-def test_it_is_summed_by_weight_with_the_rewards(make_bench: Make, use: Make) -> None:
-    bench = make_bench(rewards=[use(constant)], group_rewards=[group_use(by_place, weight=0.5)], n=3)
+def test_it_is_summed_by_weight_with_the_rewards() -> None:
+    bench = make_bench(rewards=[reward_use(constant)], group_rewards=[group_use(by_place, weight=0.5)], n=3)
     rewards, metrics = collect(bench, want=2)
     assert rewards == [[10.0, 10.5, 11.0]] * 2
     assert metrics["rollout/reward/r"] == 10.0
@@ -74,7 +73,7 @@ def test_it_is_summed_by_weight_with_the_rewards(make_bench: Make, use: Make) ->
 
 
 @table("retryable", [True, False])
-def test_one_retryable_answer_asks_once_more_about_the_whole_group(make_bench: Make, retryable: bool) -> None:
+def test_one_retryable_answer_asks_once_more_about_the_whole_group(retryable: bool) -> None:
     asked: list[int] = []
 
     async def busy_at_first(samples: Sequence[Sample], ctx: RewardContext) -> Sequence[Verdict]:
@@ -87,7 +86,7 @@ def test_one_retryable_answer_asks_once_more_about_the_whole_group(make_bench: M
     assert rewards == [[2.0] * (3 if retryable else 2)]
 
 
-def test_it_is_enough_alone_and_weight_zero_only_measures(make_bench: Make) -> None:
+def test_it_is_enough_alone_and_weight_zero_only_measures() -> None:
     alone = make_bench(rewards=[], group_rewards=[group_use(by_place), group_use(crash, "measure", 0.0)], n=2)
     rewards, metrics = collect(alone)
     assert rewards == [[0.0, 1.0]]
@@ -102,9 +101,7 @@ def test_it_is_enough_alone_and_weight_zero_only_measures(make_bench: Make) -> N
         (RewardGrain.SAMPLE, [0, 0, 1, 1], [0.0, 1.0, 2.0, 3.0]),
     ],
 )
-def test_it_sees_one_sample_of_each_execution_or_all(
-    make_bench: Make, grain: RewardGrain, shown: list[int], scored: list[float]
-) -> None:
+def test_it_sees_one_sample_of_each_execution_or_all(grain: RewardGrain, shown: list[int], scored: list[float]) -> None:
     seen: list[list[int | None]] = []
 
     async def look(samples: Sequence[Sample], ctx: RewardContext) -> Sequence[Verdict]:
@@ -119,7 +116,7 @@ def test_it_sees_one_sample_of_each_execution_or_all(
     assert metrics["rollout/group_reward/g"] == sum(range(len(shown))) / len(shown)
 
 
-def test_it_is_told_what_it_is_asked_for(make_bench: Make) -> None:
+def test_it_is_told_what_it_is_asked_for() -> None:
     told = []
 
     async def look(samples: Sequence[Sample], ctx: RewardContext) -> Sequence[Verdict]:
@@ -138,10 +135,8 @@ def test_it_is_told_what_it_is_asked_for(make_bench: Make) -> None:
         (group_use(too_few), "g_contract"),
     ],
 )
-def test_its_failure_is_every_samples(
-    make_bench: Make, use: Make, reward: UsedReward[GroupReward], reason: str
-) -> None:
-    bench = make_bench(rewards=[use(constant)], group_rewards=[reward], reward_on_error=RewardOnError.MASK)
+def test_its_failure_is_every_samples(reward: UsedReward[GroupReward], reason: str) -> None:
+    bench = make_bench(rewards=[reward_use(constant)], group_rewards=[reward], reward_on_error=RewardOnError.MASK)
 
     async def run() -> None:
         with pytest.raises(RolloutError, match="2 waves"):
@@ -157,21 +152,15 @@ def test_its_failure_is_every_samples(
     ] * 2
 
 
-def test_its_failure_ends_the_run_if_the_policy_says_so(make_bench: Make) -> None:
-    bench = make_bench(rewards=[], group_rewards=[group_use(crash)], reward_on_error=RewardOnError.RAISE)
-    with pytest.raises(RolloutError, match=r"sample 0 of group 0 failed \(g_ZeroDivisionError\): division by zero"):
-        asyncio.run(bench.scheduler.collect(0, 1))
-
-
-def test_one_verdict_of_many_may_fail(make_bench: Make, use: Make) -> None:
-    bench = make_bench(rewards=[use(constant)], group_rewards=[group_use(partly)], n=4)
+def test_one_verdict_of_many_may_fail() -> None:
+    bench = make_bench(rewards=[reward_use(constant)], group_rewards=[group_use(partly)], n=4)
     rewards, metrics = collect(bench)
     assert rewards == [[11.0, 11.0, 10.0]]
     assert metrics["rollout/errors/g_a_tie"] == 1.0
     assert metrics["rollout/group_reward/g/not_applicable"] == 1.0
 
 
-def test_samples_that_failed_are_not_shown_to_it(make_bench: Make) -> None:
+def test_samples_that_failed_are_not_shown_to_it() -> None:
     async def first_fails(sample: Sample, ctx: GenerateContext) -> list[Sample]:
         if sample.index == 0:
             raise OSError("no tool")
@@ -182,7 +171,7 @@ def test_samples_that_failed_are_not_shown_to_it(make_bench: Make) -> None:
     assert metrics["rollout/errors/generator_OSError"] == 1.0
 
 
-def test_a_generators_own_score_is_weighed_beside_it(make_bench: Make) -> None:
+def test_a_generators_own_score_is_weighed_beside_it() -> None:
     async def scores_the_first(sample: Sample, ctx: GenerateContext) -> list[Sample]:
         [made] = await SingleTurn()(sample, ctx)
         made.reward = 7.0 if sample.index == 0 else None
@@ -193,17 +182,3 @@ def test_a_generators_own_score_is_weighed_beside_it(make_bench: Make) -> None:
     rewards, metrics = collect(bench)
     assert rewards == [[3.5, 1.0, 2.0]]
     assert (metrics["rollout/reward/environment"], metrics["rollout/reward/environment/not_applicable"]) == (7.0, 2.0)
-
-
-def test_it_scores_evaluations_too(make_bench: Make) -> None:
-    groups = [
-        Group(
-            GroupId("eval:x", 0, row, row),
-            [Sample(group_index=row, index=index, prompt=str(row)) for index in range(2)],
-        )
-        for row in range(3)
-    ]
-    bench = make_bench(rewards=[], group_rewards=[group_use(by_place)])
-    result = asyncio.run(evaluate(bench.scheduler, [EvalSet("x", groups, SamplingParams(4))], rollout_id=0))
-    assert result.metrics["eval/x"] == 0.5
-    assert result.metrics["eval/x-pass@2"] == 1.0

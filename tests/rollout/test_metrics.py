@@ -2,7 +2,6 @@
 
 import asyncio
 import statistics
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -13,9 +12,8 @@ from slime_core.rollout.metrics import Tally, engine_metrics, pass_rates, sample
 from slime_core.rollout.runner import RunGroup
 from slime_core.sample import Group, GroupId, PrefixCacheInfo, Sample, SpecInfo
 from slime_core.score import Score, Verdict
+from tests.rollout.bench import ScriptedEngine, make_bench, reward_use
 from tests.tables import table
-
-Make = Callable[..., "Bench"]  # noqa: F821  # the fixtures of conftest.py
 
 
 async def lengthy(request: GenerateRequest) -> GenerateOutput:
@@ -30,8 +28,8 @@ async def uneven(sample: Sample, ctx: RewardContext) -> Verdict:
     return Score(1.0 if (sample.group_index or 0) < 2 or sample.index == 0 else 0.0)
 
 
-def test_lengths_rewards_and_truncation(make_bench: Make, make_engine: Make, use: Make) -> None:
-    bench = make_bench(engine=make_engine(lengthy), rewards=[use(uneven)], n=2)
+def test_lengths_rewards_and_truncation() -> None:
+    bench = make_bench(engine=ScriptedEngine(lengthy), rewards=[reward_use(uneven)], n=2)
     metrics = asyncio.run(bench.scheduler.collect(0, 6)).metrics
     lengths = [length for length in range(1, 7) for _ in range(2)]
     assert metrics["rollout/response_len/mean"] == statistics.mean(lengths)
@@ -115,22 +113,22 @@ def test_time_in_tools_is_told_where_there_was_any() -> None:
         assert tally.metrics() == found
 
 
-def test_speculative_decoding_is_told_where_it_was_done(make_bench: Make, make_engine: Make, use: Make) -> None:
+def test_speculative_decoding_is_told_where_it_was_done() -> None:
     async def speculating(request: GenerateRequest) -> GenerateOutput:
         output = await lengthy(request)
         count = len(output.tokens)
         return replace(output, extras=EngineExtras(spec_info=SpecInfo(count, 2 * count, 2, count)))
 
-    bench = make_bench(engine=make_engine(speculating), rewards=[use(uneven)], n=2)
+    bench = make_bench(engine=ScriptedEngine(speculating), rewards=[reward_use(uneven)], n=2)
     metrics = asyncio.run(bench.scheduler.collect(0, 6)).metrics
     assert metrics["perf/spec_accept_rate"] == 0.5
     assert metrics["perf/spec_accept_length"] == statistics.mean(range(1, 7)) / 2
-    plain = make_bench(engine=make_engine(lengthy), rewards=[use(uneven)], n=2)
+    plain = make_bench(engine=ScriptedEngine(lengthy), rewards=[reward_use(uneven)], n=2)
     assert not [name for name in asyncio.run(plain.scheduler.collect(0, 2)).metrics if "spec_" in name]
 
 
-def test_dropped_groups_count_by_reason_and_not_in_the_means(make_bench: Make, make_engine: Make, use: Make) -> None:
-    bench = make_bench(engine=make_engine(lengthy), rewards=[use(uneven)], n=2, group_filter=NonzeroStd())
+def test_dropped_groups_count_by_reason_and_not_in_the_means() -> None:
+    bench = make_bench(engine=ScriptedEngine(lengthy), rewards=[reward_use(uneven)], n=2, group_filter=NonzeroStd())
     metrics = asyncio.run(bench.scheduler.collect(0, 2)).metrics
     assert metrics["rollout/dynamic_filter/drop_zero_std_1.0"] == 2.0
     assert metrics["rollout/raw_reward"] == 0.5

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Callable
 
 import pytest
 
@@ -10,15 +9,14 @@ from slime_core.errors import CheckpointError
 from slime_core.roles import GenerateOutput, GenerateRequest
 from slime_core.rollout import OneAhead, RolloutResult
 from slime_core.rollout.metrics import joined_metrics
-
-Make = Callable[..., "Bench"]  # noqa: F821  # the fixtures of conftest.py
+from tests.rollout.bench import ScriptedEngine, make_bench
 
 
 def draws(result: RolloutResult) -> list[int]:
     return [group.id.draw for group in result.kept]
 
 
-def test_what_was_made_ahead_is_handed_over_once(make_bench: Make) -> None:
+def test_what_was_made_ahead_is_handed_over_once() -> None:
     bench = make_bench(make=OneAhead)
 
     async def go() -> None:
@@ -35,7 +33,7 @@ def test_what_was_made_ahead_is_handed_over_once(make_bench: Make) -> None:
     asyncio.run(go())
 
 
-def test_what_the_buffer_lacks_by_then_is_made_in_addition(make_bench: Make) -> None:
+def test_what_the_buffer_lacks_by_then_is_made_in_addition() -> None:
     bench = make_bench(make=OneAhead)
 
     async def go() -> None:
@@ -59,7 +57,7 @@ def test_parts_of_a_rollout_have_metrics_together() -> None:
     assert joined_metrics(({}, 0), (later, 0)) == later
 
 
-def test_a_resume_has_what_waited_and_does_not_make_it_again(make_bench: Make) -> None:
+def test_a_resume_has_what_waited_and_does_not_make_it_again() -> None:
     bench, again = make_bench(make=OneAhead), make_bench(make=OneAhead)
 
     async def go() -> None:
@@ -78,7 +76,7 @@ def test_a_resume_has_what_waited_and_does_not_make_it_again(make_bench: Make) -
     asyncio.run(go())
 
 
-def test_nothing_waits_after_a_resume_from_nothing(make_bench: Make) -> None:
+def test_nothing_waits_after_a_resume_from_nothing() -> None:
     bench = make_bench(make=OneAhead)
     bench.scheduler.load_state_dict({})
     assert bench.scheduler.live() == (0, 0)
@@ -86,9 +84,7 @@ def test_nothing_waits_after_a_resume_from_nothing(make_bench: Make) -> None:
         bench.scheduler.load_state_dict({"in_flight": [], "kept": []})
 
 
-def test_who_is_cancelled_while_it_settles_ends_the_rollout_under_way(
-    make_bench: Make, make_engine: Callable[..., object]
-) -> None:
+def test_who_is_cancelled_while_it_settles_ends_the_rollout_under_way() -> None:
     """Its groups go back, to be run again."""
     asked = asyncio.Event()
 
@@ -97,7 +93,7 @@ def test_who_is_cancelled_while_it_settles_ends_the_rollout_under_way(
         await asyncio.Event().wait()
         raise AssertionError
 
-    bench = make_bench(make=OneAhead, engine=make_engine(never))
+    bench = make_bench(make=OneAhead, engine=ScriptedEngine(never))
 
     async def go() -> None:
         bench.scheduler.look_ahead(0, 2)
@@ -113,7 +109,7 @@ def test_who_is_cancelled_while_it_settles_ends_the_rollout_under_way(
     asyncio.run(go())
 
 
-def test_a_run_that_ends_leaves_nothing_under_way(make_bench: Make, make_engine: Callable[..., object]) -> None:
+def test_a_run_that_ends_leaves_nothing_under_way() -> None:
     asked = asyncio.Event()
 
     async def never(request: GenerateRequest) -> GenerateOutput:
@@ -121,7 +117,7 @@ def test_a_run_that_ends_leaves_nothing_under_way(make_bench: Make, make_engine:
         await asyncio.Event().wait()
         raise AssertionError
 
-    bench = make_bench(make=OneAhead, engine=make_engine(never))
+    bench = make_bench(make=OneAhead, engine=ScriptedEngine(never))
 
     async def go() -> None:
         await bench.scheduler.close()

@@ -9,9 +9,8 @@ from slime_core.errors import ContractError, PluginError
 from slime_core.events import GroupsDone
 from slime_core.roles import Drop, FilterContext, GroupFilter, Keep, Removal
 from slime_core.sample import Group
+from tests.rollout.bench import make_bench
 from tests.tables import table
-
-Make = Callable[..., "Bench"]  # noqa: F821  # the fixtures of conftest.py
 
 
 def first_of_each(groups: Sequence[Group], ctx: FilterContext) -> Sequence[Removal]:
@@ -28,7 +27,7 @@ def those_left(groups: Sequence[Group], ctx: FilterContext) -> Sequence[Removal]
     ]
 
 
-def test_removed_samples_keep_their_reward_and_are_counted(make_bench: Make) -> None:
+def test_removed_samples_keep_their_reward_and_are_counted() -> None:
     bench = make_bench(sample_filters=[first_of_each, those_left], n=4)
     result = asyncio.run(bench.scheduler.collect(0, 2))
     assert [[sample.remove_sample for sample in group.samples] for group in result.kept] == [
@@ -39,7 +38,7 @@ def test_removed_samples_keep_their_reward_and_are_counted(make_bench: Make) -> 
     assert result.metrics["rollout/sample_filter/left"] == 4.0
 
 
-def test_what_watchers_were_told_of_stays_as_it_was(make_bench: Make) -> None:
+def test_what_watchers_were_told_of_stays_as_it_was() -> None:
     bench = make_bench(sample_filters=[first_of_each])
     result = asyncio.run(bench.scheduler.collect(0, 2))
     told = [group for event in bench.events if isinstance(event, GroupsDone) for group in event.kept]
@@ -50,7 +49,7 @@ def test_what_watchers_were_told_of_stays_as_it_was(make_bench: Make) -> None:
         assert before.samples[0].tokens is after.samples[0].tokens
 
 
-def test_all_kept_groups_of_all_waves_are_shown_at_once(make_bench: Make) -> None:
+def test_all_kept_groups_of_all_waves_are_shown_at_once() -> None:
     seen: list[list[int]] = []
 
     def look(groups: Sequence[Group], ctx: FilterContext) -> Sequence[Removal]:
@@ -73,7 +72,7 @@ def test_all_kept_groups_of_all_waves_are_shown_at_once(make_bench: Make) -> Non
     ],
 )
 def test_a_broken_filter_is_named_and_its_groups_go_back(
-    make_bench: Make, removals: Callable[[Group], Sequence[Removal]], error: type[Exception], says: str
+    removals: Callable[[Group], Sequence[Removal]], error: type[Exception], says: str
 ) -> None:
     bench = make_bench(sample_filters=[lambda groups, ctx: removals(groups[0])])
     with pytest.raises(error, match=rf"^sample filter of plugin tests.*{says}"):

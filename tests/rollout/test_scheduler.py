@@ -1,10 +1,9 @@
 """Scheduler: rollouts are a function of the draws, nothing is lost, and nobody waits for ever."""
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slime_core.errors import ContractError, RolloutError, WorkerError
@@ -21,9 +20,9 @@ from slime_core.roles import (
 )
 from slime_core.rollout import NonzeroStd, RolloutResult
 from slime_core.sample import Group
+from tests.rollout.bench import Bench, ScriptedEngine, make_bench, output_of, reward_use
 
-Make = Callable[..., "Bench"]  # noqa: F821  # the fixtures of conftest.py
-reusing_the_fixture = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+examples = settings(max_examples=40)
 
 
 class Thirds:
@@ -49,16 +48,16 @@ def draws(groups: object) -> list[int]:
     return [group.id.draw for group in groups]  # type: ignore[attr-defined]
 
 
-@reusing_the_fixture
+@examples
 @given(jitter=st.integers(1, 2**31), slots=st.integers(1, 9))
-def test_the_order_of_arrival_does_not_matter(make_bench: Make, make_engine: Make, jitter: int, slots: int) -> None:
+def test_the_order_of_arrival_does_not_matter(jitter: int, slots: int) -> None:
     straight = make_bench(group_filter=Thirds(), n=4)
-    jittery = make_bench(group_filter=Thirds(), n=4, engine=make_engine(jitter=jitter), max_concurrency=slots)
+    jittery = make_bench(group_filter=Thirds(), n=4, engine=ScriptedEngine(jitter=jitter), max_concurrency=slots)
     assert plain(asyncio.run(jittery.scheduler.collect(0, 5))) == plain(asyncio.run(straight.scheduler.collect(0, 5)))
     assert jittery.engine.most_at_once <= slots
 
 
-def test_without_a_filter_exactly_what_was_wanted_is_drawn(make_bench: Make) -> None:
+def test_without_a_filter_exactly_what_was_wanted_is_drawn() -> None:
     bench = make_bench(n=3)
     result = asyncio.run(bench.scheduler.collect(0, 4))
     assert draws(result.kept) == [0, 1, 2, 3]
@@ -66,7 +65,7 @@ def test_without_a_filter_exactly_what_was_wanted_is_drawn(make_bench: Make) -> 
     assert [sample.reward for sample in result.kept[0].samples] == [1.0, 0.0, 1.0]
 
 
-def test_a_filter_draws_waves_until_enough_are_kept_and_surplus_is_returned(make_bench: Make) -> None:
+def test_a_filter_draws_waves_until_enough_are_kept_and_surplus_is_returned() -> None:
     bench = make_bench(group_filter=Thirds(), over_sampling_batch_size=4)
     result = asyncio.run(bench.scheduler.collect(0, 3))
     assert draws(result.kept) == [0, 3, 6]
@@ -75,7 +74,7 @@ def test_a_filter_draws_waves_until_enough_are_kept_and_surplus_is_returned(make
     assert draws(asyncio.run(bench.scheduler.collect(0, 1)).kept) == [0, 3, 6]
 
 
-def test_second_choices_fill_a_rollout_instead_of_another_wave(make_bench: Make) -> None:
+def test_second_choices_fill_a_rollout_instead_of_another_wave() -> None:
     bench = make_bench(group_filter=ThirdsIfPossible(), over_sampling_batch_size=6)
     result = asyncio.run(bench.scheduler.collect(0, 4))
     assert draws(result.kept) == [0, 1, 2, 3]
@@ -83,7 +82,7 @@ def test_second_choices_fill_a_rollout_instead_of_another_wave(make_bench: Make)
     assert set(result.reasons.values()) == {"rest"}
 
 
-def test_a_filter_that_keeps_nothing_stops_with_its_reasons(make_bench: Make) -> None:
+def test_a_filter_that_keeps_nothing_stops_with_its_reasons() -> None:
     bench = make_bench(group_filter=NonzeroStd(), n=1, max_filter_waves=3)
     with pytest.raises(
         RolloutError, match=r"(?s)rollout 7: 3 waves .* 0 of the 2 groups.*6 x zero_std_1\.0.*max-filter-waves"
@@ -91,13 +90,13 @@ def test_a_filter_that_keeps_nothing_stops_with_its_reasons(make_bench: Make) ->
         asyncio.run(bench.scheduler.collect(7, 2))
 
 
-def test_wanting_nothing_draws_nothing(make_bench: Make) -> None:
+def test_wanting_nothing_draws_nothing() -> None:
     bench = make_bench()
     result = asyncio.run(bench.scheduler.collect(0, 0))
     assert (result.kept, result.metrics, bench.source.drawn, bench.events) == ([], {}, 0, [])
 
 
-def test_events_come_once_a_wave_and_hold_everything(make_bench: Make) -> None:
+def test_events_come_once_a_wave_and_hold_everything() -> None:
     bench = make_bench(group_filter=Thirds(), over_sampling_batch_size=3)
     result = asyncio.run(bench.scheduler.collect(2, 2))
     assert [type(event) for event in bench.events] == [SamplesDone, GroupsDone] * 2
@@ -108,26 +107,24 @@ def test_events_come_once_a_wave_and_hold_everything(make_bench: Make) -> None:
     assert {event.rollout_id for event in bench.events} == {2}
 
 
-def test_kept_and_dropped_groups_are_frozen(make_bench: Make) -> None:
+def test_kept_and_dropped_groups_are_frozen() -> None:
     result = asyncio.run(make_bench(group_filter=Thirds()).scheduler.collect(0, 2))
     for group in (*result.kept, *result.dropped):
         assert {sample.tokens.typecode for sample in group.samples} == {"i"}
 
 
-def test_a_filter_of_the_wrong_type_is_named(make_bench: Make) -> None:
+def test_a_filter_of_the_wrong_type_is_named() -> None:
     bench = make_bench(group_filter=lambda group, ctx: True)
     with pytest.raises(ContractError, match="group filter of plugin tests, group numbers:e0:r0:d0"):
         asyncio.run(bench.scheduler.collect(0, 1))
     assert draws(bench.source.back) == [0]
 
 
-@reusing_the_fixture
+@examples
 @given(ticks=st.integers(0, 60), jitter=st.integers(1, 99))
-def test_a_cancelled_rollout_gives_everything_back_and_runs_again_to_the_same_end(
-    make_bench: Make, make_engine: Make, ticks: int, jitter: int
-) -> None:
+def test_a_cancelled_rollout_gives_everything_back_and_runs_again_to_the_same_end(ticks: int, jitter: int) -> None:
     whole = plain(asyncio.run(make_bench(group_filter=Thirds(), n=3).scheduler.collect(0, 4)))
-    bench = make_bench(group_filter=Thirds(), n=3, engine=make_engine(jitter=jitter), max_concurrency=5)
+    bench = make_bench(group_filter=Thirds(), n=3, engine=ScriptedEngine(jitter=jitter), max_concurrency=5)
 
     async def cancel_and_repeat() -> RolloutResult:
         task = asyncio.create_task(bench.scheduler.collect(0, 4))
@@ -146,19 +143,17 @@ def test_a_cancelled_rollout_gives_everything_back_and_runs_again_to_the_same_en
     assert plain(asyncio.run(cancel_and_repeat())) == whole
 
 
-def test_interrupted_groups_go_back_and_are_run_again(
-    make_bench: Make, make_engine: Make, output: Callable[..., GenerateOutput]
-) -> None:
+def test_interrupted_groups_go_back_and_are_run_again() -> None:
     interrupted = []
 
     async def answer(request: GenerateRequest) -> GenerateOutput:
         if request.prompt[-1] == 1001 and len(interrupted) < 2:
             interrupted.append(request)
-            return output(request, FinishReason.ABORT)
-        return output(request)
+            return output_of(request, FinishReason.ABORT)
+        return output_of(request)
 
     whole = asyncio.run(make_bench().scheduler.collect(0, 3))
-    bench = make_bench(engine=make_engine(answer))
+    bench = make_bench(engine=ScriptedEngine(answer))
     result = asyncio.run(bench.scheduler.collect(0, 3))
     assert draws(result.kept) == [0, 2, 1]
     assert bench.source.drawn == 3
@@ -166,33 +161,31 @@ def test_interrupted_groups_go_back_and_are_run_again(
     assert [group.to_dict() for group in by_draw] == [group.to_dict() for group in whole.kept]
 
 
-def test_an_engine_that_only_interrupts_does_not_run_for_ever(
-    make_bench: Make, make_engine: Make, output: Callable[..., GenerateOutput]
-) -> None:
+def test_an_engine_that_only_interrupts_does_not_run_for_ever() -> None:
     async def answer(request: GenerateRequest) -> GenerateOutput:
-        return output(request, FinishReason.ABORT)
+        return output_of(request, FinishReason.ABORT)
 
-    bench = make_bench(engine=make_engine(answer), max_filter_waves=4)
+    bench = make_bench(engine=ScriptedEngine(answer), max_filter_waves=4)
     with pytest.raises(RolloutError, match="all were interrupted"):
         asyncio.run(bench.scheduler.collect(0, 2))
     assert draws(bench.source.back) == [0, 1]
 
 
-def test_a_dead_engine_ends_the_rollout_with_its_own_error(make_bench: Make, make_engine: Make) -> None:
+def test_a_dead_engine_ends_the_rollout_with_its_own_error() -> None:
     async def answer(request: GenerateRequest) -> GenerateOutput:
         raise WorkerError("worker 1 of engine died: signal 9")
 
-    bench = make_bench(engine=make_engine(answer))
+    bench = make_bench(engine=ScriptedEngine(answer))
     with pytest.raises(WorkerError, match="signal 9"):
         asyncio.run(bench.scheduler.collect(0, 3))
     assert draws(bench.source.back) == [0, 1, 2]
 
 
-def test_it_says_what_it_waits_for(make_bench: Make, make_engine: Make, use: Make) -> None:
+def test_it_says_what_it_waits_for() -> None:
     async def never(*arguments: object) -> object:
         return await asyncio.Event().wait()
 
-    async def watch(bench: "Bench") -> str:  # noqa: F821
+    async def watch(bench: Bench) -> str:
         assert bench.scheduler.waiting_for == "nothing"
         task = asyncio.create_task(bench.scheduler.collect(0, 2))
         for _ in range(20):
@@ -203,7 +196,7 @@ def test_it_says_what_it_waits_for(make_bench: Make, make_engine: Make, use: Mak
         assert bench.scheduler.waiting_for == "nothing"
         return str(seen)
 
-    stuck_engine = make_bench(engine=make_engine(never), max_concurrency=3)
+    stuck_engine = make_bench(engine=ScriptedEngine(never), max_concurrency=3)
     assert asyncio.run(watch(stuck_engine)) == "a free slot: 1 sample, engine: 3 samples"
-    assert asyncio.run(watch(make_bench(rewards=[use(never, "judge")]))) == "reward judge: 4 samples"
+    assert asyncio.run(watch(make_bench(rewards=[reward_use(never, "judge")]))) == "reward judge: 4 samples"
     assert asyncio.run(watch(make_bench(generator=never))) == "generator: 4 samples"

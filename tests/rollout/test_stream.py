@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import product
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slime_core.errors import CheckpointError, RolloutError
@@ -28,12 +28,12 @@ from slime_core.roles import (
 from slime_core.rollout import OneAhead, Parts, RolloutResult, Scheduler, Staleness, Stream, Waves
 from slime_core.sample import Group, Json, Sample
 from slime_core.score import Verdict
+from tests.rollout.bench import Bench, make_bench, reward_use
 from tests.tables import table
 
-Make = Callable[..., "Bench"]  # noqa: F821  # the fixtures of conftest.py
 BATCH = 4
 LONG = SamplingParams(60)
-reusing_the_fixture = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+examples = settings(max_examples=60)
 
 
 class DecodingEngine:
@@ -94,7 +94,7 @@ class Trained:
         return [group.id.draw for step in self.steps for group in step]
 
 
-async def train(bench: "Bench", first: int, steps: int, ticks: int = 5) -> Trained:  # type: ignore[name-defined]  # noqa: F821
+async def train(bench: Bench, first: int, steps: int, ticks: int = 5) -> Trained:
     """Steps of a loop: hand over, train for some ticks, publish."""
     seen = Trained()
     scheduler: Scheduler = bench.scheduler
@@ -111,7 +111,7 @@ async def train(bench: "Bench", first: int, steps: int, ticks: int = 5) -> Train
     return seen
 
 
-async def publish(bench: "Bench", version: int) -> None:  # type: ignore[name-defined]  # noqa: F821
+async def publish(bench: Bench, version: int) -> None:
     await bench.scheduler.settle()
     bench.engine.version = version
     bench.scheduler.published(version)
@@ -121,7 +121,7 @@ def stream(steps: int, over_sampling: int | None = None) -> Callable[[Parts], St
     return lambda parts: Stream(parts, Staleness(BATCH, steps, parts.policy.max_staleness, over_sampling))
 
 
-def run(bench: "Bench", steps: int, ticks: int = 5) -> Trained:  # type: ignore[name-defined]  # noqa: F821
+def run(bench: Bench, steps: int, ticks: int = 5) -> Trained:
     async def whole() -> Trained:
         try:
             return await train(bench, 0, steps, ticks)
@@ -132,7 +132,7 @@ def run(bench: "Bench", steps: int, ticks: int = 5) -> Trained:  # type: ignore[
     return asyncio.run(whole())
 
 
-@reusing_the_fixture
+@examples
 @given(
     staleness=st.integers(0, 3),
     partial=st.booleans(),
@@ -143,7 +143,7 @@ def run(bench: "Bench", steps: int, ticks: int = 5) -> Trained:  # type: ignore[
     filtered=st.booleans(),
 )
 def test_no_group_is_lost_repeated_or_older_than_allowed(
-    make_bench: Make, staleness: int, partial: bool, over: int | None, ticks: int, seed: int, slots: int, filtered: bool
+    staleness: int, partial: bool, over: int | None, ticks: int, seed: int, slots: int, filtered: bool
 ) -> None:
     bench = make_bench(
         engine=DecodingEngine(),
@@ -160,18 +160,22 @@ def test_no_group_is_lost_repeated_or_older_than_allowed(
     assert [len(step) for step in seen.steps] == [BATCH] * 6
     assert len(set(seen.draws)) == len(seen.draws)
     assert max(seen.ages) <= staleness
-    dropped = {group_id.draw for event in bench.events if isinstance(event, GroupsDone) for group_id in event.dropped}
+    done = [event for event in bench.events if isinstance(event, GroupsDone)]
+    dropped = {group_id.draw for event in done for group_id in event.dropped}
+    assert sorted(group.id.draw for event in done for group in event.kept) == sorted(seen.draws)
+    told = sum(len(event.samples) for event in bench.events if isinstance(event, SamplesDone))
+    assert told == 2 * bench.source.drawn
     assert sorted([*seen.draws, *dropped]) == list(range(bench.source.drawn)), "all that was drawn was used"
 
 
-def test_generation_goes_on_while_the_trainer_works(make_bench: Make) -> None:
+def test_generation_goes_on_while_the_trainer_works() -> None:
     bench = make_bench(engine=DecodingEngine(), make=stream(5), max_staleness=1)
     seen = run(bench, 5, ticks=200)
     assert seen.ages[: 2 * BATCH] == [0] * BATCH + [1] * BATCH
     assert set(seen.ages[BATCH:]) == {1}
 
 
-def test_a_sample_goes_on_with_the_weights_of_the_next_step(make_bench: Make) -> None:
+def test_a_sample_goes_on_with_the_weights_of_the_next_step() -> None:
     engine = DecodingEngine(whole_budget=True)
     bench = make_bench(engine=engine, make=stream(6), max_staleness=2, partial_rollout=True, sampling=LONG)
     seen = run(bench, 6, ticks=3)
@@ -181,7 +185,7 @@ def test_a_sample_goes_on_with_the_weights_of_the_next_step(make_bench: Make) ->
     assert {sum(sample.loss_mask) for sample in samples} == {60}
 
 
-def test_tokens_of_older_weights_can_be_left_out_of_the_loss(make_bench: Make) -> None:
+def test_tokens_of_older_weights_can_be_left_out_of_the_loss() -> None:
     bench = make_bench(
         engine=DecodingEngine(whole_budget=True),
         make=stream(8),
@@ -197,7 +201,7 @@ def test_tokens_of_older_weights_can_be_left_out_of_the_loss(make_bench: Make) -
     assert all(mask == sorted(mask) and mask[-1] == 1 for mask in mixed), "older tokens come first"
 
 
-def test_between_steps_partial_rollouts_stand_still(make_bench: Make) -> None:
+def test_between_steps_partial_rollouts_stand_still() -> None:
     bench = make_bench(engine=DecodingEngine(), make=stream(6, over_sampling=7), partial_rollout=True, sampling=LONG)
 
     async def watched() -> None:
@@ -214,7 +218,7 @@ def test_between_steps_partial_rollouts_stand_still(make_bench: Make) -> None:
     asyncio.run(watched())
 
 
-def test_a_step_that_comes_late_draws_although_nothing_is_in_flight(make_bench: Make) -> None:
+def test_a_step_that_comes_late_draws_although_nothing_is_in_flight() -> None:
     make = stream(3, over_sampling=BATCH)
     bench = make_bench(engine=DecodingEngine(), make=make, partial_rollout=True, sampling=LONG)
 
@@ -231,9 +235,9 @@ def test_a_step_that_comes_late_draws_although_nothing_is_in_flight(make_bench: 
     asyncio.run(watched())
 
 
-@reusing_the_fixture
+@examples
 @given(cut=st.integers(0, 80), seed=st.integers(0, 99), partial=st.booleans())
-def test_a_saved_state_continues_with_all_that_was_alive(make_bench: Make, cut: int, seed: int, partial: bool) -> None:
+def test_a_saved_state_continues_with_all_that_was_alive(cut: int, seed: int, partial: bool) -> None:
     options = {"sampling": LONG, "seed": seed, "max_staleness": 2, "partial_rollout": partial}
 
     async def first() -> tuple[Trained, str, list[int]]:
@@ -266,7 +270,7 @@ def test_a_saved_state_continues_with_all_that_was_alive(make_bench: Make, cut: 
 
 @table("over, waiting", list(product([None, 3 * BATCH], [BATCH + 1, 2 * BATCH, 3 * BATCH])))
 def test_groups_that_waited_for_a_resume_are_handed_over_before_they_are_too_old(
-    make_bench: Make, waiting: int, over: int | None
+    waiting: int, over: int | None
 ) -> None:
     """More than a step takes, as after a smaller rollout_batch_size was accepted."""
 
@@ -295,16 +299,7 @@ def test_groups_that_waited_for_a_resume_are_handed_over_before_they_are_too_old
     assert [draw for draw in seen.draws if draw < 100] == list(range(waiting))
 
 
-def test_events_name_every_group_once(make_bench: Make) -> None:
-    bench = make_bench(engine=DecodingEngine(), make=stream(4), group_filter=Thirds(), max_filter_waves=100)
-    seen = run(bench, 4)
-    kept = [group.id.draw for event in bench.events if isinstance(event, GroupsDone) for group in event.kept]
-    samples = [sample for event in bench.events if isinstance(event, SamplesDone) for sample in event.samples]
-    assert sorted(kept) == sorted(seen.draws)
-    assert len(samples) == 2 * bench.source.drawn
-
-
-def test_second_choices_are_kept_while_the_trainer_waits(make_bench: Make) -> None:
+def test_second_choices_are_kept_while_the_trainer_waits() -> None:
     class Never:
         def __call__(self, group: Group, ctx: FilterContext) -> Decision:
             return KeepIfShort("dull")
@@ -313,7 +308,7 @@ def test_second_choices_are_kept_while_the_trainer_waits(make_bench: Make) -> No
     assert len(run(bench, 3).draws) == 3 * BATCH
 
 
-def test_it_gives_up_once_as_many_were_dropped_as_the_waves_hold(make_bench: Make) -> None:
+def test_it_gives_up_once_as_many_were_dropped_as_the_waves_hold() -> None:
     class Nothing:
         def __call__(self, group: Group, ctx: FilterContext) -> Decision:
             return Drop("dull")
@@ -325,7 +320,7 @@ def test_it_gives_up_once_as_many_were_dropped_as_the_waves_hold(make_bench: Mak
         run(bench, 3)
 
 
-def test_a_step_tells_which_groups_it_dropped_and_why(make_bench: Make) -> None:
+def test_a_step_tells_which_groups_it_dropped_and_why() -> None:
     async def first() -> RolloutResult:
         bench = make_bench(engine=DecodingEngine(), make=stream(2), group_filter=Thirds(), max_filter_waves=100)
         await publish(bench, 0)
@@ -340,7 +335,7 @@ def test_a_step_tells_which_groups_it_dropped_and_why(make_bench: Make) -> None:
     assert result.failed == []
 
 
-def test_an_error_ends_the_rollout_and_leaves_no_task(make_bench: Make) -> None:
+def test_an_error_ends_the_rollout_and_leaves_no_task() -> None:
     async def broken(request: GenerateRequest) -> GenerateOutput:
         raise ValueError("boom")
 
@@ -350,20 +345,20 @@ def test_an_error_ends_the_rollout_and_leaves_no_task(make_bench: Make) -> None:
         run(bench, 3)
 
 
-def test_a_step_that_is_lost_does_not_wait_for_its_hanging_groups(make_bench: Make, use: Make) -> None:
+def test_a_step_that_is_lost_does_not_wait_for_its_hanging_groups() -> None:
     async def only_the_first_ends(sample: Sample, ctx: RewardContext) -> Verdict:
         if sample.group_index == 0:
             raise ZeroDivisionError("division by zero")
         await asyncio.Event().wait()
         raise AssertionError("not reached")
 
-    rewards = [use(only_the_first_ends, "judge", timeout_s=600.0)]
+    rewards = [reward_use(only_the_first_ends, "judge", timeout_s=600.0)]
     bench = make_bench(engine=DecodingEngine(), rewards=rewards, make=stream(3), max_error_rate=0.05)
     with pytest.raises(RolloutError, match=r"2 of 8 samples failed, .* whatever becomes of the 6 that have not ended"):
         run(bench, 3)
 
 
-def test_an_interrupted_group_is_run_again(make_bench: Make) -> None:
+def test_an_interrupted_group_is_run_again() -> None:
     engine = DecodingEngine()
     whole, seeds = engine.generate, set[int]()
 
@@ -379,19 +374,19 @@ def test_an_interrupted_group_is_run_again(make_bench: Make) -> None:
     assert seeds
 
 
-def test_nothing_handed_over_is_shorter_than_what_was_made(make_bench: Make) -> None:
+def test_nothing_handed_over_is_shorter_than_what_was_made() -> None:
     bench = make_bench(engine=DecodingEngine(), make=stream(12), max_staleness=2, sampling=LONG)
     assert run(bench, 12).metrics[-1]["rollout/length_bias"] == 0.0
 
 
 @table("ticks, age", [(0, 1), (300, 1)])
-def test_one_ahead_generates_the_next_rollout_with_one_version_less(make_bench: Make, ticks: int, age: int) -> None:
+def test_one_ahead_generates_the_next_rollout_with_one_version_less(ticks: int, age: int) -> None:
     seen = run(make_bench(engine=DecodingEngine(), make=OneAhead), 4, ticks)
     assert seen.ages == [0] * BATCH + [age] * 3 * BATCH
     assert seen.draws == list(range(4 * BATCH))
 
 
 @table("make", [Waves, OneAhead, stream(3)])
-def test_work_that_another_policy_left_is_refused(make_bench: Make, make: Callable[[Parts], Scheduler]) -> None:
+def test_work_that_another_policy_left_is_refused(make: Callable[[Parts], Scheduler]) -> None:
     with pytest.raises(CheckpointError, match="unfinished work of another rollout_policy"):
         make_bench(make=make).scheduler.load_state_dict({"strange": 1})

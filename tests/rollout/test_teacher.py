@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -19,9 +19,9 @@ from slime_core.roles import (
 )
 from slime_core.rollout import ServedTeacher, SingleTurn
 from slime_core.sample import Sample, Status
+from tests.rollout.bench import make_bench
 from tests.tables import table
 
-Bench = Any
 ASKED = SamplingParams(0, temperature=0.5)
 
 
@@ -84,7 +84,7 @@ def test_a_sample_that_it_has_no_room_for_is_named_by_its_length() -> None:
     assert "the context of teacher 'teacher' has no room for a sample of 4 tokens" in str(error)
 
 
-def test_a_rollout_hands_over_samples_that_are_taught(make_bench: Callable[..., Bench]) -> None:
+def test_a_rollout_hands_over_samples_that_are_taught() -> None:
     model = Teaches()
     result = asyncio.run(make_bench(teacher=ServedTeacher("teacher", model, ASKED)).scheduler.collect(0, 2))
     samples = [sample for group in result.kept for sample in group.samples]
@@ -93,7 +93,7 @@ def test_a_rollout_hands_over_samples_that_are_taught(make_bench: Callable[..., 
         assert list(sample.teacher_log_probs) == [-float(token) for token in sample.tokens[-sample.response_length :]]
 
 
-def test_a_sample_that_is_not_taught_has_failed(make_bench: Callable[..., Bench]) -> None:
+def test_a_sample_that_is_not_taught_has_failed() -> None:
     async def longer_each_time(sample: Sample, ctx: GenerateContext) -> list[Sample]:
         [sample] = await SingleTurn()(sample, ctx)
         if sample.index == 0:
@@ -108,7 +108,7 @@ def test_a_sample_that_is_not_taught_has_failed(make_bench: Callable[..., Bench]
     assert [len(group.samples) for group in result.kept] == [2]
 
 
-def test_without_its_engines_the_rollout_ends(make_bench: Callable[..., Bench]) -> None:
+def test_without_its_engines_the_rollout_ends() -> None:
     teacher = ServedTeacher("teacher", Teaches(error=WorkerError("model-teacher is gone")), ASKED)
     ran = make_bench(teacher=teacher)
     with pytest.raises(WorkerError, match="model-teacher is gone"):

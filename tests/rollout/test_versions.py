@@ -1,7 +1,6 @@
 """Which weights made which token is known of any sample of a fan-out, and what older ones made is left out alone."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from hypothesis import given
@@ -10,8 +9,8 @@ from hypothesis import strategies as st
 from slime_core.roles import EngineExtras, FinishReason, GenerateContext, GenerateOutput
 from slime_core.rollout.runner import mask_stale, note_versions
 from slime_core.sample import Sample, Status
+from tests.rollout.bench import make_bench
 
-Make = Callable[..., "Bench"]  # noqa: F821  # the fixtures of conftest.py
 PROMPT = [7, 7, 7]
 
 
@@ -48,11 +47,6 @@ def masked(samples: list[Sample], *answers: GenerateOutput) -> list[list[int]]:
         assert not list(sample.problems())
         assert not sample.remove_sample
     return [list(sample.loss_mask or ()) for sample in samples]
-
-
-def test_a_generator_that_masked_its_stale_tokens_itself_keeps_the_others() -> None:
-    output = answer((20, 3), (197, 4))
-    assert masked([by_hand((output, [0] * 20 + [1] * 197))], output) == [[0] * 20 + [1] * 197]
 
 
 def test_each_sample_of_a_fan_out_loses_its_own_stale_tokens_alone() -> None:
@@ -99,13 +93,6 @@ def test_a_sample_without_a_mask_is_left_as_it_is() -> None:
     sample = Sample(tokens=[*PROMPT, 1, 2], response_length=2, weight_versions=["3", "4"], weight_version_ends=[1, 2])
     mask_stale(sample)
     assert sample.loss_mask is None
-
-
-def test_with_one_version_nothing_is_looked_up_or_masked() -> None:
-    output = answer((5, 3))
-    sample = by_hand((output, [1] * 5))
-    assert masked([sample], output) == [[1] * 5]
-    assert sample.weight_versions == ["3"]
 
 
 @dataclass(frozen=True)
@@ -196,7 +183,7 @@ def cut(sample: Sample, begin: int, end: int) -> Sample:
     )
 
 
-def test_in_a_rollout_forks_of_an_interrupted_call_keep_what_is_new(make_bench: Make) -> None:
+def test_in_a_rollout_forks_of_an_interrupted_call_keep_what_is_new() -> None:
     from tests.rollout.test_stream import LONG, DecodingEngine, run, stream
 
     async def forks(sample: Sample, ctx: GenerateContext) -> list[Sample]:

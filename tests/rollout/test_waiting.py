@@ -1,10 +1,8 @@
 """Whatever a rollout waits for is said when it waits long, with the samples that hold it up."""
 
-from __future__ import annotations
-
 import asyncio
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 
@@ -12,27 +10,21 @@ from slime_core.roles import GenerateContext, GenerateOutput, GenerateRequest
 from slime_core.rollout import LongWaits
 from slime_core.rollout.calls import MOST_MARKS, Waiting, waits_at, waits_for
 from slime_core.sample import GroupId, Sample, Status
+from tests.rollout.bench import ScriptedEngine, make_bench, output_of
 from tests.tables import table
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
-    from tests.rollout.conftest import MakeBench, ScriptedEngine
-
-
-def test_one_of_512_rollouts_that_never_returns_is_named_and_the_step_completes(
-    make_bench: MakeBench, make_engine: Callable[..., ScriptedEngine], output: Callable[..., GenerateOutput]
-) -> None:
+def test_one_of_512_rollouts_that_never_returns_is_named_and_the_step_completes() -> None:
     async def answer(request: GenerateRequest) -> GenerateOutput:
         if request.prompt[0] == 1005 and len(stuck) < 1:
             stuck.append(request)
             waits_at("engine 2")
             await asyncio.Event().wait()
-        return output(request)
+        return output_of(request)
 
     stuck: list[GenerateRequest] = []
     said: list[str] = []
-    bench = make_bench(engine=make_engine(answer), n=8, sample_timeout_s=4.0)
+    bench = make_bench(engine=ScriptedEngine(answer), n=8, sample_timeout_s=4.0)
 
     async def main() -> int:
         with LongWaits(bench.scheduler.runner.waiting, said.append, first_s=0.1):
@@ -47,7 +39,7 @@ def test_one_of_512_rollouts_that_never_returns_is_named_and_the_step_completes(
     assert len(said) <= 6, "after 0.1 s, and again after twice as long"
 
 
-def test_a_sample_is_named_by_what_it_waits_for_now(make_bench: MakeBench) -> None:
+def test_a_sample_is_named_by_what_it_waits_for_now() -> None:
     async def waits(sample: Sample, ctx: GenerateContext) -> list[Sample]:
         found.extend(bench.scheduler.runner.waiting.oldest(2))
         await asyncio.gather(ctx.generate([1005], ctx.sampling), ctx.generate([1005], ctx.sampling))  # tasks of its own

@@ -2,17 +2,15 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from slime_core.config import AlarmArgs, RolloutArgs
 from slime_core.telemetry import MetricsLog, MetricsRow
 from slime_view.alarms import Alarm, Alarms, read_alarms
+from tests.conftest import Project, Slime
 from tests.tables import table
 
-Slime = Callable[..., Any]
-Project = Any
 REAL = sorted(Path(__file__).with_name("real_metrics").glob("*.jsonl"))
 ROLLOUT = RolloutArgs(rollout_batch_size=64, n_samples_per_prompt=8)
 WELL: Mapping[str, Callable[[float], float]] = {
@@ -148,9 +146,10 @@ def alike(project: Project) -> Project:
     return project
 
 
-def test_a_run_says_it_and_its_folder_says_it_again(alike: Project, slime: Slime) -> None:
-    ran = slime("train", "run.toml", "--no-progress")
-    assert ran.code == 0, ran.err
+def test_a_run_says_it_once_ends_where_that_is_asked_for_and_a_resume_knows_what_was_said(
+    alike: Project, slime: Slime
+) -> None:
+    ran = slime.ok("train", "run.toml", "--no-progress", "--stop-on-alarms", "no_variance")
     said = [
         line
         for line in (ran.out + ran.err).splitlines()
@@ -161,31 +160,17 @@ def test_a_run_says_it_and_its_folder_says_it_again(alike: Project, slime: Slime
     assert str(alarm) in said[0]
     assert (first.name, first.rollout_id) == ("same_reward", 0)
     assert str(first) in ran.out + ran.err
-    assert len(MetricsLog.read(alike.run / "metrics.jsonl")) == 12
-
-
-def test_an_alarm_ends_the_run_where_that_is_asked_for_and_a_resume_knows_what_was_said(
-    alike: Project, slime: Slime
-) -> None:
-    ran = slime("train", "run.toml", "--no-progress", "--stop-on-alarms", "no_variance")
-    assert ran.code == 0, ran.err
     assert "alarm no_variance ends the run after this step" in ran.out + ran.err
     assert [row.rollout_id for row in MetricsLog.read(alike.run / "metrics.jsonl")] == list(range(10))
-    again = slime("resume", alike.run, "--no-progress")
-    assert again.code == 0, again.err
+    again = slime.ok("resume", alike.run, "--no-progress")
     assert "alarm no_variance" not in again.out + again.err
     assert len(MetricsLog.read(alike.run / "metrics.jsonl")) == 12
     assert [each.rollout_id for each in read_alarms(alike.run)] == [0, 9]
 
 
 def test_a_name_that_no_alarm_has_is_refused_before_anything_starts(alike: Project, slime: Slime) -> None:
-    ran = slime("train", "run.toml", "--stop-on-alarms", "entrophy")
-    assert ran.code == 2
-    assert "entropy" in ran.err
-    ran = slime("train", "run.toml", "--alarm-lenght", 3)
-    assert ran.code == 2
-    assert "alarm-length" in ran.err
-    ran = slime("train", "run.toml", "--stop-on-alarms", "hacking", "--alarm-hacking", 0.5)
-    assert ran.code == 2
-    assert "alarm_hacking has no effect here: give eval_prompt_data" in ran.err
-    assert "stop_on_alarms has hacking, which evaluations show" in ran.err
+    assert "entropy" in slime.refused("train", "run.toml", "--stop-on-alarms", "entrophy")
+    assert "alarm-length" in slime.refused("train", "run.toml", "--alarm-lenght", 3)
+    refusal = slime.refused("train", "run.toml", "--stop-on-alarms", "hacking", "--alarm-hacking", 0.5)
+    assert "alarm_hacking has no effect here: give eval_prompt_data" in refusal
+    assert "stop_on_alarms has hacking, which evaluations show" in refusal

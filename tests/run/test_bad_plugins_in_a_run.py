@@ -1,15 +1,9 @@
 """Plugins that break what their role promises: refused by name, and before any process where that can be."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
+from tests.conftest import Install, Project, Slime
 from tests.tables import table
-
-Slime = Callable[..., Any]
-Project = Any
-Install = Callable[..., None]
 
 HEADER = """
 from slime_core.hookspecs import hookimpl
@@ -76,9 +70,9 @@ def install(install_plugin: Install, source: str) -> None:
 
 def test_a_column_belongs_to_one_transform(project: Project, slime: Slime, install_plugin: Install) -> None:
     install(install_plugin, CLASH)
-    ran = slime("plan", "run.toml", "--batch-transform", "one", "--batch-transform", "two")
-    assert ran.code == 2
-    assert "batch transforms 'one' and 'two' both make the column 'turn': leave one of them out" in ran.err
+    assert "batch transforms 'one' and 'two' both make the column 'turn': leave one of them out" in slime.refused(
+        "plan", "run.toml", "--batch-transform", "one", "--batch-transform", "two"
+    )
 
 
 @table(
@@ -94,9 +88,7 @@ def test_what_a_factory_makes_is_looked_at_before_any_process_starts(
     project: Project, slime: Slime, install_plugin: Install, flag: str, says: str
 ) -> None:
     install(install_plugin, NOTHING)
-    ran = slime("train", "run.toml", flag, "odd")
-    assert ran.code == 2
-    assert says in ran.err
+    assert says in slime.refused("train", "run.toml", flag, "odd")
     assert not list((project.run / "logs").glob("*"))
 
 
@@ -105,6 +97,4 @@ def test_an_answer_that_breaks_its_contract_ends_the_run_by_name(
     project: Project, slime: Slime, install_plugin: Install, flag: str
 ) -> None:
     install(install_plugin, BREAKS)
-    ran = slime("train", "run.toml", f"--{flag}", "odd", "--num-rollout", 1)
-    assert ran.code == 2
-    assert ANSWERS[flag] in ran.err
+    assert ANSWERS[flag] in slime.refused("train", "run.toml", f"--{flag}", "odd", "--num-rollout", 1)

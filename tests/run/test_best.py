@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,8 @@ from slime_core.errors import ConfigError, RunFolderError
 from slime_core.run import list_checkpoints
 from slime_core.run.saving import Best
 from slime_core.telemetry import MetricsLog
+from tests.conftest import Project, Slime
 from tests.tables import table
-
-Slime = Callable[..., Any]
-Project = Any
 
 
 def offer(best: Best, rollout_id: int, reward: float | None, content: str = "") -> bool:
@@ -70,8 +67,7 @@ def test_what_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
 
 def test_a_run_keeps_its_best_model(project: Project, slime: Slime) -> None:
     project.write_run(eval_prompt_data={"held": "prompts.jsonl"}, eval_interval=1)
-    ran = slime("train", "run.toml", "--num-rollout", 2, "--save-best", "held", "--save-keep", 1, "--no-progress")
-    assert ran.code == 0, ran.err
+    ran = slime.ok("train", "run.toml", "--num-rollout", 2, "--save-best", "held", "--save-keep", 1, "--no-progress")
     rows = [row for row in MetricsLog.read(project.run / "metrics.jsonl") if "eval/held" in row.metrics]
     rewards = [row.metrics["eval/held"] for row in rows]
     record = json.loads((project.run / "best" / "best.json").read_text())
@@ -96,9 +92,7 @@ def test_a_best_that_cannot_be_is_refused(
     project: Project, slime: Slime, changes: dict[str, Any], message: str
 ) -> None:
     project.write_run(eval_prompt_data={"held": "prompts.jsonl"}, eval_interval=1, **changes)
-    ran = slime("train", "run.toml")
-    assert ran.code == 2
-    assert message in ran.err
+    assert message in slime.refused("train", "run.toml")
 
 
 def test_a_folder_of_a_user_is_not_replaced(tmp_path: Path) -> None:

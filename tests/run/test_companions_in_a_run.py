@@ -1,8 +1,7 @@
 """Whole runs with models beside the policy: interrupted and resumed, they are the same run to the bit."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from safetensors.numpy import load_file
@@ -10,9 +9,8 @@ from safetensors.numpy import load_file
 from slime_core.run import newest_checkpoint
 from slime_core.sample import Json
 from slime_core.telemetry import MetricsLog
+from tests.conftest import Project, Slime
 
-Slime = Callable[..., Any]
-Project = Any
 TAUGHT = '''
 from slime_core import Sample
 from slime_core.roles import GenerateContext
@@ -61,8 +59,7 @@ def trained(run: Path) -> list[dict[str, float]]:
 @pytest.mark.parametrize("kind", [pytest.param(each, marks=() if each == "ppo" else pytest.mark.long) for each in KEYS])
 def test_interrupted_and_resumed_it_is_the_same_run(project: Project, slime: Slime, kind: str) -> None:
     project.write_run(**KEYS[kind], num_rollout=4, save="whole")
-    ran = slime("train", "run.toml")
-    assert ran.code == 0, ran.err
+    slime.ok("train", "run.toml")
     project.write_run(**KEYS[kind], num_rollout=3, save="cut")
     assert slime("train", "run.toml").code == 0
     assert slime("resume", "cut", "--num-rollout", 4).code == 0
@@ -86,6 +83,5 @@ def test_samples_may_bring_their_teachers_log_probs_and_must(project: Project, s
     assert "has no teacher_log_probs, which use_opd needs" in ran.err
     (project.root / "teaching.py").write_text(TAUGHT)
     project.write_run(use_opd=True, num_rollout=1, generator={"use": "./teaching.py:taught"}, save="taught")
-    ran = slime("train", "run.toml")
-    assert ran.code == 0, ran.err
+    slime.ok("train", "run.toml")
     assert trained(project.root / "taught")[0]["train/opd_reverse_kl"] == pytest.approx(0.5, abs=1e-3)

@@ -2,16 +2,14 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from slime_core.run import checkpoint
+from tests.conftest import Slime
 
-Slime = Callable[..., Any]
 DATED = (
     "{{ strftime_now('%Y-%m-%d') }}{% for m in messages %}<|im_start|>{{ m['content'] }}<|im_end|>{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>{% endif %}"
@@ -51,16 +49,14 @@ def test_a_run_that_is_continued_on_another_day_makes_the_same_prompts(
         monkeypatch.setattr(checkpoint, "today", lambda: date(2031, 2, day_of_month))
 
     on(7)
-    first = slime("train", "--hf-checkpoint", dated, *data, *RL, *WITH, "--num-rollout", 1, "--save", "run")
-    assert first.code == 0, first.err
+    first = slime.ok("train", "--hf-checkpoint", dated, *data, *RL, *WITH, "--num-rollout", 1, "--save", "run")
     assert "ends an answer with '<|im_end|>'" in first.out
     on(8)
     assert slime("resume", "run", "--num-rollout", 2, "--no-progress").code == 0
     written = prompts(Path("run"))
     assert len(written) == 4
     assert all(text.startswith("2031-02-07<|im_start|>") for text in written)
-    out = slime("generate", "run", "Hi", "--apply-chat-template", "--max-new-tokens", 1, "--out", "o.jsonl")
-    assert out.code == 0, out.err
+    slime.ok("generate", "run", "Hi", "--apply-chat-template", "--max-new-tokens", 1, "--out", "o.jsonl")
     assert json.loads(Path("o.jsonl").read_text())["prompt"].startswith("2031-02-07")
     model = Path("run/checkpoints/rollout_000002/hf")
     assert json.loads((model / "generation_config.json").read_text())["eos_token_id"] == [0, 2]

@@ -1,7 +1,6 @@
 """The ledger read from outside: whatever the run is doing, and whatever became of its files."""
 
 import asyncio
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,12 +60,6 @@ def run(tmp_path: Path) -> Iterator[Run]:
     run.ledger.reconcile(buffered=4, in_flight=1)
     yield run
     run.ledger.close()
-
-
-def test_a_ledger_that_is_gone_is_named(run: Run) -> None:
-    (run.root / "ledger.jsonl").unlink()
-    with pytest.raises(RunFolderError, match="cannot read the ledger"):
-        LedgerView.of(run.root)
 
 
 def test_sums_are_of_the_whole_run_and_of_what_is_saved(run: Run) -> None:
@@ -138,14 +131,6 @@ def test_a_changed_line_is_found_and_what_it_changed_when_every_move_is_made_aga
     view = LedgerView.of(run.root)
     assert view.problems == [f"rollout_000002 was made of other lines: {CHANGED}"]
     assert view.check() == ["rollout_000002 and the lines before it differ in reasons", *view.problems]
-
-
-def test_a_move_that_is_missing_is_named(run: Run) -> None:
-    path = run.root / "ledger.jsonl"
-    lines = path.read_text().splitlines(keepends=True)
-    lost = next(line for line in lines if json.loads(line)["id"] == str(group(6)) and "finished" in line)
-    path.write_text("".join(line for line in lines if line != lost))
-    assert f"group {group(6)} cannot become buffered: it is drawn" in LedgerView.of(run.root).problems[0]
 
 
 def test_a_line_that_is_no_json_is_named(run: Run) -> None:

@@ -2,45 +2,14 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from slime_core.run import list_checkpoints, verify
 from slime_core.telemetry import MetricsLog, MetricsRow
 from slime_view.samples.shard import Shard
-from tests.conftest import workers
+from tests.conftest import Install, Project, Slime, workers
 
-Slime = Callable[..., Any]
-Project = Any
-Install = Callable[..., None]
-
-REWARDS = '''
-import itertools
-
-from slime_core import Score
-
-calls = itertools.count()
-
-
-async def same(sample, ctx):
-    """Nothing to learn from."""
-    return Score(0.5)
-
-
-async def longest(sample, ctx):
-    """Something to learn from."""
-    return Score(sample.response_length)
-
-
-async def flaky(sample, ctx):
-    """Fails for one sample in fifty."""
-    if next(calls) % 50 == 10:
-        raise ConnectionError("the judge hung up")
-    return Score(sample.index)
-'''
 KEEP_ALL = """
 from slime_core.roles import Keep
 
@@ -78,18 +47,8 @@ def ledger_of(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "ledger.jsonl").read_text().splitlines()]
 
 
-@pytest.fixture
-def rewards(project: Project) -> Project:
-    (project.root / "rewards2.py").write_text(REWARDS)
-    (project.root / "filters.py").write_text(KEEP_ALL)
-    return project
-
-
 def test_dynamic_sampling_trains_only_groups_whose_rewards_differ(project: Project, slime: Slime) -> None:
-    ran = slime(
-        "train", "run.toml", "--group-filter", "nonzero_std", "--num-rollout", 3, "--rollout-max-response-len", 3
-    )
-    assert ran.code == 0, ran.err
+    slime.ok("train", "run.toml", "--group-filter", "nonzero_std", "--num-rollout", 3, "--rollout-max-response-len", 3)
     ledger = ledger_of(project.run)
     dropped = [line["reason"] for line in ledger if line["state"] == "dropped"]
     assert dropped
@@ -112,28 +71,22 @@ def test_dynamic_sampling_trains_only_groups_whose_rewards_differ(project: Proje
         assert all(len(rewards) > 1 for rewards in by_group.values())
 
 
-def test_surplus_groups_wait_in_the_buffer_across_steps_and_a_resume(rewards: Project, slime: Slime) -> None:
+def test_surplus_groups_wait_in_the_buffer_across_steps_and_a_resume(project: Project, slime: Slime) -> None:
+    (project.root / "filters.py").write_text(KEEP_ALL)
     flags = ["--group-filter", "./filters.py:keep_all", "--over-sampling-batch-size", 6]
-    whole, parts = rewards.root / "whole", rewards.root / "parts"
+    whole, parts = project.root / "whole", project.root / "parts"
     assert slime("train", "run.toml", *flags, "--num-rollout", 3, "--save", whole).code == 0
     assert slime("train", "run.toml", *flags, "--num-rollout", 1, "--save", parts).code == 0
     buffered = Counter(line["state"] for line in ledger_of(parts))
     assert buffered == {"drawn": 6, "finished": 6, "buffered": 6, "trained": 4}
-    assert slime("resume", parts, "--num-rollout", 3).code == 0
+    ran = slime.ok("resume", parts, "--num-rollout", 3, "--no-progress")
+    assert "continuing after rollout 1 of 3" in ran.out
     assert ledger_of(parts) == ledger_of(whole)
     # Wave by wave: 6 drawn, 4 trained; 6 drawn with 2 held, 4 trained; the last 4 are held already.
     drawn = Counter(line["rollout_id"] for line in ledger_of(whole) if line["state"] == "drawn")
     trained = Counter(line["rollout_id"] for line in ledger_of(whole) if line["state"] == "trained")
     assert drawn == {0: 6, 1: 6}
     assert trained == {0: 4, 1: 4, 2: 4}
-
-
-def test_a_filter_that_keeps_nothing_ends_with_the_reasons(rewards: Project, slime: Slime) -> None:
-    flags = ["--group-filter", "nonzero_std", "--max-filter-waves", 2, "--reward", "./rewards2.py:same"]
-    ran = slime("train", "run.toml", *flags)
-    assert ran.code == 1
-    assert "2 waves of draws kept 0 of the 4 groups wanted" in ran.err
-    assert "8 x zero_std_0.5" in ran.err
 
 
 def test_epochs_count_rollouts_and_too_few_prompts_are_refused(project: Project, slime: Slime) -> None:
@@ -144,28 +97,9 @@ def test_epochs_count_rollouts_and_too_few_prompts_are_refused(project: Project,
     again = [line["id"] for line in ledger_of(project.run) if line["state"] == "drawn"]
     assert [name.split(":")[1] for name in again] == ["e0", "e0", "e0", "e1", "e1", "e1", "e2", "e2"]
     project.write_prompts("prompts.jsonl", 1)
-    ran = slime("train", "run.toml", "--save", "other")
-    assert ran.code == 2
-    assert "num_epoch = 3 over 1 prompts is less than one rollout" in ran.err
-
-
-def test_one_failed_reward_in_fifty_is_dropped_and_counted(rewards: Project, slime: Slime) -> None:
-    flags = ["--reward", "./rewards2.py:flaky", "--n-samples-per-prompt", 8]
-    ran = slime("train", "run.toml", *flags)
-    assert ran.code == 0, ran.err
-    failures = [
-        row.metrics.get("rollout/errors/./rewards2.py:flaky_ConnectionError", 0.0) for row in rows_of(rewards.run)
-    ]
-    assert failures == [1.0, 1.0]  # calls 10 and 60 of 64
-    first = list(Shard(rewards.run / "samples" / "rollout_000000.parquet").rows())
-    assert Counter(row.group for row in first if row.drop_reason is None and not row.left_out).total() == 31
-
-
-def test_too_many_failed_rewards_stop_the_run_and_say_why(rewards: Project, slime: Slime) -> None:
-    ran = slime("train", "run.toml", "--reward", "./rewards2.py:flaky", "--max-error-rate", 0.01)
-    assert ran.code == 1
-    assert "1 of 16 samples failed, which is over --max-error-rate 0.01" in ran.err
-    assert "flaky_ConnectionError: the judge hung up" in ran.err
+    assert "num_epoch = 3 over 1 prompts is less than one rollout" in slime.refused(
+        "train", "run.toml", "--save", "other"
+    )
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_before_the_weights_change(

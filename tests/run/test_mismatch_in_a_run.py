@@ -1,14 +1,11 @@
 """Trainer and engine of the local backend agree to rounding; one that does not stops the run."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from slime_core.telemetry import MetricsLog
 from slime_view.samples.shard import Shard
+from tests.conftest import Project, Slime
 
-Slime = Callable[..., Any]
-Project = Any
 OTHERWISE = '''
 from slime_core import Sample
 from slime_core.roles import GenerateContext
@@ -31,8 +28,7 @@ def rows_of(run: Path) -> list[dict[str, float]]:
 def test_in_float32_the_local_backends_log_probs_are_the_engines(project: Project, slime: Slime) -> None:
     limits = {"max_logprob_abs_diff": 1e-4, "max_mean_logprob_abs_diff": 1e-6}
     project.write_run(num_rollout=4, rollout_max_response_len=48, **limits)
-    ran = slime("train", "run.toml")
-    assert ran.code == 0, ran.err
+    slime.ok("train", "run.toml")
     for row in rows_of(project.run):
         assert row["train/train_rollout_logprob_abs_diff_max"] <= 1e-4
         assert row["train/train_rollout_logprob_abs_diff"] <= 1e-6
@@ -41,8 +37,7 @@ def test_in_float32_the_local_backends_log_probs_are_the_engines(project: Projec
 def test_in_bf16_both_round_alike(project: Project, slime: Slime) -> None:
     project.write_run(num_rollout=1, rollout_max_response_len=24)
     assert slime("train", "run.toml").code == 0
-    ran = slime("train", "run.toml", "--bf16", "--save", "runs/bf16")
-    assert ran.code == 0, ran.err
+    slime.ok("train", "run.toml", "--bf16", "--save", "runs/bf16")
     exact, rounded = (
         [
             (sample.tokens[sample.prompt_length], sample.rollout_log_probs[0])

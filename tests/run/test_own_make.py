@@ -1,11 +1,8 @@
 """A part of every role can be wrapped by its plugin: `setup.make` of its own role has all that the role is given."""
 
 import json
-from collections.abc import Callable
 
-from tests.conftest import Project, Ran
-
-Slime = Callable[..., Ran]
+from tests.conftest import Project, Slime
 
 WRAPS = """
 from slime_core import hookimpl
@@ -54,8 +51,7 @@ def test_a_run_of_wrapped_parts_trains(project: Project, slime: Slime) -> None:
     (project.root / "wraps.py").write_text(WRAPS)
     roles = ("engine", "buffer", "data_source", "launcher")
     project.write_run(num_rollout=2, **{role: {"use": "mine"} for role in roles})
-    ran = slime("train", "run.toml", "--plugin", "./wraps.py")
-    assert ran.code == 0, ran.err
+    ran = slime.ok("train", "run.toml", "--plugin", "./wraps.py")
     assert [line for line in ran.out.splitlines() if line.startswith("wrapping")] != []
     assert all(f"wrapping {role} " in ran.out for role in roles)
     rows = (project.run / "metrics.jsonl").read_text().splitlines()
@@ -65,6 +61,6 @@ def test_a_run_of_wrapped_parts_trains(project: Project, slime: Slime) -> None:
 def test_what_only_its_own_role_can_build_is_refused_to_others_at_once(project: Project, slime: Slime) -> None:
     (project.root / "wraps.py").write_text(WRAPS)
     project.write_run(reward={"use": "mine"})
-    ran = slime("train", "run.toml", "--plugin", "./wraps.py")
-    assert ran.code == 2
-    assert 'setup.make("engine", "local"): only a factory of the same role can build it' in ran.err
+    assert 'setup.make("engine", "local"): only a factory of the same role can build it' in slime.refused(
+        "train", "run.toml", "--plugin", "./wraps.py"
+    )

@@ -4,14 +4,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from slime_core.config.plan import code_digest
 from slime_testing.distribution import write_distribution
+from tests.conftest import Project
 
-Project = Any
 PLUGIN = """
 import slime_core
 from slime_core import RewardSpec

@@ -2,16 +2,13 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from slime_core.run import newest_checkpoint
 from slime_core.telemetry import MetricsLog
+from tests.conftest import Project, Slime
 from tests.tables import table
-
-Slime = Callable[..., Any]
-Project = Any
 
 INTERRUPTED: dict[str, Any] = {
     "rollout_policy": "continuous",
@@ -45,8 +42,7 @@ def test_a_stopped_run_goes_on_with_what_was_alive_and_trains_it_in_time(project
     alive = [each["id"] for each in (*finished, *state["scheduler"].get("in_flight", ()))]
     assert sorted(alive) == sorted(state["ledger"]["live"])
     (project.root / "stops.py").write_text("SLIME_API = '1'\n")
-    ran = slime("resume", project.run)
-    assert ran.code == 0, ran.err
+    slime.ok("resume", project.run)
     assert states_of(project.run) == {"trained": 4 * 4}, "nothing is generated beyond the last step"
     ages = [row.metrics["rollout/staleness/max"] for row in MetricsLog.read(project.run / "metrics.jsonl")]
     assert (ages[0], max(ages)) == (0, 1)

@@ -33,11 +33,3 @@ def test_a_line_that_is_none_is_named(tmp_path: Path, line: str) -> None:
     (tmp_path / "resumes.jsonl").write_text(f"{line}\n")
     with pytest.raises(RunFolderError, match="line 1 does not say where the run was continued"):
         read_resumes(tmp_path)
-
-
-def test_a_run_that_is_continued_says_where(project: "Project", slime: "Slime") -> None:  # noqa: F821
-    project.write_run(num_rollout=1)
-    assert slime("train", "run.toml").code == 0
-    assert not (project.run / "resumes.jsonl").exists()
-    assert slime("resume", project.run, "--num-rollout", 2).code == 0
-    assert [each.rollout_id for each in read_resumes(project.run)] == [1]

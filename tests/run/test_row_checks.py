@@ -1,16 +1,12 @@
 """What `slime plan` and a run's start see in the rows: labels that no answer fits, prompts that do not fit."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from slime_core.run import prompts as row_checks
 from slime_core.sample import Json
+from tests.conftest import Project, Slime
 from tests.tables import table
 
-Slime = Callable[..., Any]
-Project = Any
 OWN = '''
 import os
 import time
@@ -64,23 +60,20 @@ def test_labels_that_no_answer_fits_are_refused_with_their_rows_before_anything_
     project: Project, slime: Slime, command: str
 ) -> None:
     project.write_rows("prompts.jsonl", rows("proof", "4", "see above?", {"value": "4"}))
-    ran = slime(command, "run.toml", "--reward", "math")
-    assert ran.code == 2
-    assert "prompts.jsonl: 3 of 4 rows are bad" in ran.err
-    assert "prompts.jsonl:1: reward 'math' cannot score its label 'proof': no gold answer" in ran.err
-    assert "prompts.jsonl:3: " in ran.err
-    assert "prompts.jsonl:4: " in ran.err
-    assert "name another label_key" in ran.err
+    refusal = slime.refused(command, "run.toml", "--reward", "math")
+    assert "prompts.jsonl: 3 of 4 rows are bad" in refusal
+    assert "prompts.jsonl:1: reward 'math' cannot score its label 'proof': no gold answer" in refusal
+    assert "prompts.jsonl:3: " in refusal
+    assert "prompts.jsonl:4: " in refusal
+    assert "name another label_key" in refusal
     assert not (project.run / "metrics.jsonl").exists()
 
 
 def test_few_such_rows_are_an_error_or_left_out_as_bad_rows_are(project: Project, slime: Slime) -> None:
     project.write_rows("prompts.jsonl", rows(*map(str, range(50)), "proof"))
-    refused = slime("plan", "run.toml", "--reward", "math")
-    assert refused.code == 2
-    assert "1 of 51 rows are bad, more than max_bad_row_rate = 0 allows" in refused.err
-    ran = slime("plan", "run.toml", "--reward", "math", "--max-bad-row-rate", "0.05", "--json")
-    assert ran.code == 0, ran.err
+    refusal = slime.refused("plan", "run.toml", "--reward", "math")
+    assert "1 of 51 rows are bad, more than max_bad_row_rate = 0 allows" in refusal
+    ran = slime.ok("plan", "run.toml", "--reward", "math", "--max-bad-row-rate", "0.05", "--json")
     assert ran.json()["data"][0]["prompts"] == 50
     (note,) = ran.json()["data_notes"]
     assert note.startswith("prompts.jsonl: left out 1 bad row, the first: prompts.jsonl:51: reward 'math'")
@@ -147,17 +140,15 @@ def test_a_dotted_label_key_names_a_place_in_a_column(project: Project, slime: S
         path = project.root / "verl.parquet"
         parquet.write_table(pa.Table.from_pylist(given), path)
     flags = ["--prompt-data", path, "--reward", "math", "--label-key"]
-    ran = slime("plan", "run.toml", *flags, "reward_model.ground_truth", "--json")
-    assert ran.code == 0, ran.err
+    ran = slime.ok("plan", "run.toml", *flags, "reward_model.ground_truth", "--json")
     assert ran.json()["data"][0]["label"] == "0"
-    ran = slime("plan", "run.toml", *flags, "reward_model.truth")
-    assert ran.code == 2
-    assert "no key 'truth'; the row has style, ground_truth: give --label-key" in ran.err
+    assert "no key 'truth'; the row has style, ground_truth: give --label-key" in slime.refused(
+        "plan", "run.toml", *flags, "reward_model.truth"
+    )
     for key in ("reward_model", "ground_truth"):
-        ran = slime("plan", "run.toml", *flags, key)
-        assert ran.code == 2
-        assert "--label-key reward_model" in ran.err
-        assert "reward_model.ground_truth" in ran.err
+        refusal = slime.refused("plan", "run.toml", *flags, key)
+        assert "--label-key reward_model" in refusal
+        assert "reward_model.ground_truth" in refusal
 
 
 def test_prompts_that_leave_no_room_for_an_answer_are_refused_and_can_be_left_out(
@@ -167,22 +158,18 @@ def test_prompts_that_leave_no_room_for_an_answer_are_refused_and_can_be_left_ou
     held = project.write_rows("held.jsonl", [*rows(*"123456789"), long])
     evaluated = ["--eval-interval", "1", "--eval-prompt-data", "held", held, "--reward", "math"]
     for command in ("plan", "train"):
-        ran = slime(command, "run.toml", *evaluated)
-        assert ran.code == 2
-        assert "held.jsonl:10: its prompt has " in ran.err
-        assert "may have 256" in ran.err
-    skipped = slime("plan", "run.toml", *evaluated, "--max-bad-row-rate", "0.2", "--json")
-    assert skipped.code == 0, skipped.err
+        refusal = slime.refused(command, "run.toml", *evaluated)
+        assert "held.jsonl:10: its prompt has " in refusal
+        assert "may have 256" in refusal
+    skipped = slime.ok("plan", "run.toml", *evaluated, "--max-bad-row-rate", "0.2", "--json")
     assert [each["prompts"] for each in skipped.json()["data"]] == [8, 9]
     assert "eval:held: left out 1 bad row" in skipped.json()["data_notes"][0]
-    ran = slime("plan", "run.toml", "--prompt-data", held, "--reward", "math")
-    assert ran.code == 2
-    assert "--rollout-max-prompt-len 255 leaves such prompts out" in ran.err
-    assert "shorten them" in ran.err
+    refusal = slime.refused("plan", "run.toml", "--prompt-data", held, "--reward", "math")
+    assert "--rollout-max-prompt-len 255 leaves such prompts out" in refusal
+    assert "shorten them" in refusal
     command = ["eval", project.model, *evaluated[2:], "--input-key", "question", "--label-key", "answer"]
-    ran = slime(*command, "--rollout-max-response-len", 32)
-    assert ran.code == 2
-    assert "--rollout-max-prompt-len" not in ran.err
+    refusal = slime.refused(*command, "--rollout-max-response-len", 32)
+    assert "--rollout-max-prompt-len" not in refusal
     assert slime("plan", "run.toml", "--prompt-data", held, "--rollout-max-prompt-len", "255").code == 0
 
 
@@ -204,8 +191,7 @@ def test_messages_that_are_rendered_at_generation_are_checked_as_rendered_rows_a
 
 def test_a_plan_shows_each_data_set_as_the_model_gets_it(project: Project, slime: Slime) -> None:
     project.write_rows("held.jsonl", [{"question": "\x1b[2J" + "why " * 30, "answer": "so"}])
-    ran = slime("plan", "run.toml", "--eval-interval", "1", "--eval-prompt-data", "held", "held.jsonl")
-    assert ran.code == 0, ran.err
+    ran = slime.ok("plan", "run.toml", "--eval-interval", "1", "--eval-prompt-data", "held", "held.jsonl")
     text = " ".join(ran.out.split())
     assert "data prompts.jsonl 8 prompts" in text
     assert "data eval:held 1 prompts" in text
@@ -221,8 +207,7 @@ def test_a_plan_shows_each_data_set_as_the_model_gets_it(project: Project, slime
 def test_a_plan_without_data_reads_none(project: Project, slime: Slime) -> None:
     (project.root / "prompts.jsonl").unlink()
     assert slime("plan", "run.toml").code == 2
-    ran = slime("plan", "run.toml", "--no-data", "--json")
-    assert ran.code == 0, ran.err
+    ran = slime.ok("plan", "run.toml", "--no-data", "--json")
     assert (ran.json()["data"], ran.json()["data_notes"]) == ([], [])
 
 
@@ -231,8 +216,7 @@ def test_slow_checks_look_at_a_part_of_the_rows_and_say_so_but_where_they_leave_
 ) -> None:
     monkeypatch.setattr(row_checks, "LIMIT_S", 1e-3)
     project.write_rows("prompts.jsonl", rows(*map(str, range(400))))
-    ran = slime("plan", "run.toml", "--reward", "math", "--json")
-    assert ran.code == 0, ran.err
+    ran = slime.ok("plan", "run.toml", "--reward", "math", "--json")
     (note,) = ran.json()["data_notes"]
     assert note.startswith("prompts.jsonl: the labels of ")
     assert " of 400 rows were not checked" in note

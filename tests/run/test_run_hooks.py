@@ -10,8 +10,7 @@ from slime_core.errors import StopRun
 from slime_core.events import RolloutStart, RunEnd, WeightsPublished
 from slime_core.run.watching import MOST_TIMEOUTS, RunHooks
 from slime_core.stats import PluginStats
-
-Install = Callable[..., None]
+from tests.conftest import Install
 
 HEADER = """
 import asyncio

@@ -1,8 +1,6 @@
 """Models beside the policy: they are served by engines of their own, and rewards ask them."""
 
 import shutil
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -10,10 +8,9 @@ from safetensors.numpy import load_file, save_file
 from slime_core.sample import Json
 from slime_core.telemetry import MetricsLog
 from slime_view.samples.shard import Shard
+from tests.conftest import Project, Slime
 from tests.tables import table
 
-Slime = Callable[..., Any]
-Project = Any
 JUDGE = {
     "model": "examiner",
     "prompt": "Task {prompt} Response {response} Label {label}",
@@ -29,15 +26,13 @@ def write(project: Project, **served: object) -> None:
 
 
 def refusal(slime: Slime) -> str:
-    ran = slime("plan", "run.toml")
-    assert ran.code == 2, ran.out
-    return " ".join(ran.err.split())
+    refusal = slime.refused("plan", "run.toml")
+    return " ".join(refusal.split())
 
 
 def test_a_run_serves_a_judge_and_trains_on_what_it_says(project: Project, slime: Slime) -> None:
     write(project, engines=2, settings={"workers": 1})
-    ran = slime("train", "run.toml", "--no-progress")
-    assert ran.code == 0, ran.err
+    slime.ok("train", "run.toml", "--no-progress")
     rows = [row for row in MetricsLog.read(project.run / "metrics.jsonl") if "rollout/raw_reward" in row.metrics]
     assert {row.metrics["rollout/raw_reward"] for row in rows} == {0.75}
     assert len(rows) == 2
@@ -48,8 +43,7 @@ def test_a_run_serves_a_judge_and_trains_on_what_it_says(project: Project, slime
 
 def test_a_plan_says_what_each_model_needs(project: Project, slime: Slime) -> None:
     write(project, engines=2)
-    ran = slime("plan", "run.toml", "--json")
-    assert ran.code == 0, ran.err
+    ran = slime.ok("plan", "run.toml", "--json")
     assert ("model examiner", 2) in [(row["group"], row["workers"]) for row in ran.json()["groups"]]
     assert "model examiner needs" in slime("plan", "run.toml").out
 
@@ -94,8 +88,7 @@ def test_a_served_teacher_teaches_what_one_in_the_trainer_does(project: Project,
     found = {}
     for name, way in ways.items():
         project.write_run(use_opd=True, rollout_temperature=0.8, save=name, **way)
-        ran = slime("train", "run.toml", "--no-progress")
-        assert ran.code == 0, ran.err
+        slime.ok("train", "run.toml", "--no-progress")
         rows = MetricsLog.read(project.root / name / "metrics.jsonl")
         found[name] = [each for row in rows if (each := row.metrics.get("train/opd_reverse_kl")) is not None]
     assert len(found["held"]) == 2

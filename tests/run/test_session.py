@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,9 +12,8 @@ from slime_core.config import Plan, parse_config, read_run_file, resolve
 from slime_core.errors import ModelError, SlimeError
 from slime_core.run import RunFolder, Session
 from slime_core.sample import Json
-from tests.conftest import workers
+from tests.conftest import Project, workers
 
-Project = Any
 PlanOf = Callable[..., Plan]
 NO_TRACKER = """
 from slime_core.errors import PluginError
@@ -46,25 +44,6 @@ def plan_of(project: Project) -> PlanOf:
 
 def open_folder(plan: Plan) -> RunFolder:
     return RunFolder.open(plan.config.run.save, plan.config.to_dict())
-
-
-def test_samples_carry_the_version_that_the_engine_serves(plan_of: PlanOf) -> None:
-    plan = plan_of()
-
-    async def two_versions(session: Session) -> list[set[str]]:
-        seen = []
-        async with session:
-            for version in (0, 7):
-                await session.publish(version)
-                result = await session.scheduler.collect(version, want=2)
-                seen.append(
-                    {one for group in result.kept for sample in group.samples for one in sample.weight_versions}
-                )
-        return seen
-
-    with open_folder(plan) as folder:
-        assert asyncio.run(two_versions(Session(plan, folder))) == [{"0"}, {"7"}]
-    assert workers() == []
 
 
 def test_evaluation_leaves_the_training_state_as_it_was(project: Project, plan_of: PlanOf) -> None:

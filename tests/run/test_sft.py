@@ -3,19 +3,16 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from slime_core.telemetry import MetricsLog
 from slime_local.demo.tasks import problems, worked_response
+from tests.conftest import Ran, Slime
 from tests.tables import table
 
-Slime = Callable[..., Any]
-Ran = Any
 KEYS = (
     "--input-key",
     "messages",
@@ -112,9 +109,7 @@ def test_the_evaluated_loss_is_that_of_the_exported_model(slime: Slime, rows: Pa
 def test_changed_data_is_refused_and_accepted_by_its_flag(slime: Slime, rows: Path, tiny_model: Path) -> None:
     assert finetune(slime, tiny_model, "run", "--num-rollout", 1).code == 0
     (rows / "train.jsonl").write_text((rows / "eval.jsonl").read_text())
-    ran = slime("resume", "run", "--num-rollout", 2, "--no-progress")
-    assert ran.code == 2
-    assert "the training data has changed" in ran.err
+    assert "the training data has changed" in slime.refused("resume", "run", "--num-rollout", 2, "--no-progress")
     assert slime("resume", "run", "--num-rollout", 2, "--accept-changed-data", "--no-progress").code == 0
 
 
@@ -162,8 +157,9 @@ def test_rows_that_are_bad_or_too_long_are_left_out_and_told(slime: Slime, rows:
 
 def test_a_plan_shows_the_first_dialog_and_lengths(slime: Slime, rows: Path, tiny_model: Path) -> None:
     keys = ("--input-key", "messages", "--apply-chat-template", "--loss-type", "sft_loss", "--num-rollout", 1)
-    ran = slime("plan", "--hf-checkpoint", tiny_model, "--prompt-data", "train.jsonl", *keys, "--save", "run", "--json")
-    assert ran.code == 0, ran.err
+    ran = slime.ok(
+        "plan", "--hf-checkpoint", tiny_model, "--prompt-data", "train.jsonl", *keys, "--save", "run", "--json"
+    )
     [data] = json.loads(ran.out)["data"]
     assert data["prompts"] == len((rows / "train.jsonl").read_text().splitlines())
     assert data["first_prompt"].endswith("assistant\n")

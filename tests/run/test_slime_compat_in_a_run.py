@@ -4,15 +4,13 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from slime_core.sample import Json
 from slime_view.samples.shard import Shard
+from tests.conftest import Project, Ran
 
-Ran = Any
-Project = Any
 WRITTEN_FOR_SLIME = Path(__file__).parents[2] / "plugins" / "slime-compat" / "tests" / "written_for_slime.py"
 MODULE = "written_for_slime."
 
@@ -41,8 +39,7 @@ def everything(project: Project, monkeypatch: pytest.MonkeyPatch) -> dict[str, J
 def test_functions_for_all_of_slimes_flags_run_together_and_resume(
     project: Project, everything: dict[str, Json], slime: Callable[..., Ran]
 ) -> None:
-    ran = slime("train", project.write_run(**everything), "--no-progress")
-    assert ran.code == 0, ran.err
+    slime.ok("train", project.write_run(**everything), "--no-progress")
     first, second = metrics(project.run)
     for row in (first, second):
         assert row["rollout/reward/rm"] == 0.0  # an untrained model is never right, and `wrong` defaults to 0
@@ -54,8 +51,7 @@ def test_functions_for_all_of_slimes_flags_run_together_and_resume(
     assert {sample["prompt"] for sample in samples} == {sample["label"] for sample in samples}
     assert all(sample["response_length"] > 0 for sample in samples)
 
-    ran = slime("resume", project.run, "--num-rollout", "3", "--no-progress")
-    assert ran.code == 0, ran.err
+    slime.ok("resume", project.run, "--num-rollout", "3", "--no-progress")
     ledger = [json.loads(line) for line in (project.run / "ledger.jsonl").read_text().splitlines()]
     drawn = [entry["id"] for entry in ledger if entry["state"] == "drawn"]
     assert len(drawn) == len(set(drawn)), "the source went on where its file in the checkpoint said"

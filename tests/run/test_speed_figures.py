@@ -1,23 +1,20 @@
-"""What a run says of its own speed, held against its samples, its model's weights and its other times."""
+"""What a run says of its own speed, and the same run where engine and ranks give memory up and take it back."""
 
 import json
-from collections.abc import Callable
-from typing import Any
+from pathlib import Path
 
 import pytest
 from safetensors.numpy import load_file
 
 from slime_core.telemetry import MetricsLog
 from slime_view.samples.shard import Shard, list_shards
-
-Slime = Callable[..., Any]
-Project = Any
+from tests.conftest import Project, Slime
 
 
 def test_waiting_tokens_and_operations_are_those_of_each_rollout(project: Project, slime: Slime) -> None:
     """A forward has two operations a weight and token, and a backward pass twice as many (Kaplan et al. 2020, §2.1)."""
-    project.write_run(num_rollout=2)
-    assert slime("train", "run.toml").code == 0
+    project.write_run(num_rollout=2, save_interval=1)
+    slime.ok("train", "run.toml")
     rows = [row.metrics for row in MetricsLog.read(project.run / "metrics.jsonl") if "rollout/step" in row.metrics]
     saved = max((project.run / "checkpoints").iterdir()) / "hf"
     config = json.loads((saved / "config.json").read_text())
@@ -40,3 +37,14 @@ def test_waiting_tokens_and_operations_are_those_of_each_rollout(project: Projec
         of_head = sum(2 * weights["model.embed_tokens.weight"].size * response for _, response in samples)
         forward = of_weights + of_attention + of_head
         assert metrics["perf/actor_train_tflops"] == pytest.approx(3 * forward / seconds / 1e12)
+
+    slime.ok("train", "run.toml", "--save", "runs/together", "--colocate")
+    apart, together = (learnt(project.root / "runs" / name) for name in ("run", "together"))
+    assert apart == together, "every sample and weight of a colocated run, in every bit"
+
+
+def learnt(run: Path) -> tuple[list[dict[str, float]], bytes]:
+    """The metrics but times and plugins' calls, and the weights of the last checkpoint."""
+    rows = [row.metrics for row in MetricsLog.read(run / "metrics.jsonl")]
+    metrics = [{key: value for key, value in row.items() if not key.startswith(("perf/", "plugin/"))} for row in rows]
+    return metrics, (run / "checkpoints" / "rollout_000002" / "hf" / "model.safetensors").read_bytes()

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 from safetensors.numpy import load_file
@@ -23,8 +23,8 @@ from slime_core.processes.launcher import LocalLauncher
 from slime_core.roles import Draw, LauncherSetup, Needs, TrainerSpec, WorkerGroup, WorkerGroupSpec
 from slime_core.run import Trainer, TrainReport
 from slime_core.sample import Group, GroupId, Json, Sample
+from tests.conftest import Project
 
-Project = Any
 T = TypeVar("T")
 REWARDS = ((0.0, 1.0, 0.0, 1.0), (1.0, 0.0, 0.0, 0.0), (1.0, 1.0, 1.0, 1.0), (0.0, 2.0, 1.0, 0.0))
 

@@ -1,15 +1,11 @@
 """Weights that are published every so many rollouts, in real runs of the local backend: who generated what, counted."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from slime_core.sample import Json
 from slime_core.telemetry import MetricsLog
 from slime_view.samples.shard import Shard, list_shards
-
-Slime = Callable[..., Any]
-Project = Any
+from tests.conftest import Project, Slime
 
 
 def made_by(path: Path) -> set[str]:
@@ -46,8 +42,7 @@ def test_a_run_that_is_resumed_at_a_checkpoint_is_as_if_it_had_not_stopped(proje
     )
     (project.root / "stops.py").write_text(stops)
     assert slime("train", "run.toml", "--plugin", "./stops.py").code == 0
-    ran = slime("resume", project.run, "--accept-changed-plugins")
-    assert ran.code == 0, ran.err
+    slime.ok("resume", project.run, "--accept-changed-plugins")
     assert versions(project.run) == versions(whole)
     assert versions(whole) == [{"0"}, {"0"}, {"2"}, {"3"}, {"4"}, {"4"}]
     assert weights(project.run) == weights(whole)

@@ -26,7 +26,6 @@ from slime_testing.fake_engine import (
     Flaw,
     Malformed,
     Slow,
-    StaleVersion,
 )
 from tests.tables import table
 
@@ -131,32 +130,6 @@ def test_log_probs_come_when_asked_for(fake_engine: Start, connect: Connect) -> 
     assert told == answer["text"]
 
 
-def test_prompt_and_seed_decide_what_comes_out(fake_engine: Start, connect: Connect) -> None:
-    client = connect(fake_engine())
-
-    def ids(prompt: Json, **sampling: Json) -> list[int]:
-        return client.generate(prompt, {**LONG, **sampling})["output_ids"]
-
-    assert ids([5, 6], sampling_seed=1) == ids([5, 6], sampling_seed=1)
-    assert ids([5, 6], sampling_seed=1) != ids([5, 6], sampling_seed=2)
-    assert ids([5, 6], sampling_seed=1) != ids([5, 7], sampling_seed=1)
-    assert ids([5, 6], sampling_seed=1, temperature=0) == ids([5, 6], sampling_seed=2, temperature=0)
-    with FakeEngine() as another:
-        assert (
-            ids([5, 6], sampling_seed=1)
-            == connect(another).generate([5, 6], {**LONG, "sampling_seed": 1})["output_ids"]
-        )
-
-
-def test_other_weights_give_other_log_probs_to_the_same_tokens(fake_engine: Start, connect: Connect) -> None:
-    client = connect(fake_engine())
-    before = client.generate()
-    client.post("/update_weight_version", {"new_version": "1"})
-    after = client.generate()
-    assert after["output_ids"] == before["output_ids"]
-    assert after["meta_info"]["output_token_logprobs"] != before["meta_info"]["output_token_logprobs"]
-
-
 def test_a_batch_is_answered_in_order(fake_engine: Start, connect: Connect) -> None:
     client = connect(fake_engine())
     prompts: Json = [[5, 6], [7, 8], [9]]
@@ -245,34 +218,6 @@ def test_behaviours_are_met_in_turn(fake_engine: Start, connect: Connect) -> Non
     assert [generation.ended for generation in engine.generations[:3]] == [Ended.ANSWERED, Ended.ANSWERED, Ended.FAILED]
 
 
-def test_requests_and_generations_are_remembered(fake_engine: Start, connect: Connect) -> None:
-    engine = fake_engine()
-    answer = connect(engine).generate([5, 6], {"sampling_seed": 3}, rid="r1")
-    (generation,) = engine.generations
-    assert (generation.rid, generation.path, generation.prompt) == ("r1", "/generate", (5, 6))
-    assert (generation.sampling.sampling_seed, generation.behaviour, generation.ended) == (3, Answer(), Ended.ANSWERED)
-    assert (list(generation.tokens), generation.weight_version) == (answer["output_ids"], "default")
-    (received,) = engine.received
-    assert (received.method, received.path, received.headers["content-type"]) == (
-        "POST",
-        "/generate",
-        "application/json",
-    )
-    assert isinstance(received.body, dict)
-    assert received.body["rid"] == "r1"
-
-
-def test_an_abort_returns_what_there_is(fake_engine: Start, connect: Connect, background: ThreadPoolExecutor) -> None:
-    engine = fake_engine(Slow(600.0))
-    asked = start_one(connect(engine), engine, background)
-    assert connect(engine).post("/abort_request", {"rid": "r1"}) == (200, {})
-    answer = asked.result()
-    reason: Json = {"type": "abort", "message": "Aborted", "status_code": None, "err_type": None}
-    assert answer["meta_info"]["finish_reason"] == reason
-    assert len(answer["output_ids"]) == len(answer["meta_info"]["output_token_logprobs"]) < 100
-    assert [generation.ended for generation in engine.generations] == [Ended.ABORTED]
-
-
 def test_an_abort_names_one_or_all(fake_engine: Start, connect: Connect, background: ThreadPoolExecutor) -> None:
     engine = fake_engine(Slow(600.0))
     asked = [start_one(connect(engine), engine, background, rid) for rid in ("a", "b", "c")]
@@ -294,18 +239,6 @@ def test_a_client_that_hangs_up_is_seen_to(fake_engine: Start, connect: Connect)
     client.connection.close()
     eventually(lambda: engine.generations)
     assert (engine.generations[0].ended, engine.running) == (Ended.DISCONNECTED, ())
-
-
-def test_a_stream_that_is_left_is_seen_to(fake_engine: Start, connect: Connect) -> None:
-    engine = fake_engine(Slow(600.0))
-    client = connect(engine)
-    sampling: Json = {**LONG, "max_new_tokens": 100_000}
-    response = client.send("POST", "/generate", {"input_ids": [5], "sampling_params": sampling, "stream": True})
-    assert response.fp.readline()
-    response.close()
-    client.connection.close()
-    eventually(lambda: engine.generations)
-    assert engine.generations[0].ended is Ended.DISCONNECTED
 
 
 @pytest.mark.parametrize("mode", ["in_place", "retract"])
@@ -366,14 +299,6 @@ def test_an_update_waits_for_what_runs_or_aborts_it(
     assert second.result()["meta_info"]["finish_reason"]["type"] == "abort"
 
 
-def test_weights_that_are_not_there_are_refused(fake_engine: Start, connect: Connect, tmp_path: Path) -> None:
-    engine = fake_engine()
-    body: Json = {"model_path": str(tmp_path / "none"), "weight_version": "1"}
-    status, answer = connect(engine).post("/update_weights_from_disk", body)
-    assert (status, answer["success"], engine.weight_version) == (400, False, "default")
-    assert "no directory" in answer["message"]
-
-
 def test_memory_is_given_up_when_nothing_runs_and_once(fake_engine: Start, connect: Connect) -> None:
     engine = fake_engine(Slow(2.0))
     client = connect(engine)
@@ -424,34 +349,12 @@ def test_it_tells_about_itself(fake_engine: Start, connect: Connect) -> None:
     assert (card["object"], card["max_model_len"]) == ("model", 512)
 
 
-def test_a_stale_version_is_told(fake_engine: Start, connect: Connect) -> None:
-    engine = fake_engine(StaleVersion("3"))
-    client = connect(engine)
-    client.post("/update_weight_version", {"new_version": "4"})
-    meta = client.generate(sampling=LONG)["meta_info"]
-    assert (meta["weight_version"], engine.weight_version) == ("3", "4")
-    assert meta["weight_versions"] == [{"version": "3", "start": 0, "end": 100}]
-
-
 def test_log_probs_can_be_too_few_or_no_numbers(fake_engine: Start, connect: Connect) -> None:
     client = connect(fake_engine(*map(Malformed, (Flaw.SHORT_LOG_PROBS, Flaw.NAN_LOG_PROB, Flaw.NULL_LOG_PROB))))
     short, nan, null = (client.generate(sampling=LONG) for _ in range(3))
     assert (len(short["output_ids"]), len(short["meta_info"]["output_token_logprobs"])) == (100, 99)
     assert math.isnan(nan["meta_info"]["output_token_logprobs"][-1][0])
     assert null["meta_info"]["output_token_logprobs"][-1][0] is None
-
-
-def test_a_stream_can_be_broken_or_end_too_early(fake_engine: Start, connect: Connect) -> None:
-    engine = fake_engine(Malformed(Flaw.BROKEN_JSON), Malformed(Flaw.TRUNCATED))
-    client = connect(engine)
-    body: dict[str, Json] = {"input_ids": [5], "sampling_params": dict(LONG)}
-    *_, last, end = client.events("/generate", body)
-    assert end == "[DONE]"
-    with pytest.raises(json.JSONDecodeError):
-        json.loads(last)
-    events = [json.loads(event) for event in client.events("/generate", body)]
-    assert len(events) == 50
-    assert events[-1]["meta_info"]["finish_reason"] is None
 
 
 def test_a_connection_can_be_dropped(fake_engine: Start, connect: Connect) -> None:

@@ -5,8 +5,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 import slime_testing
 from slime_core import Group, Sample, Status
 from slime_core.catalog import Catalog, PluginState
@@ -45,17 +43,21 @@ def test_having_the_kit_installed_imports_no_contract() -> None:
     assert printed.split() == ["slime_testing.pytest_plugin"]
 
 
-@pytest.mark.parametrize(
-    ("capability", "outcome"), [("needs_label = False", "17 passed, 3 skipped"), ("", "1 failed, 17 passed, 2 skipped")]
+@table(
+    "line, outcome, said",
+    [
+        ("needs_label = False", "17 passed, 3 skipped", []),
+        ("", "1 failed, 17 passed, 2 skipped", ["REW-011: label None was scored", "return `Unscored(reason)`"]),
+        ('xfail = {"REW-011": "known"}', "17 passed, 2 skipped, 1 xfailed", []),
+        ('xfail = {"REW-003": "known"}', "2 failed, 16 passed, 2 skipped", ["[XPASS(strict)] known"]),
+    ],
 )
-def test_a_third_partys_file_is_run_by_pytest(tmp_path: Path, capability: str, outcome: str) -> None:
-    (tmp_path / "test_short.py").write_text(THIRD_PARTY.format(capability=capability))
+def test_a_third_partys_file_is_run_by_pytest(tmp_path: Path, line: str, outcome: str, said: list[str]) -> None:
+    (folder := tmp_path / outcome).mkdir()
+    (folder / "test_short.py").write_text(THIRD_PARTY.format(capability=line))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_short.py"]
-    printed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
-    assert outcome in printed
-    if not capability:
-        assert "REW-011: label None was scored" in printed
-        assert "Without a gold answer return `Unscored(reason)`" in printed
+    printed = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False).stdout
+    assert [each for each in (outcome, *said) if each not in printed] == []
 
 
 def test_a_made_sample_is_sound(make_sample: Callable[..., Sample]) -> None:
@@ -76,15 +78,3 @@ def test_an_installed_plugin_is_found_and_forgotten(install_plugin: Callable[...
     install_plugin("slime-watch-end", {"watch_end.py": source}, entry_points={"watch-end": "watch_end"})
     found = {status.dist: status.state for status in Catalog.discover().statuses}
     assert found["slime-watch-end"] is PluginState.LOADED
-
-
-@pytest.mark.parametrize(
-    ("excused", "outcome"),
-    [("REW-011", "17 passed, 2 skipped, 1 xfailed"), ("REW-003", "2 failed, 16 passed, 2 skipped")],
-)
-def test_a_known_failure_is_expected_by_pytest(tmp_path: Path, excused: str, outcome: str) -> None:
-    (tmp_path / "test_short.py").write_text(THIRD_PARTY.format(capability=f'xfail = {{"{excused}": "known"}}'))
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_short.py"]
-    printed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
-    assert outcome in printed
-    assert ("[XPASS(strict)] known" in printed) == (excused == "REW-003")

@@ -15,6 +15,8 @@ from slime_core.processes.launcher import LocalLauncher
 from slime_core.roles import Launcher, LauncherSetup, LauncherSpec, Needs, Place, WorkerGroup, WorkerGroupSpec
 from slime_testing import CheckStatus, LauncherContract
 
+Arguments = Sequence[object] | None
+
 
 class Around:
     """A group that passes everything on."""
@@ -36,10 +38,8 @@ class Around:
     async def watch(self) -> None:
         await self.group.watch()
 
-    async def call(
-        self, method: str, arguments: Sequence[object] | None = None, *, timeout_s: float | None = None
-    ) -> list[object]:
-        return await self.group.call(method, arguments, timeout_s=timeout_s)
+    async def call(self, method: str, arguments: Arguments = None, **limit: float | None) -> list[object]:
+        return await self.group.call(method, arguments, **limit)
 
     async def call_one(self, rank: int, method: str, argument: object, *, timeout_s: float | None = None) -> object:
         return await self.group.call_one(rank, method, argument, timeout_s=timeout_s)
@@ -70,40 +70,32 @@ class NotAsync(Good):
 
 class Backwards(Good):
     class around(Around):  # noqa: N801
-        async def call(
-            self, method: str, arguments: Sequence[object] | None = None, *, timeout_s: float | None = None
-        ) -> list[object]:
-            answers = await super().call(method, arguments, timeout_s=timeout_s)
+        async def call(self, method: str, arguments: Arguments = None, **limit: float | None) -> list[object]:
+            answers = await super().call(method, arguments, **limit)
             return answers[::-1] if method == "who" else answers
 
 
 class FirstArgumentForAll(Good):
     class around(Around):  # noqa: N801
-        async def call(
-            self, method: str, arguments: Sequence[object] | None = None, *, timeout_s: float | None = None
-        ) -> list[object]:
+        async def call(self, method: str, arguments: Arguments = None, **limit: float | None) -> list[object]:
             same = [arguments[0]] * len(arguments) if arguments else None
-            return await super().call(method, same, timeout_s=timeout_s)
+            return await super().call(method, same, **limit)
 
 
 class Tightlipped(Good):
     class around(Around):  # noqa: N801
-        async def call(
-            self, method: str, arguments: Sequence[object] | None = None, *, timeout_s: float | None = None
-        ) -> list[object]:
+        async def call(self, method: str, arguments: Arguments = None, **limit: float | None) -> list[object]:
             try:
-                return await super().call(method, arguments, timeout_s=timeout_s)
+                return await super().call(method, arguments, **limit)
             except WorkerError:
                 raise WorkerError("a worker failed") from None
 
 
 class WaitsForTheDead(Good):
     class around(Around):  # noqa: N801
-        async def call(
-            self, method: str, arguments: Sequence[object] | None = None, *, timeout_s: float | None = None
-        ) -> list[object]:
+        async def call(self, method: str, arguments: Arguments = None, **limit: float | None) -> list[object]:
             try:
-                return await super().call(method, arguments, timeout_s=timeout_s)
+                return await super().call(method, arguments, **limit)
             except WorkerError:
                 if method == "die":
                     await asyncio.sleep(3600)
@@ -112,9 +104,7 @@ class WaitsForTheDead(Good):
 
 class Patient(Good):
     class around(Around):  # noqa: N801
-        async def call(
-            self, method: str, arguments: Sequence[object] | None = None, *, timeout_s: float | None = None
-        ) -> list[object]:
+        async def call(self, method: str, arguments: Arguments = None, **limit: float | None) -> list[object]:
             return await super().call(method, arguments)
 
 
@@ -168,10 +158,8 @@ class LooksAway(Good):
 
 class LeavesServers(Good):
     class around(Around):  # noqa: N801
-        async def call(
-            self, method: str, arguments: Sequence[object] | None = None, *, timeout_s: float | None = None
-        ) -> list[object]:
-            answers = await super().call(method, arguments, timeout_s=timeout_s)
+        async def call(self, method: str, arguments: Arguments = None, **limit: float | None) -> list[object]:
+            answers = await super().call(method, arguments, **limit)
             return [*answers, [left_running()]] if method == "spawn" and self.is_it else answers
 
         @property
@@ -195,11 +183,9 @@ class Truncates(Good):
 
 class Chatty(Good):
     class around(Around):  # noqa: N801
-        async def call(
-            self, method: str, arguments: Sequence[object] | None = None, *, timeout_s: float | None = None
-        ) -> list[object]:
+        async def call(self, method: str, arguments: Arguments = None, **limit: float | None) -> list[object]:
             os.write(1, str(arguments)[:100].encode())
-            return await super().call(method, arguments, timeout_s=timeout_s)
+            return await super().call(method, arguments, **limit)
 
 
 class Abrupt(Good):
@@ -209,10 +195,8 @@ class Abrupt(Good):
 
 class Elsewhere(Good):
     class around(Around):  # noqa: N801
-        async def call(
-            self, method: str, arguments: Sequence[object] | None = None, *, timeout_s: float | None = None
-        ) -> list[object]:
-            answers = await super().call(method, arguments, timeout_s=timeout_s)
+        async def call(self, method: str, arguments: Arguments = None, **limit: float | None) -> list[object]:
+            answers = await super().call(method, arguments, **limit)
             return ["/", *answers[1:]] if method == "folder" else answers
 
 

@@ -6,9 +6,8 @@ import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
-from slime_core.roles import Loss, LossInput
+from slime_core.roles import LossInput
 from slime_train.losses import PolicyLoss, SftLoss
 from slime_train.settings import PolicyLossSettings
 from tests.tables import table
@@ -79,27 +78,6 @@ def test_the_gradient_is_that_of_finite_differences(
         assert new.grad[place].item() == pytest.approx((above - below) / (2 * step), rel=1e-4, abs=1e-6)
 
 
-def test_on_policy_the_gradient_is_reinforce() -> None:
-    new = column([-1.0, -2.0, -0.5]).requires_grad_()
-    PolicyLoss(PolicyLossSettings())(
-        loss_input([(-1.0, -1.0, 2.0), (-2.0, -2.0, -1.0), (-0.5, -0.5, 0.0)], new)
-    ).loss_T.sum().backward()
-    assert new.grad is not None
-    assert new.grad.tolist() == [-2.0, 1.0, 0.0]
-
-
-@given(tokens=TOKENS)
-def test_without_advantage_there_is_neither_loss_nor_gradient(tokens: list[tuple[float, float, float]]) -> None:
-    """What `zero_without_advantage` promises to trainers, which skip such tokens."""
-    still = [(new, old, 0.0) for new, old, _ in tokens]
-    new = column([each[0] for each in still]).requires_grad_()
-    loss_T = PolicyLoss(SETTINGS[2])(loss_input(still, new)).loss_T
-    loss_T.sum().backward()
-    assert new.grad is not None
-    assert not loss_T.any()
-    assert not new.grad.any()
-
-
 def test_the_metrics_are_slimes() -> None:
     output = PolicyLoss(PolicyLossSettings())(loss_input([(-1.0, -1.5, 1.0), (-2.0, -1.0, 1.0)]))
     assert output.metrics_T["ppo_kl"].tolist() == [-0.5, 1.0]
@@ -120,17 +98,3 @@ def test_the_sft_loss_is_the_negative_log_likelihood(tokens: list[tuple[float, f
     assert output.regularizer_T is None
     assert new.grad is not None
     assert set(new.grad.tolist()) == {-1.0}
-
-
-@table(
-    "values",
-    [{"eps_clip": 0.0}, {"eps_clip": 1.0}, {"eps_clip": 0.3, "eps_clip_high": 0.2}, {"eps_clip_c": 1.0}, {"eps": 0.2}],
-)
-def test_settings_without_meaning_are_refused(values: dict[str, float]) -> None:
-    with pytest.raises(ValidationError):
-        PolicyLossSettings(**values)
-
-
-def test_the_role_is_met() -> None:
-    assert isinstance(PolicyLoss(PolicyLossSettings()), Loss)
-    assert isinstance(SftLoss(), Loss)

@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import settings as profile
-from pydantic import ValidationError
 
 from slime_core.roles import Loss, LossOutput
 from slime_train.checks import check_loss
@@ -202,18 +201,6 @@ def test_the_entropy_bonus_is_apart_from_what_a_correction_weighs(
     assert output.metrics_T["entropy_loss"] is batch.entropy_T
 
 
-@table("name, make", LOSSES)
-@profile(max_examples=30)
-@given(responses=RESPONSES)
-def test_samples_in_one_micro_batch_do_not_know_each_other(
-    name: str, make: Callable[..., Loss], responses: Responses
-) -> None:
-    loss = make(use_opsm=True, opsm_delta=0.05)
-    together = loss(loss_input(responses)).loss_T
-    alone = [loss(loss_input([each])).loss_T for each in responses if each.tokens]
-    torch.testing.assert_close(together, torch.cat(alone), rtol=1e-12, atol=1e-12)
-
-
 FLOATS = ("log_probs_T", "old_log_probs_T", "rollout_log_probs_T", "advantages_T", "loss_mask_T", "entropy_T")
 
 
@@ -226,26 +213,3 @@ def test_the_cores_own_losses_keep_their_contract(name: str, make: Callable[...,
     assert check_loss(output, plugin="slime-core", tokens=2) is output
     assert output.regularizer_T is not None
     assert {each.dtype for each in (output.loss_T, output.regularizer_T, *output.metrics_T.values())} == {dtype}
-
-
-@table(
-    "make",
-    [
-        lambda: PolicyLossSettings(opsm_delta=0.1),
-        lambda: PolicyLossSettings(entropy_coef=-0.1),
-        lambda: GspoSettings(eps_clip=0.2),
-        lambda: GspoSettings(eps_clip_c=1.0),
-        lambda: CispoSettings(eps_clip=1.1),
-        lambda: CispoSettings(eps_clip_c=3.0),  # type: ignore[call-arg]
-        lambda: CispoSettings(eps_clip_high=0.0),
-    ],
-)
-def test_settings_without_meaning_are_refused(make: Callable[[], object]) -> None:
-    with pytest.raises(ValidationError):
-        make()
-
-
-def test_the_defaults_are_the_papers_and_slimes() -> None:
-    assert (GspoSettings().eps_clip, GspoSettings().eps_clip_high) == (3e-4, 4e-4)
-    assert (CispoSettings().eps_clip, CispoSettings().high) == (0.2, 0.2)
-    assert (PolicyLossSettings().entropy_coef, PolicyLossSettings().opsm_delta) == (0.0, 1e-4)

@@ -11,8 +11,7 @@ from hypothesis import settings as profile
 from hypothesis import strategies as st
 
 from slime_core.errors import ContractError
-from slime_core.roles import AdvantageInput, ValueAdvantage
-from slime_testing.tensors.algorithm import Ranks
+from slime_core.roles import AdvantageInput
 from slime_train.estimators.ppo import Ppo, PpoSettings
 from slime_train.losses import value_loss
 from tests.tables import table
@@ -109,50 +108,10 @@ def test_whitened_it_has_the_moments_of_the_trained_tokens(samples: list[Valued]
     assert found.tolist() == pytest.approx(expected, rel=1e-3, abs=1e-3)
 
 
-@profile(max_examples=30)
-@given(samples=SAMPLES)
-def test_with_lambda_1_the_values_are_to_become_what_is_still_to_come(samples: list[Valued]) -> None:
-    """Whatever the critic says: the returns are the discounted rewards."""
-    zero = [Valued(each.reward, [replace(token, value=0.0) for token in each.tokens]) for each in samples]
-    estimator = Ppo(PpoSettings(gamma=0.9, lambd=1.0))
-    torch.testing.assert_close(
-        estimator.returns(batch_of(samples)), estimator.returns(batch_of(zero)), rtol=1e-5, atol=1e-5
-    )
-
-
-def test_a_tools_tokens_are_part_of_the_step_before_them() -> None:
-    """They change neither the advantages around them nor the discount, whatever their values are."""
-    plain = [Valued(1.0, [Token(1, 0.2, 0.0), Token(1, 0.5, 0.0)])]
-    between = [Valued(1.0, [Token(1, 0.2, 0.0), Token(0, 9.0, 9.0), Token(0, -9.0, 9.0), Token(1, 0.5, 0.0)])]
-    estimator = Ppo(PpoSettings(gamma=0.5, lambd=0.5, normalize_advantages=False))
-    first, second = estimator(batch_of(plain)).tolist()
-    assert estimator(batch_of(between)).tolist() == [first, 0.0, 0.0, second]
-
-
-@profile(max_examples=10)
-@given(samples=SAMPLES, cut=st.integers(0, 5))
-def test_the_same_on_any_ranks(samples: list[Valued], cut: int) -> None:
-    estimator = Ppo(PpoSettings(gamma=0.9, lambd=0.8))
-    shares = [samples[:cut], samples[cut:], []]
-    apart = torch.cat(
-        Ranks(3).run(
-            [
-                lambda total, share=share: estimator(replace(batch_of(share), sum_over_ranks=total))  # type: ignore[misc]
-                for share in shares
-            ]
-        )
-    )
-    torch.testing.assert_close(apart, estimator(batch_of(samples)), rtol=1e-4, atol=1e-4)
-
-
 def test_without_a_critic_it_says_so() -> None:
     batch = replace(batch_of([Valued(1.0, [Token(1, 0.0, 0.0)])]), values_T=None)
     with pytest.raises(ContractError, match="given no values_T"):
         Ppo(PpoSettings())(batch)
-
-
-def test_the_role_is_met() -> None:
-    assert isinstance(Ppo(PpoSettings()), ValueAdvantage)
 
 
 VALUES = st.lists(st.tuples(NUMBER, NUMBER, NUMBER), min_size=1, max_size=8)
@@ -179,13 +138,6 @@ def test_the_value_loss_is_the_formula_and_its_gradient(clip: float, tokens: lis
     step = 1e-6
     slopes = [(one(v + step, o, r) - one(v - step, o, r)) / (2 * step) for v, o, r in tokens]
     assert value.grad.tolist() == pytest.approx(slopes, rel=1e-4, abs=1e-6)
-
-
-def test_past_the_clip_only_the_way_back_pays() -> None:
-    value = torch.tensor([1.0, 1.0], requires_grad=True)
-    value_loss(value, torch.tensor([0.0, 0.0]), torch.tensor([2.0, -2.0]), 0.2)[0].sum().backward()
-    assert value.grad is not None
-    assert value.grad.tolist() == [0.0, 6.0]
 
 
 @table("dtype", [torch.float32, torch.float64])

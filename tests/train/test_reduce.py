@@ -87,10 +87,3 @@ def test_a_long_sample_counts_as_one_or_by_its_tokens_or_by_a_constant() -> None
     assert reduced(rollouts, (10, 2), "rollouts") == pytest.approx(0.5)
     assert reduced(rollouts, (10, 2), "tokens") == pytest.approx(0.9)
     assert reduced(rollouts, (10, 2), 3) == pytest.approx(1.5)
-
-
-def test_what_one_execution_fanned_out_into_counts_as_one() -> None:
-    """Nine tokens of loss 1 in three samples are one rollout beside one of a single token."""
-    rollouts: Rollouts = [[([(1, 1.0)] * 3, 1.0)] * 3, [([(1, 0.0)], 1.0)]]
-    assert counts(rollouts) == (10, 2)
-    assert reduced(rollouts, (10, 2), "rollouts") == pytest.approx(0.5)

@@ -75,12 +75,6 @@ def test_every_divergence_must_be_within_its_bounds() -> None:
     assert output.loss_mask_T.tolist() == [1.0, 0.0, 1.0, 0.0]
 
 
-def test_a_token_that_is_not_trained_on_rejects_no_sample() -> None:
-    batch = of_samples([[(-9.0, -1.0, 0), (-1.0, -1.0, 1)]])
-    for name in ("seq_sum_k1", "seq_mean_k2", "seq_max_k3"):
-        assert Mis(MisSettings(mis_mode="none", rollout_rs={name: 1.1}))(batch).loss_mask_T.tolist() == [0.0, 1.0]
-
-
 def test_rejection_alone_leaves_a_veto_what_it_is() -> None:
     settings = MisSettings(mis_mode="none", mis_veto_threshold=0.01)
     output = Mis(settings)(of_samples([[(-6.0, -1.0, 1), (-1.0, -1.0, 1)], [(-1.0, -1.0, 1)]]))

@@ -24,17 +24,11 @@ from slime_train.whitened import EstimatorSettings
 from tests.tables import table
 
 SHARED = {"entropy_coef": 0.0, "use_opsm": False, "opsm_delta": 1e-4}
+GRPO = {"rewards_normalization": True, "grpo_std_normalization": True, "scale_rewards": "group"}
+MIS = {"mis_lower_bound": None, "mis_upper_bound": 2.0, "mis_veto_threshold": None, "rollout_rs": {}}
 DEFAULTS: list[tuple[type[Settings], dict[str, object]]] = [
     (EstimatorSettings, {"normalize_advantages": False}),
-    (
-        GrpoSettings,
-        {
-            "normalize_advantages": False,
-            "rewards_normalization": True,
-            "grpo_std_normalization": True,
-            "scale_rewards": "group",
-        },
-    ),
+    (GrpoSettings, {"normalize_advantages": False, **GRPO}),
     (ReinforcePlusPlusBaselineSettings, {"normalize_advantages": True}),
     (ReinforcePlusPlusSettings, {"normalize_advantages": True, "gamma": 1.0}),
     (PpoSettings, {"normalize_advantages": True, "gamma": 1.0, "lambd": 1.0}),
@@ -43,17 +37,7 @@ DEFAULTS: list[tuple[type[Settings], dict[str, object]]] = [
     (CispoSettings, {**SHARED, "eps_clip": 0.2, "eps_clip_high": None}),
     (TisSettings, {"tis_clip": 2.0, "tis_clip_low": 0.0}),
     (IcepopSettings, {"tis_clip": 5.0, "tis_clip_low": 0.5}),
-    (
-        MisSettings,
-        {
-            "mis_level": "token",
-            "mis_mode": "truncate",
-            "mis_lower_bound": None,
-            "mis_upper_bound": 2.0,
-            "mis_veto_threshold": None,
-            "rollout_rs": {},
-        },
-    ),
+    (MisSettings, {"mis_level": "token", "mis_mode": "truncate", **MIS}),
 ]
 
 
@@ -73,6 +57,8 @@ def test_what_has_no_default_must_be_given() -> None:
     assert made.model_dump() == {"max_response_len": 9, "overlong_buffer_len": 8, "overlong_penalty_factor": 1.0}
     with pytest.raises(ValidationError, match=r"reward_weights\n  Field required"):
         GdpoSettings.model_validate({})
+    with pytest.raises(ValidationError, match="at least 1 item"):
+        GdpoSettings(reward_weights={})
     weights = {"math": 1.0}
     assert GdpoSettings(reward_weights=weights).model_dump() == {
         "reward_weights": weights,
@@ -82,55 +68,36 @@ def test_what_has_no_default_must_be_given() -> None:
 
 NOTHING: dict[str, Any] = {}
 MASK, CLIP = {"mis_mode": "mask"}, {"mis_mode": "clip"}
-RANGES: list[tuple[type[Settings], str, dict[str, Any], list[tuple[float, str]], list[float]]] = [
-    (
-        ReinforcePlusPlusSettings,
-        "gamma",
-        NOTHING,
-        [(-1e-9, "greater than or equal to 0"), (1 + 1e-9, "less than or equal to 1")],
-        [0, 1],
-    ),
-    *(
-        (
-            PpoSettings,
-            key,
-            NOTHING,
-            [(-1e-9, "greater than or equal to 0"), (1 + 1e-9, "less than or equal to 1")],
-            [0, 1],
-        )
-        for key in ("gamma", "lambd")
-    ),
-    (OverlongSettings, "max_response_len", {"overlong_buffer_len": 1}, [(0, "greater than or equal to 1")], [1, 9]),
-    (OverlongSettings, "overlong_buffer_len", {"max_response_len": 9}, [(0, "greater than or equal to 1")], [1, 9]),
-    (
-        OverlongSettings,
-        "overlong_penalty_factor",
-        {"max_response_len": 9, "overlong_buffer_len": 1},
-        [(0, "greater than 0")],
-        [1e-9, 9],
-    ),
-    (PolicyLossSettings, "entropy_coef", NOTHING, [(-1e-9, "greater than or equal to 0")], [0, 1e-9, 9]),
-    (PolicyLossSettings, "opsm_delta", {"use_opsm": True}, [(-1e-9, "greater than or equal to 0")], [0, 1e-4, 9]),
-    (PolicyLossSettings, "eps_clip", NOTHING, [(0, "greater than 0"), (1, "less than 1")], [1e-9, 1 - 1e-9]),
-    (PolicyLossSettings, "eps_clip_high", {"eps_clip": 1e-9}, [(0, "greater than 0")], [1e-9, 9]),
+Refused = list[tuple[float, str]]
+ABOVE_0: Refused = [(0, "greater than 0")]
+NOT_BELOW_0: Refused = [(-1e-9, "greater than or equal to 0")]
+NOT_BELOW_1: Refused = [(0, "greater than or equal to 1")]
+INSIDE: Refused = [*ABOVE_0, (1, "less than 1")]
+NOT_ABOVE_1 = (1 + 1e-9, "less than or equal to 1")
+SMALL, LARGE = 1e-9, 1 - 1e-9
+FACTOR = "overlong_penalty_factor"
+RANGES: list[tuple[type[Settings], str, dict[str, Any], Refused, list[float]]] = [
+    (ReinforcePlusPlusSettings, "gamma", NOTHING, [*NOT_BELOW_0, NOT_ABOVE_1], [0, 1]),
+    *((PpoSettings, key, NOTHING, [*NOT_BELOW_0, NOT_ABOVE_1], [0, 1]) for key in ("gamma", "lambd")),
+    (OverlongSettings, "max_response_len", {"overlong_buffer_len": 1}, NOT_BELOW_1, [1, 9]),
+    (OverlongSettings, "overlong_buffer_len", {"max_response_len": 9}, NOT_BELOW_1, [1, 9]),
+    (OverlongSettings, FACTOR, {"max_response_len": 9, "overlong_buffer_len": 1}, ABOVE_0, [SMALL, 9]),
+    (PolicyLossSettings, "entropy_coef", NOTHING, NOT_BELOW_0, [0, SMALL, 9]),
+    (PolicyLossSettings, "opsm_delta", {"use_opsm": True}, NOT_BELOW_0, [0, 1e-4, 9]),
+    (PolicyLossSettings, "eps_clip", NOTHING, INSIDE, [SMALL, LARGE]),
+    (PolicyLossSettings, "eps_clip_high", {"eps_clip": SMALL}, ABOVE_0, [SMALL, 9]),
     (PolicyLossSettings, "eps_clip_c", NOTHING, [(1, "greater than 1")], [1 + 1e-9, 9]),
-    (
-        GspoSettings,
-        "eps_clip",
-        {"eps_clip_high": 1},
-        [(0, "greater than 0"), (1, "less than 1")],
-        [1e-9, 1 - 1e-9],
-    ),
-    (GspoSettings, "eps_clip_high", {"eps_clip": 1e-9}, [(0, "greater than 0")], [1e-9, 9]),
-    (CispoSettings, "eps_clip", NOTHING, [(0, "greater than 0"), (1 + 1e-9, "less than or equal to 1")], [1e-9, 1]),
-    (CispoSettings, "eps_clip_high", NOTHING, [(0, "greater than 0")], [1e-9, 9]),
-    (TisSettings, "tis_clip", NOTHING, [(0, "greater than 0")], [1e-9, 9]),
-    (TisSettings, "tis_clip_low", NOTHING, [(-1e-9, "greater than or equal to 0")], [0, 1e-9, 2]),
-    (IcepopSettings, "tis_clip", {"tis_clip_low": 0}, [(0, "greater than 0")], [1e-9, 9]),
-    (IcepopSettings, "tis_clip_low", NOTHING, [(-1e-9, "greater than or equal to 0")], [0, 1e-9, 5]),
-    (MisSettings, "mis_lower_bound", MASK, [(0, "greater than 0")], [1e-9, 1.9]),
-    (MisSettings, "mis_upper_bound", NOTHING, [(0, "greater than 0")], [1e-9, 0.5, 9]),
-    (MisSettings, "mis_veto_threshold", NOTHING, [(0, "greater than 0"), (1, "less than 1")], [1e-9, 1 - 1e-9]),
+    (GspoSettings, "eps_clip", {"eps_clip_high": 1}, INSIDE, [SMALL, LARGE]),
+    (GspoSettings, "eps_clip_high", {"eps_clip": SMALL}, ABOVE_0, [SMALL, 9]),
+    (CispoSettings, "eps_clip", NOTHING, [*ABOVE_0, NOT_ABOVE_1], [SMALL, 1]),
+    (CispoSettings, "eps_clip_high", NOTHING, ABOVE_0, [SMALL, 9]),
+    (TisSettings, "tis_clip", NOTHING, ABOVE_0, [SMALL, 9]),
+    (TisSettings, "tis_clip_low", NOTHING, NOT_BELOW_0, [0, SMALL, 2]),
+    (IcepopSettings, "tis_clip", {"tis_clip_low": 0}, ABOVE_0, [SMALL, 9]),
+    (IcepopSettings, "tis_clip_low", NOTHING, NOT_BELOW_0, [0, SMALL, 5]),
+    (MisSettings, "mis_lower_bound", MASK, ABOVE_0, [SMALL, 1.9]),
+    (MisSettings, "mis_upper_bound", NOTHING, ABOVE_0, [SMALL, 0.5, 9]),
+    (MisSettings, "mis_veto_threshold", NOTHING, INSIDE, [SMALL, LARGE]),
 ]
 
 

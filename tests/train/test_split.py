@@ -268,25 +268,6 @@ def test_tokens_are_balanced(prompts: list[int], responses: list[int], shares: l
     assert [sorted(set(batch.group_index_S)) for batch in batches] == shares
 
 
-def test_more_ranks_than_groups_leave_empty_batches() -> None:
-    batches = split([made(0, [2, 3], [0.0, 1.0])], 3)
-    assert [len(batch.rewards_S) for batch in batches] == [2, 0, 0]
-    assert {batch.step_tokens for batch in batches} == {5}
-
-
-def test_one_prompt_drawn_twice_stays_with_its_groups() -> None:
-    [batch] = split([made(0, [1, 1], [0.0, 1.0]), made(1, [1, 1], [0.0, 1.0])], 1)
-    assert list(batch.prompt_index_S) == [0, 0, 1, 1]
-    assert batch.prompts_P == ((1, 2, 3), (1, 2, 3))
-
-
-def test_an_empty_response_counts_in_its_groups_normalisation() -> None:
-    [batch] = split([made(0, [0, 2], [0.0, 1.0]), made(1, [0, 0], [0.0, 1.0])], 1)
-    assert list(batch.rewards_S) == [0.0, 1.0]
-    assert list(batch.response_lengths_S) == [0, 2]
-    assert batch.step_samples == 1
-
-
 def test_a_sample_that_no_sampler_scored_has_log_probs_of_zero() -> None:
     scored, without = made(0, [2, 3], [0.0, 1.0]).samples
     without.rollout_log_probs = None

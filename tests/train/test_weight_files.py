@@ -54,17 +54,6 @@ def read(channel: WeightChannel, version: int) -> list[float]:
     return [number for slot in channel.slots for number in weights[slot.name].reshape(-1).tolist()]
 
 
-def test_two_versions_stand_side_by_side_and_a_third_replaces_the_first(channel: WeightChannel) -> None:
-    sender = channel.sender(0, 2)
-    sender.send(4, buckets(100), ())
-    sender.send(5, buckets(200), ())
-    assert (read(channel, 4), read(channel, 5)) == (list(range(100, 111)), list(range(200, 211)))
-    sender.send(6, buckets(300), ())
-    assert (read(channel, 6), read(channel, 5)) == (list(range(300, 311)), list(range(200, 211)))
-    with pytest.raises(WorkerError, match="version 4"):
-        read(channel, 4)
-
-
 def test_versions_that_leave_numbers_out_take_turns_as_well(channel: WeightChannel) -> None:
     """What is served is never written over, and what is sent again stays where it is."""
     sender = channel.sender(0, 1)

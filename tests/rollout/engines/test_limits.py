@@ -1,24 +1,14 @@
 """How long engines may take is theirs to say; the clock stands still while anything is to be done."""
 
-from __future__ import annotations
-
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import pytest
 
 from slime_core.errors import WorkerError
 from slime_core.roles import EngineSpec, GenerateOutput, GenerateRequest, WeightChannel
 from slime_core.rollout import EnginePool, Limits
+from tests.rollout.engines.fleet import Fleet, Scripted, make_request, tokens_of
 from tests.tables import table
-
-if TYPE_CHECKING:
-    from tests.rollout.engines.conftest import Fleet, Scripted
-
-    MakeFleet = Callable[..., Fleet]
-    MakeRequest = Callable[..., GenerateRequest]
-    Tokens = Callable[[GenerateRequest], list[int]]
 
 NOWHERE = WeightChannel("nowhere", ())
 FOR_EVER_S = 1e9
@@ -32,31 +22,27 @@ async def starts_again_slowly(engine: Scripted) -> None:
     await asyncio.sleep(90.0 if engine.life else 0.0)
 
 
-def test_a_server_that_takes_long_to_start_again_is_waited_for_as_long_as_it_says(
-    fleet: MakeFleet, request_of: MakeRequest, answer_of: Tokens
-) -> None:
-    patient = fleet(1, bad={0: dies}, starts=starts_again_slowly, restart_s=200.0)
-    output = patient.play(lambda pool: pool.generate(request_of(3)))
-    assert list(output.tokens) == answer_of(request_of(3))
-    hasty = fleet(1, bad={0: dies}, starts=starts_again_slowly, restart_s=40.0)
+def test_a_server_that_takes_long_to_start_again_is_waited_for_as_long_as_it_says() -> None:
+    patient = Fleet(1, bad={0: dies}, starts=starts_again_slowly, restart_s=200.0)
+    output = patient.play(lambda pool: pool.generate(make_request(3)))
+    assert list(output.tokens) == tokens_of(make_request(3))
+    hasty = Fleet(1, bad={0: dies}, starts=starts_again_slowly, restart_s=40.0)
     with pytest.raises(WorkerError, match="no engine has served for 40 s"):
-        hasty.play(lambda pool: pool.generate(request_of(3)))
+        hasty.play(lambda pool: pool.generate(make_request(3)))
 
 
 @table("probe_s, lives", [(120.0, 2), (30.0, 4)])
-def test_the_first_answer_after_a_restart_may_take_as_long_as_it_says(
-    fleet: MakeFleet, request_of: MakeRequest, probe_s: float, lives: int
-) -> None:
+def test_the_first_answer_after_a_restart_may_take_as_long_as_it_says(probe_s: float, lives: int) -> None:
     """It compiles for a minute; where that is too long, it does so again and again."""
 
     async def compiles(engine: Scripted, request: GenerateRequest) -> GenerateOutput:
         await asyncio.sleep(60.0 if len(engine.asked) == 1 and engine.life else 0.0)
         return await engine.answer(request)
 
-    made = fleet(2, bad={0: dies}, everywhere=compiles, probe_s=probe_s)
+    made = Fleet(2, bad={0: dies}, everywhere=compiles, probe_s=probe_s)
 
     async def use(pool: EnginePool) -> None:
-        await asyncio.gather(*(pool.generate(request_of(seed)) for seed in range(8)))
+        await asyncio.gather(*(pool.generate(make_request(seed)) for seed in range(8)))
         await asyncio.sleep(100.0)
 
     made.play(use)
@@ -79,11 +65,11 @@ async def idles_and_loads(engine: Scripted, seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
-def test_the_wait_for_what_runs_does_not_count_as_loading(fleet: MakeFleet, request_of: MakeRequest) -> None:
-    made = fleet(2, everywhere=crawls, loads=lambda engine: idles_and_loads(engine, 90.0), load_s=100.0)
+def test_the_wait_for_what_runs_does_not_count_as_loading() -> None:
+    made = Fleet(2, everywhere=crawls, loads=lambda engine: idles_and_loads(engine, 90.0), load_s=100.0)
 
     async def use(pool: EnginePool) -> tuple[list[GenerateOutput], float, dict[str, float]]:
-        running = await long_ones(pool, [request_of(seed) for seed in range(6)])
+        running = await long_ones(pool, [make_request(seed) for seed in range(6)])
         await pool.load_weights(NOWHERE, 1)
         return await asyncio.gather(*running), asyncio.get_running_loop().time(), pool.take()
 
@@ -93,14 +79,14 @@ def test_the_wait_for_what_runs_does_not_count_as_loading(fleet: MakeFleet, requ
     assert "perf/engine/quarantined/hung" not in metrics
 
 
-def test_a_load_that_hangs_is_given_up_at_its_limit_after_what_ran(fleet: MakeFleet, request_of: MakeRequest) -> None:
+def test_a_load_that_hangs_is_given_up_at_its_limit_after_what_ran() -> None:
     async def hangs(engine: Scripted) -> None:
         await idles_and_loads(engine, FOR_EVER_S if engine.number == 0 and not engine.life else 1.0)
 
-    made = fleet(2, everywhere=crawls, loads=hangs, load_s=100.0)
+    made = Fleet(2, everywhere=crawls, loads=hangs, load_s=100.0)
 
     async def use(pool: EnginePool) -> tuple[float, float, dict[str, float]]:
-        running = await long_ones(pool, [request_of(seed) for seed in range(6)])
+        running = await long_ones(pool, [make_request(seed) for seed in range(6)])
         loading = asyncio.create_task(pool.load_weights(NOWHERE, 1))
         await asyncio.gather(*running)
         idle = asyncio.get_running_loop().time()
@@ -112,9 +98,7 @@ def test_a_load_that_hangs_is_given_up_at_its_limit_after_what_ran(fleet: MakeFl
     assert metrics["perf/engine/quarantined/hung"] == 1
 
 
-def test_what_an_engine_holds_back_while_it_loads_does_not_make_it_silent(
-    fleet: MakeFleet, request_of: MakeRequest
-) -> None:
+def test_what_an_engine_holds_back_while_it_loads_does_not_make_it_silent() -> None:
     async def held_back(engine: Scripted, request: GenerateRequest) -> GenerateOutput:
         if request.seed:
             await loaded.wait()
@@ -125,12 +109,12 @@ def test_what_an_engine_holds_back_while_it_loads_does_not_make_it_silent(
         loaded.set()
 
     loaded = asyncio.Event()
-    made = fleet(1, everywhere=held_back, loads=loads, load_s=100.0, silence_s=30.0)
+    made = Fleet(1, everywhere=held_back, loads=loads, load_s=100.0, silence_s=30.0)
 
     async def use(pool: EnginePool) -> tuple[list[GenerateOutput], dict[str, float]]:
         switching = asyncio.create_task(pool.load_weights(NOWHERE, 1))
         await asyncio.sleep(1.0)
-        outputs = await asyncio.gather(*(pool.generate(request_of(seed)) for seed in range(1, 5)))
+        outputs = await asyncio.gather(*(pool.generate(make_request(seed)) for seed in range(1, 5)))
         await switching
         return outputs, pool.take()
 

@@ -1,27 +1,18 @@
 """What becomes of bad engines, and of what they were asked; the clock stands still while anything is to be done."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from slime_core.errors import ContractError, PluginError, RequestError, WorkerError
 from slime_core.roles import FinishReason, GenerateOutput, GenerateRequest, WeightChannel
+from slime_core.rollout import CheckedEngine, EnginePool
+from tests.rollout.engines.fleet import Fleet, Scripted, make_request, tokens_of
 from tests.tables import table
-
-if TYPE_CHECKING:
-    from slime_core.rollout import CheckedEngine, EnginePool
-    from tests.rollout.engines.conftest import Fleet, Scripted
-
-    MakeFleet = Callable[..., Fleet]
-    MakeRequest = Callable[..., GenerateRequest]
-    Tokens = Callable[[GenerateRequest], list[int]]
 
 NOWHERE = WeightChannel("nowhere", ())
 FOR_EVER_S = 1e9
@@ -84,17 +75,12 @@ BAD: Mapping[str, tuple[Callable[..., object], str]] = {
 
 @table("kind, bad", [(kind, bad) for kind in BAD for bad in ([3], [0, 2, 4, 6])])
 def test_a_bad_engine_is_taken_out_and_what_it_was_asked_is_answered_as_if_it_were_good(
-    fleet: MakeFleet,
-    request_of: MakeRequest,
-    answer_of: Tokens,
-    caplog: pytest.LogCaptureFixture,
-    kind: str,
-    bad: list[int],
+    caplog: pytest.LogCaptureFixture, kind: str, bad: list[int]
 ) -> None:
     caplog.clear()
     behaviour, cause = BAD[kind]
-    made = fleet(8, bad=dict.fromkeys(bad, behaviour), silence_s=30.0)
-    requests = [request_of(seed, group=seed // 4) for seed in range(MANY)]
+    made = Fleet(8, bad=dict.fromkeys(bad, behaviour), silence_s=30.0)
+    requests = [make_request(seed, group=seed // 4) for seed in range(MANY)]
 
     async def use(pool: EnginePool) -> tuple[list[GenerateOutput], list[int], dict[str, float]]:
         outputs = await ask(pool, requests)
@@ -105,7 +91,7 @@ def test_a_bad_engine_is_taken_out_and_what_it_was_asked_is_answered_as_if_it_we
         return outputs, [made.asked(number) - asked for number, asked in zip(bad, before, strict=True)], pool.take()
 
     outputs, after, metrics = made.play(use)
-    assert [list(output.tokens) for output in outputs] == [answer_of(request) for request in requests]
+    assert [list(output.tokens) for output in outputs] == [tokens_of(request) for request in requests]
     assert {output.weight_version for output in outputs} == {0}
     assert metrics[f"perf/engine/quarantined/{cause}"] == metrics["perf/engine/returned"] == len(bad)
     assert metrics["perf/engine/asked_again"] >= len(bad)
@@ -116,30 +102,25 @@ def test_a_bad_engine_is_taken_out_and_what_it_was_asked_is_answered_as_if_it_we
         assert f"engine {number} is back" in caplog.text
 
 
-def test_requests_of_a_group_stay_together_and_engines_get_equal_work(
-    fleet: MakeFleet, request_of: MakeRequest
-) -> None:
-    made = fleet(4)
-    requests = [request_of(seed, group=seed // 8) for seed in range(32 * 8)]
+def test_requests_of_a_group_stay_together_and_engines_get_equal_work() -> None:
+    made = Fleet(4)
+    requests = [make_request(seed, group=seed // 8) for seed in range(32 * 8)]
 
-    async def use(pool: EnginePool) -> None:
-        await ask(pool, requests)
-
-    made.play(use)
+    made.play(lambda pool: ask(pool, requests))
     homes = [{request.group for request in engine.asked} for engine in made.engines]
     assert [len(engine.asked) for engine in made.engines] == [64] * 4
     assert sum(map(len, homes)) == 32, "no group is on two engines"
 
 
-def test_a_session_begins_where_its_group_is_and_stays_where_it_went(fleet: MakeFleet, request_of: MakeRequest) -> None:
-    made = fleet(4)
+def test_a_session_begins_where_its_group_is_and_stays_where_it_went() -> None:
+    made = Fleet(4)
     turns = [
-        [replace(request_of(seed * 10 + turn, group=seed // 4), session=f"talk-{seed}") for seed in range(16)]
+        [replace(make_request(seed * 10 + turn, group=seed // 4), session=f"talk-{seed}") for seed in range(16)]
         for turn in range(3)
     ]
 
     async def use(pool: EnginePool) -> None:
-        first = [replace(request_of(900 + number, group=number), session=None) for number in range(4)]
+        first = [replace(make_request(900 + number, group=number), session=None) for number in range(4)]
         await ask(pool, first)
         for asked in turns:
             await ask(pool, asked)
@@ -156,90 +137,72 @@ def test_a_session_begins_where_its_group_is_and_stays_where_it_went(fleet: Make
     assert sorted(next(iter(homes)) for homes in of_group.values()) == [0, 1, 2, 3]
 
 
-def test_sessions_without_a_group_stay_on_one_engine_each(fleet: MakeFleet, request_of: MakeRequest) -> None:
-    made = fleet(3)
-    asked = [replace(request_of(seed), session=f"talk-{seed % 9}") for seed in range(90)]
+def test_sessions_without_a_group_stay_on_one_engine_each() -> None:
+    made = Fleet(3)
+    asked = [replace(make_request(seed), session=f"talk-{seed % 9}") for seed in range(90)]
 
-    async def use(pool: EnginePool) -> None:
-        await ask(pool, asked)
-
-    made.play(use)
+    made.play(lambda pool: ask(pool, asked))
     sessions = [{request.session for request in engine.asked} for engine in made.engines]
     assert sum(map(len, sessions)) == 9
     assert [len(each) for each in sessions] == [3, 3, 3]
 
 
-def test_a_large_group_is_spread_rather_than_waited_for(fleet: MakeFleet, request_of: MakeRequest) -> None:
-    made = fleet(4)
+def test_a_large_group_is_spread_rather_than_waited_for() -> None:
+    made = Fleet(4)
 
-    async def use(pool: EnginePool) -> None:
-        await ask(pool, [request_of(seed, group=0) for seed in range(128)])
-
-    made.play(use)
+    made.play(lambda pool: ask(pool, [make_request(seed, group=0) for seed in range(128)]))
     assert max(len(engine.asked) for engine in made.engines) <= 128 // 4 + 16
 
 
-def test_requests_without_a_group_go_to_the_engine_with_the_least_work(
-    fleet: MakeFleet, request_of: MakeRequest
-) -> None:
-    made = fleet(3)
+def test_requests_without_a_group_go_to_the_engine_with_the_least_work() -> None:
+    made = Fleet(3)
 
-    async def use(pool: EnginePool) -> None:
-        await ask(pool, [request_of(0, budget=100), *(request_of(seed, budget=10) for seed in range(1, 15))])
-
-    made.play(use)
+    made.play(
+        lambda pool: ask(pool, [make_request(0, budget=100), *(make_request(seed, budget=10) for seed in range(1, 15))])
+    )
     assert [len(engine.asked) for engine in made.engines] == [1, 7, 7]
 
 
 @table("count", [17, 100])
-def test_many_engines_get_equal_work_too(fleet: MakeFleet, request_of: MakeRequest, count: int) -> None:
-    made = fleet(count)
+def test_many_engines_get_equal_work_too(count: int) -> None:
+    made = Fleet(count)
 
-    async def use(pool: EnginePool) -> None:
-        await ask(pool, [request_of(seed) for seed in range(4 * count)])
-
-    made.play(use)
+    made.play(lambda pool: ask(pool, [make_request(seed) for seed in range(4 * count)]))
     asked = [len(engine.asked) for engine in made.engines]
     assert (min(asked), max(asked)) in {(4, 4), (3, 5)}
 
 
-def test_one_request_that_is_lost_costs_its_engine_and_is_asked_again(
-    fleet: MakeFleet, request_of: MakeRequest, answer_of: Tokens
-) -> None:
+def test_one_request_that_is_lost_costs_its_engine_and_is_asked_again() -> None:
     async def loses_one(engine: Scripted, request: GenerateRequest) -> GenerateOutput:
         return await hangs(engine, request) if len(engine.asked) == 1 else await engine.answer(request)
 
-    made = fleet(8, bad={1: loses_one}, silence_s=100.0)
-    requests = [request_of(seed) for seed in range(512)]
+    made = Fleet(8, bad={1: loses_one}, silence_s=100.0)
+    requests = [make_request(seed) for seed in range(512)]
 
     async def use(pool: EnginePool) -> tuple[list[GenerateOutput], dict[str, float]]:
         return await ask(pool, requests), pool.take()
 
     outputs, metrics = made.play(use)
-    assert [list(output.tokens) for output in outputs] == [answer_of(request) for request in requests]
+    assert [list(output.tokens) for output in outputs] == [tokens_of(request) for request in requests]
     assert (metrics["perf/engine/quarantined/hung"], metrics["perf/engine/asked_again"]) == (1, 1)
 
 
-def test_when_all_die_they_are_restarted_and_the_answers_are_the_same(
-    fleet: MakeFleet, request_of: MakeRequest, answer_of: Tokens
-) -> None:
-    made = fleet(8, bad=dict.fromkeys(range(8), dies))
-    requests = [request_of(seed) for seed in range(MANY)]
+def test_when_all_die_they_are_restarted_and_the_answers_are_the_same() -> None:
+    made = Fleet(8, bad=dict.fromkeys(range(8), dies))
+    requests = [make_request(seed) for seed in range(MANY)]
     outputs = made.play(lambda pool: ask(pool, requests))
-    assert [list(output.tokens) for output in outputs] == [answer_of(request) for request in requests]
+    assert [list(output.tokens) for output in outputs] == [tokens_of(request) for request in requests]
 
 
 @table("count", [1, 8])
-def test_when_none_can_be_restarted_the_run_ends_within_a_minute_and_each_is_named(
-    fleet: MakeFleet, request_of: MakeRequest, count: int
-) -> None:
+def test_when_none_can_be_restarted_the_run_ends_within_a_minute_and_each_is_named(count: int) -> None:
     every = range(count)
-    made = fleet(count, bad=dict.fromkeys(every, dies), never_again=frozenset(every))
+    made = Fleet(count, bad=dict.fromkeys(every, dies), never_again=frozenset(every))
 
     async def use(pool: EnginePool) -> tuple[list[object], float, object]:
-        ends = await asyncio.gather(*(pool.generate(request_of(seed)) for seed in range(64)), return_exceptions=True)
+        ends = await asyncio.gather(*(pool.generate(make_request(seed)) for seed in range(64)), return_exceptions=True)
         seconds = asyncio.get_running_loop().time()
-        later = await asyncio.gather(pool.generate(request_of(0)), return_exceptions=True)
+        later = await asyncio.gather(pool.generate(make_request(0)), return_exceptions=True)
         return ends, seconds, later[0]
 
     ends, seconds, later = made.play(use)
@@ -254,17 +217,15 @@ def test_when_none_can_be_restarted_the_run_ends_within_a_minute_and_each_is_nam
 
 
 @table("count", [1, 2, 8])
-def test_a_prompt_that_kills_engines_costs_its_own_sample(
-    fleet: MakeFleet, request_of: MakeRequest, answer_of: Tokens, count: int
-) -> None:
+def test_a_prompt_that_kills_engines_costs_its_own_sample(count: int) -> None:
     async def dies_of_7(engine: Scripted, request: GenerateRequest) -> GenerateOutput:
         if request.seed == 7:
             await asyncio.sleep(0.1)
             raise WorkerError(f"engine {engine.number} died (out of memory)")
         return await engine.answer(request)
 
-    made = fleet(count, everywhere=dies_of_7)
-    requests = [request_of(seed) for seed in range(8 * count)]
+    made = Fleet(count, everywhere=dies_of_7)
+    requests = [make_request(seed) for seed in range(8 * count)]
 
     async def use(pool: EnginePool) -> tuple[list[GenerateOutput | BaseException], dict[str, float]]:
         ends = await asyncio.gather(*(pool.generate(request) for request in requests), return_exceptions=True)
@@ -277,13 +238,11 @@ def test_a_prompt_that_kills_engines_costs_its_own_sample(
     assert str(error).count(" died: engine") == 6
     assert metrics["perf/engine/quarantined/died"] == 6
     answered = [request for request in requests if request.seed != 7]
-    assert [list(end.tokens) for end in ends] == [answer_of(request) for request in answered]  # type: ignore[union-attr]
+    assert [list(end.tokens) for end in ends] == [tokens_of(request) for request in answered]  # type: ignore[union-attr]
 
 
 @table("seed", range(4))
-def test_engines_that_are_stopped_again_and_again_cost_no_sample(
-    fleet: MakeFleet, request_of: MakeRequest, answer_of: Tokens, seed: int
-) -> None:
+def test_engines_that_are_stopped_again_and_again_cost_no_sample(seed: int) -> None:
     async def may_be_stopped(engine: Scripted, request: GenerateRequest) -> GenerateOutput:
         answer = asyncio.create_task(engine.answer(request, pace=0.25))
         stop = asyncio.create_task(engine.stopped.wait())
@@ -301,8 +260,8 @@ def test_engines_that_are_stopped_again_and_again_cost_no_sample(
             await asyncio.sleep(1.0)
             draw.choice(made.engines[-8:]).stopped.set()
 
-    made = fleet(4, everywhere=may_be_stopped, restart_s=1000.0)
-    requests = [request_of(number) for number in range(64)]
+    made = Fleet(4, everywhere=may_be_stopped, restart_s=1000.0)
+    requests = [make_request(number) for number in range(64)]
 
     async def use(pool: EnginePool) -> list[GenerateOutput]:
         storm = asyncio.create_task(stop_them(random.Random(seed)))
@@ -312,25 +271,23 @@ def test_engines_that_are_stopped_again_and_again_cost_no_sample(
             storm.cancel()
 
     outputs = made.play(use)
-    assert [list(output.tokens) for output in outputs] == [answer_of(request) for request in requests]
+    assert [list(output.tokens) for output in outputs] == [tokens_of(request) for request in requests]
     assert len(made.engines) > 4
 
 
 @table("error", [ValueError("the prompt is empty"), ContractError("bad")])
-def test_a_request_that_every_engine_refuses_costs_no_engine(
-    fleet: MakeFleet, request_of: MakeRequest, error: Exception
-) -> None:
+def test_a_request_that_every_engine_refuses_costs_no_engine(error: Exception) -> None:
     async def refuses_odd(engine: Scripted, request: GenerateRequest) -> GenerateOutput:
         if request.seed % 2:
             raise error
         return await engine.answer(request)
 
     for count in (1, 2, 8):
-        made = fleet(count, everywhere=refuses_odd)
+        made = Fleet(count, everywhere=refuses_odd)
 
         async def use(pool: EnginePool) -> list[object]:
             return await asyncio.gather(
-                *(pool.generate(request_of(seed)) for seed in range(40)), return_exceptions=True
+                *(pool.generate(make_request(seed)) for seed in range(40)), return_exceptions=True
             )
 
         ends = made.play(use)
@@ -339,38 +296,36 @@ def test_a_request_that_every_engine_refuses_costs_no_engine(
         assert sum(made.asked(number) for number in range(count)) == 20 + 20 * min(3, count)
 
 
-def test_a_passing_trouble_costs_no_engine(fleet: MakeFleet, request_of: MakeRequest) -> None:
+def test_a_passing_trouble_costs_no_engine() -> None:
     async def hiccups(engine: Scripted, request: GenerateRequest) -> GenerateOutput:
         if len(engine.asked) in (3, 4, 9, 10):
             raise ConnectionError("reset by peer")
         return await engine.answer(request)
 
-    made = fleet(4, bad={2: hiccups})
+    made = Fleet(4, bad={2: hiccups})
 
     async def use(pool: EnginePool) -> None:
         for seed in range(20):
-            assert len(await ask(pool, [request_of(4 * seed + number) for number in range(4)])) == 4
+            assert len(await ask(pool, [make_request(4 * seed + number) for number in range(4)])) == 4
 
     made.play(use)
     assert made.asked(2) > 10
     assert made.built[2] == 1
 
 
-def test_an_engine_that_cannot_switch_returns_with_the_newest_weights(
-    fleet: MakeFleet, request_of: MakeRequest
-) -> None:
-    made = fleet(3)
+def test_an_engine_that_cannot_switch_returns_with_the_newest_weights() -> None:
+    made = Fleet(3)
 
     async def use(pool: EnginePool) -> list[GenerateOutput]:
         made.unloadable = frozenset({1})
         await pool.load_weights(NOWHERE, 1)
-        first = await ask(pool, [request_of(seed) for seed in range(9)])
+        first = await ask(pool, [make_request(seed) for seed in range(9)])
         assert {output.weight_version for output in first} == {1}
         await asyncio.sleep(20.0)
         await pool.load_weights(NOWHERE, 2)
         made.unloadable = frozenset()
         await asyncio.sleep(60.0)
-        return await ask(pool, [request_of(seed) for seed in range(9)])
+        return await ask(pool, [make_request(seed) for seed in range(9)])
 
     outputs = made.play(use)
     assert {output.weight_version for output in outputs} == {2}
@@ -379,8 +334,8 @@ def test_an_engine_that_cannot_switch_returns_with_the_newest_weights(
     assert last.asked
 
 
-def test_what_all_engines_refuse_to_load_is_the_publisher_s_affair(fleet: MakeFleet, request_of: MakeRequest) -> None:
-    made = fleet(3)
+def test_what_all_engines_refuse_to_load_is_the_publisher_s_affair() -> None:
+    made = Fleet(3)
 
     async def refuse(channel: object, version: int) -> None:
         raise ValueError("no such tensor")
@@ -392,18 +347,18 @@ def test_what_all_engines_refuse_to_load_is_the_publisher_s_affair(fleet: MakeFl
             await pool.load_weights(NOWHERE, 1)
         assert sum(made.built.values()) == 3
         made.bad = {0: dies_at_once}
-        await ask(pool, [request_of(seed) for seed in range(3)])
+        await ask(pool, [make_request(seed) for seed in range(3)])
         await asyncio.sleep(30.0)
 
     made.play(use)
     assert (made.built[0], made.engines[-1].version) == (2, 0), "a restarted engine serves what the others do"
 
 
-def test_requests_under_way_at_a_switch_may_come_of_either_version(fleet: MakeFleet, request_of: MakeRequest) -> None:
-    made = fleet(2)
+def test_requests_under_way_at_a_switch_may_come_of_either_version() -> None:
+    made = Fleet(2)
 
     async def use(pool: EnginePool) -> list[GenerateOutput]:
-        running = asyncio.create_task(ask(pool, [request_of(seed) for seed in range(20)]))
+        running = asyncio.create_task(ask(pool, [make_request(seed) for seed in range(20)]))
         await asyncio.sleep(0.01)
         await pool.load_weights(NOWHERE, 1)
         return await running
@@ -412,26 +367,26 @@ def test_requests_under_way_at_a_switch_may_come_of_either_version(fleet: MakeFl
     assert sum(made.built.values()) == 2
 
 
-def test_abort_ends_what_runs_and_what_waits_for_an_engine(fleet: MakeFleet, request_of: MakeRequest) -> None:
-    made = fleet(2, bad={0: dies, 1: dies})
+def test_abort_ends_what_runs_and_what_waits_for_an_engine() -> None:
+    made = Fleet(2, bad={0: dies, 1: dies})
 
     async def use(pool: EnginePool) -> tuple[list[GenerateOutput], GenerateOutput]:
-        running = asyncio.create_task(ask(pool, [request_of(seed) for seed in range(40)]))
+        running = asyncio.create_task(ask(pool, [make_request(seed) for seed in range(40)]))
         await asyncio.sleep(0.9)  # both are dead, and neither is back
         await pool.abort()
-        return await running, await pool.generate(request_of(0))
+        return await running, await pool.generate(make_request(0))
 
     outputs, later = made.play(use)
     assert sum(output.finish is FinishReason.ABORT for output in outputs) >= 20
     assert later.finish is FinishReason.STOP
 
 
-def test_a_cancelled_request_is_cancelled_whatever_its_engine_does(fleet: MakeFleet, request_of: MakeRequest) -> None:
-    made = fleet(2, bad={0: hangs, 1: hangs}, silence_s=5.0, incurable=frozenset({0, 1}), never_again=frozenset({0, 1}))
+def test_a_cancelled_request_is_cancelled_whatever_its_engine_does() -> None:
+    made = Fleet(2, bad={0: hangs, 1: hangs}, silence_s=5.0, incurable=frozenset({0, 1}), never_again=frozenset({0, 1}))
 
     async def use(pool: EnginePool) -> None:
         for wait_s in (0.0, 1.0, 7.0):  # at an engine, and waiting for one
-            asked = asyncio.create_task(pool.generate(request_of(0)))
+            asked = asyncio.create_task(pool.generate(make_request(0)))
             await asyncio.sleep(wait_s)
             asked.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -440,39 +395,25 @@ def test_a_cancelled_request_is_cancelled_whatever_its_engine_does(fleet: MakeFl
     made.play(use)
 
 
-def test_a_time_limit_around_a_request_counts_its_second_asking_too(fleet: MakeFleet, request_of: MakeRequest) -> None:
-    made = fleet(2, bad={0: hangs, 1: hangs}, silence_s=5.0, incurable=frozenset({0, 1}))
-
-    async def use(pool: EnginePool) -> float:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(8.0):
-                await pool.generate(request_of(0))
-        return asyncio.get_running_loop().time()
-
-    assert made.play(use) == pytest.approx(8.0)
-
-
-def test_an_engine_that_cleans_up_for_ever_does_not_keep_its_requests(
-    fleet: MakeFleet, request_of: MakeRequest, answer_of: Tokens
-) -> None:
+def test_an_engine_that_cleans_up_for_ever_does_not_keep_its_requests() -> None:
     async def clings(engine: Scripted, request: GenerateRequest) -> GenerateOutput:
         try:
             return await hangs(engine, request)
         finally:
             await asyncio.sleep(FOR_EVER_S)  # tells a dead server that nobody waits any more
 
-    made = fleet(2, bad={0: clings}, silence_s=5.0)
-    requests = [request_of(seed) for seed in range(4)]
+    made = Fleet(2, bad={0: clings}, silence_s=5.0)
+    requests = [make_request(seed) for seed in range(4)]
     outputs = made.play(lambda pool: ask(pool, requests))
-    assert [list(output.tokens) for output in outputs] == [answer_of(request) for request in requests]
+    assert [list(output.tokens) for output in outputs] == [tokens_of(request) for request in requests]
 
 
-def test_an_engine_that_does_not_start_is_tried_again_and_one_that_never_does_ends_the_run(fleet: MakeFleet) -> None:
+def test_an_engine_that_does_not_start_is_tried_again_and_one_that_never_does_ends_the_run() -> None:
     async def hangs_at_first(engine: Scripted) -> None:
         if (engine.number, engine.life) == (2, 0):
             await asyncio.sleep(FOR_EVER_S)
 
-    made = fleet(3, fails_to_start=frozenset({1}), starts=hangs_at_first)
+    made = Fleet(3, fails_to_start=frozenset({1}), starts=hangs_at_first)
 
     async def use(pool: EnginePool) -> tuple[float, dict[str, float]]:
         began = asyncio.get_running_loop().time()
@@ -485,13 +426,11 @@ def test_an_engine_that_does_not_start_is_tried_again_and_one_that_never_does_en
     assert causes == {"perf/engine/quarantined/died": 2.0}
     assert metrics["perf/engine/returned"] == 2
     with pytest.raises(WorkerError, match="engine 0 finds no port"):
-        fleet(3, fails_to_start=frozenset(range(3))).play(use)
+        Fleet(3, fails_to_start=frozenset(range(3))).play(use)
 
 
-def test_an_engine_that_cannot_be_built_again_is_tried_again(
-    fleet: MakeFleet, request_of: MakeRequest, caplog: pytest.LogCaptureFixture
-) -> None:
-    made = fleet(2, bad={0: dies_at_once})
+def test_an_engine_that_cannot_be_built_again_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    made = Fleet(2, bad={0: dies_at_once})
     build, errors = made.make, [OSError("no space left on device")]
 
     def make(number: int) -> CheckedEngine:
@@ -502,7 +441,7 @@ def test_an_engine_that_cannot_be_built_again_is_tried_again(
     made.make = make  # type: ignore[method-assign]
 
     async def use(pool: EnginePool) -> None:
-        await ask(pool, [request_of(seed) for seed in range(2)])
+        await ask(pool, [make_request(seed) for seed in range(2)])
         await asyncio.sleep(30.0)
 
     made.play(use)
@@ -510,15 +449,13 @@ def test_an_engine_that_cannot_be_built_again_is_tried_again(
     assert "engine 0: restart failed, next in 2 s: OSError: no space left on device" in caplog.text
 
 
-def test_pauses_between_restarts_double_and_the_others_go_on(
-    fleet: MakeFleet, request_of: MakeRequest, caplog: pytest.LogCaptureFixture
-) -> None:
-    made = fleet(2, bad={0: dies}, never_again=frozenset({0}))
+def test_pauses_between_restarts_double_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    made = Fleet(2, bad={0: dies}, never_again=frozenset({0}))
 
     async def use(pool: EnginePool) -> int:
-        await ask(pool, [request_of(seed) for seed in range(40)])
+        await ask(pool, [make_request(seed) for seed in range(40)])
         await asyncio.sleep(3600.0)
-        return len(await ask(pool, [request_of(seed) for seed in range(40)]))
+        return len(await ask(pool, [make_request(seed) for seed in range(40)]))
 
     caplog.set_level(logging.INFO)
     assert made.play(use) == 40
@@ -526,24 +463,22 @@ def test_pauses_between_restarts_double_and_the_others_go_on(
     assert "restart failed, next in 300 s: engine 0 has no machine any more" in caplog.text
 
 
-def test_while_none_serves_none_pauses_for_long(fleet: MakeFleet, request_of: MakeRequest) -> None:
-    made = fleet(1, bad={0: dies}, incurable=frozenset({0}))
+def test_while_none_serves_none_pauses_for_long() -> None:
+    made = Fleet(1, bad={0: dies}, incurable=frozenset({0}))
 
     async def use(pool: EnginePool) -> int:
-        return sum([len(await ask(pool, [request_of(seed)])) for seed in range(80)])
+        return sum([len(await ask(pool, [make_request(seed)])) for seed in range(80)])
 
     assert made.play(use) == 80
     assert made.built[0] > 10, "it fell so often that its pauses would be longer than the run waits"
 
 
-def test_falls_are_forgotten_after_ten_times_the_last_pause(
-    fleet: MakeFleet, request_of: MakeRequest, caplog: pytest.LogCaptureFixture
-) -> None:
-    made = fleet(2, bad={0: dies}, incurable=frozenset({0}))
+def test_falls_are_forgotten_after_ten_times_the_last_pause(caplog: pytest.LogCaptureFixture) -> None:
+    made = Fleet(2, bad={0: dies}, incurable=frozenset({0}))
 
     async def use(pool: EnginePool) -> None:
         for seed in range(200):
-            await ask(pool, [request_of(2 * seed), request_of(2 * seed + 1)])
+            await ask(pool, [make_request(2 * seed), make_request(2 * seed + 1)])
             await asyncio.sleep(10.0)
 
     made.play(use)
@@ -551,11 +486,11 @@ def test_falls_are_forgotten_after_ten_times_the_last_pause(
     assert caplog.text.count("is taken out") == caplog.text.count("restart in 1 s") == made.built[0] - 1
 
 
-def test_metrics_tell_what_each_engine_did_since_the_last_time(fleet: MakeFleet, request_of: MakeRequest) -> None:
-    made = fleet(2)
+def test_metrics_tell_what_each_engine_did_since_the_last_time() -> None:
+    made = Fleet(2)
 
     async def use(pool: EnginePool) -> tuple[list[GenerateOutput], dict[str, float], dict[str, float]]:
-        outputs = await ask(pool, [request_of(seed) for seed in range(10)])
+        outputs = await ask(pool, [make_request(seed) for seed in range(10)])
         return outputs, pool.take(), pool.take()
 
     outputs, first, second = made.play(use)
@@ -566,23 +501,21 @@ def test_metrics_tell_what_each_engine_did_since_the_last_time(fleet: MakeFleet,
     tokens = sum(count for name, count in first.items() if name.endswith("tokens"))
     assert tokens == sum(len(output.tokens) for output in outputs)
     assert set(second.values()) == {0.0}
-    assert fleet(1).play(lambda pool: _taken(pool, request_of)) == {}, "one engine that is well has nothing to tell"
+    assert Fleet(1).play(_taken) == {}, "one engine that is well has nothing to tell"
 
 
-async def _taken(pool: EnginePool, request_of: MakeRequest) -> dict[str, float]:
-    await pool.generate(request_of(0))
+async def _taken(pool: EnginePool) -> dict[str, float]:
+    await pool.generate(make_request(0))
     return pool.take()
 
 
-def test_an_engine_that_dies_with_nothing_to_do_is_replaced_before_it_is_asked(
-    fleet: MakeFleet, request_of: MakeRequest
-) -> None:
-    made = fleet(2, dies_idle_s={1: 5.0})
+def test_an_engine_that_dies_with_nothing_to_do_is_replaced_before_it_is_asked() -> None:
+    made = Fleet(2, dies_idle_s={1: 5.0})
 
     async def use(pool: EnginePool) -> dict[str, float]:
         await asyncio.sleep(30.0)
         assert (made.built[1], made.asked(1)) == (2, 1)  # the probe
-        await ask(pool, [request_of(seed) for seed in range(8)])
+        await ask(pool, [make_request(seed) for seed in range(8)])
         return pool.take()
 
     metrics = made.play(use)

@@ -1,24 +1,15 @@
 """Answers in parts through a pool; the clock stands still while anything is to be done."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from typing import TYPE_CHECKING
 
 import pytest
 
 from slime_core.errors import ContractError, RequestError, WorkerError
 from slime_core.roles import FinishReason, GenerateChunk, GenerateOutput, GenerateRequest
+from slime_core.rollout import EnginePool
+from tests.rollout.engines.fleet import Fleet, Streaming, make_request, tokens_of
 from tests.tables import table
-
-if TYPE_CHECKING:
-    from slime_core.rollout import EnginePool
-    from tests.rollout.engines.conftest import Fleet, Streaming
-
-    MakeFleet = Callable[..., Fleet]
-    MakeRequest = Callable[..., GenerateRequest]
-    Tokens = Callable[[GenerateRequest], list[int]]
 
 FOR_EVER_S = 1e9
 LONG = 8
@@ -74,9 +65,9 @@ async def turns_to_nonsense(engine: Streaming, request: GenerateRequest) -> Asyn
 
 
 @table("streams", [True, False])
-def test_the_parts_are_the_answer(fleet: MakeFleet, request_of: MakeRequest, *, streams: bool) -> None:
-    made = fleet(3, streams=streams)
-    requests = [request_of(seed) for seed in range(24)]
+def test_the_parts_are_the_answer(*, streams: bool) -> None:
+    made = Fleet(3, streams=streams)
+    requests = [make_request(seed) for seed in range(24)]
 
     async def use(pool: EnginePool) -> None:
         streamed = await asyncio.gather(*(all_of(pool, request) for request in requests))
@@ -90,62 +81,58 @@ def test_the_parts_are_the_answer(fleet: MakeFleet, request_of: MakeRequest, *, 
 
 
 @table("behaviour, cause", [(dies_at_once, "died"), (is_stale, "stale"), (talks_nonsense, "garbage")])
-def test_what_fails_before_its_first_part_is_asked_elsewhere(
-    fleet: MakeFleet, request_of: MakeRequest, answer_of: Tokens, behaviour: object, cause: str
-) -> None:
-    made = fleet(2, streams=True, bad_streams={0: behaviour})
+def test_what_fails_before_its_first_part_is_asked_elsewhere(behaviour: object, cause: str) -> None:
+    made = Fleet(2, streams=True, bad_streams={0: behaviour})
 
     async def use(pool: EnginePool) -> tuple[list[GenerateChunk], dict[str, float]]:
-        return await all_of(pool, request_of(LONG)), pool.take()
+        return await all_of(pool, make_request(LONG)), pool.take()
 
     chunks, metrics = made.play(use)
-    assert list(GenerateOutput.joined(chunks).tokens) == answer_of(request_of(LONG))
+    assert list(GenerateOutput.joined(chunks).tokens) == tokens_of(make_request(LONG))
     assert metrics[f"perf/engine/quarantined/{cause}"] == metrics["perf/engine/asked_again"] == 1
 
 
 @table("behaviour, cause, told", [(dies_midway, "died", 6), (falls_silent, "hung", 1), (turns_stale, "stale", 1)])
-def test_what_fails_after_a_part_was_told_is_asked_of_nobody_else(
-    fleet: MakeFleet, request_of: MakeRequest, answer_of: Tokens, behaviour: object, cause: str, told: int
-) -> None:
-    made = fleet(2, streams=True, bad_streams={0: behaviour}, silence_s=30.0)
+def test_what_fails_after_a_part_was_told_is_asked_of_nobody_else(behaviour: object, cause: str, told: int) -> None:
+    made = Fleet(2, streams=True, bad_streams={0: behaviour}, silence_s=30.0)
 
     async def use(pool: EnginePool) -> tuple[list[GenerateChunk], RequestError, list[GenerateChunk]]:
         chunks: list[GenerateChunk] = []
         with pytest.raises(RequestError) as caught:
-            await pool.generate(request_of(LONG), chunks.append)
+            await pool.generate(make_request(LONG), chunks.append)
         assert pool.take()[f"perf/engine/quarantined/{cause}"] == 1
-        return chunks, caught.value, await all_of(pool, request_of(LONG))
+        return chunks, caught.value, await all_of(pool, make_request(LONG))
 
     chunks, error, again = made.play(use)
     assert f"engine 0 {cause} after {told} tokens of its answer" in str(error)
     assert "ask again from the beginning" in str(error)
     assert sum(len(chunk.tokens) for chunk in chunks) == told
-    assert list(GenerateOutput.joined(again).tokens) == answer_of(request_of(LONG))
+    assert list(GenerateOutput.joined(again).tokens) == tokens_of(make_request(LONG))
 
 
-def test_nonsense_after_a_part_is_refused_and_not_told(fleet: MakeFleet, request_of: MakeRequest) -> None:
-    made = fleet(2, streams=True, bad_streams={0: turns_to_nonsense})
+def test_nonsense_after_a_part_is_refused_and_not_told() -> None:
+    made = Fleet(2, streams=True, bad_streams={0: turns_to_nonsense})
 
     async def use(pool: EnginePool) -> list[GenerateChunk]:
         chunks: list[GenerateChunk] = []
         with pytest.raises(ContractError, match=r"\(stream\): 1 log_probs for 2 tokens"):
-            await pool.generate(request_of(LONG), chunks.append)
+            await pool.generate(make_request(LONG), chunks.append)
         return chunks
 
     assert [list(chunk.tokens) for chunk in made.play(use)] == [[7]]
 
 
-def test_each_part_is_a_sign_of_life(fleet: MakeFleet, request_of: MakeRequest, answer_of: Tokens) -> None:
-    made = fleet(1, streams=True, bad_streams={0: crawls}, silence_s=30.0)
+def test_each_part_is_a_sign_of_life() -> None:
+    made = Fleet(1, streams=True, bad_streams={0: crawls}, silence_s=30.0)
 
     async def use(pool: EnginePool) -> list[GenerateChunk]:
-        return await all_of(pool, request_of(LONG))  # 12 tokens, 20 s each
+        return await all_of(pool, make_request(LONG))  # 12 tokens, 20 s each
 
-    assert list(GenerateOutput.joined(made.play(use)).tokens) == answer_of(request_of(LONG))
+    assert list(GenerateOutput.joined(made.play(use)).tokens) == tokens_of(make_request(LONG))
 
 
-def test_a_reader_that_leaves_ends_the_request(fleet: MakeFleet, request_of: MakeRequest) -> None:
-    made = fleet(1, streams=True)
+def test_a_reader_that_leaves_ends_the_request() -> None:
+    made = Fleet(1, streams=True)
 
     def leave(chunk: GenerateChunk) -> None:
         assert made.engines[0].running == 1
@@ -153,10 +140,10 @@ def test_a_reader_that_leaves_ends_the_request(fleet: MakeFleet, request_of: Mak
 
     async def use(pool: EnginePool) -> None:
         with pytest.raises(KeyError):
-            await pool.generate(request_of(LONG), leave)
+            await pool.generate(make_request(LONG), leave)
         assert made.engines[0].running == 0
         assert pool.take() == {}
-        reader = asyncio.create_task(all_of(pool, request_of(LONG)))
+        reader = asyncio.create_task(all_of(pool, make_request(LONG)))
         await asyncio.sleep(0.01)
         assert made.engines[0].running == 1
         reader.cancel()
@@ -167,11 +154,11 @@ def test_a_reader_that_leaves_ends_the_request(fleet: MakeFleet, request_of: Mak
     made.play(use)
 
 
-def test_an_abort_ends_a_stream_with_what_there_is(fleet: MakeFleet, request_of: MakeRequest) -> None:
-    made = fleet(1, streams=True)
+def test_an_abort_ends_a_stream_with_what_there_is() -> None:
+    made = Fleet(1, streams=True)
 
     async def use(pool: EnginePool) -> list[GenerateChunk]:
-        reader = asyncio.create_task(all_of(pool, request_of(LONG)))
+        reader = asyncio.create_task(all_of(pool, make_request(LONG)))
         await asyncio.sleep(0.12)
         await pool.abort()
         return await reader
@@ -180,11 +167,11 @@ def test_an_abort_ends_a_stream_with_what_there_is(fleet: MakeFleet, request_of:
     assert (len(output.tokens), output.finish) == (2, FinishReason.ABORT)
 
 
-def test_an_abort_ends_a_stream_that_waits_for_an_engine(fleet: MakeFleet, request_of: MakeRequest) -> None:
-    made = fleet(1, streams=True, bad_streams={0: dies_at_once}, never_again=frozenset({0}))
+def test_an_abort_ends_a_stream_that_waits_for_an_engine() -> None:
+    made = Fleet(1, streams=True, bad_streams={0: dies_at_once}, never_again=frozenset({0}))
 
     async def use(pool: EnginePool) -> list[GenerateChunk]:
-        reader = asyncio.create_task(all_of(pool, request_of(LONG)))
+        reader = asyncio.create_task(all_of(pool, make_request(LONG)))
         await asyncio.sleep(1.0)
         await pool.abort()
         return await reader

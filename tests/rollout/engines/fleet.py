@@ -7,8 +7,6 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-import pytest
-
 from slime_core.catalog.catalog import Used
 from slime_core.errors import WorkerError
 from slime_core.roles import (
@@ -202,21 +200,3 @@ class Fleet:
 def make_request(seed: int, group: int | None = None, budget: int = 16) -> GenerateRequest:
     row = seed if group is None else group
     return GenerateRequest([5, row], SamplingParams(budget), seed, None if group is None else GroupId("x", 0, row, row))
-
-
-@pytest.fixture
-def fleet() -> type[Fleet]:
-    """`fleet(count, bad={3: behaviour}, ...)`."""
-    return Fleet
-
-
-@pytest.fixture
-def request_of() -> Callable[..., GenerateRequest]:
-    """`request_of(seed, group=None, budget=16)`."""
-    return make_request
-
-
-@pytest.fixture
-def answer_of() -> Callable[[GenerateRequest], list[int]]:
-    """The tokens that any good engine answers a request with."""
-    return tokens_of

@@ -5,8 +5,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-import pytest
-
 from slime_core.catalog.catalog import Used
 from slime_core.errors import UnknownName
 from slime_core.events import Event
@@ -195,68 +193,42 @@ def generator_use(generator: Generator | UsedGenerator, timeout_s: float) -> Use
     return UsedGenerator("scripted", "tests", OnLoop(generator, timeout_s=timeout_s, max_concurrency=None, calls=calls))
 
 
-@pytest.fixture
-def use() -> Callable[..., UsedReward[Reward]]:
-    """`use(reward, name="r", weight=1.0, timeout_s=5.0)`: a reward as a run would use it."""
-    return reward_use
+def make_bench(
+    *,
+    engine: ScriptedEngine | None = None,
+    rewards: Sequence[UsedReward[Reward]] | None = None,
+    group_rewards: Sequence[UsedReward[GroupReward]] = (),
+    generator: Generator | UsedGenerator | None = None,
+    group_filter: GroupFilter | None = None,
+    sample_filters: Sequence[SampleFilter] = (),
+    named: Mapping[str, UsedReward[Reward] | UsedGenerator] = {},
+    teacher: ServedTeacher | None = None,
+    n: int = 2,
+    sample_timeout_s: float = 600.0,
+    make: Callable[[Parts], Scheduler] = Waves,
+    **policy: object,
+) -> Bench:
+    """A scheduler over a scripted engine; fields of the policy are given by name."""
+    engine = engine or ScriptedEngine()
+    source, tokenizer, events = Countdown(n), Numbers(), list[Event]()
 
+    async def emit(event: Event) -> None:
+        events.append(event)
 
-@pytest.fixture
-def output() -> Callable[..., GenerateOutput]:
-    """`output(request, finish)`: two tokens that are a function of the seed."""
-    return output_of
-
-
-@pytest.fixture
-def make_engine() -> Callable[..., ScriptedEngine]:
-    """`make_engine(answer, jitter=0)`: an engine that answers as the test says."""
-    return ScriptedEngine
-
-
-MakeBench = Callable[..., Bench]
-
-
-@pytest.fixture
-def make_bench() -> MakeBench:
-    """`make_bench(engine=..., rewards=[...], generator=..., group_filter=..., n=2, ..., **policy_fields)`."""
-
-    def build(
-        *,
-        engine: ScriptedEngine | None = None,
-        rewards: Sequence[UsedReward[Reward]] | None = None,
-        group_rewards: Sequence[UsedReward[GroupReward]] = (),
-        generator: Generator | UsedGenerator | None = None,
-        group_filter: GroupFilter | None = None,
-        sample_filters: Sequence[SampleFilter] = (),
-        named: Mapping[str, UsedReward[Reward] | UsedGenerator] = {},
-        teacher: ServedTeacher | None = None,
-        n: int = 2,
-        sample_timeout_s: float = 600.0,
-        make: Callable[[Parts], Scheduler] = Waves,
-        **policy: object,
-    ) -> Bench:
-        engine = engine or ScriptedEngine()
-        source, tokenizer, events = Countdown(n), Numbers(), list[Event]()
-
-        async def emit(event: Event) -> None:
-            events.append(event)
-
-        parts = Parts(
-            policy=replace(RolloutPolicy(seed=5, sampling=SamplingParams(8), max_error_rate=1.0), **policy),  # type: ignore[arg-type]
-            source=source,
-            engine=engine,
-            tokenizer=tokenizer,
-            choices=Choices(
-                generator_use(generator or SingleTurn(), sample_timeout_s),
-                Scoring([reward_use(by_index)] if rewards is None else rewards, group_rewards),
-                ByName(named).generator,
-                ByName(named).reward,
-                teacher,
-            ),
-            group_filter=None if group_filter is None else Used("filter", "tests", group_filter),
-            sample_filters=[Used(f"filter{number}", "tests", each) for number, each in enumerate(sample_filters)],
-            emit=emit,
-        )
-        return Bench(make(parts), engine, source, tokenizer, events)
-
-    return build
+    parts = Parts(
+        policy=replace(RolloutPolicy(seed=5, sampling=SamplingParams(8), max_error_rate=1.0), **policy),  # type: ignore[arg-type]
+        source=source,
+        engine=engine,
+        tokenizer=tokenizer,
+        choices=Choices(
+            generator_use(generator or SingleTurn(), sample_timeout_s),
+            Scoring([reward_use(by_index)] if rewards is None else rewards, group_rewards),
+            ByName(named).generator,
+            ByName(named).reward,
+            teacher,
+        ),
+        group_filter=None if group_filter is None else Used("filter", "tests", group_filter),
+        sample_filters=[Used(f"filter{number}", "tests", each) for number, each in enumerate(sample_filters)],
+        emit=emit,
+    )
+    return Bench(make(parts), engine, source, tokenizer, events)
