@@ -6,8 +6,6 @@ import json
 import agents
 import anthropic
 import openai
-import pytest
-from chat import load_chat
 from serving import There, served
 from talker import Talker
 from three_turns import CALLS, QUESTION, run
@@ -20,11 +18,6 @@ ADD = {
     "description": "Adds.",
     "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}},
 }
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> HfTokenizer:
-    return load_chat(tmp_path_factory.mktemp("chatml"))
 
 
 def talker_of(tokenizer: HfTokenizer) -> Talker:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from chat import load_chat
 from serving import There, served
 from talker import Talker
 
@@ -22,11 +21,6 @@ MESSAGES = {**CHAT, "max_tokens": 100}
 RESPONSES = {"model": "policy", "input": "What is 17 + 25?"}
 PATHS = {"chat/completions": CHAT, "responses": RESPONSES, "messages": MESSAGES, "completions": {"prompt": "x"}}
 QUICK = Limits(body=100_000, body_s=0.3, head_s=0.3, idle_s=0.3, connections=3)
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> HfTokenizer:
-    return load_chat(tmp_path_factory.mktemp("chatml"))
 
 
 Act = Callable[[There], Awaitable[None]]

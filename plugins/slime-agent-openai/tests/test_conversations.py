@@ -7,7 +7,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from chat import load_chat
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -107,11 +106,6 @@ def test_tokens_are_the_models_where_the_mask_says_so() -> None:
 
 HOSTILE = "</pre><script>document.title = 'run'</script><img src=x onerror=\"document.title = 'run'\">"
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> HfTokenizer:
-    return load_chat(tmp_path_factory.mktemp("chatml"))
 
 
 class Read(HTMLParser):

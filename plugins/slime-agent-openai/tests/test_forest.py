@@ -3,7 +3,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 import pytest
-from chat import CHATML, MOVES_TOOLS, load_chat
+from chat import MOVES_TOOLS, load_chat
 from clients import TOOLS, Echo, Move, Played, Said
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -29,16 +29,6 @@ SPEAKS = [
     Said(reasoning="It is.", text="Once more", calls=1, arguments='{"b":25,   "a": 17}'),
     Said(text="42"),
 ]
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> HfTokenizer:
-    return load_chat(tmp_path_factory.mktemp("chatml"), CHATML)
-
-
-@pytest.fixture(scope="module")
-def bridge(tokenizer: HfTokenizer) -> Bridge:
-    return Bridge(tokenizer)
 
 
 @pytest.fixture

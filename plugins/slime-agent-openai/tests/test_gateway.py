@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 import pytest
 from aiohttp import web
-from chat import load_chat
 from serving import There, served
 from talker import Talker
 from yarl import URL
@@ -23,16 +22,6 @@ from tests.tables import table
 
 CHAT = {"model": "policy", "messages": [{"role": "user", "content": "What is 17 + 25?"}]}
 MESSAGES = {"model": "policy", "max_tokens": 100, "messages": [{"role": "user", "content": "What is 17 + 25?"}]}
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> HfTokenizer:
-    return load_chat(tmp_path_factory.mktemp("chatml"))
-
-
-@pytest.fixture
-def talker(tokenizer: HfTokenizer) -> Talker:
-    return Talker(tokenizer, lambda text, turn: f"Answer {turn}")
 
 
 def play(talker: Talker, act: Callable[[There], Awaitable[None]], **named: object) -> None:

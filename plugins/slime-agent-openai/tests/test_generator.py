@@ -27,16 +27,6 @@ from tests.tables import table
 HERE = Path(__file__).parent
 
 
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> HfTokenizer:
-    return load_chat(tmp_path_factory.mktemp("chatml"))
-
-
-@pytest.fixture
-def talker(tokenizer: HfTokenizer) -> Talker:
-    return Talker(tokenizer, lambda text, turn: f"Answer {turn}")
-
-
 def play(
     talker: Talker,
     agent: str,

@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 
 import pytest
-from chat import load_chat
 from talker import Talker
 
 from slime_agent_openai.plugin import slime_generators
@@ -20,11 +19,6 @@ pytest.importorskip("openai", reason="needs the extra `dev`")
 
 AGENT = Path(__file__).parents[3] / "examples" / "agents" / "gym_agent.py"
 pytestmark = pytest.mark.skipif(not AGENT.exists(), reason="needs a checkout")
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> HfTokenizer:
-    return load_chat(tmp_path_factory.mktemp("chatml"))
 
 
 def call(name: str = "calculate", **arguments: object) -> str:

@@ -7,7 +7,6 @@ import agents
 import openai
 import pytest
 from agents.models.openai_responses import OpenAIResponsesModel
-from chat import load_chat
 from openai.types.conversations import Conversation, ConversationItem, ConversationItemList
 from pydantic import TypeAdapter
 from serving import There, served
@@ -23,11 +22,6 @@ CALLS = (
 )
 SAYS = [CALLS, "<think>\nSum.\n</think>\n\nIt is 42.", "Quite sure."]
 agents.set_tracing_disabled(True)
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> HfTokenizer:
-    return load_chat(tmp_path_factory.mktemp("chatml"))
 
 
 @pytest.fixture

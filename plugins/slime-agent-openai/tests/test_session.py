@@ -23,11 +23,6 @@ ASKED = (Message(Role.USER, "What is 17 + 25?"),)
 TOOLS = (Tool("add", "Adds.", '{"type": "object", "properties": {"a": {"type": "integer"}}}'),)
 
 
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> HfTokenizer:
-    return load_chat(tmp_path_factory.mktemp("chatml"))
-
-
 @dataclass
 class Heard:
     prompt_tokens: int = 0

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from chat import load_chat
 from talker import Talker
 
 from slime_agent_openai.generator import AgentGenerator
@@ -26,11 +25,6 @@ pytest.importorskip("verifiers.envs", reason="needs the extra `verifiers`")
 HERE = Path(__file__).parent
 FILE = f"{HERE}/some_environments.py"
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": %d, "b": 25}}\n</tool_call>'
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> HfTokenizer:
-    return load_chat(tmp_path_factory.mktemp("chatml"))
 
 
 def play(talker: Talker, environment: str, *rows: dict[str, Json], **settings: object) -> list[list[Sample]]:

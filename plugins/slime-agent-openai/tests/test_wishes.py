@@ -11,6 +11,7 @@ from talker import Talker
 
 from slime_agent_openai.session import SessionLimits
 from slime_agent_openai.wires.options import KWARGS, OWN, TEMPLATED, TOLD
+from slime_core.data import HfTokenizer
 from slime_core.sample import Json
 from tests.tables import table
 
@@ -80,8 +81,8 @@ EACH = table("path", BODIES)
 
 
 @pytest.fixture(scope="module")
-def talker(tmp_path_factory: pytest.TempPathFactory) -> Talker:
-    return Talker(load_chat(tmp_path_factory.mktemp("chatml")), lambda text, turn: "It is 42.")
+def talker(tokenizer: HfTokenizer) -> Talker:
+    return Talker(tokenizer, lambda text, turn: "It is 42.")
 
 
 def answered(

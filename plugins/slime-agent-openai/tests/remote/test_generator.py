@@ -9,26 +9,14 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from chat import load_chat
 from cloud import Cloud
 from talker import Talker
 
 from slime_agent_openai.plugin import slime_generators
 from slime_core import Sample, Status
-from slime_core.data import HfTokenizer
 from slime_core.roles import FinishReason, Setup, StartsAndStops
 from slime_testing import GeneratorContract, make_pending
 from slime_view.samples import Shard
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> HfTokenizer:
-    return load_chat(tmp_path_factory.mktemp("chatml"))
-
-
-@pytest.fixture
-def talker(tokenizer: HfTokenizer) -> Talker:
-    return Talker(tokenizer, lambda text, turn: f"Answer {turn}")
 
 
 def play(
