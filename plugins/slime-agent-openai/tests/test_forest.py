@@ -81,30 +81,6 @@ def test_words_that_a_client_begins_with_are_no_fork(session: Played) -> None:
     require_exact(session)
 
 
-def test_an_edited_reply_is_context_of_another_chain(session: Played) -> None:
-    session.play([(Move.GO_ON, Said(text="It is 42.")), (Move.EDIT, Said(text="Yes"))])
-    second, first = sorted(session.forest.chains(), key=len, reverse=True)
-    assert [is_trained for _, is_trained in first] == [False, False, True]
-    assert [node.message.text for node, is_trained in second if is_trained] == ["Yes"]
-    assert session.forest.counts.forks == 1
-    require_exact(session)
-
-
-def test_the_same_question_asked_twice_has_two_answers(session: Played) -> None:
-    session.play([(Move.ANEW, Said(text="42")), (Move.AGAIN, Said(text="41")), (Move.AGAIN, Said(text="42"))])
-    assert sorted(chain[-1][0].message.text for chain in session.forest.chains()) == ["41", "42", "42"]
-    assert session.log[0].prompt == session.log[2].prompt
-    require_exact(session)
-
-
-def test_what_two_chains_share_is_trained_on_once(session: Played) -> None:
-    session.play([(Move.ANEW, Said(text="42")), (Move.GO_ON, Said(text="Yes")), (Move.AGAIN, Said(text="No"))])
-    first, second = session.forest.chains()
-    assert [node.message.text for node, is_trained in first if is_trained] == ["42", "No"]
-    assert [node.message.text for node, is_trained in second if is_trained] == ["Yes"]
-    require_exact(session)
-
-
 def test_which_of_two_chains_was_there_first_changes_nothing(tokenizer: HfTokenizer, bridge: Bridge) -> None:
     def trained(*answers: str) -> list[list[tuple[str, bool]]]:
         session = Played(Forest(bridge), tokenizer)

@@ -182,9 +182,9 @@ class TestAgain:
             assert list(there.session.forest.chains()) == []
             talker.hold = None
             status, body = await there.post("chat/completions", CHAT, **{"x-stainless-retry-count": "1"})
-            assert (status, said(body)) == (200, "Answer 0")
+            assert (status, said(body), talker.cancelled) == (200, "Answer 0", 1)
 
-        play(talker, act)
+        play(talker, act, limits=SessionLimits(max_turns=1))
 
     def test_an_error_is_not_remembered(self, talker: Talker) -> None:
         async def act(there: There) -> None:
@@ -286,6 +286,7 @@ def test_more_than_a_session_may_have_is_refused(
             assert (answer.status, answer.headers["x-should-retry"]) == (400, "false")
         assert (error["type"], code_of(error)) == ("invalid_request_error", code)
         assert error["message"].startswith("prompt is too long") == (code == "context_length_exceeded")
+        assert ("maximum context length is 8 tokens" in error["message"]) == ("max_context" in context)
         assert there.session.is_used_up
 
     play(talker, act, limits=limits, **context)
@@ -300,8 +301,10 @@ def test_an_interrupted_answer_is_an_error_and_never_an_end(talker: Talker, stre
                 told = await events(answer)
                 assert json.loads(told[-1])["error"]["code"] == "interrupted"
             else:
-                assert answer.status == 503
+                assert (answer.status, (await answer.json())["error"]["code"]) == (503, "interrupted")
                 assert answer.headers["x-should-retry"] == "false"
+        assert there.session.interrupted.is_set()
+        assert list(there.session.forest.chains()) == []
 
     play(talker, act)
 

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -47,9 +48,10 @@ def play(talker: Talker, environment: str, *rows: dict[str, Json], **settings: o
     return asyncio.run(run())
 
 
-def rows_of(environment: str, *more: str) -> list[dict[str, Json]]:
+@cache
+def rows_of(environment: str) -> list[dict[str, Json]]:
     """What the command writes."""
-    command = [sys.executable, "-m", "slime_agent_openai.verifiers_agent", f"{FILE}{environment}", *more]
+    command = [sys.executable, "-m", "slime_agent_openai.verifiers_agent", f"{FILE}{environment}"]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
     return [json.loads(line) for line in ran.stdout.splitlines()]
 

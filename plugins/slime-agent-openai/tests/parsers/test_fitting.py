@@ -36,11 +36,8 @@ def test_of_another_family_it_is_shown_that_it_does_not_read_what_the_template_w
         assert (found.family, "look_up" in found.written) == (writes.family, True), way
 
 
-def test_of_a_template_without_calls_nothing_is_shown(written: Mapping[str, "Written"]) -> None:
+def test_a_template_without_calls_has_no_family_and_no_misfit(written: Mapping[str, "Written"]) -> None:
     assert misfit(written["plain"].tokenizer, OWN["glm"], OWN.values()) is None
-
-
-def test_a_template_without_calls_has_no_family(written: Mapping[str, "Written"]) -> None:
     assert fitting(written["plain"].tokenizer, families().values()) is None
 
 

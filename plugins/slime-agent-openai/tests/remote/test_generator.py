@@ -59,25 +59,8 @@ def test_the_agent_is_told_the_runs_sampling_which_is_no_reason_to_refuse_it(clo
     assert told["sampling_params"] == {"temperature": 1.0, "top_p": 1.0, "max_tokens": 400}
     assert (told["model_id"], told["evaluation"]) == ("my-policy", False)
     assert (payload["prompt"], payload["answer"]) == ("17 + 25?", "Answer 0")
-
-
-def test_evaluation_is_told_as_such(cloud: Cloud, talker: Talker) -> None:
-    assert play(cloud, talker, evaluation=True, reward_key="").reward is None
-    payload = last(cloud, "invoke")["payload"]
-    assert isinstance(payload, dict)
-    assert payload["_rollout"]["evaluation"] is True
-
-
-def test_an_agent_that_fails_keeps_what_it_made(cloud: Cloud, talker: Talker) -> None:
-    sample = play(cloud, talker, max_turns=2, rollout={"turns": 2}, reward_key="score")
-    assert (sample.status, sample.failure_reason) == (Status.FAILED, "agent_remote_reward")
-    assert "the result has no 'score'" in str(sample.metadata["failure_detail"])
-    assert sample.effective_response_length == sum(len(asked.output) for asked in talker.log)
-
-
-def test_more_turns_than_allowed_truncate_the_sample(cloud: Cloud, talker: Talker) -> None:
-    sample = play(cloud, talker, max_turns=1, rollout={"turns": 2})
-    assert (sample.status, sample.failure_reason) == (Status.TRUNCATED, None)
+    play(cloud, talker, evaluation=True)
+    assert last(cloud, "invoke")["payload"]["_rollout"]["evaluation"] is True
 
 
 def test_an_interrupted_sample_stops_its_session(cloud: Cloud, talker: Talker) -> None:

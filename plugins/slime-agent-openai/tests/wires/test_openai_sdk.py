@@ -225,18 +225,6 @@ def test_legacy_completions_show_the_text() -> None:
     assert (asked.raw, asked.messages, asked.max_tokens, asked.stop) == ("Once", (), 3, ("\n",))
 
 
-def test_a_refusal_names_the_field() -> None:
-    async def use(client: openai.AsyncOpenAI) -> None:
-        with pytest.raises(openai.BadRequestError) as caught:
-            await client.chat.completions.create(model="m", messages=[USER], n=2)
-        assert (caught.value.code, caught.value.param) == ("unsupported_parameter", "n")
-        with pytest.raises(openai.BadRequestError) as caught:
-            await client.responses.create(model="m", input="Hi", tools=[{"type": "web_search"}])
-        assert (caught.value.code, caught.value.param) == ("unsupported_parameter", "tools[0]")
-
-    with_client(Script([]), use)
-
-
 def test_no_stream_that_breaks_off_is_taken_for_an_answer() -> None:
     script = Script([DONE] * 5, breaks=ApiError(500, "the engine died", code="engine_error"))
 
