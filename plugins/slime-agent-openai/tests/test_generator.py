@@ -58,16 +58,6 @@ def play(
     return made
 
 
-def test_a_conversation_is_one_sample_and_the_models_words_are_trained_on(talker: Talker) -> None:
-    ((sample,),) = play(talker, "two_turns", "17 + 25?")
-    assert (sample.status, sample.reward) == (Status.COMPLETED, 1.0)
-    trained = [t for t, bit in zip(sample.tokens[sample.prompt_length :], sample.loss_mask or (), strict=True) if bit]
-    assert trained == [token for asked in talker.log for token in asked.output]
-    assert list(sample.tokens) == [*talker.log[-1].prompt, *talker.log[-1].output]
-    assert sample.prompt_length == len(talker.log[0].prompt)
-    assert (sample.weight_versions, sample.prompt) == (["3", "3"], "17 + 25?")
-
-
 def test_two_conversations_are_two_samples_and_one_of_them_is_the_main_one(talker: Talker) -> None:
     ((first, second),) = play(talker, "asks_twice_anew", "17 + 25?")
     assert (first.metadata["main"], second.metadata["main"]) == (False, True)

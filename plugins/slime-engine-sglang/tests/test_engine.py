@@ -295,33 +295,6 @@ async def test_a_request_has_a_deadline_and_is_aborted_after_it(tmp_path: Path) 
     assert aborted() == [{"rid": rid} for rid in rids]
 
 
-class Failing:
-    """Has a server fail to load one version; what it was asked for is kept."""
-
-    def __init__(self, server: Server, version: str) -> None:
-        self._ask, self.version = server.ask, version
-        self.loaded: list[str] = []
-        server.ask = self.ask  # type: ignore[method-assign]
-
-    async def ask(self, path: str, body: Table | None = None, **how: object) -> Table:
-        if path == "/update_weights_from_disk" and body is not None:
-            self.loaded.append(str(body["weight_version"]))
-            if self.loaded[-1] == self.version:
-                raise ModelError("no room")
-        return await self._ask(path, body, **how)  # type: ignore[arg-type]
-
-
-async def test_weights_that_fail_are_followed_by_those_before(tmp_path: Path) -> None:
-    async with on_a_fake(tmp_path) as (engine, server):
-        failing = Failing(engine.server, "1")
-        with pytest.raises(ModelError, match="no room"):
-            await load(engine, tmp_path, 1)
-        loaded = failing.loaded
-    assert loaded == ["1", "0"]
-    assert server.weight_version == "0"
-    assert not server.paused
-
-
 async def test_weights_that_nobody_waits_for_are_followed_by_those_before(tmp_path: Path) -> None:
     def paused() -> int:
         return [each.path for each in server.received].count("/pause_generation")
