@@ -4,7 +4,7 @@ tokenizer = load_chat(tmp_path, CHATML)
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -54,12 +54,21 @@ def load_with(folder: Path, backend: Tokenizer, template: str, ends: Sequence[st
 
 @cache
 def _backend() -> Tokenizer:
+    tokenizer = byte_level(CORPUS, 420, SPECIALS)
+    tokenizer.add_tokens([AddedToken(marker, special=False, normalized=False) for marker in MARKERS])
+    return tokenizer
+
+
+def byte_level(lines: Iterable[str], vocab_size: int, specials: Sequence[str] = ()) -> Tokenizer:
+    """One of all bytes, trained on some lines."""
     tokenizer = Tokenizer(BPE())
     tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
     tokenizer.decoder = ByteLevelDecoder()
     trainer = BpeTrainer(
-        vocab_size=420, special_tokens=list(SPECIALS), initial_alphabet=ByteLevel.alphabet(), show_progress=False
+        vocab_size=vocab_size,
+        special_tokens=list(specials),
+        initial_alphabet=ByteLevel.alphabet(),
+        show_progress=False,
     )
-    tokenizer.train_from_iterator(CORPUS, trainer)
-    tokenizer.add_tokens([AddedToken(marker, special=False, normalized=False) for marker in MARKERS])
+    tokenizer.train_from_iterator(lines, trainer)
     return tokenizer

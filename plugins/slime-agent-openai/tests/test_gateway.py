@@ -1,12 +1,11 @@
 import asyncio
 import json
-import socket
 from contextlib import AbstractAsyncContextManager
 
 import aiohttp
 import pytest
 from aiohttp import web
-from serving import There, served
+from serving import There, free_port, served
 from talker import Talker
 from yarl import URL
 
@@ -354,8 +353,7 @@ def test_a_close_that_is_cancelled_leaves_no_connection_open() -> None:
 
 @table("turns", range(8))
 async def test_a_start_that_is_cancelled_leaves_nobody_listening(turns: int) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     gateway = Gateway(Address(port=port))
     starting = asyncio.create_task(gateway.start())
     for _ in range(turns):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import tokenizers
-from chat import load_with
+from chat import byte_level, load_with
 
 from slime_agent_openai.parsers.registry import OWN
 from slime_core.data import HfTokenizer
@@ -23,11 +23,7 @@ def trl_tokenizer(name: str, folder: Path, ends: Sequence[str]) -> HfTokenizer:
     path = Path(found.origin).with_name("chat_templates") / f"{name}.jinja"
     if not path.is_file():
         pytest.skip(f"this trl has no {path.name}")
-    backend = tokenizers.Tokenizer(tokenizers.models.BPE())
-    backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = tokenizers.decoders.ByteLevel()
-    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
-    backend.train_from_iterator([], tokenizers.trainers.BpeTrainer(show_progress=False, initial_alphabet=alphabet))
+    backend = byte_level([], 256)
     backend.add_special_tokens(list(ends))
     markers = {marker for family in OWN.values() for marker in family.markers if "\n" not in marker}
     backend.add_tokens([tokenizers.AddedToken(marker, normalized=False) for marker in sorted(markers - set(ends))])

@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, Thread
 from pathlib import Path
 
 import pytest
+from served import free
 from servers import STAND_IN
 from with_an_engine import an_engine
 
@@ -50,16 +51,10 @@ def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
         server.shutdown()
 
 
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
-
-
 @contextmanager
 def running(model: Path, tmp_path: Path) -> Iterator[str]:
     """A server of SGLang's kind, started by hand, which listens."""
-    port = free_port()
+    port = free()
     command = [sys.executable, STAND_IN, "--host", "127.0.0.1", "--port", str(port), "--model-path", str(model)]
     with subprocess.Popen(command, env={"TMPDIR": str(tmp_path)}) as process:
         try:
@@ -100,7 +95,7 @@ async def test_an_address_where_nobody_listens_is_not_waited_for_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_module, "ATTACH_S", 0.5)
-    url = f"http://127.0.0.1:{free_port()}"
+    url = f"http://127.0.0.1:{free()}"
     said = await refusal(tmp_path, url, WorkerError)
     assert f"{url} refuses connections: nothing listens there; [engine.sglang] urls names servers that run" in said
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import tokenizers
-from chat import load_with
+from chat import byte_level, load_with
 
 from slime_agent_openai.message import Message, Role, Tool
 from slime_agent_openai.parsers.answer import Family, Reading
@@ -67,23 +67,13 @@ class numbered:  # noqa: N801  # a function with a memory
         return f"{kind}_{self.made}"
 
 
-def byte_level(markers: Iterable[str]) -> tokenizers.Tokenizer:
-    backend = tokenizers.Tokenizer(tokenizers.models.BPE())
-    backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = tokenizers.decoders.ByteLevel()
-    trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=600, show_progress=False, initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet()
-    )
+def tokenizer_of(body: str, markers: Iterable[str]) -> HfTokenizer:
     lines = ['{"name": "look_up", "arguments": {"query": "the answer", "limit": 42}}', "<tool_call> </tool_call> den"]
-    backend.train_from_iterator(lines * 3, trainer)
+    backend = byte_level(lines * 3, 600)
     backend.add_special_tokens([BEGIN, END])
     backend.add_tokens([tokenizers.AddedToken(marker, normalized=False) for marker in sorted(markers)])
-    return backend
-
-
-def tokenizer_of(body: str, markers: Iterable[str]) -> HfTokenizer:
     with tempfile.TemporaryDirectory() as folder:
-        return load_with(Path(folder), byte_level(markers), TEMPLATE.replace("BODY", body), [END])
+        return load_with(Path(folder), backend, TEMPLATE.replace("BODY", body), [END])
 
 
 class Ways(dict[str, Written]):
