@@ -57,16 +57,12 @@ def test_a_text_that_stops_the_reply_is_not_in_it_and_is_in_its_tokens(tokenizer
     assert talker.log[0].sampling.stop == ("END",)
 
 
-def test_the_next_turn_goes_on_from_what_the_engine_saw(tokenizer: HfTokenizer) -> None:
+async def test_the_next_turn_goes_on_from_what_the_engine_saw(tokenizer: HfTokenizer) -> None:
     talker = talks(tokenizer, "<think>\nHm.\n</think>\n\nIt is 42.", "Yes.")
     session = session_of(talker)
-
-    async def two_turns() -> Reply:
-        first = await session.reply(Request(ASKED))
-        echo = Message(Role.ASSISTANT, first.message.text)
-        return await session.reply(Request((*ASKED, echo, Message(Role.USER, "Sure?"))))
-
-    second = asyncio.run(two_turns())
+    first = await session.reply(Request(ASKED))
+    echo = Message(Role.ASSISTANT, first.message.text)
+    second = await session.reply(Request((*ASKED, echo, Message(Role.USER, "Sure?"))))
     before = (*talker.log[0].prompt, *talker.log[0].output)
     assert talker.log[1].prompt[: len(before)] == before
     assert second.cached_tokens == len(before)
@@ -81,15 +77,11 @@ class TestLimits:
         reply = ask(session_of(talks(tokenizer, "42 is it")), Request(ASKED, max_tokens=3))
         assert (len(reply.tokens), reply.finish) == (3, Finish.LENGTH)
 
-    def test_the_budget_is_for_all_that_comes_after_the_first_prompt(self, tokenizer: HfTokenizer) -> None:
+    async def test_the_budget_is_for_all_that_comes_after_the_first_prompt(self, tokenizer: HfTokenizer) -> None:
         talker = talks(tokenizer, "It is 42.", "Yes, it is 42 and nothing else at all.")
         session = session_of(talker, max_new_tokens=40)
-
-        async def two_turns() -> Reply:
-            first = await session.reply(Request(ASKED))
-            return await session.reply(Request((*ASKED, first.message, Message(Role.USER, "Sure?"))))
-
-        second = asyncio.run(two_turns())
+        first = await session.reply(Request(ASKED))
+        second = await session.reply(Request((*ASKED, first.message, Message(Role.USER, "Sure?"))))
         begin = len(talker.log[0].prompt)
         assert len(talker.log[1].prompt) + len(second.tokens) - begin == 40
         assert second.finish is Finish.LENGTH

@@ -74,31 +74,27 @@ async def test_both_servers_are_dealt_to_and_a_router_that_is_killed_comes_back(
         assert pool.serving == (0, 1)
 
 
-def test_a_server_is_taken_out_and_put_back(tmp_path: Path, use: str) -> None:
+async def test_a_server_is_taken_out_and_put_back(tmp_path: Path, use: str) -> None:
     settings = RouterSettings.model_validate({"python": str(needs_routers()), "use": use, "policy": "manual"})
+    launcher = make_launcher(tmp_path / "logs")
+    router = Router(settings, launcher, within_s=60.0)
 
-    async def main() -> None:
-        launcher = make_launcher(tmp_path / "logs")
-        router = Router(settings, launcher, within_s=60.0)
+    async def listed() -> set[object]:
+        workers = (await router.server.ask("/workers"))["workers"]
+        return {each["url"] for each in workers}  # type: ignore[index,union-attr]
 
-        async def listed() -> set[object]:
-            workers = (await router.server.ask("/workers"))["workers"]
-            return {each["url"] for each in workers}  # type: ignore[index,union-attr]
-
-        try:
-            async with FakeEngine() as one, FakeEngine() as other:
-                await router.start()
-                for server in (one, other):
-                    await router.add(server.url)
-                assert await listed() == {one.url, other.url}
-                await router.remove(other.url)
-                async with asyncio.timeout(20):
-                    while await listed() != {one.url}:  # noqa: ASYNC110
-                        await asyncio.sleep(0.05)
-                await router.add(other.url)
-                assert await listed() == {one.url, other.url}
-        finally:
-            await router.close()
-            await launcher.close()
-
-    asyncio.run(main())
+    try:
+        async with FakeEngine() as one, FakeEngine() as other:
+            await router.start()
+            for server in (one, other):
+                await router.add(server.url)
+            assert await listed() == {one.url, other.url}
+            await router.remove(other.url)
+            async with asyncio.timeout(20):
+                while await listed() != {one.url}:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+            await router.add(other.url)
+            assert await listed() == {one.url, other.url}
+    finally:
+        await router.close()
+        await launcher.close()

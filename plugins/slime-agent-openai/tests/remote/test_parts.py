@@ -268,35 +268,32 @@ def test_the_loop_goes_on_while_a_call_blocks_and_hears_what_it_raises() -> None
         asyncio.run(act())
 
 
-def test_never_more_are_at_work_than_may_be_even_after_their_callers_have_gone() -> None:
-    async def act() -> tuple[int, int]:
-        threads, at_work, most, gate = Threads(2), 0, 0, threading.Event()
-        lock = threading.Lock()
+async def test_never_more_are_at_work_than_may_be_even_after_their_callers_have_gone() -> None:
+    threads, at_work, most, gate = Threads(2), 0, 0, threading.Event()
+    lock = threading.Lock()
 
-        def block() -> None:
-            nonlocal at_work, most
-            with lock:
-                at_work += 1
-                most = max(most, at_work)
-            gate.wait(30)
-            with lock:
-                at_work -= 1
+    def block() -> None:
+        nonlocal at_work, most
+        with lock:
+            at_work += 1
+            most = max(most, at_work)
+        gate.wait(30)
+        with lock:
+            at_work -= 1
 
-        gone = [asyncio.create_task(threads.call(block)) for _ in range(2)]
-        while at_work < 2:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
-        for task in gone:
-            task.cancel()
-        await asyncio.wait(gone)
-        others = [asyncio.create_task(threads.call(block)) for _ in range(5)]
-        await asyncio.sleep(0.02)
-        gate.set()
-        await threads.wait(30)  # for those without a caller
-        await asyncio.gather(*others)
-        await threads.wait(30)
-        return most, at_work
-
-    assert asyncio.run(act()) == (2, 0)
+    gone = [asyncio.create_task(threads.call(block)) for _ in range(2)]
+    while at_work < 2:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    for task in gone:
+        task.cancel()
+    await asyncio.wait(gone)
+    others = [asyncio.create_task(threads.call(block)) for _ in range(5)]
+    await asyncio.sleep(0.02)
+    gate.set()
+    await threads.wait(30)  # for those without a caller
+    await asyncio.gather(*others)
+    await threads.wait(30)
+    assert (most, at_work) == (2, 0)
 
 
 def test_a_call_that_outlives_the_loop_says_nothing() -> None:
