@@ -84,24 +84,26 @@ async def test_what_is_no_verdict_is_refused_and_may_be_said_again(said: dict[st
         assert await running is None
 
 
-async def test_an_agent_that_failed_fails_its_sample(here: There) -> None:
-    running = asyncio.create_task(here.fleet.run(TASK, timeout_s=60.0))
-    given = await here.taken()
-    await here.post(f"{given['id']}/failed", {"reason": "KeyError", "detail": "no such tool"})
-    with pytest.raises(AgentError, match="no such tool") as caught:
-        await running
-    assert (caught.value.reason, caught.value.shared) == ("agent_KeyError", False)
-
-
-async def test_a_task_that_is_given_back_is_run_again_and_the_second_time_it_failed(here: There) -> None:
-    for run, shared in ((here.fleet.run, True), (here.fleet.run_alone, False)):
+@table(
+    "alone, told, body, said, why",
+    [
+        (False, "failed", {"reason": "KeyError", "detail": "no such tool"}, "no such tool", ("agent_KeyError", False)),
+        (False, "back", {}, "gave it back", ("agent_lost", True)),  # and is run again, alone
+        (True, "back", {}, "gave it back", ("agent_lost", False)),
+    ],
+)
+async def test_a_task_that_failed_or_is_given_back_is_an_error(
+    alone: bool, told: str, body: dict[str, str], said: str, why: tuple[str, bool]
+) -> None:
+    async with there() as here:
+        run = here.fleet.run_alone if alone else here.fleet.run
         running = asyncio.create_task(run(TASK, timeout_s=60.0))
         given = await here.taken()
-        assert given["alone"] is not shared
-        await here.post(f"{given['id']}/back")
-        with pytest.raises(AgentError, match="gave it back") as caught:
+        assert given["alone"] is alone
+        await here.post(f"{given['id']}/{told}", body)
+        with pytest.raises(AgentError, match=said) as caught:
             await running
-        assert (caught.value.reason, caught.value.shared) == ("agent_lost", shared)
+        assert (caught.value.reason, caught.value.shared) == why
 
 
 async def test_a_silent_worker_has_lost_its_task() -> None:
