@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from chat import load_chat
 from cloud import Cloud
+from generating import generated
 from talker import Talker
 
 from slime_agent_openai.gateway import Gateway
@@ -39,20 +40,10 @@ def play(
     **context: object,
 ) -> list[list[Sample]]:
     """The samples of some prompts, all at once."""
-
-    async def run() -> list[list[Sample]]:
-        agents = Workers(f"{HERE}/talking_agents.py:{agent}", workers=1, agents_per_worker=16, memory_mb=2048)
-        generator = AgentGenerator(
-            agents, Gateway(), limits or SessionLimits(), parser=parser, seconds=seconds, asides=asides
-        )
-        await generator.start()
-        try:
-            made = [generator(make_pending(prompt=each, label=label), talker.context(**context)) for each in prompts]  # type: ignore[arg-type]
-            return await asyncio.wait_for(asyncio.gather(*made), 60)
-        finally:
-            await generator.close()
-
-    made = asyncio.run(run())
+    agents = Workers(f"{HERE}/talking_agents.py:{agent}", workers=1, agents_per_worker=16, memory_mb=2048)
+    limits = limits or SessionLimits()
+    generator = AgentGenerator(agents, Gateway(), limits, parser=parser, seconds=seconds, asides=asides)
+    made = generated(generator, talker, *(make_pending(prompt=each, label=label) for each in prompts), **context)
     for samples in made:
         assert not [problem for sample in samples for problem in sample.problems()]
     return made

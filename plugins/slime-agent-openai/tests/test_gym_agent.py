@@ -1,17 +1,14 @@
 """The example with reasoning-gym: its agent in worker processes, over HTTP, against an engine with a script."""
 
-import asyncio
 import json
 from pathlib import Path
 
 import pytest
+from generating import generated, generator_named
 from talker import Talker
 
-from slime_agent_openai.plugin import slime_generators
-from slime_agent_openai.settings import AgentSettings
 from slime_core import Sample, Status
 from slime_core.data import HfTokenizer
-from slime_core.roles import Setup, StartsAndStops
 from slime_testing import make_pending
 
 pytest.importorskip("reasoning_gym", reason="needs reasoning-gym: `make peers`")
@@ -28,21 +25,10 @@ def call(name: str = "calculate", **arguments: object) -> str:
 def play(tokenizer: HfTokenizer, *says: str) -> tuple[Sample, list[str]]:
     """The sample of one task, and the prompts of its turns."""
     talker = Talker(tokenizer, lambda prompt, turn: says[turn])
-    (spec,) = (each for each in slime_generators() if each.name == "agent")
-
-    async def run() -> list[Sample]:
-        settings = AgentSettings(agent=f"{AGENT}:calculator", workers=1)
-        made = spec.factory(settings, Setup(None, seed=0))  # type: ignore[arg-type]
-        assert isinstance(made, StartsAndStops)
-        pending = make_pending(prompt="What is 17 * 25?", label="425")
-        pending.metadata = {"source_dataset": "products"}
-        try:
-            await made.start()
-            return await asyncio.wait_for(made(pending, talker.context(max_new_tokens=4000)), 60)  # type: ignore[no-any-return, arg-type]
-        finally:
-            await made.close()
-
-    (sample,) = asyncio.run(run())
+    pending = make_pending(prompt="What is 17 * 25?", label="425")
+    pending.metadata = {"source_dataset": "products"}
+    generator = generator_named("agent", agent=f"{AGENT}:calculator", workers=1)
+    ((sample,),) = generated(generator, talker, pending, max_new_tokens=4000)
     return sample, [tokenizer.decode(asked.prompt) for asked in talker.log]
 
 

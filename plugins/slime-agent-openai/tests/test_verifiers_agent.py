@@ -1,6 +1,5 @@
 """Environments of `verifiers` as a run has them: in worker processes, over HTTP, against an engine with a script."""
 
-import asyncio
 import json
 import subprocess
 import sys
@@ -9,15 +8,12 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from generating import generated, generator_named
 from talker import Talker
 
-from slime_agent_openai.generator import AgentGenerator
-from slime_agent_openai.plugin import slime_generators
-from slime_agent_openai.settings import VerifiersSettings
 from slime_core import Sample, Status
 from slime_core.data import HfTokenizer
 from slime_core.errors import ConfigError
-from slime_core.roles import Setup
 from slime_core.sample import Json
 from slime_testing import make_pending
 
@@ -30,22 +26,11 @@ CALL = '<tool_call>\n{"name": "add", "arguments": {"a": %d, "b": 25}}\n</tool_ca
 
 def play(talker: Talker, environment: str, *rows: dict[str, Json], **settings: object) -> list[list[Sample]]:
     """The samples of some rows, all at once."""
-    (spec,) = (each for each in slime_generators() if each.name == "verifiers")
-    given = {"environment": f"{FILE}{environment}", "workers": 1, **settings}
-
-    async def run() -> list[list[Sample]]:
-        made = spec.factory(VerifiersSettings.model_validate(given), Setup(None, seed=0))  # type: ignore[arg-type]
-        assert isinstance(made, AgentGenerator)
-        try:
-            await made.start()
-            pending = [make_pending(prompt=row["prompt"], label=row["answer"]) for row in rows]  # type: ignore[arg-type]
-            for sample, row in zip(pending, rows, strict=True):
-                sample.metadata = dict(row["metadata"])  # type: ignore[arg-type, call-overload]
-            return await asyncio.wait_for(asyncio.gather(*(made(each, talker.context()) for each in pending)), 120)
-        finally:
-            await made.close()
-
-    return asyncio.run(run())
+    generator = generator_named("verifiers", environment=f"{FILE}{environment}", workers=1, **settings)
+    pending = [make_pending(prompt=row["prompt"], label=row["answer"]) for row in rows]  # type: ignore[arg-type]
+    for sample, row in zip(pending, rows, strict=True):
+        sample.metadata = dict(row["metadata"])  # type: ignore[arg-type, call-overload]
+    return generated(generator, talker, *pending, seconds=120.0)
 
 
 @cache

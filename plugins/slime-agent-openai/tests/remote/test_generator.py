@@ -1,6 +1,5 @@
 """The generator as a run calls it: a deployed agent asks the gateway, whose engine says what it is told."""
 
-import asyncio
 import json
 import os
 import subprocess
@@ -10,11 +9,11 @@ from typing import ClassVar
 
 import pytest
 from cloud import Cloud
+from generating import generated, generator_named
 from talker import Talker
 
-from slime_agent_openai.plugin import slime_generators
 from slime_core import Sample, Status
-from slime_core.roles import FinishReason, Setup, StartsAndStops
+from slime_core.roles import FinishReason
 from slime_testing import GeneratorContract, make_pending
 from slime_view.samples import Shard
 
@@ -23,19 +22,8 @@ def play(
     cloud: Cloud, talker: Talker, label: str = "Answer 0", *, evaluation: bool = False, **settings: object
 ) -> Sample:
     """The sample of a prompt."""
-    spec = next(each for each in slime_generators() if each.name == "agent_remote")
-    made = spec.factory(spec.model.model_validate(cloud.settings(**settings)), Setup(None, seed=0))  # type: ignore[arg-type]
-    assert isinstance(made, StartsAndStops)
-
-    async def run() -> list[Sample]:
-        await made.start()
-        try:
-            asked = make_pending(prompt="17 + 25?", label=label)
-            return await asyncio.wait_for(made(asked, talker.context(evaluation=evaluation)), 60)
-        finally:
-            await made.close()
-
-    (sample,) = asyncio.run(run())
+    generator = generator_named("agent_remote", **cloud.settings(**settings))
+    ((sample,),) = generated(generator, talker, make_pending(prompt="17 + 25?", label=label), evaluation=evaluation)
     assert not list(sample.problems())
     return sample
 
