@@ -115,17 +115,15 @@ def test_an_environment_whose_rollout_ends_with_an_error_fails_the_sample(tokeni
 
 
 @pytest.mark.parametrize(
-    ("environment", "said"),
+    ("environment", "settings", "said"),
     [
-        (":load_groups", "has a reward of whole groups"),
-        (":load_nothing", "made no environment of verifiers: it is {'no': 'environment'}"),
+        (":load_groups", {}, "has a reward of whole groups"),
+        (":load_nothing", {}, "made no environment of verifiers: it is {'no': 'environment'}"),
+        ("", {"arguments": {"malus": 1.0}}, "unexpected keyword argument 'malus'"),
     ],
 )
-def test_what_cannot_be_run_is_said_before_anything_runs(tokenizer: HfTokenizer, environment: str, said: str) -> None:
+def test_what_cannot_be_run_is_said_before_anything_runs(
+    tokenizer: HfTokenizer, environment: str, settings: dict[str, object], said: str
+) -> None:
     with pytest.raises(ConfigError, match=said):
-        play(Talker(tokenizer, saying("never")), environment)
-
-
-def test_arguments_that_it_does_not_take_are_said_before_anything_runs(tokenizer: HfTokenizer) -> None:
-    with pytest.raises(ConfigError, match="unexpected keyword argument 'malus'"):
-        play(Talker(tokenizer, saying("never")), "", arguments={"malus": 1.0})
+        play(Talker(tokenizer, saying("never")), environment, **settings)
