@@ -91,14 +91,6 @@ def test_which_of_two_chains_was_there_first_changes_nothing(tokenizer: HfTokeni
     assert trained("Yes", "No") == trained("No", "Yes")
 
 
-def test_going_back_to_what_was_before_an_edit_is_the_same_chain(session: Played) -> None:
-    session.play([(Move.ANEW, Said(text="42")), (Move.EDIT, Said(text="Yes"))])
-    first = session.log[0]
-    session.turn((*first.asked, first.node.message, Message(Role.USER, "Sure?")), Said(text="No"))
-    assert session.log[-1].node.path[-3] is first.node
-    require_exact(session)
-
-
 def test_sub_agents_that_are_asked_the_same_have_conversations_of_their_own(session: Played) -> None:
     asked = (Message(Role.USER, "17 + 25?"),)
     for agent in ("", "first", "second"):
@@ -123,14 +115,6 @@ def test_a_template_that_changes_what_came_before_forks_and_is_exact(tmp_path: P
     session.play([(Move.ANEW, Said(calls=1)), (Move.GO_ON, Said(text="42")), (Move.GO_ON, Said(text="Yes"))])
     assert sorted(sum(is_trained for _, is_trained in chain) for chain in session.forest.chains()) == [1, 2]
     assert session.forest.counts.forks == 1
-    require_exact(session)
-
-
-def test_the_templates_own_context_drops_reasoning_at_a_new_question(tokenizer: HfTokenizer, bridge: Bridge) -> None:
-    session = Played(Forest(bridge, keeps_template=True), tokenizer)
-    session.play([(Move.ANEW, Said(reasoning="Hm.", text="42")), (Move.GO_ON, Said(text="Yes"))])
-    assert "Hm." not in tokenizer.decode(session.log[1].prompt)
-    assert len(list(session.forest.chains())) == 2
     require_exact(session)
 
 

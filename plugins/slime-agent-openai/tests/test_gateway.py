@@ -138,12 +138,6 @@ class TestAgain:
         assert await first == await retry
         assert len(talker.log) == 1
 
-    async def test_it_gets_the_answer_that_was_made(self, there: There, talker: Talker) -> None:
-        first = await there.post("chat/completions", CHAT)
-        retry = await there.post("chat/completions", CHAT, **{"x-stainless-retry-count": "1"})
-        assert first == retry
-        assert len(talker.log) == 1
-
     async def test_a_client_that_hung_up_is_not_waited_for_and_leaves_nothing(self, talker: Talker) -> None:
         async with served(talker, limits=SessionLimits(max_turns=1)) as there:
             talker.hold = asyncio.Event()
@@ -264,26 +258,6 @@ async def test_an_interrupted_answer_is_an_error_and_never_an_end(talker: Talker
                 assert answer.headers["x-should-retry"] == "false"
         assert there.session.interrupted.is_set()
         assert list(there.session.forest.chains()) == []
-
-
-async def test_a_stream_that_broke_off_is_made_anew_when_it_is_sent_again(there: There, talker: Talker) -> None:
-    def says(text: str, turn: int) -> str:
-        if not failed:
-            failed.append(turn)
-            raise RuntimeError("500 from the engine")
-        return "It is 42."
-
-    failed: list[int] = []
-    talker.says = says
-    told = []
-    for count in ("0", "1"):
-        headers = {"x-stainless-retry-count": count}
-        async with there.http.post(
-            f"{there.url}/v1/chat/completions", json={**CHAT, "stream": True}, headers=headers
-        ) as answer:
-            told.append(await answer.text())
-    assert "500 from the engine" in told[0]
-    assert told[1].endswith("data: [DONE]\n\n")
 
 
 async def test_tokens_are_counted_without_a_turn(there: There, talker: Talker) -> None:

@@ -208,7 +208,13 @@ async def test_one_that_fails_before_weights_come_is_passed_over(tmp_path: Path,
 
 
 @pytest.mark.parametrize(
-    ("kind", "step"), [("distributed", JOIN), *((kind, step) for kind in KINDS for step in (UPDATE[kind], END))]
+    ("kind", "step"),
+    [
+        ("distributed", JOIN),
+        *((kind, UPDATE[kind]) for kind in KINDS),
+        ("distributed", END),
+        pytest.param("tensor", END, marks=pytest.mark.long),
+    ],
 )
 async def test_one_that_fails_amid_weights_serves_nothing_until_it_is_sent_to_again(
     tmp_path: Path, urls: list[str], kind: str, step: str
