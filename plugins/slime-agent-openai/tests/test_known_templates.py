@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from talker import Talker
-from trl_templates import trl_tokenizer
+from trl_templates import needs_trl, trl_tokenizer
 
 from slime_agent_openai.bridge import Bridge
 from slime_agent_openai.message import Message, Request, Role, Tool, canonical
@@ -49,6 +49,7 @@ class Exactly(Talker):
         return self.tokenizer.encode(text), FinishReason.STOP
 
 
+@needs_trl
 @table("name", MODELS)
 async def test_a_session_is_one_sample(tmp_path: Path, name: str) -> None:
     ends, called, answered = MODELS[name]

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chat import load_chat
-from trl_templates import trl_tokenizer
+from trl_templates import needs_trl, trl_tokenizer
 
 from slime_agent_openai.parsers.registry import OWN, families, fitting, misfit
 from slime_core.data import HfTokenizer
@@ -84,6 +84,7 @@ FIT = {
 }
 
 
+@needs_trl
 @table("name", FIT)
 def test_templates_of_known_models_find_their_family(tmp_path: Path, name: str) -> None:
     tokenizer = trl_tokenizer(name, tmp_path / name, ["<|im_end|>", "<|eot_id|>", "<｜end▁of▁sentence｜>"])
