@@ -1,16 +1,19 @@
 """How the suite runs on several cores: a test that is marked `alone` runs while all other workers wait. And what
-`make quick` leaves out.
+`make quick` leaves out, and how `async def` tests run.
 
 Example:
 
     make test ARGS="-n 4 -k ledger"
 """
 
+import asyncio
 import fcntl
+import inspect
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,7 @@ from hypothesis import Phase, settings
 ROOT = Path(__file__).parent
 SLOW = ROOT / "tests" / "slow.txt"
 SLOW_S = 3.0
+ASYNC_S = 120  # An `async def` test that takes longer hangs
 
 # A worker has one core. Two threads of torch on it wait for each other more than they work.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -44,6 +48,25 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Turns())
     if config.getoption("quick"):
         config.pluginmanager.register(Quick())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an `async def` test in a loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    values = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    asyncio.run(_run_entered(pyfuncitem.obj, values))
+    return True
+
+
+async def _run_entered(test: Callable[..., Awaitable[None]], values: dict[str, object]) -> None:
+    """Give a test its fixtures; it gets what those that are async context managers yield in its loop."""
+    async with asyncio.timeout(ASYNC_S), AsyncExitStack() as stack:
+        for name, value in values.items():
+            if isinstance(value, AbstractAsyncContextManager):
+                values[name] = await stack.enter_async_context(value)
+        await test(**values)
 
 
 @pytest.fixture(autouse=True)

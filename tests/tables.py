@@ -5,9 +5,10 @@
         assert is_fraction(text) is wanted
 
 The test is skipped where each row skips. Fixtures are made once, not once a row: a test that needs a fresh one for each
-row keeps `pytest.mark.parametrize`.
+row keeps `pytest.mark.parametrize`. Rows of an `async def` test have a loop each.
 """
 
+import asyncio
 import inspect
 from collections.abc import Callable, Iterable
 from functools import wraps
@@ -15,7 +16,7 @@ from functools import wraps
 import pytest
 
 
-def table(names: str, rows: Iterable[object]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def table(names: str, rows: Iterable[object]) -> Callable[[Callable[..., object]], Callable[..., None]]:
     """Decorator: runs the test with each row's values under `names` and raises one AssertionError for all failures.
 
     `rows` are tuples, or single values where there is one name; `pytest.param` gives a row an id.
@@ -23,7 +24,7 @@ def table(names: str, rows: Iterable[object]) -> Callable[[Callable[..., None]],
     keys, table_rows = [name.strip() for name in names.split(",")], list(rows)
     assert table_rows, "a table without rows shows nothing"
 
-    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+    def decorate(test: Callable[..., object]) -> Callable[..., None]:
         signature = inspect.signature(test)
         fixtures = [each for name, each in signature.parameters.items() if name not in keys]
 
@@ -34,7 +35,9 @@ def table(names: str, rows: Iterable[object]) -> Callable[[Callable[..., None]],
             for row in table_rows:
                 label, values = _read_row(row, len(keys))
                 try:
-                    test(*args, **fixture_values, **dict(zip(keys, values, strict=True)))
+                    made = test(*args, **fixture_values, **dict(zip(keys, values, strict=True)))
+                    if inspect.iscoroutine(made):
+                        asyncio.run(made)
                 except pytest.skip.Exception as skip:
                     skips.append(skip)
                 except (Exception, pytest.fail.Exception) as error:

@@ -4,7 +4,7 @@ tokenizer = load_chat(tmp_path, CHATML)
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -23,56 +23,16 @@ CORPUS = (
     '{"name": "add", "arguments": {"a": 17, "b": 25}} {"type": "function", "function": {"parameters": "object"}}',
     "Let me look it up. Rivers and cities: Lyon, Rhone, Saone. It is 813 km long.\n\n",
 )
-CHATML = r"""
-{%- if tools %}<|im_start|>system
-{% if messages[0].role == 'system' %}{{ messages[0].content }}
 
-{% endif %}Tools:{% for tool in tools %}
-{{ tool | tojson }}{% endfor %}
 
-Call one with <tool_call>{"name": NAME, "arguments": ARGUMENTS}</tool_call>.<|im_end|>
-{% elif messages[0].role == 'system' %}<|im_start|>system
-{{ messages[0].content }}<|im_end|>
-{% endif %}
-{%- set ns = namespace(query=-1) %}
-{%- for m in messages %}{% if m.role == 'user' %}{% set ns.query = loop.index0 %}{% endif %}{% endfor %}
-{%- for m in messages %}
-{%- if m.role == 'system' and loop.first %}
-{%- elif m.role == 'tool' %}
-{%- if loop.first or messages[loop.index0 - 1].role != 'tool' %}<|im_start|>user
-{% endif %}<tool_response>
-{{ m.content }}
-</tool_response>{% if loop.last or messages[loop.index0 + 1].role != 'tool' %}<|im_end|>
-{% else %}
-{% endif %}
-{%- elif m.role == 'assistant' %}<|im_start|>assistant
-{% if m.reasoning_content and loop.index0 > ns.query %}<think>
-{{ m.reasoning_content }}
-</think>
+def _template(name: str) -> str:
+    path = Path(__file__).parent / "templates" / f"{name}.jinja"
+    return path.read_text("utf-8").removesuffix("\n")
 
-{% endif %}{{ m.content }}{% for call in m.tool_calls or [] %}{% if not loop.first or m.content %}
-{% endif %}<tool_call>
-{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}
-</tool_call>{% endfor %}<|im_end|>
-{% else %}<|im_start|>{{ m.role }}
-{{ m.content }}<|im_end|>
-{% endif %}
-{%- endfor %}
-{%- if add_generation_prompt %}<|im_start|>assistant
-{% endif %}"""
+
+CHATML = _template("chatml")
 """As Qwen's: earlier reasoning is left out where a new question comes, and tool results are a user's turn."""
-MOVES_TOOLS = r"""
-{%- set ns = namespace(last=0) %}
-{%- for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}
-{%- for m in messages %}
-{%- if m.role == 'user' %}{% if tools and loop.index0 == ns.last %}[TOOLS]{{ tools | tojson }}[/TOOLS]{% endif %}
-[INST]{{ m.content }}[/INST]
-{%- elif m.role == 'assistant' %}{{ m.content }}{% for call in m.tool_calls or [] %}<tool_call>
-{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}
-</tool_call>{% endfor %}<|im_end|>
-{%- else %}[RESULT]{{ m.content }}[/RESULT]
-{%- endif %}
-{%- endfor %}"""
+MOVES_TOOLS = _template("moves_tools")
 """As Mistral's: the tools stand before the last question, so a new question changes what came before it."""
 
 
@@ -94,12 +54,21 @@ def load_with(folder: Path, backend: Tokenizer, template: str, ends: Sequence[st
 
 @cache
 def _backend() -> Tokenizer:
+    tokenizer = byte_level(CORPUS, 420, SPECIALS)
+    tokenizer.add_tokens([AddedToken(marker, special=False, normalized=False) for marker in MARKERS])
+    return tokenizer
+
+
+def byte_level(lines: Iterable[str], vocab_size: int, specials: Sequence[str] = ()) -> Tokenizer:
+    """One of all bytes, trained on some lines."""
     tokenizer = Tokenizer(BPE())
     tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
     tokenizer.decoder = ByteLevelDecoder()
     trainer = BpeTrainer(
-        vocab_size=420, special_tokens=list(SPECIALS), initial_alphabet=ByteLevel.alphabet(), show_progress=False
+        vocab_size=vocab_size,
+        special_tokens=list(specials),
+        initial_alphabet=ByteLevel.alphabet(),
+        show_progress=False,
     )
-    tokenizer.train_from_iterator(CORPUS, trainer)
-    tokenizer.add_tokens([AddedToken(marker, special=False, normalized=False) for marker in MARKERS])
+    tokenizer.train_from_iterator(lines, trainer)
     return tokenizer

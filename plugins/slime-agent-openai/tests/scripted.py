@@ -59,6 +59,12 @@ def reply(text: str = "", reasoning: str = "", calls: Sequence[ToolCall] = (), f
     )
 
 
+CALLS = (ToolCall("call_a", "add", '{"a": 1,  "b":2}'), ToolCall("call_b", "add", '{"b": 4, "a": 3}'))
+FULL = reply("Let me see.\n", "Two sums: é, 加", CALLS)
+DONE = reply("3 and 7.", "Both are known.")
+USER = {"role": "user", "content": "Add!"}
+
+
 def cut(delta: Delta, draw: random.Random) -> Iterator[Delta]:
     """A delta in parts."""
     if not isinstance(delta, ReasoningDelta | TextDelta | ArgumentsDelta):

@@ -5,6 +5,7 @@ async with served(talker) as there:
     there.session.forest        # what happened
 """
 
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -51,3 +52,9 @@ async def served(
             yield There(url, session, http)
     finally:
         await gateway.close()
+
+
+def free_port() -> int:
+    """One of this machine that nothing listens at."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])

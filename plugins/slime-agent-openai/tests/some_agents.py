@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from slime_agent_openai import Result, Task
+from slime_agent_openai import Task
 
 
 async def gives_a_reward(task: Task) -> float:
@@ -22,15 +22,6 @@ async def gives_parts(task: Task) -> dict[str, float]:
 def blocks(task: Task) -> bool:
     time.sleep(0.05)
     return True
-
-
-async def gives_text(task: Task) -> str:
-    return "1.0"
-
-
-async def gives_as_told(task: Task) -> Result:
-    """A result with the fields of the label."""
-    return Result(**task.label)  # type: ignore[arg-type]
 
 
 async def raises(task: Task) -> float:

@@ -1,6 +1,5 @@
 """Agents that talk to the model, for tests of the generator; of the standard library, to start fast."""
 
-import asyncio
 import json
 import os
 import time
@@ -97,20 +96,6 @@ def asks_and_may_exit(task: Task) -> float:
 
 
 def asks_nothing(task: Task) -> float:
-    return 1.0
-
-
-async def sleeps(task: Task) -> float:
-    await asyncio.sleep(600)
-    return 1.0
-
-
-async def exits_where_asked(task: Task) -> float:
-    await asyncio.to_thread(one_turn, task)
-    await asyncio.sleep(0.5)
-    if task.prompt == "exit":
-        os._exit(3)
-    await asyncio.sleep(0.5)
     return 1.0
 
 

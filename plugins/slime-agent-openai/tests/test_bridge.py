@@ -1,6 +1,5 @@
 from pathlib import Path
 
-import pytest
 from chat import CHATML, MOVES_TOOLS, load_chat
 
 from slime_agent_openai.bridge import Bridge, Kind, kind_of, without_overlap
@@ -12,11 +11,6 @@ HEAD = [Message(Role.SYSTEM, "Count."), Message(Role.USER, "What is 17 + 25?")]
 CALL = ToolCall("call_1", "add", '{"a": 17, "b": 25}')
 CALLED = Message(Role.ASSISTANT, "", calls=(CALL,))
 RESULT = Message(Role.TOOL, "42", answers="call_1")
-
-
-@pytest.fixture(scope="module")
-def bridge(tmp_path_factory: pytest.TempPathFactory) -> Bridge:
-    return Bridge(load_chat(tmp_path_factory.mktemp("chatml")))
 
 
 @table(

@@ -1,13 +1,16 @@
 """Unmodified clients against the gateway: one sample each, and every token of the model in it."""
 
 import asyncio
-import json
+import io
+import runpy
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
 
 import agents
 import anthropic
 import openai
 import pytest
-from chat import load_chat
 from serving import There, served
 from talker import Talker
 from three_turns import CALLS, QUESTION, run
@@ -15,16 +18,7 @@ from three_turns import CALLS, QUESTION, run
 from slime_core.data import HfTokenizer
 from tests.tables import table
 
-ADD = {
-    "name": "add",
-    "description": "Adds.",
-    "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}},
-}
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> HfTokenizer:
-    return load_chat(tmp_path_factory.mktemp("chatml"))
+SCRIPTS = Path(__file__).with_name("sdk_scripts")
 
 
 def talker_of(tokenizer: HfTokenizer) -> Talker:
@@ -32,85 +26,16 @@ def talker_of(tokenizer: HfTokenizer) -> Talker:
     return Talker(tokenizer, lambda text, turn: CALLS[turn])
 
 
-def total(arguments: str) -> str:
-    values = json.loads(arguments)
-    return str(values["a"] + values["b"])
+@table("how", ["whole", "stream"])
+@table("script", ["openai_chat", "openai_responses", "anthropic_messages"])
+def test_a_loop_of_tools(tokenizer: HfTokenizer, monkeypatch: pytest.MonkeyPatch, script: str, how: str) -> None:
+    """The scripts that test_client_versions.py runs with other releases."""
 
-
-@table("stream", [False, True])
-def test_openai_chat(tokenizer: HfTokenizer, stream: bool) -> None:
     async def client(there: There) -> str:
-        tools = [{"type": "function", "function": ADD}]
-        messages: list[object] = [{"role": "user", "content": QUESTION}]
-        async with openai.AsyncOpenAI(base_url=f"{there.url}/v1", api_key="any") as ask:
-            while True:
-                if stream:
-                    async with ask.chat.completions.stream(model="policy", messages=messages, tools=tools) as told:
-                        made = await told.get_final_completion()
-                else:
-                    made = await ask.chat.completions.create(model="policy", messages=messages, tools=tools)
-                said = made.choices[0].message
-                if not said.tool_calls:
-                    return str(said.content)
-                messages.append(said.model_dump(exclude_none=True, exclude={"parsed"}))
-                messages += [
-                    {"role": "tool", "tool_call_id": call.id, "content": total(call.function.arguments)}
-                    for call in said.tool_calls
-                ]
-
-    run(talker_of(tokenizer), client)
-
-
-@table("stream, by_id", [(False, False), (True, True)])
-def test_openai_responses(tokenizer: HfTokenizer, stream: bool, by_id: bool) -> None:
-    async def client(there: There) -> str:
-        tools = [{"type": "function", **ADD}]
-        items: list[object] = [{"role": "user", "content": QUESTION}]
-        more: dict[str, object] = {}
-        async with openai.AsyncOpenAI(base_url=f"{there.url}/v1", api_key="any") as ask:
-            while True:
-                if stream:
-                    async with ask.responses.stream(model="policy", input=items, tools=tools, **more) as told:
-                        made = await told.get_final_response()
-                else:
-                    made = await ask.responses.create(model="policy", input=items, tools=tools, **more)
-                calls = [item for item in made.output if item.type == "function_call"]
-                if not calls:
-                    return str(made.output_text)
-                results = [
-                    {"type": "function_call_output", "call_id": call.call_id, "output": total(call.arguments)}
-                    for call in calls
-                ]
-                echoed = [item.model_dump(exclude_none=True) for item in made.output]
-                more, items = (
-                    ({"previous_response_id": made.id}, results) if by_id else ({}, [*items, *echoed, *results])
-                )
-
-    run(talker_of(tokenizer), client)
-
-
-@table("stream", [False, True])
-def test_anthropic_messages(tokenizer: HfTokenizer, stream: bool) -> None:
-    async def client(there: There) -> str:
-        tools = [{"name": "add", "description": "Adds.", "input_schema": ADD["parameters"]}]
-        messages: list[object] = [{"role": "user", "content": QUESTION}]
-        async with anthropic.AsyncAnthropic(base_url=there.url, api_key="any") as ask:
-            while True:
-                asked = {"model": "policy", "max_tokens": 200, "messages": messages, "tools": tools}
-                if stream:
-                    async with ask.messages.stream(**asked) as told:
-                        made = await told.get_final_message()
-                else:
-                    made = await ask.messages.create(**asked)
-                calls = [block for block in made.content if block.type == "tool_use"]
-                if not calls:
-                    return str(made.content[-1].text)
-                messages.append({"role": "assistant", "content": [block.model_dump() for block in made.content]})
-                results = [
-                    {"type": "tool_result", "tool_use_id": call.id, "content": total(json.dumps(call.input))}
-                    for call in calls
-                ]
-                messages.append({"role": "user", "content": results})
+        monkeypatch.setattr(sys, "argv", [script, there.url, how])
+        with redirect_stdout(io.StringIO()) as said:
+            await asyncio.to_thread(runpy.run_path, f"{SCRIPTS}/{script}.py")
+        return said.getvalue().strip()
 
     run(talker_of(tokenizer), client)
 

@@ -3,12 +3,11 @@
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import aiohttp
 import pytest
-from chat import load_chat
 from serving import There, served
 from talker import Talker
 
@@ -24,23 +23,8 @@ PATHS = {"chat/completions": CHAT, "responses": RESPONSES, "messages": MESSAGES,
 QUICK = Limits(body=100_000, body_s=0.3, head_s=0.3, idle_s=0.3, connections=3)
 
 
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> HfTokenizer:
-    return load_chat(tmp_path_factory.mktemp("chatml"))
-
-
-Act = Callable[[There], Awaitable[None]]
-
-
-def play(tokenizer: HfTokenizer, act: Act, limits: Limits | None = None, **context: object) -> Talker:
-    talker = Talker(tokenizer, lambda text, turn: "42")
-
-    async def run() -> None:
-        async with served(talker, gateway=Gateway(limits=limits), **context) as there:
-            await asyncio.wait_for(act(there), 20)
-
-    asyncio.run(run())
-    return talker
+def at(tokenizer: HfTokenizer, limits: Limits | None = None, **context: object) -> AbstractAsyncContextManager[There]:
+    return served(Talker(tokenizer, lambda text, turn: "42"), gateway=Gateway(limits=limits), **context)
 
 
 async def refused(answer: aiohttp.ClientResponse) -> tuple[int, str]:
@@ -61,7 +45,7 @@ async def connected(there: There) -> tuple[asyncio.StreamReader, asyncio.StreamW
     return await asyncio.open_connection(address[0], int(address[1]))
 
 
-def test_a_text_that_cannot_fit_is_refused_by_its_bytes(
+async def test_a_text_that_cannot_fit_is_refused_by_its_bytes(
     tokenizer: HfTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoded = list[int]()
@@ -73,8 +57,7 @@ def test_a_text_that_cannot_fit_is_refused_by_its_bytes(
 
     monkeypatch.setattr(HfTokenizer, "encode", noted)
     assert tokenizer.longest_token == len(b"</tool_response>")
-
-    async def act(there: There) -> None:
+    async with at(tokenizer, max_context=1000) as there:
         text = "x " * 100_000
         for path, body in PATHS.items():
             field = next(name for name in ("messages", "input", "prompt") if name in body)
@@ -83,8 +66,6 @@ def test_a_text_that_cannot_fit_is_refused_by_its_bytes(
                 assert await refused(answer) == (400, "context_length_exceeded"), path
         status, _ = await there.post("chat/completions", CHAT)
         assert status == 200
-
-    play(tokenizer, act, max_context=1000)
     assert max(encoded) < 16 * 1000
 
 
@@ -97,46 +78,39 @@ def test_no_text_within_the_context_is_refused_by_its_bytes(tokenizer: HfTokeniz
     "body",
     [b"[" * 100_000, b'{"messages": ' + b"[" * 90_000, b'{"messages": [' + b'{"a":' * 15_000 + b"1" + b"}" * 15_000],
 )
-def test_a_body_nested_for_ever_is_a_bad_request(tokenizer: HfTokenizer, body: bytes) -> None:
-    async def act(there: There) -> None:
+async def test_a_body_nested_for_ever_is_a_bad_request(tokenizer: HfTokenizer, body: bytes) -> None:
+    async with at(tokenizer) as there:
         for path in (*PATHS, "conversations", "messages/count_tokens"):
             async with there.http.post(f"{there.url}/v1/{path}", data=body) as answer:
                 assert await refused(answer) == (400, "invalid_json"), path
 
-    play(tokenizer, act)
 
-
-def test_nesting_that_is_read_and_cannot_be_written_is_a_bad_request(tokenizer: HfTokenizer) -> None:
+async def test_nesting_that_is_read_and_cannot_be_written_is_a_bad_request(tokenizer: HfTokenizer) -> None:
     deep = json.loads("[" * 700 + "]" * 700)
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "default": deep}}}
     asked = {"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f"}}]}
-
-    async def act(there: There) -> None:
+    async with at(tokenizer) as there:
         for body in (CHAT | {"tools": [tool]}, CHAT | {"messages": [*CHAT["messages"], asked | {"extra": deep}]}):
             async with there.http.post(f"{there.url}/v1/chat/completions", json=body) as answer:
                 assert answer.status in (200, 400), await answer.text()
         async with there.http.post(f"{there.url}/v1/conversations", json={"metadata": {"deep": deep}}) as answer:
             assert answer.status in (200, 400), await answer.text()
 
-    play(tokenizer, act)
 
-
-def test_a_body_that_is_too_large_is_refused_before_it_is_read(tokenizer: HfTokenizer) -> None:
+async def test_a_body_that_is_too_large_is_refused_before_it_is_read(tokenizer: HfTokenizer) -> None:
     async def parts() -> object:
         for _ in range(100):
             yield b" " * 10_000  # type: ignore[misc]
 
-    async def act(there: There) -> None:
+    async with at(tokenizer, QUICK) as there:
         for path in ("chat/completions", "messages", "conversations"):
             for data in (b" " * 1_000_000, parts()):
                 async with there.http.post(f"{there.url}/v1/{path}", data=data) as answer:
                     assert await refused(answer) == (413, "request_too_large")
 
-    play(tokenizer, act, QUICK)
 
-
-def test_a_request_that_does_not_come_is_not_waited_for(tokenizer: HfTokenizer) -> None:
-    async def act(there: There) -> None:
+async def test_a_request_that_does_not_come_is_not_waited_for(tokenizer: HfTokenizer) -> None:
+    async with at(tokenizer, QUICK) as there:
         path = there.url.partition("/s/")[2]
         head = f"POST /s/{path}/v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n"
         silent, half_head, half_body = [await connected(there) for _ in range(3)]
@@ -157,11 +131,9 @@ def test_a_request_that_does_not_come_is_not_waited_for(tokenizer: HfTokenizer) 
         writer.close()
         assert (await there.post("chat/completions", CHAT))[0] == 200
 
-    play(tokenizer, act, QUICK)
 
-
-def test_one_connection_too_many_is_told_and_closed(tokenizer: HfTokenizer) -> None:
-    async def act(there: There) -> None:
+async def test_one_connection_too_many_is_told_and_closed(tokenizer: HfTokenizer) -> None:
+    async with at(tokenizer, Limits(connections=QUICK.connections)) as there:
         held = [await connected(there) for _ in range(QUICK.connections)]
         await asyncio.sleep(0.05)
         reader, writer = await connected(there)
@@ -178,11 +150,10 @@ def test_one_connection_too_many_is_told_and_closed(tokenizer: HfTokenizer) -> N
             await asyncio.sleep(0.05)
         assert status == 200
 
-    play(tokenizer, act, Limits(connections=QUICK.connections))
 
-
-def test_each_kind_of_refusal_is_logged_once(tokenizer: HfTokenizer, caplog: pytest.LogCaptureFixture) -> None:
-    async def act(there: There) -> None:
+async def test_each_kind_of_refusal_is_logged_once(tokenizer: HfTokenizer, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with at(tokenizer, QUICK) as there:
         for _ in range(5):
             for data in (b"{", b"[" * 90_000, b" " * 200_000):
                 async with there.http.post(f"{there.url}/v1/chat/completions", data=data) as answer:
@@ -193,28 +164,22 @@ def test_each_kind_of_refusal_is_logged_once(tokenizer: HfTokenizer, caplog: pyt
             writer.write(b"GET / HTTP/1.1\r\nno header\r\n\r\n")
             assert b"400" in await reader.read()
             writer.close()
-
-    with caplog.at_level(logging.INFO):
-        play(tokenizer, act, QUICK)
     lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     kinds = sorted(line.partition("refused, ")[2].partition(":")[0] for line in lines)
     assert kinds == ["invalid_api_key", "invalid_json", "not HTTP", "request_too_large"]
     assert not [record for record in caplog.records if record.exc_info]
 
 
-def test_the_fleets_workers_have_the_same_limits(tokenizer: HfTokenizer, tmp_path: Path) -> None:
+async def test_the_fleets_workers_have_the_same_limits(tokenizer: HfTokenizer, tmp_path: Path) -> None:
     from slime_agent_openai.fleet import Fleet
 
-    async def run() -> None:
-        gateway = Gateway(beside=Fleet("token", lease_s=1).routes, limits=QUICK)
-        await gateway.start()
-        try:
-            async with aiohttp.ClientSession(headers={"Authorization": "Bearer token"}) as http:
-                for body in (b"[" * 90_000, b" " * 1_000_000):
-                    async with http.post(f"{gateway.url}/fleet/next", data=body) as answer:
-                        assert answer.status == 400
-                        assert (await answer.json())["error"]["message"]
-        finally:
-            await gateway.close()
-
-    asyncio.run(run())
+    gateway = Gateway(beside=Fleet("token", lease_s=1).routes, limits=QUICK)
+    await gateway.start()
+    try:
+        async with aiohttp.ClientSession(headers={"Authorization": "Bearer token"}) as http:
+            for body in (b"[" * 90_000, b" " * 1_000_000):
+                async with http.post(f"{gateway.url}/fleet/next", data=body) as answer:
+                    assert answer.status == 400
+                    assert (await answer.json())["error"]["message"]
+    finally:
+        await gateway.close()

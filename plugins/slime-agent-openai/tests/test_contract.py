@@ -1,6 +1,5 @@
 import gc
 import os
-import socket
 import subprocess
 import sys
 import warnings
@@ -8,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from serving import free_port
 
 from slime_testing import GeneratorContract, PluginPackageContract
 
@@ -26,13 +26,7 @@ def left_to_the_collector() -> Iterator[None]:
         gc.collect()
 
 
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
-PORT, TOKEN = _free_port(), "a token for the contract"
+PORT, TOKEN = free_port(), "a token for the contract"
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from chat import load_chat
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,12 +70,6 @@ def test_executions_of_a_group_are_apart() -> None:
     assert [each.drop_reason for each in executions_of([group], "zero_std")] == ["zero_std", "zero_std"]
 
 
-def test_a_sample_that_ends_within_another_ends_there() -> None:
-    short, long = sample(("prompt", [1]), ("model", [2])), sample(("prompt", [1]), ("again", [2]), ("model", [3]))
-    spans = list(execution(short, long).walk())
-    assert [span.ends for span in spans] == [[], [short], [long]]
-
-
 def test_a_conversation_of_many_turns_is_shown() -> None:
     turns = [(who, [n]) for n in range(1500) for who in ("model", "tool")]
     assert len(shown(execution(sample(("prompt", [1]), *turns)))) == 3001
@@ -109,11 +102,6 @@ HOSTILE = "</pre><script>document.title = 'run'</script><img src=x onerror=\"doc
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> HfTokenizer:
-    return load_chat(tmp_path_factory.mktemp("chatml"))
-
-
 class Read(HTMLParser):
     """What a browser would show, and which elements there are."""
 
@@ -136,16 +124,13 @@ def hostile(tokenizer: HfTokenizer) -> str:
     return page(HOSTILE, [execution(made)], tokenizer)
 
 
-def test_what_a_model_wrote_is_text_on_the_page(tokenizer: HfTokenizer) -> None:
-    read = Read(hostile(tokenizer))
-    assert read.text.count(HOSTILE) == 8  # title and heading, prompt, answer, tool, agent, reason, error
-    assert not {"script", "img"} & set(read.elements)
-
-
-def test_nothing_is_fetched_and_nothing_may_run(tokenizer: HfTokenizer) -> None:
+def test_what_a_model_wrote_is_text_on_the_page_and_nothing_is_fetched(tokenizer: HfTokenizer) -> None:
     html = hostile(tokenizer)
     assert "default-src 'none'" in html
     assert not re.findall(r"<[^>]*\b(?:src|href)=", html)
+    read = Read(html)
+    assert read.text.count(HOSTILE) == 8  # title and heading, prompt, answer, tool, agent, reason, error
+    assert not {"script", "img"} & set(read.elements)
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium or Chrome on PATH")

@@ -2,7 +2,7 @@ import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import aiohttp
 import pytest
@@ -49,19 +49,20 @@ async def there(lease_s: float = 30.0) -> AsyncIterator[There]:
         await gateway.close()
 
 
-def test_a_worker_is_given_the_task_and_says_what_came_of_it() -> None:
-    async def main() -> None:
-        async with there() as here:
-            running = asyncio.create_task(here.fleet.run(TASK, timeout_s=60.0))
-            given = await here.taken()
-            assert Task(**given["task"]) == TASK  # type: ignore[arg-type]
-            assert (given["timeout_s"], given["lease_s"], given["alone"]) == (60.0, 30.0, False)
-            assert (await here.post(f"{given['id']}/alive"))[0] == 200
-            said = {"reward": {"right": 1, "brief": 0.5}, "turn_rewards": [0.5, 1], "metadata": {"tools": 2}}
-            assert (await here.post(f"{given['id']}/done", said))[0] == 200
-            assert await running == Result({"right": 1.0, "brief": 0.5}, (0.5, 1.0), metadata={"tools": 2})
+@pytest.fixture
+def here() -> AbstractAsyncContextManager[There]:
+    return there()
 
-    asyncio.run(main())
+
+async def test_a_worker_is_given_the_task_and_says_what_came_of_it(here: There) -> None:
+    running = asyncio.create_task(here.fleet.run(TASK, timeout_s=60.0))
+    given = await here.taken()
+    assert Task(**given["task"]) == TASK  # type: ignore[arg-type]
+    assert (given["timeout_s"], given["lease_s"], given["alone"]) == (60.0, 30.0, False)
+    assert (await here.post(f"{given['id']}/alive"))[0] == 200
+    said = {"reward": {"right": 1, "brief": 0.5}, "turn_rewards": [0.5, 1], "metadata": {"tools": 2}}
+    assert (await here.post(f"{given['id']}/done", said))[0] == 200
+    assert await running == Result({"right": 1.0, "brief": 0.5}, (0.5, 1.0), metadata={"tools": 2})
 
 
 @table(
@@ -72,135 +73,109 @@ def test_a_worker_is_given_the_task_and_says_what_came_of_it() -> None:
         ({"score": 1.0}, "a verdict has no 'score'"),
     ],
 )
-def test_what_is_no_verdict_is_refused_and_may_be_said_again(said: dict[str, object], why: str) -> None:
-    async def main() -> None:
-        async with there() as here:
-            running = asyncio.create_task(here.fleet.run(TASK, timeout_s=60.0))
-            given = await here.taken()
-            status, answer = await here.post(f"{given['id']}/done", said)
-            assert status == 400
-            assert why in str(answer)
-            await here.post(f"{given['id']}/done", {"reward": None})
-            assert await running is None
-
-    asyncio.run(main())
+async def test_what_is_no_verdict_is_refused_and_may_be_said_again(said: dict[str, object], why: str) -> None:
+    async with there() as here:
+        running = asyncio.create_task(here.fleet.run(TASK, timeout_s=60.0))
+        given = await here.taken()
+        status, answer = await here.post(f"{given['id']}/done", said)
+        assert status == 400
+        assert why in str(answer)
+        await here.post(f"{given['id']}/done", {"reward": None})
+        assert await running is None
 
 
-def test_an_agent_that_failed_fails_its_sample() -> None:
-    async def main() -> None:
-        async with there() as here:
-            running = asyncio.create_task(here.fleet.run(TASK, timeout_s=60.0))
-            given = await here.taken()
-            await here.post(f"{given['id']}/failed", {"reason": "KeyError", "detail": "no such tool"})
-            with pytest.raises(AgentError, match="no such tool") as caught:
-                await running
-            assert (caught.value.reason, caught.value.shared) == ("agent_KeyError", False)
-
-    asyncio.run(main())
-
-
-def test_a_task_that_is_given_back_is_run_again_and_the_second_time_it_failed() -> None:
-    async def main() -> None:
-        async with there() as here:
-            for run, shared in ((here.fleet.run, True), (here.fleet.run_alone, False)):
-                running = asyncio.create_task(run(TASK, timeout_s=60.0))
-                given = await here.taken()
-                assert given["alone"] is not shared
-                await here.post(f"{given['id']}/back")
-                with pytest.raises(AgentError, match="gave it back") as caught:
-                    await running
-                assert (caught.value.reason, caught.value.shared) == ("agent_lost", shared)
-
-    asyncio.run(main())
+@table(
+    "alone, told, body, said, why",
+    [
+        (False, "failed", {"reason": "KeyError", "detail": "no such tool"}, "no such tool", ("agent_KeyError", False)),
+        (False, "back", {}, "gave it back", ("agent_lost", True)),  # and is run again, alone
+        (True, "back", {}, "gave it back", ("agent_lost", False)),
+    ],
+)
+async def test_a_task_that_failed_or_is_given_back_is_an_error(
+    alone: bool, told: str, body: dict[str, str], said: str, why: tuple[str, bool]
+) -> None:
+    async with there() as here:
+        run = here.fleet.run_alone if alone else here.fleet.run
+        running = asyncio.create_task(run(TASK, timeout_s=60.0))
+        given = await here.taken()
+        assert given["alone"] is alone
+        await here.post(f"{given['id']}/{told}", body)
+        with pytest.raises(AgentError, match=said) as caught:
+            await running
+        assert (caught.value.reason, caught.value.shared) == why
 
 
-def test_a_silent_worker_has_lost_its_task() -> None:
-    async def main() -> None:
-        async with there(lease_s=0.2) as here:
-            running = asyncio.create_task(here.fleet.run(TASK, timeout_s=60.0))
-            given = await here.taken()
-            with pytest.raises(AgentError, match="has not been heard of") as caught:
-                await running
-            assert caught.value.shared
-            assert (await here.post(f"{given['id']}/alive"))[0] == 410
-            assert (await here.post(f"{given['id']}/done", {"reward": 1.0}))[0] == 410
-
-    asyncio.run(main())
+async def test_a_silent_worker_has_lost_its_task() -> None:
+    async with there(lease_s=0.2) as here:
+        running = asyncio.create_task(here.fleet.run(TASK, timeout_s=60.0))
+        given = await here.taken()
+        with pytest.raises(AgentError, match="has not been heard of") as caught:
+            await running
+        assert caught.value.shared
+        assert (await here.post(f"{given['id']}/alive"))[0] == 410
+        assert (await here.post(f"{given['id']}/done", {"reward": 1.0}))[0] == 410
 
 
-def test_what_it_waits_for_a_worker_is_not_the_agents_time() -> None:
-    async def main() -> None:
-        async with there(lease_s=0.2) as here:
-            running = asyncio.create_task(here.fleet.run(TASK, timeout_s=0.01))
-            await asyncio.sleep(0.6)
-            assert not running.done()
-            given = await here.taken()
-            while not running.done():
-                await here.post(f"{given['id']}/alive")
-                await asyncio.wait({running}, timeout=0.05)
-            with pytest.raises(AgentError, match=r"after 0\.01 s") as caught:
-                await running
-            assert caught.value.reason == "agent_timeout"
-
-    asyncio.run(main())
+async def test_what_it_waits_for_a_worker_is_not_the_agents_time() -> None:
+    async with there(lease_s=0.2) as here:
+        running = asyncio.create_task(here.fleet.run(TASK, timeout_s=0.01))
+        await asyncio.sleep(0.6)
+        assert not running.done()
+        given = await here.taken()
+        while not running.done():
+            await here.post(f"{given['id']}/alive")
+            await asyncio.wait({running}, timeout=0.05)
+        with pytest.raises(AgentError, match=r"after 0\.01 s") as caught:
+            await running
+        assert caught.value.reason == "agent_timeout"
 
 
-def test_who_asks_in_vain_asks_again_and_at_the_end_is_told() -> None:
-    async def main() -> None:
-        async with there() as here:
-            assert (await here.post("next", {"wait_s": 0.05}))[0] == 204
-            asking = asyncio.create_task(here.post("next", {"wait_s": 60}))
-            await asyncio.sleep(0.1)
-            await here.fleet.close()
-            assert (await asking)[0] == 410
-
-    asyncio.run(main())
+async def test_who_asks_in_vain_asks_again_and_at_the_end_is_told(here: There) -> None:
+    assert (await here.post("next", {"wait_s": 0.05}))[0] == 204
+    asking = asyncio.create_task(here.post("next", {"wait_s": 60}))
+    await asyncio.sleep(0.1)
+    await here.fleet.close()
+    assert (await asking)[0] == 410
 
 
-def test_a_run_whose_fleet_has_nobody_says_so(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_a_run_whose_fleet_has_nobody_says_so(
+    here: There, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("slime_agent_openai.fleet.QUIET_S", 0.05)
-
-    async def main() -> None:
-        async with there() as here:
-            here.fleet.announce(here.url)
-            waiting = [asyncio.create_task(here.fleet.run(TASK, timeout_s=60.0)) for _ in range(3)]
-            while len(caplog.records) < 3:  # said again, after twice as long  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-            for each in waiting:
-                each.cancel()
-            await asyncio.wait(waiting)
-
-    asyncio.run(main())
+    here.fleet.announce(here.url)
+    waiting = [asyncio.create_task(here.fleet.run(TASK, timeout_s=60.0)) for _ in range(3)]
+    while len(caplog.records) < 3:  # said again, after twice as long  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    for each in waiting:
+        each.cancel()
+    await asyncio.wait(waiting)
     said = [record.message for record in caplog.records]
     assert said[0].startswith("the fleet is served at http://127.0.0.1:")
     assert said[1] == said[2]
     assert "no worker of the fleet asks for them: start some, slime agent work http://127.0.0.1:" in said[1]
 
 
-def test_a_run_says_when_workers_come_and_go(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_run_says_when_workers_come_and_go(
+    here: There, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr("slime_agent_openai.fleet.AWAY_S", 0.05)
 
     def said() -> list[str]:
         return [record.message for record in caplog.records]
 
-    async def main() -> None:
-        async with there() as here:
-            client = asyncio.create_task(FleetClient(here.url, TOKEN).work(Doing(), 3))
-            while not said():  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-            asking = asyncio.create_task(here.post("next", {"wait_s": 60, "worker": "by hand"}))
-            assert await here.fleet.run(task("right"), timeout_s=60.0) == 1.0
-            while len(said()) < 2:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-            for each in (client, asking):
-                each.cancel()
-                await asyncio.wait({each})
-            while len(said()) < 4:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-
-    asyncio.run(main())
+    client = asyncio.create_task(FleetClient(here.url, TOKEN).work(Doing(), 3))
+    while not said():  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    asking = asyncio.create_task(here.post("next", {"wait_s": 60, "worker": "by hand"}))
+    assert await here.fleet.run(task("right"), timeout_s=60.0) == 1.0
+    while len(said()) < 2:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    for each in (client, asking):
+        each.cancel()
+        await asyncio.wait({each})
+    while len(said()) < 4:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
     mine = f"worker {socket.gethostname()}/{os.getpid()}"
     assert said()[:2] == [f"{mine} has come: 1 is there", "worker by hand has come: 2 are there"]
     assert sorted(line.partition(":")[0] for line in said()[2:]) == sorted(
@@ -209,24 +184,19 @@ def test_a_run_says_when_workers_come_and_go(monkeypatch: pytest.MonkeyPatch, ca
     assert said()[-1].endswith("none is there")
 
 
-def test_a_client_says_what_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_says_what_it_does(here: There, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slime_agent_openai.fleet_client.TELL_S", 0.01)
     said: list[str] = []
-
-    async def main() -> None:
-        async with there() as here:
-            client = asyncio.create_task(FleetClient(here.url, TOKEN, tell=said.append).work(Doing(), 2))
-            assert await here.fleet.run(task("right"), timeout_s=60.0) == 1.0
-            waiting = asyncio.create_task(here.fleet.run(task("wait"), timeout_s=60.0))
-            while "1 running, 1 done" not in said:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-            waiting.cancel()
-            client.cancel()
-            await asyncio.wait({client})
-            assert said[0] == f"connected to {here.url} as {socket.gethostname()}/{os.getpid()}: asking for work"
-            assert len(set(said)) == len(said)  # what has not changed is not said again
-
-    asyncio.run(main())
+    client = asyncio.create_task(FleetClient(here.url, TOKEN, tell=said.append).work(Doing(), 2))
+    assert await here.fleet.run(task("right"), timeout_s=60.0) == 1.0
+    waiting = asyncio.create_task(here.fleet.run(task("wait"), timeout_s=60.0))
+    while "1 running, 1 done" not in said:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    waiting.cancel()
+    client.cancel()
+    await asyncio.wait({client})
+    assert said[0] == f"connected to {here.url} as {socket.gethostname()}/{os.getpid()}: asking for work"
+    assert len(set(said)) == len(said)  # what has not changed is not said again
 
 
 def test_a_client_says_that_the_run_cannot_be_reached_yet() -> None:
@@ -239,16 +209,10 @@ def test_a_client_says_that_the_run_cannot_be_reached_yet() -> None:
     assert said[0].startswith("http://127.0.0.1:9 cannot be reached, and is tried for 0.5 s: ")
 
 
-def test_another_token_is_refused() -> None:
-    async def main() -> None:
-        async with there() as here:
-            assert (await here.post("next", token="another"))[0] == 401
-            with pytest.raises(
-                ConfigError, match=r"not the fleet's token: .* the SLIME_FLEET_TOKEN that slime agent serve"
-            ):
-                await FleetClient(here.url, "another").work(Doing(), 2)
-
-    asyncio.run(main())
+async def test_another_token_is_refused(here: There) -> None:
+    assert (await here.post("next", token="another"))[0] == 401
+    with pytest.raises(ConfigError, match=r"not the fleet's token: .* the SLIME_FLEET_TOKEN that slime agent serve"):
+        await FleetClient(here.url, "another").work(Doing(), 2)
 
 
 class Doing:
@@ -293,60 +257,45 @@ async def by_a_client(here: There, doing: Doing, *labels: str) -> list[object]:
     return [*made, await client]
 
 
-def test_a_client_does_what_there_is_until_the_run_ends() -> None:
-    async def main() -> None:
-        async with there() as here:
-            *made, counts = await by_a_client(here, Doing(), "right", "fail", *["right"] * 9)
-            failed = made.pop(1)
-            assert made == [1.0] * 10
-            assert isinstance(failed, AgentError)
-            assert (failed.reason, failed.detail) == ("agent_KeyError", "as it was told")
-            assert counts == {"done": 10, "failed": 1}
-
-    asyncio.run(main())
+async def test_a_client_does_what_there_is_until_the_run_ends(here: There) -> None:
+    *made, counts = await by_a_client(here, Doing(), "right", "fail", *["right"] * 9)
+    failed = made.pop(1)
+    assert made == [1.0] * 10
+    assert isinstance(failed, AgentError)
+    assert (failed.reason, failed.detail) == ("agent_KeyError", "as it was told")
+    assert counts == {"done": 10, "failed": 1}
 
 
-def test_a_client_gives_back_what_died_with_others_and_runs_it_alone_when_it_comes_again() -> None:
-    async def main() -> None:
-        async with there() as here:
-            doing = Doing()
-            client = asyncio.create_task(FleetClient(here.url, TOKEN).work(doing, 1))
-            with pytest.raises(AgentError, match="gave it back"):
-                await here.fleet.run(task("die"), timeout_s=60.0)
-            assert await here.fleet.run_alone(task("die"), timeout_s=60.0) == 0.5
-            await here.fleet.close()
-            assert await client == {"back": 1, "done": 1}
-            assert doing.alone == 1
-
-    asyncio.run(main())
+async def test_a_client_gives_back_what_died_with_others_and_runs_it_alone_when_it_comes_again(here: There) -> None:
+    doing = Doing()
+    client = asyncio.create_task(FleetClient(here.url, TOKEN).work(doing, 1))
+    with pytest.raises(AgentError, match="gave it back"):
+        await here.fleet.run(task("die"), timeout_s=60.0)
+    assert await here.fleet.run_alone(task("die"), timeout_s=60.0) == 0.5
+    await here.fleet.close()
+    assert await client == {"back": 1, "done": 1}
+    assert doing.alone == 1
 
 
-def test_a_client_gives_up_what_nobody_waits_for() -> None:
-    async def main() -> None:
-        async with there(lease_s=0.2) as here:
-            doing = Doing()
-            client = asyncio.create_task(FleetClient(here.url, TOKEN).work(doing, 1))
-            waiting = asyncio.create_task(here.fleet.run(task("wait"), timeout_s=60.0))
-            await asyncio.sleep(0.5)
-            waiting.cancel()
-            assert await here.fleet.run(task("right"), timeout_s=60.0) == 1.0  # its one place is free again
-            await here.fleet.close()
-            assert await client == {"given up": 1, "done": 1}
-            assert doing.cancelled == 1
-
-    asyncio.run(main())
+async def test_a_client_gives_up_what_nobody_waits_for() -> None:
+    async with there(lease_s=0.2) as here:
+        doing = Doing()
+        client = asyncio.create_task(FleetClient(here.url, TOKEN).work(doing, 1))
+        waiting = asyncio.create_task(here.fleet.run(task("wait"), timeout_s=60.0))
+        await asyncio.sleep(0.5)
+        waiting.cancel()
+        assert await here.fleet.run(task("right"), timeout_s=60.0) == 1.0  # its one place is free again
+        await here.fleet.close()
+        assert await client == {"given up": 1, "done": 1}
+        assert doing.cancelled == 1
 
 
-def test_a_client_that_is_stopped_gives_back_what_it_was_at() -> None:
-    async def main() -> None:
-        async with there() as here:
-            doing = Doing()
-            client = asyncio.create_task(FleetClient(here.url, TOKEN).work(doing, 2))
-            waiting = asyncio.create_task(here.fleet.run(task("wait"), timeout_s=60.0))
-            await asyncio.sleep(0.3)
-            client.cancel()
-            with pytest.raises(AgentError, match="gave it back"):
-                await waiting
-            assert doing.cancelled == 1
-
-    asyncio.run(main())
+async def test_a_client_that_is_stopped_gives_back_what_it_was_at(here: There) -> None:
+    doing = Doing()
+    client = asyncio.create_task(FleetClient(here.url, TOKEN).work(doing, 2))
+    waiting = asyncio.create_task(here.fleet.run(task("wait"), timeout_s=60.0))
+    await asyncio.sleep(0.3)
+    client.cancel()
+    with pytest.raises(AgentError, match="gave it back"):
+        await waiting
+    assert doing.cancelled == 1

@@ -3,7 +3,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 import pytest
-from chat import CHATML, MOVES_TOOLS, load_chat
+from chat import MOVES_TOOLS, load_chat
 from clients import TOOLS, Echo, Move, Played, Said
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -29,16 +29,6 @@ SPEAKS = [
     Said(reasoning="It is.", text="Once more", calls=1, arguments='{"b":25,   "a": 17}'),
     Said(text="42"),
 ]
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> HfTokenizer:
-    return load_chat(tmp_path_factory.mktemp("chatml"), CHATML)
-
-
-@pytest.fixture(scope="module")
-def bridge(tokenizer: HfTokenizer) -> Bridge:
-    return Bridge(tokenizer)
 
 
 @pytest.fixture
@@ -91,30 +81,6 @@ def test_words_that_a_client_begins_with_are_no_fork(session: Played) -> None:
     require_exact(session)
 
 
-def test_an_edited_reply_is_context_of_another_chain(session: Played) -> None:
-    session.play([(Move.GO_ON, Said(text="It is 42.")), (Move.EDIT, Said(text="Yes"))])
-    second, first = sorted(session.forest.chains(), key=len, reverse=True)
-    assert [is_trained for _, is_trained in first] == [False, False, True]
-    assert [node.message.text for node, is_trained in second if is_trained] == ["Yes"]
-    assert session.forest.counts.forks == 1
-    require_exact(session)
-
-
-def test_the_same_question_asked_twice_has_two_answers(session: Played) -> None:
-    session.play([(Move.ANEW, Said(text="42")), (Move.AGAIN, Said(text="41")), (Move.AGAIN, Said(text="42"))])
-    assert sorted(chain[-1][0].message.text for chain in session.forest.chains()) == ["41", "42", "42"]
-    assert session.log[0].prompt == session.log[2].prompt
-    require_exact(session)
-
-
-def test_what_two_chains_share_is_trained_on_once(session: Played) -> None:
-    session.play([(Move.ANEW, Said(text="42")), (Move.GO_ON, Said(text="Yes")), (Move.AGAIN, Said(text="No"))])
-    first, second = session.forest.chains()
-    assert [node.message.text for node, is_trained in first if is_trained] == ["42", "No"]
-    assert [node.message.text for node, is_trained in second if is_trained] == ["Yes"]
-    require_exact(session)
-
-
 def test_which_of_two_chains_was_there_first_changes_nothing(tokenizer: HfTokenizer, bridge: Bridge) -> None:
     def trained(*answers: str) -> list[list[tuple[str, bool]]]:
         session = Played(Forest(bridge), tokenizer)
@@ -123,14 +89,6 @@ def test_which_of_two_chains_was_there_first_changes_nothing(tokenizer: HfTokeni
         return [[(node.message.text, is_trained) for node, is_trained in chain] for chain in session.forest.chains()]
 
     assert trained("Yes", "No") == trained("No", "Yes")
-
-
-def test_going_back_to_what_was_before_an_edit_is_the_same_chain(session: Played) -> None:
-    session.play([(Move.ANEW, Said(text="42")), (Move.EDIT, Said(text="Yes"))])
-    first = session.log[0]
-    session.turn((*first.asked, first.node.message, Message(Role.USER, "Sure?")), Said(text="No"))
-    assert session.log[-1].node.path[-3] is first.node
-    require_exact(session)
 
 
 def test_sub_agents_that_are_asked_the_same_have_conversations_of_their_own(session: Played) -> None:
@@ -157,14 +115,6 @@ def test_a_template_that_changes_what_came_before_forks_and_is_exact(tmp_path: P
     session.play([(Move.ANEW, Said(calls=1)), (Move.GO_ON, Said(text="42")), (Move.GO_ON, Said(text="Yes"))])
     assert sorted(sum(is_trained for _, is_trained in chain) for chain in session.forest.chains()) == [1, 2]
     assert session.forest.counts.forks == 1
-    require_exact(session)
-
-
-def test_the_templates_own_context_drops_reasoning_at_a_new_question(tokenizer: HfTokenizer, bridge: Bridge) -> None:
-    session = Played(Forest(bridge, keeps_template=True), tokenizer)
-    session.play([(Move.ANEW, Said(reasoning="Hm.", text="42")), (Move.GO_ON, Said(text="Yes"))])
-    assert "Hm." not in tokenizer.decode(session.log[1].prompt)
-    assert len(list(session.forest.chains())) == 2
     require_exact(session)
 
 

@@ -1,13 +1,11 @@
 import asyncio
 import json
-import socket
-from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 
 import aiohttp
 import pytest
 from aiohttp import web
-from chat import load_chat
-from serving import There, served
+from serving import There, free_port, served
 from talker import Talker
 from yarl import URL
 
@@ -25,22 +23,9 @@ CHAT = {"model": "policy", "messages": [{"role": "user", "content": "What is 17 
 MESSAGES = {"model": "policy", "max_tokens": 100, "messages": [{"role": "user", "content": "What is 17 + 25?"}]}
 
 
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> HfTokenizer:
-    return load_chat(tmp_path_factory.mktemp("chatml"))
-
-
 @pytest.fixture
-def talker(tokenizer: HfTokenizer) -> Talker:
-    return Talker(tokenizer, lambda text, turn: f"Answer {turn}")
-
-
-def play(talker: Talker, act: Callable[[There], Awaitable[None]], **named: object) -> None:
-    async def run() -> None:
-        async with served(talker, **named) as there:  # type: ignore[arg-type]
-            await asyncio.wait_for(act(there), 20)
-
-    asyncio.run(run())
+def there(talker: Talker) -> AbstractAsyncContextManager[There]:
+    return served(talker)
 
 
 def said(body: dict[str, object]) -> str:
@@ -54,20 +39,17 @@ async def events(answer: aiohttp.ClientResponse) -> list[str]:
 class TestKeys:
     """Whose request it is."""
 
-    def test_the_path_or_a_header_says_it(self, talker: Talker) -> None:
-        async def act(there: There) -> None:
-            status, body = await there.post("chat/completions", CHAT)
-            assert (status, said(body)) == (200, "Answer 0")
-            root, _, key = there.url.partition("/s/")
-            for headers in ({"Authorization": f"Bearer {key}"}, {"x-api-key": key}):
-                async with there.http.post(f"{root}/v1/chat/completions", json=CHAT, headers=headers) as answer:
-                    assert answer.status == 200
-
-        play(talker, act)
+    async def test_the_path_or_a_header_says_it(self, there: There) -> None:
+        status, body = await there.post("chat/completions", CHAT)
+        assert (status, said(body)) == (200, "Answer 0")
+        root, _, key = there.url.partition("/s/")
+        for headers in ({"Authorization": f"Bearer {key}"}, {"x-api-key": key}):
+            async with there.http.post(f"{root}/v1/chat/completions", json=CHAT, headers=headers) as answer:
+                assert answer.status == 200
 
     @table("path", ["chat/completions", "messages"])
-    def test_an_unknown_one_is_refused_in_the_protocols_own_words(self, talker: Talker, path: str) -> None:
-        async def act(there: There) -> None:
+    async def test_an_unknown_one_is_refused_in_the_protocols_own_words(self, talker: Talker, path: str) -> None:
+        async with served(talker) as there:
             root = there.url.partition("/s/")[0]
             async with there.http.post(f"{root}/s/guessed/v1/{path}", json=CHAT) as answer:
                 body = await answer.json()
@@ -77,27 +59,22 @@ class TestKeys:
                 assert (error["type"], code) == ("authentication_error", "invalid_api_key")
                 assert ("type" in body) == (path == "messages")
 
-        play(talker, act)
-
-    def test_one_whose_session_has_ended_is_refused(self, talker: Talker) -> None:
-        async def run() -> None:
-            gateway = Gateway()
-            await gateway.start()
-            talker.hold = asyncio.Event()
-            session = Session(talker.context(), SessionLimits(), Bridge(talker.tokenizer), HERMES)
-            async with aiohttp.ClientSession() as http:
-                async with gateway.opened(session) as url:
-                    asking = asyncio.create_task(http.post(f"{url}/v1/chat/completions", json=CHAT).__aenter__())
-                    await talker.waiting.wait()
-                answer = await asking  # its session ended before it was answered
-                assert (answer.status, (await answer.json())["error"]["code"]) == (400, "session_closed")
-                for path in ("chat/completions", "messages"):
-                    async with http.post(f"{url}/v1/{path}", json=CHAT) as answer:
-                        assert (answer.status, code_of((await answer.json())["error"])) == (400, "session_closed")
-                        assert answer.headers["x-should-retry"] == "false"
-            await gateway.close()
-
-        asyncio.run(run())
+    async def test_one_whose_session_has_ended_is_refused(self, talker: Talker) -> None:
+        gateway = Gateway()
+        await gateway.start()
+        talker.hold = asyncio.Event()
+        session = Session(talker.context(), SessionLimits(), Bridge(talker.tokenizer), HERMES)
+        async with aiohttp.ClientSession() as http:
+            async with gateway.opened(session) as url:
+                asking = asyncio.create_task(http.post(f"{url}/v1/chat/completions", json=CHAT).__aenter__())
+                await talker.waiting.wait()
+            answer = await asking  # its session ended before it was answered
+            assert (answer.status, (await answer.json())["error"]["code"]) == (400, "session_closed")
+            for path in ("chat/completions", "messages"):
+                async with http.post(f"{url}/v1/{path}", json=CHAT) as answer:
+                    assert (answer.status, code_of((await answer.json())["error"])) == (400, "session_closed")
+                    assert answer.headers["x-should-retry"] == "false"
+        await gateway.close()
 
 
 @table(
@@ -108,84 +85,61 @@ class TestKeys:
         ("chat/generations", b"{}", "not_found"),
     ],
 )
-def test_what_is_no_request_is_refused_and_not_sent_again(talker: Talker, path: str, body: bytes, code: str) -> None:
-    async def act(there: There) -> None:
-        async with there.http.post(f"{there.url}/v1/{path}", data=body) as answer:
-            assert (await answer.json())["error"]["code"] == code
-            assert answer.status in {400, 404}
-            assert answer.headers["x-should-retry"] == "false"
+async def test_what_is_no_request_is_refused_and_not_sent_again(
+    talker: Talker, path: str, body: bytes, code: str
+) -> None:
+    async with served(talker) as there, there.http.post(f"{there.url}/v1/{path}", data=body) as answer:
+        assert (await answer.json())["error"]["code"] == code
+        assert answer.status in {400, 404}
+        assert answer.headers["x-should-retry"] == "false"
 
-    play(talker, act)
 
-
-def test_a_stream_says_the_same_as_the_whole(talker: Talker) -> None:
+async def test_a_stream_says_the_same_as_the_whole(there: There, talker: Talker) -> None:
     talker.says = lambda text, turn: "It is 42, größer als 41."
-
-    async def act(there: There) -> None:
-        _, whole = await there.post("chat/completions", CHAT)
-        async with there.http.post(f"{there.url}/v1/chat/completions", json=CHAT | {"stream": True}) as answer:
-            assert answer.headers["Content-Type"].startswith("text/event-stream")
-            told = await events(answer)
-        assert told[-1] == "[DONE]"
-        chunks = [json.loads(each)["choices"] for each in told[:-1]]
-        text = "".join(choice["delta"].get("content") or "" for choices in chunks for choice in choices)
-        assert text == said(whole) == "It is 42, größer als 41."
-        assert len(chunks) > 4
-
-    play(talker, act)
+    _, whole = await there.post("chat/completions", CHAT)
+    async with there.http.post(f"{there.url}/v1/chat/completions", json=CHAT | {"stream": True}) as answer:
+        assert answer.headers["Content-Type"].startswith("text/event-stream")
+        told = await events(answer)
+    assert told[-1] == "[DONE]"
+    chunks = [json.loads(each)["choices"] for each in told[:-1]]
+    text = "".join(choice["delta"].get("content") or "" for choices in chunks for choice in choices)
+    assert text == said(whole) == "It is 42, größer als 41."
+    assert len(chunks) > 4
 
 
-def test_the_first_part_comes_before_the_last_is_made(talker: Talker) -> None:
-    async def act(there: There) -> None:
-        talker.hold = asyncio.Event()
-        async with there.http.post(f"{there.url}/v1/chat/completions", json=CHAT | {"stream": True}) as answer:
-            line = b""
-            while b'"content":"' not in line or b'"content":""' in line:
-                line = await answer.content.readline()
-            assert talker.log == []
-            talker.hold.set()
-            assert (await events(answer))[-1] == "[DONE]"
-
-    play(talker, act)
+async def test_the_first_part_comes_before_the_last_is_made(there: There, talker: Talker) -> None:
+    talker.hold = asyncio.Event()
+    async with there.http.post(f"{there.url}/v1/chat/completions", json=CHAT | {"stream": True}) as answer:
+        line = b""
+        while b'"content":"' not in line or b'"content":""' in line:
+            line = await answer.content.readline()
+        assert talker.log == []
+        talker.hold.set()
+        assert (await events(answer))[-1] == "[DONE]"
 
 
-def test_two_that_ask_the_same_at_once_are_answered_twice(talker: Talker) -> None:
-    async def act(there: There) -> None:
-        answers = await asyncio.gather(*(there.post("chat/completions", CHAT) for _ in range(5)))
-        assert len({body["id"] for _, body in answers}) == 5
-        assert len({asked.turn for asked in talker.log}) == 5
-        assert len(list(there.session.forest.chains())) == 5
-
-    play(talker, act)
+async def test_two_that_ask_the_same_at_once_are_answered_twice(there: There, talker: Talker) -> None:
+    answers = await asyncio.gather(*(there.post("chat/completions", CHAT) for _ in range(5)))
+    assert len({body["id"] for _, body in answers}) == 5
+    assert len({asked.turn for asked in talker.log}) == 5
+    assert len(list(there.session.forest.chains())) == 5
 
 
 class TestAgain:
     """A client whose connection broke sends its request again."""
 
-    def test_it_joins_the_answer_that_is_being_made(self, talker: Talker) -> None:
-        async def act(there: There) -> None:
-            talker.hold = asyncio.Event()
-            first = asyncio.create_task(there.post("chat/completions", CHAT))
-            await talker.waiting.wait()
-            retry = asyncio.create_task(there.post("chat/completions", CHAT, **{"x-stainless-retry-count": "1"}))
-            await asyncio.sleep(0.05)
-            talker.hold.set()
-            assert await first == await retry
-            assert len(talker.log) == 1
+    async def test_it_joins_the_answer_that_is_being_made(self, there: There, talker: Talker) -> None:
+        talker.hold = asyncio.Event()
+        first = asyncio.create_task(there.post("chat/completions", CHAT))
+        await talker.waiting.wait()
+        retry = asyncio.create_task(there.post("chat/completions", CHAT, **{"x-stainless-retry-count": "1"}))
+        await asyncio.sleep(0.05)
+        talker.hold.set()
+        assert await first == await retry
+        assert len(talker.log) == 1
 
-        play(talker, act)
-
-    def test_it_gets_the_answer_that_was_made(self, talker: Talker) -> None:
-        async def act(there: There) -> None:
-            first = await there.post("chat/completions", CHAT)
-            retry = await there.post("chat/completions", CHAT, **{"x-stainless-retry-count": "1"})
-            assert first == retry
-            assert len(talker.log) == 1
-
-        play(talker, act)
-
-    def test_a_client_that_hung_up_is_not_waited_for_and_leaves_nothing(self, talker: Talker) -> None:
-        async def act(there: There) -> None:
+    async def test_a_client_that_hung_up_is_not_waited_for_and_leaves_nothing(self, talker: Talker) -> None:
+        async with served(talker, limits=SessionLimits(max_turns=1)) as there:
             talker.hold = asyncio.Event()
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(there.post("chat/completions", CHAT), 0.2)
@@ -193,20 +147,15 @@ class TestAgain:
             assert list(there.session.forest.chains()) == []
             talker.hold = None
             status, body = await there.post("chat/completions", CHAT, **{"x-stainless-retry-count": "1"})
-            assert (status, said(body)) == (200, "Answer 0")
+            assert (status, said(body), talker.cancelled) == (200, "Answer 0", 1)
 
-        play(talker, act)
-
-    def test_an_error_is_not_remembered(self, talker: Talker) -> None:
-        async def act(there: There) -> None:
-            talker.says = lambda text, turn: str(1 / 0)
-            status, _ = await there.post("chat/completions", CHAT)
-            assert status == 500
-            talker.says = lambda text, turn: "42"
-            status, body = await there.post("chat/completions", CHAT, **{"x-stainless-retry-count": "1"})
-            assert (status, said(body)) == (200, "42")
-
-        play(talker, act)
+    async def test_an_error_is_not_remembered(self, there: There, talker: Talker) -> None:
+        talker.says = lambda text, turn: str(1 / 0)
+        status, _ = await there.post("chat/completions", CHAT)
+        assert status == 500
+        talker.says = lambda text, turn: "42"
+        status, body = await there.post("chat/completions", CHAT, **{"x-stainless-retry-count": "1"})
+        assert (status, said(body)) == (200, "42")
 
 
 RESPONSES = {"model": "policy", "input": "What is 17 + 25?"}
@@ -219,8 +168,10 @@ def code_of(error: dict[str, object]) -> object:
 
 
 @table("path, body", EACH)
-def test_a_stream_whose_engine_is_lost_ends_with_an_error(talker: Talker, path: str, body: dict[str, object]) -> None:
-    async def act(there: There) -> None:
+async def test_a_stream_whose_engine_is_lost_ends_with_an_error(
+    talker: Talker, path: str, body: dict[str, object]
+) -> None:
+    async with served(talker) as there:
         talker.dies = WorkerError("engine 0 died")
         async with there.http.post(f"{there.url}/v1/{path}", json=body | {"stream": True}) as answer:
             assert answer.status == 200
@@ -235,28 +186,23 @@ def test_a_stream_whose_engine_is_lost_ends_with_an_error(talker: Talker, path: 
         assert told[-1] == failed[-1] or told[-1]["type"] == "response.failed"
         assert list(there.session.forest.chains()) == []
 
-    play(talker, act)
-
 
 @table("path, body", EACH)
-def test_a_reply_whose_engine_is_lost_is_an_error(talker: Talker, path: str, body: dict[str, object]) -> None:
-    async def act(there: There) -> None:
+async def test_a_reply_whose_engine_is_lost_is_an_error(talker: Talker, path: str, body: dict[str, object]) -> None:
+    async with served(talker) as there:
         talker.dies = WorkerError("engine 0 died")
         async with there.http.post(f"{there.url}/v1/{path}", json=body) as answer:
             assert (answer.status, answer.headers["x-should-retry"]) == (500, "false")
             assert code_of((await answer.json())["error"]) == "engine_error"
 
-    play(talker, act)
-
 
 @table("path, body", EACH)
-def test_a_stream_is_held_while_the_engine_says_nothing(
+async def test_a_stream_is_held_while_the_engine_says_nothing(
     tokenizer: HfTokenizer, path: str, body: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     talker = Talker(tokenizer, lambda text, turn: f"Answer {turn}")
     monkeypatch.setattr(exchange, "KEEPALIVE_S", 0.02)
-
-    async def act(there: There) -> None:
+    async with served(talker) as there:
         talker.hold = asyncio.Event()
         async with there.http.post(f"{there.url}/v1/{path}", json=body | {"stream": True}) as answer:
             lines = []
@@ -267,8 +213,6 @@ def test_a_stream_is_held_while_the_engine_says_nothing(
         assert "keepalive" not in rest.split("\n\n")[-2]
         assert rest.split("\n\n")[-2].endswith(("[DONE]", "}"))
         assert len(talker.log) == 1
-
-    play(talker, act)
 
 
 @table("path, body", EACH)
@@ -282,7 +226,7 @@ def test_a_stream_is_held_while_the_engine_says_nothing(
         ({"max_turns": 0}, SessionLimits(), "turn_limit"),
     ],
 )
-def test_more_than_a_session_may_have_is_refused(
+async def test_more_than_a_session_may_have_is_refused(
     talker: Talker,
     path: str,
     body: dict[str, object],
@@ -291,76 +235,47 @@ def test_more_than_a_session_may_have_is_refused(
     limits: SessionLimits,
     code: str,
 ) -> None:
-    async def act(there: There) -> None:
+    async with served(talker, limits=limits, **context) as there:
         async with there.http.post(f"{there.url}/v1/{path}", json=body | {"stream": stream}) as answer:
             error = (await answer.json())["error"]
             assert (answer.status, answer.headers["x-should-retry"]) == (400, "false")
         assert (error["type"], code_of(error)) == ("invalid_request_error", code)
         assert error["message"].startswith("prompt is too long") == (code == "context_length_exceeded")
+        assert ("maximum context length is 8 tokens" in error["message"]) == ("max_context" in context)
         assert there.session.is_used_up
-
-    play(talker, act, limits=limits, **context)
 
 
 @table("stream", [False, True])
-def test_an_interrupted_answer_is_an_error_and_never_an_end(talker: Talker, stream: bool) -> None:
-    async def act(there: There) -> None:
+async def test_an_interrupted_answer_is_an_error_and_never_an_end(talker: Talker, stream: bool) -> None:
+    async with served(talker) as there:
         talker.finish = FinishReason.ABORT
         async with there.http.post(f"{there.url}/v1/chat/completions", json=CHAT | {"stream": stream}) as answer:
             if stream:
                 told = await events(answer)
                 assert json.loads(told[-1])["error"]["code"] == "interrupted"
             else:
-                assert answer.status == 503
+                assert (answer.status, (await answer.json())["error"]["code"]) == (503, "interrupted")
                 assert answer.headers["x-should-retry"] == "false"
-
-    play(talker, act)
-
-
-def test_a_stream_that_broke_off_is_made_anew_when_it_is_sent_again(tokenizer: HfTokenizer) -> None:
-    def says(text: str, turn: int) -> str:
-        if not failed:
-            failed.append(turn)
-            raise RuntimeError("500 from the engine")
-        return "It is 42."
-
-    async def act(there: There) -> None:
-        told = []
-        for count in ("0", "1"):
-            headers = {"x-stainless-retry-count": count}
-            async with there.http.post(
-                f"{there.url}/v1/chat/completions", json={**CHAT, "stream": True}, headers=headers
-            ) as answer:
-                told.append(await answer.text())
-        assert "500 from the engine" in told[0]
-        assert told[1].endswith("data: [DONE]\n\n")
-
-    failed: list[int] = []
-    play(Talker(tokenizer, says), act)
+        assert there.session.interrupted.is_set()
+        assert list(there.session.forest.chains()) == []
 
 
-def test_tokens_are_counted_without_a_turn(talker: Talker) -> None:
-    async def act(there: There) -> None:
-        _, count = await there.post("messages/count_tokens", MESSAGES)
-        _, reply = await there.post("messages", MESSAGES)
-        assert count == {"input_tokens": reply["usage"]["input_tokens"]}  # type: ignore[index]
-        assert len(talker.log) == 1
-
-    play(talker, act)
+async def test_tokens_are_counted_without_a_turn(there: There, talker: Talker) -> None:
+    _, count = await there.post("messages/count_tokens", MESSAGES)
+    _, reply = await there.post("messages", MESSAGES)
+    assert count == {"input_tokens": reply["usage"]["input_tokens"]}  # type: ignore[index]
+    assert len(talker.log) == 1
 
 
-def test_models_are_listed(talker: Talker) -> None:
-    async def act(there: There) -> None:
-        status, body = await there.get("models")
-        assert (status, body["object"]) == (200, "list")
-        async with there.http.head(there.url) as answer:
-            assert answer.status == 200
-
-    play(talker, act)
+async def test_models_are_listed(there: There) -> None:
+    status, body = await there.get("models")
+    assert (status, body["object"]) == (200, "list")
+    async with there.http.head(there.url) as answer:
+        assert answer.status == 200
 
 
-def test_a_subagent_is_known_by_a_header(talker: Talker) -> None:
-    async def act(there: There) -> None:
+async def test_a_subagent_is_known_by_a_header(talker: Talker) -> None:
+    async with served(talker, gateway=Gateway(subagent_headers=["x-my-agent"])) as there:
         await there.post("chat/completions", CHAT)
         await there.post("chat/completions", CHAT, **{"x-claude-code-agent-id": "agent-7"})
         await there.post("chat/completions", CHAT, **{"x-my-agent": "agent-8"})
@@ -370,20 +285,15 @@ def test_a_subagent_is_known_by_a_header(talker: Talker) -> None:
             "agent-8",
         ]
 
-    play(talker, act, gateway=Gateway(subagent_headers=["x-my-agent"]))
-
 
 def test_agents_elsewhere_are_told_the_public_url() -> None:
     assert Gateway(Address("0.0.0.0", 8000, "http://10.0.0.7:8000/")).url == "http://10.0.0.7:8000"
 
 
-def test_an_address_that_is_taken_is_an_error(talker: Talker) -> None:
-    async def act(there: There) -> None:
-        port = int(there.url.split(":")[2].split("/")[0])
-        with pytest.raises(ConfigError, match=rf"127\.0\.0\.1, port {port}: .*address already in use.* port = 0 takes"):
-            await Gateway(Address(port=port)).start()
-
-    play(talker, act)
+async def test_an_address_that_is_taken_is_an_error(there: There) -> None:
+    port = int(there.url.split(":")[2].split("/")[0])
+    with pytest.raises(ConfigError, match=rf"127\.0\.0\.1, port {port}: .*address already in use.* port = 0 takes"):
+        await Gateway(Address(port=port)).start()
 
 
 def test_a_close_that_is_cancelled_leaves_no_connection_open() -> None:
@@ -416,19 +326,14 @@ def test_a_close_that_is_cancelled_leaves_no_connection_open() -> None:
 
 
 @table("turns", range(8))
-def test_a_start_that_is_cancelled_leaves_nobody_listening(turns: int) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-
-    async def play() -> None:
-        gateway = Gateway(Address(port=port))
-        starting = asyncio.create_task(gateway.start())
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        starting.cancel()
-        await asyncio.wait({starting})
-        await gateway.close()
-        with pytest.raises(ConnectionRefusedError):
-            await asyncio.open_connection("127.0.0.1", port)
-
-    asyncio.run(play())
+async def test_a_start_that_is_cancelled_leaves_nobody_listening(turns: int) -> None:
+    port = free_port()
+    gateway = Gateway(Address(port=port))
+    starting = asyncio.create_task(gateway.start())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    starting.cancel()
+    await asyncio.wait({starting})
+    await gateway.close()
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", port)

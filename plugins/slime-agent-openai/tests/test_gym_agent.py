@@ -1,18 +1,14 @@
 """The example with reasoning-gym: its agent in worker processes, over HTTP, against an engine with a script."""
 
-import asyncio
 import json
 from pathlib import Path
 
 import pytest
-from chat import load_chat
+from generating import generated, generator_named
 from talker import Talker
 
-from slime_agent_openai.plugin import slime_generators
-from slime_agent_openai.settings import AgentSettings
 from slime_core import Sample, Status
 from slime_core.data import HfTokenizer
-from slime_core.roles import Setup, StartsAndStops
 from slime_testing import make_pending
 
 pytest.importorskip("reasoning_gym", reason="needs reasoning-gym: `make peers`")
@@ -22,11 +18,6 @@ AGENT = Path(__file__).parents[3] / "examples" / "agents" / "gym_agent.py"
 pytestmark = pytest.mark.skipif(not AGENT.exists(), reason="needs a checkout")
 
 
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> HfTokenizer:
-    return load_chat(tmp_path_factory.mktemp("chatml"))
-
-
 def call(name: str = "calculate", **arguments: object) -> str:
     return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 
@@ -34,21 +25,10 @@ def call(name: str = "calculate", **arguments: object) -> str:
 def play(tokenizer: HfTokenizer, *says: str) -> tuple[Sample, list[str]]:
     """The sample of one task, and the prompts of its turns."""
     talker = Talker(tokenizer, lambda prompt, turn: says[turn])
-    (spec,) = (each for each in slime_generators() if each.name == "agent")
-
-    async def run() -> list[Sample]:
-        settings = AgentSettings(agent=f"{AGENT}:calculator", workers=1)
-        made = spec.factory(settings, Setup(None, seed=0))  # type: ignore[arg-type]
-        assert isinstance(made, StartsAndStops)
-        pending = make_pending(prompt="What is 17 * 25?", label="425")
-        pending.metadata = {"source_dataset": "products"}
-        try:
-            await made.start()
-            return await asyncio.wait_for(made(pending, talker.context()), 60)  # type: ignore[no-any-return, arg-type]
-        finally:
-            await made.close()
-
-    (sample,) = asyncio.run(run())
+    pending = make_pending(prompt="What is 17 * 25?", label="425")
+    pending.metadata = {"source_dataset": "products"}
+    generator = generator_named("agent", agent=f"{AGENT}:calculator", workers=1)
+    ((sample,),) = generated(generator, talker, pending, max_new_tokens=4000)
     return sample, [tokenizer.decode(asked.prompt) for asked in talker.log]
 
 
@@ -61,20 +41,9 @@ def test_a_call_is_answered_and_the_data_set_scores_the_answer(tokenizer: HfToke
     assert [value for _, value in sample.metadata["turn_rewards"]] == [0.0, 0.0]  # type: ignore[misc, union-attr]
 
 
-@pytest.mark.parametrize(
-    "failing",
-    [
-        call(expression="__import__('os').getpid()"),
-        call(expression="2 ** 9"),
-        call(expression="1 / 0"),
-        call(expression="1" * 300),
-        call(expression=7),
-        call(wrong="1 + 1"),
-    ],
-)
-def test_a_call_that_fails_costs_its_turn(tokenizer: HfTokenizer, failing: str) -> None:
-    sample, prompts = play(tokenizer, failing, "I give up.")
-    assert sample.status is Status.COMPLETED
-    assert sample.reward == pytest.approx(0.0, abs=0.05)
-    assert "<tool_response>\nerror\n</tool_response>" in prompts[1]
-    assert [value for _, value in sample.metadata["turn_rewards"]] == [-0.1, 0.0]  # type: ignore[misc, union-attr]
+def test_calls_that_fail_cost_their_turns(tokenizer: HfTokenizer) -> None:
+    expressions = ("__import__('os').getpid()", "2 ** 9", "1 / 0", "1" * 300, 7)
+    sample, prompts = play(tokenizer, *(call(expression=each) for each in expressions), call(wrong="1 + 1"))
+    assert (sample.status, sample.reward) == (Status.COMPLETED, 0.0)
+    assert prompts[-1].count("<tool_response>\nerror\n</tool_response>") == 5
+    assert [value for _, value in sample.metadata["turn_rewards"]] == [-0.1] * 6  # type: ignore[misc, union-attr]

@@ -1,10 +1,9 @@
 """Whole sessions with the chat templates of known models: they go on from what the engine saw, and are one sample."""
 
-import asyncio
 from pathlib import Path
 
 from talker import Talker
-from trl_templates import trl_tokenizer
+from trl_templates import needs_trl, trl_tokenizer
 
 from slime_agent_openai.bridge import Bridge
 from slime_agent_openai.message import Message, Request, Role, Tool, canonical
@@ -50,26 +49,23 @@ class Exactly(Talker):
         return self.tokenizer.encode(text), FinishReason.STOP
 
 
+@needs_trl
 @table("name", MODELS)
-def test_a_session_is_one_sample(tmp_path: Path, name: str) -> None:
+async def test_a_session_is_one_sample(tmp_path: Path, name: str) -> None:
     ends, called, answered = MODELS[name]
     talker = Exactly(trl_tokenizer(name, tmp_path / name, ends), lambda text, turn: (called, answered, answered)[turn])
     family = fitting(talker.tokenizer, OWN.values())
     assert family is not None
     session = Session(talker.context(max_new_tokens=5000), SessionLimits(), Bridge(talker.tokenizer), family)
-
-    async def three_turns() -> None:
-        first = (await session.reply(Request((ASKED,), tools=TOOLS))).message
-        assert [(call.name, canonical(call.arguments)) for call in first.calls] == [("add", '{"a":17,"b":25}')]
-        assert first.reasoning == "Sum."
-        asked = [ASKED, Message(Role.ASSISTANT, calls=first.calls)]
-        asked.append(Message(Role.TOOL, "42", answers=first.calls[0].id))
-        second = (await session.reply(Request(tuple(asked), tools=TOOLS))).message
-        assert second.text == "It is 42."
-        asked += [Message(Role.ASSISTANT, second.text), Message(Role.USER, "Sure?")]
-        await session.reply(Request(tuple(asked), tools=TOOLS))
-
-    asyncio.run(three_turns())
+    first = (await session.reply(Request((ASKED,), tools=TOOLS))).message
+    assert [(call.name, canonical(call.arguments)) for call in first.calls] == [("add", '{"a":17,"b":25}')]
+    assert first.reasoning == "Sum."
+    asked = [ASKED, Message(Role.ASSISTANT, calls=first.calls)]
+    asked.append(Message(Role.TOOL, "42", answers=first.calls[0].id))
+    second = (await session.reply(Request(tuple(asked), tools=TOOLS))).message
+    assert second.text == "It is 42."
+    asked += [Message(Role.ASSISTANT, second.text), Message(Role.USER, "Sure?")]
+    await session.reply(Request(tuple(asked), tools=TOOLS))
     assert len(list(session.forest.chains())) == 1
     for before, after in zip(talker.log, talker.log[1:], strict=False):
         seen = (*before.prompt, *before.output)

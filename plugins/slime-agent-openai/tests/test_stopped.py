@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from chat import load_chat
 from serving import served
 from talker import Talker
 
@@ -16,11 +15,6 @@ from tests.tables import table
 SAID = ("<think>\nHm.\n</think>\n\nAction: look\nObservation: I make it up", "It is 42.", "Yes.")
 STOP = "\nObservation:"
 FIELDS = {"chat/completions": "stop", "messages": "stop_sequences"}
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> HfTokenizer:
-    return load_chat(tmp_path_factory.mktemp("chatml"))
 
 
 def text_of(path: str, body: dict) -> str:  # type: ignore[type-arg]

@@ -1,23 +1,19 @@
 """Environments of `verifiers` as a run has them: in worker processes, over HTTP, against an engine with a script."""
 
-import asyncio
 import json
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
-from chat import load_chat
+from generating import generated, generator_named
 from talker import Talker
 
-from slime_agent_openai.generator import AgentGenerator
-from slime_agent_openai.plugin import slime_generators
-from slime_agent_openai.settings import VerifiersSettings
 from slime_core import Sample, Status
 from slime_core.data import HfTokenizer
 from slime_core.errors import ConfigError
-from slime_core.roles import Setup
 from slime_core.sample import Json
 from slime_testing import make_pending
 
@@ -28,34 +24,19 @@ FILE = f"{HERE}/some_environments.py"
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": %d, "b": 25}}\n</tool_call>'
 
 
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> HfTokenizer:
-    return load_chat(tmp_path_factory.mktemp("chatml"))
-
-
 def play(talker: Talker, environment: str, *rows: dict[str, Json], **settings: object) -> list[list[Sample]]:
     """The samples of some rows, all at once."""
-    (spec,) = (each for each in slime_generators() if each.name == "verifiers")
-    given = {"environment": f"{FILE}{environment}", "workers": 1, **settings}
-
-    async def run() -> list[list[Sample]]:
-        made = spec.factory(VerifiersSettings.model_validate(given), Setup(None, seed=0))  # type: ignore[arg-type]
-        assert isinstance(made, AgentGenerator)
-        try:
-            await made.start()
-            pending = [make_pending(prompt=row["prompt"], label=row["answer"]) for row in rows]  # type: ignore[arg-type]
-            for sample, row in zip(pending, rows, strict=True):
-                sample.metadata = dict(row["metadata"])  # type: ignore[arg-type, call-overload]
-            return await asyncio.wait_for(asyncio.gather(*(made(each, talker.context()) for each in pending)), 120)
-        finally:
-            await made.close()
-
-    return asyncio.run(run())
+    generator = generator_named("verifiers", environment=f"{FILE}{environment}", workers=1, **settings)
+    pending = [make_pending(prompt=row["prompt"], label=row["answer"]) for row in rows]  # type: ignore[arg-type]
+    for sample, row in zip(pending, rows, strict=True):
+        sample.metadata = dict(row["metadata"])  # type: ignore[arg-type, call-overload]
+    return generated(generator, talker, *pending, seconds=120.0)
 
 
-def rows_of(environment: str, *more: str) -> list[dict[str, Json]]:
+@cache
+def rows_of(environment: str) -> list[dict[str, Json]]:
     """What the command writes."""
-    command = [sys.executable, "-m", "slime_agent_openai.verifiers_agent", f"{FILE}{environment}", *more]
+    command = [sys.executable, "-m", "slime_agent_openai.verifiers_agent", f"{FILE}{environment}"]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
     return [json.loads(line) for line in ran.stdout.splitlines()]
 
@@ -134,17 +115,15 @@ def test_an_environment_whose_rollout_ends_with_an_error_fails_the_sample(tokeni
 
 
 @pytest.mark.parametrize(
-    ("environment", "said"),
+    ("environment", "settings", "said"),
     [
-        (":load_groups", "has a reward of whole groups"),
-        (":load_nothing", "made no environment of verifiers: it is {'no': 'environment'}"),
+        (":load_groups", {}, "has a reward of whole groups"),
+        (":load_nothing", {}, "made no environment of verifiers: it is {'no': 'environment'}"),
+        ("", {"arguments": {"malus": 1.0}}, "unexpected keyword argument 'malus'"),
     ],
 )
-def test_what_cannot_be_run_is_said_before_anything_runs(tokenizer: HfTokenizer, environment: str, said: str) -> None:
+def test_what_cannot_be_run_is_said_before_anything_runs(
+    tokenizer: HfTokenizer, environment: str, settings: dict[str, object], said: str
+) -> None:
     with pytest.raises(ConfigError, match=said):
-        play(Talker(tokenizer, saying("never")), environment)
-
-
-def test_arguments_that_it_does_not_take_are_said_before_anything_runs(tokenizer: HfTokenizer) -> None:
-    with pytest.raises(ConfigError, match="unexpected keyword argument 'malus'"):
-        play(Talker(tokenizer, saying("never")), "", arguments={"malus": 1.0})
+        play(Talker(tokenizer, saying("never")), environment, **settings)

@@ -1,8 +1,10 @@
 """What requests want beside the answer, on the wire: other draws, forms of replies, and rules of calls."""
 
 import asyncio
+import json
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from chat import CHATML, load_chat
@@ -11,77 +13,24 @@ from talker import Talker
 
 from slime_agent_openai.session import SessionLimits
 from slime_agent_openai.wires.options import KWARGS, OWN, TEMPLATED, TOLD
+from slime_core.data import HfTokenizer
 from slime_core.sample import Json
 from tests.tables import table
 
 USER: Json = {"role": "user", "content": "What is 17 + 25?"}
-BODIES: dict[str, dict[str, Json]] = {
-    "chat/completions": {"messages": [USER]},
-    "responses": {"input": "What is 17 + 25?"},
-    "messages": {"messages": [USER], "max_tokens": 100},
-    "completions": {"prompt": "17 + 25 ="},
-}
-IDLE: dict[str, Json] = {
-    "temperature": 1,
-    "top_p": 1.0,
-    "top_k": 0,
-    "min_p": 0,
-    "presence_penalty": 0,
-    "frequency_penalty": 0.0,
-    "repetition_penalty": 1,
-    "logit_bias": {},
-    "min_tokens": 0,
-    "ignore_eos": False,
-    "best_of": 1,
-    "typical_p": 1.0,
-    "bad_words": [],
-    "use_beam_search": False,
-    "seed": 7,
-    "guided_json": None,
-    "guided_choice": [],
-    "grammar": "",
-    "structured_outputs": {},
-    "parallel_tool_calls": True,
-}  # Fields as they ask for nothing that is not done anyway
-BENT: dict[str, Json] = {
-    "temperature": 0.5,
-    "top_k": 20,
-    "min_p": 0.05,
-    "presence_penalty": 1.5,
-    "frequency_penalty": -1,
-    "repetition_penalty": 1.05,
-    "repeat_penalty": 1.1,
-    "min_tokens": 4,
-    "ignore_eos": True,
-}  # Fields that are settings of the engine's, other than the run's
-UNDRAWN: dict[str, Json] = {
-    "best_of": 3,
-    "logit_bias": {"11": -100},
-    "typical_p": 0.9,
-    "use_beam_search": True,
-    "bad_words": ["42"],
-    "stop_token_ids": [11],
-    "xtc_probability": 0.5,
-}  # Fields that are none of its settings
-FORMS: dict[str, Json] = {
-    "guided_json": {"type": "object"},
-    "guided_regex": "[0-9]+",
-    "guided_choice": ["yes", "no"],
-    "guided_grammar": "root ::= [0-9]",
-    "structured_outputs": {"regex": "[0-9]+"},
-    "regex": "[0-9]+",
-    "ebnf": "root ::= [0-9]",
-    "grammar": "root ::= [0-9]",
-    "json_schema": "{}",
-    "structural_tag": "{}",
-}
+WISHES: dict[str, dict[str, Json]] = json.loads(Path(__file__).with_name("wishes.json").read_text("utf-8"))
+BODIES: dict[str, dict[str, Json]] = WISHES["bodies"]  # type: ignore[assignment]
+IDLE = WISHES["idle"]  # Fields as they ask for nothing that is not done anyway
+BENT = WISHES["bent"]  # Fields that are settings of the engine's, other than the run's
+UNDRAWN = WISHES["undrawn"]  # Fields that are none of its settings
+FORMS = WISHES["forms"]
 SCHEMA: Json = {"type": "object", "properties": {"a": {"type": "integer"}}}
 EACH = table("path", BODIES)
 
 
 @pytest.fixture(scope="module")
-def talker(tmp_path_factory: pytest.TempPathFactory) -> Talker:
-    return Talker(load_chat(tmp_path_factory.mktemp("chatml")), lambda text, turn: "It is 42.")
+def talker(tokenizer: HfTokenizer) -> Talker:
+    return Talker(tokenizer, lambda text, turn: "It is 42.")
 
 
 def answered(

@@ -4,14 +4,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from slime_agent_openai import workers as running
 from slime_agent_openai.errors import AgentError
-from slime_agent_openai.task import Result, Task, Verdict
+from slime_agent_openai.task import Task, Verdict
 from slime_agent_openai.workers import Workers, environment
 from slime_core.errors import ConfigError
 from tests.tables import table
@@ -23,50 +24,35 @@ def task(prompt: str = "", label: object = None) -> Task:
     return Task(prompt, label, "http://127.0.0.1:1/s/key", "key")  # type: ignore[arg-type]
 
 
-def run(
-    name: str,
-    act: Callable[[Workers], Awaitable[object]],
-    *,
-    workers: int = 1,
-    at_once: int = 64,
-    memory_mb: int = 2048,
-) -> object:
-    """Let some workers do something, and end them."""
-
-    async def all_of_it() -> object:
-        made = Workers(f"{HERE}/some_agents.py:{name}", workers=workers, agents_per_worker=at_once, memory_mb=memory_mb)
-        await made.start()
-        try:
-            return await asyncio.wait_for(act(made), 60)
-        finally:
-            await made.close()
-
-    return asyncio.run(all_of_it())
+@asynccontextmanager
+async def at_work(name: str, *, workers: int = 1, at_once: int = 64, memory_mb: int = 2048) -> AsyncIterator[Workers]:
+    """Some workers, which end with the block."""
+    made = Workers(f"{HERE}/some_agents.py:{name}", workers=workers, agents_per_worker=at_once, memory_mb=memory_mb)
+    await made.start()
+    try:
+        async with asyncio.timeout(60):
+            yield made
+    finally:
+        await made.close()
 
 
-def one(name: str, asked: Task | None = None, *, timeout_s: float = 30.0, memory_mb: int = 2048) -> Verdict:
-    return run(name, lambda workers: workers.run(asked or task(), timeout_s=timeout_s), memory_mb=memory_mb)  # type: ignore[return-value]
+def one(name: str, asked: Task | None = None, *, timeout_s: float = 30.0) -> Verdict:
+    async def run() -> Verdict:
+        async with at_work(name) as workers:
+            return await workers.run(asked or task(), timeout_s=timeout_s)
+
+    return asyncio.run(run())
 
 
-def failure(name: str, asked: Task | None = None, *, timeout_s: float = 30.0, memory_mb: int = 2048) -> AgentError:
+def failure(name: str, asked: Task | None = None, *, timeout_s: float = 30.0) -> AgentError:
     with pytest.raises(AgentError) as caught:
-        one(name, asked, timeout_s=timeout_s, memory_mb=memory_mb)
+        one(name, asked, timeout_s=timeout_s)
     return caught.value
 
 
 def test_what_an_agent_returns_is_its_reward() -> None:
     assert one("gives_parts") == {"score": 0.5, "steps": 3.0}
     assert one("blocks") == 1.0  # a plain function
-
-
-def test_what_is_no_reward_is_said() -> None:
-    error = failure("gives_text")
-    assert error.reason == "agent_TypeError"
-    assert "the agent returned '1.0'; expected a number" in error.detail
-
-
-def test_what_an_agent_returns_may_say_more() -> None:
-    assert one("gives_as_told", task(label={"turn_rewards": [1, 0.5]})) == Result(None, (1.0, 0.5))
 
 
 def test_an_agent_that_raises_says_what_and_where() -> None:
@@ -83,16 +69,14 @@ def test_an_agent_that_ends_its_process_alone_is_guilty() -> None:
     assert "giving up" in error.detail
 
 
-def test_of_several_nobody_knows_who_it_was_until_they_run_alone() -> None:
-    async def act(workers: Workers) -> list[object]:
+async def test_of_several_nobody_knows_who_it_was_until_they_run_alone() -> None:
+    async with at_work("exits_where_asked") as workers:
         tasks = [task("exit"), task(), task()]
         together = await asyncio.gather(*(workers.run(each, timeout_s=30) for each in tasks), return_exceptions=True)
         assert [(error.reason, error.shared) for error in together] == [("agent_exit_3", True)] * 3  # type: ignore[union-attr]
         assert await workers.run(task(), timeout_s=30) == 1.0  # the next one runs in another process
         alone = (workers.run_alone(each, timeout_s=30) for each in tasks[:2])
-        return await asyncio.gather(*alone, return_exceptions=True)
-
-    guilty, *others = run("exits_where_asked", act)  # type: ignore[misc]
+        guilty, *others = await asyncio.gather(*alone, return_exceptions=True)
     assert others == [1.0]
     assert (guilty.reason, guilty.shared) == ("agent_exit_3", False)
 
@@ -107,34 +91,29 @@ def test_one_that_catches_its_end_does_not_keep_the_run() -> None:
     assert failure("refuses_to_end", timeout_s=0.3).reason == "agent_timeout"
 
 
-def test_one_that_hangs_leaves_its_place_to_the_next() -> None:
-    async def act(workers: Workers) -> object:
+async def test_one_that_hangs_leaves_its_place_to_the_next() -> None:
+    async with at_work("hangs", at_once=1) as workers:
         with pytest.raises(AgentError, match="agent_timeout"):
             await workers.run(task("hang"), timeout_s=0.3)
-        return await workers.run(task(), timeout_s=30)
-
-    assert run("hangs", act, at_once=1)
+        assert await workers.run(task(), timeout_s=30)
 
 
-def test_who_shares_a_process_with_one_that_hangs_ends_as_ever() -> None:
-    async def act(workers: Workers) -> tuple[object, ...]:
+async def test_who_shares_a_process_with_one_that_hangs_ends_as_ever() -> None:
+    async with at_work("hangs") as workers:
         hanging = asyncio.create_task(workers.run(task("hang"), timeout_s=0.3))
         sharing = asyncio.create_task(workers.run(task("4"), timeout_s=30))
         await asyncio.wait({hanging})
         after = await workers.run(task(), timeout_s=30)
         old = await sharing
-        return hanging.exception(), old, after, await asyncio.to_thread(_lives, int(float(str(old))))
-
-    late, old, after, lives = run("hangs", act)  # type: ignore[misc]
+        late, lives = hanging.exception(), await asyncio.to_thread(_lives, int(float(str(old))))
     assert (late.reason, late.shared) == ("agent_timeout", False)
     assert old != after
     assert not lives
 
 
-def test_one_that_nobody_needs_any_more_has_time_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_that_nobody_needs_any_more_has_time_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "LEAVING_S", 1.2)
-
-    async def act(workers: Workers) -> list[object]:
+    async with at_work("hangs") as workers:
         pids = [await workers.run(task(), timeout_s=30)]
         for away in ("0.5", "hang"):
             left = asyncio.create_task(workers.run(task(away), timeout_s=30))
@@ -144,23 +123,18 @@ def test_one_that_nobody_needs_any_more_has_time_to_end(monkeypatch: pytest.Monk
             assert left.cancelled()  # at once
             await asyncio.sleep(1.5)
             pids.append(await workers.run(task(), timeout_s=30))
-        return pids
-
-    first, then, last = run("hangs", act)  # type: ignore[misc]
+        first, then, last = pids
     assert first == then != last
 
 
-def test_one_that_keeps_the_loop_is_no_fault_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_that_keeps_the_loop_is_no_fault_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "BLOCKED_S", 1.0)
     monkeypatch.setattr(running, "GRACE_S", 0.5)
-
-    async def act(workers: Workers) -> list[object]:
+    async with at_work("ends_as_asked") as workers:
         tasks = [task("wait"), task("block"), task("wait")]
         times = [0.6, 30.0, 30.0]
         asked = [workers.run(each, timeout_s=time_s) for each, time_s in zip(tasks, times, strict=True)]
-        return await asyncio.gather(*asked, return_exceptions=True)
-
-    made = run("ends_as_asked", act)
+        made = await asyncio.gather(*asked, return_exceptions=True)
     assert [error.shared for error in made] == [True] * 3  # type: ignore[attr-defined]
     assert [error.reason for error in made] == ["agent_timeout", "agent_blocked", "agent_blocked"]  # type: ignore[attr-defined]
 
@@ -172,28 +146,24 @@ def test_a_signal_ends_an_agent(end: str, reason: str) -> None:
     assert ("Fatal Python error" in error.detail) == (end == "segfault")
 
 
-def test_what_was_said_before_a_process_ended_counts() -> None:
-    async def act(workers: Workers) -> list[object]:
+async def test_what_was_said_before_a_process_ended_counts() -> None:
+    async with at_work("ends_as_asked") as workers:
         tasks = [task("return"), task("exit")]
         asked = [asyncio.create_task(workers.run(each, timeout_s=30)) for each in tasks]
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         time.sleep(1.0)  # noqa: ASYNC251  # both ends are heard of at once
-        return await asyncio.gather(*asked, return_exceptions=True)
-
-    returned, ended = run("ends_as_asked", act)  # type: ignore[misc]
+        returned, ended = await asyncio.gather(*asked, return_exceptions=True)
     assert returned == 1.0
     assert (ended.reason, ended.shared) == ("agent_exit_3", False)
 
 
-def test_one_whose_time_is_over_before_it_began_costs_no_process() -> None:
-    async def act(workers: Workers) -> list[Verdict]:
+async def test_one_whose_time_is_over_before_it_began_costs_no_process() -> None:
+    async with at_work("sleeps_in_a_process") as workers:
         first = await workers.run(task("0"), timeout_s=30)
         with pytest.raises(AgentError, match="agent_timeout"):
             await workers.run(task("5"), timeout_s=0.0)
-        return [first, await workers.run(task("0"), timeout_s=30)]
-
-    first, second = run("sleeps_in_a_process", act)  # type: ignore[misc]
+        second = await workers.run(task("0"), timeout_s=30)
     assert first == second
 
 
@@ -202,22 +172,16 @@ def test_what_agents_print_is_not_the_drivers(capfd: pytest.CaptureFixture[str])
     assert capfd.readouterr() == ("", "")
 
 
-def test_one_that_fills_memory_is_ended() -> None:
-    assert failure("fills_memory", memory_mb=400).reason == "agent_memory"
+async def test_many_run_at_once_in_each_process() -> None:
+    async with at_work("counts_itself", workers=2, at_once=100) as workers:
+        made = await asyncio.gather(*(workers.run(task(), timeout_s=30) for _ in range(200)))
+    assert made == [100.0] * 200
 
 
-def test_many_run_at_once_in_each_process() -> None:
-    async def act(workers: Workers) -> list[Verdict]:
-        return await asyncio.gather(*(workers.run(task(), timeout_s=30) for _ in range(200)))
-
-    assert run("counts_itself", act, workers=2, at_once=100) == [100.0] * 200
-
-
-def test_waiting_for_a_place_does_not_count() -> None:
-    async def act(workers: Workers) -> list[Verdict]:
-        return await asyncio.gather(*(workers.run(task("0.4"), timeout_s=1.0) for _ in range(4)))
-
-    assert run("sleeps", act, at_once=1) == [1.0] * 4
+async def test_waiting_for_a_place_does_not_count() -> None:
+    async with at_work("sleeps", at_once=1) as workers:
+        made = await asyncio.gather(*(workers.run(task("0.4"), timeout_s=1.0) for _ in range(4)))
+    assert made == [1.0] * 4
 
 
 def test_what_an_agent_started_ends_with_the_workers(tmp_path: Path) -> None:
@@ -226,19 +190,17 @@ def test_what_an_agent_started_ends_with_the_workers(tmp_path: Path) -> None:
     assert not _lives(int(noted.read_text()))
 
 
-def test_memory_that_others_may_have_left_is_nobodys_fault() -> None:
-    async def act(workers: Workers) -> object:
+async def test_memory_that_others_may_have_left_is_nobodys_fault() -> None:
+    async with at_work("fills_memory", memory_mb=400) as workers:
         with pytest.raises(AgentError, match="agent_timeout"):
             await workers.run(task(), timeout_s=0.05)
         with pytest.raises(AgentError, match="agent_memory") as caught:
             await workers.run(task(), timeout_s=30)
-        return caught.value.shared
-
-    assert run("fills_memory", act, memory_mb=400) is True
+    assert caught.value.shared is True
 
 
-def test_closing_ends_all_that_runs(tmp_path: Path) -> None:
-    async def act(workers: Workers) -> list[object]:
+async def test_closing_ends_all_that_runs(tmp_path: Path) -> None:
+    async with at_work("forks", at_once=1) as workers:
         paths = [tmp_path / name for name in ("place", "alone")]
         tasks = [task(str(path)) for path in paths]
         asked = [
@@ -250,9 +212,7 @@ def test_closing_ends_all_that_runs(tmp_path: Path) -> None:
             await asyncio.sleep(0.05)
         await workers.close()
         assert not any(_lives(int(path.read_text())) for path in paths)
-        return await asyncio.gather(*asked, return_exceptions=True)
-
-    ended = run("forks", act, at_once=1)
+        ended = await asyncio.gather(*asked, return_exceptions=True)
     assert [(error.reason, error.shared) for error in ended] == [("agent_stopped", True)] * 3  # type: ignore[attr-defined]
 
 

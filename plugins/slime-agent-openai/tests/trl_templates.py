@@ -9,25 +9,21 @@ from pathlib import Path
 
 import pytest
 import tokenizers
-from chat import load_with
+from chat import byte_level, load_with
 
 from slime_agent_openai.parsers.registry import OWN
 from slime_core.data import HfTokenizer
 
+TRL = importlib.util.find_spec("trl")
+needs_trl = pytest.mark.skipif(TRL is None, reason="trl is not installed, and these are its templates: make peers")
+
 
 def trl_tokenizer(name: str, folder: Path, ends: Sequence[str]) -> HfTokenizer:
-    """With a model's own template; `ends`: what ends its answers. Where TRL lacks it, the test is skipped."""
-    found = importlib.util.find_spec("trl")
-    if found is None or found.origin is None:
-        pytest.skip("trl is not installed, and these are its templates: make peers installs it")
-    path = Path(found.origin).with_name("chat_templates") / f"{name}.jinja"
-    if not path.is_file():
-        pytest.skip(f"this trl has no {path.name}")
-    backend = tokenizers.Tokenizer(tokenizers.models.BPE())
-    backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = tokenizers.decoders.ByteLevel()
-    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
-    backend.train_from_iterator([], tokenizers.trainers.BpeTrainer(show_progress=False, initial_alphabet=alphabet))
+    """With a model's own template; `ends`: what ends its answers. A test that calls it is marked `needs_trl`."""
+    assert TRL is not None
+    assert TRL.origin is not None
+    path = Path(TRL.origin).with_name("chat_templates") / f"{name}.jinja"
+    backend = byte_level([], 256)
     backend.add_special_tokens(list(ends))
     markers = {marker for family in OWN.values() for marker in family.markers if "\n" not in marker}
     backend.add_tokens([tokenizers.AddedToken(marker, normalized=False) for marker in sorted(markers - set(ends))])

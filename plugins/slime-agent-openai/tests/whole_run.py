@@ -147,7 +147,7 @@ def slime_transports() -> Iterable[TransportSpec]:
     yield TransportSpec("none", _transport, one_machine=True, brings_receiver=False)
 
 
-def write_run(folder: Path, generator: str, *, use: str = "agent", rollouts: int = 1) -> Path:
+def write_run(folder: Path, generator: str) -> Path:
     """A model's tokenizer, prompts and a run file; `generator` is the text of the generator's section."""
     load_chat(folder / "model")
     (folder / "model" / "config.json").write_text('{"model_type": "settled"}')
@@ -155,40 +155,6 @@ def write_run(folder: Path, generator: str, *, use: str = "agent", rollouts: int
     rows = [json.dumps({"input": f"What is 17 + {n}?", "label": "42"}) for n in range(2)]
     (folder / "prompts.jsonl").write_text("\n".join(rows) + "\n")
     run_file = folder / "run.toml"
-    run_file.write_text(
-        f"""
-hf_checkpoint = "{folder / "model"}"
-save = "{folder / "run"}"
-prompt_data = "{folder / "prompts.jsonl"}"
-label_key = "label"
-num_rollout = {rollouts}
-rollout_batch_size = 2
-n_samples_per_prompt = 2
-rollout_max_response_len = 200
-debug_rollout_only = true
-
-[plugins]
-only = ["slime-agent-openai"]
-modules = ["{__file__}"]
-
-[engine]
-use = "settled"
-settled = {{ model = "{folder / "model"}" }}
-
-[trainer]
-use = "none"
-
-[launcher]
-use = "none"
-
-[generator]
-use = "{use}"
-
-[generator.{use}]
-{generator}
-
-[reward]
-use = "environment"
-"""
-    )
+    text = Path(__file__).with_suffix(".toml").read_text("utf-8")
+    run_file.write_text(text.format(folder=folder, module=__file__, generator=generator))
     return run_file

@@ -3,6 +3,7 @@
 on_a_server(model, tmp_path, use, router={"use": "smg"})        # `await use(engine)`, with a server of its own
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from servers import PYTHON
 from transformers import PreTrainedModel, Qwen3MoeConfig
-from with_an_engine import with_engine
+from with_an_engine import an_engine
 
 from slime_core.roles import Extra, GenerateOutput, WeightChannel, WeightSlot
 from slime_engine_sglang.engine import SglangEngine
@@ -58,11 +59,12 @@ def on_a_server(
 ) -> None:
     """Start an engine with these settings and a server of its own, use it, and end both."""
 
-    async def main(engine: SglangEngine) -> None:
-        await engine.start()
-        await use(engine)
+    async def main() -> None:
+        async with an_engine(scratch, model=model, want=want, python=PYTHON, **given) as engine:
+            await engine.start()
+            await use(engine)
 
-    with_engine(scratch, main, model=model, want=want, python=PYTHON, **given)
+    asyncio.run(main())
 
 
 def channel_of(models: list[Path], folder: Path) -> Files:

@@ -1,22 +1,20 @@
 """The engine before the kit's fake server: in a test of one call, and under the contract of engines.
 
-tokens, server = used(tmp_path, ask, Slow(0.1), new_weights="wait")     # what `ask(engine)` returned, and the server
-with FakeEngine() as server:
-    tokens = used_on(server, tmp_path, ask)                             # where `ask` looks at the server, too
+async with on_a_fake(tmp_path, Slow(0.1), new_weights="wait") as (engine, server):
+    await engine.generate(request)
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from slime_core.roles import Engine, EngineSetup, WeightChannel
 from slime_engine_sglang.engine import SglangEngine
 from slime_engine_sglang.settings import SglangSettings
 from slime_testing import EngineContract, make_launcher, publish_model, write_tiny_model
 from slime_testing.fake_engine import Behaviour, FakeEngine
-
-T = TypeVar("T")
 
 
 def no_choice(role: str, name: str, **settings: object) -> object:
@@ -31,28 +29,20 @@ def setup_at(scratch: Path, model: Path | None = None, **more: Any) -> EngineSet
     return EngineSetup(no_choice, 0, hf_checkpoint=model or scratch / "model", **given)
 
 
-def used(
-    scratch: Path, use: Callable[[SglangEngine], Awaitable[T]], *script: Behaviour, **given: object
-) -> tuple[T, FakeEngine]:
-    """What `use` returns of an engine that serves version 0, and the server behind it."""
-    with FakeEngine(*script) as server:
-        return used_on(server, scratch, use, **given), server
-
-
-def used_on(server: FakeEngine, scratch: Path, use: Callable[[SglangEngine], Awaitable[T]], **given: object) -> T:
-    """What `use` returns of an engine that serves version 0 on this server."""
-
-    async def main() -> T:
+@asynccontextmanager
+async def on_a_fake(
+    scratch: Path, *script: Behaviour, **given: object
+) -> AsyncIterator[tuple[SglangEngine, FakeEngine]]:
+    """An engine that serves version 0, and the server behind it."""
+    async with FakeEngine(*script) as server:
         write_tiny_model(scratch / "model")
         engine = engine_at(server.url, scratch, **given)
         try:
             await engine.start()
             await load(engine, scratch, 0)
-            return await use(engine)
+            yield engine, server
         finally:
             await engine.close()
-
-    return asyncio.run(main())
 
 
 def engine_at(url: str, scratch: Path, **given: object) -> SglangEngine:

@@ -14,13 +14,13 @@ from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, Thread
 from pathlib import Path
 
 import pytest
+from served import free
 from servers import STAND_IN
-from with_an_engine import with_engine
+from with_an_engine import an_engine
 
 from slime_core.errors import ConfigError, WorkerError
 from slime_core.roles import GenerateRequest, SamplingParams
 from slime_engine_sglang import engine as engine_module
-from slime_engine_sglang.engine import SglangEngine
 from slime_testing import write_tiny_model
 from tests.tables import table
 
@@ -51,16 +51,10 @@ def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
         server.shutdown()
 
 
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
-
-
 @contextmanager
 def running(model: Path, tmp_path: Path) -> Iterator[str]:
     """A server of SGLang's kind, started by hand, which listens."""
-    port = free_port()
+    port = free()
     command = [sys.executable, STAND_IN, "--host", "127.0.0.1", "--port", str(port), "--model-path", str(model)]
     with subprocess.Popen(command, env={"TMPDIR": str(tmp_path)}) as process:
         try:
@@ -80,36 +74,33 @@ def listens(port: int) -> bool:
     return True
 
 
-def refusal(tmp_path: Path, url: str, kind: type[Exception] = ConfigError, **given: object) -> str:
-    said: list[str] = []
-
-    async def use(engine: SglangEngine) -> None:
+async def refusal(tmp_path: Path, url: str, kind: type[Exception] = ConfigError) -> str:
+    async with an_engine(tmp_path, urls=[url]) as engine:
         with pytest.raises(kind) as caught:
             await asyncio.wait_for(engine.start(), 60)
-        said.append(str(caught.value))
-
-    with_engine(tmp_path, use, urls=[url], **given)
-    return said[0]
+        return str(caught.value)
 
 
 @table("handler", [SaysYes, ListsFiles])
-def test_another_kind_of_server_is_told_apart_at_once(tmp_path: Path, handler: type[BaseHTTPRequestHandler]) -> None:
+async def test_another_kind_of_server_is_told_apart_at_once(
+    tmp_path: Path, handler: type[BaseHTTPRequestHandler]
+) -> None:
     with serving(handler) as url:
-        said = refusal(tmp_path, url)
+        said = await refusal(tmp_path, url)
     assert said.startswith(f"{url} answers, and is not an SGLang server")
     assert "`python -m sglang.launch_server` has started" in said
 
 
-def test_an_address_where_nobody_listens_is_not_waited_for_long(
+async def test_an_address_where_nobody_listens_is_not_waited_for_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_module, "ATTACH_S", 0.5)
-    url = f"http://127.0.0.1:{free_port()}"
-    said = refusal(tmp_path, url, WorkerError)
+    url = f"http://127.0.0.1:{free()}"
+    said = await refusal(tmp_path, url, WorkerError)
     assert f"{url} refuses connections: nothing listens there; [engine.sglang] urls names servers that run" in said
 
 
-def test_one_that_talks_something_else_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_that_talks_something_else_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_module, "ATTACH_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
@@ -124,23 +115,20 @@ def test_one_that_talks_something_else_is_told_apart(tmp_path: Path, monkeypatch
 
         threading.Thread(target=greet, daemon=True).start()
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        assert f"{url} takes connections, and does not answer" in refusal(tmp_path, url, WorkerError)
+        assert f"{url} takes connections, and does not answer" in await refusal(tmp_path, url, WorkerError)
         listening.shutdown(socket.SHUT_RDWR)
 
 
-def test_a_server_of_the_runs_own_model_is_taken_wherever_its_files_lie(tmp_path: Path) -> None:
+async def test_a_server_of_the_runs_own_model_is_taken_wherever_its_files_lie(tmp_path: Path) -> None:
     model = write_tiny_model(tmp_path / "model")
     copied = tmp_path / "copied"
     shutil.copytree(model, copied)
-
-    async def use(engine: SglangEngine) -> None:
-        await engine.start()
-        await engine.load_checkpoint()
-        long = GenerateRequest([5] * 250, SamplingParams(100), 0)
-        assert len((await engine.generate(long)).tokens) == 6  # what the server's context of 256 has room for
-
     with running(copied, tmp_path) as url:
-        with_engine(tmp_path, use, urls=[url])
+        async with an_engine(tmp_path, urls=[url]) as engine:
+            await engine.start()
+            await engine.load_checkpoint()
+            long = GenerateRequest([5] * 250, SamplingParams(100), 0)
+            assert len((await engine.generate(long)).tokens) == 6  # what the server's context of 256 has room for
 
 
 def of_config(**changes: object) -> Callable[[Path], None]:
@@ -174,11 +162,11 @@ def of_tokenizer(model: Path) -> None:
         (of_tokenizer, "its tokenizer, {other}, has other ids for texts"),
     ],
 )
-def test_a_server_of_another_model_is_refused(tmp_path: Path, change: Callable[[Path], None], said: str) -> None:
-    other = write_tiny_model(tmp_path / f"other-{len(list(tmp_path.iterdir()))}")
+async def test_a_server_of_another_model_is_refused(tmp_path: Path, change: Callable[[Path], None], said: str) -> None:
+    other = write_tiny_model(tmp_path / said.split()[1])
     change(other)
     with running(other, tmp_path) as url:
-        told = refusal(tmp_path, url)
+        told = await refusal(tmp_path, url)
     assert f"{url} was started with another model than the run's {tmp_path / 'model'}: " in told
     assert said.format(other=other) in told
     assert f"start it with --model-path {tmp_path / 'model'}" in told

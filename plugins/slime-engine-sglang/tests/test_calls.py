@@ -1,10 +1,12 @@
 """Calls and gates: what is under way is aborted until it has ended, and nothing begins meanwhile."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from slime_core.errors import WorkerError
 from slime_engine_sglang.calls import Calls, Gate
+from tests.tables import table
 
 
 class Deaf:
@@ -26,63 +28,49 @@ class Deaf:
         return "aborted"
 
 
-def played(deaf: int, play: Callable[[Deaf, Calls], Awaitable[None]], common: Gate | None = None) -> Deaf:
-    async def main() -> Deaf:
-        server = Deaf(deaf)
-        calls = Calls(server.abort, common)
-        async with asyncio.timeout(10):
-            await play(server, calls)
-            await calls.close()
-        return server
+class Failing(Deaf):
+    """One that does not answer those aborts either."""
 
-    return asyncio.run(main())
+    async def abort(self, rid: str | None) -> None:
+        await super().abort(rid)
+        if self.left >= 0:
+            raise WorkerError("no answer")
 
 
-def test_all_are_aborted_again_and_again_until_they_are_gone() -> None:
-    async def play(server: Deaf, calls: Calls) -> None:
+@asynccontextmanager
+async def calls_of(server: Deaf, common: Gate | None = None) -> AsyncIterator[Calls]:
+    calls = Calls(server.abort, common)
+    async with asyncio.timeout(10):
+        yield calls
+        await calls.close()
+
+
+@table("kind", [Deaf, Failing])
+async def test_all_are_aborted_again_and_again_until_they_are_gone(kind: type[Deaf]) -> None:
+    server = kind(4)
+    async with calls_of(server) as calls:
         asked = [asyncio.create_task(calls.finished(name, server.answer())) for name in "ab"]
         await asyncio.sleep(0)
         await calls.abort_all()
         assert [await each for each in asked] == ["aborted"] * 2
         assert not calls.busy
+    assert server.told == [None] * 5
 
-    assert played(4, play).told == [None] * 5
 
-
-def test_one_that_nobody_waits_for_is_aborted_by_its_id_until_it_is_gone() -> None:
-    async def play(server: Deaf, calls: Calls) -> None:
+async def test_one_that_nobody_waits_for_is_aborted_by_its_id_until_it_is_gone() -> None:
+    server = Deaf(3)
+    async with calls_of(server) as calls:
         asked = asyncio.create_task(calls.finished("a", server.answer()))
         await asyncio.sleep(0)
         asked.cancel()
         await asyncio.wait([asked])
         await server.ended.wait()
-
-    assert played(3, play).told == ["a"] * 4
-
-
-def test_an_abort_that_fails_is_tried_again() -> None:
-    class Failing(Deaf):
-        async def abort(self, rid: str | None) -> None:
-            await super().abort(rid)
-            if self.left >= 0:
-                raise WorkerError("no answer")
-
-    async def main() -> list[str | None]:
-        server = Failing(2)
-        calls = Calls(server.abort)
-        asked = asyncio.create_task(calls.finished("a", server.answer()))
-        await asyncio.sleep(0)
-        await calls.abort_all()
-        await asked
-        return server.told
-
-    assert asyncio.run(main()) == [None] * 3
+    assert server.told == ["a"] * 4
 
 
-def test_what_comes_while_all_are_aborted_waits_for_that_be_it_another_engines() -> None:
-    common = Gate()
-
-    async def play(server: Deaf, calls: Calls) -> None:
+async def test_what_comes_while_all_are_aborted_waits_for_that_be_it_another_engines() -> None:
+    server, common = Deaf(2), Gate()
+    async with calls_of(server, common) as calls:
         others = Calls(server.abort, common)
         asked = asyncio.create_task(calls.finished("a", server.answer()))
         await asyncio.sleep(0)
@@ -96,26 +84,21 @@ def test_what_comes_while_all_are_aborted_waits_for_that_be_it_another_engines()
         await aborting
         await asyncio.gather(asked, calls.turn(), others.turn())
 
-    played(2, play, common)
 
+async def test_weights_wait_for_a_whole_and_aborts_do_not() -> None:
+    gate, order = Gate(), list[str]()
 
-def test_weights_wait_for_a_whole_and_aborts_do_not() -> None:
-    async def main() -> list[str]:
-        gate, order = Gate(), list[str]()
+    async def switch() -> None:
+        async with gate.held():
+            order.append("switched")
 
-        async def switch() -> None:
-            async with gate.held():
-                order.append("switched")
-
-        with gate.whole():
-            switching = asyncio.create_task(switch())
-            await asyncio.sleep(0)
-            assert gate.is_shut
-            with gate.shut():
-                order.append("aborted")
-            await asyncio.sleep(0)
-        await switching
-        assert not gate.is_shut
-        return order
-
-    assert asyncio.run(main()) == ["aborted", "switched"]
+    with gate.whole():
+        switching = asyncio.create_task(switch())
+        await asyncio.sleep(0)
+        assert gate.is_shut
+        with gate.shut():
+            order.append("aborted")
+        await asyncio.sleep(0)
+    await switching
+    assert not gate.is_shut
+    assert order == ["aborted", "switched"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 import pytest
-from on_the_fake import load, setup_at, used, used_on
+from on_the_fake import load, on_a_fake, setup_at
 
 from slime_core.errors import ModelError, WorkerError
 from slime_core.roles import Extra, FinishReason, GenerateOutput, GenerateRequest, SamplingParams
@@ -29,7 +29,6 @@ from slime_testing.fake_engine import (
     Disconnect,
     Ended,
     FailThenOk,
-    FakeEngine,
     Flaw,
     Malformed,
     Slow,
@@ -80,17 +79,6 @@ async def replying(port: int, reply: Table) -> AsyncIterator[None]:
         yield
 
 
-def refusal(scratch: Path, request: GenerateRequest) -> str:
-    async def use(engine: SglangEngine) -> str:
-        with pytest.raises(ModelError) as caught:
-            await engine.generate(request)
-        return str(caught.value)
-
-    said, server = used(scratch, use)
-    assert server.generations == ()
-    return said
-
-
 @table(
     "changed, said",
     [
@@ -117,19 +105,20 @@ def refusal(scratch: Path, request: GenerateRequest) -> str:
         ),
     ],
 )
-def test_what_sglang_would_do_otherwise_is_refused_before_it_is_asked(
+async def test_what_sglang_would_do_otherwise_is_refused_before_it_is_asked(
     tmp_path: Path, changed: Mapping[str, object], said: str
 ) -> None:
-    assert said in refusal(tmp_path, replace(PLAIN, **changed))  # type: ignore[arg-type]
+    async with on_a_fake(tmp_path) as (engine, server):
+        with pytest.raises(ModelError) as caught:
+            await engine.generate(replace(PLAIN, **changed))  # type: ignore[arg-type]
+    assert said in str(caught.value)
+    assert server.generations == ()
 
 
-def test_a_request_is_asked_by_sglangs_names(tmp_path: Path) -> None:
+async def test_a_request_is_asked_by_sglangs_names(tmp_path: Path) -> None:
     sampling = SamplingParams(8, 0.7, top_p=0.9, top_k=20, stop_token_ids=frozenset({9}), stop=("ab",))
-
-    async def use(engine: SglangEngine) -> None:
+    async with on_a_fake(tmp_path) as (engine, server):
         await engine.generate(replace(PLAIN, sampling=sampling, seed=2**63 + 5))
-
-    _, server = used(tmp_path, use)
     (body,) = [each.body for each in server.received if each.path == "/generate"]
     assert body.pop("rid")
     assert body == {
@@ -150,21 +139,14 @@ def test_a_request_is_asked_by_sglangs_names(tmp_path: Path) -> None:
     }
 
 
-def test_what_changes_the_draw_is_asked_for_and_the_models_own_log_probs_after_it(tmp_path: Path) -> None:
+async def test_what_changes_the_draw_is_asked_for_and_the_models_own_log_probs_after_it(tmp_path: Path) -> None:
     sampling = SamplingParams(6, frequency_penalty=0.5, min_new_tokens=5, logit_bias={6: 2.0}, ignore_eos=True)
     asked = replace(PLAIN, prompt=(5, 6, 6), sampling=sampling, made=2)
-
-    async def use(engine: SglangEngine) -> tuple[GenerateOutput, GenerateOutput, Table]:
+    async with on_a_fake(tmp_path) as (engine, server):
         whole = await engine.generate(asked)
-        joined = GenerateOutput.joined([chunk async for chunk in engine.stream(asked)])
+        streamed = GenerateOutput.joined([chunk async for chunk in engine.stream(asked)])
         text = {"input_ids": [*asked.prompt, *whole.tokens], "return_logprob": True, "logprob_start_len": 2}
-        server = Server(engine.url, "fake")
-        try:
-            return whole, joined, await server.ask("/generate", text)
-        finally:
-            await server.close()
-
-    (whole, streamed, read), server = used(tmp_path, use)
+        read = await engine.server.ask("/generate", text)
     drawn, scored, *_ = [each.body for each in server.received if each.path == "/generate"]
     params = drawn["sampling_params"]
     shaped = {"frequency_penalty": 0.5, "min_new_tokens": 3, "logit_bias": {"6": 1.0}}
@@ -195,44 +177,37 @@ def test_a_score_tells_the_last_id_of_the_vocabulary_as_0_and_no_other_as_anothe
         scored(output, reply(63, 8))
 
 
-def test_weights_wait_until_what_is_drawn_is_scored(tmp_path: Path) -> None:
+async def test_weights_wait_until_what_is_drawn_is_scored(tmp_path: Path) -> None:
     sampling = SamplingParams(40, min_new_tokens=1, ignore_eos=True)
-
-    async def use(engine: SglangEngine) -> int:
+    async with on_a_fake(tmp_path, Slow(1.0)) as (engine, server):
         asked = asyncio.create_task(engine.generate(replace(PLAIN, sampling=sampling)))
         await asyncio.sleep(0.2)
         await load(engine, tmp_path, 1)
         assert asked.done()
-        return (await asked).weight_version
-
-    version, server = used(tmp_path, use, Slow(1.0))
+        version = (await asked).weight_version
     assert version == 0
     paths = [each.path for each in server.received if each.path != "/ready"]
     assert paths[-3:] == ["/pause_generation", "/update_weights_from_disk", "/continue_generation"]
     assert paths[-5:-3] == ["/generate", "/generate"]
 
 
-def test_what_is_drawn_from_a_changed_distribution_leaves_room_to_be_scored(tmp_path: Path) -> None:
-    async def use(engine: SglangEngine) -> None:
+async def test_what_is_drawn_from_a_changed_distribution_leaves_room_to_be_scored(tmp_path: Path) -> None:
+    async with on_a_fake(tmp_path) as (engine, server):
         await engine.generate(replace(PLAIN, prompt=[5] * 2045, sampling=SamplingParams(8, min_new_tokens=1)))
-
-    _, server = used(tmp_path, use)
     assert server.generations[0].sampling.max_new_tokens == 2  # 2047 is the longest prompt
 
 
-def test_a_budget_is_what_the_context_has_room_for(tmp_path: Path) -> None:
-    async def use(engine: SglangEngine) -> list[tuple[int, FinishReason]]:
+async def test_a_budget_is_what_the_context_has_room_for(tmp_path: Path) -> None:
+    async with on_a_fake(tmp_path, Slow(0.0)) as (engine, server):
         asked = [replace(PLAIN, prompt=[5] * length, sampling=SamplingParams(8)) for length in (2045, 2047, 2048)]
         outputs = [await engine.generate(each) for each in asked]
-        return [(len(each.tokens), each.finish) for each in outputs]
-
-    sizes, server = used(tmp_path, use, Slow(0.0))
+        sizes = [(len(each.tokens), each.finish) for each in outputs]
     assert sizes[1:] == [(1, FinishReason.LENGTH), (0, FinishReason.LENGTH)]
     assert [each.sampling.max_new_tokens for each in server.generations] == [3, 1]
 
 
-def test_an_answer_names_the_weights_of_each_token(tmp_path: Path) -> None:
-    async def use(engine: SglangEngine) -> list[tuple[int, int]]:
+async def test_an_answer_names_the_weights_of_each_token(tmp_path: Path) -> None:
+    async with on_a_fake(tmp_path, Slow(1.0)) as (engine, server):
         asked = asyncio.create_task(engine.generate(replace(PLAIN, sampling=SamplingParams(40, ignore_eos=True))))
         await asyncio.sleep(0.3)
         await load(engine, tmp_path, 1)
@@ -240,140 +215,93 @@ def test_an_answer_names_the_weights_of_each_token(tmp_path: Path) -> None:
         assert output.weight_version == 0
         assert output.extras is not None
         assert output.extras.retractions == 1
-        return list(output.versions)
-
-    spans, server = used(tmp_path, use, Slow(1.0))
+        spans = list(output.versions)
     assert [version for _, version in spans] == [0, 1]
     assert sum(count for count, _ in spans) == 40
     assert not server.paused
 
 
-def test_weights_are_read_where_the_trainer_wrote_them(tmp_path: Path) -> None:
-    async def use(engine: SglangEngine) -> None:
+async def test_weights_are_read_where_the_trainer_wrote_them(tmp_path: Path) -> None:
+    async with on_a_fake(tmp_path, new_weights="wait") as (engine, server):
         await load(engine, tmp_path, 1)
-
-    _, server = used(tmp_path, use, new_weights="wait")
     *_, last = [each.body for each in server.received if each.path == "/update_weights_from_disk"]
     folder = Path(last["model_path"])
     assert last["weight_version"] == "1"
     assert (folder / "model.safetensors").resolve() == (tmp_path / "1.safetensors").resolve()
-    assert {each.name for each in folder.iterdir()} == {each.name for each in (tmp_path / "model").iterdir()}
+    names, expected = ({each.name for each in path.iterdir()} for path in (folder, tmp_path / "model"))
+    assert names == expected
     assert "/pause_generation" not in [each.path for each in server.received]
 
 
 @table("streamed", [False, True])
-def test_what_a_server_has_no_room_for_is_asked_again(tmp_path: Path, *, streamed: bool) -> None:
-    async def use(engine: SglangEngine) -> None:
+async def test_what_a_server_has_no_room_for_is_asked_again(tmp_path: Path, *, streamed: bool) -> None:
+    async with on_a_fake(tmp_path, FailThenOk(503, times=3)) as (engine, server):
         await (taken(engine) if streamed else engine.generate(PLAIN))
-
-    _, server = used(tmp_path, use, FailThenOk(503, times=3))
     assert [each.ended for each in server.generations] == [Ended.FAILED] * 3 + [Ended.ANSWERED]
 
 
 @table("status", [400, 404, 429, 500, 502])
-def test_nothing_else_is_asked_again(tmp_path: Path, status: int) -> None:
-    async def use(engine: SglangEngine) -> str:
+async def test_nothing_else_is_asked_again(tmp_path: Path, status: int) -> None:
+    async with on_a_fake(tmp_path, FailThenOk(status)) as (engine, server):
         with pytest.raises(ModelError if status < 500 else WorkerError) as caught:
             await engine.generate(PLAIN)
-        return str(caught.value)
-
-    said, server = used(tmp_path, use, FailThenOk(status))
+        said = str(caught.value)
     assert len(server.generations) == 1
     assert "the script of the fake engine says that this one fails" in said
 
 
-def test_what_waits_for_room_is_aborted_with_the_rest(tmp_path: Path) -> None:
-    async def use(engine: SglangEngine) -> FinishReason:
+async def test_what_waits_for_room_is_aborted_with_the_rest(tmp_path: Path) -> None:
+    async with on_a_fake(tmp_path, FailThenOk(503, times=1000)) as (engine, _):
         asked = asyncio.create_task(engine.generate(PLAIN))
         await asyncio.sleep(0.5)
         await engine.abort()
-        return (await asked).finish
-
-    finish, _ = used(tmp_path, use, FailThenOk(503, times=1000))
+        finish = (await asked).finish
     assert finish is FinishReason.ABORT
 
 
-def test_a_request_that_was_never_sent_is_sent_again(tmp_path: Path) -> None:
-    async def main() -> list[int]:
-        with socket.create_server(("127.0.0.1", 0)) as kept:
-            port = kept.getsockname()[1]
-        server = Server(f"http://127.0.0.1:{port}")
-        calls = Calls(_no_abort)
-        weights = ServedWeights(calls, Folder(tmp_path), NewWeights.RETRACT)
-        requests = Requests(server, FACTS, set(), calls, _fleet(tmp_path), weights, within_s=5.0)
-        asked = asyncio.create_task(requests.answer(PLAIN))
-        await asyncio.sleep(0.2)
-        assert not asked.done()
-        async with replying(port, REPLY):
-            output = await asked
-        await server.close()
-        return list(output.tokens)
-
-    assert asyncio.run(main()) == [9]
+async def test_a_request_that_was_never_sent_is_sent_again(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as kept:
+        port = kept.getsockname()[1]
+    server = Server(f"http://127.0.0.1:{port}")
+    calls = Calls(_no_abort)
+    weights = ServedWeights(calls, Folder(tmp_path), NewWeights.RETRACT)
+    requests = Requests(server, FACTS, set(), calls, _fleet(tmp_path), weights, within_s=5.0)
+    asked = asyncio.create_task(requests.answer(PLAIN))
+    await asyncio.sleep(0.2)
+    assert not asked.done()
+    async with replying(port, REPLY):
+        output = await asked
+    await server.close()
+    assert list(output.tokens) == [9]
 
 
-def test_a_request_has_a_deadline_and_is_aborted_after_it(tmp_path: Path) -> None:
-    async def use(engine: SglangEngine) -> None:
+async def test_a_request_has_a_deadline_and_is_aborted_after_it(tmp_path: Path) -> None:
+    def aborted() -> list[object]:
+        return [each.body for each in server.received if each.path == "/abort_request"]
+
+    async with on_a_fake(tmp_path, Slow(30.0), request_timeout_s=0.3) as (engine, server):
         for number, asked in enumerate((engine.generate(PLAIN), taken(engine)), 1):
             with pytest.raises(WorkerError, match=r"no answer to /generate within 0.3 s"):
                 await asked
             async with asyncio.timeout(30):
                 while len(aborted()) < number:  # noqa: ASYNC110  # nothing tells when
                     await asyncio.sleep(0.01)
-
-    def aborted() -> list[object]:
-        return [each.body for each in server.received if each.path == "/abort_request"]
-
-    with FakeEngine(Slow(30.0)) as server:
-        used_on(server, tmp_path, use, request_timeout_s=0.3)
     rids = [each.body["rid"] for each in server.received if each.path == "/generate"]
     assert aborted() == [{"rid": rid} for rid in rids]
 
 
-class Failing:
-    """Has a server fail to load one version; what it was asked for is kept."""
+async def test_weights_that_nobody_waits_for_are_followed_by_those_before(tmp_path: Path) -> None:
+    def paused() -> int:
+        return [each.path for each in server.received].count("/pause_generation")
 
-    def __init__(self, server: Server, version: str) -> None:
-        self._ask, self.version = server.ask, version
-        self.loaded: list[str] = []
-        server.ask = self.ask  # type: ignore[method-assign]
-
-    async def ask(self, path: str, body: Table | None = None, **how: object) -> Table:
-        if path == "/update_weights_from_disk" and body is not None:
-            self.loaded.append(str(body["weight_version"]))
-            if self.loaded[-1] == self.version:
-                raise ModelError("no room")
-        return await self._ask(path, body, **how)  # type: ignore[arg-type]
-
-
-def test_weights_that_fail_are_followed_by_those_before(tmp_path: Path) -> None:
-    async def use(engine: SglangEngine) -> list[str]:
-        failing = Failing(engine.server, "1")
-        with pytest.raises(ModelError, match="no room"):
-            await load(engine, tmp_path, 1)
-        return failing.loaded
-
-    loaded, server = used(tmp_path, use)
-    assert loaded == ["1", "0"]
-    assert server.weight_version == "0"
-    assert not server.paused
-
-
-def test_weights_that_nobody_waits_for_are_followed_by_those_before(tmp_path: Path) -> None:
-    async def use(engine: SglangEngine) -> int:
+    async with on_a_fake(tmp_path) as (engine, server):
         channel, before = await asyncio.to_thread(publish_model, tmp_path / "model", tmp_path, 1), paused()
         loading = asyncio.create_task(engine.load_weights(channel, 1))
         while paused() == before:  # noqa: ASYNC110  # nothing tells when
             await asyncio.sleep(0)
         loading.cancel()
         await asyncio.wait([loading])
-        return (await engine.generate(PLAIN)).weight_version
-
-    def paused() -> int:
-        return [each.path for each in server.received].count("/pause_generation")
-
-    with FakeEngine() as server:
-        assert used_on(server, tmp_path, use) == 0
+        assert (await engine.generate(PLAIN)).weight_version == 0
     assert server.weight_version == "0"
 
 
@@ -390,25 +318,21 @@ def test_weights_that_nobody_waits_for_are_followed_by_those_before(tmp_path: Pa
     ],
 )
 @table("streamed", [False, True])
-def test_a_bad_answer_is_an_error_that_names_the_server(
+async def test_a_bad_answer_is_an_error_that_names_the_server(
     tmp_path: Path, behaviour: Behaviour, kind: type[Exception], said: str, *, streamed: bool
 ) -> None:
-    async def use(engine: SglangEngine) -> str:
+    async with on_a_fake(tmp_path, behaviour) as (engine, _):
         with pytest.raises(kind) as caught:
             await (taken(engine) if streamed else engine.generate(PLAIN))
-        return f"{engine.url} in {caught.value}"
-
-    told, _ = used(tmp_path, use, behaviour)
+        told = f"{engine.url} in {caught.value}"
     url, _, error = told.partition(" in ")
     assert url in error
     if not streamed:
         assert said in error
 
 
-def test_a_server_that_aborts_by_itself_is_an_answer(tmp_path: Path) -> None:
-    async def use(engine: SglangEngine) -> tuple[int, FinishReason]:
+async def test_a_server_that_aborts_by_itself_is_an_answer(tmp_path: Path) -> None:
+    async with on_a_fake(tmp_path, AbortMidway(2)) as (engine, _):
         output = await engine.generate(PLAIN)
-        return len(output.tokens), output.finish
-
-    answer, _ = used(tmp_path, use, AbortMidway(2))
+        answer = len(output.tokens), output.finish
     assert answer == (2, FinishReason.ABORT)

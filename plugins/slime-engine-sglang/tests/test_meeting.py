@@ -6,7 +6,8 @@ import json
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from slime_core.roles import (
     SamplingParams,
     TransportSetup,
     WeightDtype,
+    WeightSender,
     WeightSlot,
 )
 from slime_engine_sglang.checkpoint import weights_of
@@ -80,12 +82,12 @@ def urls(all_urls: list[str]) -> list[str]:
     return all_urls[:2]
 
 
-def opened(kind: str, folder: Path, slots: list[WeightSlot], **given: object) -> MeetingChannel:
+async def opened(kind: str, folder: Path, slots: list[WeightSlot], **given: object) -> MeetingChannel:
     setup = TransportSetup(no_choice, 0, scratch=folder)
     given = {"bucket_mb": 0.02, "timeout_s": 20.0, **given}
     if kind == "tensor":
-        return asyncio.run(Tensor(TensorSettings.model_validate(given), setup).open(slots))
-    return asyncio.run(Distributed(DistributedSettings.model_validate(given), setup).open(slots))
+        return await Tensor(TensorSettings.model_validate(given), setup).open(slots)
+    return await Distributed(DistributedSettings.model_validate(given), setup).open(slots)
 
 
 def told(url: str) -> dict:
@@ -101,17 +103,17 @@ def fail(url: str, path: str) -> None:
 class Run:
     """Rank 0 in a thread, and an engine a server, as a run has them."""
 
-    def __init__(
-        self, folder: Path, urls: list[str], kind: str = "distributed", verify: str = "off", **given: object
-    ) -> None:
-        self.model = write_tiny_model(folder / "model")
-        slots = [WeightSlot(name, shape) for name, shape in weights_of(self.model).items()]
+    channel: MeetingChannel
+    sender: WeightSender
+
+    def __init__(self, folder: Path, urls: list[str], verify: str) -> None:
         (folder / "sent").mkdir()
-        self.channel = opened(kind, folder / "sent", slots, **given)
-        self.sender = self.channel.sender(0, 2)
+        self.model = write_tiny_model(folder / "model")
+        self.slots = [WeightSlot(name, shape) for name, shape in weights_of(self.model).items()]
         self.settings = SglangSettings.model_validate({"urls": urls, "verify_weights": verify})
         self.setup = setup_at(folder / "engine", self.model, count=len(urls))
         self.numbers: dict[SglangEngine, int] = {}
+        self.engines = [self.engine(number) for number in range(len(urls))]
 
     def weights(self, version: int) -> dict[str, torch.Tensor]:
         return {slot.name: torch.full(slot.shape, version + 0.5) for slot in self.channel.slots}
@@ -120,12 +122,6 @@ class Run:
         engine = SglangEngine(self.settings, replace(self.setup, number=number))
         self.numbers[engine] = number
         return engine
-
-    async def begin(self, numbers: tuple[int, ...] = (0, 1)) -> list[SglangEngine]:
-        self.engines = [self.engine(number) for number in numbers]
-        for engine in self.engines:
-            await engine.start()
-        return self.engines
 
     async def publish(
         self, version: int, engines: list[SglangEngine] | None = None, weights: dict[str, torch.Tensor] | None = None
@@ -137,10 +133,21 @@ class Run:
         loads = [engine.load_weights(self.channel, version) for engine in loading]
         return await asyncio.gather(sending, *loads, return_exceptions=True)
 
-    async def close(self) -> None:
-        for engine in self.engines:
-            await engine.close()
-        self.sender.close()
+
+@asynccontextmanager
+async def running(
+    folder: Path, urls: list[str], kind: str = "distributed", verify: str = "off", **given: object
+) -> AsyncIterator[Run]:
+    """A run whose engines have started."""
+    run = Run(folder, urls, verify)
+    run.channel = await opened(kind, folder / "sent", run.slots, **given)
+    run.sender = run.channel.sender(0, 2)
+    for engine in run.engines:
+        await engine.start()
+    yield run
+    for engine in run.engines:
+        await engine.close()
+    run.sender.close()
 
 
 async def serves(engine: SglangEngine) -> int:
@@ -153,11 +160,9 @@ def sums(weights: dict[str, torch.Tensor]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_all_servers_have_each_version_and_the_group_is_kept(tmp_path: Path, urls: list[str], kind: str) -> None:
-    run = Run(tmp_path, urls, kind)
-
-    async def main() -> None:
-        engines = await run.begin()
+async def test_all_servers_have_each_version_and_the_group_is_kept(tmp_path: Path, urls: list[str], kind: str) -> None:
+    async with running(tmp_path, urls, kind) as run:
+        engines = run.engines
         for version in range(3):
             assert await run.publish(version) == [None] * 3
             for url in urls:
@@ -173,33 +178,23 @@ def test_all_servers_have_each_version_and_the_group_is_kept(tmp_path: Path, url
         assert await run.publish(3) == [None] * 3
         assert [told(url)["sums"] == sums(run.weights(3)) for url in urls] == [True, True]
         assert max(told(url)["groups"] for url in urls) <= 2
-        await run.close()
-
-    asyncio.run(main())
 
 
-def test_weights_that_nobody_could_send_again_are_not_given_up(tmp_path: Path, urls: list[str]) -> None:
-    run = Run(tmp_path, urls[:1])
+async def test_weights_that_nobody_could_send_again_are_not_given_up(tmp_path: Path, urls: list[str]) -> None:
     both = frozenset({MemoryTag.WEIGHTS, MemoryTag.KV_CACHE})
-
-    async def main() -> None:
-        (engine,) = await run.begin((0,))
+    async with running(tmp_path, urls[:1]) as run:
+        (engine,) = run.engines
         assert await run.publish(0) == [None] * 2
         await engine.release(both)
         assert told(urls[0])["released"] == ["kv_cache"]
         await engine.resume(both)
         assert await serves(engine) == 0
-        await run.close()
-
-    asyncio.run(main())
 
 
 @pytest.mark.parametrize("step", ["/pause_generation", BEGIN])
-def test_one_that_fails_before_weights_come_is_passed_over(tmp_path: Path, urls: list[str], step: str) -> None:
-    run = Run(tmp_path, urls)
-
-    async def main() -> None:
-        engines = await run.begin()
+async def test_one_that_fails_before_weights_come_is_passed_over(tmp_path: Path, urls: list[str], step: str) -> None:
+    async with running(tmp_path, urls) as run:
+        engines = run.engines
         assert await run.publish(0) == [None] * 3
         fail(urls[1], step)
         sent, good, bad = await run.publish(1)
@@ -210,21 +205,21 @@ def test_one_that_fails_before_weights_come_is_passed_over(tmp_path: Path, urls:
         assert not told(urls[1])["session"]
         fail(urls[1], "")
         assert await run.publish(2) == [None] * 3
-        await run.close()
-
-    asyncio.run(main())
 
 
 @pytest.mark.parametrize(
-    ("kind", "step"), [("distributed", JOIN), *((kind, step) for kind in KINDS for step in (UPDATE[kind], END))]
+    ("kind", "step"),
+    [
+        ("distributed", JOIN),
+        *((kind, UPDATE[kind]) for kind in KINDS),
+        ("distributed", END),
+        pytest.param("tensor", END, marks=pytest.mark.long),
+    ],
 )
-def test_one_that_fails_amid_weights_serves_nothing_until_it_is_sent_to_again(
+async def test_one_that_fails_amid_weights_serves_nothing_until_it_is_sent_to_again(
     tmp_path: Path, urls: list[str], kind: str, step: str
 ) -> None:
-    run = Run(tmp_path, urls, kind)
-
-    async def main() -> None:
-        await run.begin()
+    async with running(tmp_path, urls, kind) as run:
         fail(urls[1], step)
         sent, good, bad = await run.publish(0)
         assert sent is None  # what became of it is the engines' to say
@@ -241,35 +236,28 @@ def test_one_that_fails_amid_weights_serves_nothing_until_it_is_sent_to_again(
             assert await serves(again) == 0
             await again.close()
         assert [told(url)["sums"] == sums(run.weights(0)) for url in urls] == [True, True]
-        await run.close()
-
-    asyncio.run(main())
 
 
 @EITHER
-def test_a_trainer_that_fails_is_told_of_and_its_weights_are_not_served(
+async def test_a_trainer_that_fails_is_told_of_and_its_weights_are_not_served(
     tmp_path: Path, urls: list[str], kind: str
 ) -> None:
-    run = Run(tmp_path, urls[:1], kind)
+    async with running(tmp_path, urls[:1], kind) as run:
+        (engine,) = run.engines
 
-    def broken(after: int) -> Iterator[tuple[str, torch.Tensor]]:
-        for number, each in enumerate(run.weights(1).items()):
-            if number == after:
-                raise ValueError("no more of them")
-            yield each
+        def broken(after: int) -> Iterator[tuple[str, torch.Tensor]]:
+            for number, each in enumerate(run.weights(1).items()):
+                if number == after:
+                    raise ValueError("no more of them")
+                yield each
 
-    async def fails(after: int) -> tuple[object, object]:
-        sending = asyncio.to_thread(run.sender.send, 1, broken(after), [0])
-        sent, loaded = await asyncio.gather(
-            sending, run.engines[0].load_weights(run.channel, 1), return_exceptions=True
-        )
-        assert isinstance(sent, ValueError)
-        assert isinstance(loaded, WorkerError)
-        assert "no more of them" in str(loaded)
-        return sent, loaded
+        async def fails(after: int) -> None:
+            sending = asyncio.to_thread(run.sender.send, 1, broken(after), [0])
+            sent, loaded = await asyncio.gather(sending, engine.load_weights(run.channel, 1), return_exceptions=True)
+            assert isinstance(sent, ValueError)
+            assert isinstance(loaded, WorkerError)
+            assert "no more of them" in str(loaded)
 
-    async def main() -> None:
-        (engine,) = await run.begin((0,))
         assert await run.publish(0) == [None] * 2
         await fails(0)
         assert await serves(engine) == 0  # nothing had come
@@ -277,33 +265,31 @@ def test_a_trainer_that_fails_is_told_of_and_its_weights_are_not_served(
         with pytest.raises(WorkerError, match="version 0 of the weights was sent, and nobody keeps it"):
             await serves(engine)
         assert await run.publish(2) == [None] * 2
-        await run.close()
-
-    asyncio.run(main())
 
 
 @EITHER
-def test_what_has_not_changed_is_left_out_where_all_servers_have_it(tmp_path: Path, urls: list[str], kind: str) -> None:
-    run = Run(tmp_path, urls, kind, changed_only=True)
-    frozen = run.channel.slots[0].name
-    names = {slot.name for slot in run.channel.slots}
-    changed = names - {frozen}
+async def test_what_has_not_changed_is_left_out_where_all_servers_have_it(
+    tmp_path: Path, urls: list[str], kind: str
+) -> None:
+    async with running(tmp_path, urls, kind, changed_only=True) as run:
+        engines = run.engines
+        frozen = run.channel.slots[0].name
+        names = {slot.name for slot in run.channel.slots}
+        changed = names - {frozen}
 
-    def weights(version: int) -> dict[str, torch.Tensor]:
-        return {**run.weights(version), frozen: torch.zeros(run.channel.slots[0].shape)}
+        def weights(version: int) -> dict[str, torch.Tensor]:
+            return {**run.weights(version), frozen: torch.zeros(run.channel.slots[0].shape)}
 
-    async def publish(version: int, of: int, *engines: SglangEngine) -> list[set[str]]:
-        """What each server was sent for a version."""
-        for url in urls:
-            fail(url, "")
-        came = await run.publish(version, list(engines), weights(of))
-        assert came == [None] * (1 + (len(engines) or 2))
-        found = [told(url) for url in urls]
-        assert [(each["version"], each["sums"]) for each in found] == [(str(version), sums(weights(of)))] * 2
-        return [set(each["loaded"]) for each in found]
+        async def publish(version: int, of: int, *engines: SglangEngine) -> list[set[str]]:
+            """What each server was sent for a version."""
+            for url in urls:
+                fail(url, "")
+            came = await run.publish(version, list(engines), weights(of))
+            assert came == [None] * (1 + (len(engines) or 2))
+            found = [told(url) for url in urls]
+            assert [(each["version"], each["sums"]) for each in found] == [(str(version), sums(weights(of)))] * 2
+            return [set(each["loaded"]) for each in found]
 
-    async def main() -> None:
-        engines = await run.begin()
         assert await publish(0, of=0) == [names] * 2
         assert await publish(1, of=1) == [changed] * 2
         assert await publish(2, of=1) == [set()] * 2
@@ -320,17 +306,14 @@ def test_what_has_not_changed_is_left_out_where_all_servers_have_it(tmp_path: Pa
         assert sent is None
         assert any(isinstance(each, WorkerError) for each in came)
         assert await publish(5, of=4) == [names] * 2
-        await run.close()
-
-    asyncio.run(main())
 
 
 @EITHER
-def test_what_a_server_has_then_is_compared_with_what_was_sent(tmp_path: Path, urls: list[str], kind: str) -> None:
-    run = Run(tmp_path, urls, kind, verify="checksum", changed_only=True)
-
-    async def main() -> None:
-        engines = await run.begin()
+async def test_what_a_server_has_then_is_compared_with_what_was_sent(
+    tmp_path: Path, urls: list[str], kind: str
+) -> None:
+    async with running(tmp_path, urls, kind, verify="checksum", changed_only=True) as run:
+        engines = run.engines
         for version in (0, 1, 1):  # whole, whole again, and nothing of it
             assert await run.publish(version) == [None] * 3
         fail(urls[1], "sums")
@@ -340,9 +323,6 @@ def test_what_a_server_has_then_is_compared_with_what_was_sent(tmp_path: Path, u
         assert "weights are not those that were sent" in str(bad)
         with pytest.raises(WorkerError, match="version 1 of the weights was sent, and nobody keeps it"):
             await serves(engines[1])
-        await run.close()
-
-    asyncio.run(main())
 
 
 def test_sums_are_of_what_sglang_keeps_as_one_in_whatever_order_it_comes() -> None:
@@ -360,20 +340,16 @@ def test_sums_are_of_what_sglang_keeps_as_one_in_whatever_order_it_comes() -> No
 
 
 @EITHER
-def test_releases_without_sessions_are_sent_weights_without_one(tmp_path: Path, all_urls: list[str], kind: str) -> None:
+async def test_releases_without_sessions_are_sent_weights_without_one(
+    tmp_path: Path, all_urls: list[str], kind: str
+) -> None:
     old = all_urls[2]
     fail(old, "")
-    run = Run(tmp_path, [old], kind)
-
-    async def main() -> None:
-        await run.begin((0,))
+    async with running(tmp_path, [old], kind) as run:
         for version in range(2):
             assert await run.publish(version) == [None] * 2
             assert told(old)["sums"] == sums(run.weights(version))
         assert BEGIN not in told(old)["asked"]
-        await run.close()
-
-    asyncio.run(main())
 
 
 def test_handles_of_memory_go_to_servers_on_loopback_alone(tmp_path: Path) -> None:
@@ -387,22 +363,18 @@ def test_handles_of_memory_go_to_servers_on_loopback_alone(tmp_path: Path) -> No
         channel.check("http://localhost:30000", 2)
 
 
-def test_a_bucket_that_has_no_room_in_shared_memory_says_so(tmp_path: Path) -> None:
-    channel = opened("tensor", tmp_path, [WeightSlot("a", (2**40,))])
+async def test_a_bucket_that_has_no_room_in_shared_memory_says_so(tmp_path: Path) -> None:
+    channel = await opened("tensor", tmp_path, [WeightSlot("a", (2**40,))])
     sender = channel.sender(0, 1)
-
-    async def main() -> None:
-        sending = asyncio.create_task(asyncio.to_thread(sender.send, 0, iter(()), [0]))
-        hello = Hello(channel.secret, 0, 0, "http://127.0.0.1:9", ranks=1, holds=None, sums=False)
-        async with met(channel, hello, sessions=False) as arrival:
-            server = Server(hello.server)
-            with pytest.raises(Untouched, match="a bucket of 4398047 MB has no room in /dev/shm"):
-                await arrival.load(server, "0", flush=True)
-            await server.close()
-        await sending
-
+    sending = asyncio.create_task(asyncio.to_thread(sender.send, 0, iter(()), [0]))
+    hello = Hello(channel.secret, 0, 0, "http://127.0.0.1:9", ranks=1, holds=None, sums=False)
+    async with met(channel, hello, sessions=False) as arrival:
+        server = Server(hello.server)
+        with pytest.raises(Untouched, match="a bucket of 4398047 MB has no room in /dev/shm"):
+            await arrival.load(server, "0", flush=True)
+        await server.close()
     with pytest.raises(RuntimeError, match="a bucket of 4398047 MB has no room in /dev/shm"):
-        asyncio.run(main())
+        await sending
     sender.close()
 
 
@@ -417,18 +389,13 @@ def test_a_version_that_was_not_sent_whole_is_not_what_others_are_compared_with(
     assert dict(changes.among(iter([("a", torch.zeros(2, dtype=torch.bfloat16))]), 1)).keys() == {"a"}
 
 
-def test_weights_of_another_model_are_refused_before_anybody_comes(tmp_path: Path, urls: list[str]) -> None:
-    run = Run(tmp_path, urls[:1])
-    run.sender.close()
-    slots = (replace(run.channel.slots[0], name="no.such.weight"), *run.channel.slots[1:])
-
-    async def main() -> None:
-        (engine,) = await run.begin((0,))
+async def test_weights_of_another_model_are_refused_before_anybody_comes(tmp_path: Path, urls: list[str]) -> None:
+    async with running(tmp_path, urls[:1]) as run:
+        (engine,) = run.engines
+        run.sender.close()
+        slots = (replace(run.channel.slots[0], name="no.such.weight"), *run.channel.slots[1:])
         with pytest.raises(ModelError, match=r"no\.such\.weight"):
             await engine.load_weights(replace(run.channel, slots=slots), 0)
-        await run.close()
-
-    asyncio.run(main())
 
 
 def test_what_lies_in_a_bucket_is_of_one_dtype_and_fits() -> None:

@@ -24,46 +24,7 @@ from slime_view.samples import Shard
 pytestmark = [pytest.mark.server, pytest.mark.timeout(1200)]
 ASKED = "{prompt} {response} t7"
 MADE = 6
-RUN = f"""
-hf_checkpoint = "policy"
-prompt_data = "prompts.jsonl"
-input_key = "question"
-label_key = "answer"
-num_rollout = 2
-rollout_batch_size = 2
-n_samples_per_prompt = 4
-rollout_max_response_len = 12
-save = "run"
-lr = 1e-3
-use_opd = true
-opd_teacher_model = "teacher"
-
-[engine]
-use = "sglang"
-
-[engine.sglang]
-python = "{PYTHON}"
-deterministic = true
-
-[trainer.local]
-ranks = 1
-
-[served_models.teacher]
-hf_checkpoint = "teacher"
-
-[served_models.judge]
-hf_checkpoint = "judge"
-
-[reward]
-use = "served_judge"
-
-[reward.served_judge]
-prompt = "{ASKED}"
-apply_chat_template = false
-verdict = "^(?:.*t([0-9]+))?"
-scores = {{ "" = 0.0 }}
-max_new_tokens = {MADE}
-"""
+RUN = Path(__file__).with_name("models_beside_on_servers.toml").read_text("utf-8")
 
 
 def test_what_a_teacher_and_a_judge_say_reaches_the_samples(tmp_path: Path) -> None:
@@ -74,7 +35,7 @@ def test_what_a_teacher_and_a_judge_say_reaches_the_samples(tmp_path: Path) -> N
         save_file({key: each * scale for key, each in weights.items()}, model / FILE, {"format": "pt"})
     rows = [{"question": f"t{number} t{number + 1}", "answer": "t5"} for number in range(12)]
     (tmp_path / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    (tmp_path / "run.toml").write_text(RUN, "utf-8")
+    (tmp_path / "run.toml").write_text(RUN.format(python=PYTHON, asked=ASKED, made=MADE), "utf-8")
     command = [sys.executable, "-m", "slime_core", "train", "run.toml", "--no-progress"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr

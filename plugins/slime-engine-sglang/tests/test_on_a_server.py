@@ -4,14 +4,12 @@ import asyncio
 import os
 import signal
 import time
-from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from on_a_server import MOE, PROMPT, apart, channel_of, distances, on_a_server
-from safetensors.torch import load_file, save_file
+from on_a_server import MOE, PROMPT, apart, on_a_server
 from servers import needs_routers, needs_servers
 from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen3MoeForCausalLM
 
@@ -19,7 +17,6 @@ from slime_core.errors import WorkerError
 from slime_core.roles import (
     Extra,
     FinishReason,
-    GenerateOutput,
     GenerateRequest,
     SamplingParams,
 )
@@ -91,30 +88,6 @@ def test_log_probs_are_hugging_faces_and_a_dead_scheduler_is_noticed(tmp_path: P
         assert time.monotonic() - killed < 20  # SGLang itself takes a minute
 
     on_a_server(model, tmp_path, use)
-
-
-def test_new_weights_go_on_with_an_answer_as_if_they_had_begun_it(tmp_path: Path) -> None:
-    models = [write_tiny_model(tmp_path / str(version)) for version in range(2)]
-    weights = load_file(models[0] / "model.safetensors")
-    save_file({name: each * 1.5 for name, each in weights.items()}, models[1] / "model.safetensors")
-    hfs = [AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval() for model in models]
-    channel = channel_of(models, tmp_path)
-    request = GenerateRequest(PROMPT, SamplingParams(240, ignore_eos=True), 0)
-
-    async def use(engine: SglangEngine) -> None:
-        await engine.load_weights(channel, 0)
-        async with aclosing(engine.stream(request)) as chunks:
-            made = [await anext(chunks)]
-            await engine.load_weights(channel, 1)
-            made += [chunk async for chunk in chunks]
-        output = GenerateOutput.joined(made)
-        (before, _), (after, _) = output.versions
-        assert [version for _, version in output.versions] == [0, 1]
-        assert before + after == len(output.tokens) == 240
-        assert float(distances(hfs[0], PROMPT, output, 1.0)[:before].max()) < 1e-5
-        assert float(distances(hfs[1], PROMPT, output, 1.0)[before:].max()) < 1e-5
-
-    on_a_server(models[0], tmp_path, use)
 
 
 @pytest.mark.parametrize("router", [None, "smg"])

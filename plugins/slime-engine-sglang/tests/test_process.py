@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 from fake_python import python_with
 from servers import stand_in
-from with_an_engine import with_engine
+from with_an_engine import an_engine
 
 from slime_core.errors import ConfigError, WorkerError
 from slime_core.roles import GenerateRequest, Place, SamplingParams
-from slime_engine_sglang.engine import SglangEngine
 from slime_engine_sglang.host import Company, ServerHost, kept_port
 
 REQUEST = GenerateRequest([5, 6, 7], SamplingParams(4), 0)
@@ -40,8 +39,10 @@ def gone(pid: int) -> bool:
     return False
 
 
-def test_a_server_is_started_where_its_worker_lives_and_goes_with_the_engine(tmp_path: Path, python: Path) -> None:
-    async def use(engine: SglangEngine) -> None:
+async def test_a_server_is_started_where_its_worker_lives_and_goes_with_the_engine(
+    tmp_path: Path, python: Path
+) -> None:
+    async with an_engine(tmp_path, python=str(python), server={"watchdog_timeout": 77.0}) as engine:
         await engine.start()
         info = await engine.server.ask("/server_info")
         argv = info["argv"]
@@ -57,30 +58,23 @@ def test_a_server_is_started_where_its_worker_lives_and_goes_with_the_engine(tmp
         assert gone(pid)
         assert not await asyncio.to_thread(Path(str(info["tmpdir"])).exists)
 
-    with_engine(tmp_path, use, python=str(python), server={"watchdog_timeout": 77.0})
 
-
-def test_a_server_that_does_not_start_says_why(tmp_path: Path, python: Path) -> None:
-    async def use(engine: SglangEngine) -> None:
+async def test_a_server_that_does_not_start_says_why(tmp_path: Path, python: Path) -> None:
+    async with an_engine(tmp_path, python=str(python), server={"fail": True}) as engine:
         with pytest.raises(WorkerError, match=r"(?s)there is no such model.*ended with code 3"):
             await engine.start()
 
-    with_engine(tmp_path, use, python=str(python), server={"fail": True})
 
-
-def test_a_python_that_another_node_has_not_is_named_there(tmp_path: Path) -> None:
+async def test_a_python_that_another_node_has_not_is_named_there(tmp_path: Path) -> None:
     here = python_with(tmp_path / "servers", "0.5.23")
-
-    async def use(engine: SglangEngine) -> None:
+    async with an_engine(tmp_path, python=str(here)) as engine:
         here.unlink()
         with pytest.raises(ConfigError, match=f"there is no {here} to start"):
             await engine.start()
 
-    with_engine(tmp_path, use, python=str(here))
 
-
-def test_the_end_of_a_server_is_known_at_once_and_with_its_last_words(tmp_path: Path, python: Path) -> None:
-    async def use(engine: SglangEngine) -> None:
+async def test_the_end_of_a_server_is_known_at_once_and_with_its_last_words(tmp_path: Path, python: Path) -> None:
+    async with an_engine(tmp_path, python=str(python), server={"die": True}) as engine:
         await engine.start()
         watching = asyncio.create_task(engine.watch())
         with pytest.raises(WorkerError, match=r"(?s)engine \(pid \d+\), http.*the last words of a server.*code 7"):
@@ -88,11 +82,9 @@ def test_the_end_of_a_server_is_known_at_once_and_with_its_last_words(tmp_path: 
         with pytest.raises(WorkerError, match=r"(?s)the last words of a server.*code 7"):
             await watching
 
-    with_engine(tmp_path, use, python=str(python), server={"die": True})
 
-
-def test_a_server_that_is_stopped_is_given_up(tmp_path: Path, python: Path) -> None:
-    async def use(engine: SglangEngine) -> None:
+async def test_a_server_that_is_stopped_is_given_up(tmp_path: Path, python: Path) -> None:
+    async with an_engine(tmp_path, python=str(python)) as engine:
         await engine.start()
         pid = int(engine.server.title.partition("pid ")[2].partition(")")[0])
         os.kill(pid, signal.SIGSTOP)
@@ -101,8 +93,6 @@ def test_a_server_that_is_stopped_is_given_up(tmp_path: Path, python: Path) -> N
         async with asyncio.timeout(30):
             while not gone(pid):  # noqa: ASYNC110  # nothing tells when
                 await asyncio.sleep(0.05)
-
-    with_engine(tmp_path, use, python=str(python))
 
 
 def test_a_port_that_was_taken_meanwhile_is_not_asked_for(tmp_path: Path, python: Path) -> None:
@@ -139,9 +129,7 @@ def test_a_port_is_given_to_nobody_until_its_server_listens_there() -> None:
         assert again.getsockname()[1] == port
 
 
-def test_each_engine_needs_an_address(tmp_path: Path) -> None:
-    async def use(engine: SglangEngine) -> None:
+async def test_each_engine_needs_an_address(tmp_path: Path) -> None:
+    async with an_engine(tmp_path, count=2, urls=["http://127.0.0.1:9"]) as engine:
         with pytest.raises(ConfigError, match="names 1 servers, and the run has 2 engines"):
             await engine.start()
-
-    with_engine(tmp_path, use, count=2, urls=["http://127.0.0.1:9"])

@@ -1,25 +1,23 @@
 """Releases of SGLang on the wire: what the engine does without, where an older one has it not."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
 from servers import stand_in
-from with_an_engine import with_engine
+from with_an_engine import an_engine
 
 from slime_core.errors import ConfigError, ModelError
 from slime_core.roles import Extra, GenerateRequest, SamplingParams
 from slime_core.sample import SpecInfo
 from slime_engine_sglang.arguments import SglangWarning
-from slime_engine_sglang.engine import SglangEngine
 from slime_testing import publish_model
 
 REQUEST = GenerateRequest([5, 6, 7], SamplingParams(4), 0)
 
 
 @pytest.mark.parametrize("release", ["0.5.9", "0.5.16", "0.5.19", "0.5.23"])
-def test_every_release_says_which_weights_made_an_answer(tmp_path: Path, release: str) -> None:
-    async def use(engine: SglangEngine) -> None:
+async def test_every_release_says_which_weights_made_an_answer(tmp_path: Path, release: str) -> None:
+    async with an_engine(tmp_path, python=str(stand_in(tmp_path / "python")), server={"release": release}) as engine:
         await engine.start()
         for version in (0, 1):
             await engine.load_weights(publish_model(tmp_path / "model", tmp_path, version), version)
@@ -31,31 +29,23 @@ def test_every_release_says_which_weights_made_an_answer(tmp_path: Path, release
         # Before 0.5.19 nobody tells which tokens of an answer that goes on were made by which: those end first.
         assert ("/pause_generation" in asked) == (release in ("0.5.19", "0.5.23"))
 
-    with_engine(tmp_path, use, python=str(stand_in(tmp_path / "python")), server={"release": release})
 
-
-def test_what_a_release_does_not_tell_is_refused_by_name(tmp_path: Path) -> None:
-    async def use(engine: SglangEngine) -> None:
+async def test_what_a_release_does_not_tell_is_refused_by_name(tmp_path: Path) -> None:
+    async with an_engine(tmp_path, python=str(stand_in(tmp_path / "python")), server={"release": "0.5.9"}) as engine:
         await engine.start()
         await engine.load_weights(publish_model(tmp_path / "model", tmp_path, 0), 0)
         request = GenerateRequest([5], SamplingParams(4, top_k=4), 0, want=frozenset({Extra.TOP_P_TOKENS}))
         with pytest.raises(ModelError, match=r"cannot give top_p_tokens: its server is SGLang 0.5.9"):
             await engine.generate(request)
 
-    with_engine(tmp_path, use, python=str(stand_in(tmp_path / "python")), server={"release": "0.5.9"})
 
-
-def test_a_server_that_is_too_old_is_refused_by_its_release(tmp_path: Path) -> None:
-    async def use(engine: SglangEngine) -> None:
+async def test_a_server_that_is_too_old_is_refused_by_its_release(tmp_path: Path) -> None:
+    async with an_engine(tmp_path, python=str(stand_in(tmp_path / "python")), server={"release": "0.5.8"}) as engine:
         with pytest.raises(ConfigError, match=r"SGLang 0.5.8 at http://.* is too old"):
             await engine.start()
 
-    with_engine(tmp_path, use, python=str(stand_in(tmp_path / "python")), server={"release": "0.5.8"})
 
-
-def test_one_that_is_newer_is_warned_of_once_and_taken(tmp_path: Path) -> None:
-    async def use(engine: SglangEngine) -> None:
-        await asyncio.wait_for(engine.start(), 60)
-
-    with pytest.warns(SglangWarning, match=r"SGLang 0.6.1 at http://.* is newer than any"):
-        with_engine(tmp_path, use, python=str(stand_in(tmp_path / "python")), server={"release": "0.6.1"})
+async def test_one_that_is_newer_is_warned_of_once_and_taken(tmp_path: Path) -> None:
+    async with an_engine(tmp_path, python=str(stand_in(tmp_path / "python")), server={"release": "0.6.1"}) as engine:
+        with pytest.warns(SglangWarning, match=r"SGLang 0.6.1 at http://.* is newer than any"):
+            await engine.start()

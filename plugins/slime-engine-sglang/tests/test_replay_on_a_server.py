@@ -16,38 +16,7 @@ from slime_testing import write_tiny_model
 pytestmark = [pytest.mark.server, pytest.mark.timeout(1800)]
 APART = "train/train_rollout_logprob_abs_diff"
 LAYERS, EXPERTS = 4, 16
-RUN = """
-hf_checkpoint = "{folder}/model"
-prompt_data = "{folder}/prompts.jsonl"
-input_key = "question"
-num_rollout = 3
-rollout_batch_size = 4
-n_samples_per_prompt = 4
-rollout_max_response_len = 48
-lr = 1e-3
-save_interval = 3
-seed = 3
-use_rollout_routing_replay = true
-
-[reward]
-use = "random"
-
-[trainer]
-use = "megatron"
-
-[trainer.megatron]
-num_gpus = 1
-
-[engine]
-use = "sglang"
-
-[engine.sglang]
-python = "{python}"
-
-[engine.sglang.router]
-use = "smg"
-python = "{routers}"
-"""
+RUN = Path(__file__).with_name("replay_on_a_server.toml").read_text("utf-8")
 
 
 def write_model(folder: Path) -> None:

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -96,67 +96,49 @@ class Run:
             await asyncio.sleep(0.02)
 
 
-def played(
-    scratch: Path,
-    play: Callable[[Run, EnginePool], Awaitable[None]],
-    *scripts: Sequence[Behaviour],
-    **router: object,
-) -> Run:
-    """What a pool of engines does behind a router."""
-
-    @asynccontextmanager
-    async def running() -> AsyncIterator[Run]:
-        async with AsyncExitStack() as stack:
-            servers = [await stack.enter_async_context(FakeEngine(*script)) for script in scripts]
-            launcher = make_launcher(scratch / "logs")
-            stack.push_async_callback(launcher.close)
-            yield Run(scratch, servers, launcher, router)
-
-    async def main() -> Run:
-        async with running() as run, asyncio.timeout(60):
-            probe = replace(PLAIN, sampling=SamplingParams(1))
-            pool = EnginePool(run.checked, len(run.servers), LIMITS, probe=probe)
-            try:
-                await pool.start()
-                await run.published(pool, 0)
-                await run.joined(pool)
-                await play(run, pool)
-            finally:
-                await pool.close()
-            return run
-
-    return asyncio.run(main())
+@asynccontextmanager
+async def behind_a_router(
+    scratch: Path, *scripts: Sequence[Behaviour], **router: object
+) -> AsyncIterator[tuple[Run, EnginePool]]:
+    """A pool of engines whose servers are all behind a router."""
+    async with AsyncExitStack() as stack, asyncio.timeout(60):
+        servers = [await stack.enter_async_context(FakeEngine(*script)) for script in scripts]
+        launcher = make_launcher(scratch / "logs")
+        stack.push_async_callback(launcher.close)
+        run = Run(scratch, servers, launcher, router)
+        pool = EnginePool(run.checked, len(run.servers), LIMITS, probe=replace(PLAIN, sampling=SamplingParams(1)))
+        stack.push_async_callback(pool.close)
+        await pool.start()
+        await run.published(pool, 0)
+        await run.joined(pool)
+        yield run, pool
 
 
-def test_the_router_deals_and_the_servers_are_steered_each_by_itself(tmp_path: Path, python: Path) -> None:
-    async def play(run: Run, pool: EnginePool) -> None:
+async def test_the_router_deals_and_the_servers_are_steered_each_by_itself(tmp_path: Path, python: Path) -> None:
+    async with behind_a_router(tmp_path, (), (), python=str(python)) as (run, pool):
         before = run.answers()
         for _ in range(10):  # one by one the pool would ask its first engine alone
             await pool.generate(PLAIN)
         assert [after - was for after, was in zip(run.answers(), before, strict=True)] == [5, 5]
         await run.published(pool, 1)
         assert {(await pool.generate(PLAIN)).weight_version for _ in range(4)} == {1}
-
-    run = played(tmp_path, play, (), (), python=str(python))
     for server in run.servers:
         steered = Counter(each.path for each in server.received)
         assert steered["/update_weights_from_disk"] == 2
 
 
-def test_a_session_stays_with_a_server(tmp_path: Path, python: Path) -> None:
-    async def play(run: Run, pool: EnginePool) -> None:
+async def test_a_session_stays_with_a_server(tmp_path: Path, python: Path) -> None:
+    async with behind_a_router(tmp_path, (), (), python=str(python)) as (run, pool):
         before = run.answers()
         for _ in range(6):
             await pool.generate(replace(PLAIN, session="s"))
         assert sorted(after - was for after, was in zip(run.answers(), before, strict=True)) == [0, 6]
-
-    run = played(tmp_path, play, (), (), python=str(python))
     keys = {each.headers.get("x-smg-routing-key") for server in run.servers for each in server.received}
     assert keys <= {None, "s"}
 
 
-def test_what_goes_through_the_router_is_aborted_wherever_it_is(tmp_path: Path, python: Path) -> None:
-    async def play(run: Run, pool: EnginePool) -> None:
+async def test_what_goes_through_the_router_is_aborted_wherever_it_is(tmp_path: Path, python: Path) -> None:
+    async with behind_a_router(tmp_path, [Slow(3.0)], [Slow(3.0)], python=str(python)) as (run, pool):
         asked = [asyncio.create_task(pool.generate(PLAIN)) for _ in range(8)]
         while sum(len(server.running) for server in run.servers) < 8:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -167,31 +149,27 @@ def test_what_goes_through_the_router_is_aborted_wherever_it_is(tmp_path: Path, 
         assert {(await each).finish for each in asked[1:]} == {FinishReason.ABORT}
         assert [server.running for server in run.servers] == [(), ()]
 
-    played(tmp_path, play, [Slow(3.0)], [Slow(3.0)], python=str(python))
 
+async def test_what_the_router_fails_is_asked_of_the_engines_own_server(tmp_path: Path, python: Path) -> None:
+    def failed(run: Run) -> int:
+        return sum(each.ended is Ended.FAILED for each in run.servers[1].generations)
 
-def test_what_the_router_fails_is_asked_of_the_engines_own_server(tmp_path: Path, python: Path) -> None:
-    async def play(run: Run, pool: EnginePool) -> None:
+    fails = [Answer()] * 100 + [FailThenOk(500, times=1)]
+    async with behind_a_router(tmp_path, (), fails, python=str(python)) as (run, pool):
         assert failed(run) == 0  # joining took fewer answers than the script has good ones
         while not failed(run):
             outputs = await asyncio.gather(*(pool.generate(PLAIN) for _ in range(4)))
             assert [len(each.tokens) for each in outputs] == [8] * 4
         assert pool.serving == (0, 1)
-
-    def failed(run: Run) -> int:
-        return sum(each.ended is Ended.FAILED for each in run.servers[1].generations)
-
-    run = played(tmp_path, play, (), [Answer()] * 100 + [FailThenOk(500, times=1)], python=str(python))
     assert failed(run) == 1
 
 
-def test_the_death_of_the_router_costs_no_request_and_it_comes_back(
+async def test_the_death_of_the_router_costs_no_request_and_it_comes_back(
     tmp_path: Path, python: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(router_module, "DEAF_S", 1.0)
     monkeypatch.setattr(router_module, "RESTART_S", 0.1)
-
-    async def play(run: Run, pool: EnginePool) -> None:
+    async with behind_a_router(tmp_path, [Slow(0.5)], [Slow(0.5)], python=str(python)) as (run, pool):
         for number in (signal.SIGKILL, signal.SIGSTOP):
             asked = [asyncio.create_task(pool.generate(PLAIN)) for _ in range(8)]
             await asyncio.sleep(0.2)
@@ -205,11 +183,9 @@ def test_the_death_of_the_router_costs_no_request_and_it_comes_back(
             with pytest.raises(ProcessLookupError):
                 os.kill(pid, 0)
 
-    played(tmp_path, play, [Slow(0.5)], [Slow(0.5)], python=str(python))
 
-
-def test_a_server_that_is_taken_out_is_taken_from_the_router_and_put_back(tmp_path: Path, python: Path) -> None:
-    async def play(run: Run, pool: EnginePool) -> None:
+async def test_a_server_that_is_taken_out_is_taken_from_the_router_and_put_back(tmp_path: Path, python: Path) -> None:
+    async with behind_a_router(tmp_path, (), (), python=str(python)) as (run, pool):
         engine, fallen = run.made[0], run.made[1].server
 
         async def die() -> None:
@@ -228,24 +204,18 @@ def test_a_server_that_is_taken_out_is_taken_from_the_router_and_put_back(tmp_pa
         await run.joined(pool)
         assert await run.listed(run.servers[1])
 
-    played(tmp_path, play, (), (), python=str(python))
 
-
-def test_what_a_router_leaves_out_goes_past_it(tmp_path: Path, python: Path) -> None:
-    async def play(run: Run, pool: EnginePool) -> None:
+async def test_what_a_router_leaves_out_goes_past_it(tmp_path: Path, python: Path) -> None:
+    async with behind_a_router(tmp_path, (), (), python=str(python), use="sglang-router") as (run, _):
         fleet, own = run.made[0].fleet, run.made[0].server
         assert fleet.router_for(own, PLAIN) is not None
         assert fleet.router_for(own, replace(PLAIN, want=frozenset({Extra.ROUTED_EXPERTS}))) is None
 
-    played(tmp_path, play, (), (), python=str(python), use="sglang-router")
 
-
-def test_a_router_that_does_not_start_says_why_before_any_server_is(tmp_path: Path, python: Path) -> None:
-    async def play(run: Run, pool: EnginePool) -> None:
-        raise AssertionError("it has started")
-
+async def test_a_router_that_does_not_start_says_why_before_any_server_is(tmp_path: Path, python: Path) -> None:
     with pytest.raises(WorkerError, match=r"(?s)unrecognized arguments: --fail.*the router, process \d+, ended with"):
-        played(tmp_path, play, (), python=str(python), args={"fail": True})
+        async with behind_a_router(tmp_path, (), python=str(python), args={"fail": True}):
+            raise AssertionError("it has started")
 
 
 def test_what_a_router_leaves_out_is_not_given() -> None:

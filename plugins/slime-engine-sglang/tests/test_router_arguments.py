@@ -92,6 +92,10 @@ def test_those_of_the_releases_that_this_was_made_with_are_listed_and_never_aske
     for program, version in ROUTERS.items():
         python = python_with(tmp_path / program, version, program=program.replace("-", "_"))  # it could not be asked
         check_router(settings_of(python, use=program, args={"cache_threshold": 0.4}))
+        known = router_arguments(program, python)
+        assert {"cache_threshold", "retry_max_retries", *ROUTER_OWN_ARGUMENTS} <= {each.name for each in known}
+        if program == "smg":
+            assert list(command_line(known, {"worker_auto_recovery": False})) == ["--no-worker-auto-recovery"]
 
 
 @pytest.mark.server
@@ -101,25 +105,6 @@ def test_what_is_listed_is_what_they_tell(tmp_path: Path, use: str) -> None:
     subprocess.run([needs_routers(), "-P", TELLS, told, use], check=True)
     listed = listed_router(use, ROUTERS[use])
     assert json.loads(listed.read_text("utf-8")) == json.loads(told.read_text("utf-8"))
-
-
-@pytest.mark.server
-@pytest.mark.parametrize("use", ["smg", "sglang-router"])
-def test_the_real_routers_tell_theirs(use: str) -> None:
-    python = needs_routers()
-    known = {each.name for each in router_arguments(use, python)}
-    assert {"cache_threshold", "retry_max_retries", *ROUTER_OWN_ARGUMENTS} <= known
-    check_router(settings_of(python, use=use, args={"cache_threshold": 0.4, "request_id_headers": ["x-id"]}))
-    with pytest.raises(ConfigError, match="Did you mean 'retry_max_retries'"):
-        check_router(settings_of(python, use=use, args={"retry_max_retry": 1}))
-    with pytest.raises(ConfigError, match=r"policy = 'cleverly': input should be 'cache_aware', "):
-        check_router(settings_of(python, use=use, policy="cleverly"))
-
-
-@pytest.mark.server
-def test_no_is_said_as_the_router_has_it() -> None:
-    known = router_arguments("smg", needs_routers())
-    assert list(command_line(known, {"worker_auto_recovery": False})) == ["--no-worker-auto-recovery"]
 
 
 def planned(folder: Path, *flags: object, **keys: str) -> int:

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 from servers import needs_routers
-from test_router import PLAIN, Run, played
+from test_router import PLAIN, behind_a_router
 
-from slime_core.roles import Extra, GenerateChunk, SamplingParams
-from slime_core.rollout import EnginePool
+from slime_core.roles import Extra, SamplingParams
 from slime_engine_sglang.router import Router
 from slime_engine_sglang.settings import LEAVES_OUT, RouterSettings
 from slime_testing import make_launcher
@@ -26,10 +25,9 @@ REQUEST = replace(
 )
 
 
-def test_a_request_is_passed_on_as_it_is(tmp_path: Path, use: str) -> None:
+async def test_a_request_is_passed_on_as_it_is(tmp_path: Path, use: str) -> None:
     python = needs_routers()
-
-    async def play(run: Run, pool: EnginePool) -> None:
+    async with behind_a_router(tmp_path, (), (), python=str(python), use=use, policy="round_robin") as (run, pool):
         fleet, own = run.made[0].fleet, run.made[0].server
         request = replace(REQUEST, want=REQUEST.want - LEAVES_OUT[use])
         assert fleet.router_for(own, request) is not None
@@ -55,13 +53,11 @@ def test_a_request_is_passed_on_as_it_is(tmp_path: Path, use: str) -> None:
             assert (told["temperature"], told["top_p"], told["stop"], told["ignore_eos"]) == (0.7, 0.9, ["ab"], True)
             assert (told["sampling_seed"], told["stop_token_ids"], told["no_stop_trim"]) == (3, [0, 9], True)
 
-    played(tmp_path, play, (), (), python=str(python), use=use, policy="round_robin")
 
-
-def test_both_servers_are_dealt_to_and_a_router_that_is_killed_comes_back(tmp_path: Path, use: str) -> None:
+async def test_both_servers_are_dealt_to_and_a_router_that_is_killed_comes_back(tmp_path: Path, use: str) -> None:
     python = needs_routers()
-
-    async def play(run: Run, pool: EnginePool) -> None:
+    given, slow = {"python": str(python), "use": use, "policy": "round_robin"}, [Slow(0.5)]
+    async with behind_a_router(tmp_path, slow, slow, **given) as (run, pool):
         before = run.answers()
         for _ in range(10):
             await pool.generate(PLAIN)
@@ -77,34 +73,28 @@ def test_both_servers_are_dealt_to_and_a_router_that_is_killed_comes_back(tmp_pa
                 await asyncio.sleep(0.05)
         assert pool.serving == (0, 1)
 
-    played(tmp_path, play, [Slow(0.5)], [Slow(0.5)], python=str(python), use=use, policy="round_robin")
 
-
-def test_a_server_is_taken_out_and_put_back(tmp_path: Path, use: str) -> None:
+async def test_a_server_is_taken_out_and_put_back(tmp_path: Path, use: str) -> None:
     settings = RouterSettings.model_validate({"python": str(needs_routers()), "use": use, "policy": "manual"})
+    launcher = make_launcher(tmp_path / "logs")
+    router = Router(settings, launcher, within_s=60.0)
 
-    async def main() -> None:
-        launcher = make_launcher(tmp_path / "logs")
-        router = Router(settings, launcher, within_s=60.0)
+    async def listed() -> set[object]:
+        workers = (await router.server.ask("/workers"))["workers"]
+        return {each["url"] for each in workers}  # type: ignore[index,union-attr]
 
-        async def listed() -> set[object]:
-            workers = (await router.server.ask("/workers"))["workers"]
-            return {each["url"] for each in workers}  # type: ignore[index,union-attr]
-
-        try:
-            async with FakeEngine() as one, FakeEngine() as other:
-                await router.start()
-                for server in (one, other):
-                    await router.add(server.url)
-                assert await listed() == {one.url, other.url}
-                await router.remove(other.url)
-                async with asyncio.timeout(20):
-                    while await listed() != {one.url}:  # noqa: ASYNC110
-                        await asyncio.sleep(0.05)
-                await router.add(other.url)
-                assert await listed() == {one.url, other.url}
-        finally:
-            await router.close()
-            await launcher.close()
-
-    asyncio.run(main())
+    try:
+        async with FakeEngine() as one, FakeEngine() as other:
+            await router.start()
+            for server in (one, other):
+                await router.add(server.url)
+            assert await listed() == {one.url, other.url}
+            await router.remove(other.url)
+            async with asyncio.timeout(20):
+                while await listed() != {one.url}:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+            await router.add(other.url)
+            assert await listed() == {one.url, other.url}
+    finally:
+        await router.close()
+        await launcher.close()

@@ -41,17 +41,13 @@ class Told(SglangEngine):
 @pytest.mark.parametrize(
     "error", [WorkerError("it broke off"), pytest.param(ModelError("it refuses"), marks=pytest.mark.long)]
 )
-def test_one_that_fails_at_any_step_is_taken_out_and_comes_back_with_the_version_of_the_other(
+async def test_one_that_fails_at_any_step_is_taken_out_and_comes_back_with_the_version_of_the_other(
     tmp_path: Path, error: Exception
 ) -> None:
     model = write_tiny_model(tmp_path / "model")
-
-    async def main() -> None:
-        # Each waits a second for its engine to be restarted: all at once.
-        steps = (PAUSE, LOAD, CHECK, CONTINUE)
-        await asyncio.gather(*(fail_at(step, error, model, tmp_path / step[1:]) for step in steps))
-
-    asyncio.run(main())
+    # Each waits a second for its engine to be restarted: all at once.
+    steps = (PAUSE, LOAD, CHECK, CONTINUE)
+    await asyncio.gather(*(fail_at(step, error, model, tmp_path / step[1:]) for step in steps))
 
 
 async def fail_at(step: str, error: Exception, model: Path, folder: Path) -> None:

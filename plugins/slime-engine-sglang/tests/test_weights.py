@@ -1,15 +1,14 @@
 """How weights come to a server, and what becomes of one that fails at any step, with the kit's fake one."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from on_the_fake import engine_at, load, used
+from on_the_fake import engine_at, load, on_a_fake
 from safetensors import safe_open
-from with_an_engine import with_engine
+from with_an_engine import an_engine
 
 from slime_core.errors import ModelError, WorkerError
 from slime_core.roles import GenerateRequest, MemoryTag, SamplingParams
@@ -45,8 +44,8 @@ class Between:
         return await self._ask(path, body, **how) if answer is None else answer  # type: ignore[arg-type]
 
 
-def test_answers_go_on_in_place_and_later_ones_take_nothing_from_the_cache_of_old_weights(tmp_path: Path) -> None:
-    async def use(engine: SglangEngine) -> list[tuple[int, int]]:
+async def test_answers_go_on_in_place_and_later_ones_take_nothing_from_the_cache_of_old_weights(tmp_path: Path) -> None:
+    async with on_a_fake(tmp_path, Slow(1.0), new_weights="in_place") as (engine, server):
         asked = asyncio.create_task(engine.generate(LONG))
         await asyncio.sleep(0.3)
         await load(engine, tmp_path, 1)
@@ -54,9 +53,7 @@ def test_answers_go_on_in_place_and_later_ones_take_nothing_from_the_cache_of_ol
         assert output.extras is not None
         assert output.extras.retractions == 0
         await engine.generate(PLAIN)
-        return list(output.versions)
-
-    spans, server = used(tmp_path, use, Slow(1.0), new_weights="in_place")
+        spans = list(output.versions)
     assert [version for _, version in spans] == [0, 1]
     assert sum(count for count, _ in spans) == 40
     asked = [(each.path, each.body) for each in server.received if each.method == "POST"]
@@ -66,8 +63,8 @@ def test_answers_go_on_in_place_and_later_ones_take_nothing_from_the_cache_of_ol
 
 
 @table("new_weights", ["retract", "in_place"])
-def test_nothing_goes_on_before_what_was_served_is_back(tmp_path: Path, new_weights: str) -> None:
-    async def use(engine: SglangEngine) -> list[tuple[str, object]]:
+async def test_nothing_goes_on_before_what_was_served_is_back(tmp_path: Path, new_weights: str) -> None:
+    async with on_a_fake(tmp_path, new_weights=new_weights) as (engine, server):
         between = Between(engine, {})
         told = between.answers
 
@@ -80,25 +77,20 @@ def test_nothing_goes_on_before_what_was_served_is_back(tmp_path: Path, new_weig
         between.ask = failing  # type: ignore[method-assign]
         with pytest.raises(ModelError, match="no room"):
             await load(engine, tmp_path, 1)
-        return between.asked
-
-    asked, server = used(tmp_path, use, new_weights=new_weights)
-    assert asked == [(PAUSE, None), (LOAD, "1"), (LOAD, "0"), (CONTINUE, None)]
+    assert between.asked == [(PAUSE, None), (LOAD, "1"), (LOAD, "0"), (CONTINUE, None)]
     assert (server.weight_version, server.paused) == ("0", False)
 
 
-def test_what_was_served_is_not_loaded_from_a_file_that_holds_something_else(tmp_path: Path) -> None:
-    async def use(engine: SglangEngine) -> None:
+async def test_what_was_served_is_not_loaded_from_a_file_that_holds_something_else(tmp_path: Path) -> None:
+    async with on_a_fake(tmp_path) as (engine, _):
         Between(engine, {LOAD: ModelError("no room")})
         await asyncio.to_thread(publish_model, tmp_path / "model", tmp_path, 1)  # which this engine was not told of
         with pytest.raises(WorkerError, match=r"no room.*nor can what was served be loaded.*not hold version 0"):
             await load(engine, tmp_path, 2)  # in the file that held version 0
 
-    used(tmp_path, use)
 
-
-def test_an_engine_that_takes_over_a_paused_server_lets_it_go_on(tmp_path: Path) -> None:
-    async def use(engine: SglangEngine) -> None:
+async def test_an_engine_that_takes_over_a_paused_server_lets_it_go_on(tmp_path: Path) -> None:
+    async with on_a_fake(tmp_path) as (engine, _):
         await engine.server.ask(PAUSE, {"mode": "retract"})
         other = engine_at(engine.url, tmp_path)
         await other.start()
@@ -106,14 +98,12 @@ def test_an_engine_that_takes_over_a_paused_server_lets_it_go_on(tmp_path: Path)
         assert (await other.generate(PLAIN)).weight_version == 1
         await other.close()
 
-    used(tmp_path, use)
-
 
 # --- memory
 
 
-def test_memory_is_given_up_after_what_is_under_way_and_weights_are_loaded_again(tmp_path: Path) -> None:
-    async def use(engine: SglangEngine) -> list[tuple[str, object]]:
+async def test_memory_is_given_up_after_what_is_under_way_and_weights_are_loaded_again(tmp_path: Path) -> None:
+    async with on_a_fake(tmp_path, Slow(0.5)) as (engine, server):
         between = Between(engine, {})
         asked = asyncio.create_task(engine.generate(PLAIN))
         await asyncio.sleep(0.1)
@@ -124,9 +114,7 @@ def test_memory_is_given_up_after_what_is_under_way_and_weights_are_loaded_again
             await engine.resume(frozenset({MemoryTag.WEIGHTS}))
         await engine.resume(BOTH)
         await asyncio.gather(*(engine.generate(PLAIN) for _ in range(3)))
-        return between.asked
-
-    asked, server = used(tmp_path, use, Slow(0.5))
+        asked = between.asked
     release, resume = "/release_memory_occupation", "/resume_memory_occupation"
     assert asked == [(PAUSE, None), (release, None), (CONTINUE, None), (resume, None), (resume, None), (LOAD, "0")]
     tags = [each.body["tags"] for each in server.received if each.path in (release, resume)]
@@ -134,15 +122,13 @@ def test_memory_is_given_up_after_what_is_under_way_and_weights_are_loaded_again
     assert server.released == frozenset()
 
 
-def test_weights_that_come_while_they_are_given_up_are_loaded_once(tmp_path: Path) -> None:
-    async def use(engine: SglangEngine) -> None:
+async def test_weights_that_come_while_they_are_given_up_are_loaded_once(tmp_path: Path) -> None:
+    async with on_a_fake(tmp_path) as (engine, server):
         await engine.release(BOTH)
         await engine.resume(frozenset({MemoryTag.WEIGHTS}))
         await load(engine, tmp_path, 1)
         await engine.resume(frozenset({MemoryTag.KV_CACHE}))
         assert (await engine.generate(PLAIN)).weight_version == 1
-
-    _, server = used(tmp_path, use)
     loads = [each.body["weight_version"] for each in server.received if each.path == LOAD]
     assert loads == ["0", "1"]
 
@@ -171,42 +157,35 @@ def test_what_sglang_keeps_as_one_is_known() -> None:
 CPU = {"device": "cpu", "tp_size": 1}
 
 
-def verified(tmp_path: Path, answers: dict[str, Table | Exception]) -> Callable[[], None]:
-    """Loads version 0 of a server that says this of itself."""
-
-    async def use(engine: SglangEngine) -> None:
+async def verify(tmp_path: Path, answers: dict[str, Table | Exception]) -> None:
+    """Load version 0 into a server that says this of itself."""
+    async with FakeEngine() as server, an_engine(tmp_path, urls=[server.url], verify_weights="checksum") as engine:
         await engine.start()
         Between(engine, answers)
         await load(engine, tmp_path, 0)
-
-    def verify() -> None:
-        with FakeEngine() as server:
-            with_engine(tmp_path, use, urls=[server.url], verify_weights="checksum")
-
-    return verify
 
 
 def checked(sums: dict[str, str]) -> dict[str, Table | Exception]:
     return {"/server_info": CPU, "/weights_checker": {"success": True, "ranks": [{"checksums": sums}]}}
 
 
-def test_weights_are_those_that_were_sent_or_the_engine_is_of_no_use(tmp_path: Path) -> None:
+async def test_weights_are_those_that_were_sent_or_the_engine_is_of_no_use(tmp_path: Path) -> None:
     sums = sums_of(write_tiny_model(tmp_path / "model") / "model.safetensors")
-    verified(tmp_path, checked(sums))()
+    await verify(tmp_path, checked(sums))
     name = "model.layers.1.mlp.gate_up_proj.weight"
     with pytest.raises(WorkerError, match=f"1 of {len(sums)} weights are not those that were sent, {name}"):
-        verified(tmp_path, checked({**sums, name: "0" * 16}))()
+        await verify(tmp_path, checked({**sums, name: "0" * 16}))
     del sums[name]
     with pytest.raises(WorkerError, match=f"{name} among them: their sum is None there"):
-        verified(tmp_path, checked(sums))()
+        await verify(tmp_path, checked(sums))
 
 
-def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
+async def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
     sums = sums_of(write_tiny_model(tmp_path / "model") / "model.safetensors")
     with pytest.raises(ModelError, match=r"has model\.rotary, and nothing that was sent is known to become it"):
-        verified(tmp_path, checked({**sums, "model.rotary": "0" * 16}))()
+        await verify(tmp_path, checked({**sums, "model.rotary": "0" * 16}))
     with pytest.raises(ModelError, match="has tp_size 2 on cuda"):
-        verified(tmp_path, {**checked(sums), "/server_info": {"device": "cuda", "tp_size": 2}})()
+        await verify(tmp_path, {**checked(sums), "/server_info": {"device": "cuda", "tp_size": 2}})
 
 
 def test_checksums_are_refused_with_gpus_before_anything_starts() -> None:

@@ -1,7 +1,7 @@
 """Answers in parts through a pool; the clock stands still while anything is to be done."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 
 import pytest
 

@@ -1,21 +1,15 @@
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from serving import free_port
 from whole_run import AGENT, write_run
 
 from slime_core.cli import run_cli
 
 SLIME = [sys.executable, "-m", "slime_core"]
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def test_a_run_is_served_to_agents_that_run_elsewhere(tmp_path: Path) -> None:

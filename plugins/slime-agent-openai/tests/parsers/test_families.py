@@ -1,6 +1,8 @@
 """What models get wrong, and each family's own ways."""
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slime_agent_openai.parsers.registry import OWN
@@ -9,6 +11,7 @@ from tests.tables import table
 if TYPE_CHECKING:
     from conftest import Written
 
+HERE = Path(__file__)
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 DEEP = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>"
 KIMI = "<|tool_calls_section_begin|><|tool_call_begin|>"
@@ -21,53 +24,9 @@ GEMMA, GEMMA_ENDS, QUOTE = "<|tool_call>", "<tool_call|>", '<|"|>'
 @table(
     "way, answer",
     [
-        ("hermes", f"{OPEN}\nnote()\n{CLOSE}"),
-        ("hermes", f'{OPEN}{{"arguments": {{}}}}{CLOSE} and on'),
-        ("hermes", f'{OPEN}{{"name": 7}}{CLOSE}'),
-        ("hermes", f'{OPEN}{{"name": "no te"}}{CLOSE}'),
-        ("hermes", f'{OPEN}{{"nam'),
-        ("qwen3-coder", f"{OPEN}note{CLOSE}"),
-        ("qwen3-coder", f"{OPEN}\n<function=>"),
-        ("qwen3-coder", f"{OPEN}\n<function=note"),
-        ("glm", f"{OPEN}{CLOSE}"),
-        ("glm", f"{OPEN}no te<arg_key>"),
-        ("glm", f"{OPEN}no"),
-        ("deepseek", f"{DEEP}note<｜tool▁call▁end｜><｜tool▁calls▁end｜>"),
-        ("deepseek", f"{DEEP}function<｜tool▁sep｜>note{{}}<｜tool▁call▁end｜>"),
-        ("deepseek", "<｜tool▁calls▁begin｜>None.<｜tool▁calls▁end｜>"),
-        ("deepseek", "<｜tool▁calls▁begin｜><｜tool▁calls▁end｜>"),
-        ("deepseek", f"{DEEP}no"),
-        ("kimi-k2", f"{KIMI}functions.note:0{KIMI_ENDS}"),
-        ("kimi-k2", "<|tool_calls_section_begin|>"),
-        ("mistral", "[TOOL_CALLS]"),
-        ("mistral", "[TOOL_CALLS] I call nothing."),
-        ("hermes", f'{OPEN}{{"na\\me": "note", "arguments": {{}}, "name": "no\\te"}}{CLOSE}'),
-        ("mistral", "[TOOL_CALLS]no te[ARGS]{}"),
-        ("mistral", "[TOOL_CALLS] [note]"),
-        ("mistral", "[TOOL_CALLS]note[ARGS]so {}"),
-        ("mistral", "[TOOL_CALLS] []"),
-        ("mistral", '[TOOL_CALLS] [{"name": "note"'[:-3]),
-        ("lfm2", f"{LFM}{LFM_ENDS}"),
-        ("lfm2", f"{LFM}[]{LFM_ENDS}"),
-        ("lfm2", f"{LFM}note(){LFM_ENDS}"),
-        ("lfm2", f"{LFM}[note(query='x'{LFM_ENDS}"),
-        ("lfm2", f"{LFM}[note(query=x)]{LFM_ENDS}"),
-        ("lfm2", f"{LFM}[note(query='x)]{LFM_ENDS}"),
-        ("lfm2", f"{LFM}[note()] and on{LFM_ENDS}"),
-        ("lfm2", f"{LFM}[note(), (query=1)]{LFM_ENDS}"),
+        *json.loads(HERE.with_name("no_calls.json").read_text("utf-8")),
         ("lfm2", f"{LFM}[note(query={'[' * 300})]"),
-        ("gemma4", f"{GEMMA}{GEMMA_ENDS}"),
-        ("gemma4", f"{GEMMA}note{{}}{GEMMA_ENDS}"),
-        ("gemma4", f"{GEMMA}call:note{GEMMA_ENDS}"),
-        ("gemma4", f"{GEMMA}call:no te{{}}{GEMMA_ENDS}"),
-        ("gemma4", f"{GEMMA}call:note{{query}}{GEMMA_ENDS}"),
-        ("gemma4", f"{GEMMA}call:note{{limit:1}}}}{GEMMA_ENDS}"),
-        ("gemma4", f"{GEMMA}call:note{{query:{QUOTE}x"),
         ("gemma4", f"{GEMMA}call:note{{query:{'[' * 300}"),
-        ("gpt-oss", " to=functions.note<|channel|>commentary json"),
-        ("gpt-oss", "<|channel|>commentary to=functions.note <|constrain|>json"),
-        ("llama3", "<|python_tag|>note.call(query=3)"),
-        ("llama3", '<|python_tag|>{"name": "unheard_of", "parameters": {}}'),
     ],
 )
 def test_what_is_no_call_is_text_and_counted(written: Mapping[str, "Written"], way: str, answer: str) -> None:
@@ -77,26 +36,7 @@ def test_what_is_no_call_is_text_and_counted(written: Mapping[str, "Written"], w
         assert reading.malformed == 1
 
 
-@table(
-    "way, answer, arguments, text",
-    [
-        ("hermes", f'{OPEN}{{"name": "note", "arguments": {{"query": "x', '{"query": "x', ""),
-        ("hermes", f'{OPEN}{{"name": "note", "arguments": "x"}}{CLOSE}', '"x"', ""),
-        ("hermes", f'{OPEN}{{"name": "note", "arguments": {{"query": x}}}}{CLOSE}', '{"query": x}', ""),
-        ("hermes", f'{OPEN}{{"name": "note", "arguments": {{}}{CLOSE}', "{}", ""),
-        ("hermes", f'{OPEN}{{"name": "note", "arguments": {{}}}} so{CLOSE}', "{}", f"so{CLOSE}"),
-        ("qwen3-coder", f"{OPEN}<function=note><parameter=query>\nx\n</parameter>{CLOSE}", '{"query": "x"', ""),
-        ("qwen3-coder", f"{OPEN}<function=note><parameter=query>\nx", "", ""),
-        ("glm", f"{OPEN}note\n<arg_key>query</arg_key><arg_value>x</arg_value>", '{"query": "x"', ""),
-        ("deepseek", f'{DEEP}note<｜tool▁sep｜>{{"query": 1', '{"query": 1', ""),
-        ("kimi-k2", f"{KIMI}functions.note:0<|tool_call_argument_begin|>{{}} so{KIMI_ENDS}", "{}", "so"),
-        ("mistral", '[TOOL_CALLS]note[ARGS]{"query"', '{"query"', ""),
-        ("llama3", '{"name": "note", "parameters": {"query": ', '{"query": ', ""),
-        ("gpt-oss", f'{OSS}{{"query": "x', '{"query": "x', ""),
-        ("gpt-oss", f"{OSS}x<|call|>", "x", ""),
-        ("gpt-oss", f"{OSS}{{}}}}<|end|><|start|>assistant<|channel|>final<|message|>so", "{}}", "so"),
-    ],
-)
+@table("way, answer, arguments, text", json.loads(HERE.with_name("broken_calls.json").read_text("utf-8")))
 def test_a_call_that_breaks_off_keeps_what_was_told(
     written: Mapping[str, "Written"], way: str, answer: str, arguments: str, text: str
 ) -> None:

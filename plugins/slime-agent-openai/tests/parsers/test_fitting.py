@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chat import load_chat
-from trl_templates import trl_tokenizer
+from trl_templates import needs_trl, trl_tokenizer
 
 from slime_agent_openai.parsers.registry import OWN, families, fitting, misfit
 from slime_core.data import HfTokenizer
@@ -36,11 +36,8 @@ def test_of_another_family_it_is_shown_that_it_does_not_read_what_the_template_w
         assert (found.family, "look_up" in found.written) == (writes.family, True), way
 
 
-def test_of_a_template_without_calls_nothing_is_shown(written: Mapping[str, "Written"]) -> None:
+def test_a_template_without_calls_has_no_family_and_no_misfit(written: Mapping[str, "Written"]) -> None:
     assert misfit(written["plain"].tokenizer, OWN["glm"], OWN.values()) is None
-
-
-def test_a_template_without_calls_has_no_family(written: Mapping[str, "Written"]) -> None:
     assert fitting(written["plain"].tokenizer, families().values()) is None
 
 
@@ -87,6 +84,7 @@ FIT = {
 }
 
 
+@needs_trl
 @table("name", FIT)
 def test_templates_of_known_models_find_their_family(tmp_path: Path, name: str) -> None:
     tokenizer = trl_tokenizer(name, tmp_path / name, ["<|im_end|>", "<|eot_id|>", "<｜end▁of▁sentence｜>"])

@@ -1,5 +1,6 @@
 from collections.abc import Callable
 
+import chat
 import pytest
 import tokenizers
 from hypothesis import given, settings
@@ -15,13 +16,7 @@ LINES = ["the <answer> is 42, call the tool", "Größe 日本 🙂 def f(x):\n  
 
 
 def byte_level() -> tokenizers.Tokenizer:
-    backend = tokenizers.Tokenizer(tokenizers.models.BPE())
-    backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = tokenizers.decoders.ByteLevel()
-    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
-    trainer = tokenizers.trainers.BpeTrainer(vocab_size=300, show_progress=False, initial_alphabet=alphabet)
-    backend.train_from_iterator(LINES, trainer)
-    return backend
+    return chat.byte_level(LINES, 300)
 
 
 def with_leading_spaces() -> tokenizers.Tokenizer:

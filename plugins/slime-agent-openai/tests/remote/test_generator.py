@@ -1,6 +1,5 @@
 """The generator as a run calls it: a deployed agent asks the gateway, whose engine says what it is told."""
 
-import asyncio
 import json
 import os
 import subprocess
@@ -9,45 +8,22 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from chat import load_chat
 from cloud import Cloud
+from generating import generated, generator_named
 from talker import Talker
 
-from slime_agent_openai.plugin import slime_generators
 from slime_core import Sample, Status
-from slime_core.data import HfTokenizer
-from slime_core.roles import FinishReason, Setup, StartsAndStops
+from slime_core.roles import FinishReason
 from slime_testing import GeneratorContract, make_pending
 from slime_view.samples import Shard
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> HfTokenizer:
-    return load_chat(tmp_path_factory.mktemp("chatml"))
-
-
-@pytest.fixture
-def talker(tokenizer: HfTokenizer) -> Talker:
-    return Talker(tokenizer, lambda text, turn: f"Answer {turn}")
 
 
 def play(
     cloud: Cloud, talker: Talker, label: str = "Answer 0", *, evaluation: bool = False, **settings: object
 ) -> Sample:
     """The sample of a prompt."""
-    spec = next(each for each in slime_generators() if each.name == "agent_remote")
-    made = spec.factory(spec.model.model_validate(cloud.settings(**settings)), Setup(None, seed=0))  # type: ignore[arg-type]
-    assert isinstance(made, StartsAndStops)
-
-    async def run() -> list[Sample]:
-        await made.start()
-        try:
-            asked = make_pending(prompt="17 + 25?", label=label)
-            return await asyncio.wait_for(made(asked, talker.context(evaluation=evaluation)), 60)
-        finally:
-            await made.close()
-
-    (sample,) = asyncio.run(run())
+    generator = generator_named("agent_remote", **cloud.settings(**settings))
+    ((sample,),) = generated(generator, talker, make_pending(prompt="17 + 25?", label=label), evaluation=evaluation)
     assert not list(sample.problems())
     return sample
 
@@ -71,25 +47,8 @@ def test_the_agent_is_told_the_runs_sampling_which_is_no_reason_to_refuse_it(clo
     assert told["sampling_params"] == {"temperature": 1.0, "top_p": 1.0, "max_tokens": 400}
     assert (told["model_id"], told["evaluation"]) == ("my-policy", False)
     assert (payload["prompt"], payload["answer"]) == ("17 + 25?", "Answer 0")
-
-
-def test_evaluation_is_told_as_such(cloud: Cloud, talker: Talker) -> None:
-    assert play(cloud, talker, evaluation=True, reward_key="").reward is None
-    payload = last(cloud, "invoke")["payload"]
-    assert isinstance(payload, dict)
-    assert payload["_rollout"]["evaluation"] is True
-
-
-def test_an_agent_that_fails_keeps_what_it_made(cloud: Cloud, talker: Talker) -> None:
-    sample = play(cloud, talker, max_turns=2, rollout={"turns": 2}, reward_key="score")
-    assert (sample.status, sample.failure_reason) == (Status.FAILED, "agent_remote_reward")
-    assert "the result has no 'score'" in str(sample.metadata["failure_detail"])
-    assert sample.effective_response_length == sum(len(asked.output) for asked in talker.log)
-
-
-def test_more_turns_than_allowed_truncate_the_sample(cloud: Cloud, talker: Talker) -> None:
-    sample = play(cloud, talker, max_turns=1, rollout={"turns": 2})
-    assert (sample.status, sample.failure_reason) == (Status.TRUNCATED, None)
+    play(cloud, talker, evaluation=True)
+    assert last(cloud, "invoke")["payload"]["_rollout"]["evaluation"] is True
 
 
 def test_an_interrupted_sample_stops_its_session(cloud: Cloud, talker: Talker) -> None:

@@ -2,9 +2,9 @@
 
 import asyncio
 import json
-import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from itertools import pairwise
 
 import pytest
@@ -143,14 +143,12 @@ def _in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BACKOFF_S", 0.001)
 
 
-def used(stop: Callable[[str], Awaitable[None]], act: Callable[[SessionStopper], Awaitable[None]]) -> None:
-    async def whole() -> None:
-        stopper = SessionStopper(stop, attempts=2)
-        stopper.start()
-        await act(stopper)
-        await stopper.close()
-
-    asyncio.run(whole())
+@asynccontextmanager
+async def stopping(stop: Callable[[str], Awaitable[None]]) -> AsyncIterator[SessionStopper]:
+    stopper = SessionStopper(stop, attempts=2)
+    stopper.start()
+    yield stopper
+    await stopper.close()
 
 
 def invoked(release: Callable[[], None], *, is_answered: bool = True) -> RemoteSession:
@@ -160,34 +158,29 @@ def invoked(release: Callable[[], None], *, is_answered: bool = True) -> RemoteS
     return session
 
 
-def test_a_session_keeps_its_place_until_it_has_ended() -> None:
+async def test_a_session_keeps_its_place_until_it_has_ended() -> None:
     happened = list[str]()
 
     async def stop(session_id: str) -> None:
         await asyncio.sleep(0.01)
         happened.append("stopped")
 
-    async def act(stopper: SessionStopper) -> None:
+    async with stopping(stop) as stopper:
         stopper.add(RemoteSession(lambda: happened.append("never invoked")))
         stopper.add(invoked(lambda: happened.append("released")))
         assert happened == ["never invoked"]
-
-    used(stop, act)
     assert happened == ["never invoked", "stopped", "released"]
 
 
-def test_one_whose_invocation_is_under_way_is_stopped_after_its_answer() -> None:
+async def test_one_whose_invocation_is_under_way_is_stopped_after_its_answer() -> None:
     stop = Stops()
-
-    async def act(stopper: SessionStopper) -> None:
+    async with stopping(stop) as stopper:
         session = invoked(lambda: None, is_answered=False)
         stopper.add(session)
         await asyncio.sleep(0.01)
         assert stop.asked == []
         assert session.invocation is not None
         session.invocation.set_result(b"{}")
-
-    used(stop, act)
     assert len(stop.asked) == 1
 
 
@@ -201,34 +194,29 @@ def test_one_whose_invocation_is_under_way_is_stopped_after_its_answer() -> None
         ([AgentError("agent_remote_InternalServerException", "oh")], 1, "oh"),
     ],
 )
-def test_only_a_busy_runtime_is_asked_again(
+async def test_only_a_busy_runtime_is_asked_again(
     errors: list[AgentError], asked: int, warned: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     stop, released = Stops(*errors), list[bool]()
-
-    async def act(stopper: SessionStopper) -> None:
+    async with stopping(stop) as stopper:
         stopper.add(invoked(lambda: released.append(True)))
-
-    with caplog.at_level(logging.WARNING):
-        used(stop, act)
     assert (len(stop.asked), released) == (asked, [True])
     assert (warned in caplog.text) if warned else not caplog.records
     assert [backoff_s(attempt) for attempt in (0, 1, 2, 40)] == [0.001, 0.002, 0.004, 20.0]
 
 
-def test_a_close_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_close_does_not_wait_for_ever(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(module, "CLOSING_S", 0.05)
     released = list[bool]()
 
     async def stop(session_id: str) -> None:
         await asyncio.sleep(600)
 
-    async def act(stopper: SessionStopper) -> None:
+    async with stopping(stop) as stopper:
         for _ in range(6):
             stopper.add(invoked(lambda: released.append(True)))
-
-    with caplog.at_level(logging.WARNING):
-        used(stop, act)
     assert "6 sessions of the runtime were not ended" in caplog.text
     assert len(released) == 4  # nothing had begun to stop the others
 
@@ -280,35 +268,32 @@ def test_the_loop_goes_on_while_a_call_blocks_and_hears_what_it_raises() -> None
         asyncio.run(act())
 
 
-def test_never_more_are_at_work_than_may_be_even_after_their_callers_have_gone() -> None:
-    async def act() -> tuple[int, int]:
-        threads, at_work, most, gate = Threads(2), 0, 0, threading.Event()
-        lock = threading.Lock()
+async def test_never_more_are_at_work_than_may_be_even_after_their_callers_have_gone() -> None:
+    threads, at_work, most, gate = Threads(2), 0, 0, threading.Event()
+    lock = threading.Lock()
 
-        def block() -> None:
-            nonlocal at_work, most
-            with lock:
-                at_work += 1
-                most = max(most, at_work)
-            gate.wait(30)
-            with lock:
-                at_work -= 1
+    def block() -> None:
+        nonlocal at_work, most
+        with lock:
+            at_work += 1
+            most = max(most, at_work)
+        gate.wait(30)
+        with lock:
+            at_work -= 1
 
-        gone = [asyncio.create_task(threads.call(block)) for _ in range(2)]
-        while at_work < 2:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
-        for task in gone:
-            task.cancel()
-        await asyncio.wait(gone)
-        others = [asyncio.create_task(threads.call(block)) for _ in range(5)]
-        await asyncio.sleep(0.02)
-        gate.set()
-        await threads.wait(30)  # for those without a caller
-        await asyncio.gather(*others)
-        await threads.wait(30)
-        return most, at_work
-
-    assert asyncio.run(act()) == (2, 0)
+    gone = [asyncio.create_task(threads.call(block)) for _ in range(2)]
+    while at_work < 2:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    for task in gone:
+        task.cancel()
+    await asyncio.wait(gone)
+    others = [asyncio.create_task(threads.call(block)) for _ in range(5)]
+    await asyncio.sleep(0.02)
+    gate.set()
+    await threads.wait(30)  # for those without a caller
+    await asyncio.gather(*others)
+    await threads.wait(30)
+    assert (most, at_work) == (2, 0)
 
 
 def test_a_call_that_outlives_the_loop_says_nothing() -> None:

@@ -15,7 +15,6 @@ GIVEN: dict[str, object] = {
     "port": 9090,
     "public_url": "http://10.0.0.7:9090",
 }
-LOCAL = {**GIVEN, "host": "127.0.0.1", "port": 0, "public_url": ""}
 
 
 def settings(**changes: object) -> RemoteSettings:
@@ -63,17 +62,17 @@ def test_what_is_wrong_is_refused_with_what_to_write(changes: dict[str, object],
         settings(**changes)
 
 
-def test_a_runtime_of_this_machine_reaches_its_loopback_address() -> None:
-    made = RemoteSettings.model_validate({**LOCAL, "endpoint_url": "http://127.0.0.1:8080"})
-    assert (made.host, made.public_url) == ("127.0.0.1", "")
-
-
-def test_a_tunnel_may_lead_to_a_loopback_address() -> None:
-    assert settings(host="127.0.0.1", public_url="https://me.example.com").host == "127.0.0.1"
-
-
-def test_rollout_may_hold_more() -> None:
-    assert settings(rollout={"sampling_params": {"max_tokens": 7}}).rollout == {"sampling_params": {"max_tokens": 7}}
+@table(
+    "changes",
+    [
+        {"host": "127.0.0.1", "port": 0, "public_url": "", "endpoint_url": "http://127.0.0.1:8080"},
+        {"host": "127.0.0.1", "public_url": "https://me.example.com"},
+        {"rollout": {"sampling_params": {"max_tokens": 7}}},
+    ],
+)
+def test_a_loopback_address_that_a_runtime_reaches_and_more_of_a_rollout_are_taken(changes: dict[str, object]) -> None:
+    made = settings(**changes)
+    assert {name: getattr(made, name) for name in changes} == changes
 
 
 def test_without_boto3_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

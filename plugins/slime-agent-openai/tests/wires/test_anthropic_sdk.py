@@ -1,33 +1,27 @@
 """What Anthropic's client makes of replies, whole and streamed; and what of them comes back."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import anthropic
 import pytest
 from anthropic.types.beta.message_create_params import MessageCreateParamsBase
 from pydantic import TypeAdapter
-from scripted import Script, reply, serving
+from scripted import DONE, FULL, USER, Script, reply, serving
 
 from slime_agent_openai.errors import ApiError
 from slime_agent_openai.message import Finish, Message, Reply, Role, ToolCall, as_object
 from slime_agent_openai.wires.messages import FIELDS, read_messages
 from tests.tables import table
 
-CALLS = (ToolCall("call_a", "add", '{"a": 1,  "b":2}'), ToolCall("call_b", "add", '{"b": 4, "a": 3}'))
-FULL = reply("Let me see.\n", "Two sums: é, 加", CALLS)
-DONE = reply("3 and 7.", "Both are known.")
-USER = {"role": "user", "content": "Add!"}
 ASKED = {"model": "m", "max_tokens": 64}
 TOOLS = [{"name": "add", "description": "Adds.", "input_schema": {"type": "object"}}]
 
 
-def with_client(script: Script, use: Callable[[anthropic.AsyncAnthropic], Awaitable[object]]) -> None:
-    async def run() -> None:
-        async with serving(script) as url, anthropic.AsyncAnthropic(base_url=url, api_key="k", max_retries=0) as client:
-            await use(client)
-
-    asyncio.run(run())
+@asynccontextmanager
+async def client_of(script: Script) -> AsyncIterator[anthropic.AsyncAnthropic]:
+    async with serving(script) as url, anthropic.AsyncAnthropic(base_url=url, api_key="k", max_retries=0) as client:
+        yield client
 
 
 def assert_shown(message: anthropic.types.Message, said: Reply) -> None:
@@ -61,10 +55,9 @@ def assert_shown(message: anthropic.types.Message, said: Reply) -> None:
         reply("Look:", calls=[ToolCall("call_a", "add", '["\\ud800"]'), ToolCall("call_b", "add", '"three"')]),
     ],
 )
-def test_messages_show_the_reply_and_send_it_back(said: Reply) -> None:
+async def test_messages_show_the_reply_and_send_it_back(said: Reply) -> None:
     script = Script([said, said, said])
-
-    async def use(client: anthropic.AsyncAnthropic) -> None:
+    async with client_of(script) as client:
         asked = {**ASKED, "messages": [USER], "tools": TOOLS}
         assert_shown(await client.messages.create(**asked), said)
         async with client.messages.stream(**asked) as stream:
@@ -78,8 +71,6 @@ def test_messages_show_the_reply_and_send_it_back(said: Reply) -> None:
         content = [*answers, {"type": "text", "text": "And?", "cache_control": {"type": "ephemeral"}}]
         asked["messages"] = [USER, echo, {"role": "user", "content": content}]
         await client.messages.create(**asked, system=[{"type": "text", "text": "Be brief."}])
-
-    with_client(script, use)
     system, user, echoed, *rest = script.asked[2].messages
     assert (system, user) == (Message(Role.SYSTEM, "Be brief."), Message(Role.USER, "Add!"))
     assert said.message.means(echoed)
@@ -98,20 +89,17 @@ def test_bodies_and_events_are_strictly_of_the_types(said: Reply) -> None:
     anthropic.types.Message.model_validate(wire.whole(said))
 
 
-def test_a_stop_text_is_told() -> None:
+async def test_a_stop_text_is_told() -> None:
     said = Reply(Message(Role.ASSISTANT, "one"), Finish.STOP, 3, 0, [1], [-1.0], ["one"], stop="\n\n")
-
-    async def use(client: anthropic.AsyncAnthropic) -> None:
+    script = Script([said])
+    async with client_of(script) as client:
         message = await client.messages.create(**ASKED, messages=[USER], stop_sequences=["\n\n"])
         assert (message.stop_reason, message.stop_sequence) == ("stop_sequence", "\n\n")
-
-    script = Script([said])
-    with_client(script, use)
     assert script.asked[0].stop == ("\n\n",)
 
 
-def test_a_refusal_says_why() -> None:
-    async def use(client: anthropic.AsyncAnthropic) -> None:
+async def test_a_refusal_says_why() -> None:
+    async with client_of(Script([])) as client:
         image = {"type": "image", "source": {"type": "url", "url": "http://localhost/x.png"}}
         with pytest.raises(
             anthropic.BadRequestError, match=r"messages\[0\]\.content\[0\] is of type 'image'"
@@ -122,26 +110,19 @@ def test_a_refusal_says_why() -> None:
             with pytest.raises(anthropic.BadRequestError, match=r"thread\.\w+ is "):
                 await client.messages.create(**ASKED, messages=[USER], extra_body={"thread": thread})
 
-    with_client(Script([]), use)
 
-
-def test_no_stream_that_breaks_off_is_taken_for_an_answer() -> None:
+async def test_no_stream_that_breaks_off_is_taken_for_an_answer() -> None:
     script = Script([DONE], breaks=ApiError(500, "the engine died", code="engine_error"))
-
-    async def use(client: anthropic.AsyncAnthropic) -> None:
+    async with client_of(script) as client:
         with pytest.raises(anthropic.APIStatusError, match="the engine died"):
             async with client.messages.stream(**ASKED, messages=[USER]) as stream:
                 await stream.get_final_message()
 
-    with_client(script, use)
 
-
-def test_models_are_listed() -> None:
-    async def use(client: anthropic.AsyncAnthropic) -> None:
+async def test_models_are_listed() -> None:
+    async with client_of(Script([])) as client:
         assert [model.id async for model in client.models.list()] == ["policy"]
         assert (await client.models.retrieve("claude")).display_name == "claude"
-
-    with_client(Script([]), use)
 
 
 def test_every_field_of_the_client_is_decided() -> None:

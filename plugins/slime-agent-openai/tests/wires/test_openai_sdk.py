@@ -1,7 +1,7 @@
 """What OpenAI's client and its agents make of replies, whole and streamed; and what of them comes back."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import agents
 import openai
@@ -14,7 +14,7 @@ from openai.types.completion_create_params import CompletionCreateParamsBase as 
 from openai.types.responses import Response, ResponseStreamEvent
 from openai.types.responses.response_create_params import ResponseCreateParamsBase as ResponsesParams
 from pydantic import TypeAdapter
-from scripted import READERS, Script, reply, serving
+from scripted import CALLS, DONE, FULL, READERS, USER, Script, reply, serving
 
 from slime_agent_openai.errors import ApiError
 from slime_agent_openai.message import Finish, Message, Reply, Role, ToolCall
@@ -22,23 +22,17 @@ from slime_agent_openai.wires import chat, completions, responses
 from slime_agent_openai.wires.values import Fields
 from tests.tables import table
 
-CALLS = (ToolCall("call_a", "add", '{"a": 1,  "b":2}'), ToolCall("call_b", "add", '{"b": 4, "a": 3}'))
-FULL = reply("Let me see.\n", "Two sums: é, 加", CALLS)
-DONE = reply("3 and 7.", "Both are known.")
-USER = {"role": "user", "content": "Add!"}
 TOOLS = [{"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": {"type": "object"}}}]
 agents.set_tracing_disabled(True)
 
 
-def with_client(script: Script, use: Callable[[openai.AsyncOpenAI], Awaitable[object]]) -> None:
-    async def run() -> None:
-        async with (
-            serving(script) as url,
-            openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="key", max_retries=0) as client,
-        ):
-            await use(client)
-
-    asyncio.run(run())
+@asynccontextmanager
+async def client_of(script: Script) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with (
+        serving(script) as url,
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="key", max_retries=0) as client,
+    ):
+        yield client
 
 
 def assert_shown(completion: object, said: Reply) -> None:
@@ -67,10 +61,9 @@ def shown(response: Response) -> Message:
 
 
 @table("said", [FULL, DONE, reply(), reply(calls=CALLS[:1])])
-def test_chat_shows_the_reply_and_sends_it_back(said: Reply) -> None:
+async def test_chat_shows_the_reply_and_sends_it_back(said: Reply) -> None:
     script = Script([said, said, said])
-
-    async def use(client: openai.AsyncOpenAI) -> None:
+    async with client_of(script) as client:
         asked = {"model": "m", "messages": [USER], "tools": TOOLS}
         whole = await client.chat.completions.create(**asked)
         assert_shown(whole, said)
@@ -84,8 +77,6 @@ def test_chat_shows_the_reply_and_sends_it_back(said: Reply) -> None:
         echo = streamed.choices[0].message.model_dump(exclude_none=True)
         asked["messages"] = [USER, echo, {"role": "tool", "tool_call_id": "call_a", "content": "3"}]
         await client.chat.completions.create(**asked)
-
-    with_client(script, use)
     user, echoed, answer = script.asked[2].messages
     assert user == Message(Role.USER, "Add!")
     assert echoed == said.message
@@ -93,23 +84,20 @@ def test_chat_shows_the_reply_and_sends_it_back(said: Reply) -> None:
     assert answer == Message(Role.TOOL, "3", answers="call_a")
 
 
-def test_a_completion_that_is_cut_says_so() -> None:
+async def test_a_completion_that_is_cut_says_so() -> None:
     said = reply("cut", finish=Finish.LENGTH)
-
-    async def use(client: openai.AsyncOpenAI) -> None:
+    script = Script([said, said])
+    async with client_of(script) as client:
         assert_shown(await client.chat.completions.create(model="m", messages=[USER], max_tokens=5), said)
         stream = await client.chat.completions.create(model="m", messages=[USER], max_completion_tokens=7, stream=True)
         choices = [chunk.choices[0] async for chunk in stream]
         assert "".join(choice.delta.content or "" for choice in choices) == "cut"
         assert [choice.finish_reason for choice in choices] == [None] * (len(choices) - 1) + ["length"]
-
-    script = Script([said, said])
-    with_client(script, use)
     assert [asked.max_tokens for asked in script.asked] == [5, 7]
 
 
-def test_chat_tells_log_probs_whole_and_streamed() -> None:
-    async def use(client: openai.AsyncOpenAI) -> None:
+async def test_chat_tells_log_probs_whole_and_streamed() -> None:
+    async with client_of(Script([DONE, DONE])) as client:
         whole = await client.chat.completions.create(model="m", messages=[USER], logprobs=True)
         told = whole.choices[0].logprobs.content
         assert [(each.token, each.logprob) for each in told] == list(zip(DONE.texts, DONE.log_probs, strict=True))
@@ -118,14 +106,11 @@ def test_chat_tells_log_probs_whole_and_streamed() -> None:
             streamed = await stream.get_final_completion()
         assert streamed.choices[0].logprobs.content == told
 
-    with_client(Script([DONE, DONE]), use)
-
 
 @table("said", [FULL, DONE, reply(), reply(calls=CALLS[:1])])
-def test_responses_show_the_reply_and_send_it_back(said: Reply) -> None:
+async def test_responses_show_the_reply_and_send_it_back(said: Reply) -> None:
     script = Script([said, said, said, said])
-
-    async def use(client: openai.AsyncOpenAI) -> None:
+    async with client_of(script) as client:
         asked = {"model": "m", "input": [USER], "tools": [{"type": "function", **TOOLS[0]["function"], "strict": None}]}
         whole = await client.responses.create(**asked)
         assert shown(whole) == said.message
@@ -143,8 +128,6 @@ def test_responses_show_the_reply_and_send_it_back(said: Reply) -> None:
         answer = {"type": "function_call_output", "call_id": "call_a", "output": "3"}
         await client.responses.create(**{**asked, "input": [USER, *echo, answer], "instructions": "Be brief."})
         await client.responses.create(model="m", input=[answer], previous_response_id=streamed.id, instructions="New.")
-
-    with_client(script, use)
     system, user, echoed, answer = script.asked[2].messages
     assert (system, user) == (Message(Role.SYSTEM, "Be brief."), Message(Role.USER, "Add!"))
     assert echoed == said.message
@@ -154,10 +137,9 @@ def test_responses_show_the_reply_and_send_it_back(said: Reply) -> None:
     assert (script.asked[3].after, script.asked[3].instructions) == (script.asked[1].ids[0], "New.")
 
 
-def test_a_response_that_is_cut_is_incomplete() -> None:
+async def test_a_response_that_is_cut_is_incomplete() -> None:
     said = reply("cut", finish=Finish.LENGTH)
-
-    async def use(client: openai.AsyncOpenAI) -> None:
+    async with client_of(Script([said, said])) as client:
         whole = await client.responses.create(model="m", input="Hi")
         stream = await client.responses.create(model="m", input="Hi", stream=True)
         events = [event async for event in stream]
@@ -167,8 +149,6 @@ def test_a_response_that_is_cut_is_incomplete() -> None:
             assert (response.status, response.incomplete_details.reason) == ("incomplete", "max_output_tokens")
             assert response.output_text == "cut"
             assert response.output[-1].status == "incomplete"
-
-    with_client(Script([said, said]), use)
 
 
 @table("said", [FULL, DONE, reply("cut", finish=Finish.LENGTH), reply()])
@@ -190,7 +170,7 @@ def test_bodies_and_events_are_strictly_of_the_types(said: Reply) -> None:
                 TypeAdapter(event).validate_json(each)
 
 
-def test_functions_of_a_namespace_come_back_in_it() -> None:
+async def test_functions_of_a_namespace_come_back_in_it() -> None:
     said = reply(calls=[ToolCall("call_a", "crm__find", "{}")])
     script = Script([said, DONE], hosted="ignore")
     function = {"type": "function", "name": "find", "parameters": {"type": "object"}, "strict": False}
@@ -198,49 +178,30 @@ def test_functions_of_a_namespace_come_back_in_it() -> None:
         {"type": "web_search"},
         {"type": "namespace", "name": "crm", "description": "Customers.", "tools": [function]},
     ]
-
-    async def use(client: openai.AsyncOpenAI) -> None:
+    async with client_of(script) as client:
         response = await client.responses.create(model="m", input="Find!", tools=tools)
         call = response.output[0]
         assert (call.namespace, call.name) == ("crm", "find")
         echo = [item.model_dump(exclude_none=True) for item in response.output]
         await client.responses.create(model="m", input=[USER, *echo, {**USER}], tools=tools)
-
-    with_client(script, use)
     assert [tool.name for tool in script.asked[0].tools] == ["crm__find"]
     assert script.asked[1].messages[1] == said.message
 
 
-def test_legacy_completions_show_the_text() -> None:
+async def test_legacy_completions_show_the_text() -> None:
     script = Script([DONE, DONE])
-
-    async def use(client: openai.AsyncOpenAI) -> None:
+    async with client_of(script) as client:
         whole = await client.completions.create(model="m", prompt="Once", max_tokens=3, stop="\n")
         assert (whole.choices[0].text, whole.choices[0].finish_reason) == ("3 and 7.", "stop")
         stream = await client.completions.create(model="m", prompt="Once", stream=True)
         assert "".join([chunk.choices[0].text async for chunk in stream]) == "3 and 7."
-
-    with_client(script, use)
     asked = script.asked[0]
     assert (asked.raw, asked.messages, asked.max_tokens, asked.stop) == ("Once", (), 3, ("\n",))
 
 
-def test_a_refusal_names_the_field() -> None:
-    async def use(client: openai.AsyncOpenAI) -> None:
-        with pytest.raises(openai.BadRequestError) as caught:
-            await client.chat.completions.create(model="m", messages=[USER], n=2)
-        assert (caught.value.code, caught.value.param) == ("unsupported_parameter", "n")
-        with pytest.raises(openai.BadRequestError) as caught:
-            await client.responses.create(model="m", input="Hi", tools=[{"type": "web_search"}])
-        assert (caught.value.code, caught.value.param) == ("unsupported_parameter", "tools[0]")
-
-    with_client(Script([]), use)
-
-
-def test_no_stream_that_breaks_off_is_taken_for_an_answer() -> None:
+async def test_no_stream_that_breaks_off_is_taken_for_an_answer() -> None:
     script = Script([DONE] * 5, breaks=ApiError(500, "the engine died", code="engine_error"))
-
-    async def use(client: openai.AsyncOpenAI) -> None:
+    async with client_of(script) as client:
         with pytest.raises(openai.APIError, match="the engine died"):
             async with client.chat.completions.stream(model="m", messages=[USER]) as chat:
                 await chat.get_final_completion()
@@ -256,8 +217,6 @@ def test_no_stream_that_breaks_off_is_taken_for_an_answer() -> None:
         with pytest.raises(agents.exceptions.AgentsException):
             async for _ in agents.Runner.run_streamed(agent, "Hi").stream_events():
                 pass
-
-    with_client(script, use)
 
 
 @table(

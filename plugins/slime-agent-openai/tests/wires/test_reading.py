@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -15,96 +16,10 @@ from slime_agent_openai.wires.wire import anthropic_error, openai_error
 from tests.tables import table
 
 USER = {"role": "user", "content": "Hi"}
-CALL = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": "{}"}}
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 FUNCTION = {"name": "add", "description": "Adds.", "parameters": SCHEMA}
-BODIES = {
-    "chat/completions": {
-        "messages": [
-            {"role": "developer", "content": [{"type": "text", "text": "Be "}, {"type": "text", "text": "brief."}]},
-            USER,
-            {"role": "assistant", "content": None, "reasoning": "hm", "tool_calls": [CALL]},
-            {"role": "tool", "tool_call_id": "c1", "content": "3"},
-            {"role": "assistant", "content": None, "function_call": {"name": "add", "arguments": "{}"}},
-            {"role": "function", "name": "add", "content": "4"},
-        ],
-        "model": "m",
-        "tools": [{"type": "function", "function": FUNCTION}],
-        "tool_choice": "auto",
-        "max_completion_tokens": 7,
-        "max_tokens": 9,
-        "stop": ["a", "b"],
-        "temperature": 0.5,
-        "top_p": 1,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-        "logprobs": True,
-    },
-    "responses": {
-        "input": [
-            {"role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
-            {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "hm"}], "content": None},
-            {"type": "function_call", "call_id": "c1", "name": "add", "arguments": "{}"},
-            {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "3"}]},
-            {"type": "message", "role": "developer", "content": "Go on."},
-        ],
-        "instructions": "Be brief.",
-        "model": "m",
-        "tools": [{"type": "function", **FUNCTION}],
-        "tool_choice": "auto",
-        "max_output_tokens": 7,
-        "metadata": {"a": "b"},
-        "include": ["reasoning.encrypted_content"],
-        "text": {"format": {"type": "text"}, "verbosity": "low"},
-        "previous_response_id": None,
-        "temperature": 0.5,
-        "top_p": 1.0,
-        "stream": True,
-    },
-    "messages": {
-        "system": [{"type": "text", "text": "Be "}, {"type": "text", "text": "brief."}],
-        "messages": [
-            USER,
-            {
-                "role": "assistant",
-                "content": [
-                    {"type": "thinking", "thinking": "hm", "signature": "sig_1"},
-                    {"type": "redacted_thinking", "data": "x"},
-                    {"type": "tool_use", "id": "c1", "name": "add", "input": {"a": 1}},
-                ],
-            },
-            {
-                "role": "user",
-                "content": [
-                    {"type": "text", "text": "Here:"},
-                    {"type": "tool_result", "tool_use_id": "c1", "content": "3", "is_error": False},
-                    {"type": "text", "text": "Go on."},
-                ],
-            },
-            {"role": "system", "content": "Soon."},
-        ],
-        "model": "m",
-        "tools": [{"name": "add", "description": "Adds.", "input_schema": SCHEMA}],
-        "tool_choice": {"type": "auto"},
-        "max_tokens": 7,
-        "stop_sequences": ["a"],
-        "temperature": 0.5,
-        "top_p": 1.0,
-        "top_k": 3,
-        "stream": True,
-        "thread": None,
-    },
-    "completions": {
-        "prompt": "Once",
-        "model": "m",
-        "max_tokens": 7,
-        "stop": "a",
-        "temperature": 0.5,
-        "top_p": 1.0,
-        "stream": True,
-        "stream_options": {"include_usage": False},
-    },
-}
+HERE = Path(__file__)
+BODIES = json.loads(HERE.with_name("bodies.json").read_text("utf-8"))
 FIELDS = {
     "chat/completions": chat.FIELDS,
     "responses": responses.FIELDS,
@@ -167,23 +82,6 @@ def test_no_tools_are_offered_when_none_may_be_called(path: str, choice: object)
     assert request.tools == ()
 
 
-@table(
-    "path, choice",
-    [
-        ("chat/completions", "required"),
-        ("chat/completions", {"type": "function", "function": {"name": "add"}}),
-        ("responses", "required"),
-        ("responses", {"type": "function", "name": "add"}),
-        ("messages", {"type": "any"}),
-        ("messages", {"type": "tool", "name": "add"}),
-    ],
-)
-def test_a_call_that_is_forced_is_a_constraint(path: str, choice: object) -> None:
-    request, _ = changed(path, tool_choice=choice)()
-    assert [each.field for each in request.constraints] == ["tool_choice"]
-    assert request.tools
-
-
 @table("path", ["chat/completions", "responses", "messages"])
 def test_a_choice_that_is_none_is_refused(path: str) -> None:
     error = refusal(changed(path, tool_choice={"type": "maybe"} if path == "messages" else "maybe"))
@@ -192,30 +90,29 @@ def test_a_choice_that_is_none_is_refused(path: str) -> None:
 
 
 @table(
-    "path, fields, where",
+    "path, fields, constrained",
     [
-        ("chat/completions", {"response_format": {"type": "json_object"}}, "response_format"),
-        ("responses", {"text": {"format": {"type": "json_schema", "name": "a", "schema": {}}}}, "text.format"),
-        ("messages", {"output_config": {"format": {"type": "json_schema", "schema": {}}}}, "output_config.format"),
-        ("messages", {"output_format": {"type": "json_schema", "schema": {}}}, "output_format"),
+        ("chat/completions", {"tool_choice": "required"}, ["tool_choice"]),
+        ("chat/completions", {"tool_choice": {"type": "function", "function": {"name": "add"}}}, ["tool_choice"]),
+        ("chat/completions", {"response_format": {"type": "json_object"}}, ["response_format"]),
+        ("chat/completions", {"response_format": {"type": "text"}, "tool_choice": "auto"}, []),
+        ("responses", {"tool_choice": "required"}, ["tool_choice"]),
+        ("responses", {"tool_choice": {"type": "function", "name": "add"}}, ["tool_choice"]),
+        ("responses", {"text": {"format": {"type": "json_schema", "name": "a", "schema": {}}}}, ["text.format"]),
+        ("responses", {"text": {"format": {"type": "text"}, "verbosity": "low"}, "tool_choice": "auto"}, []),
+        ("messages", {"tool_choice": {"type": "any"}}, ["tool_choice"]),
+        ("messages", {"tool_choice": {"type": "tool", "name": "add"}}, ["tool_choice"]),
+        ("messages", {"output_config": {"format": {"type": "json_schema", "schema": {}}}}, ["output_config.format"]),
+        ("messages", {"output_format": {"type": "json_schema", "schema": {}}}, ["output_format"]),
+        ("messages", {"output_config": {"effort": "high"}, "tool_choice": {"type": "auto"}}, []),
     ],
 )
-def test_a_format_is_a_constraint(path: str, fields: dict[str, object], where: str) -> None:
+def test_what_leaves_the_model_no_choice_is_a_constraint(
+    path: str, fields: dict[str, object], constrained: list[str]
+) -> None:
     request, _ = changed(path, **fields)()
-    assert [each.field for each in request.constraints] == [where]
-
-
-@table(
-    "path, fields",
-    [
-        ("chat/completions", {"response_format": {"type": "text"}, "tool_choice": "auto"}),
-        ("responses", {"text": {"format": {"type": "text"}, "verbosity": "low"}, "tool_choice": "auto"}),
-        ("messages", {"output_config": {"effort": "high"}, "tool_choice": {"type": "auto"}}),
-    ],
-)
-def test_what_leaves_the_model_free_is_no_constraint(path: str, fields: dict[str, object]) -> None:
-    request, _ = changed(path, **fields)()
-    assert request.constraints == ()
+    assert [each.field for each in request.constraints] == constrained
+    assert request.tools
 
 
 @table(
@@ -246,136 +143,7 @@ def test_values_that_ask_for_nothing_are_taken(path: str) -> None:
     changed(path, **dict.fromkeys(fields.harmless, "anything"), unheard_of={"a": 1})()
 
 
-@table(
-    "path, fields, param, told",
-    [
-        (
-            "chat/completions",
-            {"messages": [USER, {"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
-            "messages[1].content[0]",
-            "messages[1].content[0] is of type 'image_url', which is not supported here: only text, refusal",
-        ),
-        (
-            "chat/completions",
-            {"messages": [{"role": "user", "content": 3}]},
-            "messages[0].content",
-            "messages[0].content is the number 3; expected a text",
-        ),
-        (
-            "chat/completions",
-            {"messages": [USER, {"role": "robot", "content": ""}]},
-            "messages[1].role",
-            "messages[1].role is the text 'robot'; expected system, developer, user, assistant, tool or function",
-        ),
-        ("chat/completions", {"messages": None}, "messages", "messages is empty; a conversation has at least one"),
-        ("chat/completions", {"messages": "Hi"}, "messages", "messages is the text 'Hi'; expected a list"),
-        (
-            "chat/completions",
-            {"max_tokens": True},
-            "max_tokens",
-            "max_tokens is true; expected an integer of at least 1",
-        ),
-        ("completions", {"ignore_eos": 1}, "ignore_eos", "ignore_eos is the number 1; expected true or false"),
-        ("chat/completions", {"top_p": 1.5}, "top_p", "top_p is the number 1.5; expected a number from 0 to 1"),
-        (
-            "chat/completions",
-            {"stop": [""]},
-            "stop[0]",
-            "stop[0] is the text ''; expected a text of at least a character",
-        ),
-        (
-            "chat/completions",
-            {"tools": [{"type": "custom", "custom": {}}]},
-            "tools[0]",
-            "tools[0] is not supported here: a tool of type 'custom' is not a function of the agent's",
-        ),
-        (
-            "chat/completions",
-            {"messages": [{"role": "assistant", "tool_calls": [{"id": "c", "function": {}}]}]},
-            "messages[0].tool_calls[0].function.name",
-            "messages[0].tool_calls[0].function.name is missing; expected a text",
-        ),
-        (
-            "chat/completions",
-            {"messages": [{"role": "user", "content": "\ud800"}]},
-            "messages[0].content",
-            "messages[0].content has half of a surrogate pair; expected Unicode text",
-        ),
-        (
-            "responses",
-            {"tools": [{"type": "web_search"}]},
-            "tools[0]",
-            (
-                "tools[0] is not supported here: a tool of type 'web_search' would be run by a provider; "
-                'offer functions only, or set hosted_tools = "ignore" in the generator\'s section of the run file'
-            ),
-        ),
-        (
-            "responses",
-            {"truncation": "middle"},
-            "truncation",
-            'truncation is the text \'middle\'; expected "auto" or "disabled"',
-        ),
-        (
-            "responses",
-            {"conversation": {"id": "conv_1"}, "previous_response_id": "resp_1"},
-            "conversation",
-            "conversation and previous_response_id say two things; send one of them",
-        ),
-        (
-            "responses",
-            {"input": [USER, {"type": "computer_call", "id": "cc_1"}]},
-            "input[1]",
-            (
-                "input[1] is of type 'computer_call', which is not supported here: message, reasoning, function_call, "
-                "function_call_output and item_reference are read"
-            ),
-        ),
-        (
-            "responses",
-            {"input": [{"role": "robot", "content": ""}]},
-            "input[0].role",
-            "input[0].role is the text 'robot'; expected system, developer, user, assistant",
-        ),
-        (
-            "messages",
-            {"messages": [USER, {"role": "tool", "content": ""}]},
-            "messages[1].role",
-            "messages[1].role is the text 'tool'; expected user, assistant or system",
-        ),
-        ("messages", {"messages": []}, "messages", "messages is empty; a conversation has at least one"),
-        ("responses", {"input": []}, "input", "input is empty; it has at least one message"),
-        (
-            "responses",
-            {"text": {"format": "json"}},
-            "text.format",
-            "text.format is the text 'json'; expected an object",
-        ),
-        (
-            "messages",
-            {"messages": [{"role": "user", "content": [{"type": "tool_result", "content": ""}]}]},
-            "messages[0].content[0].tool_use_id",
-            "messages[0].content[0].tool_use_id is missing; expected a text",
-        ),
-        (
-            "messages",
-            {"messages": [USER, {"role": "assistant", "content": "Well,"}]},
-            "messages",
-            "the last of messages is the assistant's: no reply is begun for the model",
-        ),
-        (
-            "messages",
-            {"tools": [{"type": "bash_20250124", "name": "bash"}]},
-            "tools[0]",
-            (
-                "tools[0] is not supported here: a tool of type 'bash_20250124' would be run by a provider; "
-                'offer functions only, or set hosted_tools = "ignore" in the generator\'s section of the run file'
-            ),
-        ),
-        ("completions", {"prompt": ["a", "b"]}, "prompt", "prompt is a list of 2; expected a text"),
-        ("completions", {"prompt": ""}, "prompt", "prompt is the text ''; expected a text of at least a character"),
-    ],
-)
+@table("path, fields, param, told", json.loads(HERE.with_name("refusals.json").read_text("utf-8")))
 def test_what_is_wrong_is_said_with_its_path(path: str, fields: dict[str, object], param: str, told: str) -> None:
     error = refusal(changed(path, **fields))
     assert (error.param, error.message) == (param, told)
