@@ -10,7 +10,7 @@ import pytest
 from servers import needs_routers
 from test_router import PLAIN, behind_a_router
 
-from slime_core.roles import Extra, SamplingParams
+from slime_core.roles import Extra, GenerateChunk, SamplingParams
 from slime_engine_sglang.router import Router
 from slime_engine_sglang.settings import LEAVES_OUT, RouterSettings
 from slime_testing import make_launcher
