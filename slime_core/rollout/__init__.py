@@ -13,6 +13,7 @@ from slime_core.rollout.engine_calls import Limits as Limits
 from slime_core.rollout.engine_calls import SingleTurn as SingleTurn
 from slime_core.rollout.engine_calls import response_text as response_text
 from slime_core.rollout.engine_pool import EnginePool as EnginePool
+from slime_core.rollout.metrics import RolloutResult as RolloutResult
 from slime_core.rollout.policy import Choices as Choices
 from slime_core.rollout.policy import Lifecycle as Lifecycle
 from slime_core.rollout.policy import RewardOnError as RewardOnError
@@ -25,9 +26,7 @@ from slime_core.rollout.scheduler import EvalResult as EvalResult
 from slime_core.rollout.scheduler import EvalSet as EvalSet
 from slime_core.rollout.scheduler import NonzeroStd as NonzeroStd
 from slime_core.rollout.scheduler import NonzeroStdWithFallback as NonzeroStdWithFallback
-from slime_core.rollout.scheduler import OneAhead as OneAhead
 from slime_core.rollout.scheduler import Parts as Parts
-from slime_core.rollout.scheduler import RolloutResult as RolloutResult
 from slime_core.rollout.scheduler import Scheduler as Scheduler
 from slime_core.rollout.scheduler import Truncated as Truncated
 from slime_core.rollout.scheduler import Waves as Waves

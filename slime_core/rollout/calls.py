@@ -287,8 +287,8 @@ class Calls:
     ) -> None:
         """Take the sample's group, its number in it and the sample in flight as `where`."""
         group, index, self._followed = where
-        self.answers: list[GenerateOutput] = []
-        """In order of arrival."""
+        self.answers: list[tuple[int, GenerateOutput]] = []
+        """Tokens of the prompt and the answer of each, in order of arrival."""
         self.known: list[Call] = []
         """Prompts and answers of those with extras."""
         self.measured: dict[str, list[float]] = {}
@@ -347,7 +347,7 @@ class Calls:
             self._busy_s += 0.0 if self._busy else time.monotonic() - self._busy_since
         if session is not None:
             self._sessions.add(session)
-        answers.append(made)
+        answers.append((len(prompt), made))
         if made.extras is not None:
             known.append((tuple(prompt), made))
         return made

@@ -13,14 +13,13 @@ import math
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import cast
+from dataclasses import dataclass, replace
 
 from slime_core.errors import RolloutError
 from slime_core.roles import Removal
 from slime_core.rollout.runner import RunGroup
 from slime_core.rollout.scoring import ErrorBudget, execution_rewards
-from slime_core.sample import Group, GroupId, Json, Sample, Status
+from slime_core.sample import Group, GroupId, Sample, Status
 from slime_core.score import NotApplicable, Score
 from slime_core.stats import percentile
 
@@ -123,15 +122,27 @@ def _spread(prefix: str, values: Sequence[float], *, median: bool = True) -> dic
     return found
 
 
-COUNTS = ("/zero_std/", "/dynamic_filter/", "/sample_filter/", "/errors/")
-"""Parts of the names of metrics that count."""
+@dataclass(frozen=True, slots=True)
+class RolloutResult:
+    """A finished rollout."""
+
+    kept: Sequence[Group]
+    """Groups to train on, frozen, oldest first; surplus ones included, for the buffer."""
+    dropped: Sequence[Group]
+    """The others, frozen."""
+    reasons: Mapping[GroupId, str]
+    """Why each dropped group was."""
+    metrics: Mapping[str, float]
+    """Under slime's names."""
+    failed: Sequence[Group] = ()
+    """Samples that failed, frozen, by the groups that went on without them."""
 
 
 class Tally:
     """Accounts of one rollout, or of one evaluation."""
 
-    def __init__(self, what: str) -> None:
-        """`what` is its name in error texts: "rollout 3"."""
+    def __init__(self, what: str, metrics: Mapping[str, float] = {}) -> None:
+        """`what` is its name in error texts: "rollout 3"; `metrics` are of a part of it before a resume."""
         self._what, self.errors = what, ErrorBudget(what)
         self.kept: list[Group] = []
         """In order of the draws."""
@@ -140,29 +151,29 @@ class Tally:
         self.reasons: dict[GroupId, str] = {}
         """Why each dropped group was."""
         self.failed: list[Group] = []
-        """Failed samples, by the groups that go on without them."""
+        """Failed samples, frozen, by the groups that go on without them."""
         self.measured: defaultdict[str, list[float]] = defaultdict(list)
         """What generators measured, by `<generator>/<name>`."""
         self._rewards: defaultdict[str, list[float]] = defaultdict(list)
         self._not_applicable: Counter[str] = Counter()
         self._removed: Counter[str] = Counter()
         self._elsewhere: list[float] = []
+        self._before_resume = metrics
 
     def add_samples(self, groups: Iterable[RunGroup]) -> None:
-        """Count the executions of some groups."""
+        """Count the verdicts on some groups, and what generators measured."""
         for group in groups:
-            for execution in group.executions:
-                self.errors.add(execution.failure)
-                for metric, verdict in ((m, v) for each in execution.hearings for m, v in each.verdicts.items()):
+            for ran in group.ran:
+                for metric, verdict in ((m, v) for each in ran.execution.hearings for m, v in each.verdicts.items()):
                     if isinstance(verdict, Score):
                         self._rewards[metric].append(verdict.value)
                         for part, number in verdict.components.items():
                             self._rewards[f"{metric}/{part}"].append(number)
                     elif isinstance(verdict, NotApplicable):
                         self._not_applicable[metric] += 1
-            for name, values in group.measured.items():
-                self.measured[name] += values
-            self._elsewhere += group.elsewhere
+                for name, values in ran.measured.items():
+                    self.measured[name] += values
+                self._elsewhere.append(ran.elsewhere_s)
 
     def drop(self, group: Group, reason: str) -> None:
         """Account for a group that is not trained on."""
@@ -214,56 +225,8 @@ class Tally:
         found |= engine_metrics(samples)
         if any(self._elsewhere):
             found |= _spread("perf/non_generation_time/", self._elsewhere)
-        return found | measured_metrics("rollout/", self.measured)
+        return {**self._before_resume, **found, **measured_metrics("rollout/", self.measured)}
 
-
-def joined_metrics(*parts: tuple[Mapping[str, float], int]) -> dict[str, float]:
-    """The metrics of a rollout made in parts, each with its number of groups.
-
-    Counts are summed and extremes compared. Other figures are means weighted by the groups; that of a median or a
-    percentile is not exact.
-    """
-    found: dict[str, float] = {}
-    for name in dict.fromkeys(name for metrics, _ in parts for name in metrics):
-        values = [(metrics[name], groups) for metrics, groups in parts if name in metrics]
-        if name.endswith("/not_applicable") or any(each in name for each in COUNTS):
-            found[name] = sum(value for value, _ in values)
-        elif name.endswith(("max", "min")):
-            found[name] = (max if name.endswith("max") else min)(value for value, _ in values)
-        else:
-            groups = sum(groups for _, groups in values)
-            found[name] = sum(value * (count / groups if groups else 1 / len(values)) for value, count in values)
-    return found
-
-
-class LengthBias:
-    """Mean response length of the groups handed over so far, against all kept so far: late samples are longer."""
-
-    def __init__(self) -> None:
-        self._sums = {"all": [0, 0], "given": [0, 0]}
-
-    def finished(self, group: Group) -> None:
-        """Count a kept group."""
-        self._add("all", group)
-
-    def handed_over(self, group: Group) -> None:
-        """Count one of them that goes to training."""
-        self._add("given", group)
-
-    @property
-    def value(self) -> float:
-        """Ratio of the means, less 1: -0.1 if the trained ones are a tenth shorter."""
-        (tokens, samples), (given_tokens, given_samples) = self._sums["all"], self._sums["given"]
-        return given_tokens / given_samples / (tokens / samples) - 1.0 if tokens and given_tokens else 0.0
-
-    def state_dict(self) -> dict[str, Json]:
-        """The sums so far, for a checkpoint."""
-        return {name: list(sums) for name, sums in self._sums.items()}
-
-    def load_state_dict(self, state: Mapping[str, Json]) -> None:
-        """Continue from saved sums."""
-        self._sums = {name: [*cast(list[int], state[name])] for name in self._sums}
-
-    def _add(self, name: str, group: Group) -> None:
-        self._sums[name][0] += sum(sample.response_length for sample in group.samples)
-        self._sums[name][1] += len(group.samples)
+    def result(self) -> RolloutResult:
+        """The finished rollout."""
+        return RolloutResult(self.kept, self.dropped, self.reasons, self.metrics(), self.failed)

@@ -11,9 +11,8 @@ Example:
 import asyncio
 import logging
 from array import array
-from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from itertools import groupby
 from operator import attrgetter
 from typing import TypeVar
@@ -34,20 +33,23 @@ from slime_core.rollout.scoring import (
     hear,
     hear_together,
 )
-from slime_core.sample import Group, GroupId, Json, PrefixCacheInfo, Sample, SpecInfo
+from slime_core.sample import Group, Json, PrefixCacheInfo, Sample, SpecInfo, Status
 from slime_core.seeds import derive_seed
 
 # Versions: which weights made which token of a finished sample.
 
 
-def note_versions(samples: Sequence[Sample], answers: Sequence[GenerateOutput]) -> None:
-    """Set which version made which tokens, if several did and the generator has not set it."""
-    if len({version for answer in answers for _, version in answer.versions}) < 2:
+def note_versions(samples: Sequence[Sample], answers: Sequence[tuple[int, GenerateOutput]]) -> None:
+    """Set which version made which tokens, if several did and the generator has not set it.
+
+    `answers` come with the lengths of their prompts. A generator that rewrites the tokens of an answer must set
+    versions itself; else those tokens count as made by the oldest one.
+    """
+    if len({version for _, answer in answers for _, version in answer.versions}) < 2:
         return
-    made = _Made(answers)
     for sample in samples:
         if len(sample.weight_version_ends) != len(sample.weight_versions):
-            found = list(_runs(made.versions_of(sample)))
+            found = list(_runs(_versions_of(sample, answers)))
             sample.weight_versions = [str(version) for version, _ in found]
             sample.weight_version_ends = [end for _, end in found]
 
@@ -74,55 +76,25 @@ def _runs(versions: Sequence[int | None]) -> Iterator[tuple[int, int]]:
             yield version, end
 
 
-class _Made:
-    """All tokens that the engine made for one sample. A generator may have put them together in any way."""
+def _versions_of(sample: Sample, answers: Sequence[tuple[int, GenerateOutput]]) -> list[int | None]:
+    """The version of each response token; None if no weights made it, the oldest if a trained one is unknown.
 
-    def __init__(self, answers: Sequence[GenerateOutput]) -> None:
-        self._tokens = [
-            list(zip(answer.tokens, array("f", answer.log_probs), _versions(answer), strict=True)) for answer in answers
-        ]
-        self._oldest = min(version for tokens in self._tokens for *_, version in tokens)
-        self._places: defaultdict[tuple[int, float], list[tuple[int, int]]] = defaultdict(list)
-        for number, tokens in enumerate(self._tokens):
-            for place, (token, log_prob, _) in enumerate(tokens):
-                self._places[token, log_prob].append((number, place))
-
-    def versions_of(self, sample: Sample) -> list[int | None]:
-        """The version of each response token; None if no weights made it, the oldest if a trained one is unknown."""
-        length = sample.response_length
-        ids = list(sample.tokens)[len(sample.tokens) - length :]
-        mask = sample.loss_mask or [0] * length
-        log_probs = array("f", sample.rollout_log_probs or [0.0] * length)
-        known = [(ids[place], log_probs[place] if mask[place] else None) for place in range(length)]
-        found: list[int | None] = []
-        at: tuple[int, int] | None = None
-        for place in range(length):
-            at = None if at is None else (at[0], at[1] + 1)
-            if at is None or not self._is(at, known[place]):
-                at = self._longest(known, place) if mask[place] else None
-            unknown = self._oldest if mask[place] else None
-            found.append(unknown if at is None else self._tokens[at[0]][at[1]][2])
-        return found
-
-    def _is(self, at: tuple[int, int], known: tuple[int, float | None]) -> bool:
-        tokens, place = self._tokens[at[0]], at[1]
-        return place < len(tokens) and tokens[place][0] == known[0] and known[1] in (None, tokens[place][1])
-
-    def _longest(self, known: Sequence[tuple[int, float | None]], begin: int) -> tuple[int, int] | None:
-        """Where the answers have the longest part of these tokens; of equals, that of the oldest weights."""
-        best: tuple[tuple[int, int], tuple[int, int]] | None = None
-        for number, place in self._places.get(known[begin], ()):  # type: ignore[arg-type]  # no place has None
-            length = 0
-            while begin + length < len(known) and self._is((number, place + length), known[begin + length]):
-                length += 1
-            key = (length, -self._tokens[number][place][2])
-            if best is None or key > best[0]:
-                best = key, (number, place)
-        return None if best is None else best[1]
-
-
-def _versions(answer: GenerateOutput) -> list[int]:
-    return [version for count, version in answer.versions for _ in range(count)]
+    A token is of the answer that stands at its place, with its log-prob, since the end of that call's prompt.
+    """
+    length = sample.response_length
+    ids, mask = sample.tokens[sample.prompt_length :], sample.loss_mask or [0] * length
+    log_probs = array("f", sample.rollout_log_probs or [0.0] * length)
+    oldest = min(version for _, answer in answers for _, version in answer.versions)
+    found: list[int | None] = [oldest if bit else None for bit in mask]
+    for prompt, answer in answers:
+        begin = prompt - sample.prompt_length
+        versions = [version for count, version in answer.versions for _ in range(count)]
+        made = zip(answer.tokens, array("f", answer.log_probs), versions, strict=True)
+        for place, (token, log_prob, version) in enumerate(made, start=begin):
+            if not 0 <= place < length or ids[place] != token or (mask[place] and log_probs[place] != log_prob):
+                break
+            found[place] = version
+    return found
 
 
 # SampleRunner: one drawn sample from prompt to reward.
@@ -154,43 +126,35 @@ class Purpose:
 
 
 @dataclass(frozen=True, slots=True)
-class RunGroup:
-    """A drawn group and what became of each of its samples, fanned-out ones included."""
+class Ran:
+    """What became of one drawn sample."""
 
-    id: GroupId
-    """Its identity."""
+    execution: Execution
+    """Its finished samples: several if it fanned out."""
+    measured: Mapping[str, Sequence[float]]
+    """What its generator measured, by `<generator>/<name>`."""
+    elsewhere_s: float
+    """Seconds in tools and environments."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunGroup:
+    """A drawn group and what became of its samples."""
+
     drawn: Group
     """As the data source gave it."""
-    executions: Sequence[Execution]
-    """The finished samples of each drawn one, in order of the drawn ones."""
-    measured: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    """What generators measured, by `<generator>/<name>`."""
-    elsewhere: Sequence[float] = ()
-    """Seconds of each execution in tools and environments."""
+    ran: Sequence[Ran]
+    """One a drawn sample, in their order."""
 
     @property
     def scored(self) -> list[Hearing]:
         """All finished samples."""
-        return [scored for execution in self.executions for scored in execution.hearings]
+        return [scored for each in self.ran for scored in each.execution.hearings]
 
-
-class _Running:
-    """A group whose samples are being run."""
-
-    def __init__(self, group: Group, scoring: Scoring, freed: Callable[[], None] | None) -> None:
-        size = len(group.samples)
-        self.group, self.scoring, self.freed, self.missing = group, scoring, freed, size
-        self.made: dict[int, Execution] = {}
-        self.measured: list[Mapping[str, Sequence[float]]] = [{} for _ in range(size)]
-        self.elsewhere = [0.0] * size
-
-    def ended(self) -> RunGroup:
-        measured: defaultdict[str, list[float]] = defaultdict(list)
-        for each in self.measured:
-            for name, values in each.items():
-                measured[name] += values
-        executions = [each for _, each in sorted(self.made.items())]
-        return RunGroup(self.group.id, self.group, executions, measured, self.elsewhere)
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether an engine aborted one of its samples."""
+        return any(scored.sample.status is Status.ABORTED for scored in self.scored)
 
 
 class SampleRunner:
@@ -218,44 +182,63 @@ class SampleRunner:
             WorkerError: the engine is gone.
             ConfigError: with the settings of a generator no sample can be generated.
         """
+        made: list[dict[int, Execution]] = [{} for _ in groups]
+        ran = await all_or_none(
+            [
+                self._run(group, place, purpose, executions, freed)
+                for group, executions in zip(groups, made, strict=True)
+                for place in range(len(group.samples))
+            ]
+        )
+        in_order = iter(ran)
+        return [RunGroup(group, [next(in_order) for _ in group.samples]) for group in groups]
+
+    async def _run(
+        self,
+        group: Group,
+        place: int,
+        purpose: Purpose,
+        executions: dict[int, Execution],
+        freed: Callable[[], None] | None,
+    ) -> Ran:
+        """Run one drawn sample, and add it to the `executions` of its group; the last one asks the group rewards."""
         scoring = purpose.scoring or self._choices.scoring
-        running = [_Running(group, scoring, freed) for group in groups]
-        await all_or_none([self._run(each, place, purpose) for each in running for place in range(each.missing)])
-        return [each.ended() for each in running]
-
-    async def _run(self, running: _Running, place: int, purpose: Purpose) -> None:
-        """Run one drawn sample; the last one of a group asks the group rewards."""
-        group_id = running.group.id
-        index = running.group.samples[place].index
-        with self.waiting.following(group_id, index, evaluation=purpose.evaluation) as followed:
-            made = running.made[place] = await self._run_alone(running, place, purpose, followed)
+        with self.waiting.following(group.id, group.samples[place].index, evaluation=purpose.evaluation) as followed:
+            ran = await self._run_alone(group, place, purpose, followed, freed)
+            executions[place] = ran.execution
             if purpose.budget is not None:
-                purpose.budget.add(made.failure)
-            running.missing -= 1
-            if running.missing:
-                return
-            heard = [each for _, each in sorted(running.made.items()) if not each.is_closed]
-            if heard and running.scoring.group_rewards:
-                seed = derive_seed(self._policy.seed, *group_id, "group_reward")
-                context = RewardContext(purpose.rollout_id, purpose.evaluation, seed)
-                await hear_together(heard, running.scoring.group_rewards, context)
-            for each in heard:
-                self._judged(each)
+                purpose.budget.add(ran.execution.failure)
+            if len(executions) == len(group.samples):
+                heard = [each for _, each in sorted(executions.items()) if not each.is_closed]
+                scored = [each for each in heard if each.failure is None]
+                if heard and scoring.group_rewards:
+                    await hear_together(heard, scoring.group_rewards, self._context(purpose, *group.id, "group_reward"))
+                for each in heard:
+                    self._judged(each)
+                for each in scored:
+                    if purpose.budget is not None and each.failure is not None:
+                        purpose.budget.fail(each.failure)
+            return ran
 
-    async def _run_alone(self, running: _Running, place: int, purpose: Purpose, followed: Followed) -> Execution:
+    def _context(self, purpose: Purpose, *named: str | int) -> RewardContext:
+        return RewardContext(purpose.rollout_id, purpose.evaluation, derive_seed(self._policy.seed, *named))
+
+    async def _run_alone(
+        self, group: Group, place: int, purpose: Purpose, followed: Followed, freed: Callable[[], None] | None
+    ) -> Ran:
         """Generate, and ask the rewards about one sample; it is closed if its row chose its reward."""
-        group_id, drawn = running.group.id, running.group.samples[place]
+        drawn = group.samples[place]
         generator = self._choices.generator_of(drawn) or purpose.generator or self._choices.generator
         own_reward = self._choices.reward_of(drawn)
         followed.generator = generator.name
         want = frozenset[Extra]() if purpose.evaluation else self._policy.want
-        calls = Calls(self.engine, self._policy, purpose.sampling, (group_id, drawn.index or 0, followed), want)
+        calls = Calls(self.engine, self._policy, purpose.sampling, (group.id, drawn.index or 0, followed), want)
         made = await self._generate(fresh_copy(drawn), generator, purpose, calls)
         reported = [] if isinstance(made, Failure) else [each.non_generation_time for each in made]
-        running.elsewhere[place] = max(reported, default=0.0) or calls.elsewhere_s
-        running.measured[place] = {f"{generator.name}/{name}": each for name, each in calls.measured.items()}
-        if running.freed is not None:
-            running.freed()
+        elsewhere_s = max(reported, default=0.0) or calls.elsewhere_s
+        measured = {f"{generator.name}/{name}": each for name, each in calls.measured.items()}
+        if freed is not None:
+            freed()
         if self._choices.teacher is not None and not purpose.evaluation and not isinstance(made, Failure):
             try:
                 waits_for("teacher")
@@ -264,19 +247,18 @@ class SampleRunner:
                 made = _failure("teacher", error)
         if isinstance(made, Failure):
             # A copy, because the generator may have left its own in any state.
-            return self._judged(Execution([fresh_copy(drawn)], failure=made))
-        seed = derive_seed(self._policy.seed, *group_id, drawn.index or 0, "reward")
-        context = RewardContext(purpose.rollout_id, purpose.evaluation, seed)
-        scoring = running.scoring
+            return Ran(self._judged(Execution([fresh_copy(drawn)], failure=made)), measured, elsewhere_s)
+        scoring = purpose.scoring or self._choices.scoring
         if own_reward is not None:
             scoring = Scoring([own_reward], keeps_parts=scoring.keeps_parts)
         if not scoring.reads_own and any(each.reward is not None for each in made):
             self._say_once(ENVIRONMENT, UNUSED, generator.name, generator.plugin)
+        context = self._context(purpose, *group.id, drawn.index or 0, "reward")
         execution = await hear(made, scoring, context)
         raises = execution.failure is not None and self._policy.reward_on_error is RewardOnError.RAISE
         if own_reward is not None or raises:
-            return self._judged(execution)  # which raises at once, not when its group is done
-        return execution
+            self._judged(execution)  # which raises at once, not when its group is done
+        return Ran(execution, measured, elsewhere_s)
 
     async def _generate(
         self, sample: Sample, use: UsedGenerator, purpose: Purpose, calls: Calls

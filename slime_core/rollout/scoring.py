@@ -287,25 +287,26 @@ class ErrorBudget:
         self._first: dict[str, Failure] = {}
         self._limit, self._expected = 1.0, 0
 
-    def wave(self, drawn: int, limit: float) -> "ErrorBudget":
-        """A copy that `add` checks while a wave of so many samples runs; `limit` is the share that may fail."""
-        made = ErrorBudget(self._what)
-        made.counts, made._first, made._ended = self.counts.copy(), dict(self._first), self._ended
-        made._limit, made._expected = limit, self._ended + drawn
-        return made
+    def expect(self, drawn: int, limit: float) -> None:
+        """Have `add` check that at most `limit`, a share, of the samples so far and of so many more fail."""
+        self._limit, self._expected = limit, self._ended + drawn
 
     def add(self, failure: Failure | None) -> None:
-        """Count one execution that ended.
+        """Count one execution that ended, and its failure.
 
         Raises:
-            RolloutError: a wave cannot stay within its limit any more.
+            RolloutError: the expected samples cannot stay within their limit any more.
         """
         self._ended += 1
         if failure is not None:
-            self.counts[failure.reason] += 1
-            self._first.setdefault(failure.reason, failure)
-            if self._ended < self._expected:
-                self.check(self._limit, self._expected)
+            self.fail(failure)
+
+    def fail(self, failure: Failure) -> None:
+        """Count the failure of an execution that ended; errors as in `add`."""
+        self.counts[failure.reason] += 1
+        self._first.setdefault(failure.reason, failure)
+        if self._ended < self._expected:
+            self.check(self._limit, self._expected)
 
     def check(self, limit: float, expected: int = 0) -> None:
         """Compare with the limit, of the executions so far or of those that are expected.

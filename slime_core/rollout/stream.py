@@ -20,17 +20,9 @@ from typing import cast
 from slime_core.aio import cancel_all
 from slime_core.events import GroupsDone, SamplesDone
 from slime_core.roles import FilterContext
-from slime_core.rollout.metrics import LengthBias, Tally
+from slime_core.rollout.metrics import RolloutResult, Tally
 from slime_core.rollout.runner import Purpose, RunGroup
-from slime_core.rollout.scheduler import (
-    OneAhead,
-    Parts,
-    RolloutResult,
-    Scheduler,
-    Waves,
-    is_interrupted,
-    refuse_foreign,
-)
+from slime_core.rollout.scheduler import Parts, Scheduler, Waves, refuse_foreign
 from slime_core.sample import Group, GroupId, Json
 
 
@@ -105,7 +97,6 @@ class Stream(Scheduler):
         self._ready: list[tuple[int, int, Group]] = []
         """A heap of version, number of the draw and group."""
         self._tally = Tally("rollout 0")
-        self._bias = LengthBias()
         self._waiting_for: int | None = None
         self._per_group: int | None = None
         self._generating = 0
@@ -158,11 +149,10 @@ class Stream(Scheduler):
             "collected": self._collected,
             "in_flight": [flight.group.to_dict() for flight in self._flights.values()],
             "ready": [[version, number, group.to_dict()] for version, number, group in sorted(self._ready)],
-            "length_bias": self._bias.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
-        refuse_foreign(state, {"collected", "in_flight", "ready", "length_bias"})
+        refuse_foreign(state, {"collected", "in_flight", "ready"})
         if not state:
             return
         self._collected = cast(int, state["collected"])
@@ -170,7 +160,6 @@ class Stream(Scheduler):
         ready = cast(list[tuple[int, int, Mapping[str, Json]]], state["ready"])
         self._ready = [(version, number, Group.from_dict(group)) for version, number, group in ready]
         heapq.heapify(self._ready)
-        self._bias.load_state_dict(cast(Mapping[str, Json], state["length_bias"]))
 
     async def close(self) -> None:
         drawer = [self._drawer] if self._drawer else []
@@ -209,8 +198,8 @@ class Stream(Scheduler):
         try:
             purpose = Purpose(self._collected, False, self.policy.sampling)
             ran = (await self.runner.run([group], purpose, self._freed))[0]
-            if is_interrupted(ran):
-                del self._flights[ran.id]
+            if ran.is_interrupted:
+                del self._flights[ran.drawn.id]
                 self._source.add([group])
             else:
                 await self._finish(ran, version)
@@ -225,15 +214,16 @@ class Stream(Scheduler):
 
     async def _finish(self, ran: RunGroup, version: int) -> None:
         self._tally.add_samples([ran])
+        for each in ran.ran:
+            self._tally.errors.add(each.execution.failure)
         kept = Tally("")
         short = self._waiting_for is not None and len(self._ready) < self._waiting_for
         self.sort([ran], FilterContext(self._collected), kept, want=int(short))
         await self.emit(SamplesDone(self._collected, [each.sample for each in ran.scored], evaluation=False))
-        del self._flights[ran.id]
+        del self._flights[ran.drawn.id]
         self._tally.failed += kept.failed
         for group in kept.kept:
             heapq.heappush(self._ready, (version, group.id.draw, group))
-            self._bias.finished(group)
         for group in kept.dropped:
             self._tally.drop(group, kept.reasons[group.id])
         await self.emit(GroupsDone(self._collected, kept.kept, kept.reasons))
@@ -266,14 +256,11 @@ class Stream(Scheduler):
         staleness, tally, self._tally = self._staleness, self._tally, Tally(f"rollout {rollout_id + 1}")
         while self._ready and (len(tally.kept) < want or staleness.is_last_step(self._ready[0][0], rollout_id)):
             tally.kept.append(heapq.heappop(self._ready)[2])
-        for group in tally.kept:
-            self._bias.handed_over(group)
         self._collected = rollout_id + 1
         self._changed.set()
         self.remove_samples(tally, FilterContext(rollout_id))
         tally.errors.check(self.policy.max_error_rate)
-        metrics = {**tally.metrics(), "rollout/length_bias": self._bias.value}
-        return RolloutResult(tally.kept, tally.dropped, tally.reasons, metrics, tally.failed)
+        return tally.result()
 
     async def _next_change(self) -> None:
         self._changed.clear()
@@ -291,4 +278,4 @@ def make_scheduler(policy: str, parts: Parts, batch: int, rollouts: int) -> Sche
         return Stream(parts, limit)
     if parts.policy.partial_rollout:
         return Stream(parts, replace(limit, over_sampling=parts.policy.over_sampling_batch_size))
-    return OneAhead(parts) if policy == "async" else Waves(parts)
+    return Waves(parts, ahead=policy == "async")

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from slime_core.errors import RolloutError
 from slime_core.roles import RewardContext
 from slime_core.rollout.metrics import Tally
-from slime_core.rollout.runner import RunGroup
 from slime_core.rollout.scoring import Execution, Failure
-from slime_core.sample import Group, GroupId, Sample
+from slime_core.sample import Sample
 from slime_core.score import Verdict
 from tests.rollout.bench import make_bench, reward_use
 from tests.tables import table
@@ -38,10 +37,10 @@ def test_a_wave_that_is_lost_does_not_wait_for_its_hanging_samples(wave: int) ->
     made=st.integers(0, 30),
 )
 def test_it_ends_early_exactly_when_the_whole_would_be_refused(outcomes: list[bool], limit: float, made: int) -> None:
-    tally = Tally("rollout 0")
+    budget = Tally("rollout 0").errors
     for _ in range(made):
-        tally.errors.add(None)
-    budget = tally.errors.wave(len(outcomes), limit)
+        budget.add(None)
+    budget.expect(len(outcomes), limit)
     lost = [sum(outcomes[: place + 1]) > limit * (made + len(outcomes)) for place in range(len(outcomes))]
     for is_last, is_lost, fails in zip([*[False] * (len(outcomes) - 1), True], lost, outcomes, strict=True):
         ended = Failure("bad") if fails else None
@@ -54,26 +53,23 @@ def test_it_ends_early_exactly_when_the_whole_would_be_refused(outcomes: list[bo
 
 def test_an_execution_is_one_whatever_it_fanned_out_into() -> None:
     samples = [Sample(prompt="1", index=0, group_index=0, rollout_id=0) for _ in range(10)]
-    group = Group(GroupId("train", 0, 0, 0), samples[:1])
-    tally = Tally("rollout 7")
     failed = Execution(samples)
     for each in failed.hearings[1:]:
         each.failure = Failure("bad")
-    tally.add_samples([RunGroup(group.id, group, [each]) for each in (failed, Execution(samples[:1]))])
+    tally = Tally("rollout 7")
+    for each in (failed, Execution(samples[:1])):
+        tally.errors.add(each.failure)
     assert tally.metrics()["rollout/errors/bad"] == 1.0
     with pytest.raises(RolloutError, match="1 of 2 samples failed"):
         tally.errors.check(0.4)
 
 
 def test_what_failed_in_earlier_waves_counts() -> None:
-    sample = Sample(prompt="1", index=0, group_index=0)
-    group = Group(GroupId("train", 0, 0, 0), [sample] * 10)
     tally = Tally("rollout 7")
-    executions = [Execution([sample], failure=Failure("bad")), *[Execution([sample])] * 9]
-    tally.add_samples([RunGroup(group.id, group, executions)])
-    budget = tally.errors.wave(5, limit=0.2)
+    for failure in (Failure("bad"), *[None] * 9):
+        tally.errors.add(failure)
+    tally.errors.expect(5, limit=0.2)
     for _ in range(2):
-        budget.add(Failure("bad"))
+        tally.errors.add(Failure("bad"))
     with pytest.raises(RolloutError, match=r"rollout 7: 4 of 15 .* of the 2 that have not ended:\n  4 x bad"):
-        budget.add(Failure("bad"))
-    assert tally.metrics()["rollout/errors/bad"] == 1.0  # the wave's own are counted when it is done
+        tally.errors.add(Failure("bad"))

@@ -1,15 +1,17 @@
-"""OneAhead: a rollout is made while the trainer works, by one version, once, and is there again after a resume."""
+"""The policy async: a rollout is made while the trainer works, once, and is there again after a resume."""
 
 import asyncio
 import json
+from functools import partial
 
 import pytest
 
 from slime_core.errors import CheckpointError
 from slime_core.roles import GenerateOutput, GenerateRequest
-from slime_core.rollout import OneAhead, RolloutResult
-from slime_core.rollout.metrics import joined_metrics
+from slime_core.rollout import RolloutResult, Waves
 from tests.rollout.bench import ScriptedEngine, make_bench
+
+AHEAD = partial(Waves, ahead=True)
 
 
 def draws(result: RolloutResult) -> list[int]:
@@ -17,7 +19,7 @@ def draws(result: RolloutResult) -> list[int]:
 
 
 def test_what_was_made_ahead_is_handed_over_once() -> None:
-    bench = make_bench(make=OneAhead)
+    bench = make_bench(make=AHEAD)
 
     async def go() -> None:
         assert draws(await bench.scheduler.collect(0, 2)) == [0, 1]
@@ -34,14 +36,15 @@ def test_what_was_made_ahead_is_handed_over_once() -> None:
 
 
 def test_what_the_buffer_lacks_by_then_is_made_in_addition() -> None:
-    bench = make_bench(make=OneAhead)
+    bench = make_bench(make=AHEAD)
 
     async def go() -> None:
         bench.scheduler.look_ahead(1, 1)
         await bench.scheduler.settle()
         result = await bench.scheduler.collect(1, 3)
         assert draws(result) == [0, 1, 2]
-        assert result.metrics["rollout/raw_reward"] == 0.5
+        assert (result.metrics["rollout/raw_reward"], result.metrics["rollout/reward/r"]) == (0.5, 0.5)
+        assert result.metrics["rollout/response_len/mean"] == 2.0
         bench.scheduler.look_ahead(2, 0)
         assert draws(await bench.scheduler.collect(2, 2)) == [3, 4]
         assert bench.scheduler.live() == (0, 0)
@@ -49,16 +52,8 @@ def test_what_the_buffer_lacks_by_then_is_made_in_addition() -> None:
     asyncio.run(go())
 
 
-def test_parts_of_a_rollout_have_metrics_together() -> None:
-    first = {"a/mean": 1.0, "a/max": 5.0, "rollout/errors/x": 2.0, "a/min": 1.0}
-    later = {"a/mean": 4.0, "a/max": 3.0, "rollout/errors/x": 1.0, "a/min": 0.5, "only": 7.0}
-    expected = {"a/mean": 3.0, "a/max": 5.0, "rollout/errors/x": 3.0, "a/min": 0.5, "only": 7.0}
-    assert joined_metrics((first, 1), (later, 2)) == expected
-    assert joined_metrics(({}, 0), (later, 0)) == later
-
-
 def test_a_resume_has_what_waited_and_does_not_make_it_again() -> None:
-    bench, again = make_bench(make=OneAhead), make_bench(make=OneAhead)
+    bench, again = make_bench(make=AHEAD), make_bench(make=AHEAD)
 
     async def go() -> None:
         assert bench.scheduler.state_dict() == {}
@@ -77,14 +72,14 @@ def test_a_resume_has_what_waited_and_does_not_make_it_again() -> None:
 
 
 def test_nothing_waits_after_a_resume_from_nothing() -> None:
-    bench = make_bench(make=OneAhead)
+    bench = make_bench(make=AHEAD)
     bench.scheduler.load_state_dict({})
     assert bench.scheduler.live() == (0, 0)
     with pytest.raises(CheckpointError, match=r"of another rollout_policy \(in_flight, kept\): continue"):
         bench.scheduler.load_state_dict({"in_flight": [], "kept": []})
 
 
-def test_who_is_cancelled_while_it_settles_ends_the_rollout_under_way() -> None:
+def test_a_rollout_under_way_ends_with_who_waits_for_it_and_with_the_run() -> None:
     """Its groups go back, to be run again."""
     asked = asyncio.Event()
 
@@ -93,39 +88,22 @@ def test_who_is_cancelled_while_it_settles_ends_the_rollout_under_way() -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    bench = make_bench(make=OneAhead, engine=ScriptedEngine(never))
+    bench = make_bench(make=AHEAD, engine=ScriptedEngine(never))
 
     async def go() -> None:
+        await bench.scheduler.close()
         bench.scheduler.look_ahead(0, 2)
         settling = asyncio.create_task(bench.scheduler.settle())
         await asked.wait()
         settling.cancel()
         with pytest.raises(asyncio.CancelledError):
             await settling
-        assert bench.engine.running == 0
+        assert (bench.engine.running, bench.scheduler.live()) == (0, (0, 0))
         assert [group.id.draw for group in bench.source.back] == [0, 1]
-        assert len(asyncio.all_tasks()) == 1
-
-    asyncio.run(go())
-
-
-def test_a_run_that_ends_leaves_nothing_under_way() -> None:
-    asked = asyncio.Event()
-
-    async def never(request: GenerateRequest) -> GenerateOutput:
-        asked.set()
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    bench = make_bench(make=OneAhead, engine=ScriptedEngine(never))
-
-    async def go() -> None:
-        await bench.scheduler.close()
+        asked.clear()
         bench.scheduler.look_ahead(0, 2)
         await asked.wait()
         await bench.scheduler.close()
-        assert bench.engine.running == 0
-        assert len(asyncio.all_tasks()) == 1
-        await bench.scheduler.settle()
+        assert (bench.engine.running, len(asyncio.all_tasks())) == (0, 1)
 
     asyncio.run(go())

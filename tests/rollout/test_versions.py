@@ -40,7 +40,8 @@ def by_hand(*parts: tuple[GenerateOutput, list[int]] | list[int]) -> Sample:
     return sample
 
 
-def masked(samples: list[Sample], *answers: GenerateOutput) -> list[list[int]]:
+def masked(samples: list[Sample], *answers: tuple[int, GenerateOutput]) -> list[list[int]]:
+    """Masks of the samples, after answers to prompts of such lengths."""
     note_versions(samples, answers)
     for sample in samples:
         mask_stale(sample)
@@ -53,8 +54,9 @@ def test_each_sample_of_a_fan_out_loses_its_own_stale_tokens_alone() -> None:
     first, second, other = answer((4, 3)), answer((2, 3), (3, 4), first=4), answer((3, 3), first=9)
     whole = by_hand((first, [1] * 4), [9, 9], (second, [1] * 5))
     last_turn = by_hand((second, [1] * 5))
+    last_turn.tokens = [*whole.tokens[:9], *second.tokens]  # what came before is its prompt
     finished_before = by_hand((other, [1] * 3))
-    assert masked([whole, last_turn, finished_before], first, second, other) == [
+    assert masked([whole, last_turn, finished_before], (3, first), (9, second), (3, other)) == [
         [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1],
         [0, 0, 1, 1, 1],
         [1, 1, 1],
@@ -63,30 +65,21 @@ def test_each_sample_of_a_fan_out_loses_its_own_stale_tokens_alone() -> None:
     assert finished_before.weight_versions == ["3"]
 
 
-def test_where_log_probs_are_alike_the_order_of_tokens_tells() -> None:
-    output = answer((3, 3), (4, 4), log_prob=0.0)
-    assert masked([by_hand((output, [1] * 7))], output) == [[0, 0, 0, 1, 1, 1, 1]]
-
-
-def test_what_no_answer_has_is_taken_for_old() -> None:
+def test_what_no_answer_has_at_its_place_is_taken_for_old() -> None:
     output = answer((2, 3), (2, 4))
     sample = by_hand((output, [1] * 4))
     sample.append_response_tokens(tokens=[55], log_probs=[-9.0], weight_version="4")
-    assert masked([sample], output) == [[0, 0, 1, 1, 0]]
+    moved, cut = by_hand([9], (output, [1] * 4)), by_hand((output, [1] * 4))
+    cut.tokens, cut.response_length = [*PROMPT, *output.tokens[:3]], 3
+    cut.loss_mask, cut.rollout_log_probs = [1, 1, 1], list(output.log_probs[:3])
+    assert masked([sample, moved, cut], (3, output)) == [[0, 0, 1, 1, 0], [0, 1, 1, 1, 1], [0, 0, 1]]
+    assert moved.weight_versions == ["3"], "all of it counts as the oldest"
 
 
-def test_where_tokens_are_alike_the_log_probs_tell() -> None:
-    older, newer = answer((3, 3)), answer((3, 4), first=5)
-    mixed = Sample(tokens=list(PROMPT))
-    log_probs = [older.log_probs[0], *newer.log_probs[1:]]
-    mixed.append_response_tokens(tokens=newer.tokens, log_probs=log_probs, weight_version="4")
-    assert masked([mixed], older, newer) == [[0, 1, 1]]
-
-
-def test_of_places_that_begin_alike_the_one_that_goes_on_as_the_sample_does_is_meant() -> None:
+def test_of_answers_at_one_place_the_one_with_the_sample_s_log_probs_is_meant() -> None:
     older = GenerateOutput([100, 101], [-0.5, -0.25], FinishReason.STOP, 3)
-    newer = GenerateOutput([100, 101], [-0.5, -0.125], FinishReason.STOP, 4)
-    assert masked([by_hand((newer, [1, 1]))], older, newer) == [[1, 1]]
+    newer = GenerateOutput([100, 101], [-0.75, -0.125], FinishReason.STOP, 4)
+    assert masked([by_hand((newer, [1, 1]))], (3, older), (3, newer)) == [[1, 1]]
 
 
 def test_a_sample_without_a_mask_is_left_as_it_is() -> None:
@@ -99,7 +92,7 @@ def test_a_sample_without_a_mask_is_left_as_it_is() -> None:
 class Made:
     """One chain of answers, as a generator might keep it, and the truth about it."""
 
-    answers: list[GenerateOutput]
+    answers: list[tuple[int, GenerateOutput]]
     truth: list[int | None]
     mask: list[int]
     noted: Sample
@@ -110,7 +103,7 @@ class Made:
 def chains(draw: st.DrawFn) -> Made:
     """Turns with tools between them, weights that change within and between turns, and masks of the generator's."""
     noted, unnoted = Sample(tokens=list(PROMPT)), Sample(tokens=list(PROMPT))
-    answers: list[GenerateOutput] = []
+    answers: list[tuple[int, GenerateOutput]] = []
     truth: list[int | None] = []
     mask: list[int] = []
     version, made = draw(st.integers(0, 3)), 0
@@ -124,7 +117,7 @@ def chains(draw: st.DrawFn) -> Made:
             merged[-1:] = [(merged[-1][0] + count, each)] if merged[-1][1] == each else [merged[-1], (count, each)]
         output = answer(*merged, first=made)
         made += len(output.tokens)
-        answers.append(output)
+        answers.append((len(noted.tokens), output))
         truth += [each for count, each in merged for _ in range(count)]
         keeps = draw(st.lists(st.integers(0, 1), min_size=len(output.tokens), max_size=len(output.tokens)))
         mask += keeps
@@ -144,43 +137,18 @@ def chains(draw: st.DrawFn) -> Made:
     return Made(answers, truth, mask, noted, unnoted)
 
 
-@given(made=chains(), begin=st.integers(0, 60), end=st.integers(0, 60))
-def test_only_and_all_stale_tokens_are_left_out(made: Made, begin: int, end: int) -> None:
+@given(made=chains())
+def test_only_and_all_stale_tokens_are_left_out(made: Made) -> None:
     newest = max(version for version in made.truth if version is not None)
     expected = [int(bit and version == newest) for bit, version in zip(made.mask, made.truth, strict=True)]
-    fork = cut(made.unnoted, begin, end)
-    found = masked([made.noted, made.unnoted, fork], *made.answers)
+    found = masked([made.noted, made.unnoted], *made.answers)
     assert found[0] == expected
     trained = [version for version, bit in zip(made.truth, made.mask, strict=True) if bit]
     if trained and max(trained) == newest:  # else nothing that is left says that there were newer ones
         assert found[1] == expected
     assert all(bit <= before for bit, before in zip(found[1], made.mask, strict=True))
-    assert made.noted.oldest_weight_version in ({newest} if any(expected) else {min(filter_none(made.truth))})
-    of_fork = [(version, bit) for version, bit in zip(made.truth, made.mask, strict=True)][begin : max(begin, end)]
-    newest_there = max((version for version, _ in of_fork if version is not None), default=None)
-    newest_trained = max((version for version, bit in of_fork if version is not None and bit), default=None)
-    if newest_trained is not None and newest_trained == newest_there:
-        assert any(found[2]), "a fork keeps what its newest weights made"
-    for (version, bit), left in zip(of_fork, found[2], strict=True):
-        assert left <= bit
-        assert not left or version == newest_trained, "nothing older is trained on"
-
-
-def filter_none(versions: list[int | None]) -> list[int]:
-    return [version for version in versions if version is not None]
-
-
-def cut(sample: Sample, begin: int, end: int) -> Sample:
-    """A sibling that a generator made of a part of the response."""
-    end = max(begin, end)
-    response = list(sample.tokens)[len(PROMPT) :][begin:end]
-    return replace(
-        sample,
-        tokens=[*PROMPT, *response],
-        response_length=len(response),
-        loss_mask=list(sample.loss_mask or ())[begin:end],
-        rollout_log_probs=list(sample.rollout_log_probs or ())[begin:end],
-    )
+    oldest = min(version for version in made.truth if version is not None)
+    assert made.noted.oldest_weight_version == (newest if any(expected) else oldest)
 
 
 def test_in_a_rollout_forks_of_an_interrupted_call_keep_what_is_new() -> None:

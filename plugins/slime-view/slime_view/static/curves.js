@@ -5,7 +5,7 @@ const PANELS = [
   ["Reward", /^rollout\/(raw_reward|rewards|shaped_reward)$|^rollout\/reward\//],
   ["Evaluation", /^eval\/[^/]+$/],
   ["Pass rate", /^passrate\//],
-  ["Length", /^rollout\/(response_len\/|truncated_ratio|repetition_frac|length_bias)|^multi_turn\//],
+  ["Length", /^rollout\/(response_len\/|truncated_ratio|repetition_frac)|^multi_turn\//],
   ["Training", /^train\/(?!train_rollout_)/],
   ["Trainer against sampler", /^train\/train_rollout_/],
   ["Staleness", /^rollout\/staleness\//],
