@@ -29,7 +29,7 @@ from slime_agent_openai.bridge import Bridge
 from slime_agent_openai.forest import Forest, Node, Plan
 from slime_agent_openai.gateway import Gateway
 from slime_agent_openai.message import Message, Request
-from slime_agent_openai.parsers.json_families import HERMES
+from slime_agent_openai.parsers.families import HERMES
 from slime_agent_openai.session import Session, SessionLimits
 from slime_core.data import HfTokenizer
 from slime_core.roles import FinishReason, GenerateChunk, GenerateOutput, SamplingParams

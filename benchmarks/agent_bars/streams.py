@@ -14,7 +14,7 @@ from agent_bars.dialogs import TOOL, answers, tokenizer_of
 from agent_bars.engines import Tell, context_of
 from slime_agent_openai.bridge import Bridge
 from slime_agent_openai.gateway import Gateway
-from slime_agent_openai.parsers.json_families import HERMES
+from slime_agent_openai.parsers.families import HERMES
 from slime_agent_openai.session import Session, SessionLimits
 from slime_core.data import HfTokenizer
 from slime_core.roles import FinishReason, GenerateChunk, GenerateOutput, SamplingParams

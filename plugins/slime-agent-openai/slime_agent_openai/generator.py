@@ -12,7 +12,8 @@ from slime_agent_openai.bridge import Bridge
 from slime_agent_openai.errors import AgentError
 from slime_agent_openai.gateway import Gateway
 from slime_agent_openai.parsers.answer import Family
-from slime_agent_openai.parsers.registry import PLAIN, another_fits, families, family_named, fitting, misfit
+from slime_agent_openai.parsers.families import PLAIN
+from slime_agent_openai.parsers.registry import another_fits, families, family_named, fitting, misfit
 from slime_agent_openai.samples import Asides, Outcome, samples_of
 from slime_agent_openai.session import Session, SessionLimits
 from slime_agent_openai.task import Result, Task, Verdict

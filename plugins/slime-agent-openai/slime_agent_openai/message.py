@@ -5,9 +5,8 @@ Example:
     said = Message(Role.ASSISTANT, calls=(ToolCall("call_1", "add", '{"a": 1, "b": 2}'),))
     said.means(echoed)        # whether a client that sends it back means this one, however it wrote it
     wire.add(TextDelta("Let me "))
-    wire.add(CallBegun(0, "call_1", "add"))
-    wire.add(ArgumentsDelta(0, '{"a": 1'))
-    wire.end(reply)           # all text, reasoning and arguments of the deltas, put together, are the reply's
+    wire.add(CallDelta(0, ToolCall("call_1", "add", '{"a": 1}')))
+    wire.end(reply)           # all text, reasoning and calls of the deltas, put together, are the reply's
 """
 
 import enum
@@ -231,23 +230,14 @@ class TextDelta:
 
 
 @dataclass(frozen=True, slots=True)
-class CallBegun:
-    """The model calls a tool; its arguments follow."""
+class CallDelta:
+    """The model calls a tool: a call is told when it is complete."""
 
     index: int  # Number of the call in this reply, from 0
-    id: str  # Of the call
-    name: str  # The tool's
+    call: ToolCall  # The call
 
 
-@dataclass(frozen=True, slots=True)
-class ArgumentsDelta:
-    """More of a call's arguments; calls come one after the other."""
-
-    index: int  # Number of the call
-    text: str  # A part of the JSON; never empty
-
-
-Delta: TypeAlias = ReasoningDelta | TextDelta | CallBegun | ArgumentsDelta
+Delta: TypeAlias = ReasoningDelta | TextDelta | CallDelta
 
 
 class Finish(enum.Enum):

@@ -21,7 +21,8 @@ from slime_agent_openai.errors import IN_SECTION, ApiError, refused, session_clo
 from slime_agent_openai.forest import Forest, Plan
 from slime_agent_openai.message import Delta, Finish, Message, Reply, Request, Role, TextDelta, Wanted
 from slime_agent_openai.parsers.answer import Family, Reading
-from slime_agent_openai.parsers.registry import RAW, none_fits
+from slime_agent_openai.parsers.families import RAW
+from slime_agent_openai.parsers.registry import none_fits
 from slime_core.data import HfTokenizer
 from slime_core.errors import ConfigError, LimitError, ModelError
 from slime_core.roles import FinishReason, GenerateChunk, GenerateContext, GenerateOutput, SamplingParams

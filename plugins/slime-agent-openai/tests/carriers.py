@@ -13,7 +13,7 @@ from wild import Answer, Asked
 from wirecalls import body_of, reply_of
 
 from slime_agent_openai.errors import ApiError
-from slime_agent_openai.message import ArgumentsDelta, Delta, ReasoningDelta, Reply, Request, TextDelta
+from slime_agent_openai.message import CallDelta, Delta, ReasoningDelta, Reply, Request, TextDelta
 from slime_agent_openai.session import Session
 
 
@@ -97,11 +97,7 @@ class Heard:
         assert self.prompt_tokens == reply.prompt_tokens
         assert "".join(each.text for each in self.deltas if isinstance(each, TextDelta)) == said.text
         assert "".join(each.text for each in self.deltas if isinstance(each, ReasoningDelta)) == said.reasoning
-        told = ["" for _ in said.calls]
-        for each in self.deltas:
-            if isinstance(each, ArgumentsDelta):
-                told[each.index] += each.text
-        assert told == [call.arguments for call in said.calls]
+        assert tuple(each.call for each in self.deltas if isinstance(each, CallDelta)) == said.calls
 
 
 @dataclass(slots=True)

@@ -11,7 +11,6 @@ from aiohttp import web
 
 from slime_agent_openai.errors import ApiError
 from slime_agent_openai.message import (
-    ArgumentsDelta,
     Delta,
     Finish,
     Message,
@@ -67,7 +66,7 @@ USER = {"role": "user", "content": "Add!"}
 
 def cut(delta: Delta, draw: random.Random) -> Iterator[Delta]:
     """A delta in parts."""
-    if not isinstance(delta, ReasoningDelta | TextDelta | ArgumentsDelta):
+    if not isinstance(delta, ReasoningDelta | TextDelta):
         yield delta
         return
     text = delta.text

@@ -15,7 +15,7 @@ from talker import Talker
 
 from slime_agent_openai.bridge import Bridge
 from slime_agent_openai.gateway import Gateway
-from slime_agent_openai.parsers.json_families import HERMES
+from slime_agent_openai.parsers.families import HERMES
 from slime_agent_openai.session import Session, SessionLimits
 
 

@@ -12,7 +12,7 @@ from yarl import URL
 from slime_agent_openai import exchange
 from slime_agent_openai.bridge import Bridge
 from slime_agent_openai.gateway import Address, Gateway
-from slime_agent_openai.parsers.json_families import HERMES
+from slime_agent_openai.parsers.families import HERMES
 from slime_agent_openai.session import Session, SessionLimits
 from slime_core.data import HfTokenizer
 from slime_core.errors import ConfigError, WorkerError

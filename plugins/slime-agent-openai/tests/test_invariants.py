@@ -22,7 +22,7 @@ from wirecalls import PATHS
 
 from slime_agent_openai.bridge import Bridge
 from slime_agent_openai.gateway import Gateway
-from slime_agent_openai.parsers.json_families import HERMES
+from slime_agent_openai.parsers.families import HERMES
 from slime_agent_openai.session import Session, SessionLimits
 from slime_core.data import HfTokenizer
 

@@ -7,7 +7,8 @@ from trl_templates import needs_trl, trl_tokenizer
 
 from slime_agent_openai.bridge import Bridge
 from slime_agent_openai.message import Message, Request, Role, Tool, canonical
-from slime_agent_openai.parsers.registry import OWN, fitting
+from slime_agent_openai.parsers.families import OWN
+from slime_agent_openai.parsers.registry import fitting
 from slime_agent_openai.session import Session, SessionLimits
 from slime_core.roles import FinishReason, SamplingParams
 from tests.tables import table

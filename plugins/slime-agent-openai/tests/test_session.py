@@ -9,8 +9,7 @@ from talker import Talker
 from slime_agent_openai.bridge import Bridge
 from slime_agent_openai.errors import ApiError
 from slime_agent_openai.message import Finish, Message, Reply, Request, Role, Tool, Wanted
-from slime_agent_openai.parsers.json_families import HERMES
-from slime_agent_openai.parsers.registry import PLAIN
+from slime_agent_openai.parsers.families import HERMES, PLAIN
 from slime_agent_openai.session import Session, SessionLimits
 from slime_core.data import HfTokenizer
 from slime_core.errors import LimitError

@@ -11,7 +11,7 @@ import pytest
 import tokenizers
 from chat import byte_level, load_with
 
-from slime_agent_openai.parsers.registry import OWN
+from slime_agent_openai.parsers.families import OWN
 from slime_core.data import HfTokenizer
 
 TRL = importlib.util.find_spec("trl")

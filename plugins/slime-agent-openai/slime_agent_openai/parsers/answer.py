@@ -1,13 +1,13 @@
 """Reads one answer: from pieces of text to deltas to a message. What differs by model is a `Family`.
 
 `Reading` feeds tokens to a family's `Parser`. `Answer` is the parser that families of this package share: reasoning,
-then text with calls in between; a `Form` names the markers that open a call and the `CallReader` of each. Chunking
-changes nothing: the deltas, put together, are the message.
+then text with sections of calls in between. The text of a `Section` is read when it is complete. Chunking changes
+nothing: the deltas, put together, are the message.
 
 Example:
 
-    form = Form(openers={"<tool_call>": HermesCall})
-    family = Family("hermes", markers, form.parser, "JSON in <tool_call>")      # or of another package, by entry point:
+    section = Section("<tool_call>", read, closes="</tool_call>")       # read(text, tools): the calls that it holds
+    family = family_of("hermes", "JSON in <tool_call>", section)        # or of another package, by entry point:
     # [project.entry-points."slime.agent_parsers"]
     # shouted = "my_package.shouted:FAMILY"
     reading = Reading(tokenizer, family, new_id, request.tools, thinks=family.thinks(prompt))
@@ -18,21 +18,14 @@ Example:
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby
 from typing import Protocol, TypeAlias
 
-from slime_agent_openai.message import (
-    ArgumentsDelta,
-    CallBegun,
-    Delta,
-    Message,
-    ReasoningDelta,
-    Role,
-    TextDelta,
-    Tool,
-    ToolCall,
-)
+from slime_agent_openai.message import CallDelta, Delta, Message, ReasoningDelta, Role, TextDelta, Tool, ToolCall
 from slime_agent_openai.parsers.pieces import Piece, Pieces
 from slime_agent_openai.wires.wire import NewId
 from slime_core.roles import Tokenizer
@@ -43,10 +36,7 @@ class Parser(Protocol):
 
     @property
     def malformed(self) -> int:
-        """Calls that could not be read: their text, markers included, is part of the message's text.
-
-        A call that breaks off or is not JSON after its name was told stays a call, and counts here.
-        """
+        """Sections of calls that could not be read: their text, markers included, is part of the message's text."""
         ...
 
     @property
@@ -88,6 +78,21 @@ class Family:
         return bool(self.thinks_after) and prompt.rstrip().endswith(self.thinks_after)
 
 
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A call as an answer writes it. Raises ValueError: no tool has this name, or the arguments are no JSON object."""
+
+    name: str  # The tool's
+    arguments: str  # JSON, as it is written
+    id: str = ""  # That the model gave it, if it gave one
+
+    def __post_init__(self) -> None:
+        if not self.name or not self.name.isprintable() or " " in self.name:
+            raise ValueError("no name of a tool")
+        if not isinstance(json.loads(self.arguments), dict):
+            raise ValueError("the arguments are no object")
+
+
 class Draft:
     """Collects what parsers read."""
 
@@ -98,13 +103,11 @@ class Draft:
         self._thought = self._said = False
         self._held_thought = self._held = ""
         self._skip_newlines = self._skip_space = False
-        self._calls = 0
-        self._ids: set[str] = set()
-        self._arguments: list[str] = []
+        self._ids: list[str] = []
 
     @property
     def silent(self) -> bool:
-        return not (self._said or self._calls)
+        return not (self._said or self._ids)
 
     @property
     def thought(self) -> bool:
@@ -146,26 +149,13 @@ class Draft:
         self.malformed += 1
         self.text(text)
 
-    def begin(self, name: str, written: str = "") -> None:
-        """A call; `arguments` and `end` follow. `written` is the id that the model gave it, if it gave one."""
+    def call(self, called: Called) -> None:
         if not self._said:
             self._held = ""
         self._skip_space = True  # what is held comes between the texts if more text follows the call
-        call = written if written and written not in self._ids else self._new_id("call")
-        self._deltas.append(CallBegun(self._calls, call, name))
-        self._ids.add(call)
-        self._calls += 1
-        self._arguments = []
-
-    def arguments(self, text: str) -> None:
-        if text:
-            self._arguments.append(text)
-            self._deltas.append(ArgumentsDelta(self._calls - 1, text))
-
-    def end(self, *, whole: bool = True) -> None:
-        """The call is over; one that is not whole, or whose arguments are not a JSON object, is malformed."""
-        if not (whole and _is_object("".join(self._arguments))):
-            self.malformed += 1
+        name = called.id if called.id and called.id not in self._ids else self._new_id("call")
+        self._deltas.append(CallDelta(len(self._ids), ToolCall(name, called.name, called.arguments)))
+        self._ids.append(name)
 
     def finish(self) -> None:
         if self._held and not self._skip_space:
@@ -173,57 +163,125 @@ class Draft:
         self._held = ""
 
 
-def can_name(name: object) -> bool:
-    """Whether this may be the name of a tool."""
-    return isinstance(name, str) and bool(name) and name.isprintable() and " " not in name
-
-
-def _is_object(text: str) -> bool:
-    try:
-        return isinstance(json.loads(text), dict)
-    except (ValueError, RecursionError):
-        return False
-
-
 THINK = ("<think>", "</think>")  # What most models write around their reasoning
-NOTHING = Piece("")  # Nothing is left of a piece
+_NOTHING = Piece("")  # Nothing is left of a piece
 
+Read: TypeAlias = Callable[[str, Sequence[Tool]], tuple[Sequence[Called], str]]
+"""Reads a section's text, given the tools offered: its calls, and the text after them.
 
-class CallReader(Protocol):
-    """Reads a call, or several in a row, into a draft."""
-
-    def feed(self, piece: Piece) -> Piece | None:
-        """Read on: None; or this is no longer of the call: what is left of the piece, maybe NOTHING."""
-        ...
-
-    def end(self) -> None: ...
-
-
-MakeReader: TypeAlias = Callable[[Draft, tuple[Tool, ...], str], CallReader]
-"""Makes a reader: where to write, the tools offered, the marker that opened the call."""
+Raises ValueError or RecursionError: it is not written as calls are.
+"""
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """What a family's answers are made of."""
+class Section:
+    """A stretch of an answer that holds calls."""
 
-    openers: Mapping[str, MakeReader] = field(default_factory=dict)  # Who reads on, by the marker that opens a call
-    bare: MakeReader | None = None  # Who reads an answer that begins with a brace
-    think: tuple[str, str] | None = THINK  # What opens and closes the reasoning; None: there is none
+    opens: str
+    """Marker before it; empty: the answer begins with a brace, and is text if it holds no calls."""
+    read: Read
+    """Reads what is between the markers."""
+    closes: str = ""
+    """Marker after it; empty: it reaches to the next marker that does not belong to it, or to the end."""
+    inside: frozenset[str] = frozenset()
+    """Markers that belong to it."""
+    verbatim: tuple[str, str] | None = ('"', '"')
+    """What stands around values in which a marker is text: JSON's quotes, or markers; None: it is text nowhere."""
+    must_close: bool = False
+    """Whether it is text without the marker after it: its own text does not tell whether it was cut off."""
 
-    def parser(self, new_id: NewId, tools: tuple[Tool, ...], thinks: bool) -> Parser:
-        return Answer(self, new_id, tools, thinks)
+    @property
+    def markers(self) -> frozenset[str]:
+        """All markers within it."""
+        return self.inside | {each for each in self.verbatim or () if each != '"'}
+
+
+class _Reader:
+    """Collects the text of a section, and tells its calls when it is complete."""
+
+    def __init__(self, draft: Draft, section: Section, tools: tuple[Tool, ...]) -> None:
+        self._draft, self._section, self._tools = draft, section, tools
+        self._parts: list[str] = []
+        self._fresh: list[str] = []
+        self._in_value = False
+
+    def feed(self, piece: Piece) -> Piece | None:
+        """Read on: None; or the section has ended: what is left of the piece, maybe nothing."""
+        if piece.marker and not self._is_text():
+            closes = piece.text == self._section.closes
+            if closes or piece.text not in self._section.markers:
+                self.end(piece.text if closes else "")
+                return _NOTHING if closes else piece
+        self._parts.append(piece.text)
+        self._fresh.append(piece.text)
+        return None
+
+    def end(self, closing: str = "") -> None:
+        text = "".join(self._parts)
+        try:
+            calls, rest = self._section.read(text, self._tools)
+            if not calls or (self._section.must_close and not closing):
+                raise ValueError("no call")
+        except (ValueError, RecursionError):
+            tell = self._draft.back if self._section.opens else self._draft.text
+            tell(f"{self._section.opens}{text}{closing}")
+            return
+        for call in calls:
+            self._draft.call(call)
+        self._draft.text(rest)
+
+    def _is_text(self) -> bool:
+        """Whether a marker that comes now stands within a value."""
+        if self._section.verbatim is not None:
+            self._in_value = in_string("".join(self._fresh), self._section.verbatim, self._in_value)
+        self._fresh.clear()
+        return self._in_value
+
+
+def in_string(text: str, around: tuple[str, str] = ('"', '"'), inside: bool = False) -> bool:
+    """Whether a string is open at the end of a text that begins `inside` one, or not; `around`: its quotes."""
+    for found in _bounds(*around).finditer(text):
+        if found[0] == around[inside]:
+            inside = not inside
+    return inside
+
+
+@lru_cache(maxsize=64)
+def _bounds(begins: str, ends: str) -> re.Pattern[str]:
+    escaped = r"\\.|" if begins == '"' else ""
+    return re.compile(f"{escaped}{re.escape(begins)}|{re.escape(ends)}", re.DOTALL)
+
+
+def family_of(
+    name: str, summary: str, *sections: Section, think: tuple[str, str] | None = THINK, thinks_after: str | None = None
+) -> Family:
+    """A family whose answers are reasoning, then text and sections; `think`: markers around its reasoning."""
+    markers = {marker for each in sections for marker in (each.opens, each.closes, *each.markers) if marker}
+
+    def parser(new_id: NewId, tools: tuple[Tool, ...], thinks: bool) -> Parser:
+        return Answer(sections, think, new_id, tools, thinks)
+
+    opens = think[0] if think else ""
+    after = opens.strip() if thinks_after is None else thinks_after
+    return Family(name, frozenset(markers | {*(think or ())}), parser, summary, bool(sections), after)
 
 
 class Answer:
     """Implements `Parser`."""
 
-    def __init__(self, form: Form, new_id: NewId, tools: tuple[Tool, ...], thinks: bool) -> None:
-        self._form, self._tools = form, tools
-        self._opens, self._closes = form.think or ("", "")
-        self._thinking = self._thought = thinks and form.think is not None
+    def __init__(
+        self,
+        sections: Sequence[Section],
+        think: tuple[str, str] | None,
+        new_id: NewId,
+        tools: tuple[Tool, ...],
+        thinks: bool,
+    ) -> None:
+        self._sections, self._tools = {each.opens: each for each in sections} if tools else {}, tools
+        self._opens, self._closes = think or ("", "")
+        self._thinking = self._thought = thinks and think is not None
         self._draft = Draft(new_id)
-        self._reader: CallReader | None = None
+        self._reader: _Reader | None = None
 
     @property
     def malformed(self) -> int:
@@ -261,26 +319,18 @@ class Answer:
             self._draft.reason(piece.text)
 
     def _say(self, piece: Piece) -> None:
-        while piece.text:
-            if self._reader is None:
-                self._reader, opened = self._reader_of(piece)
-                if self._reader is None:
-                    self._draft.text(piece.text)
-                if opened:
-                    return
-            left = self._reader.feed(piece) if self._reader is not None else NOTHING
+        if self._reader is not None:
+            left = self._reader.feed(piece)
             if left is None:
                 return
             self._reader, piece = None, left
-
-    def _reader_of(self, piece: Piece) -> tuple[CallReader | None, bool]:
-        """Who reads on, and whether the piece was only the sign to do so, or text."""
-        if self._tools and piece.marker and piece.text in self._form.openers:
-            return self._form.openers[piece.text](self._draft, self._tools, piece.text), True
-        bare = self._form.bare
-        if self._tools and bare is not None and self._draft.silent and piece.text.lstrip().startswith("{"):
-            return bare(self._draft, self._tools, ""), False
-        return None, True
+        if piece.marker and piece.text in self._sections:
+            self._reader = _Reader(self._draft, self._sections[piece.text], self._tools)
+        elif "" in self._sections and self._draft.silent and piece.text.lstrip().startswith("{"):
+            self._reader = _Reader(self._draft, self._sections[""], self._tools)
+            self._reader.feed(piece)
+        elif piece.text:
+            self._draft.text(piece.text)
 
 
 class Reading:
@@ -331,45 +381,17 @@ class Reading:
 def joined(deltas: Iterable[Delta]) -> list[Delta]:
     """The same with fewer deltas."""
     made: list[Delta] = []
-    texts: list[str] = []
-    for delta in deltas:
-        last = made[-1] if made else None
-        if last is None or isinstance(delta, CallBegun) or type(delta) is not type(last):
-            _close(made, texts)
-            made.append(delta)
-            texts = [] if isinstance(delta, CallBegun) else [delta.text]
+    for kind, run in groupby(deltas, type):
+        if kind is CallDelta:
+            made += run
         else:
-            texts.append(delta.text)
-    _close(made, texts)
+            made.append(kind("".join(each.text for each in run if not isinstance(each, CallDelta))))
     return made
 
 
-def _close(made: list[Delta], texts: list[str]) -> None:
-    match made[-1:]:
-        case [TextDelta()]:
-            made[-1] = TextDelta("".join(texts))
-        case [ReasoningDelta()]:
-            made[-1] = ReasoningDelta("".join(texts))
-        case [ArgumentsDelta(index=index)]:
-            made[-1] = ArgumentsDelta(index, "".join(texts))
-
-
-def folded(deltas: Iterable[Delta]) -> Message:
+def folded(deltas: Sequence[Delta]) -> Message:
     """The message that the deltas tell."""
-    text: list[str] = []
-    reasoning: list[str] = []
-    begun: list[CallBegun] = []
-    arguments: list[list[str]] = []
-    for delta in deltas:
-        match delta:
-            case TextDelta():
-                text.append(delta.text)
-            case ReasoningDelta():
-                reasoning.append(delta.text)
-            case CallBegun():
-                begun.append(delta)
-                arguments.append([])
-            case ArgumentsDelta():
-                arguments[delta.index].append(delta.text)
-    calls = [ToolCall(call.id, call.name, "".join(parts)) for call, parts in zip(begun, arguments, strict=True)]
-    return Message(Role.ASSISTANT, "".join(text), "".join(reasoning), tuple(calls))
+    text = "".join(each.text for each in deltas if isinstance(each, TextDelta))
+    reasoning = "".join(each.text for each in deltas if isinstance(each, ReasoningDelta))
+    calls = tuple(each.call for each in deltas if isinstance(each, CallDelta))
+    return Message(Role.ASSISTANT, text, reasoning, calls)

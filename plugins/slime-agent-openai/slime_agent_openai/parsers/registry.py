@@ -16,25 +16,13 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 
 from slime_agent_openai.message import Message, Role, Tool, ToolCall
-from slime_agent_openai.parsers.answer import THINK, Family, Form, Reading
-from slime_agent_openai.parsers.harmony import HARMONY
-from slime_agent_openai.parsers.json_families import HERMES, LLAMA3, MISTRAL
-from slime_agent_openai.parsers.literals import GEMMA, LFM
-from slime_agent_openai.parsers.sections import DEEPSEEK, KIMI
-from slime_agent_openai.parsers.tagged import CODER, GLM
+from slime_agent_openai.parsers.answer import Family, Reading
+from slime_agent_openai.parsers.families import OWN
 from slime_core.errors import DataError, ModelError, PluginError, UnknownName, did_you_mean
 from slime_core.roles import Tokenizer
 from slime_core.sample import Json
 
-PLAIN = Family("plain", frozenset(THINK), Form().parser, "no calls, only <think>", reads_calls=False)
-RAW = Family("raw", frozenset(), Form(think=None).parser, "no chat template, so all of it is text", False, "")
-"""Reads the answer to a prompt that was given as it is."""
-
-
 GROUP = "slime.agent_parsers"  # Entry points of families from other packages: name = "module:FAMILY"
-OWN = {
-    family.name: family for family in (HERMES, CODER, GLM, DEEPSEEK, KIMI, MISTRAL, LLAMA3, LFM, GEMMA, HARMONY, PLAIN)
-}  # The families of this package
 
 
 def names() -> list[str]:

@@ -14,7 +14,7 @@ import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from slime_agent_openai.message import ArgumentsDelta, CallBegun, Delta, Message, ReasoningDelta, TextDelta
+from slime_agent_openai.message import CallDelta, Delta, Message, ReasoningDelta, TextDelta, ToolCall
 from slime_agent_openai.wires.wire import NewId
 
 
@@ -41,7 +41,7 @@ class Block:
     kind: Kind  # What it is
     index: int  # Its number in the reply
     id: str  # By which clients know it
-    call: CallBegun | None = None  # The call, of a call
+    call: ToolCall | None = None  # The call, of a call
     parts: list[str] = field(default_factory=list)  # What it says so far; of a call: its arguments
 
     @property
@@ -73,10 +73,10 @@ class Blocks:
                 yield from self._stretch(Kind.REASONING, text)
             case TextDelta(text=text):
                 yield from self._stretch(Kind.TEXT, text)
-            case CallBegun():
-                yield from self._begun(self._made(Kind.CALL, delta))
-            case ArgumentsDelta(text=text):
-                yield self._more(text)
+            case CallDelta(call=call):
+                yield from self._begun(self._made(Kind.CALL, call))
+                if call.arguments:
+                    yield self._more(call.arguments)
 
     def end(self) -> Iterator[Step]:
         if self._says_nothing:
@@ -104,7 +104,7 @@ class Blocks:
         """Clients look for a text where there is no call: an empty one is told then."""
         return all(block.kind is Kind.REASONING for block in self._blocks)
 
-    def _made(self, kind: Kind, call: CallBegun | None = None) -> Block:
+    def _made(self, kind: Kind, call: ToolCall | None = None) -> Block:
         return Block(kind, len(self._blocks), self._new_id(self._prefixes[kind]), call)
 
     def _stretch(self, kind: Kind, text: str) -> Iterator[Step]:
@@ -134,7 +134,4 @@ def deltas_of(message: Message) -> Iterator[Delta]:
         yield ReasoningDelta(message.reasoning)
     if message.text:
         yield TextDelta(message.text)
-    for index, call in enumerate(message.calls):
-        yield CallBegun(index, call.id, call.name)
-        if call.arguments:
-            yield ArgumentsDelta(index, call.arguments)
+    yield from (CallDelta(index, call) for index, call in enumerate(message.calls))

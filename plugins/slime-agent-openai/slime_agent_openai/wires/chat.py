@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 
 from slime_agent_openai.errors import ApiError, refused, unsupported
 from slime_agent_openai.message import (
-    ArgumentsDelta,
-    CallBegun,
+    CallDelta,
     Delta,
     Finish,
     Message,
@@ -176,13 +175,8 @@ class ChatWire:
                 yield self._chunk(f'{{"reasoning_content":{as_json(text)}}}')
             case TextDelta(text=text):
                 yield self._chunk(f'{{"content":{as_json(text)}}}')
-            case CallBegun(index=index, id=call, name=name):
-                function: Body = {"name": name, "arguments": ""}
-                made: Body = {"index": index, "id": call, "type": "function", "function": function}
-                yield self._chunk(as_json({"tool_calls": [made]}))
-            case ArgumentsDelta(index=index, text=text):
-                part = f'{{"index":{index},"function":{{"arguments":{as_json(text)}}}}}'
-                yield self._chunk(f'{{"tool_calls":[{part}]}}')
+            case CallDelta(index=index, call=call):
+                yield self._chunk(as_json({"tool_calls": [{"index": index, **_told(call)}]}))
 
     def end(self, reply: Reply) -> Iterator[bytes]:
         told = as_json({"logprobs": self._log_probs(reply), "finish_reason": FINISHES[reply.finish]})
@@ -236,8 +230,9 @@ def _message(message: Message) -> Body:
     if message.reasoning:
         made["reasoning_content"] = message.reasoning
     if message.calls:
-        made["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in message.calls
-        ]
+        made["tool_calls"] = [_told(call) for call in message.calls]
     return made
+
+
+def _told(call: ToolCall) -> Body:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

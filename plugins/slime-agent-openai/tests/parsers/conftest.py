@@ -11,7 +11,7 @@ from chat import byte_level, load_with
 
 from slime_agent_openai.message import Message, Role, Tool
 from slime_agent_openai.parsers.answer import Family, Reading
-from slime_agent_openai.parsers.registry import OWN
+from slime_agent_openai.parsers.families import OWN
 from slime_core.data import HfTokenizer
 
 BEGIN, END = "<|begin|>", "<|end|>"

@@ -1,15 +1,14 @@
 import json
 
 from slime_agent_openai.message import Tool
-from slime_agent_openai.parsers.tagged import Arguments
+from slime_agent_openai.parsers.families import typed_arguments
 from slime_core.sample import Json
 from tests.tables import table
 
 
 def written(schema: Json, value: str, **root: Json) -> Json:
     tool = Tool("note", parameters=json.dumps({"type": "object", "properties": {"given": schema}, **root}))
-    arguments = Arguments([tool], "note")
-    made: dict[str, Json] = json.loads(arguments.add("given", value) + arguments.close())
+    made: dict[str, Json] = json.loads(typed_arguments([("given", value)], "note", [tool]))
     return made["given"]
 
 
@@ -41,11 +40,7 @@ def test_a_value_has_the_type_that_its_schema_names(schema: Json, value: str, re
     assert written(schema, value, **{"$defs": known}) == read
 
 
-def test_of_a_tool_that_nobody_offered_all_are_strings() -> None:
-    arguments = Arguments([], "note")
-    assert arguments.add("a", "1") + arguments.add('"', "ü") + arguments.close() == '{"a": "1", "\\"": "ü"}'
-
-
-@table("schema", ["[]", "{", '{"properties": []}'])
-def test_a_schema_that_is_none_makes_strings(schema: str) -> None:
-    assert Arguments([Tool("note", parameters=schema)], "note").add("a", "1") == '{"a": "1"'
+@table("schema", ["[]", "{", '{"properties": []}', ""])
+def test_without_a_schema_all_are_strings(schema: str) -> None:
+    tools = [Tool("note", parameters=schema)] if schema else []
+    assert typed_arguments([("a", "1"), ('"', "ü")], "note", tools) == '{"a": "1", "\\"": "ü"}'

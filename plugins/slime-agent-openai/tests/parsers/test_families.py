@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slime_agent_openai.parsers.registry import OWN
+from slime_agent_openai.parsers.families import OWN
 from tests.tables import table
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ HERE = Path(__file__)
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 DEEP = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>"
 KIMI = "<|tool_calls_section_begin|><|tool_call_begin|>"
-KIMI_ENDS = "<|tool_call_end|><|tool_calls_section_end|>"
 LFM, LFM_ENDS = "<|tool_call_start|>", "<|tool_call_end|>"
 OSS = "<|channel|>commentary to=functions.note <|constrain|>json<|message|>"
 GEMMA, GEMMA_ENDS, QUOTE = "<|tool_call>", "<tool_call|>", '<|"|>'
@@ -36,24 +35,11 @@ def test_what_is_no_call_is_text_and_counted(written: Mapping[str, "Written"], w
         assert reading.malformed == 1
 
 
-@table("way, answer, arguments, text", json.loads(HERE.with_name("broken_calls.json").read_text("utf-8")))
-def test_a_call_that_breaks_off_keeps_what_was_told(
-    written: Mapping[str, "Written"], way: str, answer: str, arguments: str, text: str
-) -> None:
-    reading = written[way].read(answer)
-    assert [(call.name, call.arguments) for call in reading.message.calls] == [("note", arguments)]
-    assert (reading.message.text, reading.malformed) == (text, 1)
-
-
 def test_a_spoiled_call_spoils_no_other(written: Mapping[str, "Written"]) -> None:
     good = '{"name": "note", "arguments": {"query": "x"}}'
     for way, answer in (
         ("hermes", f"{OPEN}nothing{CLOSE}\n{OPEN}{good}{CLOSE}"),
         ("hermes", f"{OPEN}nothing{OPEN}{good}{CLOSE}"),
-        (
-            "deepseek",
-            f'{DEEP}x<｜tool▁call▁end｜><｜tool▁call▁begin｜>note<｜tool▁sep｜>{{"query": "x"}}<｜tool▁call▁end｜>',
-        ),
         ("mistral", '[TOOL_CALLS]none[TOOL_CALLS]note[ARGS]{"query": "x"}'),
     ):
         reading = written[way].read(answer)
@@ -78,18 +64,12 @@ def test_llama_parts_calls_with_semicolons(written: Mapping[str, "Written"]) -> 
         assert reading.malformed == 0
 
 
-def test_llama_says_what_follows_a_call_that_is_no_call(written: Mapping[str, "Written"]) -> None:
-    reading = written["llama3"].read('{"name": "note", "parameters": {}}; then more')
-    assert [call.arguments for call in reading.message.calls] == ["{}"]
-    assert (reading.message.text, reading.malformed) == ("; then more", 0)
-
-
 def test_a_missing_last_marker_is_forgiven(written: Mapping[str, "Written"]) -> None:
     for way, answer in (
         ("hermes", f'{OPEN}{{"name": "note", "arguments": {{}}}}'),
         ("qwen3-coder", f"{OPEN}<function=note></function>"),
         ("deepseek", f"{DEEP}note<｜tool▁sep｜>{{}}"),
-        ("mistral", '[TOOL_CALLS] [{"name": "note", "arguments": {}}'),
+        ("kimi-k2", f"{KIMI}functions.note:0<|tool_call_argument_begin|>{{}}"),
         ("lfm2", f"{LFM}[note()]"),
         ("gemma4", f"{GEMMA}call:note{{}}"),
         ("gpt-oss", f"{OSS}{{}}"),
@@ -115,15 +95,16 @@ def test_tagged_values_are_typed_by_the_schema(written: Mapping[str, "Written"])
 @table(
     "written_as, wanted",
     [
-        ("query='it's so', limit=-1", '{"query": "it\'s so", "limit": -1}'),
         (r"""query='a\'b\\', tags=['x', "y"]""", r"""{"query": "a'b\\", "tags": ["x", "y"]}"""),
-        (r"query='\ud83d\ude42 \xe9 \d'", r'{"query": "🙂 é \\d"}'),
+        (r"query='\ud83d\ude42 \xe9'", r'{"query": "\ud83d\ude42 \u00e9"}'),
         (
             "where={'a': [None, true], \"b\": {}}, ratio=1e-05",
             '{"where": {"a": [null, true], "b": {}}, "ratio": 1e-05}',
         ),
-        ("query='<|tool_call_end|>'", '{"query": "<|tool_call_end|>"}'),
-        (" query = 'x' , ", None),
+        ("query={1, 2}", None),
+        ("query=b'x'", None),
+        ("'x'", None),
+        (" query = 'x' , ", '{"query": "x"}'),
     ],
 )
 def test_lfm_writes_values_as_python_does(
@@ -153,7 +134,7 @@ def test_gemma_writes_keys_without_quotes(written: Mapping[str, "Written"], writ
     call = f"{GEMMA}call:note{{{written_as.replace('Q', QUOTE)}}}{GEMMA_ENDS}"
     for way in ("gemma4", "gemma4, spelled"):
         reading = written[way].read(f"<|channel>thought\nHm.\n<channel|>See.{call}{call}")
-        assert [call.arguments for call in reading.message.calls] == [wanted, wanted]
+        assert [json.loads(call.arguments) for call in reading.message.calls] == [json.loads(wanted)] * 2
         assert (reading.message.text, reading.message.reasoning, reading.malformed) == ("See.", "Hm.", 0)
         assert OWN["gemma4"].thinks("<|turn>model\n<|channel>thought\n")
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 from chat import load_chat
 from trl_templates import needs_trl, trl_tokenizer
 
-from slime_agent_openai.parsers.registry import OWN, families, fitting, misfit
+from slime_agent_openai.parsers.families import OWN
+from slime_agent_openai.parsers.registry import families, fitting, misfit
 from slime_core.data import HfTokenizer
 from tests.tables import table
 

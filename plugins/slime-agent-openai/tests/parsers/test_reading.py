@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slime_agent_openai.message import ArgumentsDelta, CallBegun, Message, ReasoningDelta, Role, TextDelta, ToolCall
+from slime_agent_openai.message import CallDelta, Message, ReasoningDelta, Role, TextDelta, ToolCall
 from slime_agent_openai.parsers.answer import folded
 from tests.tables import table
 
@@ -180,26 +180,13 @@ def test_without_tools_no_call_is_read(written: Mapping[str, "Written"], way: st
         assert reading.message.text == writes.tokenizer.decode(ids, skip_special_tokens=False)
 
 
-def test_a_call_is_told_while_it_is_made(written: Mapping[str, "Written"]) -> None:
+def test_a_call_is_told_when_it_is_whole(written: Mapping[str, "Written"]) -> None:
     reading = written["hermes"].reading()
     encode = written["hermes"].tokenizer.encode
-    told = [
-        reading.feed(encode(part))
-        for part in (
-            "Let me see.\n<tool_call>\n",
-            '{"name": "note"',
-            ', "arguments": {"query":',
-            ' "x"}',
-            "}\n</tool_call>",
-        )
-    ]
-    assert told == [
-        [TextDelta("Let me see.")],
-        [CallBegun(0, "call_1", "note")],
-        [ArgumentsDelta(0, '{"query":')],
-        [ArgumentsDelta(0, ' "x"}')],
-        [],
-    ]
+    parts = ("Let me see.\n<tool_call>\n", '{"name": "note"', ', "arguments": {"query": "x"}}\n', "</tool_call>")
+    told = [reading.feed(encode(part)) for part in parts]
+    call = ToolCall("call_1", "note", '{"query": "x"}')
+    assert told == [[TextDelta("Let me see.")], [], [], [CallDelta(0, call)]]
 
 
 def test_arguments_are_those_that_were_written(written: Mapping[str, "Written"]) -> None:

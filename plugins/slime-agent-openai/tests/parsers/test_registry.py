@@ -3,7 +3,8 @@ from importlib.metadata import EntryPoint, EntryPoints
 import pytest
 
 from slime_agent_openai.parsers import registry
-from slime_agent_openai.parsers.registry import OWN, families, family_named, none_fits
+from slime_agent_openai.parsers.families import OWN
+from slime_agent_openai.parsers.registry import families, family_named, none_fits
 from slime_core.errors import PluginError, UnknownName
 
 
@@ -23,7 +24,7 @@ def test_none_fits_names_all_and_what_to_type() -> None:
 
 
 def test_families_of_other_packages_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch, shouted="slime_agent_openai.parsers.registry:PLAIN")
+    install(monkeypatch, shouted="slime_agent_openai.parsers.families:PLAIN")
     assert family_named("shouted") == OWN["plain"]
     assert list(families()) == ["shouted", *OWN]
 

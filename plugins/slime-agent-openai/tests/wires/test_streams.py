@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from scripted import counted_ids, parts_of, reply
 
 from slime_agent_openai.message import (
-    ArgumentsDelta,
-    CallBegun,
+    CallDelta,
     Delta,
     Finish,
     Message,
@@ -183,11 +182,10 @@ def test_what_is_sent_back_is_read_as_it_was(said: Reply) -> None:
 def test_what_is_said_between_calls_stays_there() -> None:
     deltas = [
         TextDelta("One:"),
-        CallBegun(0, "call_0", "add"),
-        ArgumentsDelta(0, "{}"),
+        CallDelta(0, ToolCall("call_0", "add", "{}")),
         ReasoningDelta("more"),
         TextDelta(" two:"),
-        CallBegun(1, "call_1", "add"),
+        CallDelta(1, ToolCall("call_1", "add", "")),
     ]
     said = reply("One: two:", "more", [ToolCall("call_0", "add", "{}"), ToolCall("call_1", "add", "")])
     wire = read_responses({"input": "Hi", "stream": True}, counted_ids())[1]
