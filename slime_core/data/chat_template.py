@@ -12,12 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from functools import cached_property
 from itertools import islice
-from tempfile import TemporaryFile
-from typing import IO, TypeVar, cast
+from typing import TypeVar, cast
 
 from slime_core.errors import ConfigError, DataError, ModelError, did_you_mean
-from slime_core.processes.channel import TooLong
-from slime_core.processes.forked import Forked
+from slime_core.processes.forked import Forked, Output, TooLong
 from slime_core.processes.server import shared_server
 from slime_core.sample import Json, Message
 
@@ -242,10 +240,9 @@ class _Stopped(Exception):
 class _Worker:
     def __init__(self) -> None:
         self.owner = os.getpid()
-        self._output = TemporaryFile()  # noqa: SIM115  # open for as long as the process
-        self._process = shared_server([WORKER], {}).fork(
-            f"{WORKER}:main", title="chat template", output=self._output.fileno()
-        )
+        self._output = Output(LONGEST_TAIL)
+        with self._output.opened() as output:
+            self._process = shared_server([WORKER], {}).fork(f"{WORKER}:main", title="chat template", output=output)
         self.end = weakref.finalize(self, _end, self._process, self._output)
         """Kill it, unless that was done before."""
 
@@ -264,15 +261,10 @@ class _Worker:
         except TooLong:
             raise _Stopped(f"it has made more than {LARGEST_ANSWER} bytes") from None
         except (EOFError, OSError, ValueError):
-            raise _Stopped(f"its process ended, perhaps for want of memory{self._printed()}") from None
-
-    def _printed(self) -> str:
-        self._output.seek(0)
-        text = self._output.read()[-LONGEST_TAIL:].decode(errors="replace").strip()
-        return f"; it printed:\n{text}" if text else ""
+            raise _Stopped(f"its process ended, perhaps for want of memory{self._output.printed()}") from None
 
 
-def _end(process: Forked, output: IO[bytes]) -> None:
+def _end(process: Forked, output: Output) -> None:
     process.close()
     if not process.wait(_END_S):
         process.forget()

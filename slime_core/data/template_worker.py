@@ -16,7 +16,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from slime_core.data.chat_template import FAILED, MADE, MEMORY, REFUSED, Answer
-from slime_core.processes.channel import receive, send
+from slime_core.processes.forked import receive, send
 from slime_core.processes.limits import limit_memory
 from slime_core.sample import Json
 

@@ -1,7 +1,9 @@
-"""A forked process, as the driver sees it: calls over its channel, and its end over its leash.
+"""A forked process, as the driver sees it: calls over its channel, its output, and its end over its leash.
 
 The process answers one call at a time. Its server reports the process id and the end, and kills the process with all
-its descendants when the driver closes the leash.
+its descendants when the driver closes the leash. A channel carries frames: an 8-byte length, followed by the payload.
+The driver's end (`Channel`) never blocks the event loop and can be cancelled at any byte; the worker's end (`send`,
+`receive`) is blocking code.
 
 Example:
 
@@ -17,11 +19,12 @@ import select
 import signal
 import socket
 import struct
-from collections.abc import Callable
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
-from slime_core.processes.channel import Channel, TooLong
-
+HEADER = struct.Struct(">Q")
+"""The length of a frame, before its payload."""
 NOTE = struct.Struct(">ii")
 """A note of the server on the leash. First: process id or a negative errno, and 0. At the end: exit code, and what was
 over a limit: MiB of memory, or a negative number of processes; else 0."""
@@ -29,6 +32,210 @@ NUMBER = struct.Struct(">Q")
 """The number of a call, before its body and before its answer."""
 DEATH_S = 10.0
 """Seconds within which a process ends that was killed, or that closed its connection."""
+DRAIN_S = 0.05
+"""Seconds between two reads of a process's output: a flood of output slows the process, not the driver."""
+_PART = 1 << 20
+"""Bytes that are read at a time; other tasks get a turn between two parts."""
+
+
+class TooLong(Exception):
+    """A frame is longer than its limit; `args[0]` is its length."""
+
+
+class Channel:
+    """The driver's end of a worker's socket."""
+
+    def __init__(self, own: socket.socket) -> None:
+        own.setblocking(False)
+        self._socket = own
+        self._unsent, self._unread = bytearray(), bytearray()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the other end is closed and nothing is left to receive."""
+        try:
+            return not self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    async def send(self, body: bytes) -> None:
+        """Send one frame, after the rest of a frame whose sending was cancelled; OSError if the other end is closed."""
+        loop = asyncio.get_running_loop()
+        self._frame(body)
+        while not self._sent():
+            await self._ready(loop.add_writer, loop.remove_writer)
+
+    async def receive(self, limit: int | None = None) -> bytes:
+        """Wait for the next frame.
+
+        Raises:
+            EOFError: the other end is closed.
+            TooLong: the frame has more than `limit` bytes.
+            OSError: this end is closed.
+        """
+        loop = asyncio.get_running_loop()
+        while (body := self._whole(limit)) is None:
+            if not self._took():
+                await self._ready(loop.add_reader, loop.remove_reader)
+            elif len(self._unread) >= _PART:
+                await asyncio.sleep(0)
+        return body
+
+    def exchange(self, body: bytes, *, limit: int, timeout_s: float) -> bytes:
+        """Send one frame and wait for the next, outside an event loop; TimeoutError, or errors as of `receive`."""
+        deadline = time.monotonic() + timeout_s
+        self._frame(body)
+        while (answer := self._whole(limit)) is None:
+            if (is_sent := self._sent()) and self._took():
+                continue
+            left, own = max(0.0, deadline - time.monotonic()), [self._socket]
+            if not any(select.select(own, [] if is_sent else own, [], left)):
+                raise TimeoutError
+        return answer
+
+    def end(self) -> None:
+        """Send no more: the worker reads end-of-file after the frames that were sent."""
+        self._shut(socket.SHUT_WR)
+
+    def cut(self) -> None:
+        """Break the connection at once; a waiting `receive` raises EOFError."""
+        self._shut(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the socket; no task may be waiting for a frame."""
+        self._socket.close()
+
+    def _shut(self, how: int) -> None:
+        with suppress(OSError):  # the other end is gone, or this one is closed
+            self._socket.shutdown(how)
+
+    def _frame(self, body: bytes) -> None:
+        self._unsent += HEADER.pack(len(body))
+        self._unsent += body
+
+    def _sent(self) -> bool:
+        with suppress(BlockingIOError):
+            while self._unsent:
+                del self._unsent[: self._socket.send(self._unsent)]
+        return not self._unsent
+
+    def _took(self) -> bool:
+        try:
+            part = self._socket.recv(_PART)
+        except BlockingIOError:
+            return False
+        if not part:
+            raise EOFError
+        self._unread += part
+        return True
+
+    def _whole(self, limit: int | None) -> bytes | None:
+        if len(self._unread) < HEADER.size:
+            return None
+        (length,) = HEADER.unpack(self._unread[: HEADER.size])
+        if limit is not None and length > limit:
+            raise TooLong(length)
+        end = HEADER.size + length
+        if len(self._unread) < end:
+            return None
+        body = bytes(memoryview(self._unread)[HEADER.size : end])
+        del self._unread[:end]
+        return body
+
+    async def _ready(self, add: Callable[..., object], remove: Callable[[int], object]) -> None:
+        descriptor, ready = self._socket.fileno(), asyncio.Event()
+        add(descriptor, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            if self._socket.fileno() >= 0:  # else another file may have the number by now
+                remove(descriptor)
+
+
+def send(channel: socket.socket, body: bytes) -> None:
+    """Send one frame."""
+    channel.sendall(HEADER.pack(len(body)) + body)  # at once: each part would wake the other end
+
+
+def receive(channel: socket.socket) -> bytearray:
+    """Wait for the next frame; EOFError if the other end is closed."""
+    (length,) = HEADER.unpack(_exactly(channel, HEADER.size))
+    return _exactly(channel, length)
+
+
+def _exactly(channel: socket.socket, count: int) -> bytearray:
+    got = bytearray(count)
+    view, filled = memoryview(got), 0
+    while filled < count:
+        read = channel.recv_into(view[filled:])
+        if not read:
+            raise EOFError
+        filled += read
+    return got
+
+
+class Output:
+    """The end of what a process prints, read from a pipe."""
+
+    def __init__(self, most: int) -> None:
+        """Open nothing yet; keeps the last `most` bytes."""
+        self._most, self._kept, self._pipe = most, bytearray(), -1
+        self._timer: asyncio.TimerHandle | None = None
+
+    @contextmanager
+    def opened(self) -> Iterator[int]:
+        """The end to write to, which is open for as long as the process is forked."""
+        self._pipe, write = os.pipe()
+        os.set_blocking(self._pipe, False)
+        try:
+            yield write
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            os.close(write)
+
+    def watch(self) -> None:
+        """Read what is there, now and every `DRAIN_S` on the running event loop, until `stop`."""
+        self.read()
+        self._timer = asyncio.get_running_loop().call_later(DRAIN_S, self.watch)
+
+    def stop(self) -> None:
+        """Read no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def read(self) -> None:
+        """Read at most 1 MiB of what is there."""
+        with suppress(OSError):
+            for _ in range(16):
+                if not (chunk := os.read(self._pipe, 1 << 16)):
+                    break
+                self._kept += chunk
+        del self._kept[: -self._most]
+
+    def text(self) -> str:
+        """All that is kept."""
+        self.read()
+        return self._kept.decode(errors="replace")
+
+    def printed(self) -> str:
+        """What is kept, as the end of an error; empty if it is blank."""
+        text = self.text().strip()
+        return f"\nit printed:\n{text}" if text else ""
+
+    def clear(self) -> None:
+        """Forget what was printed until now."""
+        self.read()
+        self._kept.clear()
+
+    def close(self) -> None:
+        """Close the pipe; idempotent."""
+        if self._pipe >= 0:
+            os.close(self._pipe)
+            self._pipe = -1
 
 
 class Forked:
@@ -66,7 +273,7 @@ class Forked:
         self._calls += 1
         watching = self._watch()
         try:
-            await self.channel.send(NUMBER.pack(self._calls), body)
+            await self.channel.send(NUMBER.pack(self._calls) + body)
             while True:
                 frame = memoryview(await self.channel.receive(limit))
                 number = int.from_bytes(frame[: NUMBER.size], "big")

@@ -27,11 +27,9 @@ from typing import ClassVar, NamedTuple, Self, TypeVar, cast
 
 from slime_core.aio import cancel_all
 from slime_core.errors import ConfigError, WorkerError
-from slime_core.processes.forked import Forked
 from slime_core.processes.limits import is_stopped, own_cores
 from slime_core.processes.server import ENVIRONMENT, Server, shared_server
-from slime_core.processes.wire import pickled
-from slime_core.processes.worker import GROUP_ENTRY, PRELOAD, Order, Reply
+from slime_core.processes.worker import GROUP_ENTRY, PRELOAD, Order, Reply, pickled
 from slime_core.roles import LauncherSetup, Needs, Place, WorkerGroupSpec
 
 
@@ -147,24 +145,19 @@ class GroupWorker(ABC):
 
 
 class LocalWorker(GroupWorker):
-    """One forked process; `launch` starts it."""
+    """One forked process."""
 
-    def __init__(self, order: Order, log: Path) -> None:
-        """Start nothing yet; output of the process is appended to `log`."""
-        super().__init__(f"{order.spec.name} {order.place.rank}", order.place, log)
-        self._order = order
-        self._process: Forked | None = None
-        self._busy = False
-
-    def launch(self, server: Server, environment: dict[str, str]) -> None:
-        """Have the process forked; waits for no import.
+    def __init__(self, server: Server, order: Order, log: Path, environment: Mapping[str, str]) -> None:
+        """Have the process forked; waits for no import. Its output is appended to `log`.
 
         Raises:
             WorkerError: the system has no room for another process.
         """
+        super().__init__(f"{order.spec.name} {order.place.rank}", order.place, log)
+        self._order, self._busy = order, False
         try:
-            self.log.parent.mkdir(parents=True, exist_ok=True)
-            with self.log.open("ab") as output:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            with log.open("ab") as output:
                 self._process = server.fork(
                     GROUP_ENTRY, title=self.title, output=output.fileno(), environment=environment
                 )
@@ -179,43 +172,36 @@ class LocalWorker(GroupWorker):
     @property
     def state(self) -> str:
         """Its process id, and whether it is stopped."""
-        pid = self._running.pid
+        pid = self._process.pid
         return f"pid {pid}, stopped" if is_stopped(pid) else f"pid {pid}"
 
     @property
     def is_gone(self) -> bool:
         """Whether its process has ended."""
-        return self._process is not None and self._process.is_over
+        return self._process.is_over
 
     def ask_to_end(self) -> None:
         """Send no more calls."""
         super().ask_to_end()
-        if self._process is not None:
-            self._process.channel.end()
+        self._process.channel.end()
 
     async def end(self) -> None:
         """Wait until the process and its descendants have ended, kill them if need be, and close its files."""
-        if (process := self._process) is None:
-            return
+        process = self._process
         await process.see_end("stopped", "it was stopped", self.BUSY_GRACE_S if self._busy else self.CLOSE_S)
         process.forget()
         process.channel.cut()
         async with self._turn:  # a call under way sees the end first
             process.close()
 
-    @property
-    def _running(self) -> Forked:
-        assert self._process is not None, "launched"
-        return self._process
-
     async def _asked(self, method: str, given: Sequence[object]) -> object:
         return await self._exchange(f"{method}()", (method, tuple(given)))
 
     async def _over(self) -> None:
-        await self._running.ended()
+        await self._process.ended()
 
     def _how_it_died(self) -> str:
-        return f"{self.title} died ({self._running.how})"
+        return f"{self.title} died ({self._process.how})"
 
     async def _exchange(self, what: str, asked: object) -> object:
         if self._is_asked_to_end:
@@ -223,7 +209,7 @@ class LocalWorker(GroupWorker):
         body = pickled(asked)
         self._busy = True
         try:
-            frame = await self._running.call(body)
+            frame = await self._process.call(body)
         except EOFError:
             self._told_of_death.set()
             raise self.death() from None
@@ -453,22 +439,22 @@ class LocalLauncher:
             Place(rank, rank, address=LOOPBACK, devices=devices, port=port, meeting=meeting)
             for rank, (devices, port) in enumerate(zip(taken.devices, ports, strict=True))
         ]
-        orders = [Order(spec, place, self._plugins) for place in places]
-        workers = [LocalWorker(order, self._logs / f"{spec.name}-{order.place.rank}.log") for order in orders]
-        group = GroupOfWorkers(workers)
-        self._running.append((taken, group))
         threads = str(max(1, int(spec.needs.cpus)))
         own = OWN_ENVIRONMENT | {name: threads for name in ENVIRONMENT if name.endswith("_THREADS")}
         # CUDA does not outlive a fork, and an import may start it, as that of megatron-core does where there is a GPU.
         preload = () if spec.needs.gpus else spec.preload
         server = shared_server([PRELOAD, *preload], own | dict(spec.environment))
+        workers: list[LocalWorker] = []
         try:
-            for worker in workers:
-                seen = {DEVICES: ",".join(worker.place.devices)} if worker.place.devices else {}
-                await asyncio.to_thread(worker.launch, server, seen)
+            for place in places:
+                seen = {DEVICES: ",".join(place.devices)} if place.devices else {}
+                log = self._logs / f"{spec.name}-{place.rank}.log"
+                workers.append(LocalWorker(server, Order(spec, place, self._plugins), log, seen))
         except BaseException:
-            await group.close()
+            await GroupOfWorkers(workers).close()
             raise
+        group = GroupOfWorkers(workers)
+        self._running.append((taken, group))
         await group.built(timeout_s)
         return group
 

@@ -12,14 +12,13 @@ import os
 import signal
 import socket
 from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
-from slime_core.aio import cancel_all
 from slime_core.errors import SlimeError
-from slime_core.processes.channel import receive, send
-from slime_core.processes.forked import DEATH_S, Forked
+from slime_core.processes.forked import Output, receive, send
 from slime_core.processes.server import shared_server
 from slime_core.secrets import REDACTOR
 
@@ -32,7 +31,6 @@ MOST_PROCESSES = 256
 """Default limit of a program's processes."""
 SHOWN = 2_000
 """Characters of its latest output that an error shows."""
-_CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,81 +83,40 @@ async def command(
     """
     own = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", **(env or {})}
     order = {"argv": list(argv), "env": own, "cwd": str(cwd)}
-    process, outputs = _forked(argv[0], memory_mb, most_processes)
-    began, reading = monotonic(), [asyncio.create_task(_tail(each)) for each in outputs]
-    failed = b""
-    try:
-        async with asyncio.timeout(timeout_s):
-            failed = await _start(process, json.dumps(order).encode())
-            await process.ended()
-            await asyncio.wait(reading)
-    except TimeoutError:
-        process.kill("timeout", f"it took longer than {timeout_s:g} s, and was killed")
-    finally:
-        await process.see_end("killed", "its call was cancelled", grace_s=0.0)
-        await asyncio.wait(reading, timeout=DEATH_S)
-        process.forget()
-        process.close()
-        await cancel_all(reading)
-    out, err = (b"" if each.cancelled() else each.result() for each in reading)
+    began, failed, out, err = monotonic(), b"", Output(MOST_OUTPUT), Output(MOST_OUTPUT)
+    with closing(out), closing(err):
+        with out.opened() as output, err.opened() as errors:
+            process = shared_server().fork(
+                ENTRY,
+                title=Path(argv[0]).name,
+                output=output,
+                errors=errors,
+                memory_mb=memory_mb,
+                most_processes=most_processes,
+            )
+        out.watch()
+        err.watch()
+        try:
+            async with asyncio.timeout(timeout_s):
+                with suppress(EOFError, OSError):  # executing the program closes the channel
+                    await process.channel.send(json.dumps(order).encode())
+                    failed = await process.channel.receive()
+                await process.ended()
+        except TimeoutError:
+            process.kill("timeout", f"it took longer than {timeout_s:g} s, and was killed")
+        finally:
+            await process.see_end("killed", "its call was cancelled", grace_s=0.0)
+            out.stop()
+            err.stop()
+            process.forget()
+            process.close()
+        stdout, stderr = (REDACTOR.redact(each.text()) for each in (out, err))
     if failed or process.cause is not None or process.code is None:
         text = f"it could not be started: {failed.decode()}" if failed else process.how
         reason = "start" if failed else (process.cause or ("killed", ""))[0]
-        wrote = REDACTOR.redact((out + err).decode(errors="replace")).strip()[-SHOWN:]
+        wrote = (stdout + stderr).strip()[-SHOWN:]
         raise CommandError(reason, f"{argv[0]}: {text}" + (f"\nit wrote:\n{wrote}" if wrote else ""))
-    stdout, stderr = (REDACTOR.redact(each.decode(errors="replace")) for each in (out, err))
     return Ended(process.code, stdout, stderr, monotonic() - began)
-
-
-def _forked(name: str, memory_mb: int, most_processes: int) -> tuple[Forked, list[int]]:
-    pipes: list[tuple[int, int]] = []
-    try:
-        pipes += [os.pipe()]
-        pipes += [os.pipe()]
-        (_, output), (_, errors) = pipes
-        process = shared_server().fork(
-            ENTRY,
-            title=Path(name).name,
-            output=output,
-            errors=errors,
-            memory_mb=memory_mb,
-            most_processes=most_processes,
-        )
-    except BaseException:
-        for read, _ in pipes:
-            os.close(read)
-        raise
-    finally:
-        for _, write in pipes:
-            os.close(write)
-    return process, [read for read, _ in pipes]
-
-
-async def _start(process: Forked, order: bytes) -> bytes:
-    """Send the order; returns why the program could not be executed, or nothing."""
-    try:
-        await process.channel.send(order)
-        return await process.channel.receive()
-    except (EOFError, OSError):  # executing the program closes the channel
-        return b""
-
-
-async def _tail(output: int) -> bytes:
-    reader, kept = asyncio.StreamReader(), bytearray()
-    pipe = os.fdopen(output, "rb", 0)
-    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), pipe
-    )
-    try:
-        while chunk := await reader.read(_CHUNK):
-            kept += chunk
-            if len(kept) > 2 * MOST_OUTPUT:
-                del kept[:-MOST_OUTPUT]
-    except asyncio.CancelledError:  # a descendant that cannot be killed holds the other end open
-        pass
-    finally:
-        transport.close()
-    return bytes(kept[-MOST_OUTPUT:])
 
 
 def execute(channel_fd: int) -> None:

@@ -16,12 +16,10 @@ Example:
 import asyncio
 import inspect
 import json
-import os
 import signal
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,10 +30,18 @@ from slime_core.aio import Slots, limited
 from slime_core.catalog import Registered
 from slime_core.catalog.checks import as_verdict, checked_label
 from slime_core.errors import PluginError, said_by
+from slime_core.processes.forked import Output
 from slime_core.processes.limits import TOO_MANY_FORKS, own_cores
 from slime_core.processes.server import Server
-from slime_core.processes.wire import LARGEST_ANSWER, pickled, receive_verdict, ship
-from slime_core.processes.worker import PRELOAD, REWARD_ENTRY, RewardOrder
+from slime_core.processes.worker import (
+    LARGEST_ANSWER,
+    PRELOAD,
+    REWARD_ENTRY,
+    RewardOrder,
+    pickled,
+    receive_verdict,
+    ship,
+)
 from slime_core.roles import CallSpec, ChecksLabels, Isolation, PluginSet, RewardContext, Settings, is_async
 from slime_core.roles.rewards import misfit
 from slime_core.sample import Json, Sample
@@ -45,8 +51,6 @@ from slime_core.stats import CallStats, PluginStats, measures
 
 LONGEST_REASON = 60
 """Characters; a reason becomes the name of a metric."""
-DRAIN_S = 0.05
-"""Seconds between two reads of a worker's output: a flood of output slows the worker, not the driver."""
 MOST_PROCESSES = 64
 """Processes that one worker may be at once, its descendants included."""
 LONGEST_TAIL = 4_000
@@ -84,10 +88,8 @@ class RewardWorker:
             OSError: the system has no room for another process.
         """
         self.title, self._order = f"{order.role} {order.name}", order
-        self._tail, self._busy = b"", False
-        self._output, output = os.pipe()
-        os.set_blocking(self._output, False)
-        try:
+        self._output, self._busy = Output(LONGEST_TAIL), False
+        with self._output.opened() as output:
             self._process = server.fork(
                 REWARD_ENTRY,
                 title=self.title,
@@ -95,11 +97,6 @@ class RewardWorker:
                 memory_mb=order.memory_mb,
                 most_processes=MOST_PROCESSES,
             )
-        except BaseException:
-            os.close(self._output)
-            raise
-        finally:
-            os.close(output)
 
     @property
     def alive(self) -> bool:
@@ -119,7 +116,8 @@ class RewardWorker:
         except CallFailure as failure:
             raise StartError(f"{self.title}: its worker process did not start: {failure.detail}") from None
         if "ready" not in answer:
-            raise StartError(f"{self.title}: its worker process cannot build it: {answer.get('failed')}{self._shown()}")
+            said = f"{answer.get('failed')}{self._output.printed()}"
+            raise StartError(f"{self.title}: its worker process cannot build it: {said}")
 
     async def call(self, request: bytes, timeout_s: float) -> Json:
         """One call's verdicts, as JSON.
@@ -133,165 +131,61 @@ class RewardWorker:
         reason, detail = str(answer["error"]), str(answer.get("detail"))
         if reason == "memory":
             self._process.kill("memory", detail)
-        raise CallFailure(reason, detail + self._shown())
+        raise CallFailure(reason, detail + self._output.printed())
 
     async def _exchange(self, request: bytes, timeout_s: float) -> dict[str, Json]:
-        process = self._process
-        self._drain()
-        self._tail, self._busy = b"", True
-        self._schedule_drain()
+        process, answer = self._process, None
+        self._output.clear()
+        self._output.watch()
+        self._busy = True
         try:
             async with asyncio.timeout(timeout_s) as limit:
-                body = bytes(await process.call(request, LARGEST_ANSWER))
-                if (answer := self._parsed(body)) is not None:
-                    return answer
+                answer = json.loads(bytes(await process.call(request, LARGEST_ANSWER)))
         except TimeoutError:
             if not limit.expired():
                 raise
             process.kill("timeout", f"no answer in {timeout_s:g} s; it was killed")
         except EOFError:
             pass
+        except (ValueError, RecursionError):
+            process.kill("contract", "something other than its answer was written to its socket")
         except BaseException:
             process.kill("killed", "the call was cancelled")
             raise
         finally:
-            self._timer.cancel()
+            self._output.stop()
             self._busy = False
             failure = None if process.cause is None and not process.is_over else self._failure()
             if failure is not None:
                 self.close()
-        assert failure is not None, "without an answer it has ended"
-        raise failure
-
-    def _parsed(self, body: bytes) -> dict[str, Json] | None:
-        with suppress(ValueError, RecursionError):
-            answer = json.loads(body)
-            if isinstance(answer, dict) and not self._process.channel.has_unread:
-                return answer
-        self._process.kill("contract", "something other than its answer was written to its socket")
-        return None
+        if failure is not None:
+            raise failure
+        return answer if isinstance(answer, dict) else {}
 
     def _failure(self) -> CallFailure:
         process = self._process
-        shown, code = self._shown(), process.code
+        printed, code = self._output.printed(), process.code
         if process.cause is not None:
             reason, detail = process.cause
-        elif TOO_MANY_FORKS.encode() in self._tail:
+        elif TOO_MANY_FORKS in printed:
             reason, detail = "processes", "it forked without end"
         else:
             did = "it ended itself," if code is not None and code >= 0 else "it was"
             reason, detail = ("memory" if code == -signal.SIGKILL else "died"), f"{did} {process.how}"
-        return CallFailure(reason, detail + shown, retryable=reason == "timeout")
-
-    def _schedule_drain(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(DRAIN_S, self._drain_again)
-
-    def _drain_again(self) -> None:
-        self._drain()
-        self._schedule_drain()
-
-    def _drain(self) -> None:
-        with suppress(OSError):
-            if chunk := os.read(self._output, 1 << 16):
-                self._tail = (self._tail + chunk)[-LONGEST_TAIL:]
-
-    def _shown(self) -> str:
-        self._drain()
-        text = self._tail.decode(errors="replace").strip()
-        return f"\nit printed:\n{text}" if text else ""
+        return CallFailure(reason, detail + printed, retryable=reason == "timeout")
 
     def close(self) -> None:
         """Kill it and close its files; a call under way fails and closes the files itself."""
         self._process.kill("killed", "it was closed")
         self._process.channel.cut()  # ends a call under way
-        if self._busy:
-            return
-        self._process.close()
-        if self._output >= 0:
-            os.close(self._output)
-            self._output = -1
+        if not self._busy:
+            self._process.close()
+            self._output.close()
 
     def reap(self) -> None:
         """Wait until a killed process has ended."""
         if not self._process.wait(REAP_S):
             self._process.forget()
-
-
-class WorkerPool:
-    """At most `size` workers."""
-
-    def __init__(self, launch: Callable[[], RewardWorker], size: int) -> None:
-        """Start no process yet; `launch` starts one."""
-        self._launch = launch
-        self._slots = Slots(size)
-        self._idle: list[RewardWorker] = []
-        self._all: set[RewardWorker] = set()
-        self._ever_ready = False
-        self._closed = False
-        weakref.finalize(self, _close_all, self._all)
-
-    async def start(self) -> None:
-        """Start one worker, so that a broken plugin is found before a sample waits for it; StartError if it is."""
-        await self._slots.acquire()
-        try:
-            self._idle.append(await self._worker())
-        finally:
-            self._slots.release()
-
-    async def call(self, request: bytes, timeout_s: float, calls: CallStats) -> Json:
-        """One call on a free worker. Waiting for a worker has no limit and is not counted in `calls`.
-
-        Raises:
-            CallFailure: it has no verdict.
-            StartError: the first worker of all could not be started.
-        """
-        await self._slots.acquire()
-        try:
-            worker = await self._worker()
-            began = perf_counter()
-            try:
-                return await worker.call(request, timeout_s)
-            finally:
-                calls.seconds.append(perf_counter() - began)
-                if worker.alive and not self._closed:
-                    self._idle.append(worker)
-                else:
-                    worker.close()
-        finally:
-            self._slots.release()
-
-    async def _worker(self) -> RewardWorker:
-        if self._closed:
-            raise CallFailure("closed", "the run is over")
-        while self._idle:
-            worker = self._idle.pop()
-            if worker.alive:
-                return worker
-            worker.close()
-        self._all -= {worker for worker in self._all if worker.gone}
-        try:
-            return await self._new()
-        except (OSError, StartError) as error:
-            if not self._ever_ready:
-                raise error if isinstance(error, StartError) else StartError(str(error)) from error
-            raise CallFailure("start", str(error), retryable=True) from None
-
-    async def _new(self) -> RewardWorker:
-        worker = self._launch()
-        self._all.add(worker)
-        try:
-            await worker.ready()
-        except BaseException:
-            worker.close()
-            raise
-        self._ever_ready = True
-        return worker
-
-    def close(self) -> None:
-        """Kill every worker; calls under way fail. Idempotent."""
-        self._closed = True
-        self._idle.clear()
-        _close_all(self._all)
 
 
 def _close_all(workers: set[RewardWorker]) -> None:
@@ -367,14 +261,32 @@ class OnLoop(Generic[SubjectT, ContextT, ResultT]):
 class Isolated:
     """A reward or group reward whose calls run in worker processes; a failed call gives `Unscored`."""
 
-    def __init__(self, spec: CallSpec[object], pool: WorkerPool, calls: CallStats) -> None:
-        self._spec, self._pool, self._calls = spec, pool, calls
+    def __init__(self, spec: CallSpec[object], calls: CallStats, launch: Callable[[], RewardWorker]) -> None:
+        """Start no process yet; `launch` starts one."""
+        self._spec, self._calls, self._launch = spec, calls, launch
+        self._slots = Slots(spec.max_concurrency or own_cores())
+        self._idle: list[RewardWorker] = []
+        self._all: set[RewardWorker] = set()
+        self._ever_ready = self._closed = False
+        weakref.finalize(self, _close_all, self._all)
+
+    async def start(self) -> None:
+        """Start one worker, so that a broken plugin is found before a sample waits for it; StartError if it is."""
+        await self._slots.acquire()
+        try:
+            self._idle.append(await self._worker())
+        finally:
+            self._slots.release()
 
     async def __call__(self, subject: Sample | Sequence[Sample], ctx: RewardContext) -> Verdict | list[Verdict]:
-        """The verdict of a sample, or of each sample of a group."""
+        """The verdict of a sample, or of each sample of a group.
+
+        Raises:
+            StartError: the first worker of all could not be started.
+        """
         samples = [subject] if isinstance(subject, Sample) else subject
         try:
-            verdicts = await self._verdicts(samples, ctx, self._calls)
+            verdicts = await self._verdicts(samples, ctx)
         except CallFailure as failure:
             if failure.reason == "timeout":
                 self._calls.timeouts += 1
@@ -384,18 +296,36 @@ class Isolated:
         return verdicts[0] if isinstance(subject, Sample) else verdicts
 
     async def check_label(self, sample: Sample) -> str | None:
-        """The answer of the reward's `check_label`; None if it has none.
+        """The answer of the reward's `check_label`; None if it has none. The run does not count the call.
 
         Raises:
             CallFailure: there is no answer.
         """
-        calls = CallStats(self._spec.role, self._spec.name, "")  # the run does not count it
-        (verdict,) = await self._verdicts([sample], None, calls)
+        (verdict,) = await self._verdicts([sample], None)
         return verdict.reason if isinstance(verdict, Unscored) else None
 
-    async def _verdicts(self, samples: Sequence[Sample], ctx: RewardContext | None, calls: CallStats) -> list[Verdict]:
+    def close(self) -> None:
+        """Kill every worker; calls under way fail. Idempotent."""
+        self._closed = True
+        self._idle.clear()
+        _close_all(self._all)
+
+    async def _verdicts(self, samples: Sequence[Sample], ctx: RewardContext | None) -> list[Verdict]:
         request = pickled(([ship(sample, self._spec.fields) for sample in samples], ctx))
-        answer = await self._pool.call(request, self._spec.timeout_s, calls)
+        await self._slots.acquire()  # which has no time limit and is not measured
+        try:
+            worker, began = await self._worker(), perf_counter()
+            try:
+                answer = await worker.call(request, self._spec.timeout_s)
+            finally:
+                if ctx is not None:
+                    self._calls.seconds.append(perf_counter() - began)
+                if worker.alive and not self._closed:
+                    self._idle.append(worker)
+                else:
+                    worker.close()
+        finally:
+            self._slots.release()
         try:
             verdicts = [receive_verdict(each) for each in cast(list[Json], answer)]
         except (TypeError, ValueError) as error:
@@ -403,6 +333,31 @@ class Isolated:
         if len(verdicts) != len(samples):
             raise CallFailure("contract", f"{len(verdicts)} verdicts for {len(samples)} samples")
         return verdicts
+
+    async def _worker(self) -> RewardWorker:
+        """A free worker, or another one."""
+        if self._closed:
+            raise CallFailure("closed", "the run is over")
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.alive:
+                return worker
+            worker.close()
+        self._all -= {worker for worker in self._all if worker.gone}
+        try:
+            worker = self._launch()
+            self._all.add(worker)
+            try:
+                await worker.ready()
+            except BaseException:
+                worker.close()
+                raise
+        except (OSError, StartError) as error:
+            if not self._ever_ready:
+                raise error if isinstance(error, StartError) else StartError(str(error)) from error
+            raise CallFailure("start", str(error), retryable=True) from None
+        self._ever_ready = True
+        return worker
 
 
 class Protection:
@@ -417,7 +372,7 @@ class Protection:
             stats: counts the calls.
         """
         self._plugins, self._seed, self._stats = plugins, seed, stats
-        self._pools: list[tuple[RewardOrder, WorkerPool]] = []
+        self._isolated: list[Isolated] = []
         self._server = Server(preload=[PRELOAD])
 
     def protect(self, registered: Registered, settings: Settings, build: Callable[[], object], *, name: str) -> object:
@@ -442,9 +397,6 @@ class Protection:
                 calls=calls,
                 convert=as_verdict if spec.role == "reward" else None,
             )
-        return Isolated(spec, self._pool(registered, spec, settings), calls)
-
-    def _pool(self, registered: Registered, spec: CallSpec[object], settings: Settings) -> WorkerPool:
         values, root = settings.model_dump(), self._plugins.root or Path.cwd()
         order = RewardOrder(
             spec.role,
@@ -456,12 +408,8 @@ class Protection:
             self._seed,
             spec.memory_mb,
         )
-        for other, pool in self._pools:
-            if other == order:
-                return pool
-        pool = WorkerPool(partial(RewardWorker, self._server, order), spec.max_concurrency or own_cores())
-        self._pools.append((order, pool))
-        return pool
+        self._isolated.append(Isolated(spec, calls, partial(RewardWorker, self._server, order)))
+        return self._isolated[-1]
 
     async def start(self) -> None:
         """Start a worker of each choice that runs in processes.
@@ -471,15 +419,15 @@ class Protection:
         """
         try:
             async with asyncio.TaskGroup() as starting:
-                for _, pool in self._pools:
-                    starting.create_task(pool.start())
+                for each in self._isolated:
+                    starting.create_task(each.start())
         except BaseExceptionGroup as group:
             raise group.exceptions[0] from None
 
     def close(self) -> None:
         """End all workers; idempotent."""
-        for _, pool in self._pools:
-            pool.close()
+        for each in self._isolated:
+            each.close()
         self._server.close()
 
 

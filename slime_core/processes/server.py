@@ -31,8 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NoReturn
 
-from slime_core.processes.channel import HEADER
-from slime_core.processes.forked import NOTE, Forked
+from slime_core.processes.forked import HEADER, NOTE, Forked
 from slime_core.processes.limits import children, descendants, die_with_parent, end_tree, keep_descendants, private_mb
 
 # The driver's handle of a server.

@@ -35,14 +35,9 @@ log = logging.getLogger(__name__)
 class Watchdog:
     """A daemon thread that looks at the loop's stack when the loop shows no sign of life."""
 
-    def __init__(self, blocked_s: float = BLOCKED_S, end_s: float = END_S) -> None:
-        """Watch nothing yet.
-
-        Args:
-            blocked_s: seconds after which it warns.
-            end_s: seconds after which it ends the process.
-        """
-        self._blocked_s, self._end_s = blocked_s, end_s
+    def __init__(self, end_s: float = END_S) -> None:
+        """Watch nothing yet; `end_s` is the time after which it ends the process."""
+        self._end_s = end_s
         self._stop = threading.Event()
         self._warned: set[str] = set()
         self._beat = 0.0
@@ -67,42 +62,43 @@ class Watchdog:
         self._timer = self._loop.call_later(BEAT_S, self._pulse)
 
     def _watch(self) -> None:
-        while not self._stop.wait(BEAT_S):
-            if time.monotonic() - self._beat > 2 * BEAT_S:
-                self._follow(self._beat)
-
-    def _follow(self, beat: float) -> None:
-        """Look at the stack until the loop shows a sign of life, and warn of a call that was there long enough.
+        """Look at the stack while the loop shows no sign of life, and judge a call that was there long enough.
 
         Only one and the same call counts: a thousand short ones in a row are not a plugin's fault.
         """
-        # The first look may come late: C code that keeps the interpreter's lock stops this thread as well.
-        suspect, since, until = self._look(), beat + BEAT_S, time.monotonic()
-        while self._beat == beat and not self._stop.wait(BEAT_S / 2):
-            seen, now = self._look(), time.monotonic()
-            if suspect is None or seen is None or seen.entry is not suspect.entry:
+        suspect, looked, since, until = None, 0.0, 0.0, 0.0
+        while not self._stop.wait(BEAT_S):
+            now, beat = time.monotonic(), self._beat
+            is_late = now - beat > 2 * BEAT_S
+            seen = self._look() if is_late else None
+            if suspect is not None and (seen is None or seen.entry is not suspect.entry or beat != looked):
                 self._judge(suspect, until - since)
-                suspect, since = seen, now
-            until = now
+                suspect = None
+            if suspect is None and seen is not None:
+                # The first look may come late: C code that keeps the interpreter's lock stops this thread as well.
+                suspect, since = seen, now if beat == looked else beat + BEAT_S
+            until, looked = now, beat if is_late else looked
             if suspect is not None and now - since > self._end_s:
                 text = f"{suspect.name} has kept the event loop for {now - since:.0f} s in {suspect.place}"
                 os.write(2, f"error: {text}: the run ends. Write {_advice(suspect.calls)}\n".encode())
                 os._exit(1)
-        self._judge(suspect, until - since)
+        if suspect is not None:
+            self._judge(suspect, until - since)
 
     def _look(self) -> "_Suspect | None":
         inside: list[FrameType] = []
         frame = sys._current_frames().get(self._thread_id)
         while frame is not None:
             if calls := call_in(frame):
-                theirs = next((each for each in reversed(inside) if not _is_ours(each)), None)
-                return _Suspect(calls, frame, _place(theirs or inside[-1])) if inside else None
+                outer_first = inside[::-1]
+                shown = next((each for each in outer_first if not _is_ours(each)), outer_first[0] if inside else None)
+                return shown and _Suspect(calls, frame, f"{shown.f_code.co_filename}:{shown.f_lineno}")
             inside.append(frame)
             frame = frame.f_back
         return None
 
-    def _judge(self, suspect: "_Suspect | None", seconds: float) -> None:
-        if suspect is None or seconds < self._blocked_s:
+    def _judge(self, suspect: "_Suspect", seconds: float) -> None:
+        if seconds < BLOCKED_S:
             return
         calls = suspect.calls
         calls.blocked += seconds
@@ -138,7 +134,3 @@ def _advice(calls: CallStats) -> str:
 
 def _is_ours(frame: FrameType) -> bool:
     return str(frame.f_globals.get("__name__", "")).startswith("slime_core.")
-
-
-def _place(frame: FrameType) -> str:
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -14,12 +14,14 @@ Example:
 import asyncio
 import importlib
 import inspect
+import io
+import json
 import os
 import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,14 +31,12 @@ from typing import cast
 from slime_core.catalog import Catalog, check_verdict, discover_in_worker, find_project_files
 from slime_core.catalog.checks import as_verdict, check_verdicts, checked_label
 from slime_core.errors import ContractError, PluginError, SlimeError, drawn, said_by
-from slime_core.processes.channel import receive, send
-from slime_core.processes.forked import NUMBER
+from slime_core.processes.forked import NUMBER, receive, send
 from slime_core.processes.limits import ForkCount, limit_memory
-from slime_core.processes.wire import LARGEST_ANSWER, packed, pickled, send_verdict
 from slime_core.roles import ChecksLabels, Place, PluginSet, RewardContext, Setup, WorkerGroupSpec
 from slime_core.roles.rewards import misfit
 from slime_core.sample import Json, Sample
-from slime_core.score import NotApplicable, Unscored, Verdict
+from slime_core.score import NotApplicable, Score, Unscored, Verdict
 from slime_core.secrets import REDACTOR, redact_output
 
 
@@ -106,6 +106,13 @@ def _takes_place(target: Callable[..., object]) -> bool:
         return False
 
 
+def pickled(value: object) -> bytes:
+    """Pickle a value. `ForkingPickler.dumps` returns a view of its buffer, which warns when it dies in a cycle."""
+    buffer = io.BytesIO()
+    ForkingPickler(buffer).dump(value)
+    return buffer.getvalue()
+
+
 # The loop of every worker: answer the numbered calls that come down the channel.
 
 PRELOAD = __name__
@@ -127,7 +134,7 @@ def serve(channel_fd: int, answer: Callable[[memoryview], bytes]) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm that was left on would end the next call
         with suppress(Exception):
             sys.stdout.flush()
-        send(channel, frame[: NUMBER.size], body)
+        send(channel, bytes(frame[: NUMBER.size]) + body)
 
 
 # A worker of a group: the first call builds its object, each later one calls a method. Values are pickled.
@@ -165,8 +172,13 @@ def serve_group(channel_fd: int) -> None:
     host.close()
 
 
-# A worker with one plugin's reward: the first call builds it, each later one scores samples. Answers are JSON.
+# A worker with one plugin's reward: the first call builds it, each later one scores samples. It gets a copy of the
+# fields that the spec names. Answers are JSON: the driver never unpickles what a reward has made.
 
+IDENTITY = ("group_index", "index")
+"""Fields of a sample that are always sent: errors name a sample by them."""
+LARGEST_ANSWER = 1 << 20
+"""Bytes of one reward's answer."""
 LONGEST_DETAIL = 4_000
 """Characters of an error's text that are sent back, from its end."""
 
@@ -259,11 +271,11 @@ def serve_reward(channel_fd: int) -> None:
         return {"ready": True}
 
     def answer(body: memoryview) -> bytes:
-        packed_answer = packed(work(body))
-        if len(packed_answer) <= LARGEST_ANSWER:
-            return packed_answer
-        text = f"it answered with {len(packed_answer)} bytes; {LARGEST_ANSWER} are allowed"
-        return packed(_error("output", text))
+        made = json.dumps(work(body)).encode()
+        if len(made) <= LARGEST_ANSWER:
+            return made
+        text = f"it answered with {len(made)} bytes; {LARGEST_ANSWER} are allowed"
+        return json.dumps(_error("output", text)).encode()
 
     serve(channel_fd, answer)
 
@@ -291,3 +303,68 @@ def _only(plugins: PluginSet, plugin: str) -> PluginSet:
         modules=tuple(each for each in plugins.modules if each == plugin),
         expected={name: version for name, version in plugins.expected.items() if name == plugin},
     )
+
+
+class ShippedSample(Sample):
+    """A copy of the fields of a sample that the spec names; reading another field raises ContractError."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> object:
+        if name not in Sample.__dataclass_fields__:
+            raise AttributeError(f"'Sample' object has no attribute {name!r}")
+        raise ContractError(
+            f"sample.{name} was read, but the spec does not declare it: in a worker process a sample has only "
+            f"{', '.join(self.shipped())}. Write fields=(*LIGHT_FIELDS, {name!r}) in the spec"
+        )
+
+    def shipped(self) -> dict[str, object]:
+        """The fields that are there."""
+        return {name: getattr(Sample, name).__get__(self) for name in Sample.__dataclass_fields__ if _has(self, name)}
+
+    def __getstate__(self) -> tuple[None, dict[str, object]]:
+        return None, self.shipped()
+
+    def __repr__(self) -> str:
+        return f"Sample({', '.join(f'{name}={value!r}' for name, value in self.shipped().items())})"
+
+
+def _has(sample: Sample, name: str) -> bool:
+    try:
+        getattr(Sample, name).__get__(sample)
+    except AttributeError:
+        return False
+    return True
+
+
+def ship(sample: Sample, wanted: Collection[str]) -> ShippedSample:
+    """A copy of the wanted fields of a sample and its `IDENTITY`; shares lists and tables with it."""
+    copied = object.__new__(ShippedSample)
+    for name in {*IDENTITY, *wanted}:
+        setattr(copied, name, getattr(sample, name))
+    return copied
+
+
+def send_verdict(verdict: Verdict) -> dict[str, Json]:
+    """A checked verdict, as plain JSON."""
+    match verdict:
+        case Score(value=value, components=components):
+            return {"score": float(value), "components": {str(name): float(each) for name, each in components.items()}}
+        case Unscored(reason=reason, retryable=retryable, detail=detail):
+            return {"unscored": reason, "retryable": retryable, "detail": detail}
+        case NotApplicable():
+            return {"not_applicable": True}
+
+
+def receive_verdict(values: Json) -> Verdict:
+    """The inverse of `send_verdict`; ValueError for anything else."""
+    match values:
+        case {"score": float(value), "components": dict(components)}:
+            parts = {name: each for name, each in components.items() if isinstance(each, float)}
+            if len(parts) == len(components):
+                return Score(value, parts)
+        case {"unscored": str(reason), "retryable": bool(retryable), "detail": str(detail)} if reason:
+            return Unscored(reason, retryable, detail)
+        case {"not_applicable": True}:
+            return NotApplicable()
+    raise ValueError("a worker's answer is not a verdict")

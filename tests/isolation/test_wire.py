@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slime_core.errors import ContractError
-from slime_core.processes.wire import pickled, receive_verdict, send_verdict, ship
+from slime_core.processes.worker import pickled, receive_verdict, send_verdict, ship
 from slime_core.roles import LIGHT_FIELDS
 from slime_core.sample import Sample, Status
 from slime_core.score import NotApplicable, Score, Unscored, Verdict
