@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from slime_core.data.rows import read_rows as read_rows
     from slime_core.data.tokenizer import HfTokenizer as HfTokenizer
     from slime_core.data.tokenizer import check_template_kwargs as check_template_kwargs
-    from slime_core.data.tokenizer import read_batched as read_batched
     from slime_core.data.tokenizer import token_texts as token_texts
     from slime_core.data.tokenizer import with_bos as with_bos
 else:

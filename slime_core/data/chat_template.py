@@ -8,11 +8,10 @@ import json
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from functools import cached_property
-from itertools import islice
-from typing import TypeVar, cast
+from typing import cast
 
 from slime_core.errors import ConfigError, DataError, ModelError, did_you_mean
 from slime_core.processes.forked import Forked, Output, TooLong
@@ -38,13 +37,9 @@ _ROWS = frozenset({"messages", "tools"})
 LONGEST_TAIL = 2_000
 """Bytes of what a worker printed that an error shows."""
 _END_S = 5.0
-BATCH = 64
-"""Rows whose texts share a request."""
 MADE, REFUSED, FAILED, MEMORY = "made", "refused", "failed", "memory"
 """What an answer begins with; the text, or what is wrong, follows."""
 Answer = tuple[str, str]
-RowT = TypeVar("RowT")
-ReadT = TypeVar("ReadT")
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
@@ -77,8 +72,7 @@ class ChatTemplate:
         self._day = day or datetime.now().astimezone().date()
         self._worker: _Worker | None = None
         self._reads: Sequence[str] = ()
-        self._lock, self._shared = threading.Lock(), _Shared()
-        self._stops = 0
+        self._lock, self._stops = threading.Lock(), 0
 
     @cached_property
     def arguments(self) -> frozenset[str]:
@@ -113,42 +107,12 @@ class ChatTemplate:
             DataError: the template refuses the messages, fails with them, takes too long or makes too much of them.
             ModelError: a template is not valid Jinja, or has passed its limits too often.
         """
-        request, shared = self._request(messages, tools, kwargs), self._shared.texts
-        text = self._texts([request])[0] if shared is None else shared.setdefault(request, None)
-        if text is None:
-            raise _Wanted
-        if isinstance(text, DataError):
-            raise text
-        return text
-
-    def read_batched(self, rows: Iterable[RowT], read: Callable[[RowT], ReadT]) -> Iterator[tuple[RowT, ReadT]]:
-        """Each row and what `read` makes of it, in order; texts of many rows are rendered in one request.
-
-        A `read` that asks for a text ends there, and is called again once the text is made: it must have no effects.
-        """
-        rows = iter(rows)
-        while batch := list(islice(rows, BATCH)):
-            texts, found, failed = dict[str, str | DataError | None](), dict[int, ReadT](), list[Exception]()
-            wanted: Sequence[str] = [""]
-            while wanted:
-                for place, row in enumerate(batch):
-                    if place in found:
-                        continue
-                    self._shared.texts = texts
-                    try:
-                        found[place] = read(row)
-                    except _Wanted:
-                        continue
-                    except Exception as error:  # raised once all rows before it are read
-                        failed, batch = [error], batch[:place]
-                        break
-                    finally:
-                        self._shared.texts = None
-                wanted = [request for request, text in texts.items() if text is None]
-                texts.update(zip(wanted, self._texts(wanted), strict=True))
-            yield from ((row, found[place]) for place, row in enumerate(batch))
-            if failed:
-                raise failed[0]
+        result, text = cast(Answer, self._ask(self._request(messages, tools, kwargs)))
+        if result == MADE:
+            return text
+        verb = "refuses" if result == REFUSED else "fails with"
+        why = f"it needs more than {MEMORY_MB} MiB of memory" if result == MEMORY else text
+        raise DataError(f"the chat template of {self._owner} {verb} the messages: {why}")
 
     def _request(self, messages: Sequence[Message], tools: Json, kwargs: Mapping[str, Json] | None) -> str:
         name = "tool_use" if tools is not None and "tool_use" in self._sources else "default"
@@ -157,20 +121,6 @@ class ChatTemplate:
             return _ENCODER.encode([name, {**defaults, **(kwargs or {}), "messages": messages, "tools": tools}])
         except (TypeError, ValueError, RecursionError) as error:
             raise DataError(f"messages, tools and template arguments must be plain JSON: {error}") from None
-
-    def _texts(self, requests: Sequence[str]) -> list[str | DataError]:
-        if not requests:
-            return []
-        try:
-            answers = cast(list[Answer], self._ask(f"[{','.join(requests)}]"))
-        except DataError as error:  # of the one that passed a limit
-            return [error] if len(requests) == 1 else [text for each in requests for text in self._texts([each])]
-        return [text if result == MADE else self._error(result, text) for result, text in answers]
-
-    def _error(self, result: str, text: str) -> DataError:
-        verb = "refuses" if result == REFUSED else "fails with"
-        why = f"it needs more than {MEMORY_MB} MiB of memory" if result == MEMORY else text
-        return DataError(f"the chat template of {self._owner} {verb} the messages: {why}")
 
     def _ask(self, request: str) -> object:
         """The worker's answer to one request.
@@ -194,7 +144,7 @@ class ChatTemplate:
             except BaseException:
                 self._stop()
                 raise
-            if isinstance(answer, list) and any(each[0] == MEMORY for each in answer):
+            if cast(Answer, answer)[0] == MEMORY:
                 self._stop()  # which gives the memory back
             else:
                 self._stops = 0
@@ -221,16 +171,6 @@ class ChatTemplate:
             self._worker.end()
         self._worker = None
         self._stops += 1
-
-
-class _Shared(threading.local):
-    """Texts that the rows of one batch have asked for: None until they are made."""
-
-    texts: dict[str, str | DataError | None] | None = None
-
-
-class _Wanted(BaseException):
-    """A text is not made yet."""
 
 
 class _Stopped(Exception):

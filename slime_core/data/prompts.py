@@ -1,8 +1,9 @@
 """The core's data sources: `prompts` from files, `mixture` of several files with weights, and rows in memory.
 
-Every draw is a function of the seed, the data and the draw's number. Each position is a few numbers, and each entry
-of a shuffled epoch is computed on demand, so a shuffle needs no list in memory and a resume continues at exactly the
-same prompt.
+Prompt files are read and checked once. Records of their usable rows are in an unnamed temporary file (in TMPDIR), and
+memory is eight bytes a record, so a data set may be larger than memory. Every draw is a function of the seed, the data
+and the draw's number. Each position is a few numbers, and each entry of a shuffled epoch is computed on demand, so a
+resume continues at exactly the same prompt.
 
 Example:
 
@@ -12,23 +13,30 @@ Example:
 """
 
 import gc
+import hashlib
+import json
+import os
+import tempfile
+import weakref
+from array import array
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import accumulate, repeat
 from math import isqrt
 from pathlib import Path
 from random import Random
-from typing import TypeVar, cast
+from typing import IO, TypeVar, cast
 
-from slime_core.data.prompt_table import PromptTable, part_of, part_of_rows, pending
-from slime_core.data.row_reader import Prompt
+from slime_core.data.row_reader import NAMING, LeftOut, Prompt, RowReader
+from slime_core.data.rows import BadRow, Row, arrow_values, scan_rows
 from slime_core.data.settings import MixtureMember, MixtureSettings
-from slime_core.errors import CheckpointError, ConfigError
-from slime_core.roles import DataSourceSetup, PromptFile, Tokenizer
-from slime_core.sample import Group, GroupId, Json
+from slime_core.data.tokenizer import check_template_kwargs
+from slime_core.errors import CheckpointError, ConfigError, DataError
+from slime_core.roles import DataSourceSetup, PromptFile, RowFormat, Tokenizer
+from slime_core.sample import Group, GroupId, Json, Sample
 from slime_core.seeds import derive_seed
 
 T = TypeVar("T")
@@ -36,8 +44,193 @@ ROUNDS = 4
 """Rounds of a permutation; each mixes both coordinates once."""
 SMALL = 64
 """Up to this size there are twice as many: permutations of five rows are visibly uneven after four, not after eight."""
-BLOCK = 256
-"""Draws of a mixture that are dealt together."""
+GOLDEN = (5**0.5 - 1) / 2
+"""Multiples of it modulo 1 fall into every interval as often as it is wide."""
+_ENCODER = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+_DECODER = json.JSONDecoder()
+
+
+class RecordFile:
+    """Records written once, one after the other, and read back at random; memory is eight bytes a record."""
+
+    def __init__(self, records: Iterable[bytes]) -> None:
+        """Write them all, each at least one byte.
+
+        Raises:
+            DataError: the disk is full.
+        """
+        self._ends = array("Q", [0])
+        file: IO[bytes] = _stored(tempfile.TemporaryFile, prefix="slime-prompts-")  # closed when this object goes
+        weakref.finalize(self, _close, file)
+        self._descriptor = file.fileno()
+        for record in records:
+            _stored(file.write, record)
+            self._ends.append(self._ends[-1] + len(record))
+        _stored(file.flush)
+
+    def __getitem__(self, number: int) -> bytes:
+        # Not mmap: the first touch of each page takes three times as long, and its pages count as our memory.
+        start = self._ends[number]
+        return os.pread(self._descriptor, self._ends[number + 1] - start, start)
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+
+def _stored(write: Callable[..., T], *given: object, **options: object) -> T:
+    try:
+        return write(*given, **options)
+    except OSError as error:
+        raise DataError(
+            f"the prompts do not fit into the temporary directory {tempfile.gettempdir()}: "
+            f"{error.strerror or error}; set TMPDIR to a directory with room"
+        ) from None
+
+
+def _close(file: IO[bytes]) -> None:
+    with suppress(OSError):  # the disk may be full
+        file.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One data set to read."""
+
+    name: str
+    """The first part of its groups' identities."""
+    where: str
+    """What error texts call it, such as its path."""
+    rows: Iterable[Row | BadRow]
+    row_format: RowFormat
+    """How they are read."""
+    tokenizer: Tokenizer
+
+    @classmethod
+    def of(cls, file: PromptFile, tokenizer: Tokenizer) -> "Part":
+        """A prompt file."""
+        reader = RowReader(file, tokenizer)
+        return cls(file.name, str(file.path), scan_rows(file.path, reader.needed, reader.optional), file, tokenizer)
+
+
+@dataclass(frozen=True, slots=True)
+class PartRead:
+    """What a part held."""
+
+    name: str
+    """Its name."""
+    prompts: int
+    """Usable rows, at least one."""
+    digest: str
+    """Hash of their prompts, labels, metadata and media: two parts with one digest are the same data."""
+    left_out: LeftOut
+    """The other rows."""
+
+
+class PromptTable:
+    """Usable rows, in the order of the files."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        """Read every row.
+
+        Raises:
+            DataError: a file cannot be read, rows are bad, or a file has no usable row.
+            ModelError: a chat template is wanted and the model has none.
+        """
+        self.named: dict[tuple[str, str], str] = {}
+        """Where each role and name that rows choose is named first."""
+        self.parts: list[PartRead] = []
+        """What was read, file by file."""
+        self._records = RecordFile(record for part in parts for record in self._scan(part))
+        self._starts = [0, *accumulate(part.prompts for part in self.parts)]
+
+    def __len__(self) -> int:
+        """Usable rows."""
+        return len(self._records)
+
+    def __getitem__(self, number: int) -> tuple[str, int, Prompt]:
+        """The name of its file, its number in it (counting rows left out), and a prompt that shares nothing."""
+        row, _, record = self._records[number].partition(b" ")
+        prompt = Prompt._make(_DECODER.raw_decode(record.decode())[0])
+        return self.parts[bisect_right(self._starts, number) - 1].name, int(row), prompt
+
+    def identity(self) -> dict[str, Json]:
+        """Each file by its content, wherever it lies and whenever it was written."""
+        return {part.name: {"prompts": part.prompts, "digest": part.digest} for part in self.parts}
+
+    def notes(self) -> list[str]:
+        """A sentence about each kind of row that was left out of a file."""
+        return [note for part in self.parts for note in part.left_out.notes(part.name)]
+
+    def _scan(self, part: Part) -> Iterator[bytes]:
+        left_out, digest = LeftOut(part.row_format), hashlib.blake2b(digest_size=16)
+        check_template_kwargs(part.row_format, part.tokenizer)
+        reader, number, prompts = RowReader(part.row_format, part.tokenizer), -1, 0
+        for number, row in enumerate(part.rows):
+            read, dropped_reasoning = reader.read(row)
+            record = self._record_of(cast(Row, row).where, read, part) if isinstance(read, Prompt) else read
+            if not isinstance(record, bytes):
+                left_out.count(record)
+                continue
+            numbered = b"%d %b" % (number, record)
+            left_out.without_reasoning += dropped_reasoning
+            digest.update(numbered + b"\n")
+            prompts += 1
+            yield numbered
+        left_out.check(part.name, number + 1)
+        if not prompts:
+            raise DataError(_nothing(part, number + 1, left_out))
+        self.parts.append(PartRead(part.name, prompts, digest.hexdigest(), left_out))
+
+    def _record_of(self, where: str, read: Prompt, part: Part) -> bytes | BadRow:
+        try:
+            record = _ENCODER.encode([*read]).encode()
+        except (TypeError, ValueError) as error:  # dates, bytes or NaN of a parquet file, which no checkpoint keeps
+            return BadRow(f"{where}: prompt, label, metadata and media must be plain JSON: {error}")
+        for key, role in NAMING.items():
+            if isinstance(name := read.metadata.get(key), str):
+                self.named.setdefault((role, name), f"{where}: {part.row_format.metadata_key}.{key}")
+        if (check := part.row_format.check) is not None:
+            sample = _pending(read, part.name, part.row_format.apply_chat_template_kwargs)
+            if (why := check(sample)) is not None:
+                return BadRow(f"{where}: {why}")
+        return record
+
+
+def _nothing(part: Part, rows: int, left_out: LeftOut) -> str:
+    if not rows:
+        return f"{part.where} holds no rows"
+    if left_out.shortest is None:
+        return f"{part.where}: not one of {rows} rows can be used; {left_out.note(part.name)}"
+    return (
+        f"{part.where}: all {left_out.too_long} prompts are longer than {part.row_format.max_prompt_len} tokens, the "
+        f"shortest has {left_out.shortest}: raise --rollout-max-prompt-len"
+    )
+
+
+def _pending(
+    prompt: Prompt,
+    source: str,
+    template_kwargs: Mapping[str, Json] | None,
+    *,
+    draw: int = 0,
+    place: int = 0,
+    number: int = 0,
+) -> Sample:
+    """A row's prompt as a sample that waits to be generated, at a place in the group of a draw."""
+    return Sample(
+        draw,
+        place,
+        number,
+        prompt.prompt,
+        [],
+        prompt.media,
+        label=prompt.label,
+        metadata={**prompt.metadata},
+        apply_chat_template_kwargs={**(template_kwargs or {})},
+        generate_function_path=cast("str | None", prompt.metadata.get("generate_function_path")),
+        custom_rm_path=cast("str | None", prompt.metadata.get("custom_rm_path")),
+        source=source,
+    )
 
 
 class EpochOrder:
@@ -73,32 +266,6 @@ class EpochOrder:
 
     def __len__(self) -> int:
         return self._size
-
-
-class Interleaving:
-    """Which member of a mixture each draw goes to, by weight and seed."""
-
-    def __init__(self, weights: Sequence[float], seed: int) -> None:
-        """Take the weights, positive and finite, of any sum."""
-        total = sum(weights)
-        self._bounds = list(accumulate(weight / total for weight in weights))
-        self._seed = seed
-        self._block: tuple[int, list[int]] = (-1, [])
-
-    def member(self, draw: int) -> int:
-        """Number of the member that a draw goes to."""
-        number, offset = divmod(draw, BLOCK)
-        if self._block[0] != number:
-            self._block = (number, self._deal(number))
-        return self._block[1][offset]
-
-    def _deal(self, number: int) -> list[int]:
-        """One block by systematic sampling, in random order."""
-        draw = Random(derive_seed(self._seed, "mixture", number)).random
-        start, last = draw(), len(self._bounds) - 1
-        members = [min(bisect_right(self._bounds, (turn + start) / BLOCK), last) for turn in range(BLOCK)]
-        keys = [draw() for _ in members]
-        return [members[turn] for turn in sorted(range(BLOCK), key=keys.__getitem__)]
 
 
 class _Stream:
@@ -146,7 +313,8 @@ class PromptSource:
         self._setup = setup
         self._streams = [_Stream(name, table, setup) for name, table in tables.items()]
         self._weights = weights
-        self._turns = Interleaving(weights, setup.seed)
+        self._bounds = list(accumulate(weight / sum(weights) for weight in weights))
+        self._first = Random(derive_seed(setup.seed, "mixture")).random()
         self._template_kwargs = dict(setup.row_format.apply_chat_template_kwargs or {})
         self._draws = self._samples = 0
         self._requeued: deque[Group] = deque()
@@ -243,7 +411,8 @@ class PromptSource:
         return changed
 
     def _next(self) -> Group:
-        stream = self._streams[self._turns.member(self._draws) if len(self._streams) > 1 else 0]
+        turn = bisect_right(self._bounds, (self._first + self._draws * GOLDEN) % 1.0)
+        stream = self._streams[min(turn, len(self._streams) - 1)]
         size, (place, prompt) = self._setup.n_samples_per_prompt, stream.next()
         group = _group_of(place._replace(draw=self._draws), prompt, self._samples, size, self._template_kwargs)
         self._draws += 1
@@ -266,7 +435,7 @@ def _collecting_no_garbage() -> Iterator[None]:
 def _group_of(place: GroupId, prompt: Prompt, first: int, size: int, template_kwargs: Mapping[str, Json]) -> Group:
     """A group of `size` pending samples, the first of which has the number `first` among all that were drawn."""
     samples = [
-        pending(own, place.source, template_kwargs, draw=place.draw, place=index, number=first + index)
+        _pending(own, place.source, template_kwargs, draw=place.draw, place=index, number=first + index)
         for index, own in enumerate(_copies(prompt, size))
     ]
     return Group(place, samples)
@@ -313,7 +482,7 @@ def prompt_source(setup: DataSourceSetup) -> PromptSource:
     if not setup.prompts:
         raise ConfigError("the data source 'prompts' reads files: give --prompt-data FILE (.jsonl or .parquet)")
     name = ", ".join(file.name for file in setup.prompts)
-    table = PromptTable([part_of(file, setup.tokenizer) for file in setup.prompts])
+    table = PromptTable([Part.of(file, setup.tokenizer) for file in setup.prompts])
     return PromptSource(setup, {name: table}, [1.0])
 
 
@@ -328,7 +497,10 @@ def row_source(rows: Iterable[Mapping[str, Json]], name: str, setup: DataSourceS
     Raises:
         DataError: rows are bad, or none is usable.
     """
-    table = PromptTable([part_of_rows(name, rows, setup.row_format, setup.tokenizer)])
+    is_arrow = hasattr(rows, "features")  # a `Dataset`
+    read = (arrow_values(values) if is_arrow else dict(values) for values in rows)
+    numbered = (Row(f"{name}, row {number}", values) for number, values in enumerate(read))
+    table = PromptTable([Part(name, name, numbered, setup.row_format, setup.tokenizer)])
     return PromptSource(setup, {name: table}, [1.0])
 
 
@@ -339,7 +511,7 @@ def mixture_source(settings: MixtureSettings, setup: DataSourceSetup) -> PromptS
         DataError: a file cannot be read, or has no usable row.
     """
     tables = {
-        name: PromptTable([part_of(file, setup.tokenizer) for file in _member_files(name, member, setup)])
+        name: PromptTable([Part.of(file, setup.tokenizer) for file in _member_files(name, member, setup)])
         for name, member in settings.sources.items()
     }
     return PromptSource(setup, tables, [member.weight for member in settings.sources.values()])
@@ -370,7 +542,7 @@ def every_prompt(file: PromptFile, tokenizer: Tokenizer, n_samples_per_prompt: i
     Raises:
         DataError: it cannot be read, or has no usable row.
     """
-    table = PromptTable([part_of(file, tokenizer)])
+    table = PromptTable([Part.of(file, tokenizer)])
     kwargs, size = file.apply_chat_template_kwargs or {}, n_samples_per_prompt
     rows = map(table.__getitem__, range(len(table)))
     groups = [_group_of(GroupId(name, 0, row, row), prompt, row * size, size, kwargs) for name, row, prompt in rows]

@@ -62,49 +62,17 @@ class Renderer:
         finder.take_tools(tools)
         return finder
 
-    def dialog(self, messages: Sequence[Message], tools: Json = None) -> str:
-        """The whole dialog, to train on: its last answer has its reasoning, also where the template drops it.
-
-        Such a template is given what generation would make: the prompt, the answer as the row has it, and the end that
-        the template writes. Errors as of `prompt`.
-        """
-        text, last = self.text(messages, tools, opens=False), messages[-1]
-        answer = last["content"]
-        if last["role"] != "assistant" or not isinstance(answer, str) or "</think>" not in answer or len(messages) < 2:
-            return text
-        opened, said = self.text(messages[:-1], tools, opens=True), answer.rpartition("</think>")[2].strip()
-        written = text[len(shared_beginning(opened, text)) :]
-        if not said or said not in written or all(each.strip() in written for each in reasoning(last)):
-            return text
-        return _joined(opened, answer) + written.rpartition(said)[2]
-
     def _begun(self, messages: Sequence[Message], tools: Json = None) -> str:
         *before, last = messages
         if not isinstance(last["content"], str) or not last["content"] or "tool_calls" in last:
             raise DataError("a final assistant message that is to be continued must be a text without tool calls")
         if "<think>" in last["content"] and "</think>" not in last["content"]:  # which templates take for an answer
-            return _joined(self.text(before, tools, opens=True), last["content"])
+            return joined(self.text(before, tools, opens=True), last["content"])
         marked = {**last, "content": last["content"] + MARK}
         text, mark, _ = self.text([*before, marked], tools, opens=False).rpartition(MARK)
         if not mark:
             raise DataError("the chat template leaves out the final assistant message, which is to be continued")
         return text
-
-    @cached_property
-    def opening(self) -> tuple[str, str]:
-        """What opens the assistant's turn, in a prompt and in an earlier turn: the latter opens no thinking.
-
-        Both are empty where the end of the user's turn is the opening.
-        """
-        asked: list[Message] = [{"role": "user", "content": "x"}]
-        answer: list[Message] = [{"role": "assistant", "content": MARK}]
-        try:
-            closed, opened = self.text(asked, opens=False), self.text(asked, opens=True)
-            answered = self.text([*asked, *answer, *asked], opens=False)
-        except DataError:
-            return "", ""
-        shared = shared_beginning(opened, answered)
-        return (opened[len(closed) :], shared[len(closed) :]) if shared.startswith(closed) else ("", "")
 
     @cached_property
     def _reads_parts(self) -> bool:
@@ -214,7 +182,8 @@ def _left_out(text: str, where: str) -> tuple[int, int]:
     )
 
 
-def _joined(opened: str, answer: str) -> str:
+def joined(opened: str, answer: str) -> str:
+    """A turn's opening and its answer; if both open the thinking, once."""
     head = opened.rstrip()
     both = head.endswith("<think>") and answer.lstrip().startswith("<think>")
     return (head.removesuffix("<think>") if both else opened) + answer

@@ -7,9 +7,8 @@ Example:
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from slime_core.data.chat_template import ReadT
 from slime_core.data.rendering import Renderer, collect_media, place_media
 from slime_core.data.rows import (
     BadRow,
@@ -24,6 +23,7 @@ from slime_core.errors import DataError
 from slime_core.roles import RowFormat, Tokenizer
 from slime_core.sample import Json, Message
 
+ReadT = TypeVar("ReadT")
 NAMING = {"rm_type": "reward", "custom_rm_path": "reward", "generate_function_path": "generator"}
 """Keys of a row's metadata that name a choice for its samples, in slime's words, and the role of each."""
 

@@ -15,14 +15,10 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 from slime_core.errors import DataError
 from slime_core.sample import Json, Message
-
-if TYPE_CHECKING:
-    from pyarrow import parquet
-
 
 _SLICE = re.compile(r"(?P<file>.*)@\[(?P<start>-?\d*):(?P<stop>-?\d*)\]", re.DOTALL)
 _ARRAY = "expected a JSON object, got the beginning of an array: write one object per line, in no brackets"
@@ -338,7 +334,7 @@ _READ_BYTES = 1 << 20
 def parquet_rows(
     file: Path, start: int | None, stop: int | None, needed: Collection[str], optional: Collection[str]
 ) -> Iterator[Row]:
-    """Rows of a parquet file; row groups before the slice are not read.
+    """Rows of a parquet file.
 
     Raises:
         DataError: it is not a parquet file, or pyarrow is missing.
@@ -350,28 +346,16 @@ def parquet_rows(
     try:
         with parquet.ParquetFile(file, buffer_size=_READ_BYTES, pre_buffer=False) as table:
             begin, end, _ = slice(start, stop).indices(table.metadata.num_rows)
-            groups, first = _groups_of(table, begin, end)
-            columns = _columns(table.schema_arrow.names, needed, optional)
-            for batch in table.iter_batches(BATCH_ROWS, row_groups=groups, columns=columns) if groups else ():
-                skip, keep = max(0, begin - first), min(len(batch), end - first)
-                for number, values in enumerate(batch.slice(skip, max(0, keep - skip)).to_pylist(), first + skip):
+            columns, first = _columns(table.schema_arrow.names, needed, optional), 0
+            for batch in table.iter_batches(BATCH_ROWS, columns=columns):
+                wanted = range(max(begin, first), min(end, first + len(batch)))
+                for number, values in zip(wanted, batch.slice(max(0, begin - first)).to_pylist(), strict=False):
                     yield Row(f"{file}, row {number}", arrow_values(values))
                 first += len(batch)
+                if first >= end:
+                    return
     except (ArrowException, OSError, ValueError, KeyError) as error:
         raise DataError(f"{file}: no readable parquet file: {error}") from None
-
-
-def _groups_of(table: "parquet.ParquetFile", begin: int, end: int) -> tuple[list[int], int]:
-    """Row groups that hold rows begin..end, and the number of the first row in them."""
-    groups: list[int] = []
-    first, row = begin, 0
-    for group in range(table.metadata.num_row_groups):
-        after = row + table.metadata.row_group(group).num_rows
-        if row < end and after > begin:
-            first = first if groups else row
-            groups.append(group)
-        row = after
-    return groups, first
 
 
 def _columns(names: Collection[str], needed: Collection[str], optional: Collection[str]) -> list[str] | None:

@@ -20,8 +20,6 @@ from slime_core.processes.forked import receive, send
 from slime_core.processes.limits import limit_memory
 from slime_core.sample import Json
 
-Renderings = list[tuple[str, dict[str, Json]]]
-"""Name of a template and its variables, of each text to make."""
 LONGEST_DETAIL = 2_000
 """Characters of what is wrong that are sent back."""
 
@@ -92,7 +90,8 @@ def main(channel_fd: int) -> None:
         if request is None:
             _tell(channel, _compiled(dialect, sources, templates))
         else:
-            _tell(channel, [_rendered(templates[name], own) for name, own in cast(Renderings, request)])
+            name, variables = cast(tuple[str, dict[str, Json]], request)
+            _tell(channel, _rendered(templates[name], variables))
 
 
 def _compiled(

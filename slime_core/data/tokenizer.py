@@ -12,7 +12,7 @@ Example:
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import date
 from functools import cached_property, partial
 from importlib.util import find_spec
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slime_core.catalog import how_to_install
-from slime_core.data.chat_template import LARGEST_TEMPLATE, ChatTemplate, ReadT, RowT
+from slime_core.data.chat_template import LARGEST_TEMPLATE, ChatTemplate
 from slime_core.errors import DataError, ModelError
 from slime_core.roles import RowFormat, Tokenizer
 from slime_core.sample import Json, Message
@@ -259,18 +259,6 @@ def with_bos(text: str, tokenizer: Tokenizer) -> str:
     if text.startswith(bos.strip()):
         return text
     return (bos.rstrip(" ") if text.startswith(" ") else bos) + text
-
-
-def read_batched(
-    rows: Iterable[RowT], read: Callable[[RowT], ReadT], tokenizer: Tokenizer
-) -> Iterator[tuple[RowT, ReadT]]:
-    """Each row and what `read` makes of it with the tokenizer; texts of many rows are rendered together.
-
-    `read` may be called again for a row, so it must have no effects.
-    """
-    if isinstance(tokenizer, HfTokenizer) and tokenizer.template:
-        return tokenizer.template.read_batched(rows, read)
-    return ((row, read(row)) for row in rows)
 
 
 def _read_backend(directory: Path) -> "tokenizers.Tokenizer":

@@ -1,4 +1,4 @@
-"""ChatTemplate: what templates may cost, the date that they write, the arguments that they take, texts in batches."""
+"""ChatTemplate: what templates may cost, the date that they write, the arguments that they take."""
 
 import json
 import re
@@ -10,17 +10,13 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from slime_core.data import (
     ChatTemplate,
     HfTokenizer,
-    Row,
     every_prompt,
     mixture_source,
     prompt_source,
-    read_batched,
     row_source,
 )
 from slime_core.data.settings import MixtureMember, MixtureSettings
@@ -107,41 +103,10 @@ def test_a_template_that_was_stopped_often_is_not_tried_again() -> None:
 
 def test_a_template_renders_on_after_one_text_passed_a_limit() -> None:
     template = ChatTemplate({"default": "{{ 'x' * messages[0].content }}"}, {}, "m")
-    rows: list[Message] = [{"role": "user", "content": count} for count in (1, 2 * 10**9, 3)]
-
-    def read(row: Message) -> str:
-        try:
-            return template.render([row])
-        except DataError as error:
-            return str(error)
-
-    alone = [read(row) for row in rows]
-    assert [each[1] for each in template.read_batched(rows, read)] == alone
-    assert [alone[0], alone[2]] == ["x", "xxx"]
-
-
-@given(contents=st.lists(st.lists(st.text(max_size=4), max_size=3), max_size=150))
-@settings(max_examples=20)
-def test_rows_that_are_read_together_are_read_as_one_by_one(tokenizer: HfTokenizer, contents: list[list[str]]) -> None:
-    """A row asks for as many texts as it has; one with an "x" is an error, and the first one is raised."""
-    rows = [Row(f"line {number}", {"all": [*each]}) for number, each in enumerate(contents)]
-
-    def read(row: Row) -> list[str]:
-        said = [str(each) for each in row.values["all"]]  # type: ignore[union-attr]  # a list of texts
-        texts = [tokenizer.apply_chat_template([{"role": "user", "content": each}]) for each in said]
-        if any("x" in each for each in said):
-            raise DataError(row.where)
-        return texts
-
-    def all_read(together: bool) -> list[object]:
-        found = list[object]()
-        try:
-            found += read_batched(rows, read, tokenizer) if together else ((row, read(row)) for row in rows)
-        except DataError as error:
-            found.append(str(error))
-        return found
-
-    assert all_read(together=True) == all_read(together=False)
+    assert template.render([{"role": "user", "content": 1}]) == "x"
+    with pytest.raises(DataError, match=MEMORY):
+        template.render([{"role": "user", "content": 2 * 10**9}])
+    assert template.render([{"role": "user", "content": 3}]) == "xxx"
 
 
 @table(

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slime_core.data import HfTokenizer, PromptSource
-from slime_core.data.prompt_table import RecordFile
+from slime_core.data.prompts import RecordFile
 from slime_core.errors import CheckpointError, DataError
 from slime_core.roles import NamesChoices
 from slime_core.sample import Group, Json, Status

@@ -144,18 +144,6 @@ def test_rows_of_columns_are_named_by_their_numbers_and_only_wanted_columns_are_
     assert next(scan_rows(path, ["n", "absent"]))[1] == {"n": 0, "text": "0", "meta": {"a": 0}}
 
 
-def test_row_groups_outside_a_slice_are_not_read(tmp_path: Path) -> None:
-    path = tmp_path / "rows.parquet"
-    pq.write_table(thirty(), path, row_group_size=10, compression="none", use_dictionary=False)
-    damaged = bytearray(path.read_bytes())
-    start = pq.ParquetFile(path).metadata.row_group(0).column(0).data_page_offset
-    damaged[start : start + 40] = b"\xff" * 40
-    path.write_bytes(damaged)
-    assert [row.values["n"] for row in read_rows(Path(f"{path}@[12:22]"))] == list(range(12, 22))
-    with pytest.raises(DataError, match=r"rows\.parquet: no readable parquet file"):
-        values(path)
-
-
 @table("kind", ["jsonl", "parquet", "one row group"])
 def test_memory_does_not_grow_with_the_file(tmp_path: Path, kind: str) -> None:
     """40 MB of text read in the room of a few batches, Arrow's own memory counted."""

@@ -10,6 +10,7 @@ Example:
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,12 +19,12 @@ from slime_core.data import (
     HfTokenizer,
     Renderer,
     check_template_kwargs,
-    read_batched,
     shared_beginning,
     with_bos,
 )
+from slime_core.data.rendering import MARK, joined
 from slime_core.data.row_reader import LeftOut, TooLong, as_messages, column, read_dialog, read_row, tools_of
-from slime_core.data.rows import Row, refuse_media, scan_rows
+from slime_core.data.rows import Row, reasoning, refuse_media, scan_rows
 from slime_core.errors import DataError
 from slime_core.roles import RowFormat
 from slime_core.sample import Json, Message
@@ -91,10 +92,8 @@ class DialogReader:
         needed = [form.input_key, *([form.label_key] if form.label_key else [])]
         for path in paths:
             left_out, count = LeftOut(form, "dialogs"), 0
-            rows = scan_rows(path, needed, [form.tool_key])
-            for _, (found, dropped_reasoning) in read_batched(
-                rows, lambda row: read_row(row, self._dialog), self._tokenizer
-            ):
+            for row in scan_rows(path, needed, [form.tool_key]):
+                found, dropped_reasoning = read_row(row, self._dialog)
                 count += 1
                 if isinstance(found, Dialog):
                     dialogs.append(found)
@@ -148,7 +147,7 @@ class DialogReader:
         if not answers:
             raise DataError("none of its messages is the assistant's, so there is nothing to train on")
         refuse_media(messages)
-        finder, turns = Finder(self._renderer.dialog(messages, tools)), list[_Turn]()
+        finder, turns = Finder(_whole_dialog(self._renderer, messages, tools)), list[_Turn]()
         for place, message in enumerate(messages):
             start = self._start(finder, messages[: place + 1], tools) if place in answers else None
             finder.at = finder.at if start is None else start
@@ -177,10 +176,27 @@ class DialogReader:
         prompt = self._renderer.text(before, tools, opens=True) if before else ""
         if before and finder.text.startswith(prompt) and len(prompt) >= finder.at:
             return len(prompt)
-        opened, shared = self._renderer.opening
+        opened, shared = self._opening
         place = finder.text.find(shared, finder.at) if shared else -1
         start = place + len(opened if finder.text.startswith(opened, place) else shared)
         return start if place >= 0 and finder.holds(answer, start) else None
+
+    @cached_property
+    def _opening(self) -> tuple[str, str]:
+        """What opens the assistant's turn, in a prompt and in an earlier turn: the latter opens no thinking.
+
+        Both are empty where the end of the user's turn is the opening.
+        """
+        text = self._renderer.text
+        asked: list[Message] = [{"role": "user", "content": "x"}]
+        answer: list[Message] = [{"role": "assistant", "content": MARK}]
+        try:
+            closed, opened = text(asked, opens=False), text(asked, opens=True)
+            answered = text([*asked, *answer, *asked], opens=False)
+        except DataError:
+            return "", ""
+        shared = shared_beginning(opened, answered)
+        return (opened[len(closed) :], shared[len(closed) :]) if shared.startswith(closed) else ("", "")
 
     def _closing(self, text: str, turn: _Turn, messages: Sequence[Message], tools: Json) -> int:
         """Where a turn ends which the template ends with no end token: as it does when the turn is the last."""
@@ -218,3 +234,20 @@ def _dialog(row: Row, ids: Sequence[int], mask: Sequence[int], start: int) -> Di
         raise DataError("its response is empty")
     last = len(mask) - mask[::-1].index(1)
     return Dialog(row.where, ids[:start], ids[start:last], mask[start:last])
+
+
+def _whole_dialog(renderer: Renderer, messages: Sequence[Message], tools: Json = None) -> str:
+    """The whole dialog, to train on: its last answer has its reasoning, also where the template drops it.
+
+    Such a template is given what generation would make: the prompt, the answer as the row has it, and the end that
+    the template writes. Errors as of `prompt`.
+    """
+    text, last = renderer.text(messages, tools, opens=False), messages[-1]
+    answer = last["content"]
+    if last["role"] != "assistant" or not isinstance(answer, str) or "</think>" not in answer or len(messages) < 2:
+        return text
+    opened, said = renderer.text(messages[:-1], tools, opens=True), answer.rpartition("</think>")[2].strip()
+    written = text[len(shared_beginning(opened, text)) :]
+    if not said or said not in written or all(each.strip() in written for each in reasoning(last)):
+        return text
+    return joined(opened, answer) + written.rpartition(said)[2]
