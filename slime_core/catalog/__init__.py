@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from slime_core.catalog.checks import check_generated as check_generated
     from slime_core.catalog.checks import check_selection as check_selection
     from slime_core.catalog.checks import check_verdict as check_verdict
-    from slime_core.catalog.discovery import PluginPhase as PluginPhase
     from slime_core.catalog.discovery import PluginState as PluginState
     from slime_core.catalog.discovery import PluginStatus as PluginStatus
     from slime_core.catalog.discovery import PluginWarning as PluginWarning
@@ -26,10 +25,7 @@ if TYPE_CHECKING:
     from slime_core.catalog.discovery import installed_statuses as installed_statuses
     from slime_core.catalog.discovery import is_plugin_module as is_plugin_module
     from slime_core.catalog.discovery import project_source as project_source
-    from slime_core.catalog.loading import Load as Load
     from slime_core.catalog.loading import Registered as Registered
-    from slime_core.catalog.loading import how_to_speed_up as how_to_speed_up
-    from slime_core.catalog.loading import loads as loads
     from slime_core.catalog.loading import place_of as place_of
     from slime_core.catalog.packages import PARTS as PARTS
     from slime_core.catalog.packages import beside_this_core as beside_this_core

@@ -41,36 +41,17 @@ class PluginState(enum.Enum):
 
     LOADED = "loaded"
     """Its choices and hooks are in use."""
-    BROKEN = "broken"
-    """Its own code raised."""
-    REFUSED = "refused"
-    """It breaks a rule of the catalog."""
+    FAILED = "failed"
+    """Its own code raised, or it breaks a rule of the catalog."""
     EXCLUDED = "excluded"
     """The user left it out; nothing of it was imported."""
     UNKNOWN = "unknown"
     """It is installed, and was not imported to find out."""
 
 
-class PluginPhase(enum.Enum):
-    """How far discovery came with a plugin."""
-
-    SELECTION = "selection"
-    """Before anything of it is imported: what the user asked for, and the entry point's name."""
-    IMPORT = "import"
-    """Importing its module."""
-    API = "api"
-    """Comparing its SLIME_API with the core's."""
-    HOOKS = "hooks"
-    """Checking the names and arguments of its hooks."""
-    SPECS = "specs"
-    """Collecting what its provider hooks yield."""
-    DONE = "done"
-    """Everything."""
-
-
 @dataclass(frozen=True, slots=True)
 class PluginStatus:
-    """One plugin: who it is, and how far discovery came with it."""
+    """One plugin: who it is, and how discovery ended for it."""
 
     name: str
     """Its entry point's name, or the module's for a plugin of the project."""
@@ -84,8 +65,6 @@ class PluginStatus:
     """Imports it."""
     state: PluginState = PluginState.UNKNOWN
     """How discovery ended."""
-    phase: PluginPhase = PluginPhase.SELECTION
-    """Where it ended."""
     detail: str = ""
     """What is wrong and what to do; empty when loaded."""
 
@@ -102,14 +81,14 @@ class PluginStatus:
     @property
     def failed(self) -> bool:
         """Whether it should have been loaded and is not."""
-        return self.state in (PluginState.BROKEN, PluginState.REFUSED)
+        return self.state is PluginState.FAILED
 
-    def ended(self, state: PluginState, phase: PluginPhase, detail: str = "") -> "PluginStatus":
-        """The same plugin, and what became of it."""
-        return replace(self, state=state, phase=phase, detail=detail)
+    def ended(self, state: PluginState, detail: str = "") -> "PluginStatus":
+        """The same plugin in another state."""
+        return replace(self, state=state, detail=detail)
 
     def __str__(self) -> str:
-        what = f"{self.state.value} ({self.phase.value}): {self.detail}" if self.detail else self.state.value
+        what = f"{self.state.value}: {self.detail}" if self.detail else self.state.value
         return f"plugin {self.title} ({self.origin}): {what}"
 
 
@@ -361,7 +340,7 @@ def _with_required(named: Sequence[PluginStatus], installed: Sequence[PluginStat
 
 def _excluded(candidate: PluginStatus, named: bool) -> PluginStatus:
     detail = f"left out ({_ASKED_BY['without']})" if named else f"not in the list of what to load ({_ASKED_BY['only']})"
-    return candidate.ended(PluginState.EXCLUDED, PluginPhase.SELECTION, detail)
+    return candidate.ended(PluginState.EXCLUDED, detail)
 
 
 def _resolve(field: str, names: Iterable[str], installed: Sequence[PluginStatus]) -> list[PluginStatus]:

@@ -16,7 +16,7 @@ from typing import Generic, ParamSpec
 import pluggy
 from typing_extensions import TypeVar
 
-from slime_core.catalog.discovery import PluginPhase, PluginState, PluginStatus, describe
+from slime_core.catalog.discovery import PluginState, PluginStatus, describe
 from slime_core.catalog.packages import beside_this_core, how_to_install, is_ours
 from slime_core.errors import PluginError, did_you_mean
 from slime_core.hookspecs import (
@@ -188,40 +188,17 @@ SLOW_S = 2.0
 """Seconds of loading after which a plugin is named."""
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
-    """The first load of a plugin in this process."""
-
-    seconds: float
-    """Wall time."""
-    imported: frozenset[str]
-    """Modules that it was the first to import, packages of others included."""
-
-
-_LOADS: dict[str, Load] = {}
-
-
-def loads() -> Mapping[str, Load]:
-    """The first load of each plugin, by `PluginStatus.plugin`; a later one finds its modules imported."""
-    return dict(_LOADS)
-
-
 @contextmanager
 def _timed(plugin: str) -> Iterator[None]:
-    before, began = set(sys.modules), time.perf_counter()
+    began = time.perf_counter()
     try:
         yield
     finally:
-        load = Load(time.perf_counter() - began, frozenset(sys.modules.keys() - before))
-        _LOADS.setdefault(plugin, load)
-        if load.seconds >= SLOW_S:
-            said = f"plugin {plugin} takes {load.seconds:.1f} s to load and every command waits: "
-            sys.stderr.write(f"warning: {said}{how_to_speed_up(plugin)}\n")
-
-
-def how_to_speed_up(plugin: str) -> str:
-    """What to do about a slow plugin."""
-    return f"its author imports heavy packages inside factories; you leave it out with --no-plugin {plugin}"
+        if (seconds := time.perf_counter() - began) >= SLOW_S:
+            sys.stderr.write(
+                f"warning: plugin {plugin} takes {seconds:.1f} s to load and every command waits: its author imports "
+                f"heavy packages inside factories; you leave it out with --no-plugin {plugin}\n"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,9 +214,7 @@ class Listener:
 
 
 class _Fault(Exception):
-    def __init__(self, state: PluginState, phase: PluginPhase, detail: str) -> None:
-        super().__init__(detail)
-        self.state, self.phase = state, phase
+    """What is wrong with a plugin, in the words of its status."""
 
 
 @dataclass(slots=True)
@@ -258,21 +233,20 @@ class Loader:
         registered_as = f"{candidate.plugin}:{candidate.name}:{candidate.origin}"
         owner = self.owners.setdefault(candidate.name, candidate)
         if owner.dist != candidate.dist:
-            return candidate.ended(PluginState.REFUSED, PluginPhase.SELECTION, _name_taken(candidate, owner))
+            return candidate.ended(PluginState.FAILED, _name_taken(candidate, owner))
         try:
             with _timed(candidate.plugin):
                 found = self._load(candidate, registered_as)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"while plugin {candidate.title} was loaded") from None
         except BaseException as error:  # also of an object that raises when it is looked at
-            fault = error if isinstance(error, _Fault) else _broken(PluginPhase.HOOKS, describe(error))
             if registered_as in self.order:
                 self.manager.unregister(name=registered_as)
                 del self.order[registered_as]
-            return candidate.ended(fault.state, fault.phase, str(fault))
+            return candidate.ended(PluginState.FAILED, str(error) if isinstance(error, _Fault) else describe(error))
         for role, registered in found:
             self.choices[role][registered.qualified] = registered
-        return candidate.ended(PluginState.LOADED, PluginPhase.DONE)
+        return candidate.ended(PluginState.LOADED)
 
     def listeners(self) -> dict[str, tuple[Listener, ...]]:
         """Who watches what, by hook: `tryfirst` first, `trylast` last, in between the order of loading."""
@@ -284,20 +258,13 @@ class Loader:
             yield Listener(self.order[impl.plugin_name][1], impl.function, "event" in impl.argnames)
 
     def _load(self, candidate: PluginStatus, registered_as: str) -> list[tuple[str, Registered]]:
-        try:
-            # Standard output is for what the user asked: `slime plan --json` must stay JSON.
-            with redirect_stdout(sys.stderr):
-                plugin = candidate.load()
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            raise _broken(PluginPhase.IMPORT, describe(error)) from error
+        with redirect_stdout(sys.stderr):  # standard output is for what the user asked: JSON must stay JSON
+            plugin = candidate.load()
         _check_api(candidate, plugin)
         if faults := list(hook_faults(self.manager, plugin)):
-            raise _Fault(PluginState.REFUSED, PluginPhase.HOOKS, "; ".join(faults))
+            raise _Fault("; ".join(faults))
         if (first := self.manager.get_name(plugin)) is not None:
-            detail = f"plugin {first.partition(':')[0]} names the same module; remove one of the two entry points"
-            raise _Fault(PluginState.REFUSED, PluginPhase.HOOKS, detail)
+            raise _Fault(f"plugin {first.partition(':')[0]} names the same module; remove one of the two entry points")
         self.manager.register(plugin, registered_as)
         self.order[registered_as] = (len(self.order), candidate.plugin)
         return [(spec.role, _registered(spec, candidate)) for spec in self._specs(candidate, plugin)]
@@ -325,8 +292,7 @@ class Loader:
                     spec = _checked(offered, role, hook)
                     qualified = f"{candidate.plugin}/{spec.name}"
                     if (role, spec.name) in seen or qualified in self.choices[role]:
-                        detail = f"{hook} offers {spec.name!r} twice; rename one"
-                        raise _Fault(PluginState.REFUSED, PluginPhase.SPECS, detail)
+                        raise _Fault(f"{hook} offers {spec.name!r} twice; rename one")
                     seen.add((role, spec.name))
                     yield spec
 
@@ -334,13 +300,8 @@ class Loader:
 def _checked_names(offered: Iterable[object]) -> Iterator[ForeignName]:
     for each in offered:
         if not isinstance(each, ForeignName):
-            detail = f"{NAMES_HOOK} offers a {type(each).__name__}; expected a ForeignName"
-            raise _Fault(PluginState.REFUSED, PluginPhase.SPECS, detail)
+            raise _Fault(f"{NAMES_HOOK} offers a {type(each).__name__}; expected a ForeignName")
         yield each
-
-
-def _broken(phase: PluginPhase, detail: str) -> _Fault:
-    return _Fault(PluginState.BROKEN, phase, detail)
 
 
 def _name_taken(candidate: PluginStatus, owner: PluginStatus) -> str:
@@ -357,14 +318,14 @@ def _check_api(candidate: PluginStatus, plugin: object) -> None:
             if candidate.dist
             else f'holds neither hooks nor SLIME_API: write SLIME_API = "{API_VERSION}" and a hook, as slime_rewards'
         )
-        raise _Fault(PluginState.REFUSED, PluginPhase.API, detail)
+        raise _Fault(detail)
     declared: object = getattr(plugin, "SLIME_API", None)
     if declared == API_VERSION:
         return
     if not isinstance(declared, str) or not declared.isdecimal():
         found = "declares no SLIME_API" if declared is None else f"declares SLIME_API = {declared!r}"
         detail = f'{found}; write SLIME_API = "{API_VERSION}" in its module'
-        raise _Fault(PluginState.REFUSED, PluginPhase.API, detail)
+        raise _Fault(detail)
     detail = f"is written for plugin API {declared}; this slime-core has plugin API {API_VERSION}"
     if is_ours(candidate.dist):
         detail += f". {how_to_install(candidate.dist)}"
@@ -373,7 +334,7 @@ def _check_api(candidate: PluginStatus, plugin: object) -> None:
     elif candidate.dist:
         older = beside_this_core(f"'{candidate.dist}<{candidate.version}'")
         detail += f". Take a newer slime-core, or an older plugin: {older}"
-    raise _Fault(PluginState.REFUSED, PluginPhase.API, detail)
+    raise _Fault(detail)
 
 
 def _yielded(hook: str, function: Callable[..., object]) -> list[object]:
@@ -385,9 +346,9 @@ def _yielded(hook: str, function: Callable[..., object]) -> list[object]:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        raise _broken(PluginPhase.SPECS, f"{hook} raised {describe(error)}") from error
+        raise _Fault(f"{hook} raised {describe(error)}") from error
     detail = f"{hook} returned {type(offered).__name__}; yield specs, or return a list of them"
-    raise _Fault(PluginState.REFUSED, PluginPhase.SPECS, detail)
+    raise _Fault(detail)
 
 
 def _checked(offered: object, role: str, hook: str) -> Spec[object]:
@@ -398,7 +359,7 @@ def _checked(offered: object, role: str, hook: str) -> Spec[object]:
     if isinstance(offered, Spec) and offered.role in PROVIDER_OF_ROLE:
         right = PROVIDER_OF_ROLE[offered.role]
         detail = f"{hook} offers {type(offered).__name__} {offered.name!r}; yield it from {right}"
-    raise _Fault(PluginState.REFUSED, PluginPhase.SPECS, detail)
+    raise _Fault(detail)
 
 
 def _registered(spec: Spec[object], candidate: PluginStatus) -> Registered:

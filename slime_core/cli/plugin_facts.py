@@ -288,7 +288,7 @@ def _show_plugin(row: Mapping[str, Json]) -> None:
     click.echo(_title(f"{row['plugin']} {row['version']}".rstrip(), row["summary"]))
     _line("state", click.style(str(row["state"]), fg="green" if row["state"] == "loaded" else "red"))
     if row["detail"]:
-        _line("", f"{row['phase']}: {row['detail']}")
+        _line("", row["detail"])
     if row["order"]:
         _line("order", str(row["order"]))
     _line("plugin API", row["api"])

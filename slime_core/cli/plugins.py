@@ -85,7 +85,7 @@ def plugins() -> None:
 
 # `slime plugins list`: what is installed, in which order, and on request what it offers.
 
-_COLOURS = {"broken": "red", "refused": "red", "excluded": "yellow"}
+_COLOURS = {"failed": "red", "excluded": "yellow"}
 
 
 class ListedRow(TypedDict):
@@ -97,7 +97,6 @@ class ListedRow(TypedDict):
     entry_point: str
     origin: str
     state: str
-    phase: str
     detail: str
     api: str
     choices: list[dict[str, str]] | None
@@ -113,7 +112,6 @@ def listed_row(status: PluginStatus, order: int) -> ListedRow:
         "entry_point": status.name,
         "origin": status.origin,
         "state": status.state.value,
-        "phase": "" if status.state is PluginState.UNKNOWN else status.phase.value,
         "detail": status.detail,
         "api": "",
         "choices": None,
@@ -152,8 +150,7 @@ def _show(row: ListedRow, *, with_hooks: bool) -> None:
     state = "" if row["state"] in ("loaded", "unknown") else click.style(f"  {row['state']}", fg=_COLOURS[row["state"]])
     click.echo(f"{number}  {name} {row['version']}{api}{state}".rstrip())
     if row["detail"]:
-        reason = f"{row['phase']}: {row['detail']}"
-        click.echo(f"      {click.style(reason, fg=_COLOURS.get(row['state']))}")
+        click.echo(f"      {click.style(row['detail'], fg=_COLOURS.get(row['state']))}")
     choices = [(each["role"], each["choice"].removeprefix(f"{row['plugin']}/")) for each in row["choices"] or ()]
     wide, roles = max((len(each) for _, each in choices), default=0), max((len(role) for role, _ in choices), default=0)
     for (role, choice), each in zip(choices, row["choices"] or (), strict=True):
@@ -166,5 +163,5 @@ def _show(row: ListedRow, *, with_hooks: bool) -> None:
 def _advise(rows: Sequence[ListedRow]) -> None:
     if any(each["state"] == "unknown" for each in rows):
         click.echo("\n`slime plugins list --load` shows what they offer, `slime plugins show NAME` what one does.")
-    if any(each["state"] in ("broken", "refused") for each in rows):
+    if any(each["state"] == "failed" for each in rows):
         click.echo("\n`slime plugins check NAME` says more about what is wrong.")

@@ -11,7 +11,6 @@ import pytest
 
 from slime_core.catalog import (
     Catalog,
-    PluginPhase,
     PluginState,
     PluginWarning,
     first_party,
@@ -97,7 +96,7 @@ def test_what_is_left_out_is_a_status_and_is_not_imported(install_plugin: Instal
     install(install_plugin, "four", "raise AssertionError('imported')")
     catalog = Catalog.discover(PluginSet(without=("my-four",)))
     (status,) = (each for each in catalog.statuses if each.plugin == "slime-my-four")
-    assert (status.state, status.phase, status.failed) == (PluginState.EXCLUDED, PluginPhase.SELECTION, False)
+    assert (status.state, status.failed) == (PluginState.EXCLUDED, False)
     assert status is catalog.statuses[-1]
     assert "--no-plugin" in str(status)
 
@@ -170,13 +169,13 @@ def test_two_distributions_with_one_entry_point_name_are_told_apart(install_plug
     with pytest.warns(PluginWarning) as caught:
         catalog = Catalog.discover()
     (warning,) = (str(each.message) for each in caught)
-    assert "slime-my-zzz 1.0 (my_zzz): refused (selection): its entry point 'my-two' has the name of one of" in warning
+    assert "slime-my-zzz 1.0 (my_zzz): failed: its entry point 'my-two' has the name of one of" in warning
     assert "slime-my-two 1.0. Uninstall one of the two, leave one out (--no-plugin slime-my-two)" in warning
     assert "two" in mine(catalog)
     assert "zzz" not in mine(catalog)
     with pytest.raises(ConfigError, match=r"'my-two' .* is an entry point of slime-my-two and slime-my-zzz: name the"):
         Catalog.discover(PluginSet(require=("my-two",)))
-    with pytest.warns(PluginWarning, match="slime-my-two 1.0 .*refused"):
+    with pytest.warns(PluginWarning, match="slime-my-two 1.0 .*failed"):
         assert "zzz" in mine(Catalog.discover(PluginSet(order=("slime-my-zzz",))))
     assert "zzz" in mine(Catalog.discover(PluginSet(without=("slime-my-two",))))
 
@@ -190,8 +189,8 @@ def test_an_unknown_choice_names_every_plugin_that_may_have_it(install_plugin: I
     for sentence in (
         "no reward 'onee'. Did you mean 'one'?",
         "one (slime-my-one 1.0)",
-        "Might offer it: plugin slime-my-two 1.0 (my_two): excluded (selection): left out (--no-plugin",
-        "Not loaded, and might have offered it: plugin slime-my-four 1.0 (my_four): broken (import): ModuleNotFound",
+        "Might offer it: plugin slime-my-two 1.0 (my_two): excluded: left out (--no-plugin",
+        "Not loaded, and might have offered it: plugin slime-my-four 1.0 (my_four): failed: ModuleNotFound",
         "slime plugins check slime-my-four",
     ):
         assert sentence in str(caught.value)

@@ -236,7 +236,7 @@ def test_a_name_from_elsewhere_without_the_plugin_that_knows_it(project: Project
 def test_a_broken_plugin_is_a_warning_where_it_is_not_needed_and_named_where_it_might_be(project: Project) -> None:
     at = project.root / "site"
     write_distribution(at, "slime-reward-other", {"other.py": BROKEN}, entry_points={"other": "other"})
-    warning = "plugin slime-reward-other 1.0 (other): broken (import): "
+    warning = "plugin slime-reward-other 1.0 (other): failed: "
     fine = installed("plan", "run.toml", "--json", at=at)
     assert fine.returncode == 0, fine.stderr
     assert fine.stderr.startswith(f"warning: {warning}")

@@ -108,22 +108,6 @@ def correction_input(samples: tuple[int, ...] = tuple(range(len(LENGTHS))), *, d
     )
 
 
-def is_column(value: object, length: int) -> bool:
-    """Whether it is a float tensor [length]."""
-    import torch
-
-    return isinstance(value, torch.Tensor) and value.is_floating_point() and tuple(value.shape) == (length,)
-
-
-def describe(value: object) -> str:
-    """A tensor by shape and type, anything else by its type."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
-    return f"a {type(value).__name__}"
-
-
 def finite(value: "torch.Tensor") -> bool:
     """Whether there is no NaN and no infinity in it."""
     import torch
