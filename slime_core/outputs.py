@@ -11,7 +11,6 @@ Example:
 """
 
 import glob
-import json
 import os
 import re
 import stat
@@ -39,7 +38,7 @@ __all__ = [
 RUN_MARK = ".slime-run"
 """File with a run's number, in its folder."""
 MADE_MARK = ".slime-made"
-"""File that says which run made a directory, and which files in it."""
+"""File with the number of the run that made a directory."""
 
 
 def real(path: Path | str) -> Path:
@@ -63,7 +62,7 @@ def refuse_occupied(what: str, path: Path | str, run_id: str = "") -> None:
         raise ConfigError(f"{what} is {place}, where other files belong, too. Give a folder that does not exist yet")
     if os.path.isfile(place) and os.path.getsize(place):  # noqa: PTH113, PTH202  # pathlib raises on what it may not see
         raise ConfigError(f"{what}: {place} is a file that is there already. Give another path, or move the file away")
-    if not os.path.isdir(place) or (run_id and made_by(place)[0] == run_id):  # noqa: PTH112
+    if not os.path.isdir(place) or (run_id and _text(place / MADE_MARK) == run_id):  # noqa: PTH112
         return
     try:
         inside = sorted(os.listdir(place))[:1]  # noqa: PTH208
@@ -139,29 +138,23 @@ def mark_run(folder: Path) -> None:
 
 def run_id_of(folder: Path) -> str:
     """A run's number; empty before it has one."""
+    return _text(folder / RUN_MARK)
+
+
+def _text(path: Path) -> str:
     try:
-        return (folder / RUN_MARK).read_text("ascii", "replace").strip()
+        return path.read_text("ascii", "replace").strip()
     except OSError:
         return ""
 
 
 def mark_made(directory: Path, run_id: str) -> None:
-    """Note in a directory which run made it, and which files it has now.
+    """Note in a directory which run made it.
 
     Raises:
         OSError: it cannot be written.
     """
-    names = sorted(each.name for each in directory.iterdir())
-    (directory / MADE_MARK).write_text(json.dumps({"run": run_id, "files": [*names, MADE_MARK]}), "utf-8")
-
-
-def made_by(directory: Path) -> tuple[str | None, frozenset[str]]:
-    """The number of the run that made a directory, and what it wrote there; None where no run did."""
-    try:
-        found = json.loads((directory / MADE_MARK).read_text("utf-8"))
-        return str(found["run"]), frozenset(map(str, found["files"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None, frozenset()
+    (directory / MADE_MARK).write_text(run_id, "ascii")
 
 
 def named_by(template: str) -> Iterable[Path]:

@@ -408,7 +408,9 @@ class RunArgs(Family):
     save: Path = Field(description="Run folder; default runs/NAME of the run file.")
     save_interval: Positive = Field(10, description="Rollouts between checkpoints; the last one is always kept.")
     save_keep: Positive = Field(2, description="Newest checkpoints to keep.")
-    save_best: str | None = Field(None, description="Evaluation set whose best model is kept in RUN/best.")
+    save_best: str | None = Field(
+        None, description="Evaluation set; RUN/best links to the checkpoint that is best on it."
+    )
     checkpoint_hf: bool = Field(True, description="Write the model in HF format into each checkpoint.")
     save_hf: str | None = Field(
         None, description="Directory of another copy of the model in HF format; may have {rollout_id}."

@@ -332,4 +332,4 @@ class Builder:
 
     def trackers(self, folder: RunFolder) -> Trackers:
         setup = TrackerSetup(self.make, self.plan.config.run.seed, run_dir=folder.root)
-        return Trackers([self.own(chosen, setup) for chosen in self.plan.roles.all(TrackerSpec)])
+        return Trackers(self.stats, [self.own(chosen, setup) for chosen in self.plan.roles.all(TrackerSpec)])

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from functools import cache
 from pathlib import Path
-from typing import cast
 
 from slime_core.config import Plan, changed_plugins, default_settings
 from slime_core.config.fit import Schedule
@@ -248,23 +247,11 @@ def derived_changes(
         steps_now: the same of this start.
     """
     before, now = {**default_settings(), **before}, {**default_settings(), **now}
-    old, new = (
-        Schedule.of(_optim(values), steps, cast(int, values["num_critic_only_steps"]))
-        for values, steps in ((before, steps_before), (now, steps_now))
-    )
-    same = {key for key in OptimArgs.model_fields if before.get(key) == now.get(key)}
-    if old.decay != new.decay and "lr_decay_style" in same:
+    old, new = before.get(DERIVED) or steps_before, now.get(DERIVED) or steps_now
+    if old != new and Schedule.of(_optim(before), steps_before) != Schedule.of(_optim(now), steps_now):
         yield (
-            f"{DERIVED}: {old.decay} -> {new.decay}. The learning rate ({now['lr_decay_style']}) follows the length of "
-            f"the run; --lr-decay-iters {old.decay} keeps the schedule that it began with: the added steps then train "
-            f"at min_lr = {now['min_lr']}"
-        )
-    if old.critic_decay != new.critic_decay:
-        yield f"{DERIVED} of the critic: {old.critic_decay} -> {new.critic_decay}"
-    if old.warmup != new.warmup and {"lr_warmup_iters", "lr_warmup_fraction"} <= same:
-        yield (
-            f"lr_warmup_fraction: warm-up of {old.warmup} -> {new.warmup} optimizer steps; --lr-decay-iters "
-            f"{before.get(DERIVED) or steps_before} keeps the {old.warmup}"
+            f"{DERIVED}: {old} -> {new}. The learning rate follows the length of the run; --lr-decay-iters {old} keeps "
+            f"the schedule that it began with: the added steps then train at min_lr = {now['min_lr']}"
         )
     if before["save_interval"] != now["save_interval"] and now["update_weights_interval"] != 1:
         yield (

@@ -3,7 +3,8 @@
 A group is drawn, finished, buffered, then trained or dropped; a change that skips or repeats a state is an error. The
 schemas of a checkpoint's manifest.json and state.json are here too.
 
-On resume the file is truncated to the checkpoint's offset. `LedgeredSource` records each draw of a data source.
+On resume the file is truncated to the checkpoint's offset, and its moves are made again: the file is the only record.
+`LedgeredSource` records each draw of a data source.
 
 Example:
 
@@ -18,14 +19,13 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, BinaryIO, cast
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -63,13 +63,8 @@ class GroupState(enum.Enum):
     """Will never be trained; the line has the reason."""
 
 
-def _parsed(name: str) -> str:
-    GroupId.parse(name)
-    return name
-
-
-GroupName = Annotated[str, AfterValidator(_parsed)]
-"""A group's id as text."""
+Line = Mapping[str, Json]
+"""A line of the ledger: `id`, `state`, `rollout_id`; `use` of a trained group, `reason` of a dropped one."""
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 """In hexadecimal."""
 
@@ -104,27 +99,15 @@ class Manifest(_Saved):
     files: dict[str, SavedFile]
 
 
-class SavedAccounts(_Saved):
-    """What a checkpoint holds of the ledger."""
+class SavedLedger(_Saved):
+    """The lines of the ledger that a checkpoint was made of; a resume makes their moves again."""
 
     offset: NonNegativeInt
     """Bytes of the ledger's file."""
     sha256: Sha256
     """Of those bytes."""
     max_uses: PositiveInt
-    """Uses that a group is allowed."""
-    live: dict[GroupName, Literal["drawn", "finished", "buffered"]]
-    """Groups that have not ended."""
-    uses: dict[GroupName, PositiveInt]
-    """Of live groups."""
-    ended: dict[Literal["trained", "dropped"], NonNegativeInt]
-    """How many ended how."""
-    recorded: dict[Literal[*(state.value for state in GroupState)], NonNegativeInt]  # type: ignore[valid-type]  # pydantic reads it when it runs
-    """Moves to each state."""
-    reasons: dict[str, PositiveInt]
-    """Dropped groups."""
-    used: dict[Annotated[str, Field(pattern=r"^[1-9][0-9]*$")], NonNegativeInt]
-    """Ended groups by their uses."""
+    """Uses that a group was allowed."""
 
 
 class SavedState(_Saved):
@@ -150,15 +133,11 @@ class SavedState(_Saved):
     """Groups that wait."""
     train_steps: NonNegativeInt | None = None
     """Optimizer steps of the whole run, which the learning rate's decay follows; None: unknown."""
-    ledger: SavedAccounts | None = None
-    """Accounts of all groups."""
+    ledger: SavedLedger | None = None
+    """Where its lines end."""
 
 
 # Accounts: the state and uses of every live group, and how many ended how; what the ledger's lines add up to.
-
-MOST_REASONS = 1000
-"""Reasons that are counted by name; the groups of all others are one."""
-OTHER_REASONS = "other reasons"
 
 _BEFORE: dict[GroupState, frozenset[GroupState | None]] = {
     GroupState.DRAWN: frozenset({None}),
@@ -185,15 +164,16 @@ class Accounts:
         """How often a live group was trained on; none that never was."""
         self.recorded: Counter[str] = Counter()
         """Moves to each state, by its value."""
-        self.reasons: Counter[str] = Counter()
-        """Dropped groups by reason."""
-        self.used: Counter[int] = Counter()
-        """Ended groups by their uses; never those without any."""
         self.ended: Counter[GroupState] = Counter()
         """Ended groups by their last state."""
 
-    def move(self, state: GroupState, groups: Mapping[GroupId, str]) -> Sequence[int]:
-        """Move groups to a state, each with its reason, empty but for DROPPED; returns the uses of each so far.
+    def apply(self, line: Line) -> int:
+        """Make the move of a ledger's line; returns the group's uses so far, errors as in `move`."""
+        [uses] = self.move(GroupState(line["state"]), [GroupId.parse(str(line["id"]))])
+        return uses
+
+    def move(self, state: GroupState, groups: Collection[GroupId]) -> Sequence[int]:
+        """Move groups to a state; returns the uses of each so far.
 
         Raises:
             LedgerError: a group cannot move there from where it is; nothing is moved.
@@ -205,16 +185,11 @@ class Accounts:
                 raise LedgerError(f"group {group_id} cannot become {state.value}: it is {was}")
         self.recorded[state.value] += len(groups)
         if state is GroupState.DROPPED:
-            return [self._drop(group_id, reason) for group_id, reason in groups.items()]
+            return [self._end(group_id, state) for group_id in groups]
         if state is GroupState.TRAINED:
             return [self._use(group_id) for group_id in groups]
         self.live.update(dict.fromkeys(groups, state))
         return [0] * len(groups)
-
-    def _drop(self, group_id: GroupId, reason: str) -> int:
-        named = reason if reason in self.reasons or len(self.reasons) < MOST_REASONS else OTHER_REASONS
-        self.reasons[named] += 1
-        return self._end(group_id, GroupState.DROPPED)
 
     def _use(self, group_id: GroupId) -> int:
         uses = self.uses[group_id] = self.uses.get(group_id, 0) + 1
@@ -225,9 +200,7 @@ class Accounts:
     def _end(self, group_id: GroupId, state: GroupState) -> int:
         del self.live[group_id]
         self.ended[state] += 1
-        if uses := self.uses.pop(group_id, 0):
-            self.used[uses] += 1
-        return uses
+        return self.uses.pop(group_id, 0)
 
     def fresh(self, batch: int, ratio: float) -> int:
         """Groups to generate so that, `batch` uses later, there are at most `ratio` uses a group; below 1 for none."""
@@ -253,29 +226,6 @@ class Accounts:
             )
         if self.recorded["drawn"] != sum(counts.values()):
             raise LedgerError(f"{self.recorded['drawn']} groups were drawn, and the ledger says {counts}")
-
-    def to_dict(self) -> dict[str, Json]:
-        """The part of `SavedAccounts` that is not about the file."""
-        return {
-            "max_uses": self.max_uses,
-            "live": {str(group_id): state.value for group_id, state in self.live.items()},
-            "uses": {str(group_id): uses for group_id, uses in self.uses.items()},
-            "ended": {state.value: self.ended[state] for state in (GroupState.TRAINED, GroupState.DROPPED)},
-            "recorded": dict(self.recorded),
-            "reasons": dict(self.reasons),
-            "used": {str(uses): groups for uses, groups in self.used.items()},
-        }
-
-    @classmethod
-    def restore(cls, saved: SavedAccounts, max_uses: int) -> "Accounts":
-        """The accounts that a checkpoint holds."""
-        accounts = cls(max_uses)
-        accounts.live = {GroupId.parse(name): GroupState(value) for name, value in saved.live.items()}
-        accounts.uses = {GroupId.parse(name): uses for name, uses in saved.uses.items()}
-        accounts.recorded, accounts.reasons = Counter(saved.recorded), Counter(saved.reasons)
-        accounts.used = Counter({int(uses): groups for uses, groups in saved.used.items()})
-        accounts.ended = Counter({GroupState(name): count for name, count in saved.ended.items()})
-        return accounts
 
 
 class Ledger:
@@ -313,7 +263,7 @@ class Ledger:
         self._move(GroupState.DROPPED, redacted, rollout_id)
 
     def _move(self, state: GroupState, groups: Mapping[GroupId, str], rollout_id: int) -> None:
-        uses = self.accounts.move(state, groups)
+        uses = self.accounts.move(state, groups.keys())
         about = f'"state": "{state.value}", "rollout_id": {rollout_id}'
         if state is GroupState.TRAINED:
             ends = [f', "use": {use}' for use in uses]
@@ -354,7 +304,7 @@ class Ledger:
             self._file.flush()
 
     def state_dict(self) -> dict[str, Json]:
-        """`SavedAccounts`: accounts, file position and a digest of all before it; every line is on disk then.
+        """`SavedLedger`: the file's length, a digest and the uses allowed; every line is on disk then.
 
         Raises:
             RunFolderError: the disk is full.
@@ -362,28 +312,33 @@ class Ledger:
         with self._writing():
             self._file.flush()
             os.fsync(self._file.fileno())
-        return {"offset": self._file.tell(), "sha256": self._digest.hexdigest(), **self.accounts.to_dict()}
+        return {"offset": self._file.tell(), "sha256": self._digest.hexdigest(), "max_uses": self.accounts.max_uses}
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
-        """Go back to a commit point: later lines are cut off.
+        """Go back to a commit point, a `SavedLedger`: its lines are read again, and later ones are cut off.
 
         Raises:
-            CheckpointError: the file is shorter than the commit point, or was changed before it, or the state is none.
+            CheckpointError: the file is shorter than the commit point, or was changed before it; or a group was allowed
+                another number of uses.
         """
-        try:
-            saved = SavedAccounts.model_validate(state)
-        except ValueError as error:
-            raise CheckpointError(f"no ledger can go on from such a state: {first_problem(error)}") from None
+        saved, max_uses = SavedLedger.model_validate(state), self.accounts.max_uses
+        if saved.max_uses != max_uses:
+            raise CheckpointError(
+                f"this buffer hands out a group {max_uses} times at most, and the run was begun with {saved.max_uses}: "
+                "a resume cannot change it. Put the buffer's settings back, or start a new run with another --save"
+            )
         self._digest = digest_before(self._path, saved.offset, saved.sha256)
+        self.accounts = Accounts(max_uses)
+        for line in read_ledger(self._path, saved.offset):
+            self.accounts.apply(line)
         with self._writing():
             self._file.truncate(saved.offset)
         self._file.seek(saved.offset)
-        self.accounts = Accounts.restore(saved, self.accounts.max_uses)
 
     def rewind(self) -> None:
         """Start over: nothing was recorded."""
-        nothing = Accounts(self.accounts.max_uses).to_dict()
-        self.load_state_dict({"offset": 0, "sha256": hashlib.sha256().hexdigest(), **nothing})
+        nothing = hashlib.sha256().hexdigest()
+        self.load_state_dict({"offset": 0, "sha256": nothing, "max_uses": self.accounts.max_uses})
 
     def close(self) -> None:
         """Close the file; what no checkpoint covers may stay unwritten."""
@@ -405,16 +360,17 @@ def digest_before(path: Path, offset: int, expected: str) -> "hashlib._Hash":
         CheckpointError: the file is shorter, or was changed.
         RunFolderError: the file cannot be read.
     """
-    digest, size = digest_of(path, offset), path.stat().st_size
+    size = path.stat().st_size if path.exists() else 0
     if size < offset:
         raise CheckpointError(
             f"the ledger {path} has {size} bytes, and the checkpoint was made when it had {offset}: restore the file, "
             "or start a new run with another --save"
         )
+    digest = digest_of(path, offset)
     if digest.hexdigest() != expected:
         raise CheckpointError(
             f"the ledger {path} was changed: its first {offset} bytes are not those that the checkpoint was made of. "
-            "Restore the file, or start a new run with another --save; `slime ledger --verify` says more"
+            "Restore the file, or start a new run with another --save; `slime ledger` says more"
         )
     return digest
 
@@ -426,14 +382,56 @@ def digest_of(path: Path, size: int) -> "hashlib._Hash":
         RunFolderError: the file cannot be read.
     """
     digest = hashlib.sha256()
-    try:
-        with open_nofollow(path) as file:
-            while size and (part := file.read(min(size, 1 << 20))):
-                digest.update(part)
-                size -= len(part)
-    except OSError as error:
-        raise RunFolderError(f"cannot read the ledger {path}: {error.strerror}") from error
+    with open_ledger(path) as file:
+        while size and (part := file.read(min(size, 1 << 20))):
+            digest.update(part)
+            size -= len(part)
     return digest
+
+
+def read_ledger(path: Path, end: int | None = None) -> Iterator[Line]:
+    """The complete lines of a ledger, those that begin before an offset.
+
+    Raises:
+        RunFolderError: there is no ledger, or a complete line is not one of a ledger.
+    """
+    place = 0
+    with open_ledger(path) as file:
+        for text in file:
+            if not text.endswith(b"\n") or (end is not None and place >= end):
+                return
+            place += len(text)
+            yield parse_line(text, path, place)
+
+
+def parse_line(text: bytes, path: Path, end: int) -> Line:
+    """A line of a ledger, which ends at an offset.
+
+    Raises:
+        RunFolderError: it is not one.
+    """
+    try:
+        line = json.loads(text)
+        GroupId.parse(line["id"])
+        if GroupState(line["state"]) is GroupState.TRAINED and (not isinstance(line["use"], int) or line["use"] < 1):
+            raise ValueError(f"use {line['use']!r}, expected a number from 1")
+        int(str(line["rollout_id"]))
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        problem = f"{type(error).__name__}: {error}"
+        raise RunFolderError(f"{path}: the line that ends at byte {end} is damaged: {problem}") from None
+    return cast(Line, line)
+
+
+def open_ledger(path: Path) -> BinaryIO:
+    """The file for reading.
+
+    Raises:
+        RunFolderError: it cannot be read.
+    """
+    try:
+        return open_nofollow(path)
+    except OSError as error:
+        raise RunFolderError(f"cannot read the ledger {path}: {error.strerror}") from None
 
 
 class LedgeredSource:

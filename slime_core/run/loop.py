@@ -10,10 +10,11 @@ Example:
 
 import asyncio
 import enum
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast
@@ -22,7 +23,7 @@ from slime_core.aio import unless
 from slime_core.batching.prepare import shaping_metrics
 from slime_core.catalog import part
 from slime_core.config import Plan, lock_plugins
-from slime_core.errors import CheckpointError, RunFolderError, SlimeError
+from slime_core.errors import CheckpointError, SlimeError
 from slime_core.events import (
     CheckpointLoaded,
     CheckpointSaved,
@@ -40,12 +41,12 @@ from slime_core.rollout import RolloutResult
 from slime_core.run.checkpoint import Checkpoint, check_changes, newest_checkpoint, saved_settings
 from slime_core.run.folder import RunFolder, note_resume, on_signals
 from slime_core.run.ledger import GroupState, SavedState, digest_before
-from slime_core.run.saving import Best, HfCopies, Saver
+from slime_core.run.saving import Saver, copy_model
 from slime_core.run.session import BaseSession, Phase, Session
 from slime_core.run.trainer import TrainReport, means
 from slime_core.sample import Json
 from slime_core.secrets import REDACTOR
-from slime_core.telemetry import Display, MetricsLog, MetricsRow, run_folder_errors
+from slime_core.telemetry import Display, MetricsLog, MetricsRow, names, run_folder_errors
 from slime_core.telemetry.recording import Generated, SampleWriter, alarm_watch, sample_writer, span_writer
 
 PartT = TypeVar("PartT")
@@ -74,9 +75,10 @@ class BaseLoop(ABC):
         self.rollout_id = 0
         """Rollouts done."""
         self._step = 0
-        self._saver = Saver(self._folder.checkpoints, self._config.run.save_keep)
-        template = self._config.run.save_hf
-        self._hf_copies = HfCopies(template, run_id_of(self._folder.root)) if template is not None else None
+        best = self._config.run.save_best
+        self._best_link = self._folder.root / "best" if best is not None else None
+        self._best_metric, self._best = names.eval_reward(best) if best is not None else "", -math.inf
+        self._saver = Saver(self._folder.checkpoints, self._config.run.save_keep, self._best_link)
         self._saved_at = -1
         self._own_state: dict[str, Json] = {}  # checkpoints hold it, and a resume must find the same
         self._plugins = lock_plugins(plan)  # now: this code is loaded, and files may be edited while the run goes on
@@ -180,7 +182,7 @@ class BaseLoop(ABC):
         await self._log(number, {**metrics, **timing, **report.perf})
         self.rollout_id += 1
         await self._evaluate_if_due()
-        if self._is_due(self._config.run.save_interval, self.rollout_id):
+        if self._is_due(self._config.run.save_interval, self.rollout_id) and self._saved_at != self.rollout_id:
             await self._save()
 
     def _is_due(self, interval: int | None, done: int) -> bool:
@@ -189,7 +191,6 @@ class BaseLoop(ABC):
     async def _log(self, rollout_id: int, metrics: Mapping[str, float]) -> None:
         """Write one row, show it and send it to the trackers."""
         metrics = {REDACTOR.redact(name): value for name, value in {**metrics, **self._base.take_stats()}.items()}
-        metrics |= self._base.trackers.metrics()
         row = MetricsRow(rollout_id, self._step, time.time(), metrics)
         self._metrics.append(row)
         await self._base.trackers.log(self._step, metrics)
@@ -201,7 +202,11 @@ class BaseLoop(ABC):
                 self._base.stop.ask(enough=True)
                 self._display.message(f"alarm {alarm.name} ends the run after this step: stop_on_alarms has it")
 
-    async def _save(self) -> None:
+    def _is_best(self, metrics: Mapping[str, float]) -> bool:
+        best, self._best = self._best, max(self._best, metrics.get(self._best_metric, -math.inf))
+        return self._best > best
+
+    async def _save(self, *, is_best: bool = False) -> None:
         session = self._base
         self._display.phase("checkpoint")
         await self._finish_save(wait=True)
@@ -218,15 +223,16 @@ class BaseLoop(ABC):
         with self._spans.phase("checkpoint", self.rollout_id):
             async with session.training():
                 end = session.build.tokenizer().end_of_turn
-                await self._saver.save(self.rollout_id, state, save, session.trainer.finish_save, end_of_turn=end)
+                finish = session.trainer.finish_save
+                await self._saver.save(self.rollout_id, state, save, finish, end_of_turn=end, is_best=is_best)
         self._saved_at = self.rollout_id
         await self._finish_save(wait=not self._config.run.async_save)
 
     async def _finish_save(self, *, wait: bool) -> None:
         """Report the checkpoint that is finished now, or what prevented it."""
         if checkpoint := await self._saver.saved(wait=wait):
-            if self._hf_copies:
-                await asyncio.to_thread(self._hf_copies.keep, checkpoint)
+            if template := self._config.run.save_hf:
+                await asyncio.to_thread(copy_model, checkpoint, template, run_id_of(self._folder.root))
             await self._base.emit(CheckpointSaved(checkpoint.path, checkpoint.rollout_id))
 
     async def _resume(self, checkpoint: Checkpoint) -> None:
@@ -240,6 +246,8 @@ class BaseLoop(ABC):
         self._metrics.truncate(state.metrics_position)
         for row in MetricsLog.read(self._metrics.path):
             self._alarms.look(row)  # the alarms that were shown before
+            if self._best_link and self._best_link.exists():
+                self._is_best(row.metrics)
         note_resume(self._folder.root, self.rollout_id)
         self._display.message(f"continuing after rollout {self.rollout_id} of {self._base.num_rollout}")
         await self._base.emit(CheckpointLoaded(checkpoint.path, self.rollout_id))
@@ -252,8 +260,6 @@ class Loop(BaseLoop):
         super().__init__(session, display, metrics, samples)
         self._session = session
         session.scheduler.runner.waiting.on_end = self._spans.add_sample
-        best = self._config.run.save_best
-        self._best = Best(session.folder.root / "best", best) if best is not None else None
 
     async def _begin(self, *, resumed: bool) -> None:
         self._display.phase("engine: new weights")
@@ -261,7 +267,8 @@ class Loop(BaseLoop):
         if not resumed:
             if self._session.eval_sets and not self._config.evaluation.skip_eval_before_train:
                 await self._evaluate()
-            await self._save()
+            if self._saved_at != self.rollout_id:
+                await self._save()
 
     async def _collect(self, want: int) -> RolloutResult:
         session = self._session
@@ -330,11 +337,9 @@ class Loop(BaseLoop):
         await self._samples.write_eval(self.rollout_id, result.samples)
         await session.emit(EvalEnd(self.rollout_id, result.samples, result.metrics))
         await self._log(self.rollout_id, result.metrics)
-        if self._best:
-            async with session.training():
-                is_best = await self._best.offer(self.rollout_id, result.metrics, session.trainer.save_whole)
-            if is_best:
-                self._display.message(self._best.text)
+        if self._best_link and self._is_best(result.metrics):
+            await self._save(is_best=True)
+            self._display.message(f"best so far: {self._best_metric} {self._best:.3f} after {self.rollout_id} rollouts")
 
     async def _parts(self) -> Mapping[str, Json]:
         session = self._session
@@ -438,8 +443,11 @@ async def run_loop(
         check_records(checkpoint, folder)
     session = make_session(plan, folder, display)
     done, unit = checkpoint.rollout_id if checkpoint else 0, session.unit
-    if not checkpoint and (lost := what_is_lost(plan, folder, unit)):
-        display.message(lost)
+    if not checkpoint and folder.metrics.is_file() and folder.metrics.stat().st_size:
+        display.message(
+            f"{folder.root} has no checkpoint of trained weights (save_interval = {plan.config.run.save_interval}): "
+            "it begins anew"
+        )
     if checkpoint and done >= session.num_rollout:
         await session.close()
         display.message(
@@ -476,34 +484,6 @@ def check_records(checkpoint: Checkpoint, folder: RunFolder) -> None:
         CheckpointError: one is missing, shorter than it was, or changed.
     """
     state = checkpoint.state()
-    parts = [folder.metrics, *([folder.ledger] if state.ledger else [])]
-    if missing := [path.name for path in parts if not path.is_file()]:
-        raise CheckpointError(
-            f"{folder.root} has checkpoints, but no {' and no '.join(missing)}, which {checkpoint.path.name} goes on "
-            "with: restore it, or start a new run with another --save"
-        )
     MetricsLog.check(folder.metrics, state.metrics_position)
     if state.ledger:
         digest_before(folder.ledger, state.ledger.offset, state.ledger.sha256)
-
-
-def what_is_lost(plan: Plan, folder: RunFolder, unit: str) -> str | None:
-    """Why a run without a checkpoint of trained weights starts again from nothing; None if nothing was done before.
-
-    Args:
-        plan: of the run.
-        folder: of the run, before anything is cut off there.
-        unit: what the run counts.
-    """
-    if not any(path.is_file() and path.stat().st_size for path in (folder.metrics, folder.ledger)):
-        return None
-    done = 0
-    with suppress(RunFolderError):  # what cannot be read is cut off with the rest
-        done = sum("rollout/step" in row.metrics for row in MetricsLog.read(folder.metrics))
-    after = f"{done} {unit}{'s' * (done != 1)}"
-    if plan.config.debug.debug_rollout_only:
-        return f"{folder.root} has {after}, and debug_rollout_only saves no checkpoint: it begins anew"
-    return (
-        f"{folder.root} was stopped after {after}, before its first checkpoint of trained weights "
-        f"(save_interval = {plan.config.run.save_interval}): it begins anew, from {unit} 1"
-    )

@@ -10,7 +10,6 @@ Example:
         checks.reports                              # what was read, by data set
 """
 
-import time
 from collections.abc import Callable, Mapping, Sequence, Sized
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, fields, replace
@@ -37,10 +36,8 @@ from slime_core.rollout import EvalSet, Scoring, SingleTurn
 from slime_core.run.build import Builder
 from slime_core.sample import Json, Message, Sample
 
-LIMIT_S = 2.0
-"""Seconds of checks after which every second row is checked, after as many more every fourth, and so on."""
-FIRST = 16
-"""Rows that are always checked."""
+CHECKED = 2_000
+"""Rows of a data set whose labels are checked, and whose prompts are measured."""
 SHOWN = 60
 """Characters of a label that a reason quotes."""
 BYTES = 4
@@ -65,9 +62,7 @@ class DataSetReport:
     label: Json = None
     """The first one's label, or the answer of a dialog."""
     lengths: list[int] = field(default_factory=list)
-    """Tokens of prompts that are texts, or of dialogs; empty unless measured, and of a part where that takes long."""
-    unchecked: int = 0
-    """Rows whose labels were not checked, because checks took long."""
+    """Tokens of the first `CHECKED` prompts that are texts, or of dialogs; empty unless measured."""
     unit: Literal["prompt", "dialog"] = "prompt"
     """What its rows are."""
 
@@ -84,7 +79,6 @@ class RowChecks:
         self._build, self._tokenizer, self._measures = build, build.tokenizer(), measures
         self._labels: dict[str, tuple[str, LabelCheck] | None] = {}
         self._open = ExitStack()
-        self._spent, self._measured = 0.0, 0.0
 
     def close(self) -> None:
         """End what checks labels."""
@@ -150,24 +144,14 @@ class RowChecks:
                     return str(error)
                 if (why := self._misfit(text, prefix)) is not None:
                     return why
-            if self._is_due(report):
-                began = time.monotonic()
-                why = self._unscorable(sample, rewards, file, prefix)
-                self._spent += time.monotonic() - began
-                if why is not None:
-                    return f"{why}{_places(sample.label, key, prefix)}"
+            # All labels, where bad rows are left out.
+            checks = report.prompts < CHECKED or plan.config.data.max_bad_row_rate > 0
+            if checks and (why := self._unscorable(sample, rewards, file, prefix)) is not None:
+                return f"{why}{_places(sample.label, key, prefix)}"
             self._note(report, sample, text)
             return None
 
         return check
-
-    def _is_due(self, report: DataSetReport) -> bool:
-        # All labels, where bad rows are left out: which are must not depend on time.
-        skips = self._build.plan.config.data.max_bad_row_rate > 0
-        if skips or report.prompts < FIRST or report.prompts % _stride(self._spent) == 0:
-            return True
-        report.unchecked += 1
-        return False
 
     def _misfit(self, prompt: str, prefix: str) -> str | None:
         context = self.context
@@ -232,15 +216,9 @@ class RowChecks:
     def _note(self, report: DataSetReport, sample: Sample, text: str | None) -> None:
         if not report.prompts:
             report.first_prompt, report.label = sample.prompt if text is None else text, sample.label
-        if self._measures and text is not None and report.prompts % _stride(self._measured) == 0:
-            began = time.monotonic()
+        if self._measures and text is not None and report.prompts < CHECKED:
             report.lengths.append(len(self._tokenizer.encode(text)))
-            self._measured += time.monotonic() - began
         report.prompts += 1
-
-
-def _stride(spent: float) -> int:
-    return 1 << int(spent / LIMIT_S)
 
 
 def _places(label: Json, key: str | None, prefix: str) -> str:
@@ -346,9 +324,4 @@ def read_all_prompts(plan: Plan) -> DataRead:
     notes = [*builder.tokenizer_notes()]
     notes += source.data_notes() if isinstance(source, DescribesData) else ()
     notes += [note for _, left_out in sets for note in left_out]
-    notes += [
-        f"{each.name}: the labels of {each.unchecked} of {each.prompts} rows were not checked, which would take long"
-        for each in checks.reports.values()
-        if each.unchecked
-    ]
     return DataRead(notes, [*checks.reports.values()], checks.context)

@@ -1,7 +1,7 @@
-"""Writes checkpoints in the background, keeps the best model, and copies models for `save_hf`.
+"""Writes checkpoints in the background, and copies models for `save_hf`.
 
-A save takes a snapshot, then checksums, fsyncs and renames it in a thread while the run continues. The best model
-and the copies stay when old checkpoints are removed. Copies are hard links where the storage allows them.
+A save takes a snapshot, then checksums, fsyncs and renames it in a thread while the run continues. Old checkpoints are
+removed, except the best one, to which a link points. Copies are hard links where the storage allows them.
 
 Example:
 
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Protocol
 
 from slime_core.errors import ConfigError, RunFolderError, WorkerError
-from slime_core.outputs import made_by, mark_made, real, refuse_occupied
+from slime_core.outputs import mark_made, real, refuse_occupied
 from slime_core.run.checkpoint import (
     MANIFEST,
     MODEL,
@@ -35,7 +35,6 @@ from slime_core.run.checkpoint import (
 )
 from slime_core.run.ledger import SCHEMA_VERSION, Manifest, SavedFile
 from slime_core.sample import Json
-from slime_core.telemetry import names
 
 SaveModel = Callable[[Path], Awaitable[None]]
 """Has a trainer copy what it saves; the files stand in this directory now or later."""
@@ -63,9 +62,9 @@ class _GivenUp(Exception):
 class Saver:
     """The checkpoints that one run writes; at most one of them is unfinished."""
 
-    def __init__(self, root: Path, keep: int) -> None:
-        """Write to `root`, of which the newest `keep` stay."""
-        self._root, self._keep = root, keep
+    def __init__(self, root: Path, keep: int, best: Path | None = None) -> None:
+        """Write to `root`, where the newest `keep` stay, and the one to which the link `best` points."""
+        self._root, self._keep, self._best = root, keep, best
         self._final = root  # of the snapshot that is being finished
         self._begin: Callable[[bool], Awaitable[bool]] | None = None
         self._finishing: asyncio.Task[Checkpoint] | None = None
@@ -79,12 +78,13 @@ class Saver:
         finish_model: FinishModel = stands,
         *,
         end_of_turn: int | None = None,
+        is_best: bool = False,
     ) -> None:
         """Take a snapshot and begin to finish it; `saved` returns the checkpoint.
 
         Where the model's files do not stand yet, `saved` begins when they do. Old checkpoints are removed then, and
         later ones: those belong to a future that was abandoned. `end_of_turn` is added to the end ids of the model's
-        generation_config.json.
+        generation_config.json. With `is_best`, the link `best` points to this one from then on.
 
         Raises:
             RunFolderError: the disk is full or read-only; names the checkpoint that was there before and still is.
@@ -104,7 +104,9 @@ class Saver:
             with _explaining(final, beside):
                 self._seal(beside, rollout_id, end_of_turn)
                 put_in_place(final, beside)
-            _prune(final, self._keep)
+                if is_best and self._best is not None:
+                    _point(self._best, final)
+            _prune(final, self._keep, self._best)
             return Checkpoint(final, rollout_id)
 
         async def begin(wait: bool) -> bool:
@@ -212,11 +214,19 @@ def put_in_place(final: Path, beside: Path, old: Path | None = None) -> None:
     remove_checkpoint(old)
 
 
-def _prune(newest: Path, keep: int) -> None:
-    paths = list_checkpoints(newest.parent)
+def _point(link: Path, target: Path) -> None:
+    beside = link.with_name(f".{link.name}.tmp")
+    beside.unlink(missing_ok=True)
+    beside.symlink_to(os.path.relpath(target, link.parent))
+    beside.replace(link)
+
+
+def _prune(newest: Path, keep: int, best: Path | None) -> None:
+    paths, spared = list_checkpoints(newest.parent), best.resolve() if best else None
     place = paths.index(newest)
     for path in (*paths[: max(0, place + 1 - keep)], *paths[place + 1 :]):
-        remove_checkpoint(path)
+        if path.resolve() != spared:
+            remove_checkpoint(path)
 
 
 def _explain(error: OSError | WorkerError, final: Path) -> str | None:
@@ -251,116 +261,36 @@ def _add_end(model: Path, end: int) -> None:
         (model / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n", encoding="utf-8")
 
 
-RECORD = "best.json"
+def copy_model(checkpoint: Checkpoint, template: str, run_id: str) -> Path | None:
+    """Copy a finished checkpoint's model for `save_hf`; None for the one that training begins with.
 
+    Args:
+        checkpoint: has the model.
+        template: of the directory's path, `{rollout_id}` filled in; a directory that the run made is replaced.
+        run_id: number of the run, by which it knows what it made.
 
-class Best:
-    """The best model of one run."""
-
-    def __init__(self, root: Path, dataset: str) -> None:
-        """Keep it in `root`, judged by the mean reward on one evaluation set."""
-        self._root, self._dataset = root, dataset
-        if (old := root.with_name(root.name + OLD)).exists() and not root.exists():
-            old.rename(root)  # killed between the two renames that put another in its place
-        self._reward, self._rollout_id = _read(root / RECORD)
-        if self._reward is None:
-            refuse_occupied(f"save_best = {dataset!r}", root)
-
-    @property
-    def text(self) -> str:
-        """How good it is, and where."""
-        return f"best so far: {self._dataset} {self._reward:.3f} after {self._rollout_id} rollouts, in {self._root}"
-
-    async def offer(self, rollout_id: int, metrics: Mapping[str, float], save_model: SaveModel) -> bool:
-        """Keep the model of now, if an evaluation says that it is better than all before.
-
-        Raises:
-            RunFolderError: it could not be written; the one before it is still there.
-        """
-        reward = metrics.get(names.eval_reward(self._dataset))
-        if reward is None or (self._reward is not None and reward <= self._reward):
-            return False
-        beside = self._root.with_name(f".{self._root.name}.tmp")
-        try:
-            shutil.rmtree(beside, ignore_errors=True)
-            beside.mkdir(parents=True)
-            await save_model(beside)
-            for each in beside.iterdir():
-                if each.name != MODEL:  # what continues a training; a checkpoint has it
-                    shutil.rmtree(each)
-            record = {"rollout_id": rollout_id, "dataset": self._dataset, "reward": reward}
-            (beside / RECORD).write_text(json.dumps(record), encoding="utf-8")
-            for path in sorted(beside.rglob("*")):
-                sync(path)
-            sync(beside)
-            put_in_place(self._root, beside)
-        except OSError as error:
-            raise RunFolderError(f"cannot write the best model to {self._root}: {error}") from error
-        self._reward, self._rollout_id = reward, rollout_id
-        return True
-
-
-def _read(record: Path) -> tuple[float | None, int]:
-    """Reward and rollout of the best model that is there."""
+    Raises:
+        RunFolderError: it could not be written; what was there before still is.
+    """
+    if checkpoint.rollout_id == 0:
+        return None
+    final = real(template.format(rollout_id=checkpoint.rollout_id))
+    beside, old = (final.with_name(f".{final.name}.{run_id}{end}") for end in (".tmp", OLD))
     try:
-        found = json.loads(record.read_text(encoding="utf-8"))
-        return float(found["reward"]), int(found["rollout_id"])
-    except FileNotFoundError:
-        return None, 0
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunFolderError(f"{record} cannot be read ({error}): remove its folder, or put it back") from error
-
-
-class HfCopies:
-    """The copies of one run."""
-
-    def __init__(self, template: str, run_id: str = "none") -> None:
-        """Into directories of this name, `{rollout_id}` filled in; without one, the newest replaces the others.
-
-        Args:
-            template: of their path.
-            run_id: number of the run, by which it knows what it made.
-        """
-        self._template, self._run_id = template, run_id
-
-    def keep(self, checkpoint: Checkpoint) -> Path | None:
-        """Copy a finished checkpoint's model; None for the one that training begins with, which is hf_checkpoint.
-
-        Raises:
-            RunFolderError: it could not be written; what was there before still is.
-        """
-        if checkpoint.rollout_id == 0:
-            return None
-        final = real(self._template.format(rollout_id=checkpoint.rollout_id))
-        beside, old = (final.with_name(f".{final.name}.{self._run_id}{end}") for end in (".tmp", OLD))
-        try:
-            final.parent.mkdir(parents=True, exist_ok=True)
-            if old.exists() and not final.exists():
-                old.rename(final)  # the run was killed between the two renames that put another in its place
-            refuse_occupied(f"save_hf = {self._template!r}", final, self._run_id)
-            shutil.rmtree(beside, ignore_errors=True)
-            shutil.copytree(checkpoint.path / MODEL, beside, copy_function=_link_or_copy)
-            mark_made(beside, self._run_id)
-            if final.is_dir():
-                _keep_foreign(final, beside)
-            for path in (*sorted(beside.rglob("*")), beside):
-                sync(path)
-            put_in_place(final, beside, old)
-        except (OSError, ConfigError) as error:
-            shutil.rmtree(beside, ignore_errors=True)
-            raise RunFolderError(f"cannot write save_hf {final}: {error}; {checkpoint.path} has the model") from error
-        return final
-
-
-def _keep_foreign(old: Path, new: Path) -> None:
-    """What a user added to a directory, into the one that takes its place."""
-    for each in old.iterdir():
-        if each.name in made_by(old)[1] or (new / each.name).exists():
-            continue
-        if each.is_dir() and not each.is_symlink():
-            shutil.copytree(each, new / each.name, symlinks=True, copy_function=_link_or_copy)
-        else:
-            shutil.copy2(each, new / each.name, follow_symlinks=False)
+        final.parent.mkdir(parents=True, exist_ok=True)
+        if old.exists() and not final.exists():
+            old.rename(final)  # the run was killed between the two renames that put another in its place
+        refuse_occupied(f"save_hf = {template!r}", final, run_id)
+        shutil.rmtree(beside, ignore_errors=True)
+        shutil.copytree(checkpoint.path / MODEL, beside, copy_function=_link_or_copy)
+        mark_made(beside, run_id)
+        for path in (*sorted(beside.rglob("*")), beside):
+            sync(path)
+        put_in_place(final, beside, old)
+    except (OSError, ConfigError) as error:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise RunFolderError(f"cannot write save_hf {final}: {error}; {checkpoint.path} has the model") from error
+    return final
 
 
 def _link_or_copy(source: str, target: str) -> None:

@@ -169,7 +169,7 @@ class BaseSession:
         self.stats = self.build.stats
         self.hooks = RunHooks(plan.catalog, self.stats)
         self.stop = StopRequest()
-        self.trackers = Trackers()
+        self.trackers = Trackers(self.stats)
         self._memory: Memory | None = None
         self._phase = display.phase if display else _ignore
         self._message = display.message if display else _ignore

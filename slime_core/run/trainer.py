@@ -25,7 +25,7 @@ from slime_core.catalog.catalog import Used
 from slime_core.catalog.checks import blaming
 from slime_core.config import OptimArgs, Plan, critic_of, old_actor_of, reference_of, teacher_of
 from slime_core.config.fit import Schedule
-from slime_core.errors import ConfigError, ContractError, SlimeError, WorkerError
+from slime_core.errors import ConfigError, ContractError, SlimeError
 from slime_core.roles import (
     AdvantageSpec,
     CorrectionSpec,
@@ -47,75 +47,46 @@ from slime_core.roles import (
 from slime_core.rollout import EnginePool
 from slime_core.sample import GroupId
 
-# Timeouts of the ranks' calls, and the messages while one takes long.
-
-FIRST_TOLD_S = 25.0
-"""Seconds without an answer after which a message is shown; the next one after twice as long."""
-TIMES_USUAL = 3.0
-"""A call is long only beyond so many times the longest so far."""
+QUIET_SHARE = 0.1
+"""Share of its time limit that a call takes without a message."""
 MOST_NAMED = 8
 """Ranks that a message names."""
 
 log = logging.getLogger(__name__)
 
 
-class Patience:
-    """Calls every rank of a group under a timeout, and reports slow ranks."""
+async def call_ranks(
+    group: WorkerGroup, method: str, arguments: Sequence[object], limit_s: float, tell: Callable[[str], None]
+) -> list[object]:
+    """Call a method of every rank; while it takes long, `tell` gets lines that name the ranks without a reply.
 
-    def __init__(
-        self,
-        group: WorkerGroup,
-        limit_s: float,
-        tell: Callable[[str], None],
-        *,
-        first_told_s: float = FIRST_TOLD_S,
-    ) -> None:
-        """A call may take `limit_s` seconds, times the steps that it does."""
-        self._group, self._limit_s, self._tell, self._first_told_s = group, limit_s, tell, first_told_s
-        self._longest: dict[str, float] = {}
+    Raises:
+        WorkerError: a rank raised, died, or did not answer in `limit_s` seconds.
+    """
+    reporting = asyncio.create_task(_report(group, method, limit_s * QUIET_SHARE, tell))
+    try:
+        return await group.call(method, arguments, timeout_s=limit_s)
+    finally:
+        reporting.cancel()
 
-    async def step(self, method: str, arguments: Sequence[object], *, steps: int = 1) -> list[object]:
-        """Call a method that does so many steps' work; later messages follow from how long one step takes.
 
-        Raises:
-            WorkerError: a rank raised, died, or did not answer in time.
-        """
-        started = time.monotonic()
-        usual = self._longest.get(method, 0.0) * steps
-        telling = asyncio.create_task(self._report(method, max(self._first_told_s, TIMES_USUAL * usual)))
-        try:
-            replies = await self._group.call(method, arguments, timeout_s=self._limit_s * steps)
-        finally:
-            telling.cancel()
-        took = (time.monotonic() - started) / steps
-        self._longest[method] = max(self._longest.get(method, 0.0), took)
-        return replies
-
-    async def call(self, method: str, argument: object) -> list[object]:
-        """Call a method with the same argument everywhere."""
-        return await self.step(method, [argument] * self._group.size)
-
-    async def _report(self, method: str, seconds: float) -> None:
-        started = time.monotonic()
-        while True:
-            await asyncio.sleep(seconds - (time.monotonic() - started))
-            waited = self._group.unanswered()
-            named = [f"rank {rank} ({what})" for rank, what in sorted(waited.items())[:MOST_NAMED]]
-            named += [f"{len(waited) - len(named)} more"] if len(waited) > len(named) else []
-            waiting, took = ", ".join(named) or "its answers", time.monotonic() - started
-            text = f"trainer: {method} has taken {took:.0f} s; waiting for {waiting}"
-            log.info(text)
-            self._tell(text)
-            seconds *= 2
+async def _report(group: WorkerGroup, method: str, pause_s: float, tell: Callable[[str], None]) -> None:
+    started = time.monotonic()
+    while True:
+        await asyncio.sleep(pause_s)
+        waited = group.unanswered()
+        named = [f"rank {rank} ({what})" for rank, what in sorted(waited.items())[:MOST_NAMED]]
+        named += [f"{len(waited) - len(named)} more"] if len(waited) > len(named) else []
+        waiting, took = ", ".join(named) or "its answers", time.monotonic() - started
+        text = f"trainer: {method} has taken {took:.0f} s; waiting for {waiting}"
+        log.info(text)
+        tell(text)
 
 
 TRAINER_GROUP = "trainer"
 """Name of the ranks' worker group."""
 HOST = "slime_train.rank_host:RankHost"
 START_TIMEOUT_S = 600.0
-PORT_TRIES = 4
-PORT_TAKEN = "address already in use"
-"""What torch and the system say of a port that another process has, in lower case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +109,7 @@ class Trainer:
     def __init__(self, plan: Plan, group: WorkerGroup, tell: Callable[[str], None]) -> None:
         """Take over started ranks of the plan's trainer; use `start`."""
         chosen, keys = plan.roles.one(TrainerSpec), plan.config.optim
-        self._group, self._patience = group, Patience(group, plan.config.run.step_timeout_s, tell)
+        self._group, self._limit_s, self._tell = group, plan.config.run.step_timeout_s, tell
         self._shares = Shares(chosen.spec.share_of_ranks(chosen.settings), chosen.plugin)
         self._reads, self._balances = chosen.spec.reads(chosen.settings), keys.balance_by_flops
         self._num_steps = keys.num_steps_per_rollout
@@ -174,7 +145,13 @@ class Trainer:
         size, nodes = chosen.spec.world_size(chosen.settings), plan.config.cluster.actor_num_nodes or 1
         per_node = size // nodes if needs.gpus else None  # on a CPU it counts ranks alone
         ranks = WorkerGroupSpec(TRAINER_GROUP, size, HOST, arguments, needs=needs, preload=preload, per_node=per_node)
-        return cls(plan, await _start_ranks(launcher, ranks), tell)
+        return cls(plan, await launcher.start(ranks, timeout_s=START_TIMEOUT_S), tell)
+
+    async def _call(self, method: str, arguments: Sequence[object], *, steps: int = 1) -> list[object]:
+        return await call_ranks(self._group, method, arguments, self._limit_s * steps, self._tell)
+
+    async def _call_all(self, method: str, argument: object) -> list[object]:
+        return await self._call(method, [argument] * self._group.size)
 
     async def watch(self) -> None:
         """Wait until the ranks are closed.
@@ -216,10 +193,10 @@ class Trainer:
             return TrainReport(steps, scores)
         shares = [self._split(step_groups, rollout_id, step) for step, step_groups in enumerate(dealt)]
         by_rank = self._shares.dealt(list(zip(*shares, strict=True)))
-        await self._patience.step("begin_rollout", by_rank, steps=len(dealt))
+        await self._call("begin_rollout", by_rank, steps=len(dealt))
         began = time.monotonic()
         for step, (step_groups, batches) in enumerate(zip(dealt, shares, strict=True)):
-            replies = await self._patience.step("train_step", [step] * self._group.size)
+            replies = await self._call_all("train_step", step)
             results = self._checked(replies, batches)
             steps.append(_gather(results, batches[0].step_tokens))
             if len(steps) == 1:
@@ -250,7 +227,7 @@ class Trainer:
         """
         batches = self._split(groups, rollout_id, step=0)
         given = self._shares.dealt(batches)
-        results = self._checked(await self._patience.step("measure", given), batches)
+        results = self._checked(await self._call("measure", given), batches)
         return {name.removeprefix("train/"): value for name, value in _gather(results, batches[0].step_tokens).items()}
 
     def _split(self, groups: Sequence[TrainGroup], rollout_id: int, step: int) -> list[TrainBatch]:
@@ -275,7 +252,7 @@ class Trainer:
             engines: those that receive it meanwhile, where the transport waits for them.
         """
         async with self._turn:
-            await self._patience.call("publish", (version, tuple(engines)))
+            await self._call_all("publish", (version, tuple(engines)))
             self._published = version
             self._turn.notify_all()
 
@@ -283,11 +260,11 @@ class Trainer:
         """Have every rank release memory; an engine that comes late then waits for the next version."""
         async with self._turn:
             self._published = None
-        await self._patience.call("release", tags)
+        await self._call_all("release", tags)
 
     async def resume(self, tags: MemoryTags) -> None:
         """Have every rank reacquire memory."""
-        await self._patience.call("resume", tags)
+        await self._call_all("resume", tags)
 
     async def publish_again(self, engine: int, receive: Callable[[int], Coroutine[object, object, None]]) -> None:
         """Send the last published version to one more engine, which receives it meanwhile.
@@ -300,7 +277,7 @@ class Trainer:
             assert version is not None, "it was waited for"
 
             async def send() -> None:
-                await self._patience.call("publish", (version, (engine,)))
+                await self._call_all("publish", (version, (engine,)))
 
             await together(send(), receive(version))
 
@@ -311,34 +288,17 @@ class Trainer:
         """
         await self.finish_save(wait=True)
         self._saving = True
-        await self._patience.call("save", (directory, hf))
-
-    async def save_whole(self, directory: Path) -> None:
-        """The same with the model, and return when all files stand."""
-        await self.save(directory)
-        await self.finish_save(wait=True)
+        await self._call_all("save", (directory, hf))
 
     async def finish_save(self, *, wait: bool) -> bool:
         """Whether the files of the last `save` stand; with `wait`, once they do."""
         if self._saving:
-            self._saving = not all(await self._patience.call("finish_save", wait))
+            self._saving = not all(await self._call_all("finish_save", wait))
         return not self._saving
 
     async def load(self, directory: Path) -> None:
         """Continue from what `save` wrote."""
-        await self._patience.call("load", directory)
-
-
-async def _start_ranks(launcher: Launcher, ranks: WorkerGroupSpec) -> WorkerGroup:
-    """Start the ranks. Where another process took the port at which they meet, start them again with another one."""
-    for left in reversed(range(PORT_TRIES)):
-        try:
-            return await launcher.start(ranks, timeout_s=START_TIMEOUT_S)
-        except WorkerError as error:
-            if not left or PORT_TAKEN not in str(error).lower():
-                raise
-            log.warning("the port at which the trainer's ranks meet was taken meanwhile; starting them with another")
-    raise AssertionError("the last try returns or raises")
+        await self._call_all("load", directory)
 
 
 def means(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -24,7 +24,7 @@ from slime_core.errors import StopRun, lines_of, said_by
 from slime_core.events import Event
 from slime_core.hookspecs import HOOK_OF_EVENT
 from slime_core.roles import Tracker
-from slime_core.stats import PluginStats
+from slime_core.stats import CallStats, PluginStats
 
 P = ParamSpec("P")
 MOST_TIMEOUTS = 3
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 class BestEffort:
-    """Calls of one kind, by name, whose errors are counted instead of raised."""
+    """Calls of one kind, whose errors are logged and counted instead of raised."""
 
     def __init__(self, what: str, *, limit_s: float) -> None:
         """`what` they are, for the log; `limit_s` is each one's time."""
@@ -45,18 +45,18 @@ class BestEffort:
         self._timeouts: Counter[str] = Counter()
 
     async def call(
-        self, name: str, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs
-    ) -> BaseException | None:
-        """Call it, and await its result if that is awaitable; returns what it raised.
+        self, name: str, calls: CallStats, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs
+    ) -> None:
+        """Call it, and await its result if that is awaitable; time and errors are counted in `calls`.
 
         Raises:
             StopRun: the function raised it.
             CancelledError: the task that this runs in was cancelled.
         """
         if self._timeouts[name] >= MOST_TIMEOUTS:
-            return None
+            return
         task = cast(asyncio.Task[object], asyncio.current_task())
-        cancels = task.cancelling()
+        cancels, began = task.cancelling(), perf_counter()
         try:
             result = function(*args, **kwargs)
             if result is not None and inspect.isawaitable(result):
@@ -66,14 +66,16 @@ class BestEffort:
         except BaseException as error:  # SystemExit and its like too: asyncio would end the run with it
             if isinstance(error, asyncio.CancelledError) and task.cancelling() > cancels:
                 raise
-            self._note(name, error)
-            return error
-        return None
+            self._note(name, calls, error)
+        finally:
+            calls.seconds.append(perf_counter() - began)
 
-    def _note(self, name: str, error: BaseException) -> None:
-        key = f"{name}/{type(error).__name__}"
+    def _note(self, name: str, calls: CallStats, error: BaseException) -> None:
+        key, is_late = f"{name}/{type(error).__name__}", isinstance(error, TimeoutError)
+        calls.timeouts += is_late
+        calls.errors += not is_late
         self.errors[key] += 1
-        self._timeouts[name] += isinstance(error, TimeoutError)
+        self._timeouts[name] += is_late
         if self._timeouts[name] == MOST_TIMEOUTS:
             _log.error("%s %s: given up after %d time-outs; it is called no more", self._what, name, MOST_TIMEOUTS)
         elif self.errors[key] == 1:
@@ -105,16 +107,10 @@ class RunHooks:
         """
         stop: StopRun | None = None
         for name, calls, listener in self._listeners[type(event)]:
-            began = perf_counter()
             try:
-                given = (event,) if listener.takes_event else ()
-                failed = await self._calls.call(name, listener.function, *given)
-                calls.timeouts += isinstance(failed, TimeoutError)
-                calls.errors += failed is not None and not isinstance(failed, TimeoutError)
+                await self._calls.call(name, calls, listener.function, *((event,) if listener.takes_event else ()))
             except StopRun as wish:
                 stop = stop or wish
-            finally:
-                calls.seconds.append(perf_counter() - began)
         if stop is not None:
             raise stop
 
@@ -122,26 +118,19 @@ class RunHooks:
 class Trackers:
     """The run's trackers as one."""
 
-    def __init__(self, uses: Sequence[Used[Tracker]] = (), *, limit_s: float = LIMIT_S) -> None:
-        """Take over built trackers; each may take `limit_s` for a row."""
-        self._uses = tuple(uses)
+    def __init__(self, stats: PluginStats, uses: Sequence[Used[Tracker]] = (), *, limit_s: float = LIMIT_S) -> None:
+        """Take over built trackers, whose calls are counted in `stats`; each may take `limit_s` for a row."""
+        self._uses = [(f"{use.plugin}/{use.name}", stats.calls("tracker", use.name, use.plugin), use) for use in uses]
         self._calls = BestEffort("tracker", limit_s=limit_s)
         self.errors: Mapping[str, int] = self._calls.errors
         """How often one failed, by `plugin/name/ErrorType`."""
 
     async def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Send one row to every tracker."""
-        for use in self._uses:
-            await self._calls.call(f"{use.plugin}/{use.name}", use.part.log, step, dict(metrics))
+        for name, calls, use in self._uses:
+            await self._calls.call(name, calls, use.part.log, step, dict(metrics))
 
     async def close(self) -> None:
         """Flush every tracker."""
-        for use in self._uses:
-            await self._calls.call(f"{use.plugin}/{use.name}", use.part.close)
-
-    def metrics(self) -> dict[str, float]:
-        """Failures of each tracker that had any."""
-        counts: Counter[str] = Counter()
-        for key, count in self.errors.items():
-            counts[key.split("/")[1]] += count
-        return {f"plugin/tracker/{name}/errors": float(count) for name, count in sorted(counts.items())}
+        for name, calls, use in self._uses:
+            await self._calls.call(name, calls, use.part.close)

@@ -134,7 +134,7 @@ class MetricsLog:
             RunFolderError: the file cannot be read.
         """
         with run_folder_errors(path, "read"):
-            size = nofollow(path).stat().st_size
+            size = nofollow(path).stat().st_size if path.exists() else 0
             if position <= size and position == end_of_last_line(path, position):
                 return
         raise CheckpointError(

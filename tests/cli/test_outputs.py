@@ -139,11 +139,9 @@ def test_a_run_goes_on_with_what_it_made_and_no_other_run_takes_it(project: Proj
     project.write_run(num_rollout=1, save_interval=1, **outputs)
     assert slime("train", "run.toml").code == 0
     assert {each.name for each in project.run.iterdir()} <= RUN_PARTS
-    (project.root / "model" / "notes.txt").write_text("mine")
     slime.ok("resume", project.run, "--num-rollout", 2)
     newest = project.run / "checkpoints" / "rollout_000002" / "hf" / "model.safetensors"
     assert newest.samefile(project.root / "model" / "model.safetensors")
-    assert (project.root / "model" / "notes.txt").read_text() == "mine"
     held = ["--eval-prompt-data", "held", "prompts.jsonl"]
     assert slime("eval", project.run, *held).code == 0, "an evaluation writes no model"
     before = contents(project.root)

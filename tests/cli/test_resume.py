@@ -39,10 +39,7 @@ def test_a_run_killed_before_its_first_checkpoint_says_that_it_begins_anew(proje
     assert b"begins anew" not in killed.stdout
     ran = slime.ok("resume", project.run, "--no-progress")
     assert ran.out.splitlines()[:2] == [
-        (
-            f"{project.run} was stopped after 1 rollout, before its first checkpoint of trained weights "
-            "(save_interval = 10): it begins anew, from rollout 1"
-        ),
+        f"{project.run} has no checkpoint of trained weights (save_interval = 10): it begins anew",
         "run: 2 rollouts",
     ]
     assert [row.rollout_id for row in MetricsLog.read(project.run / "metrics.jsonl")] == [0, 1]

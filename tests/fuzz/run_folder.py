@@ -112,7 +112,7 @@ def _readers(run: Path) -> list[Callable[[], object]]:
         lambda: Life.of(run, str(GROUPS[0])),
         lambda: Comparison.of(run, whole()),
         lambda: Trace.of(run).to_dict(),
-        lambda: LedgerView.of(run).check(),
+        lambda: LedgerView.of(run).totals,
         lambda: [list(LedgerView.of(run).groups(state)) for state in GroupState],
         lambda: examine(run / "checkpoints", contents=True),
         lambda: newest_checkpoint(run / "checkpoints", lambda text: None),

@@ -1,13 +1,10 @@
 """Changes: which keys may be others when a run is continued, and how the rest is named."""
 
 import re
-from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-import slime_core
-import slime_train
 from slime_core.config import OptimArgs, default_settings
 from slime_core.run.checkpoint import CHANGEABLE, changed_settings, derived_changes
 from slime_core.run.trainer import optim_of
@@ -86,27 +83,3 @@ def test_a_save_that_publishes_weights_is_a_change_and_others_are_not() -> None:
     rare: dict[str, Json] = {"update_weights_interval": 4}
     assert len(list(derived_changes(rare | {"save_interval": 2}, rare | {"save_interval": 3}, 5, 5))) == 1
     assert list(derived_changes({"save_interval": 2}, {"save_interval": 3}, 5, 5)) == []
-
-
-USES = {
-    "async_save": {"slime_core/run/loop.py"},
-    "checkpoint_hf": {"slime_core/config/parsing.py", "slime_core/config/resolving.py", "slime_core/run/loop.py"},
-    "num_epoch": {"slime_core/config/parsing.py", "slime_core/run/prompts.py", "slime_train/finetuning.py"},
-    "num_rollout": {"slime_core/config/companions.py", "slime_core/config/parsing.py", "slime_core/run/prompts.py"},
-    "save_best": {"slime_core/config/parsing.py", "slime_core/run/loop.py"},
-    "save_interval": {"slime_core/run/loop.py"},
-    "save_keep": {"slime_core/run/loop.py"},
-    "step_timeout_s": {"slime_core/run/trainer.py"},
-}
-"""Modules that read each key. A new one may derive something from it: see that `derived_changes` compares that."""
-
-
-def test_what_reads_a_key_that_may_change_is_known() -> None:
-    packages = [Path(package.__file__).parent for package in (slime_core, slime_train)]
-    families = r"\b(?:run|rollout|keys|_config|config)\."
-    found: dict[str, set[str]] = {}
-    for package, path in ((each, path) for each in packages for path in each.rglob("*.py")):
-        for key in re.findall(rf"{families}({'|'.join(USES)})\b", path.read_text("utf-8")):
-            found.setdefault(key, set()).add(path.relative_to(package.parent).as_posix())
-    assert found == USES
-    assert USES.keys() | {"save", "plugins"} == CHANGEABLE

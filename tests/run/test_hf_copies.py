@@ -6,7 +6,7 @@ import pytest
 
 from slime_core.errors import RunFolderError
 from slime_core.run import Checkpoint
-from slime_core.run.saving import HfCopies
+from slime_core.run.saving import copy_model
 from tests.conftest import Project, Slime
 
 
@@ -27,7 +27,7 @@ def test_what_cannot_be_written_is_said_and_leaves_the_checkpoint(tmp_path: Path
     (tmp_path / "a_file").write_text("")
     (tmp_path / "checkpoint" / "hf").mkdir(parents=True)
     with pytest.raises(RunFolderError, match=r"cannot write save_hf .*a_file.*checkpoint has the model"):
-        HfCopies(str(tmp_path / "a_file" / "model")).keep(Checkpoint(tmp_path / "checkpoint", 3))
+        copy_model(Checkpoint(tmp_path / "checkpoint", 3), str(tmp_path / "a_file" / "model"), "a1")
 
 
 def model_of(root: Path, number: int, **files: str) -> Checkpoint:
@@ -38,59 +38,30 @@ def model_of(root: Path, number: int, **files: str) -> Checkpoint:
     return Checkpoint(hf.parent, number)
 
 
-def test_files_that_a_user_adds_stay_and_stale_ones_of_the_run_go(tmp_path: Path) -> None:
-    copies, model = HfCopies(str(tmp_path / "model"), "a1"), tmp_path / "model"
-    copies.keep(model_of(tmp_path, 1, shard_2="weights"))
-    (model / "notes").mkdir()
-    (model / "notes" / "mine.txt").write_text("mine")
-    (model / "link").symlink_to("notes")
-    copies.keep(model_of(tmp_path, 2))
-    copies.keep(model_of(tmp_path, 3))
-    assert (model / "notes" / "mine.txt").read_text() == "mine"
-    assert (model / "link").is_symlink()
-    assert not (model / "shard_2").exists()
-    assert (model / "config.json").read_text() == '{"number": 3}'
-
-
 @pytest.mark.parametrize("other", ["notes", "of another run"])
 def test_a_directory_that_came_while_the_run_went_on_is_left_alone(tmp_path: Path, other: str) -> None:
     if other == "notes":
         (tmp_path / "model").mkdir()
         (tmp_path / "model" / "config.json").write_text("mine")
     else:
-        HfCopies(str(tmp_path / "model"), "b2").keep(model_of(tmp_path, 1))
+        copy_model(model_of(tmp_path, 1), str(tmp_path / "model"), "b2")
     before = (tmp_path / "model" / "config.json").read_text()
     with pytest.raises(RunFolderError, match=r"this run did not make it.*checkpoint_2 has the model"):
-        HfCopies(str(tmp_path / "model"), "a1").keep(model_of(tmp_path, 2))
+        copy_model(model_of(tmp_path, 2), str(tmp_path / "model"), "a1")
     assert (tmp_path / "model" / "config.json").read_text() == before
 
 
-def test_folders_beside_it_are_left_alone(tmp_path: Path) -> None:
-    for name in ("model.old", ".model.tmp", ".model.old", ".model.x"):
+def test_a_copy_replaces_the_one_before_and_nothing_beside_it(tmp_path: Path) -> None:
+    """Also through a link, and after a kill between two renames."""
+    (tmp_path / "model").symlink_to("real")
+    for name in ("real.old", ".real.tmp", ".real.old", ".real.x"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "mine.txt").write_text("mine")
-    copies = HfCopies(str(tmp_path / "model"), "a1")
-    for number in (1, 2):
-        copies.keep(model_of(tmp_path, number))
+    for number in (1, 2, 3):
+        copy_model(model_of(tmp_path, number), str(tmp_path / "model"), "a1")
+        if number == 2:
+            (tmp_path / "real").rename(tmp_path / ".real.a1.old")
     assert len([*tmp_path.rglob("mine.txt")]) == 4
-
-
-def test_a_kill_between_two_renames_loses_neither_model_nor_notes(tmp_path: Path) -> None:
-    copies, model = HfCopies(str(tmp_path / "model"), "a1"), tmp_path / "model"
-    copies.keep(model_of(tmp_path, 1))
-    (model / "mine.txt").write_text("mine")
-    left = tmp_path / ".model.a1.old"
-    model.rename(left)
-    copies.keep(model_of(tmp_path, 2))
-    assert (model / "mine.txt").read_text() == "mine"
-    assert (model / "config.json").read_text() == '{"number": 2}'
-    assert not left.exists()
-
-
-def test_a_link_is_followed_and_stays(tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to("real")
-    copies = HfCopies(str(tmp_path / "link"), "a1")
-    for number in (1, 2):
-        copies.keep(model_of(tmp_path, number))
-    assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "real" / "config.json").read_text() == '{"number": 2}'
+    assert not (tmp_path / ".real.a1.old").exists()
+    assert (tmp_path / "model").is_symlink()
+    assert (tmp_path / "real" / "config.json").read_text() == '{"number": 3}'

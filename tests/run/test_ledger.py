@@ -142,18 +142,38 @@ def test_what_is_generated_keeps_the_ratio_of_uses(tmp_path: Path, ratio: float,
     ledger.close()
 
 
-def test_the_buffer_must_hold_what_the_accounts_say(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger.jsonl")
-    for state in PATHS[GroupState.BUFFERED]:
-        ledger.record(state, [group(0), group(1)], 0)
-    ledger.reconcile(2)
+@table("buffered, in_flight, finished", [(2, 1, 1), (3, 1, 1), (2, 2, 1), (2, 1, 2), (1, 1, 1), (0, 0, 0)])
+def test_all_parts_hold_what_the_accounts_say(tmp_path: Path, buffered: int, in_flight: int, finished: int) -> None:
+    ledger = Ledger(tmp_path / f"{buffered}{in_flight}{finished}.jsonl")
+    held(ledger, 0, 1)
     ledger.record(GroupState.DRAWN, [group(2), group(3)], 0)
     ledger.record(GroupState.FINISHED, [group(3)], 0)
-    ledger.reconcile(2, in_flight=1, finished=1)
-    ledger.drop({group(2): "test", group(3): "test"}, 0)
-    with pytest.raises(LedgerError, match="the buffer holds 1, and the ledger says"):
-        ledger.reconcile(1)
+    if (buffered, in_flight, finished) == (2, 1, 1):
+        ledger.reconcile(buffered, in_flight, finished)
+    else:
+        says = f"{in_flight} groups are in flight, {finished} are finished and the buffer holds {buffered}, and the led"
+        with pytest.raises(LedgerError, match=says):
+            ledger.reconcile(buffered, in_flight, finished)
     ledger.close()
+
+
+def test_a_group_that_came_or_went_without_a_move_is_missed(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    held(ledger, 0, 1)
+    ledger.accounts.live.popitem()
+    with pytest.raises(LedgerError, match="2 groups were drawn, and the ledger says"):
+        ledger.reconcile(buffered=1)
+    ledger.close()
+
+
+def test_a_resume_cannot_change_how_often_a_group_may_be_used(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl", max_uses=2)
+    state = ledger.state_dict()
+    ledger.close()
+    again = Ledger(tmp_path / "ledger.jsonl", max_uses=3)
+    with pytest.raises(CheckpointError, match="hands out a group 3 times at most, and the run was begun with 2"):
+        again.load_state_dict(state)
+    again.close()
 
 
 def test_a_ledger_shorter_than_the_checkpoint_is_refused(tmp_path: Path) -> None:

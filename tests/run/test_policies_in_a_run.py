@@ -7,6 +7,7 @@ from typing import Any
 
 from slime_core.run import newest_checkpoint
 from slime_core.telemetry import MetricsLog
+from slime_view.ledger_view import LedgerView
 from tests.conftest import Project, Slime
 from tests.tables import table
 
@@ -40,7 +41,8 @@ def test_a_stopped_run_goes_on_with_what_was_alive_and_trains_it_in_time(project
     state: dict[str, Any] = checkpoint.state().model_dump()
     finished = [*state["scheduler"].get("kept", ()), *(each[2] for each in state["scheduler"].get("ready", ()))]
     alive = [each["id"] for each in (*finished, *state["scheduler"].get("in_flight", ()))]
-    assert sorted(alive) == sorted(state["ledger"]["live"])
+    live = LedgerView.of(project.run).totals.accounts.live
+    assert sorted(alive) == sorted(map(str, live))
     (project.root / "stops.py").write_text("SLIME_API = '1'\n")
     slime.ok("resume", project.run)
     assert states_of(project.run) == {"trained": 4 * 4}, "nothing is generated beyond the last step"

@@ -4,11 +4,10 @@ import asyncio
 import os
 import random
 import signal
-import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import pytest
 from safetensors.numpy import load_file
@@ -17,12 +16,13 @@ from slime_core.batching.prepare import Preparation, TrainGroup
 from slime_core.catalog import Catalog
 from slime_core.config import ChosenRoles, Plan, parse_config, read_run_file, resolve
 from slime_core.errors import WorkerError
-from slime_core.processes import free_port
 from slime_core.processes import limits as tree
 from slime_core.processes.launcher import LocalLauncher
 from slime_core.roles import Draw, LauncherSetup, Needs, TrainerSpec, WorkerGroup, WorkerGroupSpec
 from slime_core.run import Trainer, TrainReport
+from slime_core.run.trainer import call_ranks
 from slime_core.sample import Group, GroupId, Json, Sample
+from slime_testing.launcher import TARGET
 from tests.conftest import Project
 
 T = TypeVar("T")
@@ -97,7 +97,8 @@ def test_two_ranks_train_as_one_does(plan_of: Callable[..., Plan], tmp_path: Pat
 
         async def rollouts(trainer: Trainer, ranks: int = ranks) -> None:
             reports.append([await trainer.train(prepared(varied_groups()), rollout_id) for rollout_id in range(3)])
-            await trainer.save_whole(tmp_path / f"saved-{ranks}")
+            await trainer.save(tmp_path / f"saved-{ranks}")
+            await trainer.finish_save(wait=True)
 
         with_trainer(plan_of(ranks, **keys), tmp_path / f"scratch-{ranks}", rollouts)
         weights.append(load_file(tmp_path / f"saved-{ranks}" / "hf" / "model.safetensors"))
@@ -172,29 +173,41 @@ def test_a_rank_that_dies_idle_is_told_of_to_who_watches(
     assert "trainer 0 died (killed by SIGKILL" in with_trainer(plan_of(1), tmp_path / "scratch", killed)
 
 
-def test_a_port_that_is_taken_after_all_is_replaced_by_another(
-    plan_of: Callable[..., Plan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    taken: list[socket.socket] = []
-
-    def crowded(address: str) -> int:
-        """Another process listens where the ranks of the first start are to meet."""
-        port = free_port(address)
-        if not taken:
-            taken.append(socket.create_server(("", port)))
-        return port
-
-    monkeypatch.setattr("slime_core.processes.launcher.free_port", crowded)
-    # Ranks elsewhere than on the loopback's first address meet at the port.
-    monkeypatch.setattr("slime_core.processes.launcher.LOOPBACK", "127.0.0.2")
-
-    async def go() -> int:
-        launcher = LocalLauncher(LauncherSetup(_nothing, 0, scratch=tmp_path))
+def with_group(scratch: Path, use: Callable[[WorkerGroup], Awaitable[T]]) -> T:
+    async def main() -> T:
+        launcher = LocalLauncher(LauncherSetup(_nothing, 0, scratch=scratch))
         try:
-            return len(await (await Trainer.start(plan_of(2), launcher, tmp_path, train_steps=1)).weight_slots())
+            return await use(await launcher.start(WorkerGroupSpec("trainer", 2, TARGET, {"start": 0})))
         finally:
             await launcher.close()
 
-    assert asyncio.run(go()) > 0
-    assert len(taken) == 1
-    taken[0].close()
+    return asyncio.run(main())
+
+
+def test_a_rank_that_was_stopped_is_named_with_its_process(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    async def use(group: WorkerGroup) -> int:
+        pid = cast(tuple[int, int, int], (await group.call("who"))[1])[2]
+        os.kill(pid, signal.SIGSTOP)
+        asked = asyncio.create_task(call_ranks(group, "add", [1, 1], 2.0, said.append))
+        while len(said) < 2:  # noqa: ASYNC110  # each tenth of the limit
+            await asyncio.sleep(0.01)
+        os.kill(pid, signal.SIGCONT)
+        assert await asked == [1, 1]
+        told = len(said)
+        await asyncio.sleep(0.5)
+        assert len(said) == told
+        return pid
+
+    pid = with_group(tmp_path, use)
+    assert said[0].startswith("trainer: add has taken 0 s")
+    assert f"; waiting for rank 1 (pid {pid}, stopped)" in said[0]
+
+
+def test_a_call_ends_at_its_limit(tmp_path: Path) -> None:
+    async def use(group: WorkerGroup) -> None:
+        with pytest.raises(WorkerError, match=r"trainer 0 did not answer sleep\(\) within 0.2 s"):
+            await call_ranks(group, "sleep", [30.0, 0.0], 0.2, [].append)
+
+    with_group(tmp_path, use)

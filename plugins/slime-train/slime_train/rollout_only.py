@@ -31,5 +31,5 @@ class RolloutLoop(Loop):
         self.rollout_id += 1
         await self._evaluate_if_due()
 
-    async def _save(self) -> None:
+    async def _save(self, *, is_best: bool = False) -> None:
         await self._samples.flush()

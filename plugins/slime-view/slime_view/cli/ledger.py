@@ -19,9 +19,8 @@ _STATES = [state.value for state in GroupState]
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--state", type=click.Choice(_STATES), help="List the groups that are in this state.")
 @click.option("--group", "group_id", metavar="ID", help="Every move of one group, source:eEPOCH:rROW:dDRAW.")
-@click.option("--verify", is_flag=True, help="Make every move of the whole file again, and compare.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def ledger(run: Path, state: str | None, group_id: str | None, verify: bool, as_json: bool) -> int:
+def ledger(run: Path, state: str | None, group_id: str | None, as_json: bool) -> int:
     """Say what became of the groups of the run in RUN; exit code 1 when the accounts do not balance.
 
     \b
@@ -39,12 +38,11 @@ def ledger(run: Path, state: str | None, group_id: str | None, verify: bool, as_
         return _show_history(view, group_id, as_json)
     if state:
         return _show_groups(view, GroupState(state), as_json)
-    problems = view.check() if verify else view.problems
     if as_json:
-        click.echo(json.dumps(_as_plain_data(view, problems), indent=2))
+        click.echo(json.dumps(_as_plain_data(view), indent=2))
     else:
-        _show(view, problems, verify)
-    return UNBALANCED if problems else 0
+        _show(view)
+    return UNBALANCED if view.totals.problems else 0
 
 
 def _show_history(view: LedgerView, group_id: str, as_json: bool) -> int:
@@ -75,51 +73,40 @@ def _show_groups(view: LedgerView, state: GroupState, as_json: bool) -> int:
     return 0
 
 
-def _as_plain_data(view: LedgerView, problems: list[str]) -> dict[str, Json]:
-    accounts, saved = view.accounts, dict[str, Json]()
+def _as_plain_data(view: LedgerView) -> dict[str, Json]:
+    totals, saved = view.totals, dict[str, Json]()
     if view.checkpoint is not None:
-        states: dict[str, Json] = dict(view.saved.counts())
+        states: dict[str, Json] = dict(totals.saved)
         saved = {"name": view.checkpoint.path.name, "bytes": view.offset, "states": states}
     return {
         "schema_version": 1,
         "ledger": str(view.path),
-        "groups": accounts.recorded["drawn"],
-        "states": dict(accounts.counts()),
-        "uses": {
-            "total": accounts.recorded["trained"],
-            "allowed": accounts.max_uses,
-            "ended_groups": {str(uses): count for uses, count in sorted(accounts.used.items())},
-        },
-        "reasons": dict(accounts.reasons.most_common()),
+        "groups": totals.accounts.recorded["drawn"],
+        "states": dict(totals.accounts.counts()),
+        "uses": {"total": totals.accounts.recorded["trained"], "allowed": totals.accounts.max_uses},
+        "reasons": dict(totals.reasons.most_common()),
         "checkpoint": saved or None,
-        "moves_since": view.lines,
-        "problems": list(problems),
+        "moves_since": totals.moves_since,
+        "problems": list(totals.problems),
     }
 
 
-def _show(view: LedgerView, problems: list[str], verified: bool) -> None:
-    accounts = view.accounts
+def _show(view: LedgerView) -> None:
+    totals, accounts, problems = view.totals, view.totals.accounts, view.totals.problems
     counts = "  ".join(f"{name} {count:,}" for name, count in accounts.counts().items())
     click.echo(f"groups   {accounts.recorded['drawn']:,}: {counts}")
     click.echo(f"uses     {accounts.recorded['trained']:,}, at most {accounts.max_uses} a group")
-    for place, (reason, count) in enumerate(accounts.reasons.most_common()):
+    for place, (reason, count) in enumerate(totals.reasons.most_common()):
         click.echo(f"{'' if place else 'dropped':<8} {count:>8,}  {printable(reason)}")
     if view.checkpoint is None:
         click.echo("saved    nothing yet")
     else:
-        counts = "  ".join(f"{name} {count:,}" for name, count in view.saved.counts().items() if count)
+        counts = "  ".join(f"{name} {count:,}" for name, count in totals.saved.items() if count)
         click.echo(f"saved    {view.checkpoint.path.name}: {counts or 'no group yet'}")
-        click.echo(f"since    {view.lines:,} moves, which a resume makes again")
+        click.echo(f"since    {totals.moves_since:,} moves, which a resume makes again")
     for problem in problems[:MOST_PROBLEMS]:
         click.echo(f"{click.style('wrong', fg='red')}    {printable(problem)}")
     if len(problems) > MOST_PROBLEMS:
         click.echo(f"         and {len(problems) - MOST_PROBLEMS:,} more")
     if not problems:
-        what = "every move was made again, and the sums are the checkpoint's" if verified else _what_was_seen(view)
-        click.echo(f"{click.style('balanced', fg='green')} {what}")
-
-
-def _what_was_seen(view: LedgerView) -> str:
-    if view.checkpoint is None:
-        return "every move is one that its group could make"
-    return f"no line was changed since {view.checkpoint.path.name}, whose sums and all moves since balance"
+        click.echo(f"{click.style('balanced', fg='green')} every move is one that its group could make")
