@@ -30,7 +30,7 @@ from typing import cast
 
 from slimes_loop import Answer, slimes_loop
 
-from slime_core.catalog.catalog import Used
+from slime_core.catalog.checks import check_output
 from slime_core.events import Event
 from slime_core.processes import OnLoop
 from slime_core.roles import (
@@ -44,7 +44,6 @@ from slime_core.roles import (
     WeightChannel,
 )
 from slime_core.rollout import (
-    CheckedEngine,
     Choices,
     Parts,
     RolloutPolicy,
@@ -181,7 +180,7 @@ def controller(kind: str, engine: "AtOnce") -> Scheduler:
     parts = Parts(
         policy=RolloutPolicy(seed=1, sampling=SamplingParams(TOKENS), max_staleness=2),
         source=Prompts(),
-        engine=CheckedEngine(Used("at-once", "benchmark", engine)),
+        engine=engine,
         tokenizer=Text(),
         choices=Choices(
             UsedGenerator("single_turn", "benchmark", cast(Generator, on_loop("generator", SingleTurn()))),
@@ -221,10 +220,11 @@ class AtOnce:
     async def close(self) -> None: ...
 
     async def generate(self, request: GenerateRequest) -> GenerateOutput:
-        """The same tokens each time."""
+        """The same tokens each time, checked as a run checks them."""
         await asyncio.sleep(0)
         self.answers += 1
-        return GenerateOutput(IDS, LOG_PROBS, FinishReason.STOP, weight_version=0)
+        output = GenerateOutput(IDS, LOG_PROBS, FinishReason.STOP, weight_version=0)
+        return check_output(output, plugin="benchmark", request=request)
 
 
 class Prompts:

@@ -20,7 +20,8 @@ from slime_core.roles import (
     SamplingParams,
     WeightChannel,
 )
-from slime_core.rollout import CheckedEngine, EnginePool, Limits
+from slime_core.rollout import EnginePool, Limits
+from slime_core.rollout.engine_handle import EngineHandle
 from slime_core.sample import GroupId
 
 REQUESTS, GROUP, ROUNDS = 2000, 8, 30
@@ -45,12 +46,12 @@ class Instant:
     async def close(self) -> None: ...
 
 
-def make_engine(number: int) -> CheckedEngine:
+def make_engine(number: int) -> Used[Engine]:
     """An engine as a run has it."""
-    return CheckedEngine(Used("instant", "benchmark", Instant()))
+    return Used("instant", "benchmark", Instant())
 
 
-async def seconds_of(engine: Engine, requests: Sequence[GenerateRequest]) -> float:
+async def seconds_of(engine: EngineHandle | EnginePool, requests: Sequence[GenerateRequest]) -> float:
     """Processor seconds of all requests at once."""
     began = time.process_time()
     await asyncio.gather(*(engine.generate(request) for request in requests))
@@ -66,7 +67,7 @@ async def measure() -> dict[str, float]:
     ]
     probe = GenerateRequest([2], SamplingParams(1), seed=0)
     pools = {count: EnginePool(make_engine, count, LIMITS, probe=probe) for count in COUNTS}
-    direct, best = make_engine(0), dict.fromkeys((0, *COUNTS), float("inf"))
+    direct, best = EngineHandle(0, make_engine(0), LIMITS), dict.fromkeys((0, *COUNTS), float("inf"))
     for pool in pools.values():
         await pool.start()
     for _ in range(ROUNDS):

@@ -7,11 +7,7 @@ Example:
 """
 
 from slime_core.rollout.calls import LongWaits as LongWaits
-from slime_core.rollout.engine_calls import CheckedEngine as CheckedEngine
-from slime_core.rollout.engine_calls import CheckpointEngine as CheckpointEngine
-from slime_core.rollout.engine_calls import Limits as Limits
-from slime_core.rollout.engine_calls import SingleTurn as SingleTurn
-from slime_core.rollout.engine_calls import response_text as response_text
+from slime_core.rollout.engine_handle import Limits as Limits
 from slime_core.rollout.engine_pool import EnginePool as EnginePool
 from slime_core.rollout.metrics import RolloutResult as RolloutResult
 from slime_core.rollout.policy import Choices as Choices
@@ -22,6 +18,8 @@ from slime_core.rollout.policy import Scoring as Scoring
 from slime_core.rollout.policy import ServedTeacher as ServedTeacher
 from slime_core.rollout.policy import UsedGenerator as UsedGenerator
 from slime_core.rollout.policy import UsedReward as UsedReward
+from slime_core.rollout.runner import SingleTurn as SingleTurn
+from slime_core.rollout.runner import response_text as response_text
 from slime_core.rollout.scheduler import EvalResult as EvalResult
 from slime_core.rollout.scheduler import EvalSet as EvalSet
 from slime_core.rollout.scheduler import NonzeroStd as NonzeroStd

@@ -1,8 +1,11 @@
-"""The engine as one sample's generator sees it: calls with derived seeds and limits, their extras, and their waits.
+"""The engine as one sample's generator sees it: calls with derived seeds and limits, their extras, waits and pauses.
 
 A call's seed follows from its name, so a repeated call gets the same seed. The extras of an answer are copied into
 each sample whose tokens begin with that call's prompt and answer. What each sample waits for is kept, for the live
 display and the spans of a run.
+
+A paused call continues later from its own tokens, with newer weights. Generators do not see the pause; the answer
+records which version made which tokens.
 
 Example:
 
@@ -21,11 +24,19 @@ from contextvars import ContextVar, Token
 from dataclasses import dataclass, field, fields, replace
 from itertools import accumulate
 from math import isfinite
-from typing import NamedTuple, Self, TypeAlias
+from typing import NamedTuple, Protocol, Self, TypeAlias, cast
 
 from slime_core.errors import ContractError, LimitError
-from slime_core.roles import EngineExtras, Extra, GenerateChunk, GenerateOutput, GenerateRequest, SamplingParams
-from slime_core.rollout.engine_calls import PausableEngine
+from slime_core.roles import (
+    Engine,
+    EngineExtras,
+    Extra,
+    FinishReason,
+    GenerateChunk,
+    GenerateOutput,
+    GenerateRequest,
+    SamplingParams,
+)
 from slime_core.rollout.policy import RolloutPolicy
 from slime_core.sample import GroupId, Json, PrefixCacheInfo, Sample, SpecInfo
 from slime_core.seeds import derive_seed
@@ -266,6 +277,96 @@ class LongWaits:
             log.info(text)
             self._tell(text)
         self._timer = asyncio.get_running_loop().call_later(min(LOOK_S, self._first_s / 4), self._look)
+
+
+# PausableEngine: the engine of all samples.
+
+Tell: TypeAlias = Callable[[GenerateChunk], None]
+"""Called with each part of an answer as it comes; what it raises ends the call."""
+
+
+class Answers(Protocol):
+    """`Engine.generate` as the core's own engines have it."""
+
+    async def generate(self, request: GenerateRequest, tell: Tell | None = None) -> GenerateOutput: ...
+
+
+class PausableEngine:
+    """The `generate` of an engine, whose calls can be paused."""
+
+    def __init__(self, engine: Engine) -> None:
+        """`engine` takes `tell` as well, if any call does; see `Answers`."""
+        self._engine = engine
+        self._pauses = 0
+        self._open = asyncio.Event()
+        self._open.set()
+
+    async def pause(self) -> None:
+        """Interrupt the calls under way, and hold back new ones."""
+        self._open.clear()
+        self._pauses += 1
+        await self._engine.abort()
+
+    def go_on(self) -> None:
+        """Let all calls go on."""
+        self._open.set()
+
+    async def generate(self, request: GenerateRequest, tell: Tell | None = None) -> GenerateOutput:
+        """One continuation, joined from those between pauses. Errors are the engine's."""
+        parts, rest, last = list[GenerateOutput](), request, list[GenerateChunk]()
+
+        def hear(chunk: GenerateChunk) -> None:
+            if chunk.finish is not None:
+                last[:] = [chunk]  # whether the answer ends with it shows only then
+            elif tell is not None:
+                tell(chunk)
+
+        while True:
+            await self._open.wait()
+            pauses = self._pauses
+            if tell is None:
+                part = await self._engine.generate(rest)
+            else:
+                part = await cast(Answers, self._engine).generate(rest, hear)
+            parts.append(part)
+            finish: FinishReason | None = part.finish
+            if finish is FinishReason.ABORT and self._pauses != pauses:
+                rest = _after(request, parts)
+                finish = None if rest.sampling.max_new_tokens else FinishReason.LENGTH
+            if tell is not None and (finish is not None or len(last[0].tokens)):
+                extras = last[0].extras if len(parts) == 1 else _extras(parts)
+                tell(replace(last[0], finish=finish, extras=None if finish is None else extras))
+            if finish is not None:
+                return _joined(parts, finish)
+
+
+def _joined(parts: list[GenerateOutput], finish: FinishReason) -> GenerateOutput:
+    if len(parts) == 1:
+        return parts[0] if parts[0].finish is finish else replace(parts[0], finish=finish)
+    last = parts[-1]
+    return GenerateOutput(
+        [token for part in parts for token in part.tokens],
+        [each for part in parts for each in part.log_probs],
+        finish,
+        min((version for part in parts for _, version in part.versions), default=last.weight_version),
+        last.matched,
+        _extras(parts),
+    )
+
+
+def _extras(parts: Sequence[GenerateOutput]) -> EngineExtras | None:
+    return EngineExtras.joined([(part.extras, len(part.tokens), part.weight_version) for part in parts])
+
+
+def _after(request: GenerateRequest, parts: list[GenerateOutput]) -> GenerateRequest:
+    """The rest of a request; it draws with another seed."""
+    made = [token for part in parts for token in part.tokens]
+    asked = request.sampling
+    left, least = asked.max_new_tokens - len(made), max(0, asked.min_new_tokens - len(made))
+    sampling = replace(asked, max_new_tokens=left, min_new_tokens=least)
+    seed = derive_seed(request.seed, len(parts))
+    prompt = [*request.prompt, *made]
+    return replace(request, prompt=prompt, sampling=sampling, seed=seed, made=request.made + len(made))
 
 
 # Calls: the engine as one sample sees it.

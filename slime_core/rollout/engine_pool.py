@@ -15,12 +15,13 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Coroutine
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from itertools import count
 from operator import attrgetter
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 from slime_core.aio import cancel_all
+from slime_core.catalog.catalog import Used
 from slime_core.errors import ContractError, RequestError, SlimeError, WorkerError, said_by
 from slime_core.roles import (
     Engine,
@@ -31,11 +32,10 @@ from slime_core.roles import (
     MemoryTag,
     MemoryTags,
     NoticesDeath,
-    ReleasesMemory,
     WeightChannel,
 )
-from slime_core.rollout.calls import waits_at
-from slime_core.rollout.engine_calls import EngineHandle, Limits, Lost, Tell, Withdrawn, within_s
+from slime_core.rollout.calls import Tell, waits_at
+from slime_core.rollout.engine_handle import EngineHandle, Limits, Lost, Withdrawn
 from slime_core.sample import GroupId
 
 Load: TypeAlias = Callable[[int], Coroutine[object, object, None]]
@@ -44,8 +44,6 @@ SendAgain: TypeAlias = Callable[[int, Load], Awaitable[None]]
 
 AHEAD = 8
 """Requests of this size that an engine may have more than the idlest, for a group to stay together."""
-CANDIDATES = 16
-"""Engines looked at for one request, in turn."""
 MOST_HOMES = 8192
 """Groups and sessions whose engine is remembered."""
 MOST_FAILED = 3
@@ -65,6 +63,9 @@ CLOSE_S = 15.0
 LOOK_S = 1.0
 """Seconds between two looks for silent engines."""
 
+LATE, LEAST_LATE_S = 3.0, 60.0
+"""Once one engine of a run has started, the others may take so many times as long, or so many seconds."""
+
 _LEAST, _SOUNDEST = attrgetter("work", "number"), attrgetter("strikes", "work", "number")
 _AT_ONCE = nullcontext()
 
@@ -74,7 +75,15 @@ log = logging.getLogger(__name__)
 class EnginePool:
     """Implements `slime_core.roles.Engine`; its `generate` tells an answer in parts, too."""
 
-    def __init__(self, make: Callable[[int], Engine], count: int, limits: Limits, *, probe: GenerateRequest) -> None:
+    def __init__(
+        self,
+        make: Callable[[int], Used[Engine]],
+        count: int,
+        limits: Limits,
+        *,
+        probe: GenerateRequest,
+        load_checkpoint: bool = False,
+    ) -> None:
         """Build the engines; `start` starts them.
 
         Args:
@@ -82,14 +91,16 @@ class EnginePool:
             count: how many.
             limits: how long they may take.
             probe: what a restarted engine must have answered before it serves.
+            load_checkpoint: whether they serve their model directory, whatever is published.
         """
         self._make, self._limits, self._probe = make, limits, probe
-        self._engines = [EngineHandle(number, make(number), limits) for number in range(count)]
+        self._load_checkpoint = load_checkpoint
+        self._engines = [self._build(number) for number in range(count)]
         """The newest of each number."""
         self._serving: list[EngineHandle] = []
         """Those that take requests, in order of their numbers."""
         self._homes: dict[GroupId | str | None, EngineHandle] = {}
-        self._turn = self._aborts = 0
+        self._aborts = 0
         self._weights: tuple[WeightChannel, int] | None = None
         """Where the weights are that engines are to serve, and their version."""
         self._released: MemoryTags = frozenset()
@@ -105,19 +116,32 @@ class EnginePool:
         self._watches: dict[EngineHandle, asyncio.Task[None]] = {}
         self._restarts: dict[int, asyncio.Task[None]] = {}
 
+    def _build(self, number: int, falls: int = 0) -> EngineHandle:
+        return EngineHandle(number, self._make(number), self._limits, self._load_checkpoint, falls=falls)
+
     # --- what a run calls
 
     async def start(self) -> None:
-        """Start all; those that cannot be started are tried again later.
+        """Start all; those that cannot be started, or take much longer than the first, are tried again later.
 
         Raises:
             WorkerError: none could be started.
         """
-        start_s = self._limits.start_s
-        errors = await _outcomes([within_s(start_s, each.engine.start(), "start()") for each in self._engines])
+        loop, engines = asyncio.get_running_loop(), tuple(self._engines)
+        began, start_s = loop.time(), self._limits.start_s
+        starts = [asyncio.create_task(handle.call("start", limit_s=start_s)) for handle in engines]
+        try:
+            for ended in asyncio.as_completed(starts):
+                with suppress(Exception):
+                    await ended
+                    break
+            await asyncio.wait(starts, timeout=max(LEAST_LATE_S, LATE * (loop.time() - began)))
+        finally:
+            await cancel_all(starts)
+        late = Lost("died", f"it had not started after {loop.time() - began:.0f} s")
+        errors = [late if each.cancelled() else each.exception() for each in starts]
         if None not in errors:
             raise next(error for error in errors if error)
-        engines = tuple(self._engines)
         for handle in engines:
             self._serve(handle)
         for handle, error in zip(engines, errors, strict=True):
@@ -154,7 +178,7 @@ class EnginePool:
         """Interrupt the requests under way, and those that wait for an engine."""
         self._aborts += 1
         self._wake()
-        await self._everywhere(lambda handle: within_s(self._limits.silence_s, handle.engine.abort(), "abort()"))
+        await self._everywhere(lambda handle: handle.call("abort", limit_s=self._limits.silence_s))
 
     async def release(self, tags: MemoryTags) -> None:
         """Have all give memory up, restarted ones too; one that cannot is taken out."""
@@ -170,7 +194,7 @@ class EnginePool:
         """Stop all engines and restarts."""
         self._end("the engine is closed")
         await cancel_all([*self._restarts.values(), *self._watches.values()])
-        good = [handle.engine.close() for handle in self._engines if handle.lost is None]
+        good = [handle.call("close") for handle in self._engines if handle.lost is None]
         bad = [_close(handle) for handle in self._engines if handle.lost is not None]
         for error in await _outcomes([*good, *bad]):
             if error is not None:
@@ -274,7 +298,7 @@ class EnginePool:
             return min((handle for handle in serving if handle not in avoid), key=_SOUNDEST, default=None)
         if len(serving) < 2:
             return serving[0] if serving else None
-        least = min(serving if len(serving) <= CANDIDATES else self._candidates(), key=_LEAST)
+        least = min(serving, key=_LEAST)
         home = self._homes.get(request.session) or self._homes.get(request.group)
         most = AHEAD * (len(request.prompt) + request.sampling.max_new_tokens)
         if home is None or home.lost is not None or home.work - least.work > most:
@@ -289,11 +313,6 @@ class EnginePool:
             if len(self._homes) > MOST_HOMES:
                 del self._homes[next(iter(self._homes))]
 
-    def _candidates(self) -> list[EngineHandle]:
-        start, self._turn = self._turn, (self._turn + CANDIDATES) % len(self._serving)
-        found = self._serving[start : start + CANDIDATES]
-        return found + self._serving[: CANDIDATES - len(found)]
-
     # --- which engines serve
 
     def _serve(self, handle: EngineHandle) -> None:
@@ -301,14 +320,14 @@ class EnginePool:
         self._engines[handle.number] = handle
         self._serving = sorted([*self._serving, handle], key=attrgetter("number"))
         handle.since = loop.time()
-        if isinstance(handle.engine, NoticesDeath):
-            self._watches[handle] = asyncio.create_task(self._watch(handle, handle.engine))
+        if isinstance(handle.use.part, NoticesDeath):
+            self._watches[handle] = asyncio.create_task(self._watch(handle))
         self._wake()
 
-    async def _watch(self, handle: EngineHandle, engine: NoticesDeath) -> None:
+    async def _watch(self, handle: EngineHandle) -> None:
         """Take an engine out that dies without a request."""
         try:
-            await engine.watch()
+            await handle.call("watch")
         except Exception as error:
             self._take_out(handle, error)
 
@@ -343,6 +362,7 @@ class EnginePool:
         for handle in tuple(self._serving):
             if now - due > LOOK_S:  # the loop stood still: answers may have come that nobody has read
                 handle.sign = now
+            handle.limit_load()
             if (silent := handle.silent_for(now)) > self._limits.silence_s:
                 detail = f"it answered none of its {len(handle.attempts)} requests for {silent:.0f} s"
                 self._take_out(handle, Lost("hung", detail))
@@ -435,12 +455,16 @@ class EnginePool:
 
     async def _bring_up(self, number: int, falls: int) -> EngineHandle:
         """Build and start an engine, and bring it to the weights and the memory of those that serve."""
-        handle = EngineHandle(number, self._make(number), self._limits, falls=falls)
+        handle, probe_s = self._build(number, falls), self._limits.probe_s
         try:
-            await within_s(self._limits.start_s, handle.engine.start(), "start()")
+            await handle.call("start", limit_s=self._limits.start_s)
             while True:
                 await self._catch_up(handle)
-                await within_s(self._limits.probe_s, handle.generate(self._probe), "a probe")
+                try:
+                    async with asyncio.timeout(probe_s):
+                        await handle.generate(self._probe)
+                except TimeoutError:
+                    raise Lost("hung", f"it did not answer a probe within {probe_s:g} s") from None
                 released = frozenset[MemoryTag]()
                 while released != (wanted := self._released):
                     await self._memory(handle, "release", wanted - released)
@@ -465,10 +489,8 @@ class EnginePool:
         await self._send_again(handle.number, lambda version: handle.load(channel, version))
 
     async def _memory(self, handle: EngineHandle, method: str, tags: MemoryTags) -> None:
-        engine = cast(ReleasesMemory, handle.engine)
         if tags:
-            call = engine.release(tags) if method == "release" else engine.resume(tags)
-            await within_s(self._limits.load_s, call, f"{method}()")
+            await handle.call(method, tags, limit_s=self._limits.load_s)
 
 
 def _counted(tell: Tell, told: list[int]) -> Tell:
@@ -484,8 +506,7 @@ def _counted(tell: Tell, told: list[int]) -> Tell:
 async def _close(handle: EngineHandle) -> None:
     """Close an engine that may have died already."""
     try:
-        async with asyncio.timeout(CLOSE_S):
-            await handle.engine.close()
+        await handle.call("close", limit_s=CLOSE_S)
     except Exception as error:
         log.warning("engine %d could not be closed (%s): its processes may go on", handle.number, _text(error))
 
@@ -500,5 +521,5 @@ async def _outcomes(calls: list[Coroutine[object, object, None]]) -> list[Except
     return found
 
 
-def _text(error: Exception) -> str:
+def _text(error: BaseException) -> str:
     return said_by(error) if isinstance(error, SlimeError) else f"{type(error).__name__}: {said_by(error)}"

@@ -1,4 +1,4 @@
-"""Runs one drawn sample from prompt to reward, and masks tokens whose weights are too old.
+"""Runs one drawn sample from prompt to reward, by default in one turn, and masks tokens whose weights are too old.
 
 An error in a plugin costs that sample alone.
 
@@ -19,10 +19,20 @@ from typing import TypeVar
 
 from slime_core.aio import Slots, cancel_all, cancelled_from_outside
 from slime_core.catalog import check_generated
-from slime_core.errors import ConfigError, ContractError, RolloutError, WorkerError, lines_of, said_by
-from slime_core.roles import Engine, Extra, GenerateContext, GenerateOutput, RewardContext, SamplingParams, Tokenizer
-from slime_core.rollout.calls import A_SLOT, Calls, Followed, Waiting, carry, waits_for
-from slime_core.rollout.engine_calls import PausableEngine
+from slime_core.data.rendering import Renderer
+from slime_core.data.rows import read_messages, read_tools, refuse_media
+from slime_core.errors import ConfigError, ContractError, DataError, RolloutError, WorkerError, lines_of, said_by
+from slime_core.roles import (
+    Engine,
+    Extra,
+    FinishReason,
+    GenerateContext,
+    GenerateOutput,
+    RewardContext,
+    SamplingParams,
+    Tokenizer,
+)
+from slime_core.rollout.calls import A_SLOT, Calls, Followed, PausableEngine, Waiting, carry, waits_for
 from slime_core.rollout.policy import Choices, RewardOnError, RolloutPolicy, Scoring, UsedGenerator
 from slime_core.rollout.scoring import (
     ENVIRONMENT,
@@ -373,3 +383,70 @@ def _copied(value: Json) -> Json:
     if isinstance(value, list):
         return [_copied(each) for each in value]
     return value
+
+
+# SingleTurn: the default generator.
+
+STATUS_OF_FINISH = {
+    FinishReason.STOP: Status.COMPLETED,
+    FinishReason.LENGTH: Status.TRUNCATED,
+    FinishReason.ABORT: Status.ABORTED,
+}
+"""Status of a sample by the finish of its response."""
+
+
+def response_text(tokenizer: Tokenizer, output: GenerateOutput, sampling: SamplingParams) -> str:
+    """The text of a response; `sampling` says whether special tokens and the stop text stay."""
+    keep = {} if sampling.skip_special_tokens else {"skip_special_tokens": False}
+    text = tokenizer.decode(output.tokens, **keep)
+    if isinstance(output.matched, str) and not sampling.no_stop_trim:
+        text = text.partition(output.matched)[0]
+    return text
+
+
+class SingleTurn:
+    """The default generator: one engine call for the prompt. Implements `slime_core.roles.Generator`."""
+
+    CACHED_PROMPTS = 1024
+
+    def __init__(self) -> None:
+        self._ids: dict[str, Sequence[int]] = {}
+        self._tokenizer: Tokenizer | None = None
+        self._renderer: Renderer | None = None
+
+    async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
+        prompt = self._encode(sample, ctx.tokenizer)
+        output = await ctx.generate(prompt, ctx.sampling)
+        sample.tokens = prompt
+        sample.append_response_tokens(output=output, text=response_text(ctx.tokenizer, output, ctx.sampling))
+        sample.status = STATUS_OF_FINISH[output.finish]
+        return [sample]
+
+    def _encode(self, sample: Sample, tokenizer: Tokenizer) -> Sequence[int]:
+        # The samples of a group share one encoding.
+        text = self.prompt_text(sample, tokenizer)
+        if tokenizer is not self._tokenizer or len(self._ids) >= self.CACHED_PROMPTS:
+            self._ids, self._tokenizer = {}, tokenizer
+        ids = self._ids.get(text)
+        if ids is None:
+            ids = self._ids[text] = tuple(tokenizer.encode(text))
+        return ids
+
+    def prompt_text(self, sample: Sample, tokenizer: Tokenizer) -> str:
+        """What the model continues: a text prompt as it is, messages rendered.
+
+        Raises:
+            DataError: the messages cannot be used.
+            ModelError: the model has no chat template.
+        """
+        messages = sample.prompt
+        if isinstance(messages, str):
+            return messages
+        kwargs = sample.apply_chat_template_kwargs
+        if self._renderer is None or not self._renderer.is_of(tokenizer, kwargs):
+            self._renderer = Renderer(tokenizer, kwargs)
+        read, tools = read_messages([*messages], "prompt"), read_tools(sample.metadata.get("tools"), "tools")
+        if read and read[-1]["role"] == "assistant":
+            raise DataError("the prompt ends with an assistant message: remove it, or make the prompt a text")
+        refuse_media(read)
+        return self._renderer.prompt(read, tools).text

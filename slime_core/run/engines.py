@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Self
 
 from slime_core.catalog import Catalog
+from slime_core.catalog.catalog import Used
 from slime_core.config import TEACHES, Chosen, check_model_dir, read_settings
 from slime_core.config.model_dir import read_model_config
 from slime_core.errors import ConfigError
@@ -38,7 +39,7 @@ from slime_core.roles import (
     Tokenizer,
     WeightChannel,
 )
-from slime_core.rollout import CheckedEngine, CheckpointEngine, EnginePool, Limits
+from slime_core.rollout import EnginePool, Limits
 from slime_core.run.build import Builder, with_own_make
 from slime_core.run.folder import RunFolder
 from slime_core.run.trainer import TRAINER_GROUP
@@ -136,22 +137,20 @@ def _pool(build: Builder, chosen: Chosen[EngineSpec], setup: EngineSetup, *, ser
     """Engines of one kind as one; `serves_checkpoint` says why no trainer gives them weights, empty if one does."""
     run, rollout = build.plan.config.run, build.plan.config.rollout
 
-    def make_engine(number: int) -> Engine:
+    def make_engine(number: int) -> Used[Engine]:
         name = f"{setup.name}-{number}" if setup.count > 1 else setup.name
         scratch = setup.scratch / name
         scratch.mkdir(parents=True, exist_ok=True)
         used = build.own(chosen, replace(setup, scratch=scratch, name=name, number=number))
-        if not serves_checkpoint:
-            return CheckedEngine(used)
-        if not isinstance(used.part, ServesCheckpoint):
+        if serves_checkpoint and not isinstance(used.part, ServesCheckpoint):
             what = f"{serves_checkpoint}: engine {used.name!r} of plugin {used.plugin}"
             raise ConfigError(_NEEDS_TRAINER.format(what))
-        return CheckpointEngine(used)
+        return used
 
     probe = GenerateRequest([min(setup.eos_token_ids, default=0)], SamplingParams(max_new_tokens=1), run.seed)
     silence_s = rollout.rollout_engine_timeout_s or min(rollout.sample_timeout_s / 2, LONGEST_SILENCE_S)
     limits = Limits.of(chosen.spec, silence_s)
-    return EnginePool(make_engine, setup.count, limits, probe=probe)
+    return EnginePool(make_engine, setup.count, limits, probe=probe, load_checkpoint=bool(serves_checkpoint))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from slime_core.roles import (
     SamplingParams,
     WeightChannel,
 )
-from slime_core.rollout import CheckedEngine, EnginePool, Limits
+from slime_core.rollout import EnginePool, Limits
 from slime_local.engine import LocalEngine
 from slime_local.settings import LocalEngineSettings
 from slime_testing import EngineContract, make_launcher
@@ -31,10 +31,10 @@ LIMITS = Limits(silence_s=300.0, restart_s=40.0, probe_s=30.0, load_s=300.0)
 
 
 def build(settings: LocalEngineSettings, setup: EngineSetup) -> Engine:
-    def make(number: int) -> Engine:
+    def make(number: int) -> Used[Engine]:
         (scratch := setup.scratch / str(number)).mkdir(exist_ok=True)
         own = replace(setup, scratch=scratch, name=f"engine-{number}")
-        return CheckedEngine(Used("local", "slime-core", LocalEngine(settings, own)))
+        return Used("local", "slime-core", LocalEngine(settings, own))
 
     return EnginePool(make, 2, LIMITS, probe=PROBE)
 

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from slime_core.catalog.catalog import Used
 from slime_core.errors import UnknownName
 from slime_core.events import Event
 from slime_core.processes import OnLoop
 from slime_core.roles import (
+    Engine,
     FinishReason,
     GenerateOutput,
     GenerateRequest,
@@ -24,6 +25,7 @@ from slime_core.roles import (
 )
 from slime_core.rollout import (
     Choices,
+    Limits,
     Parts,
     RolloutPolicy,
     Scheduler,
@@ -34,6 +36,7 @@ from slime_core.rollout import (
     UsedReward,
     Waves,
 )
+from slime_core.rollout.engine_handle import EngineHandle
 from slime_core.sample import Group, GroupId, Json, Message, Sample
 from slime_core.score import Score, Verdict
 from slime_core.stats import CallStats
@@ -106,6 +109,18 @@ def output_of(request: GenerateRequest, finish: FinishReason = FinishReason.STOP
     """Two tokens and their log-probs, a function of the seed."""
     first = 3 + request.seed % 90
     return GenerateOutput([first, 2], [-(first / 100), -0.5], finish, weight_version=4)
+
+
+class Checked(EngineHandle):
+    """One engine with its checks, outside a pool."""
+
+    async def abort(self) -> None:
+        await self.call("abort")
+
+
+def checked(engine: object) -> Engine:
+    limits = Limits(silence_s=300.0, restart_s=40.0, probe_s=30.0, load_s=100.0)
+    return cast(Engine, Checked(0, Used("mine", "tests", cast(Engine, engine)), limits))
 
 
 class Countdown:

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime_core.catalog.catalog import Used
 from slime_core.errors import ContractError, LimitError
 from slime_core.roles import (
     FinishReason,
@@ -20,11 +19,10 @@ from slime_core.roles import (
     WeightChannel,
 )
 from slime_core.rollout import RolloutPolicy
-from slime_core.rollout.calls import Calls, Waiting
-from slime_core.rollout.engine_calls import CheckedEngine, PausableEngine
+from slime_core.rollout.calls import Calls, PausableEngine, Waiting
 from slime_core.sample import GroupId, Sample, Status
 from slime_core.seeds import derive_seed
-from tests.rollout.bench import make_bench
+from tests.rollout.bench import checked, make_bench
 from tests.tables import table
 
 GROUP = GroupId("numbers", 0, 3, 3)
@@ -75,8 +73,8 @@ class Slow(Echo):
 
 def calls_of(engine: Echo, waiting: Waiting | None = None, **limits: int | None) -> Calls:
     followed = (waiting or Waiting()).following(GROUP, 1)
-    checked = PausableEngine(CheckedEngine(Used("echo", "tests", engine)))
-    return Calls(checked, RolloutPolicy(5, SAMPLING, **limits), SAMPLING, (GROUP, 1, followed))
+    pausable = PausableEngine(checked(engine))
+    return Calls(pausable, RolloutPolicy(5, SAMPLING, **limits), SAMPLING, (GROUP, 1, followed))
 
 
 @given(

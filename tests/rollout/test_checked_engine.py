@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
-from slime_core.catalog.catalog import Used
 from slime_core.errors import ContractError, PluginError
 from slime_core.roles import (
     FinishReason,
@@ -16,7 +16,7 @@ from slime_core.roles import (
     SamplingParams,
     WeightChannel,
 )
-from slime_core.rollout import CheckedEngine
+from tests.rollout.bench import Checked, checked
 from tests.tables import table
 
 REQUEST = GenerateRequest([1, 2], SamplingParams(4), 0)
@@ -55,7 +55,7 @@ class Parts(Whole):
 
 
 def streamed(engine: Whole, taken: list[GenerateChunk]) -> None:
-    output = asyncio.run(CheckedEngine(Used("mine", "tests", engine)).generate(REQUEST, taken.append))
+    output = asyncio.run(cast(Checked, checked(engine)).generate(REQUEST, taken.append))
     assert output == GenerateOutput.joined(taken)
 
 
@@ -122,21 +122,11 @@ class Broken(Whole):
     ],
 )
 def test_what_raises_is_named_with_its_method(method: str, given: tuple[object, ...]) -> None:
-    engine = CheckedEngine(Used("mine", "tests", Broken()))
+    engine = cast(Checked, checked(Broken()))
     with pytest.raises(PluginError, match=rf"^engine \({method}\) of plugin tests raised OSError"):
-        asyncio.run(getattr(engine, method)(*given))
+        asyncio.run(engine.call(method, *given))
 
 
 def test_an_engine_that_was_to_give_up_memory_and_cannot_is_named() -> None:
-    engine = CheckedEngine(Used("mine", "tests", Whole()))
-    with pytest.raises(ContractError, match="engine 'mine' of plugin tests: its spec says what it releases, but"):
-        asyncio.run(engine.release(frozenset()))
-
-
-def test_an_engine_that_cannot_tell_of_its_end_is_waited_for() -> None:
-    async def go() -> None:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.01):
-                await CheckedEngine(Used("mine", "tests", Whole())).watch()
-
-    asyncio.run(go())
+    with pytest.raises(ContractError, match=r"engine 'mine' of plugin tests has no release\(\), which its spec"):
+        asyncio.run(cast(Checked, checked(Whole())).call("release", frozenset()))

@@ -4,14 +4,11 @@ import asyncio
 import itertools
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
-from typing import cast
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime_core.catalog.catalog import Used
 from slime_core.roles import (
-    Engine,
     EngineExtras,
     FinishReason,
     GenerateChunk,
@@ -20,7 +17,8 @@ from slime_core.roles import (
     SamplingParams,
     WeightChannel,
 )
-from slime_core.rollout.engine_calls import CheckedEngine, PausableEngine
+from slime_core.rollout.calls import PausableEngine
+from tests.rollout.bench import checked
 
 
 class Halting:
@@ -129,7 +127,7 @@ def test_a_stream_goes_on_over_interruptions_and_says_which_weights_made_which_t
 ) -> None:
     def engine() -> PausableEngine:
         talking = Talking(set(pauses), sizes, streams=streams)
-        talking.pausable = PausableEngine(CheckedEngine(Used("talking", "tests", cast(Engine, talking))))
+        talking.pausable = PausableEngine(checked(talking))
         return talking.pausable
 
     async def streamed() -> list[GenerateChunk]:

@@ -18,8 +18,8 @@ from on_the_fake import setup_at
 
 from slime_core.catalog.catalog import Used
 from slime_core.errors import WorkerError
-from slime_core.roles import Extra, FinishReason, GenerateRequest, Launcher, SamplingParams
-from slime_core.rollout import CheckedEngine, EnginePool, Limits
+from slime_core.roles import Engine, Extra, FinishReason, GenerateRequest, Launcher, SamplingParams
+from slime_core.rollout import EnginePool, Limits
 from slime_engine_sglang import router as router_module
 from slime_engine_sglang.engine import SglangEngine
 from slime_engine_sglang.plugin import slime_engines
@@ -52,8 +52,8 @@ class Run:
         self.settings = SglangSettings.model_validate({"urls": urls, "router": router})
         self.made: dict[int, SglangEngine] = {}
 
-    def checked(self, number: int) -> CheckedEngine:
-        return CheckedEngine(Used("sglang", "tests", self.engine(number)))
+    def used(self, number: int) -> Used[Engine]:
+        return Used("sglang", "tests", self.engine(number))
 
     def engine(self, number: int) -> SglangEngine:
         scratch = self.scratch / f"engine-{number}"
@@ -106,7 +106,7 @@ async def behind_a_router(
         launcher = make_launcher(scratch / "logs")
         stack.push_async_callback(launcher.close)
         run = Run(scratch, servers, launcher, router)
-        pool = EnginePool(run.checked, len(run.servers), LIMITS, probe=replace(PLAIN, sampling=SamplingParams(1)))
+        pool = EnginePool(run.used, len(run.servers), LIMITS, probe=replace(PLAIN, sampling=SamplingParams(1)))
         stack.push_async_callback(pool.close)
         await pool.start()
         await run.published(pool, 0)

@@ -9,8 +9,8 @@ from test_weights import CONTINUE, LOAD, PAUSE, Between
 
 from slime_core.catalog.catalog import Used
 from slime_core.errors import ModelError, WorkerError
-from slime_core.roles import GenerateRequest, SamplingParams
-from slime_core.rollout import CheckedEngine, EnginePool, Limits
+from slime_core.roles import Engine, GenerateRequest, SamplingParams
+from slime_core.rollout import EnginePool, Limits
 from slime_engine_sglang.engine import SglangEngine
 from slime_engine_sglang.publication import sums_of
 from slime_engine_sglang.server import Table
@@ -58,12 +58,12 @@ async def fail_at(step: str, error: Exception, model: Path, folder: Path) -> Non
         await asyncio.to_thread(folder.mkdir)
         engines: dict[int, list[Told]] = {0: [], 1: []}
 
-        def make(number: int) -> CheckedEngine:
+        def make(number: int) -> Used[Engine]:
             scratch = folder / f"engine-{number}-{len(engines[number])}"
             engine = Told(settings, setup_at(scratch, model, number=number, count=2))
             engine.sums = sums
             engines[number].append(engine)
-            return CheckedEngine(Used("sglang", "tests", engine))
+            return Used("sglang", "tests", engine)
 
         pool = EnginePool(make, 2, LIMITS, probe=REQUEST)
         try:

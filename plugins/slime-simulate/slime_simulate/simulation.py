@@ -26,7 +26,7 @@ from slime_core.rollout import (
     UsedReward,
     make_scheduler,
 )
-from slime_core.rollout.engine_calls import STATUS_OF_FINISH
+from slime_core.rollout.runner import STATUS_OF_FINISH
 from slime_core.sample import Group, GroupId, Json, Message, Sample
 from slime_core.score import Score, Verdict
 from slime_simulate.clock import VirtualLoop

@@ -10,6 +10,7 @@ from typing import TypeVar
 from slime_core.catalog.catalog import Used
 from slime_core.errors import WorkerError
 from slime_core.roles import (
+    Engine,
     FinishReason,
     GenerateChunk,
     GenerateOutput,
@@ -17,7 +18,7 @@ from slime_core.roles import (
     SamplingParams,
     WeightChannel,
 )
-from slime_core.rollout import CheckedEngine, EnginePool, Limits
+from slime_core.rollout import EnginePool, Limits
 from slime_core.sample import GroupId
 from slime_simulate.clock import VirtualLoop
 
@@ -165,11 +166,11 @@ class Fleet:
     built: Counter[int] = field(default_factory=Counter)
     """How often each number was."""
 
-    def make(self, number: int) -> CheckedEngine:
+    def make(self, number: int) -> Used[Engine]:
         engine = Streaming(self, number) if self.streams else Scripted(self, number)
         self.built[number] += 1
         self.engines.append(engine)
-        return CheckedEngine(Used("scripted", "tests", engine))
+        return Used("scripted", "tests", engine)
 
     def play(self, use: Callable[[EnginePool], Coroutine[object, object, T]]) -> T:
         """Use a pool that serves version 0; what it leaves is an error."""

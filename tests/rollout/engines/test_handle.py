@@ -5,9 +5,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from slime_core.catalog.catalog import Used
 from slime_core.roles import FinishReason, GenerateOutput, GenerateRequest, SamplingParams
 from slime_core.rollout import Limits
-from slime_core.rollout.engine_calls import EngineHandle, Lost, Withdrawn
+from slime_core.rollout.engine_handle import EngineHandle, Lost, Withdrawn
 from slime_simulate.clock import VirtualLoop
 from tests.tables import table
 
@@ -32,7 +33,7 @@ class Engine:
 def play(use: Callable[[EngineHandle, Engine], Awaitable[None]]) -> None:
     async def main() -> None:
         engine = Engine()
-        handle = EngineHandle(0, engine, Limits(9, 9, 9, 9), version=0, newest=0)  # type: ignore[arg-type]
+        handle = EngineHandle(0, Used("e", "tests", engine), Limits(9, 9, 9, 9), version=0, newest=0)  # type: ignore[arg-type]
         await use(handle, engine)
         assert (handle.work, handle.attempts) == (0, {})
 

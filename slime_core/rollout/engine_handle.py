@@ -1,0 +1,254 @@
+"""EngineHandle: one engine of a pool, with its checks, limits and requests.
+
+A request at an engine that is taken out raises `Withdrawn`: another engine must answer it.
+
+Example:
+
+    handle = EngineHandle(0, Used("local", "slime-local", engine), Limits.of(spec, silence_s=300.0))
+    await handle.call("start", limit_s=600.0)
+    output = await handle.generate(request)
+"""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Literal, Self, TypeAlias
+
+from slime_core.aio import Cancellation
+from slime_core.catalog.catalog import Used
+from slime_core.catalog.checks import blaming, check_chunk, check_output
+from slime_core.errors import ContractError, WorkerError
+from slime_core.roles import (
+    Engine,
+    EngineSpec,
+    GenerateChunk,
+    GenerateOutput,
+    GenerateRequest,
+    StreamsTokens,
+    WeightChannel,
+)
+from slime_core.rollout.calls import Tell
+
+LEAST_START_S = 600.0
+"""Seconds that an engine has to start; a spec may allow more."""
+Cause: TypeAlias = Literal["died", "hung", "garbage", "errors", "stale"]
+"""Why an engine was taken out, as metrics name it."""
+
+
+class Lost(WorkerError):
+    """An engine must be replaced."""
+
+    def __init__(self, cause: Cause, detail: str) -> None:
+        super().__init__(detail.strip())
+        self.cause = cause
+
+
+class Withdrawn(Exception):
+    """The engine of a request was taken out meanwhile; another engine must answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many seconds engines may take."""
+
+    silence_s: float
+    """Without any answer while there are requests; also for an abort."""
+    restart_s: float
+    """Without any engine that serves, until the run ends."""
+    probe_s: float
+    """For the first answer of an engine that was restarted."""
+    load_s: float
+    """For loading weights, from the end of the requests that were under way."""
+
+    @classmethod
+    def of(cls, spec: EngineSpec, silence_s: float) -> Self:
+        """Those that the spec of an engine states."""
+        return cls(silence_s, spec.restart_s, spec.probe_s, spec.load_s)
+
+    @property
+    def start_s(self) -> float:
+        """For starting an engine."""
+        return max(LEAST_START_S, self.restart_s)
+
+
+class _Attempt(Cancellation):
+    """A request at an engine; cancelled when the engine is taken out."""
+
+    __slots__ = ("newest", "version")
+
+    def __init__(self, version: int, newest: int) -> None:
+        super().__init__()
+        self.version, self.newest = version, newest
+        """Weights that the engine had, and was last told to load."""
+
+
+@dataclass(slots=True, eq=False)
+class EngineHandle:
+    """One engine of a pool, from its start to its end. Answers are checked, and errors name its plugin."""
+
+    number: int
+    """Its place in the pool, from 0."""
+    use: Used[Engine]
+    """The engine, and whose it is."""
+    limits: Limits
+    """How long it may take."""
+    loads_checkpoint: bool = False
+    """Whether it is a `ServesCheckpoint`, which serves its model directory instead of published weights."""
+    lost: Lost | None = None
+    """Why it was taken out; None while it serves."""
+    falls: int = 0
+    """How often in a row the engine of this number was taken out or failed to start."""
+    restart_error: str = ""
+    """Why the last engine that was started in its place could not serve."""
+    since: float = 0.0
+    """Loop time at which it began to serve."""
+    attempts: dict[_Attempt, None] = field(default_factory=dict)
+    """Its requests under way."""
+    work: int = 0
+    """Tokens that these may have it compute."""
+    strikes: int = 0
+    """Requests in a row that it failed."""
+    sign: float = 0.0
+    """Loop time of its last sign of life."""
+    version: int = -1
+    """Version of its weights."""
+    newest: int = sys.maxsize
+    """Version that it was last told to load."""
+    answers: int = 0
+    """Answers since the last metrics."""
+    tokens: int = 0
+    """Tokens of these."""
+    _loading: asyncio.Timeout | None = None
+
+    async def call(self, method: str, *arguments: object, limit_s: float | None = None) -> None:
+        """Call a method of the engine other than `generate`.
+
+        Raises:
+            Lost: it took too long.
+            ContractError: the engine has no such method.
+            PluginError: it raised.
+        """
+        call: Callable[..., Awaitable[None]] | None = getattr(self.use.part, method, None)
+        if call is None:
+            raise ContractError(
+                f"engine {self.use.name!r} of plugin {self.use.plugin} has no {method}(), which its spec promises"
+            )
+        try:
+            async with asyncio.timeout(limit_s):
+                with blaming(f"engine ({method})", self.use.plugin):
+                    await call(*arguments)
+        except TimeoutError:
+            raise Lost("hung", f"it did not answer {method}() within {limit_s:g} s") from None
+
+    async def generate(self, request: GenerateRequest, tell: Tell | None = None) -> GenerateOutput:
+        """One answer; each part is a sign of life, and is told. An engine that cannot stream gives one part.
+
+        Raises:
+            Withdrawn: the engine was taken out meanwhile. Another engine must answer.
+            Lost: the answer was made with weights that the engine should no longer, or not yet, serve.
+            ContractError: a part, or the whole, breaks the contract.
+        """
+        work, attempt = len(request.prompt) + request.sampling.max_new_tokens, _Attempt(self.version, self.newest)
+        if not self.attempts:
+            self.sign = attempt.task.get_loop().time()
+        self.attempts[attempt] = None
+        self.work += work
+        try:
+            output, last = await self._answer(request, attempt, tell)
+        except asyncio.CancelledError:
+            if attempt.undo():
+                raise Withdrawn from None
+            raise
+        except Exception:
+            self._check(attempt)
+            raise
+        finally:
+            del self.attempts[attempt]
+            self.work -= work
+        self._check(attempt)
+        self.strikes = 0
+        self.answers += 1
+        self.tokens += len(output.tokens)
+        self._check_version(output.weight_version, attempt.version)
+        for _, version in output.extras.versions if output.extras is not None else ():
+            self._check_version(version, attempt.version)
+        if tell is not None:
+            tell(last or output.as_chunk)
+        return output
+
+    async def _answer(
+        self, request: GenerateRequest, attempt: _Attempt, tell: Tell | None
+    ) -> tuple[GenerateOutput, GenerateChunk | None]:
+        """The checked answer, and its last part if it was streamed; the other parts are told."""
+        engine, plugin = self.use.part, self.use.plugin
+        if tell is None or not isinstance(engine, StreamsTokens):
+            return check_output(await engine.generate(request), plugin=plugin, request=request), None
+        chunks, before = list[GenerateChunk](), 0
+        async with aclosing(engine.stream(request)) as parts:
+            async for part in parts:
+                self._check(attempt)
+                chunk = check_chunk(part, plugin=plugin, request=request, before=before)
+                self._check_version(chunk.weight_version, attempt.version)
+                chunks.append(chunk)
+                before += len(chunk.tokens)
+                if chunk.finish is not None:
+                    return check_output(GenerateOutput.joined(chunks), plugin=plugin, request=request), chunk
+                tell(chunk)
+        raise ContractError(f"engine of plugin {plugin} (stream): it ended after {before} tokens without a finish")
+
+    def _check(self, attempt: _Attempt) -> None:
+        """Note a sign of life. What an engine returns or raises after it was taken out is no answer."""
+        if self.lost is not None:
+            attempt.undo()
+            raise Withdrawn from None
+        self.sign = attempt.task.get_loop().time()
+
+    def _check_version(self, version: int, oldest: int) -> None:
+        if not oldest <= version <= self.newest:
+            expected = f"{oldest}" if oldest == self.newest else f"{oldest} to {self.newest}"
+            raise Lost("stale", f"it answered with weights of version {version}, expected {expected}")
+
+    async def load(self, channel: WeightChannel, version: int) -> None:
+        """Load weights. The time limit starts when the requests that were under way have ended.
+
+        Raises:
+            Lost: it took too long.
+            Exception: what the engine raises.
+        """
+        self.newest = version
+        try:
+            async with asyncio.timeout(None) as self._loading:
+                self.limit_load()
+                if self.loads_checkpoint:
+                    await self.call("load_checkpoint")
+                else:
+                    await self.call("load_weights", channel, version)
+        except TimeoutError:
+            raise Lost("hung", f"it did not answer load_weights({version}) within {self.limits.load_s:g} s") from None
+        finally:
+            if self.is_loading:  # requests that it held back wait for an answer from now on
+                self.sign = asyncio.get_running_loop().time()
+            self._loading = None
+        self.version = version
+
+    def limit_load(self) -> None:
+        """Start the time limit of a load, if the requests from before it have ended."""
+        limit = self._loading
+        if limit and limit.when() is None and all(each.newest == self.newest for each in self.attempts):
+            limit.reschedule(asyncio.get_running_loop().time() + self.limits.load_s)
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether it loads weights under their own time limit, and may hold requests back."""
+        return self._loading is not None and self._loading.when() is not None
+
+    def withdraw(self) -> None:
+        """Have all requests under way raise `Withdrawn`."""
+        for attempt in tuple(self.attempts):
+            attempt.cancel()
+
+    def silent_for(self, now: float) -> float:
+        """Seconds for which it has answered none of its requests."""
+        return now - self.sign if self.attempts and not self.is_loading else 0.0
