@@ -10,53 +10,38 @@ Example:
 """
 
 import asyncio
-import hashlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
 
-from slime_agent_openai.connections import LIMITS, Door, Limits, Refusals, end_connections, finish, read_body
+from slime_agent_openai.connections import LIMITS, Limits, Refusals, finish, read_body
 from slime_agent_openai.errors import ApiError, nested_too_deeply, refused, session_closed
 from slime_agent_openai.exchange import Exchange
 from slime_agent_openai.message import Request
-from slime_agent_openai.response_store import ResponseStore, Turn, answered
 from slime_agent_openai.session import Session
 from slime_agent_openai.wires.bodies import Bodies, Known
 from slime_agent_openai.wires.chat import read_chat
 from slime_agent_openai.wires.completions import read_completions
 from slime_agent_openai.wires.messages import read_messages
 from slime_agent_openai.wires.options import Hosted
-from slime_agent_openai.wires.responses import read_responses
-from slime_agent_openai.wires.values import Value
-from slime_agent_openai.wires.wire import Body, NewId, Wire, anthropic_error, openai_error
+from slime_agent_openai.wires.responses import ResponseStore, read_responses
+from slime_agent_openai.wires.wire import Body, NewId, Wire, anthropic_error, model_body, models_body, openai_error
 from slime_core.errors import ConfigError
 
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """A path that replies."""
-
-    read: Callable[[Body, NewId, Turn, Known], tuple[Request, Wire]]
-    """Reads a body, given what it goes on from if the session stores that, and what was read of the one before."""
-    describe: Callable[[ApiError], Body]  # Body of an error
-    is_kept: bool = False  # Whether its replies are stored, and its bodies may name what is
+Read = Callable[[Body, NewId, ResponseStore, Known], tuple[Request, Wire]]
+"""Reads a body, given what the session stores, and what was read of the body before."""
 
 
-def routes(hosted: Hosted) -> dict[str, Route]:
-    """All of them, by path."""
+def readers(hosted: Hosted) -> dict[str, Read]:
+    """What reads the requests of each path that replies."""
     return {
-        "chat/completions": Route(lambda body, new_id, _, known: read_chat(body, new_id, known), openai_error),
-        "completions": Route(lambda body, new_id, _, __: read_completions(body, new_id), openai_error),
-        "responses": Route(
-            lambda body, new_id, turn, _: read_responses(body, new_id, turn, hosted=hosted), openai_error, is_kept=True
-        ),
-        "messages": Route(
-            lambda body, new_id, _, known: read_messages(body, new_id, known, hosted=hosted), anthropic_error
-        ),
+        "chat/completions": lambda body, new_id, _, known: read_chat(body, new_id, known),
+        "completions": lambda body, new_id, _, __: read_completions(body, new_id),
+        "responses": lambda body, new_id, store, _: read_responses(body, new_id, store, hosted=hosted),
+        "messages": lambda body, new_id, _, known: read_messages(body, new_id, known, hosted=hosted),
     }
 
 
@@ -98,14 +83,9 @@ class _Opened:
     session: Session
     exchanges: dict[tuple[str, str, bytes], Exchange] = field(default_factory=dict)
     """The latest of each route, agent and body, for a client that sends it again."""
-    told: dict[bytes, Body] = field(default_factory=dict)
-    """The latest answer to each body that is not for the model, for a client that sends it again."""
     askers: defaultdict[tuple[str, str], _Asker] = field(default_factory=lambda: defaultdict(_Asker))
     """By the route, and the name of the agent."""
-    memory: ResponseStore = field(init=False)  # What it stores
-
-    def __post_init__(self) -> None:
-        self.memory = ResponseStore(self.session.new_id)
+    store: ResponseStore = field(default_factory=ResponseStore)  # Replies that requests may name
 
 
 class Gateway:
@@ -125,19 +105,17 @@ class Gateway:
         `beside`: what else its server answers, for no session.
         """
         self._address = address or Address()
-        self._routes = routes(hosted)
+        self._readers = readers(hosted)
         self._headers = (*SUBAGENT_HEADERS, *subagent_headers)
         self._beside = tuple(beside)
         self._opened: dict[str, _Opened] = {}
         self._closed: dict[str, None] = {}
         self._limits, self._refusals = limits or Limits(), Refusals()
         self._runner: web.AppRunner | None = None
-        self._door: Door | None = None
-        self._listening: asyncio.Server | None = None
 
     async def start(self) -> None:
         """Bind and listen. Raises ConfigError: the address is taken, or none of this machine's."""
-        app = web.Application(client_max_size=self._limits.body, middlewares=[self._heard])
+        app = web.Application(client_max_size=self._limits.body)
         app[LIMITS] = self._limits
         app.add_routes(self._beside)
         app.router.add_route("*", "/s/{key}/{path:.*}", self._handle)
@@ -153,20 +131,13 @@ class Gateway:
             logger=self._refusals.logger,
         )
         await self._runner.setup()
-        assert self._runner.server is not None
-        self._door = Door(self._runner.server, self._limits, self._refusals)
         host, port = self._address.host, self._address.port
         try:
-            await finish(self._listen(host, port))
+            await finish(web.TCPSite(self._runner, host, port, backlog=BACKLOG).start())
         except OSError as error:
             await self.close()
             told = f"agents cannot be answered at {host}, port {port}: {error.strerror}"
             raise ConfigError(f"{told}. host and port of the generator say where; port = 0 takes a free one") from None
-
-    async def _listen(self, host: str, port: int) -> None:
-        assert self._door is not None
-        loop = asyncio.get_running_loop()
-        self._listening = await loop.create_server(self._door, host, port, backlog=BACKLOG)
 
     async def close(self) -> None:
         if self._runner is None:
@@ -174,21 +145,22 @@ class Gateway:
         runner, self._runner = self._runner, None
         server = runner.server
         try:
-            if self._listening is not None:
-                self._listening.close()
+            for site in list(runner.sites):
+                await site.stop()
             for _ in range(TURNS):  # aiohttp forgets, and does not close, what is made while it closes the others
                 await asyncio.sleep(0)
             await runner.cleanup()
         finally:
             if server is not None:
-                end_connections(server, TURNS)  # connections that a cancelled cleanup has left open
+                for connection in server.connections:  # those that a cancelled cleanup has left open
+                    connection.force_close()
 
     @property
     def url(self) -> str:
         if self._address.public_url:
             return self._address.public_url.rstrip("/")
-        assert self._listening is not None, "it was started"
-        host, port = self._listening.sockets[0].getsockname()[:2]
+        assert self._runner is not None, "it was started"
+        host, port = self._runner.addresses[0][:2]
         return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
     @asynccontextmanager
@@ -225,67 +197,41 @@ class Gateway:
 
     async def _answered(self, request: web.Request, path: str) -> web.StreamResponse:
         opened = self._whose(request)
-        if request.method == "POST":
+        if request.method == "POST" and COUNTS.get(path, path) in self._readers:
             return await self._posted(request, opened, path)
-        found = answered(opened.memory, request.method, path, Value(dict(request.query)))
-        if found is None:
-            raise ApiError(404, f"nothing answers {request.method} /v1/{path}", code="not_found")
-        return web.json_response(found)
-
-    @web.middleware
-    async def _heard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        assert self._door is not None
-        self._door.heard(request)
-        return await handler(request)
+        match request.method, path.split("/"):
+            case "GET", ["models"]:
+                return web.json_response(models_body())
+            case "GET", ["models", name]:
+                return web.json_response(model_body(name))
+            case "GET", ["responses", name] if name in opened.store.replies:
+                return web.json_response(opened.store.replies[name])
+        known = ", ".join(f"/v1/{each}" for each in (*self._readers, *COUNTS))
+        told = f"nothing answers {request.method} /v1/{path}; POST is answered at {known}"
+        raise ApiError(404, told, code="not_found")
 
     async def _posted(self, request: web.Request, opened: _Opened, path: str) -> web.StreamResponse:
-        name = COUNTS.get(path, path)
-        route = self._routes.get(name)
-        raw = await read_body(request)
-        agent = self._agent(request)
-        if route is None:
-            return web.json_response(self._told(opened, request, raw))
+        name, agent = COUNTS.get(path, path), self._agent(request)
         asker = opened.askers[name, agent]
-        body = _object(raw, asker.bodies)
-        turn = opened.memory.turn(body) if route.is_kept else Turn()
-        asked, wire = route.read(body, opened.session.new_id, turn, asker.known)
+        body = _object(await read_body(request), asker.bodies)
+        asked, wire = self._readers[name](body, opened.session.new_id, opened.store, asker.known)
         asked = replace(asked, agent=agent) if agent else asked
         if path != name:
-            kind: Body = {"object": "response.input_tokens"} if route.is_kept else {}
+            kind: Body = {"object": "response.input_tokens"} if name == "responses" else {}
             return web.json_response({**kind, "input_tokens": await opened.session.prompt_tokens(asked)})
         sent = name, agent, asker.bodies.digest
         exchange = opened.exchanges.get(sent)
         if exchange is None or not exchange.is_of_use or not _is_again(request, exchange):
-            exchange = opened.exchanges[sent] = self._begun(opened, route, turn, asked, wire)
+            exchange = opened.exchanges[sent] = self._begun(opened, name, asked, wire)
         return await _sent(exchange, request)
 
-    def _begun(self, opened: _Opened, route: Route, turn: Turn, asked: Request, wire: Wire) -> Exchange:
-        def keep(replied: Body) -> None:
-            opened.memory.keep(turn, asked.ids, replied)
-
+    def _begun(self, opened: _Opened, name: str, asked: Request, wire: Wire) -> Exchange:
         def describe(error: ApiError) -> Body:
             self._refusals.note(error.code, error.message)
-            return route.describe(error)
+            return (anthropic_error if name == "messages" else openai_error)(error)
 
-        session = opened.session
-        return Exchange(
-            wire, lambda listener: session.reply(asked, listener), describe, keep if route.is_kept else None
-        )
-
-    def _told(self, opened: _Opened, request: web.Request, raw: bytes) -> Body:
-        path = _path(request)
-        digest = hashlib.blake2b(b"\0".join((path.encode(), raw)), digest_size=16).digest()
-        is_again = request.headers.get(RETRIES, "0") != "0" and digest in opened.told
-        found = (
-            opened.told[digest]
-            if is_again
-            else answered(opened.memory, "POST", path, Value(_object(raw or b"{}", Bodies())))
-        )
-        if found is None:
-            known = ", ".join(f"/v1/{each}" for each in (*self._routes, *COUNTS, "conversations"))
-            raise ApiError(404, f"nothing answers POST /v1/{path}; there are {known}", code="not_found")
-        opened.told[digest] = found
-        return found
+        keep = opened.store.keep if name == "responses" else None
+        return Exchange(wire, lambda listener: opened.session.reply(asked, listener), describe, keep)
 
     def _whose(self, request: web.Request) -> _Opened:
         key = request.match_info.get("key", "")

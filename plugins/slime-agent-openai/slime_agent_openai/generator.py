@@ -14,7 +14,7 @@ from slime_agent_openai.gateway import Gateway
 from slime_agent_openai.parsers.answer import Family
 from slime_agent_openai.parsers.families import PLAIN
 from slime_agent_openai.parsers.registry import another_fits, families, family_named, fitting, misfit
-from slime_agent_openai.samples import Asides, Outcome, samples_of
+from slime_agent_openai.samples import Outcome, samples_of
 from slime_agent_openai.session import Session, SessionLimits
 from slime_agent_openai.task import Result, Task, Verdict
 from slime_core import Sample
@@ -50,7 +50,6 @@ class AgentGenerator:
         *,
         parser: str,
         seconds: float,
-        asides: Asides = "train",
         announce: Callable[[str], None] | None = None,
     ) -> None:
         """`parser` names the family that reads the answers, "auto" finds it; `seconds` is the time limit of one agent.
@@ -58,7 +57,7 @@ class AgentGenerator:
         `announce` gets the gateway's URL once agents can be run.
         """
         self._agents, self._gateway, self._limits = agents, gateway, limits
-        self._parser, self._seconds, self._asides = parser, seconds, asides
+        self._parser, self._seconds = parser, seconds
         self._announce = announce
         self._bridges: dict[str, Bridge] = {}
         self._family: tuple[Family, str] | None = None
@@ -87,7 +86,7 @@ class AgentGenerator:
             session, outcome = await self._session(sample, ctx, self._agents.run_alone)
         if session.broken is not None:
             raise session.broken
-        made = samples_of(sample, session, outcome, ctx.tokenizer, self._asides)
+        made = samples_of(sample, session, outcome, ctx.tokenizer)
         _measure(ctx, session)
         return made
 

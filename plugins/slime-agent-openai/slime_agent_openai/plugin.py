@@ -192,6 +192,5 @@ def _generator(
         limits,
         parser=settings.parser,
         seconds=settings.seconds,
-        asides=settings.asides,
         announce=announce,
     )

@@ -3,10 +3,6 @@
 A reply is trained on once, in the first conversation that holds it; where others share it, it is context. Rewards by
 turn belong to the main conversation: each stands at the end of its reply.
 
-An auxiliary call (a client's request for a title or a summary) is one question and one answer without tools beside a
-longer conversation. Its text is not looked at: clients word such requests anew with each release. The setting `asides`
-trains on them, masks or drops them. Leave it at `train` where an agent's own work looks like that.
-
 All samples of an execution have its reward, or the one that their agent was given by name (`Result.agents`), unless:
 
     reward_shaper = {use = "agent_split"}          # each sample has its part of the reward
@@ -16,10 +12,9 @@ All samples of an execution have its reward, or the one that their agent was giv
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from slime_agent_openai.forest import Node
-from slime_agent_openai.message import Role
 from slime_agent_openai.session import Session
 from slime_agent_openai.task import Result
 from slime_agent_openai.turns import TURN_REWARDS
@@ -28,43 +23,18 @@ from slime_core.roles import FilterContext, FinishReason, Removal, ShapeContext,
 from slime_core.rollout import MAIN, executions
 from slime_core.sample import Group, PrefixCacheInfo, Sample, SpecInfo
 
-Asides: TypeAlias = Literal["train", "mask", "drop"]
-"""They are samples like others; samples that are not trained on; none."""
 Chain: TypeAlias = Sequence[tuple[Node, bool]]
 """A conversation from its beginning to its end, each message with whether it is trained on here."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sorted:
-    """The conversations of a session."""
+def main_of(chains: Sequence[Chain]) -> Chain:
+    """The main conversation of a session: the one that ends with the latest reply to the main agent, else to any.
 
-    main: Chain
-    """The one that ends with the latest reply to the main agent, else to any; of those that the model was asked for at
-    once, which end by chance, the longest."""
-    chains: Sequence[Chain]  # All that become samples, the main one among them
-    masked: Sequence[Chain]  # Those of them that are not trained on
-    count: int  # Asides, dropped ones included
-
-
-def sort(chains: Sequence[Chain], policy: Asides) -> Sorted:
-    """The main conversation of a session, and its asides where a policy asks for them; `chains` in a fixed order."""
-    asides = [chain for chain in chains if _is_aside(chain)] if policy != "train" else []
-    asides = asides if len(asides) < len(chains) else []
-    kept = [chain for chain in chains if chain not in asides]
-    main = _main([chain for chain in kept if not chain[-1][0].agent] or kept)
-    return Sorted(main, kept if policy == "drop" else chains, asides, len(asides))
-
-
-def _main(chains: Sequence[Chain]) -> Chain:
-    """Of the conversations that had not ended when the last reply was asked for the longest, else the last in order."""
+    Of those that the model was asked for at once, which end by chance, the longest; `chains` come in a fixed order.
+    """
+    chains = [chain for chain in chains if not chain[-1][0].agent] or chains
     asked = max(chain[-1][0].asked for chain in chains)
-    last = [chain for chain in chains if chain[-1][0].made > asked]
-    return max(reversed(last), key=len)
-
-
-def _is_aside(chain: Chain) -> bool:
-    spoken = [node for node, _ in chain if node.message.role is Role.ASSISTANT]
-    return len(spoken) == 1 and not spoken[0].tools and not spoken[0].agent
+    return max((chain for chain in reversed(chains) if chain[-1][0].made > asked), key=len)
 
 
 ASKED_NOTHING = "agent_asked_nothing"  # Why an agent's sample failed that never asked the model
@@ -86,29 +56,25 @@ class Outcome:
     detail: str = ""  # what else there is to say of that
 
 
-def samples_of(
-    drawn: Sample, session: Session, outcome: Outcome, tokenizer: Tokenizer, asides: Asides = "train"
-) -> list[Sample]:
-    """Finished samples of one execution, of which `sort` says which is the main one."""
+def samples_of(drawn: Sample, session: Session, outcome: Outcome, tokenizer: Tokenizer) -> list[Sample]:
+    """Finished samples of one execution, of which `main_of` says which is the main one."""
     chains = list(session.forest.chains())
     if not chains:
         return [_empty(drawn, session, outcome)]
-    found = sort(chains, asides)
-    session.counts["asides"] += found.count
-    ends, outcome = _checked(outcome, found.main)
-    made = [_sample(drawn, chain, tokenizer) for chain in found.chains]
-    for sample, chain in zip(made, found.chains, strict=True):
+    main = main_of(chains)
+    ends, outcome = _checked(outcome, main)
+    made = [_sample(drawn, chain, tokenizer) for chain in chains]
+    for sample, chain in zip(made, chains, strict=True):
         end = chain[-1][0]
         is_cut = end.output is not None and end.output.finish is FinishReason.LENGTH
         _close(sample, session, outcome, is_cut=is_cut, agent=end.agent)
-        if chain is found.main and outcome.result.turn_rewards is not None and sample.status is not Status.ABORTED:
+        if chain is main and outcome.result.turn_rewards is not None and sample.status is not Status.ABORTED:
             turns = zip(pairwise([0, *ends]), outcome.result.turn_rewards, strict=True)
             sample.metadata[TURN_REWARDS] = [[end, value] for (before, end), value in turns if end > before]
         if end.agent:
             sample.metadata["agent"] = end.agent
-        sample.remove_sample = chain in found.masked
         if len(made) > 1:
-            sample.metadata[MAIN] = chain is found.main
+            sample.metadata[MAIN] = chain is main
     return made
 
 

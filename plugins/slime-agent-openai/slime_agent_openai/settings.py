@@ -35,11 +35,6 @@ class CommonSettings(Settings):
         description="At a new question: what the model saw stays (append); or as its template has it, which may drop "
         "earlier reasoning, and begin another sample (template).",
     )
-    asides: Literal["train", "mask", "drop"] = Field(
-        "train",
-        description="What becomes of single questions without tools that a client asks beside a longer conversation, "
-        "such as for a title.",
-    )
     on_sampling: Literal["refuse", "ignore"] = Field(
         "refuse",
         description="What becomes of an agent's own temperature, min_p or other settings of the draw in training; "

@@ -21,14 +21,12 @@ from slime_agent_openai.message import (
     TextDelta,
     ToolCall,
 )
-from slime_agent_openai.response_store import ResponseStore, Turn, answered
 from slime_agent_openai.wires.blocks import deltas_of
 from slime_agent_openai.wires.chat import read_chat
 from slime_agent_openai.wires.completions import read_completions
 from slime_agent_openai.wires.messages import read_messages
-from slime_agent_openai.wires.responses import read_responses
-from slime_agent_openai.wires.values import Value
-from slime_agent_openai.wires.wire import Body, NewId, Wire, anthropic_error, openai_error
+from slime_agent_openai.wires.responses import ResponseStore, read_responses
+from slime_agent_openai.wires.wire import Body, NewId, Wire, anthropic_error, model_body, models_body, openai_error
 
 READERS = {
     "chat/completions": read_chat,
@@ -93,10 +91,7 @@ class Script:
     hosted: str = "refuse"
     draw: random.Random = field(default_factory=lambda: random.Random(5))
     new_id: NewId = field(default_factory=counted_ids)
-    memory: ResponseStore = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.memory = ResponseStore(self.new_id)
+    store: ResponseStore = field(default_factory=ResponseStore)
 
     async def post(self, http: web.Request) -> web.StreamResponse:
         """Answer a request."""
@@ -107,8 +102,8 @@ class Script:
             read = partial(read, hosted=self.hosted)
         body = await http.json()
         try:
-            turn = self.memory.turn(body) if path == "responses" else Turn()
-            request, wire = read(body, self.new_id, turn) if path == "responses" else read(body, self.new_id)
+            known = (self.store,) if path == "responses" else ()
+            request, wire = read(body, self.new_id, *known)
             self.asked.append(request)
             self.bodies.append(body)
             said = self.says.pop(0)
@@ -119,20 +114,19 @@ class Script:
             headers = {"x-should-retry": "true" if error.retry else "false"}
             return web.json_response(described(error), status=error.status, headers=headers)
         if not wire.streams:
-            self.keep(path, turn, request, wire.whole(said))
-            return web.json_response(wire.whole(said))
+            return web.json_response(self.kept(path, wire.whole(said)))
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
         await response.prepare(http)
         for chunk in self.events(wire, said):
             await response.write(chunk)
-        self.keep(path, turn, request, wire.whole(said))
+        self.kept(path, wire.whole(said))
         await response.write_eof()
         return response
 
-    def keep(self, path: str, turn: Turn, request: Request, replied: Body) -> None:
-        """Store a reply, where replies are stored."""
+    def kept(self, path: str, replied: Body) -> Body:
         if path == "responses":
-            self.memory.keep(turn, request.ids, replied)
+            self.store.keep(replied)
+        return replied
 
     def events(self, wire: Wire, said: Reply) -> Iterator[bytes]:
         """A stream."""
@@ -143,10 +137,10 @@ class Script:
 
     async def get(self, http: web.Request) -> web.Response:
         """What is there."""
-        found = answered(self.memory, "GET", http.match_info["path"], Value(dict(http.query)))
-        if found is not None:
-            return web.json_response(found)
-        raise web.HTTPNotFound
+        kind, _, name = http.match_info["path"].partition("/")
+        if kind == "models":
+            return web.json_response(model_body(name) if name else models_body())
+        return web.json_response(self.store.replies[name])
 
 
 @asynccontextmanager

@@ -11,13 +11,9 @@ from functools import partial
 
 from slime_agent_openai import Result, Task
 
-TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}]
 
-
-def ask(
-    task: Task, messages: list[dict[str, object]], agent: str = "", tools: list[dict[str, object]] | None = None
-) -> dict[str, object]:
-    body = json.dumps({"model": task.model, "messages": messages, **({"tools": tools} if tools else {})}).encode()
+def ask(task: Task, messages: list[dict[str, object]], agent: str = "") -> dict[str, object]:
+    body = json.dumps({"model": task.model, "messages": messages}).encode()
     headers = {"x-claude-code-agent-id": agent} if agent else {}
     request = urllib.request.Request(f"{task.openai_base_url}/chat/completions", body, headers)
     with urllib.request.urlopen(request, timeout=30) as answer:
@@ -61,14 +57,6 @@ def ends_with_two_at_once(task: Task) -> float:
     more = [*asked, ask(task, asked), {"role": "user", "content": "Sure?"}]
     with ThreadPoolExecutor() as pool:
         list(pool.map(partial(ask, task), (more, [{"role": "user", "content": "short"}])))
-    return 0.5
-
-
-def has_a_title(task: Task) -> float:
-    """A conversation with a tool, which ends before its title is asked for."""
-    asked: list[dict[str, object]] = [{"role": "user", "content": task.prompt}]
-    ask(task, [*asked, ask(task, asked, tools=TOOLS), {"role": "user", "content": "Sure?"}], tools=TOOLS)
-    ask(task, [{"role": "user", "content": "A title, please."}])
     return 0.5
 
 

@@ -267,6 +267,21 @@ async def test_tokens_are_counted_without_a_turn(there: There, talker: Talker) -
     assert len(talker.log) == 1
 
 
+async def test_a_response_can_be_fetched_gone_on_from_and_counted(there: There, talker: Talker) -> None:
+    _, count = await there.post("responses/input_tokens", RESPONSES)
+    _, first = await there.post("responses", RESPONSES)
+    assert count["input_tokens"] == first["usage"]["input_tokens"]  # type: ignore[index]
+    assert await there.get(f"responses/{first['id']}") == (200, first)
+    assert (await there.get("responses/resp_1"))[0] == 404
+    hi, sure = {"role": "user", "content": RESPONSES["input"]}, {"role": "user", "content": "Sure?"}
+    named = {"type": "item_reference", "id": first["output"][0]["id"]}  # type: ignore[index]
+    for asked in ({"input": "Sure?", "previous_response_id": first["id"]}, {"input": [hi, named, sure]}):
+        assert (await there.post("responses", asked))[0] == 200
+        seen = (*talker.log[0].prompt, *talker.log[0].output)
+        assert talker.log[-1].prompt[: len(seen)] == seen
+    assert there.session.forest.counts.forks == 0
+
+
 async def test_models_are_listed(there: There) -> None:
     status, body = await there.get("models")
     assert (status, body["object"]) == (200, "list")

@@ -14,7 +14,6 @@ from talker import Talker
 from slime_agent_openai.gateway import Gateway
 from slime_agent_openai.generator import AgentGenerator
 from slime_agent_openai.plugin import slime_generators
-from slime_agent_openai.samples import Asides
 from slime_agent_openai.session import SessionLimits
 from slime_agent_openai.workers import Workers
 from slime_core import Sample, Status
@@ -36,13 +35,12 @@ def play(
     seconds: float = 20.0,
     limits: SessionLimits | None = None,
     label: Json = None,
-    asides: Asides = "train",
     **context: object,
 ) -> list[list[Sample]]:
     """The samples of some prompts, all at once."""
     agents = Workers(f"{HERE}/talking_agents.py:{agent}", workers=1, agents_per_worker=16, memory_mb=2048)
     limits = limits or SessionLimits()
-    generator = AgentGenerator(agents, Gateway(), limits, parser=parser, seconds=seconds, asides=asides)
+    generator = AgentGenerator(agents, Gateway(), limits, parser=parser, seconds=seconds)
     made = generated(generator, talker, *(make_pending(prompt=each, label=label) for each in prompts), **context)
     for samples in made:
         assert not [problem for sample in samples for problem in sample.problems()]
@@ -73,27 +71,6 @@ def test_which_of_two_last_replies_is_the_main_one_is_not_which_ended_first(toke
     (made,) = play(Ordered(tokenizer, lambda text, turn: "Hm."), "ends_with_two_at_once", "long")
     (main,) = [sample for sample in made if sample.metadata["main"]]
     assert tokenizer.decode(main.tokens).count("Hm.") == 2
-
-
-@table(
-    "asides, expected",
-    [
-        ("train", [("Sure?", False, False), ("title", True, False)]),
-        ("mask", [("Sure?", True, False), ("title", False, True)]),
-        ("drop", [("Sure?", None, False)]),
-    ],
-)
-def test_what_is_asked_beside_the_conversation_becomes_what_the_setting_says(
-    tokenizer: HfTokenizer, talker: Talker, asides: Asides, expected: list[tuple[str, bool | None, bool]]
-) -> None:
-    (made,) = play(talker, "has_a_title", "17 + 25?", asides=asides)
-    found = sorted((tokenizer.decode(sample.tokens), sample) for sample in made)
-    shown = [(sample.metadata.get("main"), sample.remove_sample) for _, sample in found]
-    for (text, _), (part, *_) in zip(found, expected, strict=True):
-        assert part in text
-    assert shown == [(main, removed) for _, main, removed in expected]
-    (made,) = play(talker, "asks_twice_anew", "17 + 25?", asides=asides)  # of which none is more than a question
-    assert [sample.metadata["main"] for sample in made] == [False, True]
 
 
 def test_a_sub_agent_has_the_reward_of_its_name_or_that_of_the_whole(talker: Talker) -> None:

@@ -8,7 +8,7 @@ Example:
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from slime_agent_openai.errors import ApiError, refused, unsupported
@@ -27,9 +27,7 @@ from slime_agent_openai.message import (
 )
 from slime_agent_openai.wires.bodies import Known
 from slime_agent_openai.wires.options import (
-    FORMS,
     KWARGS,
-    SAMPLING,
     TEMPLATED,
     choice_of,
     format_of,
@@ -41,40 +39,26 @@ from slime_agent_openai.wires.options import (
     template_of,
     wants_usage,
 )
-from slime_agent_openai.wires.values import NO_RECORDING, ONE_REPLY, Fields, Only, Value, text_of
+from slime_agent_openai.wires.values import NO_RECORDING, ONE_REPLY, Only, Value, read_fields, text_of
 from slime_agent_openai.wires.wire import MODEL, Body, NewId, Wire, as_json, event, openai_error
 from slime_core.sample import Json
 
-FIELDS = Fields(
-    heeded={
-        *("logprobs", "max_completion_tokens", "max_tokens", "messages", "model", "response_format", "stop", "stream"),
-        *("parallel_tool_calls", "stream_options", "tool_choice", "tools"),
-        *SAMPLING,
-        *FORMS,
-        KWARGS,
-    },
-    harmless={
-        *("metadata", "moderation", "prediction", "prompt_cache_key", "prompt_cache_options"),
-        *("prompt_cache_retention", "reasoning_effort", "safety_identifier", "seed", "service_tier", "store", "user"),
-        "verbosity",
-    },
-    refused={
-        **TEMPLATED,
-        "audio": Only((), NO_RECORDING),
-        "function_call": Only(("auto", "none"), "use tools and tool_choice"),
-        "functions": Only(([],), "use tools"),
-        "modalities": Only((["text"],), NO_RECORDING),
-        "n": Only((1,), ONE_REPLY),
-        "top_logprobs": Only((0,), "only the log-probs of what was sampled are known"),
-        "web_search_options": Only((), "nothing here searches the web; offer a function that does"),
-    },
-)  # What a chat completion may ask
+REFUSED: Mapping[str, Only] = {
+    **TEMPLATED,
+    "audio": Only((), NO_RECORDING),
+    "function_call": Only(("auto", "none"), "use tools and tool_choice"),
+    "functions": Only(([],), "use tools"),
+    "modalities": Only((["text"],), NO_RECORDING),
+    "n": Only((1,), ONE_REPLY),
+    "top_logprobs": Only((0,), "only the log-probs of what was sampled are known"),
+    "web_search_options": Only((), "nothing here searches the web; offer a function that does"),
+}
 TEXTS = {"text": "text", "refusal": "refusal"}
 
 
 def read_chat(body: Body, new_id: NewId, known: Known | None = None) -> tuple[Request, Wire]:
     """A request, and what writes its reply; `known`: what was read of the conversation before."""
-    asked, known = FIELDS.read(body), known or Known()
+    asked, known = read_fields(body, REFUSED), known or Known()
     messages = known.messages.read(asked.at("messages"), lambda said: (_read_message(said),))
     if not messages:
         raise refused("messages is empty; a conversation has at least one", "messages")

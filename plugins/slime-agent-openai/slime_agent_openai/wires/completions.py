@@ -7,16 +7,14 @@ Example:
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from slime_agent_openai.errors import ApiError
 from slime_agent_openai.message import Delta, Finish, Reply, Request, TextDelta
 from slime_agent_openai.wires.chat import usage
 from slime_agent_openai.wires.options import (
-    FORMS,
     KWARGS,
-    SAMPLING,
     TOLD,
     format_of,
     forms_of,
@@ -24,26 +22,22 @@ from slime_agent_openai.wires.options import (
     stop_texts,
     wants_usage,
 )
-from slime_agent_openai.wires.values import ONE_REPLY, Fields, Only
+from slime_agent_openai.wires.values import ONE_REPLY, Only, read_fields
 from slime_agent_openai.wires.wire import MODEL, Body, NewId, Wire, event, openai_error
 
-FIELDS = Fields(
-    heeded={"max_tokens", "model", "prompt", "response_format", "stop", "stream", "stream_options", *SAMPLING, *FORMS},
-    harmless={"seed", "user"},
-    refused={
-        KWARGS: Only(({},), "a prompt goes to the model as it is, without a chat template"),
-        "echo": Only((False,), "a reply does not repeat its prompt"),
-        "logprobs": Only((), "chat completions tell them"),
-        "n": Only((1,), ONE_REPLY),
-        "suffix": Only(("",), "the model goes on from a prompt and fills no gap"),
-        **TOLD,
-    },
-)  # What a legacy completion may ask
+REFUSED: Mapping[str, Only] = {
+    KWARGS: Only(({},), "a prompt goes to the model as it is, without a chat template"),
+    "echo": Only((False,), "a reply does not repeat its prompt"),
+    "logprobs": Only((), "chat completions tell them"),
+    "n": Only((1,), ONE_REPLY),
+    "suffix": Only(("",), "the model goes on from a prompt and fills no gap"),
+    **TOLD,
+}
 
 
 def read_completions(body: Body, new_id: NewId) -> tuple[Request, Wire]:
     """A request, and what writes its reply."""
-    asked = FIELDS.read(body)
+    asked = read_fields(body, REFUSED)
     if not (prompt := asked.at("prompt").text()):
         raise asked.at("prompt").wrong("a text of at least a character")
     name = new_id("cmpl")

@@ -11,7 +11,7 @@ Example:
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 from slime_agent_openai.errors import ApiError, refused
@@ -19,9 +19,7 @@ from slime_agent_openai.message import Delta, Finish, Message, Reply, Request, R
 from slime_agent_openai.wires.blocks import Block, Blocks, Kind, Moment, Step
 from slime_agent_openai.wires.bodies import Known
 from slime_agent_openai.wires.options import (
-    FORMS,
     KWARGS,
-    SAMPLING,
     TEMPLATED,
     Hosted,
     format_of,
@@ -34,28 +32,14 @@ from slime_agent_openai.wires.options import (
     template_of,
     typed_choice_of,
 )
-from slime_agent_openai.wires.values import Fields, Only, Value, text_of, unreadable
+from slime_agent_openai.wires.values import Only, Value, read_fields, text_of, unreadable
 from slime_agent_openai.wires.wire import MODEL, Body, NewId, Wire, anthropic_error, event
 
-FIELDS = Fields(
-    heeded={
-        *("max_tokens", "messages", "model", "output_config", "output_format", "stop_sequences", "stream", "system"),
-        *("thread", "tool_choice", "tools"),
-        *SAMPLING,
-        *FORMS,
-        KWARGS,
-    },
-    harmless={
-        *("betas", "billing_policy", "cache_control", "compaction", "context_management", "diagnostics", "fallbacks"),
-        *("fallback_credit_token", "inference_geo", "metadata", "service_tier", "speed", "thinking", "user_profile_id"),
-        "workspace_id",
-    },
-    refused={
-        **TEMPLATED,
-        "container": Only((), "nothing is run for the model; offer functions"),
-        "mcp_servers": Only(([],), "servers of tools are the agent's to ask; offer their functions"),
-    },
-)  # What a request may ask
+REFUSED: Mapping[str, Only] = {
+    **TEMPLATED,
+    "container": Only((), "nothing is run for the model; offer functions"),
+    "mcp_servers": Only(([],), "servers of tools are the agent's to ask; offer their functions"),
+}
 TEXTS = {"text": "text"}
 BLOCKS = "text, thinking, redacted_thinking, tool_use and tool_result are read"
 
@@ -64,7 +48,7 @@ def read_messages(
     body: Body, new_id: NewId, known: Known | None = None, *, hosted: Hosted = "refuse"
 ) -> tuple[Request, Wire]:
     """A request, and what writes its reply; `known`: what was read before; `hosted`: for tools of a provider."""
-    asked, known = FIELDS.read(body), known or Known()
+    asked, known = read_fields(body, REFUSED), known or Known()
     after = _continued(asked.at("thread"))
     said = known.messages.read(asked.at("messages"), _messages)
     if not said:

@@ -103,8 +103,6 @@ UNDRAWN: Mapping[str, tuple[Json, ...]] = {
     "use_beam_search": (False,),
     "xtc_probability": (0,),
 }  # Fields by which engines draw otherwise, and nothing here does; each with the values that ask for nothing
-SAMPLING = frozenset({*SETTINGS, *UNDRAWN})
-"""All such fields. `seed` is none: the run's own seeds draw, from the same distribution."""
 
 
 KWARGS = "chat_template_kwargs"  # The field, in all protocols that have messages

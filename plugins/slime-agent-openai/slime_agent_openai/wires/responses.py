@@ -1,6 +1,7 @@
 """OpenAI's Responses: reads the body of `POST /v1/responses`, and writes its reply.
 
-Each block of a reply is an item, which has the same id in all events and in the body.
+Each block of a reply is an item, which has the same id in all events and in the body. A later request may name an item
+instead of sending it, or the reply that it goes on from.
 
 Example:
 
@@ -10,17 +11,14 @@ Example:
 """
 
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from slime_agent_openai.errors import ApiError, refused, unsupported
-from slime_agent_openai.message import Constraint, Delta, Finish, Message, Reply, Request, Role, Tool
-from slime_agent_openai.response_store import ResponseStore, Turn, messages_of, prefix
+from slime_agent_openai.message import Constraint, Delta, Finish, Message, Reply, Request, Role, Tool, ToolCall
 from slime_agent_openai.wires.blocks import Block, Blocks, Kind, Moment, Step
 from slime_agent_openai.wires.options import (
-    FORMS,
     KWARGS,
-    SAMPLING,
     TEMPLATED,
     Hosted,
     choice_of,
@@ -33,44 +31,47 @@ from slime_agent_openai.wires.options import (
     sampling_of,
     template_of,
 )
-from slime_agent_openai.wires.values import Fields, Only, Value
+from slime_agent_openai.wires.values import Only, Value, read_fields, text_of, unreadable
 from slime_agent_openai.wires.wire import MODEL, Body, NewId, Wire, event
 from slime_core.sample import Json
 
-FIELDS = Fields(
-    heeded={
-        *("conversation", "include", "input", "instructions", "max_output_tokens", "metadata", "model"),
-        *("parallel_tool_calls", "previous_response_id", "store", "stream", "text", "tool_choice", "tools"),
-        "truncation",
-        *SAMPLING,
-        *FORMS,
-        KWARGS,
-    },
-    harmless={
-        *("access_programs", "background_options", "context_management", "image", "max_tool_calls", "moderation"),
-        *("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "reasoning", "safety_identifier"),
-        *("service_tier", "stream_options", "user"),
-    },
-    refused={
-        **TEMPLATED,
-        "background": Only((False,), "a reply is made while its request waits"),
-        "prompt": Only((), "no prompts are stored; send its messages"),
-        "top_logprobs": Only((0,), "only chat completions tell log-probs"),
-    },
-)  # What a request may ask
+REFUSED: Mapping[str, Only] = {
+    **TEMPLATED,
+    "background": Only((False,), "a reply is made while its request waits"),
+    "conversation": Only((), "no conversations are stored; send previous_response_id, or the history"),
+    "prompt": Only((), "no prompts are stored; send its messages"),
+    "top_logprobs": Only((0,), "only chat completions tell log-probs"),
+}
+TEXTS = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
+THOUGHTS = {"reasoning_text": "text", "summary_text": "text", "text": "text"}
+ITEMS = "message, reasoning, function_call, function_call_output and item_reference are read"
+ROLES = {"system": Role.SYSTEM, "developer": Role.SYSTEM, "user": Role.USER, "assistant": Role.ASSISTANT}
+
+
+@dataclass(slots=True)
+class ResponseStore:
+    """The replies of one session, and their items."""
+
+    replies: dict[str, Body] = field(default_factory=dict)  # By id
+    items: dict[str, Body] = field(default_factory=dict)  # By id
+
+    def keep(self, replied: Body) -> None:
+        output = replied["output"]
+        assert isinstance(output, list), "it is a response"
+        self.replies[str(replied["id"])] = replied
+        self.items |= {str(item["id"]): item for item in output if isinstance(item, dict)}
 
 
 def read_responses(
-    body: Body, new_id: NewId, turn: Turn | None = None, *, hosted: Hosted = "refuse"
+    body: Body, new_id: NewId, store: ResponseStore | None = None, *, hosted: Hosted = "refuse"
 ) -> tuple[Request, Wire]:
-    """A request, and what writes its reply; `turn`: what it goes on from, as `ResponseStore.turn` finds it."""
-    asked = FIELDS.read(body)
+    """A request, and what writes its reply; `store`: what its session has stored."""
+    asked = read_fields(body, REFUSED)
     _refuse_more(asked)
-    turn = turn or ResponseStore(new_id).turn(body)
-    said = messages_of([*turn.before, *turn.said])
+    said = _messages(_items(asked.at("input"), store.items if store is not None else {}))
     if not said:
         raise refused("input is empty; it has at least one message", "input")
-    after, instructions = turn.after, asked.at("instructions").text("")
+    after, instructions = asked.at("previous_response_id").text(""), asked.at("instructions").text("")
     if instructions and not after:
         said = [Message(Role.SYSTEM, instructions), *said]
     tools = [tool for each in asked.at("tools").each() for tool in _tools(each, hosted)]
@@ -89,19 +90,71 @@ def read_responses(
         has_call_rules=may and has_call_rules(offered, one_call=asked.at("parallel_tool_calls").denies()),
     )
     echoed: Body = {
-        "conversation": None if turn.conversation is None else {"id": turn.conversation.id},
         "max_output_tokens": request.max_tokens,
         "metadata": {**asked.at("metadata").object()},
         "model": asked.at("model").text(MODEL),
-        "previous_response_id": after or None if turn.conversation is None else None,
-        "store": turn.stores,
+        "previous_response_id": after or None,
+        "store": not asked.at("store").denies(),
         "temperature": number(asked, "temperature", 2),
         "tool_choice": "auto" if may else "none",
         "top_p": number(asked, "top_p", 1),
         "truncation": "disabled",
     }
-    spaces = {tool.name: (space, tool.name.removeprefix(prefix(space))) for space, tool in tools if space}
+    spaces = {tool.name: (space, tool.name.removeprefix(_prefix(space))) for space, tool in tools if space}
     return request, ResponsesWire(name, echoed, new_id, streams=asked.at("stream").flag(), namespaces=spaces)
+
+
+def _items(given: Value, known: Mapping[str, Body]) -> Iterator[Value]:
+    """An input, item by item; what only refers to an item is that item."""
+    if isinstance(given.json, str):
+        yield Value({"type": "message", "role": "user", "content": given.text()}, given.path)
+        return
+    for item in given.each():
+        if item.at("type").text("message" if item.at("role").is_given else "item_reference") != "item_reference":
+            yield item
+            continue
+        name = item.at("id").text()
+        if name not in known:
+            told = f"{item.path} refers to {name!r}, and no item that this session stored has this id; send the item"
+            raise ApiError(404, told, code="item_not_found", param=item.path)
+        yield Value(known[name], item.path)
+
+
+def _messages(items: Iterable[Value]) -> list[Message]:
+    """What they say, those of one reply put together."""
+    said: list[Message] = []
+    for item in items:
+        new = _item_message(item)
+        if said and said[-1].role is new.role is Role.ASSISTANT:
+            old = said.pop()
+            text, reasoning = old.text + new.text, old.reasoning + new.reasoning
+            new = replace(old, text=text, reasoning=reasoning, calls=(*old.calls, *new.calls))
+        said.append(new)
+    return said
+
+
+def _item_message(item: Value) -> Message:
+    kind = item.at("type").text("message")
+    match kind:
+        case "message":
+            if (role := ROLES.get(item.at("role").text())) is None:
+                raise item.at("role").wrong(", ".join(ROLES))
+            return Message(role, text_of(item.at("content"), TEXTS))
+        case "reasoning":
+            thoughts = text_of(item.at("content"), THOUGHTS) or text_of(item.at("summary"), THOUGHTS)
+            return Message(Role.ASSISTANT, reasoning=thoughts)
+        case "function_call":
+            name = _prefix(item.at("namespace").text("")) + item.at("name").text()
+            call = ToolCall(item.at("call_id").text(), name, item.at("arguments").text(""))
+            return Message(Role.ASSISTANT, calls=(call,))
+        case "function_call_output":
+            return Message(Role.TOOL, text_of(item.at("output"), TEXTS), answers=item.at("call_id").text())
+    raise unreadable(item, kind, ITEMS)
+
+
+def _prefix(space: str) -> str:
+    """What a namespace adds to the names of its functions, as the model sees them."""
+    return space if not space or space.endswith("__") else f"{space}__"
 
 
 def _refuse_more(asked: Value) -> None:
@@ -123,7 +176,7 @@ def _tools(offered: Value, hosted: Hosted) -> Iterator[tuple[str, Tool]]:
         case "namespace":
             space = offered.at("name").text()
             for _, tool in (each for member in offered.at("tools").each() for each in _tools(member, hosted)):
-                yield space, replace(tool, name=prefix(space) + tool.name)
+                yield space, replace(tool, name=_prefix(space) + tool.name)
         case _:
             hosted_tool(offered, hosted)
 

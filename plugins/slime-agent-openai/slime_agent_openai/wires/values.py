@@ -1,14 +1,13 @@
-"""Value: a part of a body with its path, so that an error names it; and the fields that a protocol accepts.
+"""Value: a part of a body with its path, so that an error names it; and the fields that a protocol refuses.
 
 Example:
 
-    FIELDS = Fields(heeded={"messages"}, harmless={"user"}, refused={"n": Only((1,), "a request has one reply")})
-    for message in FIELDS.read(body).at("messages").each():
+    for message in read_fields(body, {"n": Only((1,), "a request has one reply")}).at("messages").each():
         message.at("content").text()     # ApiError: messages[0].content is a number; expected a text
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from slime_agent_openai.errors import ApiError, refused, unsupported
@@ -149,20 +148,13 @@ class Only:
     why: str  # Why others are refused, and what to do
 
 
-@dataclass(frozen=True, slots=True)
-class Fields:
-    """All that one protocol knows."""
-
-    heeded: Set[str]  # Read
-    harmless: Set[str]  # Left aside: they change no answer, or only advise
-    refused: Mapping[str, Only]  # Refused
-
-    def read(self, body: Body) -> Value:
-        for name, only in self.refused.items():
-            value = body.get(name)
-            if value is not None and value not in only.values:
-                raise unsupported(name, only.why)
-        return Value(body)
+def read_fields(body: Body, not_supported: Mapping[str, Only]) -> Value:
+    """A body without the fields that its protocol refuses. Fields that nothing knows are left aside."""
+    for name, only in not_supported.items():
+        value = body.get(name)
+        if value is not None and value not in only.values:
+            raise unsupported(name, only.why)
+    return Value(body)
 
 
 NO_RECORDING = "the model's answers are text"  # Why others than text are refused
