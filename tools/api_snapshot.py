@@ -21,7 +21,7 @@ SNAPSHOT = ROOT / "docs" / "api.txt"
 PUBLIC: dict[str, tuple[str, ...]] = {
     "slime_core": (),
     "slime_core.cli": (),
-    "slime_core.config": ("Installed", "read_run_file", "read_yaml", "write_toml"),
+    "slime_core.config": ("Installed", "read_run_file", "write_toml"),
     "slime_core.data": (
         "Finder",
         "HfTokenizer",

@@ -8,21 +8,20 @@ Example:
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import click
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
+from pydantic_core import to_jsonable_python
 
 from slime_core.catalog import PluginState, part
 from slime_core.cli.plugins import plugin_options
 from slime_core.cli.run_options import RunCommand, plan_run, run_input
-from slime_core.config import FAMILIES, Chosen, Plan, canonical, show_settings, worker_groups, write_toml
+from slime_core.config import FAMILIES, Plan, canonical, show_settings, worker_groups, write_toml
 from slime_core.errors import ConfigError
 from slime_core.roles import CallSpec, EngineSpec, TransportSpec, describe_isolation
 from slime_core.sample import Json
-from slime_core.secrets import REDACTOR
 from slime_core.stats import percentile
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def plan(ctx: click.Context, run_file: Path | None, as_json: bool, no_data: bool
         data: dict[str, Json] = {"data": [*_described_data(read)] if read else [], "data_notes": [*notes]}
         click.echo(json.dumps({**describe_plan(resolved), "taken": form.notes, **data}, indent=2))
         return
-    show_plan(resolved)
+    show_plan(resolved, form.values)
     for note in form.notes:
         _row("taken", note, fg="yellow")
     for report in read.reports if read else ():
@@ -94,99 +93,65 @@ def describe_plan(plan: Plan) -> dict[str, Json]:
             "origin": chosen.registered.origin,
             "weight": chosen.weight,
             "settings": show_settings(chosen.settings),
-            "isolation": _isolation(chosen),
+            "isolation": describe_isolation(chosen.spec) if isinstance(chosen.spec, CallSpec) else "",
         }
         for role, several in plan.roles.items()
         for chosen in several
     ]
     groups: list[Json] = [
-        {
-            "group": group.name,
-            "workers": group.size,
-            "cpus": group.needs.cpus,
-            "gpus": group.needs.gpus,
-            "memory": group.needs.memory,
-            "custom": {**group.needs.custom},
-        }
-        for group in worker_groups(plan)
+        {"group": each.name, "workers": each.size, **asdict(each.needs)} for each in worker_groups(plan)
     ]
+    architecture = "unknown"
+    match plan.model_config():
+        case {"architectures": [str(name), *_]} | {"model_type": str(name)}:
+            architecture = name
     return {
         "choices": choices,
         "keys": keys,
         "groups": groups,
         "transport": plan.roles.one(TransportSpec).reference,
-        "wants": _wants(plan),
-        "architecture": _architecture(plan),
-        "plugins": _plugins(plan),
-        "excluded": _excluded(plan),
+        "wants": [*sorted(extra.value for extra in plan.want)],
+        "architecture": architecture,
+        "plugins": [f"{each.plugin} {each.version}".rstrip() for each in plan.catalog.loaded],
+        "excluded": [each.plugin for each in plan.catalog.statuses if each.state is PluginState.EXCLUDED],
         "unused": [*plan.unused],
     }
 
 
-def _isolation(chosen: Chosen) -> str:
-    return describe_isolation(chosen.spec) if isinstance(chosen.spec, CallSpec) else ""
-
-
-def _wants(plan: Plan) -> list[Json]:
-    return [*sorted(extra.value for extra in plan.want)]
-
-
-def _plugins(plan: Plan) -> list[Json]:
-    return [f"{each.plugin} {each.version}".rstrip() for each in plan.catalog.loaded]
-
-
-def _excluded(plan: Plan) -> list[Json]:
-    return [each.plugin for each in plan.catalog.statuses if each.state is PluginState.EXCLUDED]
-
-
-def _architecture(plan: Plan) -> str:
-    match plan.model_config():
-        case {"architectures": [str(name), *_]} | {"model_type": str(name)}:
-            return name
-    return "unknown"
-
-
-def show_plan(plan: Plan) -> None:
-    """Print a plan as tables; what is at its default is dim."""
-    choices, settings = [], []
-    for role, several in plan.roles.items():
-        for chosen in several:
-            weight = "" if chosen.weight == 1.0 else f" x {chosen.weight:g}"
-            made_by = f"{chosen.plugin} {chosen.registered.version}".strip()
-            place = (
-                f"{made_by}  {click.style(_short(chosen.registered.origin), dim=True)}  {_isolation(chosen)}".rstrip()
-            )
-            choices.append((role, click.style(chosen.reference + weight, bold=True), place))
-            for key, info in type(chosen.settings).model_fields.items():
-                value = REDACTOR.redact_data(getattr(chosen.settings, key))
-                settings.append(_line(f"{role}.{chosen.reference}.{key}", value, info))
-    keys = [
-        _line(name, each, info)
-        for attribute, family in FAMILIES.items()
-        for key, info in family.model_fields.items()
-        for name, each in _flat(key, getattr(getattr(plan.config, attribute), key))
-    ]
-    for title, rows in (("choices", choices), ("settings", settings), ("keys", keys)):
-        click.secho(title, fg="cyan", bold=True)
-        _table(rows)
-        click.echo()
-    _row("plugins, in order", ", ".join(map(str, _plugins(plan))))
-    if excluded := _excluded(plan):
-        _row("left out", ", ".join(map(str, excluded)), fg="yellow")
+def show_plan(plan: Plan, given: Mapping[str, Json]) -> None:
+    """Print the choices of a plan, the keys and settings that were given, and what follows from them."""
+    about = describe_plan(plan)
+    choices = []
+    for row in cast("list[dict[str, Json]]", about["choices"]):
+        name = f"{row['choice']}" if row["weight"] == 1.0 else f"{row['choice']} x {row['weight']:g}"
+        made_by, origin = f"{row['plugin']} {row['version']}".strip(), click.style(_short(str(row["origin"])), dim=True)
+        place = f"{made_by}  {origin}  {row['isolation']}".rstrip()
+        choices.append((str(row["role"]), click.style(name, bold=True), place))
+    click.secho("choices", fg="cyan", bold=True)
+    _table(choices)
+    click.secho("\nkeys and settings; others are at their defaults, which --json shows", fg="cyan", bold=True)
+    click.echo(write_toml(given))
+    _row("plugins, in order", _joined(about["plugins"]))
+    if about["excluded"]:
+        _row("left out", _joined(about["excluded"]), fg="yellow")
     for group in worker_groups(plan):
         workers = "1 process" if group.size == 1 else f"{group.size} processes"
         is_shared = group.name == "engine" and plan.config.cluster.colocate and group.needs.gpus
         shared = ", the trainer's" if is_shared else ""
         _row(f"{group.name} needs", f"{workers}: {group.needs}{shared}")
-    _row("weights travel by", plan.roles.one(TransportSpec).reference)
-    if plan.want:
-        _row("engine also gives", ", ".join(map(str, _wants(plan))))
-    _row("model architecture", _architecture(plan))
+    _row("weights travel by", str(about["transport"]))
+    if about["wants"]:
+        _row("engine also gives", _joined(about["wants"]))
+    _row("model architecture", str(about["architecture"]))
     engine = plan.roles.one(EngineSpec)
     if explain := engine.spec.explain:
         _row(f"engine {engine.reference}", explain(engine.settings, plan.model_config()))
     for section in plan.unused:
         _row("unused section", f"[{section}]: nothing chooses {section.partition('.')[2]!r}", fg="yellow")
+
+
+def _joined(value: Json) -> str:
+    return ", ".join(cast("list[str]", value))
 
 
 def _table(rows: Sequence[Sequence[str]]) -> None:
@@ -200,28 +165,9 @@ def _row(title: str, text: str, fg: str | None = None) -> None:
     click.secho(f"{title:<19} {text}", fg=fg)
 
 
-def _flat(key: str, value: object) -> Iterator[tuple[str, object]]:
-    if not isinstance(value, dict) or not any(isinstance(each, BaseModel) for each in value.values()):
-        yield key, value
-        return
-    for name, table in value.items():
-        for inner in type(table).model_fields:  # not of `model_dump`, which makes a path of a set that is a path alone
-            if (each := getattr(table, inner)) is not None:
-                yield f"{key}.{name}.{inner}", each
-
-
-def _line(name: str, value: object, info: FieldInfo) -> tuple[str, str]:
-    text = "-" if value is None else json.dumps(value, default=str)
-    style = {"dim": True} if value == info.get_default(call_default_factory=True) else {"bold": True}
-    return click.style(name, **style), click.style(text, **style)
-
-
 def _short(origin: str) -> str:
     places = sorted((place for place in (*sys.path, str(Path.cwd())) if place), key=len, reverse=True)
-    for place in places:
-        if origin.startswith(f"{place}/"):
-            return origin[len(place) + 1 :]
-    return origin
+    return next((origin[len(place) + 1 :] for place in places if origin.startswith(f"{place}/")), origin)
 
 
 def _described_data(read: "DataRead") -> list[dict[str, Json]]:
@@ -229,9 +175,7 @@ def _described_data(read: "DataRead") -> list[dict[str, Json]]:
         {
             "name": each.name,
             "prompts": each.prompts if each.epoch is None else each.epoch,
-            "first_prompt": [dict(message) for message in each.first_prompt]
-            if isinstance(each.first_prompt, list)
-            else each.first_prompt,
+            "first_prompt": to_jsonable_python(each.first_prompt),
             "label": each.label,
             "tokens": {**_lengths(each)},
             "context": read.context,

@@ -1,4 +1,4 @@
-"""`slime plugins show` and `slime plugins schema`: a plugin or a choice, as fully as it is known before a run."""
+"""`slime plugins show`, and the rows of `slime plugins list --load`: what plugins and choices are before a run."""
 
 import dataclasses
 import importlib.metadata
@@ -7,26 +7,16 @@ import re
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
-from types import ModuleType, UnionType
+from types import UnionType
 from typing import Annotated, Union, cast, get_args, get_origin
 
 import click
 from pydantic_core import to_jsonable_python
 
-from slime_core.catalog import (
-    Catalog,
-    PluginState,
-    PluginStatus,
-    PluginWarning,
-    Registered,
-    is_in_project,
-    place_of,
-)
+from slime_core.catalog import Catalog, PluginState, PluginStatus, PluginWarning, Registered, is_in_project, place_of
 from slime_core.cli.plugins import ListedRow, listed_row, plugin_options, plugin_set
-from slime_core.config import settings_schema
-from slime_core.errors import ConfigError, PluginError, UnknownName, did_you_mean
+from slime_core.errors import PluginError, UnknownName, did_you_mean
 from slime_core.hookspecs import (
     HOOK_OF_EVENT,
     HOOK_OF_RANK_EVENT,
@@ -38,25 +28,12 @@ from slime_core.hookspecs import (
 from slime_core.roles import SPECS, CallSpec, PluginSet, Settings, describe_isolation
 from slime_core.sample import Json
 
-# What `slime plugins show` knows, as plain data: a plugin, its choices with settings, its hooks in call order.
-
 HOOKS = (*HOOK_OF_EVENT.values(), *HOOK_OF_RANK_EVENT.values())
 _MODULE = re.compile(r"(?P<text>'[^']*')|\b(?:[^\W\d]\w*\.)+(?=\w)")
 """A quoted text, to be left as it is, or the dotted modules before a name."""
 
 
-def describe_plugin(catalog: Catalog, status: PluginStatus) -> dict[str, Json]:
-    """A plugin: what its metadata and its module say, and what became of it."""
-    metadata = _metadata(status.dist)
-    row = cast("dict[str, Json]", listed_row(status, catalog.statuses.index(status) + 1))
-    del row["choices"], row["hooks"]
-    return {
-        **row,
-        "file": str(getattr(_module(status), "__file__", "") or ""),
-        "api": declared_api(status),
-        "summary": str(metadata.json.get("summary", "")) if metadata else "",
-        "requires": [*(importlib.metadata.requires(status.dist) or [])] if metadata else [],
-    }
+# Plugins, their choices and their hooks, as plain data.
 
 
 def loaded_rows(plugins: PluginSet, role: str | None) -> list[ListedRow]:
@@ -65,22 +42,18 @@ def loaded_rows(plugins: PluginSet, role: str | None) -> list[ListedRow]:
     Raises:
         UnknownName: there is no such role.
     """
-    catalog, seen = quiet_catalog(plugins), set[str]()
+    catalog, seen = _quiet_catalog(plugins), set[str]()
     roles = list(SPECS) if role is None else [role.replace("-", "_")]
     rows: list[ListedRow] = []
     for order, status in enumerate(catalog.statuses, 1):
         row = listed_row(status, order)
-        row["choices"], row["hooks"], row["api"] = [], [], declared_api(status)
+        row["choices"], row["hooks"], row["api"] = [], [], _of_module(status, "SLIME_API")
         if status.state is PluginState.LOADED and status.plugin not in seen:  # its entry points share its choices
             seen.add(status.plugin)
             row["choices"] = [
-                {
-                    "role": each.spec.role,
-                    "choice": each.qualified,
-                    "summary": each.spec.summary,
-                    "origin": each.origin,
-                }
-                for each in choices_of(catalog, status.plugin, roles)
+                {"role": spec.role, "choice": each.qualified, "summary": spec.summary, "origin": each.origin}
+                for each in _choices_of(catalog, status.plugin, roles)
+                for spec in [each.spec]
             ]
             row["hooks"] = [
                 {"hook": hook, "origin": place_of(each.function)}
@@ -92,22 +65,35 @@ def loaded_rows(plugins: PluginSet, role: str | None) -> list[ListedRow]:
     return rows
 
 
-def _metadata(dist: str) -> importlib.metadata.PackageMetadata | None:
-    try:
-        return importlib.metadata.metadata(dist) if dist else None
-    except importlib.metadata.PackageNotFoundError:
-        return None
+def _describe_plugin(catalog: Catalog, status: PluginStatus) -> dict[str, Json]:
+    row = cast("dict[str, Json]", listed_row(status, catalog.statuses.index(status) + 1))
+    del row["choices"], row["hooks"]
+    metadata = importlib.metadata.metadata(status.dist) if status.dist else None
+    return {
+        **row,
+        "file": _of_module(status, "__file__"),
+        "api": _of_module(status, "SLIME_API"),
+        "summary": str(metadata.json.get("summary", "")) if metadata else "",
+        "requires": [*(importlib.metadata.requires(status.dist) or [])] if metadata else [],
+    }
 
 
-def choices_of(catalog: Catalog, plugin: str, roles: Iterable[str] = SPECS) -> list[Registered]:
-    """All that a plugin offers, by role."""
+def _of_module(status: PluginStatus, name: str) -> str:
+    return str(getattr(sys.modules.get(status.origin.partition(":")[0]), name, "") or "")
+
+
+def _choices_of(catalog: Catalog, plugin: str, roles: Iterable[str] = SPECS) -> list[Registered]:
     return [each for role in roles for each in catalog.choices(role).values() if each.plugin == plugin]
 
 
-def describe_choice(registered: Registered) -> dict[str, Json]:
-    """A choice with its settings."""
+def _describe_choice(registered: Registered) -> dict[str, Json]:
     spec = registered.spec
     specified = getattr(ProviderHookSpecs, PROVIDER_OF_ROLE[spec.role])
+    settings = [*_settings(registered, spec.model)]
+    if spec.installed is not None:
+        settings += _settings(registered, spec.installed.model({}), f"{spec.installed.key}.")
+    for table in spec.prefixed:
+        settings += _settings(registered, table.model({}), f"{table.key}.")
     return {
         "role": spec.role,
         "choice": registered.qualified,
@@ -118,20 +104,11 @@ def describe_choice(registered: Registered) -> dict[str, Json]:
         "isolation": describe_isolation(spec) if isinstance(spec, CallSpec) else None,
         "stability": specified.stability.value,
         "added": specified.added,
-        "settings": [*_settings(registered)],
+        "settings": [*settings],
     }
 
 
-def _settings(registered: Registered) -> Iterator[dict[str, Json]]:
-    installed = registered.spec.installed
-    yield from _rows(registered, registered.spec.model)
-    if installed is not None:
-        yield from _rows(registered, installed.model({}), f"{installed.key}.")
-    for table in registered.spec.prefixed:
-        yield from _rows(registered, table.model({}), f"{table.key}.")
-
-
-def _rows(registered: Registered, model: type[Settings], before: str = "") -> Iterator[dict[str, Json]]:
+def _settings(registered: Registered, model: type[Settings], before: str = "") -> Iterator[dict[str, Json]]:
     for key, info in model.model_fields.items():
         try:
             default = None if info.is_required() else info.get_default(call_default_factory=True)
@@ -157,8 +134,7 @@ def type_name(annotation: object) -> str:
     return _MODULE.sub(lambda found: found["text"] or "", str(annotation)).replace("NoneType", "None")
 
 
-def describe_hooks(catalog: Catalog, plugin: str) -> Iterator[dict[str, Json]]:
-    """The run hooks and rank hooks of a plugin, with the order in which everybody is called."""
+def _describe_hooks(catalog: Catalog, plugin: str) -> Iterator[dict[str, Json]]:
     for hook in HOOKS:
         listeners = catalog.listeners(hook)
         specified = getattr(RunHookSpecs if hook in HOOK_OF_EVENT.values() else RankHookSpecs, hook)
@@ -174,78 +150,42 @@ def describe_hooks(catalog: Catalog, plugin: str) -> Iterator[dict[str, Json]]:
                 }
 
 
-def declared_api(status: PluginStatus) -> str:
-    """The SLIME_API of an imported plugin; empty for one that has none."""
-    return str(getattr(_module(status), "SLIME_API", ""))
-
-
-def _module(status: PluginStatus) -> ModuleType | None:
-    return sys.modules.get(status.origin.partition(":")[0])
-
-
 # What a NAME on the command line means: a plugin, a module of the project, or choices of plugins.
 
 
-def open_catalog(ctx: click.Context, name: str) -> Catalog:
-    """The catalog, without a warning about broken plugins; and with NAME, if it is a module file."""
-    plugins = plugin_set(ctx)
-    if name.endswith(".py") and Path(name).is_file() and name not in plugins.modules:
-        plugins = dataclasses.replace(plugins, modules=(*plugins.modules, name))
-    return quiet_catalog(plugins)
-
-
-def quiet_catalog(plugins: PluginSet) -> Catalog:
-    """The catalog, without a word about plugins that are broken: the command shows their status."""
+def _quiet_catalog(plugins: PluginSet) -> Catalog:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PluginWarning)
+        warnings.simplefilter("ignore", PluginWarning)  # the commands show the status of broken plugins
         return Catalog.discover(plugins, strict=False)
 
 
-def find_plugin(catalog: Catalog, name: str) -> PluginStatus | None:
-    """The plugin of this name: a distribution, an entry point or a module."""
+def _find_plugin(catalog: Catalog, name: str) -> PluginStatus | None:
     plain = name.lower().replace("_", "-")
     of_dist = [each for each in catalog.statuses if each.plugin in (name, plain)]
     others = [each for each in catalog.statuses if name in (each.name, each.origin)]
     return next(iter((*of_dist, *others)), None)
 
 
-def find_choices(catalog: Catalog, name: str, role: str | None = None) -> list[Registered]:
-    """The choices that a name means: `math`, `reward/math`, `slime-reward-math/math`, `reward/./my.py:fn`.
-
-    Args:
-        catalog: where to look.
-        name: what the user wrote.
-        role: the only role to look at.
-
-    Raises:
-        UnknownName: there is none.
-    """
+def _find_choices(catalog: Catalog, name: str) -> list[Registered]:
+    # `math`, `reward/math`, `slime-reward-math/math`, `reward/./my.py:fn`
     before, slash, rest = name.partition("/")
-    named = before.replace("-", "_")
-    if role is not None:
-        return [catalog.find(role, name)]
-    if slash and named in SPECS:
-        return [catalog.find(named, rest)]
+    role = before.replace("-", "_")
+    if slash and role in SPECS:
+        return [catalog.find(role, rest)]
     if is_in_project(name):
         raise UnknownName(f"{name!r} may fill several roles: write ROLE/{name}, as in reward/{name}")
-    everywhere = [each for role in SPECS for each in catalog.choices(role).values()]
-    found = [each for each in everywhere if name in (each.qualified, each.spec.name)]
-    if not found:
-        raise UnknownName(_unknown(catalog, name, everywhere))
-    return found
-
-
-def _unknown(catalog: Catalog, name: str, choices: list[Registered]) -> str:
-    spellings = {each.plugin for each in catalog.statuses} | {each.name for each in catalog.statuses}
-    spellings |= {each.spec.name for each in choices} | {each.qualified for each in choices}
-    spellings |= {f"{each.spec.role}/{each.spec.name}" for each in choices}
-    text = f"no plugin and no choice {name!r}.{did_you_mean(name, spellings)}"
+    choices = [each for role in SPECS for each in catalog.choices(role).values()]
+    if found := [each for each in choices if name in (each.qualified, each.spec.name)]:
+        return found
+    spellings = {name for each in catalog.statuses for name in (each.plugin, each.name)}
+    for each in choices:
+        spellings |= {each.spec.name, each.qualified, f"{each.spec.role}/{each.spec.name}"}
     plugins = ", ".join(dict.fromkeys(each.plugin for each in catalog.statuses))
-    text += f" Plugins: {plugins}. `slime plugins list --load` shows their choices."
-    for status in catalog.statuses:
-        if status.failed:
-            text += f" Not loaded, and might have offered it: {status}."
-    return text
+    failed = [f" Not loaded, and might have offered it: {each}." for each in catalog.statuses if each.failed]
+    raise UnknownName(
+        f"no plugin and no choice {name!r}.{did_you_mean(name, spellings)} Plugins: {plugins}. "
+        f"`slime plugins list --load` shows their choices.{''.join(failed)}"
+    )
 
 
 # `slime plugins show NAME`: one plugin, or the choices of one name, as fully as it is known before a run.
@@ -265,83 +205,57 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
     slime plugins show slime-reward-math/math
     slime plugins show ./my_plugin.py
     """  # noqa: D301  # \b keeps click from filling the lines below it
-    catalog = open_catalog(ctx, name)
-    status = find_plugin(catalog, name)
-    plugin = describe_plugin(catalog, status) if status else None
-    found = choices_of(catalog, status.plugin) if status else find_choices(catalog, name)
-    choices = [describe_choice(each) for each in found]
-    hooks = list(describe_hooks(catalog, status.plugin)) if status else []
+    plugins = plugin_set(ctx)
+    if name.endswith(".py") and Path(name).is_file() and name not in plugins.modules:
+        plugins = dataclasses.replace(plugins, modules=(*plugins.modules, name))
+    catalog = _quiet_catalog(plugins)
+    status = _find_plugin(catalog, name)
+    plugin = _describe_plugin(catalog, status) if status else None
+    found = _choices_of(catalog, status.plugin) if status else _find_choices(catalog, name)
+    choices = [_describe_choice(each) for each in found]
+    hooks = list(_describe_hooks(catalog, status.plugin)) if status else []
     if as_json:
         value = {"schema_version": 1, "plugin": plugin, "choices": choices, "hooks": hooks}
         click.echo(json.dumps(value, indent=2))
         return
-    blocks = [partial(_show_plugin, plugin)] if plugin else []
-    blocks += [partial(_show_choice, choice) for choice in choices]
-    blocks += [partial(_show_hook, hook) for hook in hooks]
-    for number, show_block in enumerate(blocks):
-        if number:
-            click.echo()
-        show_block()
+    blocks = [[*_plugin_lines(plugin)]] if plugin else []
+    blocks += [[*_choice_lines(each)] for each in choices] + [[*_hook_lines(each)] for each in hooks]
+    click.echo("\n\n".join("\n".join(filter(None, lines)) for lines in blocks))
 
 
-def _show_plugin(row: Mapping[str, Json]) -> None:
-    click.echo(_title(f"{row['plugin']} {row['version']}".rstrip(), row["summary"]))
-    _line("state", click.style(str(row["state"]), fg="green" if row["state"] == "loaded" else "red"))
-    if row["detail"]:
-        _line("", row["detail"])
-    if row["order"]:
-        _line("order", str(row["order"]))
-    _line("plugin API", row["api"])
-    _line("module", f"{row['origin']}  {row['file']}".rstrip())
-    _line("requires", ", ".join(cast("list[str]", row["requires"])))
+def _plugin_lines(row: Mapping[str, Json]) -> Iterator[str]:
+    yield _title(f"{row['plugin']} {row['version']}".rstrip(), row["summary"])
+    yield _line("state", click.style(str(row["state"]), fg="green" if row["state"] == "loaded" else "red"))
+    yield _line("", row["detail"])
+    yield _line("order", row["order"])
+    yield _line("plugin API", row["api"])
+    yield _line("module", f"{row['origin']}  {row['file']}".rstrip())
+    yield _line("requires", ", ".join(cast("list[str]", row["requires"])))
 
 
-def _show_choice(row: Mapping[str, Json]) -> None:
-    click.echo(_title(f"{row['role']} {str(row['choice']).rpartition('/')[2]}", row["summary"]))
-    _line("choice", f"{row['choice']} {row['version']}".rstrip())
-    _line("defined", row["origin"])
-    _line("calls run", row["isolation"])
-    _line("role", f"{row['stability']}, since {row['added']}")
+def _choice_lines(row: Mapping[str, Json]) -> Iterator[str]:
+    yield _title(f"{row['role']} {str(row['choice']).rpartition('/')[2]}", row["summary"])
+    yield _line("choice", f"{row['choice']} {row['version']}".rstrip())
+    yield _line("defined", row["origin"])
+    yield _line("calls run", row["isolation"])
+    yield _line("role", f"{row['stability']}, since {row['added']}")
     for setting in cast("list[dict[str, Json]]", row["settings"]):
         default = "required" if setting["required"] else f"= {json.dumps(setting['default'])}"
-        _line("setting", f"{click.style(str(setting['key']), bold=True)}: {setting['type']} {default}")
-        _line("", setting["description"])
+        yield _line("setting", f"{click.style(str(setting['key']), bold=True)}: {setting['type']} {default}")
+        yield _line("", setting["description"])
 
 
-def _show_hook(row: Mapping[str, Json]) -> None:
+def _hook_lines(row: Mapping[str, Json]) -> Iterator[str]:
     order = cast("list[str]", row["order"])
-    click.echo(_title(f"hook {row['hook']}", ""))
-    _line("defined", row["origin"])
-    _line("called", f"{row['position']} of {len(order)}: {', '.join(order)}")
-    _line("hook", f"{row['stability']}, since {row['added']}")
+    yield _title(f"hook {row['hook']}", "")
+    yield _line("defined", row["origin"])
+    yield _line("called", f"{row['position']} of {len(order)}: {', '.join(order)}")
+    yield _line("hook", f"{row['stability']}, since {row['added']}")
 
 
 def _title(name: str, text: Json) -> str:
     return click.style(name, fg="cyan", bold=True) + (f"  {text}" if text else "")
 
 
-def _line(what: str, text: Json) -> None:
-    if text:
-        click.echo(f"  {click.style(f'{what:10}', dim=True)}  {text}")
-
-
-# `slime plugins schema NAME`: the JSON Schema of a choice's settings.
-
-
-@click.command()
-@click.argument("name")
-@click.option("--role", type=click.Choice(list(SPECS)), metavar="ROLE", help=f"Its role: {', '.join(SPECS)}.")
-@plugin_options
-@click.pass_context
-def schema(ctx: click.Context, name: str, role: str | None) -> None:
-    """Print the JSON Schema (2020-12) of the settings of a choice: what may stand in its section of the run file.
-
-    \b
-    slime plugins schema reward/math
-    slime plugins schema local --role engine
-    """  # noqa: D301  # \b keeps click from filling the lines below it
-    found = find_choices(open_catalog(ctx, name), name, role)
-    if len(found) > 1:
-        several = ", ".join(f"{each.spec.role}/{each.qualified}" for each in found)
-        raise ConfigError(f"{name!r} means {len(found)} choices: write one of {several}")
-    click.echo(json.dumps(settings_schema(found[0].spec), indent=2))
+def _line(what: str, text: Json) -> str:
+    return f"  {click.style(f'{what:10}', dim=True)}  {text}" if text else ""

@@ -74,7 +74,6 @@ def discover(ctx: click.Context) -> "Catalog":
 COMMANDS: Commands = {
     "list": ("slime_core.cli.plugins:list_command", "List what is installed."),
     "show": ("slime_core.cli.plugin_facts:show", "Show a plugin or a choice: place, settings, isolation, hooks."),
-    "schema": ("slime_core.cli.plugin_facts:schema", "Print the JSON Schema of a choice's settings."),
 }
 
 

@@ -9,15 +9,15 @@ Example:
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
-from types import UnionType
-from typing import Literal, Union, get_args, get_origin
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import click
-from pydantic.fields import FieldInfo
+from pydantic import BaseModel
 
 from slime_core.catalog import Catalog
-from slime_core.config import CHOOSES, DEFAULT_USE, FAMILIES, WEIGHTED, FlatKeys, prefixes
+from slime_core.config import CHOOSES, DEFAULT_USE, FAMILIES, FAMILY_OF_KEY, WEIGHTED, FlatKeys, prefixes
 from slime_core.errors import PluginError, did_you_mean
 from slime_core.roles import SELECTABLE, SPECS
 
@@ -29,8 +29,15 @@ COMMON = (
 )
 """Keys that most runs set."""
 _FAR = 10**6  # upper bounds from here on only catch slips of the finger
-_PLACEHOLDERS = (("dict", "JSON"), ("JsonValue", "JSON"), ("Path", "PATH"), ("int", "N"), ("float", "X"))
+_PLACEHOLDERS = {"boolean": "true|false", "string": "TEXT", "integer": "N", "number": "X"}
+_BOUNDS = {
+    "minimum": "{} or more",
+    "exclusiveMinimum": "over {}",
+    "maximum": "at most {}",
+    "exclusiveMaximum": "below {}",
+}
 Row = tuple[str, str]
+Schema = dict[str, Any]
 
 
 def flag(key: str) -> str:
@@ -49,16 +56,16 @@ def show_help(command: click.Command, ctx: click.Context, topic: str, discover: 
     if topic:
         sections = list(_sections(topic, discover()))
         if not sections:
-            names = [*FAMILIES, *SELECTABLE, *(key for family in FAMILIES.values() for key in family.model_fields)]
-            raise click.UsageError(f"no help on {topic!r}.{did_you_mean(topic, names)} {_topics()}", ctx)
+            nearest = did_you_mean(topic, [*FAMILIES, *SELECTABLE, *FAMILY_OF_KEY])
+            raise click.UsageError(f"no help on {topic!r}.{nearest} {_topics()}", ctx)
     else:
         command.format_usage(ctx, formatter)
         command.format_help_text(ctx, formatter)
         options = (param for param in command.get_params(ctx) if isinstance(param, click.Option))
         own = [record for param in options if (record := param.get_help_record(ctx))]
-        by_key = {key: info for family in FAMILIES.values() for key, info in family.model_fields.items()}
+        keys = [_row(key, FAMILIES[FAMILY_OF_KEY[key]]) for key in COMMON]
         roles = [_role_row(role) for role in ("reward", "trainer", "engine")]
-        sections = [("Options", own), ("Keys that most runs set", [_row(key, by_key[key]) for key in COMMON] + roles)]
+        sections = [("Options", own), ("Keys that most runs set", keys + roles)]
     for title, rows in sections:
         with formatter.section(title):
             formatter.write_dl(rows, col_max=36)
@@ -76,7 +83,7 @@ def _topics() -> str:
 def _sections(topic: str, catalog: Catalog) -> Iterator[tuple[str, list[Row]]]:
     for name, family in FAMILIES.items():
         whole = topic in ("all", name)
-        if rows := [_row(key, info) for key, info in family.model_fields.items() if whole or topic in key]:
+        if rows := [_row(key, family) for key in family.model_fields if whole or topic in key]:
             yield (family.__doc__ or name).strip(" ."), rows
     roles = [role for role in SELECTABLE if topic in ("all", role)]
     also = ((key, role) for key, role in CHOOSES.items() if topic in ("all", key, role))
@@ -92,10 +99,11 @@ def _of_choices(role: str, topic: str, whole: bool, catalog: Catalog) -> Iterato
         mine = [owner for owner in owners if owner.role == role]
         if mine and (whole or topic in key):
             of, spec = f" ({', '.join(owner.name for owner in mine)})", mine[0].registered.spec
-            fields = {}
             with contextlib.suppress(PluginError):
-                fields = {} if spec.is_late else spec.model.model_fields
-            yield _row(key, fields[key], of) if key in fields else (f"{flag(key)} VALUE", of.strip())
+                if not spec.is_late and key in spec.model.model_fields:
+                    yield _row(key, spec.model, of)
+                    continue
+            yield f"{flag(key)} VALUE", of.strip()
     for registered in catalog.choices(role).values():
         for prefix, table in prefixes(registered).items():
             if whole or topic.startswith(prefix):
@@ -103,45 +111,43 @@ def _of_choices(role: str, topic: str, whole: bool, catalog: Catalog) -> Iterato
                 yield f"{flag(prefix)}KEY VALUE", f"{what}, `slime plugins show {registered.plugin}`"
 
 
-def _row(key: str, info: FieldInfo, of: str = "") -> Row:
+def _row(key: str, model: type[BaseModel], of: str = "") -> Row:
+    info, schema = model.model_fields[key], _properties(model)[key]
     default = info.get_default(call_default_factory=True)
-    hints = list(_bounds(info))
+    kinds = [each for part in schema.get("anyOf", [schema]) for each in (part, part.get("items", {}))]
+    hints = [
+        words.format(f"{kind[bound]:g}")
+        for bound, words in _BOUNDS.items()
+        for kind in kinds
+        if abs(kind.get(bound, _FAR)) < _FAR
+    ]
     if info.is_required():
         hints += ["required"] if key != "save" else []
     elif default is not False and default not in (None, {}, []):
         hints.append(f"default: {default}")
-    many = "list[" in str(info.annotation)
-    hints += ["repeat for several"] if many else []
+    hints += ["repeat for several"] if any(kind.get("type") == "array" for kind in kinds) else []
     text = f"{info.description or ''}{of}" + (f"  [{'; '.join(hints)}]" if hints else "")
     if info.annotation is bool:
         return f"--[no-]{key.replace('_', '-')}", text
-    return f"{flag(key)} {_placeholder(key, info)}", text
+    return f"{flag(key)} {'NAME PATH' if key == 'eval_prompt_data' else _placeholder(kinds)}", text
 
 
-def _placeholder(key: str, info: FieldInfo) -> str:
-    if key == "eval_prompt_data":
-        return "NAME PATH"
-    annotation = str(info.annotation)
-    if words := _words(info.annotation):
-        return "|".join(words)
-    return next((shown for kind, shown in _PLACEHOLDERS if kind in annotation), "TEXT")
+@functools.cache
+def _properties(model: type[BaseModel]) -> dict[str, Schema]:
+    model.model_rebuild()  # `Settings` defers the build until a model is used
+    properties: dict[str, Schema] = model.model_json_schema()["properties"]
+    return properties
 
 
-def _words(annotation: object) -> list[str]:
-    if get_origin(annotation) is Literal:
-        return [str(each) for each in get_args(annotation)]
-    return next(filter(None, map(_words, get_args(annotation))), [])
-
-
-def _bounds(info: FieldInfo) -> Iterator[str]:
-    found = list(info.metadata)
-    for part in get_args(info.annotation) if get_origin(info.annotation) in (Union, UnionType) else ():
-        for each in getattr(part, "__metadata__", ()):
-            found += each.metadata if isinstance(each, FieldInfo) else [each]
-    for kind, words in (("ge", "{} or more"), ("gt", "over {}"), ("le", "at most {}"), ("lt", "below {}")):
-        for bound in found:
-            if (limit := getattr(bound, kind, None)) is not None and limit < _FAR:
-                yield words.format(f"{limit:g}")
+def _placeholder(kinds: Sequence[Schema]) -> str:
+    for kind in kinds:
+        if words := kind.get("enum") or [kind[name] for name in ("const",) if name in kind]:
+            return "|".join(map(str, words))
+        if kind.get("format") == "path":
+            return "PATH"
+        if kind.get("type") in _PLACEHOLDERS:
+            return _PLACEHOLDERS[kind["type"]]
+    return "JSON"
 
 
 def _role_row(role: str) -> Row:

@@ -14,7 +14,7 @@ import json
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 
 import click
@@ -27,12 +27,10 @@ from slime_core.config import (
     FAMILIES,
     FAMILY_OF_KEY,
     MAX_DEPTH,
-    RUN_FILES,
     FlatKeys,
     Plan,
     RunConfig,
     add_plugins,
-    elsewhere,
     hint_for,
     merge,
     missing_plugins,
@@ -45,19 +43,15 @@ from slime_core.config import (
     say_lines,
     shown,
 )
-from slime_core.errors import CheckpointError, ConfigError, PluginError, UnknownName, did_you_mean
+from slime_core.errors import CheckpointError, ConfigError, PluginError, UnknownName
 from slime_core.roles import SELECTABLE, PluginSet
 from slime_core.sample import Json
 
 _JSON_KEYS = ("apply_chat_template_kwargs", "multimodal_keys", "served_models")
+_SETTINGS = "settings are written --ROLE.NAME.KEY VALUE"
 
 
 # Flags to keys and values.
-
-
-def key_typed(argument: str) -> str:
-    """The key that an argument is the flag of."""
-    return argument.removeprefix("--").partition("=")[0].replace("-", "_")
 
 
 def literal(text: str) -> Json:
@@ -76,14 +70,14 @@ def literal(text: str) -> Json:
     return value
 
 
-def split_settings(arguments: Sequence[str]) -> tuple[list[str], dict[str, Json]]:
+def split_settings(arguments: Sequence[str]) -> tuple[list[str], list[tuple[str, Json]]]:
     """Separate `--role.name.key value` from everything else; without a value it is a switch, and true.
 
     Raises:
         ConfigError: a setting of a role that does not exist.
     """
     rest: list[str] = []
-    settings: dict[str, Json] = {}
+    settings: list[tuple[str, Json]] = []
     remaining = deque(arguments)
     while remaining:
         argument = remaining.popleft()
@@ -91,20 +85,18 @@ def split_settings(arguments: Sequence[str]) -> tuple[list[str], dict[str, Json]
         if not name.startswith("--") or "." not in name:
             rest.append(argument)
             continue
-        role, _, inner = name.removeprefix("--").partition(".")
-        choice, _, key = inner.rpartition(".")  # a choice may hold dots and dashes, ./my.py:fn
         if name.count(".") > MAX_DEPTH:
-            raise ConfigError(f"{name[:40]}...: has over {MAX_DEPTH} parts; settings are written --ROLE.NAME.KEY VALUE")
-        role, key = role.replace("-", "_"), key.replace("-", "_")
-        if not choice or not key or role not in SELECTABLE:
-            raise ConfigError(f"{name}: settings are written --ROLE.NAME.KEY VALUE; roles are {', '.join(SELECTABLE)}")
+            raise ConfigError(f"{name[:40]}...: has over {MAX_DEPTH} parts; {_SETTINGS}")
+        role, _, inner = name.removeprefix("--").partition(".")
+        if not all(inner.rpartition(".")) or role.replace("-", "_") not in SELECTABLE:
+            raise ConfigError(f"{name}: {_SETTINGS}; roles are {', '.join(SELECTABLE)}")
         given = value if equals else "true" if _is_bare(remaining) else remaining.popleft()
-        settings = merge(settings, {role: {choice: {key: literal(given)}}})
+        settings.append((name.removeprefix("--"), literal(given)))
     return rest, settings
 
 
-def in_tables(settings: Mapping[str, Json], catalog: Catalog) -> dict[str, Json]:
-    """Settings in a table of a choice, `--engine.sglang.server.log_level`, at their places.
+def in_tables(settings: Sequence[tuple[str, Json]], catalog: Catalog) -> dict[str, Json]:
+    """The tables of roles that settings stand for, `--engine.sglang.server.log_level` and the like.
 
     The catalog tells them from `--reward.my_module.score.top`, whose choice is `my_module.score`.
 
@@ -113,13 +105,15 @@ def in_tables(settings: Mapping[str, Json], catalog: Catalog) -> dict[str, Json]
         catalog: what is offered.
     """
     placed: dict[str, Json] = {}
-    for role, names in settings.items():
+    for written, value in settings:
+        before, _, inner = written.partition(".")
+        role = before.replace("-", "_")
         known = {name for qualified in catalog.choices(role) for name in (qualified, qualified.rpartition("/")[2])}
-        for written, given in names.items() if isinstance(names, dict) else ():
-            name = next((each for each in known if written.startswith(f"{each}.")), written)
-            for table in reversed(written.removeprefix(name).split(".")[1:]):
-                given = {table.replace("-", "_"): given}
-            placed = merge(placed, {role: {name: given}})
+        # A choice may hold dots and dashes, ./my.py:fn
+        name = next((each for each in known if inner.startswith(f"{each}.")), inner.rpartition(".")[0])
+        keys = inner.removeprefix(f"{name}.").replace("-", "_").split(".")
+        section = reduce(lambda below, key: {key: below}, reversed(keys), value)
+        placed = merge(placed, {role: {name: section}})
     return placed
 
 
@@ -134,52 +128,48 @@ class _Flags:
         self._own = own  # the command's other options, for click
         self._flat = FlatKeys(catalog)
         self.rest: list[str] = []
-        self.given: dict[str, list[str | bool]] = {}
+        self._given: dict[str, list[str | bool]] = {}
 
-    def read(self, arguments: Sequence[str]) -> None:
-        """Sort arguments into `given` and `rest`.
+    def read(self, arguments: Sequence[str]) -> dict[str, Json]:
+        """The values of flags by key; the other arguments are in `rest`.
 
         Raises:
-            ConfigError: a switch has another value than true or false.
+            ConfigError: a switch has another value than true or false, or a choice is written wrongly.
             click.UsageError: a value is missing.
         """
         remaining = deque(arguments)
         while remaining:
             argument = remaining.popleft()
-            name, equals, value = argument.partition("=")
+            name = argument.partition("=")[0]
+            key = name.removeprefix("--").replace("-", "_")
+            positive = key.removeprefix("no_")
             if not name.startswith("--") or name in self._own:
                 self.rest.append(argument)
-                continue
-            key = key_typed(name)
-            positive = key.removeprefix("no_")
-            if not self._is_key(key):
-                is_no = key != positive and not equals
-                if is_no and (self._is_switch(positive) or self._flat.owners_of(positive)):
-                    self._add(positive, False)
-                else:
-                    self.rest.append(argument)
-            elif self._is_switch(key):
-                follows = bool(remaining) and remaining[0].lower() in ("true", "false")
-                text = value if equals else remaining.popleft() if follows else "true"
-                if text.lower() not in ("true", "false"):
-                    raise ConfigError(f"{argument}: it is true or false, write {name} or {flag(f'no_{key}')}")
-                self._add(key, text.lower() == "true")
-            elif key == "eval_prompt_data":
-                self._add(key, value if equals else self._next(name, remaining, 2), self._next(name, remaining, 2))
-            elif not equals and _is_bare(remaining) and self._flat.owners_of(key):
-                self._add(key, True)
+            elif self._is_key(key):
+                self._given.setdefault(key, []).extend(self._typed(argument, key, remaining))
+            elif key != positive and name == argument and self._may_be_off(positive):
+                self._given.setdefault(positive, []).append(False)
             else:
-                self._add(key, value if equals else self._next(name, remaining, 1))
+                self.rest.append(argument)
+        return {key: self._value(key, several) for key, several in self._given.items()}
 
-    def _add(self, key: str, *values: str | bool) -> None:
-        self.given.setdefault(key, []).extend(values)
-
-    @staticmethod
-    def _next(name: str, remaining: deque[str], count: int) -> str:
-        if not remaining:
-            needs = "an argument" if count == 1 else f"{count} arguments"
-            raise click.UsageError(f"Option '{name}' requires {needs}.")
-        return remaining.popleft()
+    def _typed(self, argument: str, key: str, remaining: deque[str]) -> list[str | bool]:
+        name, equals, value = argument.partition("=")
+        if self._is_switch(key):
+            follows = bool(remaining) and remaining[0].lower() in ("true", "false")
+            text = value if equals else remaining.popleft() if follows else "true"
+            if text.lower() not in ("true", "false"):
+                raise ConfigError(f"{argument}: it is true or false, write {name} or {flag(f'no_{key}')}")
+            return [text.lower() == "true"]
+        if not equals and _is_bare(remaining) and self._flat.owners_of(key):
+            return [True]
+        count, given = 2 if key == "eval_prompt_data" else 1, [value] if equals else []
+        while len(given) < count:
+            if not remaining:
+                needs = "an argument" if count == 1 else f"{count} arguments"
+                raise click.UsageError(f"Option '{name}' requires {needs}.")
+            given.append(remaining.popleft())
+        return [*given]
 
     def _is_key(self, key: str) -> bool:
         ours = key in FAMILY_OF_KEY or key in SELECTABLE or key in CHOOSES
@@ -188,6 +178,9 @@ class _Flags:
     def _is_switch(self, key: str) -> bool:
         foreign = self._flat.foreign(key)
         return foreign.is_switch if foreign else self._annotation(key) is bool
+
+    def _may_be_off(self, key: str) -> bool:
+        return self._is_switch(key) or bool(self._flat.owners_of(key))
 
     def _annotation(self, key: str) -> object:
         if key in FAMILY_OF_KEY:
@@ -198,10 +191,6 @@ class _Flags:
                 return fields[owner.place[0]].annotation if owner.place[0] in fields else None
         return None
 
-    def values(self) -> dict[str, Json]:
-        """What was given, by key. Raises ConfigError: a choice or its weight is written wrongly."""
-        return {key: self._value(key, several) for key, several in self.given.items()}
-
     def _value(self, key: str, given: Sequence[str | bool]) -> Json:
         if key in SELECTABLE:
             return {"use": _parse_uses(key, given)}
@@ -211,15 +200,11 @@ class _Flags:
         many = "list[" in str(annotation)
         if key in FAMILY_OF_KEY and key not in _JSON_KEYS:
             return list(given) if many else given[-1]
-        last = _read(given[-1])
+        values = [literal(each) if isinstance(each, str) else each for each in given]
         is_one = key in CHOOSES or key in _JSON_KEYS or self._flat.foreign(key) or not (many or annotation is None)
-        if is_one or len(given) == 1 or isinstance(last, bool):
-            return last
-        return [name for each in map(_read, given) for name in (each if isinstance(each, list) else [each])]
-
-
-def _read(given: str | bool) -> Json:
-    return literal(given) if isinstance(given, str) else given
+        if is_one or len(values) == 1 or isinstance(values[-1], bool):
+            return values[-1]
+        return [name for each in values for name in (each if isinstance(each, list) else [each])]
 
 
 def _parse_uses(role: str, given: Sequence[str | bool]) -> Json:
@@ -259,8 +244,7 @@ def run_input(ctx: click.Context, path: Path | None) -> RunInput:
     if path == early.path:
         return early
     file = with_plugin_options(ctx, read_run_file(path) if path else {})
-    plugins = parse_plugins(file.get("plugins", {}))
-    catalog = Catalog.discover(plugins)
+    catalog = Catalog.discover(parse_plugins(file.get("plugins", {})))
     return RunInput(path, file, early.flags, catalog)
 
 
@@ -279,14 +263,17 @@ class RunCommand(click.Command):
             ctx.exit()
         catalog = Catalog.discover(plugins)
         flags = _Flags(catalog, {name for param in self.params for name in (*param.opts, *param.secondary_opts)})
-        flags.read(rest)
-        over = merge(flags.values(), in_tables(settings, catalog))
+        over = merge(flags.read(rest), in_tables(settings, catalog))
         refuse_unfit(over, "the command line", allow_null=True)
         ctx.obj = RunInput(path, file, over, catalog)
         try:
             return super().parse_args(ctx, flags.rest)
         except click.NoSuchOption as error:
-            raise _unknown_flag(error, rest, catalog) from None
+            typed = error.option_name
+            pairs = itertools.pairwise((*rest, ""))
+            given = next((each.partition("=")[2] or after for each, after in pairs if each.split("=")[0] == typed), "")
+            hint = hint_for(typed.removeprefix("--"), literal(given), catalog, flag, error.possibilities or ())
+            raise click.UsageError(f"No such option '{typed}'.{hint}", error.ctx) from None
 
     def invoke(self, ctx: click.Context) -> object:
         """Run it; an error about unknown keys of the run file names the line of each."""
@@ -309,23 +296,12 @@ def _early_file(arguments: Sequence[str]) -> tuple[Path | None, dict[str, Json],
         elif path is None:
             with contextlib.suppress(OSError):  # longer than any path: the value of a flag
                 file = Path(argument) / "run.toml" if Path(argument).is_dir() else Path(argument)
-                path = file if file.suffix in RUN_FILES and file.is_file() else None
+                path = file if file.suffix == ".toml" and file.is_file() else None
     with contextlib.suppress(ConfigError):  # refused when the command reads it
         values = read_run_file(path) if path else {}
         values = add_plugins(values, named["--plugin"], named["--no-plugin"], allowed_by_environment())
         return path, values, parse_plugins(values.get("plugins", {}))
     return Path(), {}, PluginSet()
-
-
-def _unknown_flag(error: click.NoSuchOption, arguments: Sequence[str], catalog: Catalog) -> click.UsageError:
-    typed = error.option_name
-    pairs = itertools.pairwise((*arguments, ""))
-    given = next((each.partition("=")[2] or after for each, after in pairs if each.partition("=")[0] == typed), "")
-    hint = hint_for(typed.removeprefix("--"), literal(given), catalog, flag)
-    if not hint:
-        keys = (*FAMILY_OF_KEY, *SELECTABLE, *CHOOSES, *FlatKeys(catalog).owners)
-        hint = did_you_mean(typed, [*map(flag, keys), *(error.possibilities or ())]) + elsewhere(catalog)
-    return click.UsageError(f"No such option '{typed}'.{hint}", error.ctx)
 
 
 # From a command line to a plan.

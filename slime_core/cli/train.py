@@ -53,7 +53,7 @@ def how_options(command: CommandT) -> CommandT:
 @how_options
 @click.pass_context
 def train(ctx: click.Context, run_file: Path | None, no_progress: bool, max_restarts: int) -> int:
-    """Train on your own prompts, as RUN_FILE (TOML or YAML) and flags say; flags win.
+    """Train on your own prompts, as RUN_FILE and flags say; flags win.
 
     Runs in the folder given by --save (default runs/NAME of the run file) and continues there when called again.
 

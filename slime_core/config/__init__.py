@@ -36,12 +36,10 @@ if TYPE_CHECKING:
     from slime_core.config.resolving import Installed as Installed
     from slime_core.config.resolving import resolve as resolve
     from slime_core.config.run_file import MAX_DEPTH as MAX_DEPTH
-    from slime_core.config.run_file import RUN_FILES as RUN_FILES
     from slime_core.config.run_file import add_plugins as add_plugins
     from slime_core.config.run_file import merge as merge
     from slime_core.config.run_file import parse_plugins as parse_plugins
     from slime_core.config.run_file import read_run_file as read_run_file
-    from slime_core.config.run_file import read_yaml as read_yaml
     from slime_core.config.run_file import refuse_unfit as refuse_unfit
     from slime_core.config.run_file import say_lines as say_lines
     from slime_core.config.run_file import shown as shown
@@ -52,12 +50,10 @@ if TYPE_CHECKING:
     from slime_core.config.settings import ChosenRoles as ChosenRoles
     from slime_core.config.settings import parse_use as parse_use
     from slime_core.config.settings import read_settings as read_settings
-    from slime_core.config.settings import settings_schema as settings_schema
     from slime_core.config.settings import show_settings as show_settings
     from slime_core.config.sources import CHOOSES as CHOOSES
     from slime_core.config.sources import FlatKeys as FlatKeys
     from slime_core.config.sources import canonical as canonical
-    from slime_core.config.sources import elsewhere as elsewhere
     from slime_core.config.sources import hint_for as hint_for
     from slime_core.config.sources import key_faults as key_faults
     from slime_core.config.sources import prefixes as prefixes

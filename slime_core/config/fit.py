@@ -8,14 +8,14 @@ Example:
     check_fit(config, roles, catalog)      # ConfigError: n_samples_per_prompt = 1: advantage 'grpo' compares ...
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Self
+from typing import Literal, Self
 
 from slime_core.catalog import Catalog, is_in_project
 from slime_core.catalog.checks import blaming
-from slime_core.config.companions import check_companions
-from slime_core.config.keys import OptimArgs, RolloutArgs, RunConfig
+from slime_core.config.companions import engines_giving
+from slime_core.config.keys import OptimArgs, RolloutArgs, RunConfig, given_in
 from slime_core.config.parsing import check_template
 from slime_core.config.settings import DEFAULT_USE, Chosen, ChosenRoles
 from slime_core.errors import ConfigError, did_you_mean
@@ -24,11 +24,14 @@ from slime_core.roles import (
     BatchTransformSpec,
     BufferFilterSpec,
     BufferSpec,
+    Companion,
     DataSourceSpec,
     EngineSpec,
+    Extra,
     GeneratorSpec,
     LossSpec,
     MemoryTag,
+    SampleField,
     TrainerSpec,
     TransportSpec,
     agree_transport,
@@ -43,35 +46,20 @@ def check_fit(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> None:
     """See that the choices of a run fit each other and its keys.
 
     Raises:
-        ConfigError: two do not; of several problems the first.
+        ConfigError: two do not; all problems in one message.
         PluginError: a choice's own function raised.
     """
-    for problem in _problems(config, roles, catalog):
-        raise ConfigError(problem)
-
-
-def _problems(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
-    engine, trainer = roles.one(EngineSpec).spec, roles.one(TrainerSpec).spec
-    yield from _columns(roles.all(BatchTransformSpec))
-    check_companions(config, roles, catalog)
-    if not (config.finetunes or config.debug.debug_rollout_only):
-        yield from _estimation(config, roles, catalog)
-    yield from _scored(roles)
-    yield from _rendered_twice(config, roles)
-    yield from _unread(config, roles)
-    yield from _train_data(config, roles.one(TrainerSpec))
-    yield from _turns(config, engine, trainer)
-    yield from _interval(config, roles.one(TransportSpec).spec, engine)
-    yield from _bf16(config, engine, trainer, catalog)
-    yield from _replay(config, roles.one(BufferSpec))
+    checks = (_columns, _companions, _estimation, _scored, _unread, _train_data, _turns, _interval, _bf16, _replay)
+    if problems := [problem for check in checks for problem in check(config, roles, catalog)]:
+        raise ConfigError("\n".join(problems))
 
 
 # Estimation: does the advantage estimator get what it reads? Groups of several samples, rewards and columns by name.
 
 
-def _columns(transforms: Sequence[Chosen[BatchTransformSpec]]) -> Iterator[str]:
+def _columns(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
     owners: dict[str, str] = {}
-    for chosen in transforms:
+    for chosen in roles.all(BatchTransformSpec):
         for column in chosen.spec.columns:
             if column in owners:
                 both = f"{owners[column]!r} and {chosen.reference!r}"
@@ -79,7 +67,42 @@ def _columns(transforms: Sequence[Chosen[BatchTransformSpec]]) -> Iterator[str]:
             owners[column] = chosen.reference
 
 
+def _companions(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
+    # The trainer must hold the models beside the policy that the keys ask for, and loss and advantages must read them.
+    advantage, loss, trainer = roles.one(AdvantageSpec).spec, roles.one(LossSpec).spec, roles.one(TrainerSpec).spec
+    penalty, distils, has_critic = config.reference.kl_coef > 0, config.distillation.use_opd, advantage.uses_values
+    for each, is_wanted, switch in (
+        (Companion.REFERENCE, config.reference.use_kl_loss or penalty, "use_kl_loss or kl_coef"),
+        (Companion.TEACHER, distils, "use_opd"),
+        (Companion.CRITIC, has_critic, "an advantage estimator of values"),
+        (Companion.OLD_ACTOR, config.optim.keep_old_actor, "keep_old_actor"),
+    ):
+        if is_wanted and each not in trainer.companions:
+            yield f"trainer {trainer.name!r} holds no {each.value} model: {switch} needs a trainer that does"
+    if penalty and not advantage.uses_kl_penalty:
+        yield (
+            f"kl_coef has no effect here: advantage {advantage.name!r} has one reward a sample; use "
+            f"{_estimators(catalog, 'uses_kl_penalty')}, or use_kl_loss with kl_loss_coef"
+        )
+    for key in [] if has_critic else sorted(given_in(config.critic)):
+        yield (
+            f"{key} has no effect here: advantage {advantage.name!r} has no critic; use "
+            f"{_estimators(catalog, 'uses_values')}, or leave it out"
+        )
+    switches = {"kl_coef": penalty, "use_opd": distils, f"advantage {advantage.name!r}": has_critic}
+    for switch, is_on in switches.items():
+        if is_on and not loss.uses_advantages:
+            yield f"{switch} has no effect here: loss {loss.name!r} does not look at advantages"
+
+
+def _estimators(catalog: Catalog, able: Literal["uses_kl_penalty", "uses_values"]) -> str:
+    names = [each.spec.name for each in catalog.choices(AdvantageSpec).values() if getattr(each.spec, able)]
+    return " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:]))) or "one that does"
+
+
 def _estimation(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
+    if config.finetunes or config.debug.debug_rollout_only:
+        return
     estimator, loss = roles.one(AdvantageSpec), roles.one(LossSpec)
     spec, of_advantages = estimator.spec, loss.spec.zero_without_advantage(loss.settings)
     others = config.distillation.use_opd or config.reference.kl_loss_coef
@@ -110,7 +133,7 @@ def _estimation(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iter
         )
 
 
-def _scored(roles: ChosenRoles) -> Iterator[str]:
+def _scored(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
     rewards = {each.reference for role in ("reward", "group_reward") for each in roles[role]}
     generators = roles.all(GeneratorSpec)
     if rewards == {ENVIRONMENT} and generators and not any(each.spec.scores for each in generators):
@@ -131,7 +154,7 @@ def _comparing_none(catalog: Catalog) -> Iterator[str]:
 # Keys and choices: a key that the chosen parts cannot follow, a choice that the others do not use.
 
 
-def _rendered_twice(config: RunConfig, roles: ChosenRoles) -> Iterator[str]:
+def _unread(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
     rendering = [each.reference for each in roles.all(GeneratorSpec) if each.spec.renders_prompts]
     sets = config.evaluation.eval_prompt_data.items()
     keys = ["apply_chat_template"] if config.data.apply_chat_template else []
@@ -141,9 +164,6 @@ def _rendered_twice(config: RunConfig, roles: ChosenRoles) -> Iterator[str]:
             f"{keys[0]} = true: generator {rendering[0]!r} renders the chat template itself, so that the model would "
             "see prompts that are rendered twice; leave it out"
         )
-
-
-def _unread(config: RunConfig, roles: ChosenRoles) -> Iterator[str]:
     source, trainer, buffer = roles.one(DataSourceSpec), roles.one(TrainerSpec), roles.one(BufferSpec)
     spec, reads, prompts = trainer.spec, source.spec.reads_prompt_data, config.data.prompt_data
     if reads and not prompts:
@@ -163,8 +183,9 @@ def _unread(config: RunConfig, roles: ChosenRoles) -> Iterator[str]:
         yield f"buffer filter {own_filter!r} has no effect here: buffer {buffer.reference!r} takes none"
 
 
-def _train_data(config: RunConfig, trainer: Chosen[TrainerSpec]) -> Iterator[str]:
-    template, spec = config.debug.save_debug_train_data, trainer.spec
+def _train_data(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
+    template, trainer = config.debug.save_debug_train_data, roles.one(TrainerSpec)
+    spec = trainer.spec
     if template is None:
         return
     if config.debug.debug_rollout_only:
@@ -180,10 +201,10 @@ def _train_data(config: RunConfig, trainer: Chosen[TrainerSpec]) -> Iterator[str
         )
 
 
-def _bf16(config: RunConfig, engine: EngineSpec, trainer: TrainerSpec, catalog: Catalog) -> Iterator[str]:
+def _bf16(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
     parties: tuple[tuple[bool, EngineSpec | TrainerSpec], ...] = (
-        (config.generates, engine),
-        (not config.debug.debug_rollout_only, trainer),
+        (config.generates, roles.one(EngineSpec).spec),
+        (not config.debug.debug_rollout_only, roles.one(TrainerSpec).spec),
     )
     for used, able in parties if config.run.bf16 else ():
         if used and not able.bf16:
@@ -195,8 +216,8 @@ def _bf16(config: RunConfig, engine: EngineSpec, trainer: TrainerSpec, catalog: 
             )
 
 
-def _turns(config: RunConfig, engine: EngineSpec, trainer: TrainerSpec) -> Iterator[str]:
-    # Engine and trainer share devices or memory, and whoever waits gives its memory up.
+def _turns(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
+    # Engine and trainer share devices or memory, and the one that waits gives its memory up.
     cluster, policy, debug = config.cluster, config.rollout.rollout_policy, config.debug
     keys = ("colocate", "offload_train", "offload_rollout")
     asked = next((f"{key} = true" for key in keys if getattr(cluster, key)), "")
@@ -210,8 +231,8 @@ def _turns(config: RunConfig, engine: EngineSpec, trainer: TrainerSpec) -> Itera
             'up its memory; leave it out, or set rollout_policy = "sync"'
         )
     halves: tuple[tuple[str, bool, EngineSpec | TrainerSpec], ...] = (
-        ("offload_rollout", cluster.offloads_rollout, engine),
-        ("offload_train", cluster.offloads_train, trainer),
+        ("offload_rollout", cluster.offloads_rollout, roles.one(EngineSpec).spec),
+        ("offload_train", cluster.offloads_train, roles.one(TrainerSpec).spec),
     )
     for key, offloads, spec in halves:
         if offloads and not spec.releases:
@@ -219,8 +240,9 @@ def _turns(config: RunConfig, engine: EngineSpec, trainer: TrainerSpec) -> Itera
             yield f"{asked}: {spec.role} {spec.name!r} cannot give up memory; {instead}"
 
 
-def _interval(config: RunConfig, transport: TransportSpec, engine: EngineSpec) -> Iterator[str]:
+def _interval(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
     # Where the run publishes less often, an engine that comes late, or takes memory back, needs the served version.
+    transport, engine = roles.one(TransportSpec).spec, roles.one(EngineSpec).spec
     asked = f"update_weights_interval = {config.rollout.update_weights_interval}"
     if config.rollout.update_weights_interval == 1:
         return
@@ -239,8 +261,9 @@ def _interval(config: RunConfig, transport: TransportSpec, engine: EngineSpec) -
         )
 
 
-def _replay(config: RunConfig, buffer: Chosen[BufferSpec]) -> Iterator[str]:
+def _replay(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
     # The run's buffer must take groups as old as the rollout policy makes them.
+    buffer = roles.one(BufferSpec)
     with blaming("buffer (replay)", buffer.plugin):
         most = buffer.spec.replay(buffer.settings).max_staleness
     needed, why = _staleness(config.rollout)
@@ -259,6 +282,60 @@ def _staleness(rollout: RolloutArgs) -> tuple[int, str]:
     behind = rollout.update_weights_interval - 1
     key = f"update_weights_interval = {behind + 1}" if behind else f'rollout_policy = "{rollout.rollout_policy}"'
     return ahead + behind, key
+
+
+# What training wants of answers beyond tokens and log-probs: what the trainer reads and the engine gives.
+
+SOURCE_OF = {
+    SampleField.ROLLOUT_ROUTED_EXPERTS: Extra.ROUTED_EXPERTS,
+    SampleField.ROLLOUT_TOP_P_TOKEN_IDS: Extra.TOP_P_TOKENS,
+    SampleField.ROLLOUT_TOP_P_TOKEN_OFFSETS: Extra.TOP_P_TOKENS,
+}
+"""The extra that fills a field of samples."""
+
+
+def wanted_extras(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> frozenset[Extra]:
+    """What requests for training want. Where top-p is off, no trainer wants the whole vocabulary of each token.
+
+    Raises:
+        ConfigError: the trainer reads what neither the engine nor the generator gives, and the run makes samples.
+    """
+    trainer, engine = roles.one(TrainerSpec), roles.one(EngineSpec)
+    reads = trainer.spec.reads(trainer.settings)
+    wanted = {SOURCE_OF[field]: field for field in sorted(reads & SOURCE_OF.keys(), key=lambda each: each.value)}
+    if config.rollout.rollout_top_p == 1:
+        wanted.pop(Extra.TOP_P_TOKENS, None)
+    withheld = engine.spec.gives & engine.spec.withholds(engine.settings)
+    given = engine.spec.gives - withheld
+    brought = frozenset[Extra]().union(*(each.spec.gives for each in roles.all(GeneratorSpec)))
+    if config.generates and not config.debug.debug_rollout_only:
+        _refuse_bias(config.rollout, trainer.reference, replays_top_p=Extra.TOP_P_TOKENS in wanted)
+        for extra, field in wanted.items():
+            if extra not in given | brought:
+                way = "choose others for it" if extra in withheld else engines_giving(extra, catalog, "[engine] use")
+                with_these = " with its settings" if extra in withheld else ""
+                raise ConfigError(
+                    f"trainer {trainer.reference!r} reads {field.value} of samples, and engine {engine.reference!r} "
+                    f"does not give {extra.value}{with_these}: {way}, or have the trainer do without by its own "
+                    "settings"
+                )
+    return given & wanted.keys()
+
+
+def _refuse_bias(rollout: RolloutArgs, trainer: str, *, replays_top_p: bool) -> None:
+    # Samples of a distribution that the trainer does not compute give a biased gradient: only if the user says so.
+    cut = {
+        "rollout_top_p": rollout.rollout_top_p < 1 and not replays_top_p,
+        "rollout_top_k": rollout.rollout_top_k > 0,
+        "rollout_min_p": rollout.rollout_min_p > 0,
+    }
+    if (keys := [key for key, is_cut in cut.items() if is_cut]) and not rollout.accept_biased_sampling:
+        raise ConfigError(
+            f"{' and '.join(keys)}: trainer {trainer!r} takes log-probs among all tokens, and samples come of "
+            "those that are left, so that gradients are biased. Leave it out and evaluate with it (eval_top_p, "
+            "eval_top_k, min_p of a set), choose a trainer that replays what top-p kept, or set accept_biased_sampling "
+            "= true"
+        )
 
 
 # Which transport a run's weights travel by: what the run file says, or what trainer and engine have in common.

@@ -13,13 +13,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from pydantic import ValidationError
 
 from slime_core.catalog import Catalog
-from slime_core.config.companions import companion_problems
 from slime_core.config.keys import (
     FAMILIES,
     FAMILY_OF_KEY,
     AlarmArgs,
     EvalArgs,
-    OptimArgs,
     RolloutArgs,
     RunConfig,
     given_in,
@@ -31,21 +29,6 @@ from slime_core.errors import ConfigError, did_you_mean
 from slime_core.roles import SELECTABLE, LossSpec, PluginSet
 from slime_core.sample import Json
 
-# What `save_debug_train_data` and `save_hf` may say: paths with the numbers of what is written in braces.
-
-
-def check_template(key: str, template: str, known: Collection[str]) -> set[str]:
-    """The names in a path's braces. Raises ConfigError: one is not known, or the braces do not match."""
-    found = {name for name in known if f"{{{name}}}" in template}
-    rest = template
-    for name in found:
-        rest = rest.replace(f"{{{name}}}", "")
-    if "{" in rest or "}" in rest:
-        allowed = " and ".join(f"{{{name}}}" for name in known)
-        raise ConfigError(f"{key} = {template!r}: braces may hold a name alone, {allowed}")
-    return found
-
-
 # Inert keys: a key that was set and can change nothing is refused, because its author believes it does.
 
 _EVAL_KEYS = (
@@ -56,6 +39,21 @@ _EVAL_KEYS = (
 _FILTER = 'choose a group filter ([group_filter] use = "nonzero_std")'
 _LOADED = "load_debug_rollout_data"
 _STAYS = "with debug_rollout_only the model stays as it is"
+_NOTHING_GENERATED = "with sft_loss and no reward nothing is generated"
+_ENDING = ("cosine", "linear", "WSD")
+"""Styles of the learning rate whose decay ends."""
+
+
+def check_template(key: str, template: str, known: Collection[str]) -> set[str]:
+    """The names in the braces of a path. Raises ConfigError: one is not known, or the braces do not match."""
+    found = {name for name in known if f"{{{name}}}" in template}
+    rest = template
+    for name in found:
+        rest = rest.replace(f"{{{name}}}", "")
+    if "{" in rest or "}" in rest:
+        allowed = " and ".join(f"{{{name}}}" for name in known)
+        raise ConfigError(f"{key} = {template!r}: braces may hold a name alone, {allowed}")
+    return found
 
 
 def refuse_inert(config: RunConfig) -> None:
@@ -67,31 +65,30 @@ def refuse_inert(config: RunConfig) -> None:
     given = frozenset[str]().union(*(given_in(getattr(config, name)) for name in FAMILIES))
     problems = [
         f"{key} has no effect here: {remedy}"
-        for keys, has_effect, remedy in _conditions(config)
+        for keys, has_effect, remedy in _conditions(config, given)
         for key in ((keys,) if isinstance(keys, str) else keys)
         if key in given and not has_effect
     ]
-    problems += _length_problems(config.rollout)
-    problems += _batch_problems(config)
-    problems += _evaluation_problems(config)
-    problems += _half_problems(config)
-    problems += _schedule_problems(config.optim, given)
-    problems += _copy_problems(config)
+    for find in (_rollout_problems, _run_problems, _optimizer_problems, _companion_problems, _old_actor_problems):
+        problems += find(config, given)
     if config.finetunes:
         problems += unread_in_finetuning(given)
         used = [role for role in ("group_filter", "sample_filter", "correction") if config.roles[role].use]
         problems += [f"{role} has no effect here: {_NOTHING_GENERATED}" for role in used]
-    problems += companion_problems(config, given)
     if problems:
         raise ConfigError("\n".join(problems))
 
 
-def _conditions(config: RunConfig) -> Iterator[tuple[str | Sequence[str], bool, str]]:
-    data, rollout, debug = config.data, config.rollout, config.debug
-    partial, sync = rollout.partial_rollout, rollout.rollout_policy == "sync"
-    filters = bool(config.roles["group_filter"].use)
+def _conditions(config: RunConfig, given: Set[str]) -> Iterator[tuple[str | Sequence[str], bool, str]]:
+    # Keys, whether they have an effect, and what would give them one.
+    data, rollout, debug, reference = config.data, config.rollout, config.debug, config.reference
+    partial, sync, style = rollout.partial_rollout, rollout.rollout_policy == "sync", config.optim.lr_decay_style
+    filters, only = bool(config.roles["group_filter"].use), debug.debug_rollout_only
     cuts = rollout.rollout_top_p < 1 or rollout.rollout_top_k > 0 or rollout.rollout_min_p > 0
+    in_loss, anywhere = reference.use_kl_loss, reference.use_kl_loss or reference.kl_coef > 0
+    one_step = "the one step of a rollout begins where its values were found; give num_steps_per_rollout above 1"
     yield _EVAL_KEYS, bool(config.evaluation.eval_prompt_data), "give eval_prompt_data, or leave it out"
+    yield "eval_prompt_data", config.evaluation.eval_interval is not None, "give eval_interval"
     yield "apply_chat_template_kwargs", data.apply_chat_template, "set apply_chat_template = true, or leave it out"
     yield "accept_biased_sampling", cuts, "nothing cuts off the tail of a distribution; leave it out"
     over = f'{_FILTER}, or set partial_rollout = true with rollout_policy = "sync"'
@@ -101,24 +98,34 @@ def _conditions(config: RunConfig) -> Iterator[tuple[str | Sequence[str], bool, 
     yield "partial_rollout", rollout.rollout_policy != "async", 'with "async", the weights wait for a whole rollout'
     yield "max_filter_waves", filters, _FILTER
     yield "load_debug_rollout_data_subsample", debug.load_debug_rollout_data is not None, f"give {_LOADED}"
+    yield ("save_best", "save_hf"), not only, _STAYS
+    yield "save_best", not config.finetunes, "finetuning is judged by its loss, not by rewards"
+    yield "min_lr", style != "constant", 'set lr_decay_style = "linear" or "cosine"'
+    ends = style in _ENDING or "lr_warmup_fraction" in given
+    yield "lr_decay_iters", ends, f'lr_decay_style = "{style}" does not end; cosine, linear and WSD do'
+    yield ("lr_wsd_decay_iters", "lr_wsd_decay_style"), style == "WSD", 'set lr_decay_style = "WSD"'
+    yield ("kl_loss_coef", "use_unbiased_kl"), in_loss, "set use_kl_loss = true, or leave it out"
+    either = "set use_kl_loss = true or kl_coef above 0, or leave it out"
+    yield ("kl_loss_type", "ref_load", "ref_update_interval"), anywhere, either
+    opd = ("opd_kl_coef", "opd_teacher_load", "opd_teacher_model")
+    yield opd, config.distillation.use_opd, "set use_opd = true, or leave it out"
+    yield "value_clip", config.optim.num_steps_per_rollout > 1, one_step
+    yield "keep_old_actor", debug.load_debug_rollout_data is None, "without an engine, no weights are published"
 
 
 def _streams(rollout: RolloutArgs) -> bool:
     return rollout.rollout_policy == "continuous" or rollout.partial_rollout
 
 
-def _length_problems(rollout: RolloutArgs) -> Iterator[str]:
-    if rollout.num_rollout is not None and rollout.num_epoch is not None:
-        yield "num_rollout and num_epoch both say how long the run is: give one"
-    if rollout.num_rollout is None and rollout.num_epoch is None:
-        yield "how long is the run? give num_rollout (rollouts) or num_epoch (passes over the prompts)"
-
-
-def _batch_problems(config: RunConfig) -> Iterator[str]:
+def _rollout_problems(config: RunConfig, given: Set[str]) -> Iterator[str]:
     rollout, optim, interval = config.rollout, config.optim, config.rollout.update_weights_interval
     batch, most = rollout.rollout_batch_size, rollout.staleness
     drawn, in_time = rollout.over_sampling_batch_size or batch, batch * (most + 1)
     stays = rollout.partial_rollout and rollout.rollout_policy == "sync"
+    if rollout.num_rollout is not None and rollout.num_epoch is not None:
+        yield "num_rollout and num_epoch both say how long the run is: give one"
+    if rollout.num_rollout is None and rollout.num_epoch is None:
+        yield "how long is the run? give num_rollout (rollouts) or num_epoch (passes over the prompts)"
     if stays and drawn <= batch:
         yield f"partial_rollout has no effect here: give an over_sampling_batch_size above rollout_batch_size = {batch}"
     if stays and drawn > in_time:
@@ -129,8 +136,6 @@ def _batch_problems(config: RunConfig) -> Iterator[str]:
         yield f"update_weights_interval = {interval} lets weights be {behind}"
     if optim.num_steps_per_rollout > batch:
         yield f"num_steps_per_rollout = {optim.num_steps_per_rollout} is more than rollout_batch_size = {batch} groups"
-    if optim.constant_loss_length is not None and optim.calculate_per_token_loss:
-        yield "calculate_per_token_loss and constant_loss_length both say what divides the loss: give one"
     if not (config.finetunes or config.roles["reward"].use or config.roles["group_reward"].use):
         yield (
             'no reward is chosen: write [reward] use = "math", or pass --reward math; or, to finetune on responses '
@@ -139,69 +144,81 @@ def _batch_problems(config: RunConfig) -> Iterator[str]:
         )
 
 
-def _evaluation_problems(config: RunConfig) -> Iterator[str]:
-    sets, best = config.evaluation.eval_prompt_data, config.run.save_best
-    if sets and config.evaluation.eval_interval is None:
-        yield "eval_prompt_data has no effect here: give eval_interval, the rollouts between evaluations"
+def _run_problems(config: RunConfig, given: Set[str]) -> Iterator[str]:
+    sets, best, debug = config.evaluation.eval_prompt_data, config.run.save_best, config.debug
+    loaded, template = debug.load_debug_rollout_data, config.run.save_hf
     if "hacking" in config.alarms.stop_on_alarms and not sets:
         yield "stop_on_alarms has hacking, which evaluations show: give eval_prompt_data, or leave it out"
-    if best is None:
-        return
-    if config.finetunes:
-        yield "save_best has no effect here: finetuning is judged by its loss, not by rewards"
-    elif config.debug.debug_rollout_only:
-        yield f"save_best has no effect here: {_STAYS}"
-    elif best not in sets:
+    if best is not None and best not in sets and not config.finetunes and not debug.debug_rollout_only:
         there = f"eval_prompt_data has: {', '.join(sets) or 'none'}"
         yield f"save_best = {best!r} names no evaluation set.{did_you_mean(best, sets)} {there}"
-
-
-def _half_problems(config: RunConfig) -> Iterator[str]:
-    debug, loaded = config.debug, config.debug.load_debug_rollout_data
     if debug.debug_train_only and loaded is None:
         yield f"debug_train_only trains on kept samples: give {_LOADED}, the run folder that has them"
     if debug.debug_rollout_only and loaded is not None:
         yield f"debug_rollout_only starts no trainer, {_LOADED} only a trainer: give one of them"
     if loaded is not None and loaded.resolve() == config.run.save.resolve():
         yield f"{_LOADED} = {loaded} is the run's own folder: give another save"
-
-
-def _schedule_problems(optim: OptimArgs, given: Set[str]) -> Iterator[str]:
-    style = optim.lr_decay_style
-    if "min_lr" in given and style == "constant":
-        yield 'min_lr has no effect here: set lr_decay_style = "linear" or "cosine"'
-    if style != "constant" and optim.min_lr > optim.lr:
-        yield f"min_lr = {optim.min_lr} is above lr = {optim.lr}, where the decay begins"
-    if "lr_warmup_fraction" in given and "lr_warmup_iters" in given:
-        yield "lr_warmup_fraction and lr_warmup_iters both say how long the warm-up is: give one"
-    ends = style not in ("constant", "inverse-square-root")
-    if "lr_decay_iters" in given and not ends and "lr_warmup_fraction" not in given:
-        yield f'lr_decay_iters has no effect here: lr_decay_style = "{style}" does not end; cosine, linear and WSD do'
-    for key in ("lr_wsd_decay_iters", "lr_wsd_decay_style"):
-        if key in given and style != "WSD":
-            yield f'{key} has no effect here: set lr_decay_style = "WSD"'
-    if style == "WSD" and optim.lr_wsd_decay_iters is None:
-        yield 'lr_decay_style = "WSD" stays at lr until its decay: give lr_wsd_decay_iters, the steps of that'
-
-
-def _copy_problems(config: RunConfig) -> Iterator[str]:
-    template = config.run.save_hf
-    if template is None:
-        return
-    if config.debug.debug_rollout_only:
-        yield f"save_hf has no effect here: {_STAYS}"
-    if not config.run.checkpoint_hf:
+    if template is not None and not config.run.checkpoint_hf:
         yield (
             "save_hf and checkpoint_hf = false: the model is linked from the checkpoint's, and takes no more room "
             "while both are there; leave checkpoint_hf out"
         )
     try:
-        check_template("save_hf", template, ("rollout_id",))
+        check_template("save_hf", template or "", ("rollout_id",))
     except ConfigError as error:
         yield str(error)
 
 
-_NOTHING_GENERATED = "with sft_loss and no reward nothing is generated"
+def _optimizer_problems(config: RunConfig, given: Set[str]) -> Iterator[str]:
+    optim, critic_lr, decays = config.optim, config.critic.critic_lr, config.optim.lr_decay_style != "constant"
+    if decays and optim.min_lr > optim.lr:
+        yield f"min_lr = {optim.min_lr} is above lr = {optim.lr}, where the decay begins"
+    if decays and critic_lr is not None and optim.min_lr > critic_lr:
+        yield f"min_lr = {optim.min_lr} is above critic_lr = {critic_lr}, where the decay begins"
+    if {"lr_warmup_fraction", "lr_warmup_iters"} <= given:
+        yield "lr_warmup_fraction and lr_warmup_iters both say how long the warm-up is: give one"
+    if optim.lr_decay_style == "WSD" and optim.lr_wsd_decay_iters is None:
+        yield 'lr_decay_style = "WSD" stays at lr until its decay: give lr_wsd_decay_iters, the steps of that'
+    if optim.constant_loss_length is not None and optim.calculate_per_token_loss:
+        yield "calculate_per_token_loss and constant_loss_length both say what divides the loss: give one"
+
+
+def _companion_problems(config: RunConfig, given: Set[str]) -> Iterator[str]:
+    reference, distillation = config.reference, config.distillation
+    if reference.kl_loss_type.endswith("+") and not reference.kl_loss_coef and "kl_loss_type" in given:
+        plain = reference.kl_loss_type.removesuffix("+")
+        yield (
+            f'kl_loss_type = "{reference.kl_loss_type}" is "{plain}" with another gradient, and here none is taken of '
+            f'it: set use_kl_loss = true and kl_loss_coef above 0, or kl_loss_type = "{plain}"'
+        )
+    if reference.kl_coef and reference.kl_loss_coef:
+        yield "kl_coef and kl_loss_coef both keep the policy near the reference, in rewards and in the loss: give one"
+    if distillation.opd_teacher_load and distillation.opd_teacher_model:
+        yield "opd_teacher_load and opd_teacher_model both name a teacher, held by the trainer and served: give one"
+    only, length = config.critic.num_critic_only_steps, config.rollout.num_rollout
+    if length is not None and only >= length:
+        yield f"num_critic_only_steps = {only} leaves none of num_rollout = {length} rollouts to train the policy in"
+
+
+def _old_actor_problems(config: RunConfig, given: Set[str]) -> Iterator[str]:
+    rollout = config.rollout
+    if not config.optim.keep_old_actor:
+        return
+    if not config.roles["correction"].use:
+        yield (
+            "keep_old_actor has no effect here: without a correction, ratios are against the sampler's log-probs, "
+            'which are of those weights; choose one ([correction] use = "tis"), or leave it out'
+        )
+    if _streams(rollout):
+        yield (
+            "keep_old_actor holds the one version that generated a rollout, and here its tokens are of several: leave "
+            'it out, or set rollout_policy = "sync" or "async" without partial_rollout'
+        )
+    elif rollout.rollout_policy == "sync" and rollout.update_weights_interval == 1:
+        yield (
+            "keep_old_actor has no effect here: a rollout is generated by the very weights that its training begins "
+            'with; set rollout_policy = "async", or update_weights_interval above 1'
+        )
 
 
 def unread_in_finetuning(given: Collection[str]) -> Iterator[str]:

@@ -9,18 +9,16 @@ Example:
     installed.check(read_run_file(Path("run.toml")))         # ConfigError: "unknown key 'lrr'. Did you mean 'lr'?"
 """
 
-import contextlib
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import get_args
 
 from pydantic import SecretStr
 
 from slime_core.catalog import Catalog, part_of
 from slime_core.catalog.checks import blaming
-from slime_core.config.companions import TEACHES, check_teacher, teaching, wanted_extras
-from slime_core.config.fit import check_fit, name_transport
-from slime_core.config.keys import RunConfig, Served, ServedPlan
+from slime_core.config.companions import plan_served
+from slime_core.config.fit import check_fit, name_transport, wanted_extras
+from slime_core.config.keys import RunConfig
 from slime_core.config.model_dir import (
     check_companion_dirs,
     check_model_dir,
@@ -29,19 +27,8 @@ from slime_core.config.model_dir import (
     refuse_quantized,
 )
 from slime_core.config.parsing import parse_config
-from slime_core.config.plan import (
-    Plan,
-    check_media,
-    check_outputs,
-    choice,
-    group_uses,
-)
-from slime_core.config.settings import (
-    OPTIONAL,
-    Chosen,
-    ChosenRoles,
-    read_settings,
-)
+from slime_core.config.plan import Plan, check_media, check_outputs, choice, group_uses
+from slime_core.config.settings import OPTIONAL, Chosen, ChosenRoles, read_settings
 from slime_core.errors import ConfigError, SlimeError, UnknownName, did_you_mean
 from slime_core.roles import (
     SPECS,
@@ -72,40 +59,31 @@ def resolve(config: RunConfig, catalog: Catalog) -> Plan:
         ModelError: the model directory cannot be used.
     """
     roles, unused = resolve_choices(config, catalog)
-    trainer = roles.one(TrainerSpec)
+    model, rollout = config.run.hf_checkpoint, config.rollout
     _check_parts(config)
-    check_model_dir(config.run.hf_checkpoint)
+    check_model_dir(model)
     check_companion_dirs(config)
     check_outputs(config)
     if not config.debug.debug_rollout_only:
-        _check_trained(config, trainer)
-    _check_size(config)
-    if not config.finetunes:
-        _check_lengths(config)
+        _check_trained(config, roles.one(TrainerSpec))
+    _check_sizes(config)
     want = wanted_extras(config, roles, catalog)
-    served = _served_models(config, roles, catalog)
-    check_teacher(config, roles, served, catalog)
-    plan = Plan(config, catalog, roles, unused, want, served)
-    launcher = roles.one(LauncherSpec)
+    plan = Plan(config, catalog, roles, unused, want, plan_served(config, roles, catalog))
+    launcher, engine = roles.one(LauncherSpec), roles.one(EngineSpec)
     if (check := launcher.spec.check) is not None:
         check(launcher.settings, group_uses(plan))
-    if config.generates:
-        _check_engine(config, roles.one(EngineSpec))
+    if config.generates and (fits := engine.spec.check) is not None:
+        use = EngineUse(model, read_model_config(model), rollout.rollout_num_engines, rollout.sampling())
+        fits(engine.settings, use)
     for key, own in config.evaluation.eval_prompt_data.items():
         for role, name in ((RewardSpec, own.reward), (GeneratorSpec, own.generator)):
-            with _at(f"eval_prompt_data.{key}.{role.role}"):
+            try:
                 if name is not None:
                     plan.choose(role, name)
+            except UnknownName as error:
+                raise UnknownName(f"eval_prompt_data.{key}.{role.role}: {error}") from None
     check_media(plan)
     return plan
-
-
-@contextlib.contextmanager
-def _at(key: str) -> Iterator[None]:
-    try:
-        yield
-    except UnknownName as error:
-        raise UnknownName(f"{key}: {error}") from None
 
 
 def resolve_choices(config: RunConfig, catalog: Catalog) -> tuple[ChosenRoles, tuple[str, ...]]:
@@ -162,54 +140,6 @@ def _check_parts(config: RunConfig) -> None:
         part_of("alarms", "slime-view", "stop_on_alarms")
 
 
-def _check_engine(config: RunConfig, chosen: Chosen[EngineSpec]) -> None:
-    if (check := chosen.spec.check) is not None:
-        model, rollout = config.run.hf_checkpoint, config.rollout
-        check(
-            chosen.settings,
-            EngineUse(model, read_model_config(model), rollout.rollout_num_engines, rollout.sampling()),
-        )
-
-
-def _served_models(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> ServedPlan:
-    """What serves each model beside the policy, and that rewards ask for none but those.
-
-    Raises:
-        ConfigError: an engine is none, or cannot do it, or a reward asks for a model that is not there.
-        ModelError: a model directory cannot be used.
-    """
-    given, served = config.served.served_models, dict[str, Served]()
-    for name, args in given.items():
-        key = f"served_models.{name}"
-        reference = args.engine or roles.one(EngineSpec).reference
-        with _at(f"{key}.engine"):
-            registered = catalog.find(EngineSpec, reference)
-        section = {**config.roles["engine"].sections.get(reference, {}), **args.settings}
-        try:
-            settings = read_settings("engine", reference, registered.spec, section)
-            spec = registered.spec
-            check_model_dir(args.hf_checkpoint, f"{key}.hf_checkpoint")
-            if config.run.bf16 and not spec.bf16:
-                raise ConfigError(f"engine {reference!r} cannot compute in bf16, as this run does: choose another")
-            if spec.check is not None:
-                use = EngineUse(args.hf_checkpoint, read_model_config(args.hf_checkpoint), args.engines)
-                if name == config.distillation.opd_teacher_model:
-                    use = replace(use, sampling=teaching(config), want=TEACHES)
-                spec.check(settings, use)
-        except ConfigError as error:
-            raise ConfigError(f"{key}: {error}") from None
-        served[name] = Served(args.hf_checkpoint, Chosen(reference, registered, settings, 1.0), args.engines)
-    for chosen in roles.all(RewardSpec):
-        for name in chosen.spec.models(chosen.settings):
-            if name not in served:
-                raise ConfigError(
-                    f"reward {chosen.reference!r} asks the model {name!r}, which this run does not serve."
-                    f"{did_you_mean(name, served)} Models: {', '.join(served) or 'none'}; add one by "
-                    f"[served_models.{name}] hf_checkpoint = PATH"
-                )
-    return served
-
-
 def _check_trained(config: RunConfig, trainer: Chosen[TrainerSpec]) -> None:
     for key, directory in {"": config.run.hf_checkpoint, **config.companion_dirs}.items():
         refuse_quantized(directory)
@@ -227,36 +157,33 @@ def _check_trained(config: RunConfig, trainer: Chosen[TrainerSpec]) -> None:
             spec.check(trainer.settings, TrainerUse(config.run.bf16, nodes if on_gpus else 1))
 
 
-def _check_size(config: RunConfig) -> None:
-    rollout = config.rollout
-    each = rollout.n_samples_per_prompt
+def _check_sizes(config: RunConfig) -> None:
+    rollout, model, each = config.rollout, config.run.hf_checkpoint, config.rollout.n_samples_per_prompt
     for key in ("rollout_batch_size", "over_sampling_batch_size"):
         if (groups := getattr(rollout, key) or 0) * each > MOST_SAMPLES:
             raise ConfigError(
                 f"{key} = {groups} with n_samples_per_prompt = {each} is {groups * each:,} samples at a time; at most "
                 f"{MOST_SAMPLES:,} are taken: give a smaller one"
             )
-
-
-def _check_lengths(config: RunConfig) -> None:
-    model, context = config.run.hf_checkpoint, config.rollout.rollout_max_context_len
-    positions = read_positions(model)
-    if positions is not None and context is not None and context > positions:
+    positions, room = read_positions(model), rollout.rollout_max_context_len
+    if config.finetunes or (positions is None and room is None):
+        return
+    if positions is not None and room is not None and room > positions:
         raise ConfigError(
-            f"rollout_max_context_len = {context}: the model in {model} has {positions} positions; give at most "
+            f"rollout_max_context_len = {room}: the model in {model} has {positions} positions; give at most "
             f"{positions}, or leave it out"
         )
-    room, whose = context, f"the context has {context} tokens (rollout_max_context_len)"
-    if context is None:
-        room, whose = positions, f"the model in {model} has {positions} positions"
+    whose = f"the context has {room} tokens (rollout_max_context_len)"
+    if room is None:
+        room, whose = positions or 0, f"the model in {model} has {positions} positions"
     budgets = {
-        "rollout_max_response_len": config.rollout.rollout_max_response_len,
+        "rollout_max_response_len": rollout.rollout_max_response_len,
         "eval_max_response_len": config.evaluation.eval_max_response_len,
     }
     for name, own in config.evaluation.eval_prompt_data.items():
         budgets[f"eval_prompt_data.{name}.max_response_len"] = own.max_response_len
     for key, budget in budgets.items():
-        if room is not None and budget is not None and budget >= room:
+        if budget is not None and budget >= room:
             raise ConfigError(f"{key} = {budget}: {whose}, prompt included; give {key} below {room}")
 
 

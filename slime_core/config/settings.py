@@ -1,7 +1,5 @@
 """The table of a role in a run file, the choices of a role in a plan, and the typed settings of each choice.
 
-The settings of a choice are also available as JSON Schema.
-
 Example:
 
     settings = read_settings("reward", "judge", registered.spec, {"url": "http://…", "key": "$env:JUDGE_KEY"})
@@ -166,9 +164,7 @@ class ChosenRoles(dict[str, tuple[Chosen, ...]]):
         return next(iter(self.all(spec)), None)
 
 
-# Settings of choices: a section of the run file against the choice's model, and the model as JSON Schema.
-
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
+# Settings of choices: a section of the run file against the choice's model.
 
 
 def read_settings(role: str, name: str, spec: Spec[object], section: Mapping[str, Json]) -> Settings:
@@ -209,16 +205,6 @@ def _build(model: type[Settings], prefix: str) -> None:
 def show_settings(settings: Settings) -> dict[str, Json]:
     """Settings as plain data, with `$env:NAME` in place of what was read from the environment."""
     return cast(dict[str, Json], to_jsonable_python(REDACTOR.redact_data(settings.model_dump())))
-
-
-def settings_schema(spec: Spec[object]) -> dict[str, Json]:
-    """JSON Schema (2020-12) of a choice's section in the run file."""
-    _build(spec.model, f"{spec.role}.{spec.name}")
-    schema: dict[str, Json] = spec.model.model_json_schema()
-    description = spec.summary or ("" if spec.model is Settings else schema.get("description", ""))
-    described: dict[str, Json] = {"description": description} if description else {}
-    rest = {key: value for key, value in schema.items() if key not in ("title", "description")}
-    return {"$schema": DIALECT, "title": f"[{spec.role}.{spec.name}]", **described, **rest}
 
 
 def explain(

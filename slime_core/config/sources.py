@@ -238,8 +238,8 @@ class _Form:
             elif owners := self.flat_keys.owners_of(key):
                 self.problems += _without_effect(key, owners, chosen, self.merged)
             else:
-                known = (*_OWN, *self.flat_keys.owners)
-                self.problems.append(unknown_key(key, value, known, self.catalog))
+                hint = hint_for(key, value, self.catalog) or " `slime train --help all` lists every key."
+                self.problems.append(f"unknown key {key!r}.{hint}")
         return values
 
     def _paths(self, key: str, chosen: Mapping[Path, Registered]) -> dict[Path, Registered]:
@@ -401,20 +401,17 @@ def _place_engines(sources: Sequence[dict[str, Json]], counts: ClusterArgs, engi
 # Messages about a key that no choice has: the nearest spelling, our name for a foreign one, what to install.
 
 
-def unknown_key(key: str, value: Json, known: Iterable[str], catalog: Catalog) -> str:
-    """The message about a key of a run file."""
-    hint = hint_for(key, value, catalog) or did_you_mean(key, known)
-    return f"unknown key {key!r}.{hint or ' `slime train --help all` lists every key.'}{elsewhere(catalog)}"
-
-
-def hint_for(key: str, value: Json, catalog: Catalog, spell: Callable[[str], str] = str) -> str:
-    """A sentence to append about a key of another framework, or of a package that is not installed; else "".
+def hint_for(
+    key: str, value: Json, catalog: Catalog, spell: Callable[[str], str] = str, others: Iterable[str] = ()
+) -> str:
+    """What to append about a key that is unknown: of another framework, of a package to install, or misspelt; or "".
 
     Args:
         key: as it was typed, in any case and with '-' or '_'.
         value: what was given for it.
         catalog: which plugins are loaded.
         spell: how a key of ours is written where this one stood.
+        others: further spellings that may be meant.
     """
     plain = key.lower().replace("-", "_")
     names = [each for each in catalog.foreign_names if each.name == plain]
@@ -424,15 +421,12 @@ def hint_for(key: str, value: Json, catalog: Catalog, spell: Callable[[str], str
     if dist and dist not in {each.dist for each in catalog.loaded}:
         owners = " or ".join(f"{role} {name!r}" for role, _, name in (each.partition("/") for each in choices))
         return f" It is a setting of {owners}, which comes with {dist}. {how_to_install(dist)}"
-    return ""
-
-
-def elsewhere(catalog: Catalog) -> str:
-    """Which package knows names of other frameworks; "" where one is loaded."""
+    nearest = did_you_mean(spell(key), [*map(spell, (*_OWN, *FlatKeys(catalog).owners)), *others])
     dist, frameworks = who_knows_foreign_names()
     if catalog.foreign_names or dist in {each.dist for each in catalog.loaded}:
-        return ""
-    return f" A name of {', '.join(frameworks)}? {dist} knows what they are called here. {how_to_install(dist)}"
+        return nearest
+    known = f"{dist} knows what they are called here. {how_to_install(dist)}"
+    return f"{nearest} A name of {', '.join(frameworks)}? {known}"
 
 
 def _parts(name: ForeignName, value: Json, spell: Callable[[str], str]) -> Iterator[str]:

@@ -1,11 +1,8 @@
 """`slime plan`: what a run would use, before anything starts."""
 
-import tomllib
-
 import pytest
 
 from tests.conftest import Project, Slime
-from tests.tables import table
 
 
 def test_json_names_plugin_version_place_and_settings_of_every_choice(project: Project, slime: Slime) -> None:
@@ -44,22 +41,12 @@ def test_where_a_reward_runs_is_shown(project: Project, slime: Slime) -> None:
     assert "process, 30 s, 1024 MiB" in ran.out
 
 
-def test_data_sets_to_evaluate_on_are_shown_key_by_key(project: Project, slime: Slime) -> None:
-    project.write_run(eval_interval=1, eval_prompt_data={"few": {"path": "prompts.jsonl@[0:2]", "temperature": 0.0}})
-    ran = slime.ok("plan", "run.toml")
-    shown = dict(line.split() for line in ran.out.splitlines() if line.startswith("eval_prompt_data"))
-    assert shown == {
-        "eval_prompt_data.few.path": '"prompts.jsonl@[0:2]"',
-        "eval_prompt_data.few.temperature": "0.0",
-    }
-
-
-@table("told", ["prompts.jsonl", {"path": "prompts.jsonl"}])
-def test_a_data_set_that_is_a_path_alone_is_shown_too(project: Project, slime: Slime, told: object) -> None:
-    project.write_run(eval_interval=1, eval_prompt_data={"few": told})
-    ran = slime.ok("plan", "run.toml")
-    shown = [line.split() for line in ran.out.splitlines() if line.startswith("eval_prompt_data")]
-    assert shown == [["eval_prompt_data.few.path", '"prompts.jsonl"']]
+def test_what_was_given_is_shown_as_a_run_file(project: Project, slime: Slime) -> None:
+    few = {"path": "prompts.jsonl@[0:2]", "temperature": 0.0}
+    project.write_run(eval_interval=1, eval_prompt_data={"few": few})
+    shown = slime.ok("plan", "run.toml", "--eps-clip", "0.3", "--no-data").out
+    assert 'eval_prompt_data = {few = {path = "prompts.jsonl@[0:2]", temperature = 0.0}}' in shown
+    assert "[loss.policy_loss]\neps_clip = 0.3\n" in shown
 
 
 def test_sections_that_nothing_chooses_are_listed(project: Project, slime: Slime) -> None:
@@ -75,21 +62,6 @@ def test_what_a_plan_writes_plans_the_same(project: Project, slime: Slime) -> No
     before = slime.ok("plan", "run.toml", *flags, "--json", "--out", "sub/run.toml")
     after = slime.ok("plan", "sub/run.toml", "--json")
     assert after.json() == before.json()
-
-
-def test_yaml_becomes_toml(project: Project, slime: Slime) -> None:
-    given = {
-        "hf_checkpoint": str(project.model),
-        "prompt_data": "prompts.jsonl",
-        "input_key": "question",
-        "label_key": "answer",
-        "num_rollout": 2,
-        "rollout_max_response_len": 32,
-    }
-    lines = [*(f"{key}: {value}" for key, value in given.items()), "reward: {use: [math]}"]
-    (project.root / "run.yaml").write_text("\n".join(lines))
-    assert slime("plan", "run.yaml", "--out", "run2.toml").code == 0
-    assert tomllib.loads((project.root / "run2.toml").read_text()) == {**given, "reward": {"use": ["math"]}}
 
 
 @pytest.mark.parametrize(

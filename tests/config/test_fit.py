@@ -11,7 +11,7 @@ import pytest
 
 from slime_core.catalog import Catalog
 from slime_core.config import ChosenRoles, Plan, parse_config, reference_of, resolve, teacher_of, write_toml
-from slime_core.config.companions import check_companions
+from slime_core.config.fit import check_fit
 from slime_core.errors import SlimeError
 from slime_core.roles import (
     SELECTABLE,
@@ -396,4 +396,4 @@ def test_a_trainer_without_such_a_model_is_refused(plan_of: PlanOf) -> None:
     registered = replace(trainer.registered, spec=replace(trainer.spec, companions=frozenset()))
     roles = ChosenRoles({**plan.roles, "trainer": (replace(trainer, registered=registered),)})
     with pytest.raises(SlimeError, match="trainer 'local' holds no reference model: use_kl_loss or kl_coef needs"):
-        check_companions(plan.config, roles, plan.catalog)
+        check_fit(plan.config, roles, plan.catalog)

@@ -1,14 +1,13 @@
-"""Settings of choices: typed sections, errors that help, JSON Schema."""
+"""Settings of choices: typed sections, errors that help."""
 
 import re
 from typing import Literal
 
-import jsonschema
 import pytest
 from pydantic import Field, SecretStr, field_validator
 
 from slime_core import RewardSpec, Settings
-from slime_core.config import read_settings, settings_schema, show_settings
+from slime_core.config import read_settings, show_settings
 from slime_core.errors import ConfigError, PluginError
 from slime_core.sample import Json
 from tests.tables import table
@@ -104,31 +103,13 @@ def test_a_model_that_pydantic_cannot_build_names_its_choice() -> None:
             return value
 
     spec = RewardSpec("odd", lambda settings, setup: None, Unbuildable)  # type: ignore[arg-type,return-value]
-    for use in (lambda: read_settings("reward", "odd", spec, {}), lambda: settings_schema(spec)):
-        with pytest.raises(PluginError, match=r"\[reward\.odd\]: pydantic cannot build its settings model Unbuildable"):
-            use()
+    with pytest.raises(PluginError, match=r"\[reward\.odd\]: pydantic cannot build its settings model Unbuildable"):
+        read_settings("reward", "odd", spec, {})
 
 
 def test_a_choice_of_a_project_file_is_named_as_toml_spells_it() -> None:
     with pytest.raises(ConfigError, match=re.escape('[reward."./mine.py:spec"] has: none.')):
         read_settings("reward", "./mine.py:spec", PLAIN, {"x": 1})
-
-
-def test_the_schema_is_a_json_schema_that_takes_what_is_taken() -> None:
-    schema = settings_schema(SPEC)
-    jsonschema.Draft202012Validator.check_schema(schema)
-    assert (schema["title"], schema["description"]) == ("[reward.judge]", "Asks a judge.")
-    validate = jsonschema.Draft202012Validator(schema)
-    assert validate.is_valid(GOOD)
-    assert not validate.is_valid({**GOOD, "mood": 1})
-    assert not validate.is_valid({"endpoint": {"url": "a", "retry": {"attempts": 0}}})
-
-
-def test_the_schema_of_a_choice_without_settings_takes_nothing() -> None:
-    schema = settings_schema(PLAIN)
-    assert "description" not in schema
-    assert jsonschema.Draft202012Validator(schema).is_valid({})
-    assert not jsonschema.Draft202012Validator(schema).is_valid({"x": 1})
 
 
 def test_settings_are_shown_with_the_words_of_the_run_file(monkeypatch: pytest.MonkeyPatch) -> None:

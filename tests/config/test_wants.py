@@ -8,7 +8,7 @@ import pytest
 
 from slime_core.catalog import Catalog
 from slime_core.config import Chosen, ChosenRoles, Plan, parse_config, resolve
-from slime_core.config.companions import wanted_extras
+from slime_core.config.fit import wanted_extras
 from slime_core.errors import ConfigError
 from slime_core.roles import EngineSpec, Extra, GeneratorSpec, PluginSet, SampleField, TrainerSpec
 from slime_core.sample import Json

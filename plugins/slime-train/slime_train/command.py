@@ -17,7 +17,7 @@ from slime_core.errors import ConfigError
 @how_options
 @click.pass_context
 def sft(ctx: click.Context, run_file: Path | None, no_progress: bool, max_restarts: int) -> int:
-    """Finetune on responses that are given, as RUN_FILE (TOML or YAML) and flags say; flags win.
+    """Finetune on responses that are given, as RUN_FILE and flags say; flags win.
 
     A row is a list of chat messages (--input-key messages --apply-chat-template: the assistant's words are trained on),
     or a prompt and a response (--input-key, --label-key). A rollout is a step on --rollout-batch-size rows.

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import cast
 
 from slime_compat.migrate.outcome import Fate, Given, Migration, Row
-from slime_core.config import read_yaml
+from slime_compat.yaml_file import read_yaml
 from slime_core.sample import Json
 
 Others = Mapping[str, Given]
@@ -89,7 +89,7 @@ def eval_config(given: Given, others: Others, migration: Migration) -> None:
     """A YAML file of evaluation sets."""
     try:
         file = _near(given, migration)
-        table = cast("dict[str, Json]", read_yaml(file.read_text("utf-8"), file)["eval"])
+        table = cast("dict[str, Json]", read_yaml(file)["eval"])
         sets, why = dict(_sets(table)), [text for _, text in _unread(table)]
     except (OSError, RecursionError, KeyError, TypeError, ValueError, AttributeError) as error:
         why_not = (
@@ -197,7 +197,7 @@ def custom_config(given: Given, others: Others, migration: Migration) -> None:
     """What functions read from `args`."""
     try:
         file = _near(given, migration)
-        table = read_yaml(file.read_text("utf-8"), file)
+        table = read_yaml(file)
     except (OSError, RecursionError, ValueError) as error:
         why = f"the file cannot be read here ({error}): what a function reads from args is [ROLE.NAME.args]"
         migration.note_flag(Fate.LEFT_OUT, given, why)

@@ -20,7 +20,8 @@ from ruamel.yaml import YAML
 from slime_compat.models import check_model_type
 from slime_compat.runner.fields import UNREAD, RunnerFields, run_file_keys
 from slime_compat.runner.process import STATUS, Note, Outcome, TrainResult, read_note, read_result, run_logged
-from slime_core.config import Installed, read_run_file, write_toml
+from slime_compat.yaml_file import read_fields
+from slime_core.config import Installed, write_toml
 from slime_core.errors import ConfigError, SlimeError
 from slime_core.outputs import is_run_folder, refuse_occupied
 from slime_core.sample import Json
@@ -53,7 +54,7 @@ class SlimeRunner(RunnerFields):
         Raises:
             ConfigError: the file is not there, empty, or says something else.
         """
-        values = read_run_file(Path(path))
+        values = read_fields(Path(path))
         if not values:
             raise ConfigError(f"{path} is empty: it needs exp_id, model_dir and data_path, as `exp_id: first`")
         try:
