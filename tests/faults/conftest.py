@@ -23,6 +23,8 @@ from tests.faults import figures
 MARK = "SLIME_FAULT_TEST"
 POLL_S = 0.001
 PATIENCE_S = 120.0
+ORPHANS_END_S = 30.0
+"""A server process that is importing torch sees the end of its driver afterwards."""
 NUM_ROLLOUT = 20
 REWARD = '''
 import asyncio
@@ -70,14 +72,50 @@ class Command:
 
     def living(self) -> list[int]:
         """Its processes that are not over, whatever session they moved to."""
-        found = []
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                if self.mark.encode() in (folder / "environ").read_bytes().split(b"\0"):
-                    found.append(int(folder.name))
-            except OSError:
-                continue  # it ended meanwhile
-        return found
+        return [pid for pid in processes() if self.mark.encode() in _read(pid, "environ")]
+
+
+def require_gone(*commands: Command) -> None:
+    """Wait until no process of any of the commands is left."""
+    end = time.monotonic() + ORPHANS_END_S
+    while left := [pid for command in commands for pid in command.living()]:
+        assert time.monotonic() < end, f"processes {left} outlived their driver by {ORPHANS_END_S} s"
+        time.sleep(0.05)
+
+
+def processes() -> list[int]:
+    return [int(each.name) for each in Path("/proc").glob("[0-9]*")]
+
+
+def running(*parts: str) -> list[int]:
+    """Processes with each of these in the command line or in the environment."""
+    return [
+        pid
+        for pid in processes()
+        if all(part.encode() in b"\0".join((*_read(pid, "cmdline"), *_read(pid, "environ"))) for part in parts)
+    ]
+
+
+def output_of(pid: int) -> Path | None:
+    """The file that a process prints to."""
+    try:
+        return Path(f"/proc/{pid}/fd/1").readlink()
+    except OSError:
+        return None
+
+
+def parent_of(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def _read(pid: int, name: str) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes().split(b"\0")
+    except OSError:
+        return []  # it ended meanwhile
 
 
 @dataclass(frozen=True)
@@ -109,6 +147,15 @@ class Folder:
     def metrics(self) -> list[dict[str, Json]]:
         """All metrics without what a clock says."""
         return [strip_timing(row) for row in MetricsLog.read(self.path / "metrics.jsonl")]
+
+    def require_same(self, other: "Folder") -> None:
+        """Metrics, accounts, samples, weights and optimizer are equal; nothing half-written is left."""
+        assert self.metrics() == other.metrics()
+        found, expected = self.results(), other.results()
+        assert found.keys() == expected.keys()
+        assert [name for name in expected if found[name] != expected[name]] == []
+        assert not (self.path / "scratch").exists()
+        assert not self.is_saving()
 
     def results(self) -> dict[str, bytes]:
         """All files that a run of the same seed must have, byte for byte."""

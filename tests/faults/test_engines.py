@@ -8,10 +8,11 @@ import sys
 import time
 from contextlib import suppress
 from os import kill
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.faults.conftest import output_of, require_gone
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,32 +23,13 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="finds the proce
 
 ENGINES = 3
 FLAGS = ("--rollout-num-engines", str(ENGINES), "--engine.local.workers", "1")
-WITHIN_S, ORPHANS_END_S = 60.0, 30.0
+WITHIN_S = 60.0
 
 
 def workers_of(command: Command) -> dict[int, int]:
     """Process of each living engine, by number: the one whose output goes to its log."""
-    found = {}
-    for pid in command.living():
-        with suppress(OSError):
-            if match := re.search(r"/engine-(\d)-0\.log$", str(Path(f"/proc/{pid}/fd/1").readlink())):
-                found[int(match[1])] = pid
-    return found
-
-
-def assert_same_run(run: Folder, undisturbed: Folder) -> None:
-    """Everything that a run of this seed leaves, byte for byte."""
-    assert run.metrics() == undisturbed.metrics()
-    found, expected = run.results(), undisturbed.results()
-    assert [name for name in expected if found.get(name) != expected[name]] == []
-
-
-def assert_gone(command: Command) -> None:
-    """No process of the command is left."""
-    end = time.monotonic() + ORPHANS_END_S
-    while left := command.living():
-        assert time.monotonic() < end, f"processes {left} outlived their driver by {ORPHANS_END_S} s"
-        time.sleep(0.05)
+    logs = {pid: re.search(r"/engine-(\d)-0\.log$", str(output_of(pid))) for pid in command.living()}
+    return {int(match[1]): pid for pid, match in logs.items() if match}
 
 
 @pytest.mark.parametrize(
@@ -73,8 +55,8 @@ def test_a_run_whose_engines_are_killed_or_stopped_ends_like_one_that_was_not_di
     for engine, number in hurt.items():
         cause = "died" if number is signal.SIGKILL else "hung"
         assert re.search(rf"engine {engine} is taken out, its \d+ requests .* It {cause}: ", output), output
-    assert_same_run(folder, undisturbed)
-    assert_gone(command)
+    folder.require_same(undisturbed)
+    require_gone(command)
 
 
 @pytest.mark.faults_full
@@ -89,7 +71,7 @@ def test_engines_that_fall_again_and_again_cost_no_sample(
     code, output = command.wait()
     assert code == 0, output
     assert len(hurt) >= 2
-    assert_same_run(folder, undisturbed)
+    folder.require_same(undisturbed)
 
 
 @pytest.mark.faults_full

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from slime_launcher_ray.guard import end_marked
-from tests.faults.conftest import Command, Folder, Scene
+from tests.faults.conftest import Command, Folder, Scene, output_of, parent_of, processes
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc"),
@@ -33,41 +33,49 @@ MARK = "SLIME_RAY_FAULTS"
 LOST_S = 60.0
 """Within which a run ends whose cluster is lost."""
 FLAGS = ("--launcher", "ray", "--num-rollout", "8")
+KILL, SEGV, STOP = signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP
 
 
-def printing_to(log: Path) -> list[int]:
-    """Processes that print to a worker's log and are led by nobody who does, too."""
-    found = [pid for pid in _processes() if _output(pid) == log]
-    return [pid for pid in found if _parent(pid) not in found]
+def worker(log: str) -> Callable[[Command, Folder], int]:
+    """Finds the process of a worker: it prints to this log, and its parent does not."""
+
+    def find(command: Command, folder: Folder) -> int:
+        found = [pid for pid in processes() if output_of(pid) == folder.path / "logs" / log]
+        return next(pid for pid in found if parent_of(pid) not in found)
+
+    return find
 
 
-def workers(folder: Folder) -> list[int]:
-    """Processes of a run's workers, whoever has started them, and of what those have started."""
-    return [pid for pid in _processes() if (log := _output(pid)) and log.parent == folder.path / "logs"]
+def program(name: str) -> Callable[[Command, Folder], int]:
+    """Finds a process of Ray among those of a run."""
+
+    def find(command: Command, folder: Folder) -> int:
+        return next(pid for pid in command.living() if name in _program_of(pid))
+
+    return find
 
 
-def running(command: Command, what: str) -> list[int]:
-    """Processes of a run whose command line has this in it."""
-    found = []
-    for pid in command.living():
-        try:
-            if what in Path(f"/proc/{pid}/cmdline").read_text().split("\0")[0].rpartition("/")[2]:
-                found.append(pid)
-        except OSError:
-            continue
-    return found
-
-
-def left(command: Command, folder: Folder) -> list[int]:
-    """What is still there after a while: of its own cluster, or on one that it joined."""
-    end = time.monotonic() + GONE_S
-    while (found := [*command.living(), *workers(folder)]) and time.monotonic() < end:
-        time.sleep(0.05)
-    return found
+def driver(command: Command, folder: Folder) -> int:
+    return command.process.pid
 
 
 def trained(folder: Folder) -> Callable[[], bool]:
     return lambda: len(list((folder.path / "checkpoints").glob("rollout_*"))) >= 2
+
+
+def workers_of(folder: Folder) -> list[int]:
+    """Processes of a run's workers, and what they started."""
+    return [pid for pid in processes() if (log := output_of(pid)) and log.parent == folder.path / "logs"]
+
+
+def ended(command: Command, folder: Folder, within_s: float = PATIENCE_S) -> tuple[int, str]:
+    """Exit code and output of a run that leaves nothing, on its own cluster or on one that it joined."""
+    code, output = command.wait(within_s)
+    end = time.monotonic() + GONE_S
+    while left := [*command.living(), *workers_of(folder)]:
+        assert time.monotonic() < end, f"processes {left} are left:\n{output}"
+        time.sleep(0.05)
+    return code, output
 
 
 @pytest.fixture(scope="module")
@@ -78,130 +86,100 @@ def whole(scene: Scene) -> Folder:
     return scene.folder("ray whole")
 
 
-def continued(scene: Scene, name: str, whole: Folder) -> None:
-    """It ends as the undisturbed one."""
-    code, output = scene.train(name, *FLAGS).wait(PATIENCE_S)
+def require_whole(scene: Scene, name: str, whole: Folder, **environment: str) -> None:
+    """Continue a run, which ends as the undisturbed one."""
+    code, output = scene.train(name, *FLAGS, **environment).wait(PATIENCE_S)
     assert code == 0, output
     assert scene.folder(name).results() == whole.results()
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP])
-def test_a_rank_that_falls_ends_the_run_which_goes_on(scene: Scene, whole: Folder, number: signal.Signals) -> None:
-    name = f"ray rank {number.name}"
-    folder = scene.folder(name)
-    command = scene.train(name, *FLAGS, "--step-timeout-s", "20")
+@pytest.mark.parametrize(
+    ("victim", "number", "code", "said"),
+    [
+        pytest.param(worker("trainer-0.log"), KILL, 1, "trainer 0 on ", id="rank killed"),
+        pytest.param(worker("trainer-0.log"), SEGV, 1, "trainer 0 on ", id="rank crashed"),
+        pytest.param(worker("trainer-0.log"), STOP, 1, "trainer 0 did not answer", id="rank stopped"),
+        pytest.param(driver, KILL, -KILL, "", id="driver killed"),
+        pytest.param(driver, signal.SIGTERM, 75, "slime resume", id="signal to all"),
+    ],
+)
+def test_a_run_that_ends_goes_on(
+    scene: Scene,
+    whole: Folder,
+    request: pytest.FixtureRequest,
+    victim: Callable[[Command, Folder], int],
+    number: signal.Signals,
+    code: int,
+    said: str,
+) -> None:
+    folder = scene.folder(request.node.callspec.id)
+    command = scene.train(folder.path.name, *FLAGS, "--step-timeout-s", "20")
     command.wait_until(trained(folder), PATIENCE_S)
-    os.kill(printing_to(folder.path / "logs/trainer-0.log")[0], number)
-    code, output = command.wait(PATIENCE_S)
-    told = "trainer 0 did not answer" if number is signal.SIGSTOP else "trainer 0 on "
-    assert (code, told in output) == (1, True), output
-    assert left(command, folder) == []
-    continued(scene, name, whole)
+    if number is signal.SIGTERM:
+        command.signal_all(number)
+    else:
+        os.kill(victim(command, folder), number)
+    found, output = ended(command, folder)
+    assert (found, said in output) == (code, True), output
+    assert "SIGTERM received" not in output  # Ray's own handler
+    require_whole(scene, folder.path.name, whole)
 
 
 def test_a_run_that_may_restart_goes_on_by_itself(scene: Scene, whole: Folder) -> None:
     folder = scene.folder("ray restart")
     command = scene.train("ray restart", *FLAGS, "--max-restarts", "2")
     command.wait_until(trained(folder), PATIENCE_S)
-    os.kill(printing_to(folder.path / "logs/trainer-0.log")[0], signal.SIGKILL)
-    code, output = command.wait(PATIENCE_S)
-    assert (code, output.count("restart 1 of 2")) == (0, 1), output
-    assert "restart 2" not in output
+    os.kill(worker("trainer-0.log")(command, folder), KILL)
+    code, output = ended(command, folder)
+    assert (code, output.count("restart 1 of 2"), "restart 2" in output) == (0, 1, False), output
     assert folder.results() == whole.results()
-    assert left(command, folder) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("number", [KILL, STOP])
 def test_an_engine_that_falls_is_replaced(scene: Scene, whole: Folder, number: signal.Signals) -> None:
     folder = scene.folder(f"ray engine {number.name}")
     command = scene.train(folder.path.name, *FLAGS, "--rollout-engine-timeout-s", "3")
     command.wait_until(trained(folder), PATIENCE_S)
-    os.kill(printing_to(folder.path / "logs/engine-0.log")[0], number)
-    code, output = command.wait(PATIENCE_S)
-    assert code == 0, output
-    assert "engine 0 is back" in output
+    os.kill(worker("engine-0.log")(command, folder), number)
+    code, output = ended(command, folder)
+    assert (code, "engine 0 is back" in output) == (0, True), output
     ours, theirs = folder.results(), whole.results()
     checkpoint = [name for name in theirs if name.startswith("checkpoints/")]
     assert checkpoint
     assert {name: ours[name] for name in checkpoint} == {name: theirs[name] for name in checkpoint}
-    assert left(command, folder) == []
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-@pytest.mark.parametrize("what", ["raylet", "gcs_server"])
-def test_a_cluster_that_loses_its_processes_ends_the_run_which_goes_on(
-    scene: Scene, whole: Folder, what: str, number: signal.Signals
-) -> None:
-    name = f"ray {what} {number.name}"
-    folder = scene.folder(name)
-    command = scene.train(name, *FLAGS, REWARD_SECONDS="20")  # a loss is known after as much
-    command.wait_until((folder.path / "metrics.jsonl").exists, PATIENCE_S)
-    os.kill(running(command, what)[0], number)
-    hangs = (what, number) == ("raylet", signal.SIGSTOP)  # which Ray itself waits for, for a minute
-    code, output = command.wait(2 * LOST_S if hangs else LOST_S)
-    assert code != 0, output
-    assert "error" in output, f"exit code {code}: {output}"
-    assert left(command, folder) == []
-    continued(scene, name, whole)
-
-
-def test_a_driver_that_is_killed_leaves_nothing_and_goes_on(scene: Scene, whole: Folder) -> None:
-    folder = scene.folder("ray driver")
-    command = scene.train("ray driver", *FLAGS)
-    command.wait_until(trained(folder), PATIENCE_S)
-    command.signal_driver(signal.SIGKILL)
-    command.process.wait()
-    assert left(command, folder) == []
-    continued(scene, "ray driver", whole)
 
 
 def test_a_driver_that_is_stopped_goes_on_when_it_is_continued(scene: Scene, whole: Folder) -> None:
     folder = scene.folder("ray stopped")
     command = scene.train("ray stopped", *FLAGS)
     command.wait_until(trained(folder), PATIENCE_S)
-    command.signal_driver(signal.SIGSTOP)
-    time.sleep(LOST_S / 2)  # longer than heads and workers wait for a word
+    command.signal_driver(STOP)
+    time.sleep(LOST_S / 2)  # longer than heads and workers wait for a message
     command.signal_driver(signal.SIGCONT)
-    code, output = command.wait(PATIENCE_S)
+    code, output = ended(command, folder)
     assert code == 0, output
     assert folder.results() == whole.results()
-    assert left(command, folder) == []
-
-
-def test_a_signal_to_all_reaches_the_driver_alone(scene: Scene, whole: Folder) -> None:
-    folder = scene.folder("ray signal")
-    command = scene.train("ray signal", *FLAGS)
-    command.wait_until(trained(folder), PATIENCE_S)
-    command.signal_all(signal.SIGTERM)
-    code, output = command.wait(PATIENCE_S)
-    assert code == 75, output
-    assert "SIGTERM received" not in output  # Ray's own handler
-    assert left(command, folder) == []
-    continued(scene, "ray signal", whole)
 
 
 @dataclass(frozen=True)
 class Joined:
-    """A cluster that runs already."""
+    """A cluster that runs already, and the process that leads it."""
 
     address: str
     head: int
-    """Process that leads its own."""
 
     @property
     def environment(self) -> dict[str, str]:
         """Of a run that joins it."""
         return {"RAY_ADDRESS": self.address, "RAY_AUTH_MODE": "disabled"}
 
-    def gcs(self) -> int:
+    def gcs(self, command: Command, folder: Folder) -> int:
         """The process that is its head."""
-        (found,) = [pid for pid in _processes() if _name(pid) == "gcs_server" and _parent(pid) == self.head]
-        return found
+        return next(pid for pid in processes() if "gcs_server" in _program_of(pid) and parent_of(pid) == self.head)
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Joined]:
-    """A cluster that runs already."""
+def cluster() -> Iterator[Joined]:
     ray = Path(sys.executable).with_name("ray")
     environment = os.environ | {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "PYTHONUNBUFFERED": "1"}
     files = Path(tempfile.mkdtemp(prefix="rf-"))  # short: the path of a socket has to be
@@ -226,14 +204,32 @@ def cluster(tmp_path: Path) -> Iterator[Joined]:
     shutil.rmtree(files, ignore_errors=True)
 
 
+@pytest.mark.parametrize("number", [KILL, STOP])
+@pytest.mark.parametrize("what", ["raylet", "gcs_server", "head of a joined cluster"])
+def test_a_cluster_that_loses_its_processes_ends_the_run_which_goes_on(
+    scene: Scene, whole: Folder, request: pytest.FixtureRequest, what: str, number: signal.Signals
+) -> None:
+    joined: Joined | None = request.getfixturevalue("cluster") if what.startswith("head") else None
+    victim = joined.gcs if joined else program(what)
+    folder = scene.folder(f"ray {what} {number.name}")
+    environment = joined.environment if joined else {}
+    command = scene.train(folder.path.name, *FLAGS, **environment, REWARD_SECONDS="20")  # a loss is known after as much
+    command.wait_until((folder.path / "metrics.jsonl").exists, PATIENCE_S)
+    os.kill(victim(command, folder), number)
+    hangs = (what, number) == ("raylet", STOP)  # which Ray itself waits for, for a minute
+    code, output = ended(command, folder, 2 * LOST_S if hangs else LOST_S)
+    assert code != 0, output
+    assert "error" in output, f"exit code {code}: {output}"
+    require_whole(scene, folder.path.name, whole)
+
+
 def test_two_runs_share_a_cluster_that_neither_ends(scene: Scene, whole: Folder, cluster: Joined) -> None:
     commands = {name: scene.train(name, *FLAGS, **cluster.environment) for name in ("ray one", "ray other")}
     for name, command in commands.items():
         code, output = command.wait(PATIENCE_S)
         assert code == 0, output
         assert scene.folder(name).results() == whole.results()
-    again = scene.train("ray third", *FLAGS, **cluster.environment)
-    assert again.wait(PATIENCE_S)[0] == 0
+    require_whole(scene, "ray third", whole, **cluster.environment)
 
 
 def test_a_driver_that_is_killed_leaves_nothing_on_the_cluster_that_it_joined(
@@ -242,51 +238,14 @@ def test_a_driver_that_is_killed_leaves_nothing_on_the_cluster_that_it_joined(
     folder = scene.folder("ray guest")
     command = scene.train("ray guest", *FLAGS, **cluster.environment)
     command.wait_until(trained(folder), PATIENCE_S)
-    assert workers(folder)
-    command.signal_driver(signal.SIGKILL)
-    command.process.wait()
-    assert left(command, folder) == []
-    code, output = scene.train("ray guest", *FLAGS, **cluster.environment).wait(PATIENCE_S)
-    assert code == 0, output
-    assert folder.results() == whole.results()
+    assert workers_of(folder)
+    command.signal_driver(KILL)
+    ended(command, folder)
+    require_whole(scene, "ray guest", whole, **cluster.environment)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_head_that_is_lost_ends_the_runs_of_its_cluster(
-    scene: Scene, whole: Folder, cluster: Joined, number: signal.Signals
-) -> None:
-    name = f"ray head {number.name}"
-    folder = scene.folder(name)
-    command = scene.train(name, *FLAGS, **cluster.environment, REWARD_SECONDS="20")
-    command.wait_until((folder.path / "metrics.jsonl").exists, PATIENCE_S)
-    os.kill(cluster.gcs(), number)
-    code, output = command.wait(LOST_S)
-    assert code != 0, output
-    assert "error" in output, output
-    assert left(command, folder) == []
-    continued(scene, name, whole)
-
-
-def _processes() -> list[int]:
-    return [int(each.name) for each in Path("/proc").glob("[0-9]*")]
-
-
-def _name(pid: int) -> str:
+def _program_of(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")[0].rpartition("/")[2]
     except OSError:
         return ""
-
-
-def _output(pid: int) -> Path | None:
-    try:
-        return Path(f"/proc/{pid}/fd/1").readlink()
-    except OSError:
-        return None
-
-
-def _parent(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return 0

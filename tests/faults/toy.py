@@ -19,11 +19,13 @@ from typing import cast
 
 from slime_core import Score, hookimpl
 from slime_core.roles import (
+    AdvantageSpec,
     EngineSpec,
     FinishReason,
     GenerateOutput,
     GenerateRequest,
     LauncherSpec,
+    LossSpec,
     Place,
     RankSetup,
     RewardContext,
@@ -249,6 +251,10 @@ def _no_rank(rank: int, world_size: int, setup: RankSetup) -> TrainerRank:
     raise NotImplementedError("the launcher makes it")
 
 
+def _unused(settings: Settings, setup: object) -> object:
+    raise NotImplementedError("the trainer has rewards, and its own step")
+
+
 def _engine(settings: Settings, setup: object) -> InstantEngine:
     return InstantEngine()
 
@@ -276,6 +282,17 @@ def slime_trainers() -> Iterable[TrainerSpec]:
 @hookimpl
 def slime_transports() -> Iterable[TransportSpec]:
     yield TransportSpec("toy", ToyTransport, one_machine=True, brings_receiver=False)
+
+
+@hookimpl
+def slime_advantages() -> Iterable[AdvantageSpec]:
+    yield AdvantageSpec("none", _unused)
+
+
+@hookimpl
+def slime_losses() -> Iterable[LossSpec]:
+    yield LossSpec("toy_loss", _unused)
+    yield LossSpec("given", _unused, uses_advantages=False)
 
 
 @hookimpl

@@ -24,9 +24,8 @@ from slime_core.run.folder import note_resume
 from slime_core.sample import Group, GroupId, Json, Sample, Status
 from slime_core.telemetry import Generated, MetricsLog, MetricsRow
 from slime_view.cli.checkpoints import examine
-from slime_view.ledger_view import LedgerView
+from slime_view.ledger_view import LedgerView, read_resumes
 from slime_view.looking import Comparison, Life, read_alarms, write_report
-from slime_view.resumes import read_resumes
 from slime_view.samples.store import SampleStore
 from slime_view.spans import SpanLog
 from slime_view.stored import StoredRollouts

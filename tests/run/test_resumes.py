@@ -7,7 +7,7 @@ import pytest
 
 from slime_core.errors import RunFolderError
 from slime_core.run.folder import note_resume
-from slime_view.resumes import read_resumes
+from slime_view.ledger_view import read_resumes
 from tests.tables import table
 
 

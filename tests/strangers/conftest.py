@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import distribution
 from pathlib import Path
@@ -17,26 +17,15 @@ from packaging.requirements import Requirement
 
 from slime_testing import write_distribution
 
-collect_ignore = ["halves", "naive", "tcp", "toy"]
+collect_ignore = ["halves", "naive", "tcp"]
 """Packages of strangers: their tests run where they are installed."""
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 HEAVY = ("slime-algorithms", "slime-launcher-ray", "slime-local", "slime-train", "slime-trainer-megatron")
 PLUGINS = tuple(path.parent for path in sorted(ROOT.glob("plugins/*/pyproject.toml")) if path.parent.name not in HEAVY)
 """All but those that need torch or Ray: the core works without them."""
-TOOLS = ("hatchling>=1.27", "hypothesis>=6.130", "pytest>=8.4")
+TOOLS = ("hatchling", "hypothesis", "pytest")
 """What authors have besides slime-core; hatchling, so that no build needs an environment of its own."""
-
-
-def of_this_checkout(wheels: Path) -> str:
-    """The core as it is here."""
-    (wheel,) = wheels.glob("slime_core-*.whl")
-    return str(wheel)
-
-
-CORES: Sequence[Callable[[Path], str]] = [of_this_checkout]
-"""The cores that plugins are tested against, as pip requirements. There is one; from the second release on, the
-oldest one that the plugins' bounds admit is the other."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +33,11 @@ class Room:
     """A folder with a virtual environment, where nothing of this checkout can be imported."""
 
     folder: Path
+
+    @property
+    def site_packages(self) -> Path:
+        (found,) = (self.folder / "venv").glob("lib/python*/site-packages")
+        return found
 
     def run(self, program: str, *arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         """A program of the environment, by name; its failure is the caller's to judge."""
@@ -57,28 +51,25 @@ class Room:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def install(self, *requirements: object, offline: bool = False) -> None:
-        """Install into the environment; `offline` builds with what is there and asks no index."""
-        options = ["--no-deps", "--no-index", "--no-build-isolation"] if offline else []
+    def install(self, *paths: object, offline: bool = True) -> None:
+        """Install folders or wheels with what is there; if not `offline`, with a build backend of the index."""
         pip = [sys.executable, "-m", "pip", "--python", str(self.folder / "venv/bin/python"), "install", "--quiet"]
-        checked([*pip, *options, *map(str, requirements)], cwd=self.folder)
+        options = ["--no-index", "--no-build-isolation"] if offline else []
+        checked([*pip, "--no-deps", *options, *map(str, paths)], cwd=self.folder)
+
+    def add_wheels(self, *sources: Path) -> None:
+        """Build wheels here, which has hatchling, and install them."""
+        wheels = Path(tempfile.mkdtemp(dir=self.folder))
+        pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
+        checked([*pip, "--wheel-dir", str(wheels), *map(str, sources)], cwd=self.folder)
+        self.install(*wheels.glob("*.whl"))
 
 
-@pytest.fixture(scope="session", params=CORES, ids=lambda core: core.__name__)
-def room(request: pytest.FixtureRequest) -> Iterator[Room]:
-    """One clean room for all tests of a session, with a core and the plugins of this checkout."""
-    with tempfile.TemporaryDirectory(prefix="strangers-") as name:
-        folder = Path(name).resolve()
-        assert not folder.is_relative_to(ROOT), f"{folder} lies in this checkout: set TMPDIR to a folder outside of it"
-        wheels = folder / "wheels"
-        pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-        checked([*pip, "--wheel-dir", str(wheels), str(ROOT), *map(str, PLUGINS)], cwd=folder)
-        checked([sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")], cwd=folder)
-        made = Room(folder)
-        plugins = [wheel for wheel in sorted(wheels.glob("*.whl")) if not wheel.name.startswith("slime_core-")]
-        # Some need others: pip takes a wheel for that only where it is named without an extra, too.
-        made.install(request.param(wheels), *plugins, *(f"{plugin}[dev]" for plugin in plugins), *TOOLS)
-        yield made
+@pytest.fixture(scope="session")
+def room(tmp_path_factory: pytest.TempPathFactory) -> Room:
+    """One clean room of a session: the core and the plugins of this checkout, and what authors have."""
+    needs = {need for plugin in PLUGINS for need in _required(plugin.name, "dev") if not need.startswith("slime-")}
+    return linked_room(tmp_path_factory.mktemp("strangers"), *PLUGINS, also=sorted({*needs, *TOOLS}))
 
 
 def linked_room(folder: Path, *sources: Path, also: Sequence[str] = ()) -> Room:
@@ -87,21 +78,13 @@ def linked_room(folder: Path, *sources: Path, also: Sequence[str] = ()) -> Room:
     `also` names distributions that are linked with all that they require. tokenizers is linked without what downloads.
     """
     made = Room(folder.resolve())
+    assert not made.folder.is_relative_to(ROOT), f"{folder} lies in this checkout: set TMPDIR to a folder outside of it"
     checked([sys.executable, "-m", "venv", "--without-pip", str(made.folder / "venv")], cwd=made.folder)
-    (site,) = (made.folder / "venv").glob("lib/python*/site-packages")
     tops = {top for name in (*_required("slime-core"), *also) for top in _closure(name)}
-    for path in (*tops, Path(str(distribution("tokenizers").locate_file("tokenizers")))):
-        (site / path.name).symlink_to(path)
-    add_wheels(made, ROOT, *sources)
+    for path in {*tops, Path(str(distribution("tokenizers").locate_file("tokenizers")))}:
+        (made.site_packages / path.name).symlink_to(path)
+    made.add_wheels(ROOT, *sources)
     return made
-
-
-def add_wheels(room: Room, *sources: Path) -> None:
-    """Build wheels here, which has hatchling, and install them without what they require."""
-    wheels = Path(tempfile.mkdtemp(dir=room.folder))
-    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
-    checked([*pip, "--wheel-dir", str(wheels), *map(str, sources)], cwd=room.folder)
-    room.install(*wheels.glob("*.whl"), offline=True)
 
 
 def _closure(name: str) -> set[Path]:
@@ -117,10 +100,10 @@ def _closure(name: str) -> set[Path]:
     return tops
 
 
-def _required(name: str) -> list[str]:
-    """The names of what a distribution requires here, without its extras."""
+def _required(name: str, extra: str = "") -> list[str]:
+    """The names of what a distribution requires here, with one of its extras or with none."""
     needed = map(Requirement, distribution(name).requires or ())
-    return [each.name for each in needed if each.marker is None or each.marker.evaluate({"extra": ""})]
+    return [each.name for each in needed if each.marker is None or each.marker.evaluate({"extra": extra})]
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ def test_it_is_green_and_listed(room: Room) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, "utf-8")
 
-    room.install(room.folder / "by-hand")
+    room.install(room.folder / "by-hand", offline=False)  # its build backend is the default one
 
     assert " passed" in room.pytest(room.folder / "by-hand")
     listed = json.loads(room.run("slime", "plugins", "list", "--role", "reward", "--json").stdout)["plugins"]

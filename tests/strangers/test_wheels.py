@@ -8,14 +8,15 @@ import pytest
 
 from slime_testing.scaffold import KINDS
 from tests.strangers.conftest import PLUGINS, Room
+from tests.tables import table
 
-NEED_TORCH = {"advantage", "correction", "loss", "trainer", "transport"}
+NEED_TORCH = {"loss"}
 """Kinds whose tests say that they need torch where there is none, as here."""
 ALONE = {"slime-buffer-priority", "slime-reward-math", "slime-trackers"}
 """Plugins whose tests need nothing but themselves; those of the others train by slime-local, or share this checkout's
 helpers. The kit judges them all."""
-OFTEN = ("reward", "engine", "loss")
-"""Kinds that the core's suite tries, too; all are tried by the job of strangers' wheels."""
+OFTEN = ("reward", "loss")
+"""Kinds whose tests run here; test_kit_alone runs those of all."""
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,7 @@ def scaffolds(room: Room) -> dict[str, Path]:
         done = room.run("slime", "plugins", "new", kind, "mine", "--into", "new", "--force")
         assert done.returncode == 0, done.stderr
         packages[kind] = room.folder / "new" / f"slime-{kind}-mine"
-    room.install(*packages.values(), offline=True)
+    room.install(*packages.values())
     return packages
 
 
@@ -37,9 +38,7 @@ def test_the_room_has_no_torch_and_sees_nothing_of_this_checkout(room: Room) -> 
     assert Path(home).is_relative_to(room.folder)
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=() if kind in OFTEN else pytest.mark.long) for kind in KINDS]
-)
+@table("kind", OFTEN)
 def test_a_new_plugin_is_green_at_its_first_pytest(room: Room, scaffolds: dict[str, Path], kind: str) -> None:
     said = room.pytest(scaffolds[kind])
     assert " passed" in said

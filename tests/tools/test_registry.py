@@ -16,7 +16,7 @@ from tests.tables import table
 ROOT = Path(__file__).resolve().parents[2]
 LISTED = subprocess.run(["git", "ls-files", "*test_*.py"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
 FILES = sorted(path for path in LISTED.split("\n") if Path(path).name.startswith("test_") and path.endswith(".py"))
-ELSEWHERE = {"tests/strangers/halves/": "installed by tests/strangers/test_shares.py, which runs them there"}
+ELSEWHERE = {"tests/strangers/halves/": "installed by tests/strangers/test_site.py, which runs them there"}
 """Files that no job names, by how they begin, and who runs them."""
 OPTIONS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["pytest"]["ini_options"]
 LEFT_OUT = re.findall(r"not (\w+)", OPTIONS["addopts"][-1])

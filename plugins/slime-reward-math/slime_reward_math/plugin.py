@@ -4,8 +4,9 @@ A reward is imported when it is built: a run that plans, or trains with another 
 here, without what grades, which takes a fifth of a second to import.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
+from types import ModuleType
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -81,42 +82,47 @@ class FormatSettings(Settings):
 SLIME_API = "1"
 
 
-def _lazy(module: str, name: str, **arguments: bool) -> Callable[[Any, Setup], Reward]:
-    def factory(settings: Settings, setup: Setup) -> Reward:
-        made: Callable[..., Reward] = getattr(import_module(f"slime_reward_math.rewards.{module}"), name)
-        return made(settings, **arguments)
+def _from(module: str) -> ModuleType:
+    return import_module(f"slime_reward_math.rewards.{module}")
 
-    return factory
+
+Offer = tuple[str, Callable[[Any, Setup], Reward], type[Settings], str]
+
+
+def _offers() -> Iterator[Offer]:
+    """Name, factory, settings and summary; each factory has a line of its own, which `slime plugins show` prints."""
+    kind: type[Settings] = MathSettings
+    line = "1 when the last 'Answer:' line equals the label, else -1"
+    box = "1 when the last box equals the label, else -1"
+    yield "math", lambda s, _: _from("answers").math(s), kind, "1 when the last boxed answer equals the label, else 0"
+    yield "boxed_math", lambda s, _: _from("answers").boxed_math(s), kind, "math, under slime's name for boxed answers"
+    yield "deepscaler", lambda s, _: _from("answers").deepscaler(s), kind, "math after </think> or ###Response"
+    yield "boxed_deepscaler", lambda s, _: _from("answers").boxed_deepscaler(s), kind, "deepscaler of the last box"
+    yield "dapo", lambda s, _: _from("answers").dapo(s), kind, line
+    yield "boxed_dapo", lambda s, _: _from("answers").boxed_dapo(s), kind, box
+    kind = GpqaSettings
+    yield "gpqa", lambda s, _: _from("letters").Letters(s), kind, "1 when the response chooses the right letter"
+    yield "boxed_gpqa", lambda s, _: _from("letters").Letters(s, within_box=True), kind, "gpqa of the last box"
+    kind = F1Settings
+    yield "f1", lambda s, _: _from("texts").Overlap(s), kind, "overlap of words with the label, between 0 and 1"
+    yield "boxed_f1", lambda s, _: _from("texts").Overlap(s, within_box=True), kind, "f1 of the last box"
+    kind = IfbenchSettings
+    yield "ifbench", lambda s, _: _from("instructions").Following(s), kind, "1 when every instruction is followed"
+    boxed = "ifbench of the last box"
+    yield "boxed_ifbench", lambda s, _: _from("instructions").Following(s, within_box=True), kind, boxed
+    yield "random", lambda s, _: _from("texts").Draw(s), Settings, "0 or 1 by the sample's seed"
+    yield "boxed_random", lambda s, _: _from("texts").Draw(s), Settings, "random"
+    kind = RemoteSettings
+    yield "remote_rm", lambda s, _: _from("remote").Remote(s), kind, "what the server at rm_url answers"
+    yield "boxed_remote_rm", lambda s, _: _from("remote").Remote(s, within_box=True), kind, "remote_rm of the last box"
+    kind = FormatSettings
+    yield "format", lambda s, _: _from("texts").Shape(s), kind, "1 when the response has the expected form"
+    yield "boxed_format", lambda s, _: _from("texts").Shape(s), kind, "format"
 
 
 @hookimpl
 def slime_rewards() -> Iterable[RewardSpec]:
     """The rewards of this plugin: on the loop, because they compute for 0.1 ms, or wait in threads of their own."""
-    answers = (
-        ("math", "1 when the last boxed answer equals the label, else 0"),
-        ("boxed_math", "math, under slime's name for boxed answers"),
-        ("deepscaler", "math after </think> or ###Response"),
-        ("boxed_deepscaler", "deepscaler of the last box"),
-        ("dapo", "1 when the last 'Answer:' line equals the label, else -1"),
-        ("boxed_dapo", "1 when the last box equals the label, else -1"),
-    )
-    for name, summary in answers:
-        yield RewardSpec(name, _lazy("answers", name), MathSettings, summary, isolation=Isolation.LOOP)
-    loop = Isolation.LOOP
-    for name, module, kind, model, summary in (
-        ("gpqa", "letters", "Letters", GpqaSettings, "1 when the response chooses the right letter"),
-        ("f1", "texts", "Overlap", F1Settings, "overlap of words with the label, between 0 and 1"),
-        ("ifbench", "instructions", "Following", IfbenchSettings, "1 when every instruction is followed"),
-    ):
-        yield RewardSpec(name, _lazy(module, kind), model, summary, isolation=loop)
-        boxed = _lazy(module, kind, within_box=True)
-        yield RewardSpec(f"boxed_{name}", boxed, model, f"{name} of the last box", isolation=loop)
-    draw, shape = _lazy("texts", "Draw"), _lazy("texts", "Shape")
-    yield RewardSpec("random", draw, summary="0 or 1 by the sample's seed", isolation=loop)
-    yield RewardSpec("boxed_random", draw, summary="random", isolation=loop)
-    asked, boxed = _lazy("remote", "Remote"), _lazy("remote", "Remote", within_box=True)
-    summary = "what the server at rm_url answers"
-    yield RewardSpec("remote_rm", asked, RemoteSettings, summary, 300.0, isolation=loop)
-    yield RewardSpec("boxed_remote_rm", boxed, RemoteSettings, "remote_rm of the last box", 300.0, isolation=loop)
-    yield RewardSpec("format", shape, FormatSettings, "1 when the response has the expected form", isolation=loop)
-    yield RewardSpec("boxed_format", shape, FormatSettings, "format", isolation=loop)
+    for name, factory, settings, summary in _offers():
+        limit: dict[str, Any] = {"timeout_s": 300.0} if settings is RemoteSettings else {}
+        yield RewardSpec(name, factory, settings, summary, isolation=Isolation.LOOP, **limit)

@@ -17,8 +17,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import cast
 
-from slime_core.errors import CheckpointError
+from slime_core.errors import CheckpointError, RunFolderError
 from slime_core.run import Checkpoint, GroupState, LedgerError, list_checkpoints, verify
+from slime_core.run.folder import RESUMES
 from slime_core.run.ledger import (
     Accounts,
     Line,
@@ -28,8 +29,8 @@ from slime_core.run.ledger import (
     parse_line,
     read_ledger,
 )
-from slime_core.sample import GroupId
-from slime_core.telemetry.metrics import end_of_last_line
+from slime_core.sample import GroupId, count_of, number_of
+from slime_core.telemetry.metrics import end_of_last_line, read_lines
 
 LIVE = frozenset({GroupState.DRAWN, GroupState.FINISHED, GroupState.BUFFERED})
 
@@ -137,6 +138,32 @@ class LedgerView:
                         found.append(parse_line(text[place:end], self.path, end + 1))
                     place = text.find(wanted, place + 1)
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """One continuation of a run."""
+
+    rollout_id: int
+    """Rollouts that the checkpoint contains: the number of the first one that was run again."""
+    time: float
+    """Seconds since 1970, UTC."""
+
+
+def read_resumes(run: Path) -> list[Resume]:
+    """Every continuation, oldest first; empty for a run that was never resumed. A torn last line is left out.
+
+    Raises:
+        RunFolderError: a complete line is malformed.
+    """
+    path, found = run / RESUMES, []
+    for number, line in enumerate(read_lines(path), start=1):
+        try:
+            value = json.loads(line)
+            found.append(Resume(count_of(value["rollout_id"]), number_of(value["time"])))
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise RunFolderError(f"{path}, line {number} does not say where the run was continued: {error}") from None
+    return found
 
 
 def _newest(root: Path, path: Path) -> tuple[Checkpoint | None, SavedLedger | None, list[str]]:

@@ -17,9 +17,8 @@ from slime_core.telemetry import MetricsRow
 from slime_view.alarms import Alarm, read_alarms
 from slime_view.comparison import Comparison, Prompt
 from slime_view.figures import ReportPaths, write_report
-from slime_view.ledger_view import LedgerView
+from slime_view.ledger_view import LedgerView, Resume, read_resumes
 from slime_view.life import Life, Move
-from slime_view.resumes import Resume, read_resumes
 
 __all__ = [
     "Alarm",

@@ -20,8 +20,8 @@ from slime_core.run import GroupState
 from slime_core.sample import Json, Sample
 from slime_view.curves import Curves
 from slime_view.index import Place, Query, SampleIndex, search
+from slime_view.ledger_view import Resume, read_resumes
 from slime_view.looking import Alarm, Life, group_history, read_alarms
-from slime_view.resumes import Resume, read_resumes
 from slime_view.samples import Kind, Shard, list_shards
 from slime_view.samples.shard import read_columns, read_rows
 from slime_view.tokens import tokens_of, trained_values

@@ -22,7 +22,7 @@ from slime_core.rollout.calls import A_SLOT, NOTHING
 from slime_core.run import GroupState
 from slime_core.run.ledger import Line, read_ledger
 from slime_core.sample import Json
-from slime_view.resumes import read_resumes
+from slime_view.ledger_view import read_resumes
 from slime_view.spans import SampleSpan, SpanLine, SpanLog
 
 LOOP, TRAINER, SAMPLES, EVALUATIONS, GROUPS, WAITING = range(1, 7)
