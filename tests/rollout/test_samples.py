@@ -102,13 +102,6 @@ def test_a_response_is_recorded_with_all_it_needs() -> None:
     assert list(sample.problems()) == []
 
 
-def test_the_seed_is_the_samples_identity() -> None:
-    bench = make_bench(n=2)
-    asyncio.run(bench.scheduler.collect(0, 2))
-    expected = {derive_seed(5, "numbers", 0, draw, draw, index, 0, 0) for draw in (0, 1) for index in (0, 1)}
-    assert {request.seed for request in bench.engine.requests} == expected
-
-
 def test_a_cut_response_is_truncated() -> None:
     async def answer(request: GenerateRequest) -> GenerateOutput:
         return output_of(request, FinishReason.LENGTH)
@@ -382,11 +375,3 @@ def test_a_rollout_in_which_too_much_fails_stops_with_the_commonest_reasons() ->
     with pytest.raises(RolloutError, match=says):
         asyncio.run(bench.scheduler.collect(3, 2))
     assert [group.id.draw for group in bench.source.back] == [0, 1]
-
-
-def test_a_generator_cannot_spoil_the_drawn_sample() -> None:
-    bench = make_bench(generator=Failing("crash"), n=2, max_error_rate=0.1)
-    with pytest.raises(RolloutError):
-        asyncio.run(bench.scheduler.collect(0, 1))
-    [group] = bench.source.back
-    assert group.to_dict() == make_bench(n=2).source.next_group().to_dict()

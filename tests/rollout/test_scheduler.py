@@ -1,12 +1,16 @@
-"""Scheduler: rollouts are a function of the draws, nothing is lost, and nobody waits for ever."""
+"""The policies sync and async: each group once, the same order, at most so many failures; and evaluation."""
 
 import asyncio
+import json
+import math
+from functools import partial
+from itertools import combinations
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slime_core.errors import ContractError, RolloutError, WorkerError
+from slime_core.errors import CheckpointError, ContractError, RolloutError, WorkerError
 from slime_core.events import GroupsDone, SamplesDone
 from slime_core.roles import (
     Decision,
@@ -17,10 +21,16 @@ from slime_core.roles import (
     GenerateRequest,
     Keep,
     KeepIfShort,
+    RewardContext,
+    SamplingParams,
 )
-from slime_core.rollout import NonzeroStd, RolloutResult
-from slime_core.sample import Group
+from slime_core.rollout import EvalResult, EvalSet, NonzeroStd, RolloutResult, Waves, evaluate
+from slime_core.rollout.metrics import Tally, pass_at_k
+from slime_core.rollout.scoring import Execution, Failure
+from slime_core.sample import Group, GroupId, Sample
+from slime_core.score import Score, Unscored, Verdict
 from tests.rollout.bench import Bench, ScriptedEngine, make_bench, output_of, reward_use
+from tests.tables import table
 
 examples = settings(max_examples=40)
 
@@ -200,3 +210,266 @@ def test_it_says_what_it_waits_for() -> None:
     assert asyncio.run(watch(stuck_engine)) == "a free slot: 1 sample, engine: 3 samples"
     assert asyncio.run(watch(make_bench(rewards=[reward_use(never, "judge")]))) == "reward judge: 4 samples"
     assert asyncio.run(watch(make_bench(generator=never))) == "generator: 4 samples"
+
+
+# The policy async: a rollout is made while the trainer works, once, and is there again after a resume.
+
+AHEAD = partial(Waves, ahead=True)
+
+
+def draws_of_one_ahead(result: RolloutResult) -> list[int]:
+    return [group.id.draw for group in result.kept]
+
+
+def test_what_was_made_ahead_is_handed_over_once() -> None:
+    bench = make_bench(make=AHEAD)
+
+    async def go() -> None:
+        assert draws_of_one_ahead(await bench.scheduler.collect(0, 2)) == [0, 1]
+        bench.scheduler.look_ahead(1, 2)
+        assert bench.scheduler.live() == (0, 0)
+        await bench.scheduler.settle()
+        assert bench.source.drawn == 4
+        assert bench.scheduler.live() == (0, 2)
+        assert draws_of_one_ahead(await bench.scheduler.collect(1, 2)) == [2, 3]
+        assert (bench.source.drawn, bench.scheduler.live()) == (4, (0, 0))
+        assert draws_of_one_ahead(await bench.scheduler.collect(2, 2)) == [4, 5]
+
+    asyncio.run(go())
+
+
+def test_what_the_buffer_lacks_by_then_is_made_in_addition() -> None:
+    bench = make_bench(make=AHEAD)
+
+    async def go() -> None:
+        bench.scheduler.look_ahead(1, 1)
+        await bench.scheduler.settle()
+        result = await bench.scheduler.collect(1, 3)
+        assert draws_of_one_ahead(result) == [0, 1, 2]
+        assert (result.metrics["rollout/raw_reward"], result.metrics["rollout/reward/r"]) == (0.5, 0.5)
+        assert result.metrics["rollout/response_len/mean"] == 2.0
+        bench.scheduler.look_ahead(2, 0)
+        assert draws_of_one_ahead(await bench.scheduler.collect(2, 2)) == [3, 4]
+        assert bench.scheduler.live() == (0, 0)
+
+    asyncio.run(go())
+
+
+def test_a_resume_has_what_waited_and_does_not_make_it_again() -> None:
+    bench, again = make_bench(make=AHEAD), make_bench(make=AHEAD)
+
+    async def go() -> None:
+        assert bench.scheduler.state_dict() == {}
+        bench.scheduler.look_ahead(3, 2)
+        await bench.scheduler.settle()
+        state = json.loads(json.dumps(bench.scheduler.state_dict()))
+        again.scheduler.load_state_dict(state)
+        assert again.scheduler.live() == (0, 2)
+        assert again.scheduler.state_dict() == state
+        found, first = await again.scheduler.collect(3, 2), await bench.scheduler.collect(3, 2)
+        assert [group.to_dict() for group in found.kept] == [group.to_dict() for group in first.kept]
+        assert dict(found.metrics) == dict(first.metrics)
+        assert (again.source.drawn, bench.source.drawn) == (0, 2)
+
+    asyncio.run(go())
+
+
+def test_nothing_waits_after_a_resume_from_nothing() -> None:
+    bench = make_bench(make=AHEAD)
+    bench.scheduler.load_state_dict({})
+    assert bench.scheduler.live() == (0, 0)
+    with pytest.raises(CheckpointError, match=r"of another rollout_policy \(in_flight, kept\): continue"):
+        bench.scheduler.load_state_dict({"in_flight": [], "kept": []})
+
+
+def test_a_rollout_under_way_ends_with_who_waits_for_it_and_with_the_run() -> None:
+    """Its groups go back, to be run again."""
+    asked = asyncio.Event()
+
+    async def never(request: GenerateRequest) -> GenerateOutput:
+        asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    bench = make_bench(make=AHEAD, engine=ScriptedEngine(never))
+
+    async def go() -> None:
+        await bench.scheduler.close()
+        bench.scheduler.look_ahead(0, 2)
+        settling = asyncio.create_task(bench.scheduler.settle())
+        await asked.wait()
+        settling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await settling
+        assert (bench.engine.running, bench.scheduler.live()) == (0, (0, 0))
+        assert [group.id.draw for group in bench.source.back] == [0, 1]
+        asked.clear()
+        bench.scheduler.look_ahead(0, 2)
+        await asked.wait()
+        await bench.scheduler.close()
+        assert (bench.engine.running, len(asyncio.all_tasks())) == (0, 1)
+
+    asyncio.run(go())
+
+
+# A rollout that cannot stay within its share of failures ends at once, and no other does.
+
+
+async def first_fails_others_hang(sample: Sample, ctx: RewardContext) -> Verdict:
+    if sample.index == 0:
+        raise ZeroDivisionError("division by zero")
+    await asyncio.Event().wait()
+    raise AssertionError("not reached")
+
+
+@table("wave", [2, 8])
+def test_a_wave_that_is_lost_does_not_wait_for_its_hanging_samples(wave: int) -> None:
+    bench = make_bench(rewards=[reward_use(first_fails_others_hang, "judge", timeout_s=600.0)], max_error_rate=0.05)
+    with pytest.raises(RolloutError, match=r"^rollout 0: \d of \d+ samples failed, .* have not ended:\n .*judge_Zero"):
+        asyncio.run(asyncio.wait_for(bench.scheduler.collect(0, wave), 60))
+    assert len(bench.source.back) == wave
+
+
+@given(
+    outcomes=st.lists(st.booleans(), min_size=1, max_size=40),
+    limit=st.sampled_from([0.0, 0.05, 0.3, 0.5, 1.0]),
+    made=st.integers(0, 30),
+)
+def test_it_ends_early_exactly_when_the_whole_would_be_refused(outcomes: list[bool], limit: float, made: int) -> None:
+    budget = Tally("rollout 0").errors
+    for _ in range(made):
+        budget.add(None)
+    budget.expect(len(outcomes), limit)
+    lost = [sum(outcomes[: place + 1]) > limit * (made + len(outcomes)) for place in range(len(outcomes))]
+    for is_last, is_lost, fails in zip([*[False] * (len(outcomes) - 1), True], lost, outcomes, strict=True):
+        ended = Failure("bad") if fails else None
+        if is_lost and not is_last:
+            with pytest.raises(RolloutError, match="whatever becomes of the"):
+                budget.add(ended)
+            return
+        budget.add(ended)
+
+
+def test_an_execution_is_one_whatever_it_fanned_out_into() -> None:
+    samples = [Sample(prompt="1", index=0, group_index=0, rollout_id=0) for _ in range(10)]
+    failed = Execution(samples)
+    for each in failed.hearings[1:]:
+        each.failure = Failure("bad")
+    tally = Tally("rollout 7")
+    for each in (failed, Execution(samples[:1])):
+        tally.errors.add(each.failure)
+    assert tally.metrics()["rollout/errors/bad"] == 1.0
+    with pytest.raises(RolloutError, match="1 of 2 samples failed"):
+        tally.errors.check(0.4)
+
+
+def test_what_failed_in_earlier_waves_counts() -> None:
+    tally = Tally("rollout 7")
+    for failure in (Failure("bad"), *[None] * 9):
+        tally.errors.add(failure)
+    tally.errors.expect(5, limit=0.2)
+    for _ in range(2):
+        tally.errors.add(Failure("bad"))
+    with pytest.raises(RolloutError, match=r"rollout 7: 4 of 15 .* of the 2 that have not ended:\n  4 x bad"):
+        tally.errors.add(Failure("bad"))
+
+
+# evaluate: several data sets at once, the same answers at any time, failures never scored 0.
+
+
+def eval_set(name: str, prompts: int, n: int = 1) -> EvalSet:
+    groups = [
+        Group(
+            GroupId(f"eval:{name}", 0, row, row),
+            [Sample(group_index=row, index=index, rollout_id=row * n + index, prompt=str(row)) for index in range(n)],
+        )
+        for row in range(prompts)
+    ]
+    return EvalSet(name, groups, SamplingParams(4, temperature=0.0))
+
+
+def run(bench: Bench, *sets: EvalSet) -> EvalResult:
+    return asyncio.run(evaluate(bench.scheduler, sets, rollout_id=9))
+
+
+def test_each_data_set_has_its_metrics() -> None:
+    async def answer(request: GenerateRequest) -> GenerateOutput:
+        return output_of(request, FinishReason.LENGTH if request.prompt[0] == 1000 else FinishReason.STOP)
+
+    async def first_half(sample: Sample, ctx: RewardContext) -> Verdict:
+        assert (ctx.evaluation, ctx.rollout_id) == (True, 9)
+        return Score(float(sample.prompt in ("0", "1")))
+
+    bench = make_bench(engine=ScriptedEngine(answer), rewards=[reward_use(first_half)])
+    result = run(bench, eval_set("small", 2), eval_set("large", 4))
+    assert result.metrics["eval/small"] == 1.0
+    assert result.metrics["eval/large"] == 0.5
+    assert result.metrics["eval/small-truncated_ratio"] == 0.5
+    assert result.metrics["eval/large-truncated_ratio"] == 0.25
+    assert result.metrics["eval/large/response_len/mean"] == 2.0
+    assert not any("pass@" in name for name in result.metrics)
+    assert {name: len(samples) for name, samples in result.samples.items()} == {"small": 2, "large": 4}
+    assert {request.sampling.temperature for request in bench.engine.requests} == {0.0}
+
+
+def test_training_state_is_not_touched_and_answers_repeat() -> None:
+    alone, between = make_bench(), make_bench()
+    tests = eval_set("tests", 5, n=2)
+    first = run(between, tests)
+    trained = asyncio.run(between.scheduler.collect(0, 3))
+    again = run(between, tests)
+    assert [sample.to_dict() for sample in again.samples["tests"]] == [s.to_dict() for s in first.samples["tests"]]
+    assert again.metrics == first.metrics
+    expected = asyncio.run(alone.scheduler.collect(0, 3))
+    assert [group.to_dict() for group in trained.kept] == [group.to_dict() for group in expected.kept]
+    assert between.source.drawn == 3
+
+
+def test_evaluation_shares_the_slots() -> None:
+    bench = make_bench(engine=ScriptedEngine(jitter=3), max_concurrency=4)
+    run(bench, eval_set("a", 8), eval_set("b", 8))
+    assert bench.engine.most_at_once == 4
+
+
+def test_failed_samples_are_counted_and_left_out_of_the_mean() -> None:
+    async def sometimes(sample: Sample, ctx: RewardContext) -> Verdict:
+        return Unscored("?") if sample.prompt == "2" else Score(1.0)
+
+    result = run(make_bench(rewards=[reward_use(sometimes)]), eval_set("tests", 4))
+    assert (result.metrics["eval/tests"], result.metrics["eval/tests/failed"]) == (1.0, 1.0)
+
+
+def test_too_many_failures_stop_it_by_name() -> None:
+    async def never(sample: Sample, ctx: RewardContext) -> Verdict:
+        return Unscored("no judge")
+
+    bench = make_bench(rewards=[reward_use(never)], max_error_rate=0.5)
+    with pytest.raises(RolloutError, match="evaluation of tests: 2 of 3 samples failed"):
+        run(bench, eval_set("tests", 3))
+
+
+def test_one_event_a_data_set() -> None:
+    bench = make_bench()
+    result = run(bench, eval_set("a", 2), eval_set("b", 1))
+    assert bench.events == [SamplesDone(9, result.samples[name], evaluation=True) for name in ("a", "b")]
+
+
+def test_several_samples_give_pass_at_powers_of_two() -> None:
+    result = run(make_bench(), eval_set("tests", 3, n=4))
+    assert {name: value for name, value in result.metrics.items() if "pass@" in name} == {
+        "eval/tests-pass@1": 0.5,
+        "eval/tests-pass@2": pytest.approx(5 / 6),
+        "eval/tests-pass@4": 1.0,
+    }
+
+
+@given(
+    rewards=st.lists(st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=1, max_size=6), min_size=1, max_size=4),
+    k=st.integers(1, 6),
+)
+def test_pass_at_k_is_the_share_of_k_subsets_that_hold_a_pass(rewards: list[list[float]], k: int) -> None:
+    usable = [each for each in rewards if len(each) >= k]
+    if not usable:
+        return
+    shares = [sum(1.0 in chosen for chosen in combinations(each, k)) / math.comb(len(each), k) for each in usable]
+    assert pass_at_k(rewards, k) == pytest.approx(sum(shares) / len(shares))

@@ -1,25 +1,34 @@
-"""Estimators against references written as loops in float64, on ragged batches in any order, with fan-out and masks."""
+"""Estimators against their formulas, by sample and by group."""
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import settings as profile
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from slime_core.roles import Advantage, AdvantageInput
+from slime_core.batching.prepare import Overlong, OverlongSettings, Preparation, reward_columns
+from slime_core.errors import ContractError
+from slime_core.roles import Advantage, AdvantageInput, Draw, ShapeContext
+from slime_core.sample import Group, GroupId, Sample
+from slime_train import gradient_norm
+from slime_train.estimators.gdpo import Gdpo, GdpoSettings
+from slime_train.estimators.gpg import Gpg
 from slime_train.estimators.grpo import Grpo, GrpoSettings
+from slime_train.estimators.max_rl import MaxRl
 from slime_train.estimators.reinforce_plus_plus import ReinforcePlusPlus, ReinforcePlusPlusSettings
 from slime_train.estimators.reinforce_plus_plus_baseline import (
     ReinforcePlusPlusBaseline,
     ReinforcePlusPlusBaselineSettings,
 )
 from slime_train.estimators.rloo import Rloo
+from slime_train.norm import CHUNK
 from slime_train.whitened import EstimatorSettings
 from tests.tables import table
 
@@ -268,3 +277,228 @@ def test_the_kl_to_the_reference_comes_off_the_rewards_of_trained_tokens(
             found += [centred(samples, sample) - each for each in row]
     expected = whitened(samples, found) if settings.normalize_advantages else found
     assert estimator_of(settings)(batch).tolist() == pytest.approx(expected, rel=1e-3, abs=1e-3)
+
+
+# GDPO against a loop in float64; the parts of a reward that reach it; the soft penalty of overlong responses.
+
+
+@dataclass(frozen=True)
+class Parted:
+    """A sample: its group, the parts of its reward, its tokens."""
+
+    group: int
+    parts: Mapping[str, float]
+    tokens: int
+
+
+VALUE = st.sampled_from([0.0, 1.0, 0.5, 100.0])
+BY_REWARD = st.lists(
+    st.builds(Parted, st.integers(0, 2), st.fixed_dictionaries({"a": VALUE, "b": VALUE}), st.integers(1, 4)),
+    min_size=1,
+    max_size=9,
+)
+WEIGHTS = {"a": 1.0, "b": -0.5}
+
+
+def batch_of_rewards(samples: Sequence[Parted]) -> AdvantageInput:
+    count = len(samples)
+    return AdvantageInput(
+        rewards_S=torch.zeros(count),
+        group_index_S=torch.tensor([sample.group for sample in samples]),
+        rollout_index_S=torch.arange(count),
+        sample_index_T=torch.arange(count).repeat_interleave(torch.tensor([sample.tokens for sample in samples])),
+        loss_mask_T=torch.ones(sum(sample.tokens for sample in samples)),
+        columns_S={f"reward/{key}": torch.tensor([sample.parts[key] for sample in samples]) for key in WEIGHTS},
+    )
+
+
+def slow(samples: Sequence[Parted]) -> list[float]:
+    found = []
+    for sample in samples:
+        total = 0.0
+        for key, weight in WEIGHTS.items():
+            rewards = [each.parts[key] for each in samples if each.group == sample.group]
+            mean = math.fsum(rewards) / len(rewards)
+            variance = math.fsum((each - mean) ** 2 for each in rewards) / max(1, len(rewards) - 1)
+            total += weight * (sample.parts[key] - mean) / (math.sqrt(variance) + 1e-6)
+        found += [total] * sample.tokens
+    return found
+
+
+@profile(max_examples=60)
+@given(samples=BY_REWARD)
+def test_it_is_the_sum_of_the_parts_each_relative_to_its_group(samples: list[Parted]) -> None:
+    plain = Gdpo(GdpoSettings(reward_weights=WEIGHTS, normalize_advantages=False))(batch_of_rewards(samples))
+    assert plain.tolist() == pytest.approx(slow(samples), rel=1e-5, abs=1e-5)
+    values = slow(samples)
+    mean = math.fsum(values) / len(values)
+    scale = math.sqrt(math.fsum((each - mean) ** 2 for each in values) / max(1, len(values) - 1) + 1e-8)
+    assume(scale > 1e-2)
+    whitened = Gdpo(GdpoSettings(reward_weights=WEIGHTS))(batch_of_rewards(samples))
+    assert whitened.tolist() == pytest.approx([(each - mean) / scale for each in values], rel=1e-4, abs=1e-4)
+
+
+def scored(reward: float | dict[str, float] | None, length: int = 2) -> Sample:
+    return Sample(index=0, group_index=3, tokens=[1, *[2] * length], response_length=length, reward=reward)
+
+
+def draw_of(*samples: Sample) -> Draw:
+    return Draw([Group(GroupId("made", 0, 0, 0), list(samples))], [1.0])
+
+
+def test_the_parts_are_columns_of_their_samples() -> None:
+    preparation = Preparation(makers=[reward_columns(["math", "math/steps"])])
+    samples = scored({"score": 1.5, "math": 1.0, "math/steps": 3.0}), scored(None)
+    [group] = preparation.of(draw_of(*samples), rollout_id=0)
+    assert [dict(each.columns_S) for each in group.samples] == [
+        {"reward/math": 1.0, "reward/math/steps": 3.0},
+        {"reward/math": 0.0, "reward/math/steps": 0.0},
+    ]
+    assert group.samples[0].reward == 1.5
+
+
+@table("reward, has", [({"score": 1.0, "math": 1.0}, "it has score, math;"), (1.0, "it has the one number 1.0;")])
+def test_a_part_that_is_not_there_is_named(reward: float | dict[str, float], has: str) -> None:
+    preparation = Preparation(makers=[reward_columns(["formt"])])
+    with pytest.raises(ContractError, match=f"sample 0 of group 3 has no part 'formt' .*{has}"):
+        preparation.of(draw_of(scored(reward)), rollout_id=0)
+
+
+@given(length=st.integers(0, 300), most=st.integers(1, 200), share=st.floats(0.01, 1.0))
+def test_it_is_equation_13(length: int, most: int, share: float) -> None:
+    cache = max(1, int(share * most))
+    if length <= most - cache:
+        expected = 0.0
+    elif length <= most:
+        expected = (most - cache - length) / cache
+    else:
+        expected = -1.0
+    settings = OverlongSettings(max_response_len=most, overlong_buffer_len=cache)
+    assert -Overlong(settings).penalty(length) == pytest.approx(expected)
+    doubled = settings.model_copy(update={"overlong_penalty_factor": 2.0})
+    assert -Overlong(doubled).penalty(length) == pytest.approx(2 * expected)
+
+
+def test_the_shaper_leaves_samples_without_a_reward_alone() -> None:
+    use = Overlong(OverlongSettings(max_response_len=4, overlong_buffer_len=2))
+    draw = draw_of(scored(1.0, 2), scored(1.0, 3), scored(1.0, 9), scored(None, 9))
+    assert use(draw.groups, ShapeContext(0, [[1.0, 1.0, 1.0, None]])) == [[1.0, 0.5, 0.0, None]]
+
+
+@table("rewards", [[], [[1.0]], [[1.0, 1.0, 1.0]], [[1.0, 1.0], [1.0]]])
+def test_the_shaper_refuses_rewards_that_are_not_its_samples(rewards: list[list[float | None]]) -> None:
+    use = Overlong(OverlongSettings(max_response_len=4, overlong_buffer_len=2))
+    with pytest.raises(ValueError, match="zip"):
+        use(draw_of(scored(1.0), scored(1.0)).groups, ShapeContext(0, rewards))
+
+
+def test_a_buffer_above_the_budget_is_refused() -> None:
+    with pytest.raises(ValidationError, match="overlong_buffer_len = 9 is above max_response_len = 8"):
+        OverlongSettings(max_response_len=8, overlong_buffer_len=9)
+
+
+# MaxRL and GPG against loops in float64; and what MaxRL's gradient is in expectation.
+
+PAID = SAMPLES.map(lambda samples: [replace(each, reward=abs(each.reward)) for each in samples])
+
+
+def max_rl(samples: Sequence[Scored]) -> list[float]:
+    found = []
+    for sample in samples:
+        means = rollouts_of(samples, sample.group).values()
+        mean = math.fsum(means) / len(means)
+        found.append(centred(samples, sample) / mean if mean else 0.0)
+    return spread(samples, found)
+
+
+def gpg(samples: Sequence[Scored]) -> list[float]:
+    trained = {sample.rollout for sample in samples if any(sample.mask)}
+    useful = {rollout for rollout in trained if not is_flat(samples, rollout[0])}
+    scale = len(trained) / len(useful) if useful else 1.0
+    return spread(samples, [scale * centred(samples, sample) for sample in samples])
+
+
+@table("whitens", [False, True])
+@profile(max_examples=60)
+@given(samples=PAID)
+def test_max_rl_is_the_formula(whitens: bool, samples: list[Scored]) -> None:
+    found = MaxRl(EstimatorSettings(normalize_advantages=whitens))(batch_of(samples))
+    assert found.dtype == torch.float32
+    expected = whitened(samples, max_rl(samples)) if whitens else max_rl(samples)
+    assert found.tolist() == pytest.approx(expected, rel=1e-4, abs=1e-4)
+
+
+@profile(max_examples=60)
+@given(samples=SAMPLES)
+def test_gpg_is_the_formula(samples: list[Scored]) -> None:
+    found = Gpg()(batch_of(samples))
+    assert found.dtype == torch.float32
+    assert found.tolist() == pytest.approx(gpg(samples), rel=1e-5, abs=1e-5)
+
+
+@table("estimator", [MaxRl(EstimatorSettings()), Gpg()])
+@profile(max_examples=25)
+@given(reward=st.floats(0, 1e6, width=32), executions=st.lists(st.integers(0, 4), min_size=1, max_size=9))
+def test_equal_rewards_have_none_at_any_scale(estimator: Advantage, reward: float, executions: list[int]) -> None:
+    found = estimator(batch_of([Scored(7, execution, reward) for execution in executions]))
+    assert found.tolist() == [0.0] * len(executions)
+
+
+@table("size", [2, 3, 5])
+@table("p", [0.1, 0.5, 0.9])
+def test_the_gradient_of_max_rl_is_that_of_the_likelihood_cut_off(size: int, p: float) -> None:
+    """Of a policy that succeeds with probability sigmoid(x): the mean over all groups of `size` rollouts."""
+
+    def cut_off(x: float) -> float:
+        failing = 1 / (1 + math.exp(x))
+        return -math.fsum(failing**k / k for k in range(1, size))
+
+    expected = 0.0
+    for rewards in product([0.0, 1.0], repeat=size):
+        samples = [Scored(0, at, reward) for at, reward in enumerate(rewards)]
+        advantages = MaxRl(EstimatorSettings())(batch_of(samples)).tolist()
+        slope = math.fsum(a * (r - p) for a, r in zip(advantages, rewards, strict=True)) / size
+        expected += math.prod(p if reward else 1 - p for reward in rewards) * slope
+    at, step = math.log(p / (1 - p)), 1e-5
+    assert expected == pytest.approx((cut_off(at + step) - cut_off(at - step)) / (2 * step), rel=1e-5)
+
+
+def test_a_reward_below_0_is_refused() -> None:
+    with pytest.raises(ContractError, match=r"a reward is -0\.5: give rewards of 0 or more"):
+        MaxRl(EstimatorSettings())(batch_of([Scored(0, 0, 1.0), Scored(0, 1, -0.5)]))
+
+
+def test_gpg_makes_up_for_groups_that_teach_nothing_where_they_are_counted() -> None:
+    differs = [Scored(0, 0, 1.0), Scored(0, 1, 0.0)]
+    assert Gpg()(batch_of(differs)).tolist() == [0.5, -0.5]
+    flat = [Scored(1, 0, 1.0), Scored(1, 1, 1.0)]
+    assert Gpg()(batch_of([*differs, *flat])).tolist() == [1.0, -1.0, 0.0, 0.0]
+    masked = [replace(each, mask=(0,)) for each in flat]
+    assert Gpg()(batch_of([*differs, *masked])).tolist() == [0.5, -0.5, 0.0, 0.0]
+
+
+def test_gpg_counts_over_all_ranks() -> None:
+    differs = batch_of([Scored(0, 0, 1.0), Scored(0, 1, 0.0)])
+    beside = torch.tensor([6.0, 2.0], dtype=torch.float64)  # six rollouts elsewhere, of which two differ
+    assert Gpg()(replace(differs, sum_over_ranks=lambda mine: mine + beside)).tolist() == [1.0, -1.0]
+
+
+# The norm of a gradient: the number that float64 gives, however many there are.
+
+
+@table("numel", [0, 1, CHUNK - 1, CHUNK, 3 * CHUNK + 5])
+def test_it_is_the_norm_in_float64(numel: int) -> None:
+    gradient = 1e-3 * torch.randn(numel, generator=torch.Generator().manual_seed(numel))
+    assert gradient_norm(gradient) == pytest.approx(float(gradient.double().norm()), rel=1e-12, abs=1e-300)
+
+
+def test_many_small_numbers_are_not_lost() -> None:
+    """One sum of squares in float32 stops growing where a square is less than half its last bit."""
+    gradient = torch.full((20_000_000,), 1e-3)
+    assert gradient_norm(gradient) == pytest.approx(1e-3 * math.sqrt(20_000_000), rel=1e-6)
+    assert float(gradient.norm()) != pytest.approx(1e-3 * math.sqrt(20_000_000), rel=1e-4)
+
+
+def test_what_is_not_finite_stays_so() -> None:
+    assert math.isnan(gradient_norm(torch.tensor([1.0, math.nan])))
+    assert math.isinf(gradient_norm(torch.tensor([1.0, math.inf])))

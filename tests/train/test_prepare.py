@@ -1,18 +1,39 @@
-"""Preparation: shaped rewards, columns and masks, ragged as the groups are, down to the ranks' batches."""
+"""What a draw is for training: rewards shaped, columns added, masks replaced, steps checked."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
+from pathlib import Path
+from statistics import fmean, stdev
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime_core.batching.prepare import ColumnMaker, Preparation, shaping_metrics
+from slime_core.batching.prepare import (
+    LARGEST,
+    MEAN,
+    ColumnMaker,
+    MismatchLimits,
+    Preparation,
+    reward_columns,
+    shaping_metrics,
+    teacher_column,
+)
 from slime_core.batching.split import split_step
 from slime_core.catalog.catalog import Used
-from slime_core.errors import ContractError, PluginError
-from slime_core.roles import LOSS_MASK, BatchTransformSpec, Draw, Grain, ShapeContext
-from slime_core.sample import Group, GroupId, Sample
+from slime_core.config import TEACHER_COLUMN
+from slime_core.errors import ContractError, MismatchError, PluginError
+from slime_core.roles import LOSS_MASK, BatchTransformSpec, Draw, FilterContext, Grain, ShapeContext
+from slime_core.rollout import Truncated
+from slime_core.sample import Group, GroupId, Sample, Status
+from slime_testing.samples import make_group
+from slime_train import Algorithm, GrpoSettings, PolicyLossSettings
+from slime_train.algorithm import mismatch, mismatch_extremes
+from slime_train.estimators.grpo import Grpo
+from slime_train.losses import PolicyLoss
+from tests.ranks import rank_setup
 from tests.tables import table
 
 Rows = Sequence[Sequence[float | None]]
@@ -199,3 +220,232 @@ def test_the_culprit_is_named() -> None:
 def test_a_spec_declares_what_it_makes(columns: Mapping[str, Grain], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         BatchTransformSpec("odd", lambda settings, setup: identity, columns=columns)
+
+
+# The column of a teacher's log-probs that samples bring along; what lacks them, and who may.
+
+
+def taught(log_probs: list[float] | None, *, reward: float | None = 1.0, length: int = 2) -> Sample:
+    sample = Sample(index=4, group_index=3, tokens=[1, *[2] * length], response_length=length, reward=reward)
+    sample.teacher_log_probs = log_probs
+    return sample
+
+
+def column_of(sample: Sample) -> list[float]:
+    draw = Draw([Group(GroupId("made", 0, 0, 0), [sample])], [1.0])
+    [group] = Preparation(makers=[teacher_column()]).of(draw, rollout_id=0)
+    return list(group.samples[0].columns_T[TEACHER_COLUMN])
+
+
+def removed() -> Sample:
+    sample = taught(None)
+    sample.remove_sample = True
+    return sample
+
+
+def test_a_teachers_log_probs_are_a_column_of_tokens() -> None:
+    assert column_of(taught([-0.5, -0.25])) == [-0.5, -0.25]
+    assert teacher_column().columns == {TEACHER_COLUMN: Grain.TOKEN}
+    assert reward_columns(["a"]).columns == {"reward/a": Grain.SAMPLE}
+
+
+@table("sample", [lambda: taught(None, reward=None), removed, lambda: taught(None, length=0)])
+def test_what_is_not_trained_on_needs_no_teacher(sample: Callable[[], Sample]) -> None:
+    made = sample()
+    assert column_of(made) == [0.0] * made.response_length
+
+
+def test_a_trained_sample_without_a_teacher_is_named() -> None:
+    with pytest.raises(ContractError, match=r"^sample 4 of group 3 has no teacher_log_probs, which use_opd needs"):
+        column_of(taught(None))
+
+
+def test_the_core_answers_for_its_own_columns() -> None:
+    with pytest.raises(ContractError, match=r"^batch transform of plugin slime-core, sample 4 .*: 1 values for 2 "):
+        column_of(taught([-0.5]))
+    told = [(maker.use.name, maker.use.plugin) for maker in (teacher_column(), reward_columns([]))]
+    assert told == [(TEACHER_COLUMN, "slime-core"), ("reward_parts", "slime-core")]
+
+
+# What a sample filter left out: its reward is one of its group's, its tokens are in no sum and no denominator.
+
+REWARDS = ((1.0, 0.0, 0.5), (0.0, 0.0, 1.0))
+LENGTHS = ((2, 5, 3), (4, 1, 2))
+CUT = {(0, 1), (1, 2)}
+OVER_SAMPLES: dict[str, object] = {"calculate_per_token_loss": False}
+WAYS = [OVER_SAMPLES, {"calculate_per_token_loss": True}, {**OVER_SAMPLES, "constant_loss_length": 6}]
+
+
+def groups() -> list[Group]:
+    """Two groups of three samples; those of `CUT` were cut off, and the filter has seen it."""
+    made = [make_group(draw, rewards=rewards) for draw, rewards in enumerate(REWARDS)]
+    for draw, group in enumerate(made):
+        for at, sample in enumerate(group.samples):
+            sample.tokens = [11, 12, *range(20, 20 + LENGTHS[draw][at])]
+            sample.response_length = LENGTHS[draw][at]
+            sample.loss_mask, sample.rollout_log_probs = [1] * LENGTHS[draw][at], [-0.5] * LENGTHS[draw][at]
+            sample.status = Status.TRUNCATED if (draw, at) in CUT else Status.COMPLETED
+    for removal in Truncated()(made, FilterContext(rollout_id=0)):
+        made[removal.group.draw].samples[removal.position].remove_sample = True
+    return made
+
+
+def grpo(way: dict[str, object]) -> Algorithm:
+    """GRPO and its clipped loss, on one rank."""
+    return Algorithm(
+        rank_setup(Path(), Path(), **way),  # type: ignore[arg-type]
+        Used("grpo", "tests", Grpo(GrpoSettings())),
+        Used("policy_loss", "tests", PolicyLoss(PolicyLossSettings())),
+        None,
+        zero_without_advantage=True,
+        sum_over_shares=lambda tensor: tensor,
+    )
+
+
+def gradient(draw: int, at: int, way: dict[str, object]) -> float:
+    """Of the step's loss by a token's log-prob, where the policy is the sampler: -A times the token's weight."""
+    if (draw, at) in CUT:
+        return 0.0
+    left = [LENGTHS[one][other] for one in range(2) for other in range(3) if (one, other) not in CUT]
+    advantage = (REWARDS[draw][at] - fmean(REWARDS[draw])) / (stdev(REWARDS[draw]) + 1e-6)
+    if way["calculate_per_token_loss"]:
+        return -advantage / sum(left)
+    return -advantage / int(str(way.get("constant_loss_length", LENGTHS[draw][at]))) / len(left)
+
+
+@table("way", WAYS)
+@table("shares", [1, 2])
+def test_a_truncated_sample_counts_in_its_groups_baseline_alone(way: dict[str, object], shares: int) -> None:
+    prepared = Preparation().of(Draw(groups(), [1.0, 1.0]), rollout_id=0)
+    for batch in split_step(prepared, shares, rollout_id=0):
+        algorithm = grpo(way)
+        (share,) = algorithm.estimate([algorithm.share(batch)])
+        live = share.samples_with(algorithm.signal(share))
+        assert all((batch.group_index_S[each], each % 3) not in CUT for each in live)
+        leaf_T = torch.full((len(batch.tokens_T),), -0.5, requires_grad=True)
+        everything = range(len(share.lengths_S))
+        part = algorithm.micro_batch(share, list(everything), leaf_T, torch.zeros_like(leaf_T))
+        part.loss.backward()  # type: ignore[no-untyped-call]
+        assert leaf_T.grad is not None
+        expected = [
+            gradient(batch.group_index_S[each], each % 3, way)
+            for each in everything
+            for _ in range(batch.response_lengths_S[each])
+        ]
+        assert leaf_T.grad.tolist() == pytest.approx(expected, rel=1e-5, abs=1e-9)
+        assert part.tokens == sum(
+            LENGTHS[batch.group_index_S[each]][each % 3]
+            for each in everything
+            if (batch.group_index_S[each], each % 3) not in CUT
+        )
+
+
+def test_a_step_of_truncated_samples_alone_has_no_loss() -> None:
+    cut = groups()
+    for group in cut:
+        for sample in group.samples:
+            sample.remove_sample = True
+    (batch,) = split_step(Preparation().of(Draw(cut, [1.0, 1.0]), rollout_id=0), 1, rollout_id=0)
+    assert (batch.step_tokens, batch.step_samples) == (0, 0)
+    algorithm = grpo({})
+    (share,) = algorithm.estimate([algorithm.share(batch)])
+    assert not share.samples_with(algorithm.signal(share))
+    assert math.isclose(float(share.weight_T.sum()), 0.0)
+
+
+# Train/rollout mismatch: estimators that are unbiased for the KL divergence, and quantiles of the ratio.
+
+LOG_PROB = st.floats(-8, -0.01)
+
+
+@given(tokens=st.lists(st.tuples(LOG_PROB, LOG_PROB), min_size=1, max_size=12))
+def test_it_is_the_formula(tokens: list[tuple[float, float]]) -> None:
+    new, rollout = (torch.tensor(each, dtype=torch.float64) for each in zip(*tokens, strict=True))
+    found = mismatch(new, rollout)
+    differences = [one - other for one, other in tokens]
+    assert found["train_rollout_logprob_abs_diff"].tolist() == pytest.approx([abs(each) for each in differences])
+    assert found["train_rollout_k1"].tolist() == pytest.approx([-each for each in differences])
+    k3 = [math.exp(each) - 1 - each for each in differences]
+    assert found["train_rollout_k3"].tolist() == pytest.approx(k3, rel=1e-9, abs=1e-12)
+
+
+def test_both_estimators_expect_the_divergence() -> None:
+    """Weighed by the sampler's probabilities, over all tokens of a vocabulary."""
+    sampler, trainer = (torch.randn(50, generator=torch.Generator().manual_seed(seed)).double() for seed in (0, 1))
+    rollout, new = sampler.log_softmax(0), trainer.log_softmax(0)
+    divergence = float((rollout.exp() * (rollout - new)).sum())
+    found = mismatch(new, rollout)
+    assert float((rollout.exp() * found["train_rollout_k1"]).sum()) == pytest.approx(divergence)
+    assert float((rollout.exp() * found["train_rollout_k3"]).sum()) == pytest.approx(divergence)
+
+
+def test_k3_of_tiny_differences_is_no_rounding_noise() -> None:
+    """exp(d) - 1 - d of d = 1e-3 in float32 would be off by a tenth; of equal log-probs all are 0."""
+    found = mismatch(torch.tensor([-1.0, -1.0]), torch.tensor([-1.001, -1.0]))["train_rollout_k3"]
+    assert found[0].item() == pytest.approx(5e-7, rel=2e-2)
+    assert found[1].item() == 0.0
+
+
+@given(differences=st.lists(st.floats(-5, 5, width=32), min_size=1, max_size=300))
+def test_quantiles_are_of_the_sorted_ratios(differences: list[float]) -> None:
+    found = mismatch_extremes(torch.tensor(differences, dtype=torch.float32))
+    ordered = sorted(map(math.exp, differences))
+    places = {"min": 0, "p01": 0.01, "p50": 0.5, "p99": 0.99, "max": 1}
+    assert found.pop("train_rollout_logprob_abs_diff_max") == max(map(abs, differences))
+    assert found == {
+        f"train_rollout_ratio_{name}": pytest.approx(ordered[round(share * (len(ordered) - 1))])
+        for name, share in places.items()
+    }
+
+
+def test_a_quantile_of_many_tokens_is_at_its_place() -> None:
+    found = mismatch_extremes(torch.arange(1001, 0, -1).log().float())
+    assert found.pop("train_rollout_logprob_abs_diff_max") == pytest.approx(math.log(1001))
+    assert [round(ratio, 2) for ratio in found.values()] == [1.0, 11.0, 501.0, 991.0, 1001.0]
+
+
+def test_of_no_tokens_there_is_nothing_to_say() -> None:
+    assert mismatch_extremes(torch.empty(0)) == {}
+
+
+# Limits of the distance between trainer and sampler.
+
+METRICS = {MEAN: 0.02, LARGEST: 0.5}
+
+
+@table("limits", [MismatchLimits(), MismatchLimits(mean=0.02), MismatchLimits(0.03, 0.5)])
+def test_up_to_its_limit_a_run_goes_on(limits: MismatchLimits) -> None:
+    limits.check(METRICS, rollout_id=3, tokens=9)
+
+
+@table(
+    "limits, said",
+    [
+        (
+            MismatchLimits(mean=0.01),
+            r"rollout 3, .*_diff is 0.02 nats, over max_mean_logprob_abs_diff = 0.01 \(mean",
+        ),
+        (MismatchLimits(mean=0.1, largest=0.4), r"abs_diff_max is 0.5 nats, over max_logprob_abs_diff = 0.4 "),
+    ],
+)
+def test_over_it_the_error_names_step_figure_and_limit(limits: MismatchLimits, said: str) -> None:
+    with pytest.raises(MismatchError, match=said):
+        limits.check(METRICS, rollout_id=3, tokens=9)
+
+
+def test_each_limit_stands_alone_and_both_figures_are_told() -> None:
+    with pytest.raises(MismatchError, match=r"over max_logprob_abs_diff = 0\.4 \(mean 0\.02, largest 0\.5\): trainer"):
+        MismatchLimits(largest=0.4).check(METRICS, rollout_id=3, tokens=9)
+    with pytest.raises(
+        MismatchError, match=r"over max_logprob_abs_diff = 0\.4 \(mean unknown, largest 0\.5\): trainer"
+    ):
+        MismatchLimits(largest=0.4).check({LARGEST: 0.5}, rollout_id=3, tokens=9)
+    with pytest.raises(MismatchError, match=r"= 0\.01 \(mean 0\.02, largest unknown\): trainer"):
+        MismatchLimits(mean=0.01).check({MEAN: 0.02}, rollout_id=3, tokens=9)
+
+
+def test_a_limit_of_what_is_not_reported_is_an_error_unless_nothing_was_computed() -> None:
+    limits = MismatchLimits(mean=0.1)
+    limits.check({}, rollout_id=0, tokens=0)
+    with pytest.raises(ContractError, match="reports no train/train_rollout_logprob_abs_diff"):
+        limits.check({}, rollout_id=0, tokens=1)

@@ -1,21 +1,30 @@
-"""RankHost: the driver's calls, answered by the rank that the trainer's plugin builds in this process."""
+"""A rank: what it loads, trains, reduces, publishes and says when it fails."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.distributed.rendezvous import rendezvous
 
 from slime_core.batching.prepare import Preparation
 from slime_core.batching.split import split_step
-from slime_core.errors import ContractError, PluginError
-from slime_core.roles import Choice, Draw, Place, PluginSet, StepResult, TrainBatch, WeightChannel
+from slime_core.errors import ContractError, NonFiniteError, PluginError
+from slime_core.roles import Choice, Draw, OldActor, Place, PluginSet, Rendezvous, StepResult, TrainBatch, WeightChannel
 from slime_core.sample import Group, GroupId, Sample
 from slime_local.settings import LocalTrainerSettings
+from slime_testing.tensors.algorithm import Ranks
+from slime_train import ServedWeights, failing_together
 from slime_train.rank_host import RankHost
+from slime_train.share import token_weights
 from tests.channels import flat, opened
 from tests.ranks import rank_setup
+from tests.tables import table
 
 ALONE = PluginSet(only=("slime-local",))
 """The core's own plugin, whatever is installed beside it."""
@@ -279,3 +288,234 @@ def test_another_rank_may_have_less_of_the_weights(host: Hosts, tmp_path: Path) 
 def test_a_plugin_that_the_rank_lacks_is_missed_by_its_name(host: Hosts) -> None:
     with pytest.raises(PluginError, match=r"^trainer 7 on .*slime-nowhere"):
         host(rank=7, plugins=PluginSet(only=("slime-local",), require=("slime-nowhere",)))
+
+
+# Rendezvous: ranks meet in a file, with any name that a folder can have.
+
+NAMES = [
+    "plain",
+    "with a space",
+    "50%20",
+    "größe",
+    "what?",
+    "run#3",
+    "new\nline",
+    "re\rturn",
+    "tab\t",
+    " ends ",
+    "'\"`$HOME\\",
+    "[1];a:b@c&d=e",
+    "日本\u2028\x1b[31m\x7f",
+    os.fsdecode(b"not utf-8 \xff"),
+    "n" * 255,
+]
+
+
+@pytest.mark.parametrize("name", NAMES, ids=ascii)
+def test_ranks_meet_in_the_file_that_is_meant(tmp_path: Path, name: str) -> None:
+    place = tmp_path / name / "rendezvous"
+    place.parent.mkdir()
+    store, *_ = next(rendezvous(Rendezvous.file(place).url, rank=0, world_size=1))
+    store.set("met", "here")
+    assert b"here" in place.read_bytes()
+
+
+@given(
+    st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=60).filter(
+        lambda name: name.strip(".")
+    )
+)
+def test_a_url_is_read_as_the_path_that_was_meant(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
+    folder = tmp_path_factory.mktemp("any") / name
+    folder.mkdir()
+    (folder / "rendezvous").write_text(name, "utf-8", "surrogateescape", newline="")
+    assert Path(urlsplit(Rendezvous.file(folder / "rendezvous").url).path).samefile(folder / "rendezvous")
+
+
+# ServedWeights: what generated a rollout, in the order in which weights are published and trained.
+
+
+def trained(lag: int, interval: int, rollouts: int, *, resumed_at: int | None = None) -> list[int]:
+    """Versions that generated each rollout; weights are published every so many, and when the run is resumed."""
+    served, generated = ServedWeights[str](OldActor(lag)), list[int]()
+    served.published(0, lambda: "weights 0")
+    for rollout_id in range(rollouts):
+        if rollout_id == resumed_at:
+            saved, served = served.saved(), ServedWeights[str](OldActor(lag))
+            if saved is not None:
+                served.restore(*saved)
+            served.published(rollout_id, lambda: f"weights {rollout_id}")  # noqa: B023  # called at once
+        version, weights = served.of(rollout_id)
+        assert weights == f"weights {version}"
+        generated.append(version)
+        done = rollout_id + 1
+        if done % interval == 0:
+            served.published(done, lambda: f"weights {done}")  # noqa: B023  # called at once
+    return generated
+
+
+@table(
+    "lag, interval, generated",
+    [
+        (0, 1, [0, 1, 2, 3, 4, 5]),
+        (0, 2, [0, 0, 2, 2, 4, 4]),
+        (0, 3, [0, 0, 0, 3, 3, 3]),
+        (1, 1, [0, 0, 1, 2, 3, 4]),
+        (1, 2, [0, 0, 0, 2, 2, 4]),
+        (1, 4, [0, 0, 0, 0, 0, 4]),
+    ],
+)
+def test_a_rollout_is_of_what_was_served_when_it_began(lag: int, interval: int, generated: list[int]) -> None:
+    assert trained(lag, interval, 6) == generated
+
+
+@table("lag", [0, 1])
+@table("at", [2, 4])
+def test_a_resumed_run_is_of_the_same(lag: int, at: int) -> None:
+    assert trained(lag, 2, 6, resumed_at=at) == trained(lag, 2, 6)
+
+
+def test_a_version_that_is_sent_again_is_not_copied_again() -> None:
+    served, copies = ServedWeights[int](OldActor(0)), iter((7, 8))
+    for _ in range(2):
+        served.published(3, lambda: next(copies))
+    assert served.of(3) == (3, 7)
+    assert served.saved() is None, "it is published again by itself"
+
+
+# Failing together: one rank's error is every rank's, and nobody waits for one that will not come.
+
+Total = Callable[[torch.Tensor], torch.Tensor]
+
+
+def heard(errors: dict[int, Exception], ranks: int = 3) -> list[str]:
+    """What each of some ranks raises, as text, where some of them fail so."""
+    found = [""] * ranks
+
+    def work(rank: int) -> Callable[[Total], torch.Tensor]:
+        def run(total: Total) -> torch.Tensor:
+            try:
+                with failing_together(rank, ranks, total):
+                    if rank in errors:
+                        raise errors[rank]
+            except (NonFiniteError, ContractError) as error:
+                found[rank] = f"{type(error).__name__}: {error}"
+            return torch.zeros(1)
+
+        return run
+
+    Ranks(ranks).run([work(rank) for rank in range(ranks)])
+    return found
+
+
+def test_where_none_fails_all_go_on() -> None:
+    assert heard({}) == ["", "", ""]
+
+
+def test_the_error_of_one_is_raised_by_all() -> None:
+    assert heard({1: NonFiniteError("the loss is naïve")}) == ["NonFiniteError: rank 1: the loss is naïve"] * 3
+
+
+def test_of_several_errors_the_first_rank_s_is_raised() -> None:
+    given = {2: NonFiniteError("late"), 1: ContractError("advantage of plugin x: holds NaN")}
+    assert heard(given) == ["ContractError: rank 1: advantage of plugin x: holds NaN"] * 3
+
+
+def test_a_text_of_any_length_arrives_cut() -> None:
+    (one, *others) = heard({0: NonFiniteError("é" * 5000)})
+    assert one == others[0] == others[1]
+    assert 900 < len(one) < 1100
+
+
+def test_alone_an_error_is_what_it_was() -> None:
+    error = NonFiniteError("alone")
+    with pytest.raises(NonFiniteError) as raised, failing_together(0, 1, _never):
+        raise error
+    assert raised.value is error
+
+
+def _never(tensor: torch.Tensor) -> torch.Tensor:
+    raise AssertionError("one rank has nobody to ask")
+
+
+# Reduction against loops in float64: whole steps, and the same step cut into ranks; rollouts that fanned out.
+
+TOKEN = st.tuples(st.integers(0, 1), st.floats(-2, 2))
+SAMPLE = st.tuples(st.lists(TOKEN, max_size=6), st.sampled_from([1.0, 0.5, 2.0]))
+Samples = list[tuple[list[tuple[int, float]], float]]
+Rollouts = list[Samples]
+"""Rollouts of one sample, or of several where one execution fanned out."""
+STEP = st.lists(st.lists(SAMPLE, min_size=1, max_size=3), min_size=1, max_size=6)
+Mean = str | int
+MEANS: list[Mean] = ["tokens", "rollouts", 5]
+BY_MEAN = table("mean", MEANS)
+
+
+def counts(rollouts: Rollouts) -> tuple[int, int]:
+    trained = [sum(mask for tokens, _ in samples for mask, _ in tokens) for samples in rollouts]
+    return sum(trained), sum(count > 0 for count in trained)
+
+
+def reference(rollouts: Rollouts, mean: Mean) -> float:
+    step_tokens, step_rollouts = counts(rollouts)
+    total = 0.0
+    for samples in rollouts:
+        trained = [importance * loss for tokens, importance in samples for mask, loss in tokens if mask]
+        if not trained:
+            continue
+        match mean:
+            case "tokens":
+                total += sum(trained) / step_tokens
+            case "rollouts":
+                total += sum(trained) / len(trained) / step_rollouts
+            case length:
+                total += sum(trained) / int(length) / step_rollouts
+    return total
+
+
+def reduced(rollouts: Rollouts, denominators: tuple[int, int], mean: Mean) -> float:
+    samples = [sample for each in rollouts for sample in each]
+    rollout_S = torch.tensor([90 - number for number, each in enumerate(rollouts) for _ in each], dtype=torch.int64)
+    flat = [(mask, loss, number) for number, (tokens, _) in enumerate(samples) for mask, loss in tokens]
+    mask_T = torch.tensor([mask for mask, _, _ in flat], dtype=torch.float64)
+    loss_T = torch.tensor([loss for _, loss, _ in flat], dtype=torch.float64)
+    sample_T = torch.tensor([number for _, _, number in flat], dtype=torch.int64)
+    importance_S = torch.tensor([importance for _, importance in samples], dtype=torch.float64)
+    weight_T = token_weights(
+        mask_T,
+        sample_T,
+        importance_S,
+        rollout_S,
+        step_tokens=denominators[0],
+        step_samples=denominators[1],
+        per_token=mean == "tokens",
+        constant_length=mean if isinstance(mean, int) else None,
+    )
+    return float((loss_T * weight_T).sum())
+
+
+@BY_MEAN
+@given(rollouts=STEP)
+def test_it_is_the_mean(mean: Mean, rollouts: Rollouts) -> None:
+    found = reduced(rollouts, counts(rollouts), mean)
+    assert found == pytest.approx(reference(rollouts, mean), rel=1e-9, abs=1e-12)
+
+
+@BY_MEAN
+@given(rollouts=STEP, cut=st.integers(0, 6))
+def test_the_parts_of_a_step_add_up_to_it(mean: Mean, rollouts: Rollouts, cut: int) -> None:
+    parts = [part for part in (rollouts[:cut], rollouts[cut:]) if part]
+    total = sum(reduced(part, counts(rollouts), mean) for part in parts)
+    assert total == pytest.approx(reference(rollouts, mean), rel=1e-9, abs=1e-12)
+
+
+@BY_MEAN
+def test_a_step_without_a_trained_token_has_no_loss(mean: Mean) -> None:
+    assert reduced([[([(0, 5.0), (0, -1.0)], 1.0)], [([], 1.0)]], (0, 0), mean) == 0.0
+
+
+def test_a_long_sample_counts_as_one_or_by_its_tokens_or_by_a_constant() -> None:
+    rollouts: Rollouts = [[([(1, 1.0)] * 9, 1.0)], [([(1, 0.0)], 1.0)]]
+    assert reduced(rollouts, (10, 2), "rollouts") == pytest.approx(0.5)
+    assert reduced(rollouts, (10, 2), "tokens") == pytest.approx(0.9)
+    assert reduced(rollouts, (10, 2), 3) == pytest.approx(1.5)

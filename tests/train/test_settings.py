@@ -1,17 +1,35 @@
-"""Settings of estimators, losses and corrections: their defaults, and of every number how far it may go."""
+"""Settings of training: specs, schedules, limits."""
 
+import math
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
+import slime_train.estimators
 from slime_core.batching.prepare import OverlongSettings
-from slime_core.roles import Settings
-from slime_train.estimators.gdpo import GdpoSettings
-from slime_train.estimators.grpo import GrpoSettings
-from slime_train.estimators.ppo import PpoSettings
-from slime_train.estimators.reinforce_plus_plus import ReinforcePlusPlusSettings
-from slime_train.estimators.reinforce_plus_plus_baseline import ReinforcePlusPlusBaselineSettings
+from slime_core.roles import AdvantageSpec, LossSpec, Optim, Settings, Setup, Spec
+from slime_train.corrections import Icepop, Mis, Tis
+from slime_train.estimators import estimators
+from slime_train.estimators.gdpo import Gdpo, GdpoSettings
+from slime_train.estimators.gpg import Gpg
+from slime_train.estimators.grpo import Grpo, GrpoSettings
+from slime_train.estimators.max_rl import MaxRl
+from slime_train.estimators.ppo import Ppo, PpoSettings
+from slime_train.estimators.reinforce_plus_plus import ReinforcePlusPlus, ReinforcePlusPlusSettings
+from slime_train.estimators.reinforce_plus_plus_baseline import (
+    ReinforcePlusPlusBaseline,
+    ReinforcePlusPlusBaselineSettings,
+)
+from slime_train.estimators.rloo import Rloo
+from slime_train.losses import CispoLoss, GspoLoss, PolicyLoss, SftLoss
+from slime_train.schedule import learning_rate
 from slime_train.settings import (
     CispoSettings,
     GspoSettings,
@@ -20,6 +38,7 @@ from slime_train.settings import (
     PolicyLossSettings,
     TisSettings,
 )
+from slime_train.specs import corrections, losses
 from slime_train.whitened import EstimatorSettings
 from tests.tables import table
 
@@ -158,3 +177,181 @@ def test_truncation_knows_no_lower_bound() -> None:
     with pytest.raises(ValidationError, match=r'mis_lower_bound = 0\.5 has no effect here: set mis_mode = "clip" or'):
         MisSettings(mis_lower_bound=0.5)
     assert MisSettings(mis_upper_bound=0.5).mis_upper_bound == 0.5
+
+
+# What the core offers of the tensor roles: every choice builds its class from its settings and says what it needs.
+
+GDPO = GdpoSettings(reward_weights={"math": 1.0, "form": 0.5})
+ADVANTAGES: list[tuple[str, type[object], Settings, bool, tuple[str, ...], bool]] = [
+    ("grpo", Grpo, GrpoSettings(grpo_std_normalization=False), False, (), False),
+    ("gdpo", Gdpo, GDPO, False, ("math", "form"), False),
+    ("rloo", Rloo, EstimatorSettings(), False, (), False),
+    ("max_rl", MaxRl, EstimatorSettings(normalize_advantages=True), False, (), False),
+    ("gpg", Gpg, Settings(), False, (), False),
+    ("reinforce_plus_plus", ReinforcePlusPlus, ReinforcePlusPlusSettings(gamma=0.5), True, (), False),
+    (
+        "reinforce_plus_plus_baseline",
+        ReinforcePlusPlusBaseline,
+        ReinforcePlusPlusBaselineSettings(),
+        True,
+        (),
+        False,
+    ),
+    ("ppo", Ppo, PpoSettings(lambd=0.5), True, (), True),
+]
+LOSSES: list[tuple[str, type[object], Settings, bool]] = [
+    ("policy_loss", PolicyLoss, PolicyLossSettings(eps_clip=0.1), True),
+    ("gspo", GspoLoss, GspoSettings(eps_clip=0.1, eps_clip_high=0.2), True),
+    ("cispo", CispoLoss, CispoSettings(eps_clip=0.1), True),
+    ("sft_loss", SftLoss, Settings(), False),
+]
+CORRECTIONS: list[tuple[str, type[object], Settings]] = [
+    ("tis", Tis, TisSettings(tis_clip=3.0)),
+    ("icepop", Icepop, IcepopSettings(tis_clip=3.0)),
+    ("mis", Mis, MisSettings(mis_upper_bound=3.0)),
+]
+
+
+def nothing(role: str, name: str, **settings: object) -> object:
+    raise LookupError(name)
+
+
+def assert_offered(spec: Spec[object], name: str, kind: type[object], settings: Settings) -> None:
+    assert (spec.name, spec.settings) == (name, type(settings))
+    built = spec.factory(settings, Setup(nothing, 0))
+    assert type(built) is kind
+    if vars(built):
+        assert list(vars(built).values()) == [settings]
+
+
+def test_every_file_of_the_room_offers_the_estimator_of_its_name() -> None:
+    files = {path.stem for path in Path(slime_train.estimators.__file__).parent.glob("[!_]*.py")}
+    assert {spec.name for spec in estimators()} == files
+
+
+def test_every_estimator_says_what_it_reads() -> None:
+    found = {spec.name: spec for spec in estimators()}
+    assert all(type(spec) is AdvantageSpec for spec in found.values())
+    for name, kind, settings, uses_kl, keys, uses_values in ADVANTAGES:
+        spec = found[name]
+        assert_offered(spec, name, kind, settings)
+        assert (spec.uses_kl_penalty, spec.uses_values) == (uses_kl, uses_values)
+        assert tuple(spec.reward_keys(settings)) == keys
+        assert spec.compares_samples(settings) is (name in ("grpo", "gdpo", "rloo", "max_rl", "gpg"))
+    assert not found["grpo"].compares_samples(GrpoSettings(rewards_normalization=False))
+
+
+def test_every_loss_says_whether_advantages_are_all_it_learns_from() -> None:
+    found = list(losses())
+    assert all(type(spec) is LossSpec for spec in found)
+    for spec, (name, kind, settings, uses_advantages) in zip(found, LOSSES, strict=True):
+        assert_offered(spec, name, kind, settings)
+        assert spec.uses_advantages is uses_advantages
+        assert spec.zero_without_advantage(settings) is uses_advantages
+        if uses_advantages:
+            assert spec.zero_without_advantage(settings.model_copy(update={"entropy_coef": 1e-3})) is False
+
+
+def test_every_correction_is_built_from_its_settings() -> None:
+    for spec, (name, kind, settings) in zip(corrections(), CORRECTIONS, strict=True):
+        assert_offered(spec, name, kind, settings)
+
+
+@table("offers", [estimators, losses, corrections])
+def test_a_summary_begins_as_a_sentence_does(offers: Callable[[], list[Spec[object]]]) -> None:
+    for spec in offers():
+        assert re.match(r"[A-Z][a-z]+ ?", spec.summary), spec.name
+
+
+# The learning rate of each step.
+
+OPTIM = Optim(
+    lr=2.0,
+    lr_warmup_iters=4,
+    lr_decay_style="constant",
+    min_lr=0.5,
+    adam_beta1=0.9,
+    adam_beta2=0.95,
+    adam_eps=1e-8,
+    weight_decay=0.0,
+    clip_grad=1.0,
+    train_steps=15,
+)
+
+
+def rates(**changes: object) -> list[float]:
+    optim = replace(OPTIM, **changes)  # type: ignore[arg-type]
+    return [learning_rate(optim, step) for step in range(optim.train_steps)]
+
+
+@table("style", ["constant", "linear", "cosine"])
+def test_warm_up_rises_to_the_peak_and_no_step_is_wasted(style: str) -> None:
+    assert rates(lr_decay_style=style)[:5] == [0.5, 1.0, 1.5, 2.0, 2.0]
+
+
+def test_constant_stays() -> None:
+    assert set(rates()[4:]) == {2.0}
+    assert learning_rate(OPTIM, 10_000) == 2.0
+
+
+def test_linear_falls_evenly_to_the_minimum_at_the_last_step() -> None:
+    assert rates(lr_decay_style="linear")[4:] == pytest.approx([2.0 - 0.15 * step for step in range(11)])
+
+
+def test_cosine_is_half_way_at_half_time() -> None:
+    found = rates(lr_decay_style="cosine")[4:]
+    assert found == pytest.approx([1.25 + 0.75 * math.cos(math.pi * step / 10) for step in range(11)])
+
+
+@table("style", ["linear", "cosine"])
+@table("warmup", [0, 4])
+@table("after", [1, 2, 3, 10])
+def test_the_minimum_is_reached_by_the_last_step_and_not_before(style: str, warmup: int, after: int) -> None:
+    """However few steps the decay has: step `warmup` is at the peak."""
+    found = rates(lr_decay_style=style, lr_warmup_iters=warmup, train_steps=warmup + 1 + after)[warmup:]
+    assert found[0] == 2.0
+    assert found[-1] == pytest.approx(0.5)
+    assert all(rate > 0.5 + 1e-6 for rate in found[:-1])
+
+
+def test_the_decay_ends_after_its_own_steps_if_it_has_some() -> None:
+    found = rates(lr_decay_style="linear", lr_decay_iters=10)
+    assert found[4:10] == pytest.approx([2.0 - 0.3 * step for step in range(6)])
+    assert found[10:] == [0.5] * 5
+
+
+def test_inverse_square_root_goes_on_from_the_warm_up_and_stops_at_the_minimum() -> None:
+    assert rates(lr_decay_style="inverse-square-root")[4:] == pytest.approx(
+        [2.0 * math.sqrt(4 / step) for step in range(4, 15)]
+    )
+    assert learning_rate(replace(OPTIM, lr_decay_style="inverse-square-root"), 65) == 0.5
+    assert rates(lr_decay_style="inverse-square-root", lr_warmup_iters=0)[:2] == [2.0, 2.0]
+
+
+@table(
+    "shape, half_way",
+    [("linear", 0.5), ("cosine", 0.5), ("exponential", 2 * 0.5**0.5 - 1), ("minus_sqrt", 1 - 0.5**0.5)],
+)
+def test_wsd_stays_at_the_peak_and_decays_in_its_last_steps(shape: str, half_way: float) -> None:
+    found = rates(lr_decay_style="WSD", lr_wsd_decay_iters=6, lr_wsd_decay_style=shape)
+    assert found[3:9] == [2.0] * 6
+    assert found[11] == pytest.approx(0.5 + 1.5 * half_way)
+    assert found[14] == pytest.approx(0.5)
+
+
+def test_wsd_without_steps_of_decay_stays_at_the_peak_to_the_end() -> None:
+    assert rates(lr_decay_style="WSD", lr_wsd_decay_style="linear")[3:] == [2.0] * 12
+
+
+@given(
+    style=st.sampled_from(["constant", "linear", "cosine", "inverse-square-root", "WSD"]),
+    warmup=st.integers(0, 20),
+    steps=st.integers(1, 40),
+)
+def test_it_stays_in_bounds_and_falls_after_warm_up(style: str, warmup: int, steps: int) -> None:
+    optim = replace(OPTIM, lr_decay_style=style, lr_warmup_iters=warmup, train_steps=steps, lr_wsd_decay_iters=5)
+    found = [learning_rate(optim, step) for step in range(steps + 5)]
+    after = found[warmup:]
+    assert all(0 < rate <= 2.0 for rate in found)
+    assert all(rate >= 0.5 for rate in after)
+    assert after == sorted(after, reverse=True)

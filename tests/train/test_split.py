@@ -1,19 +1,26 @@
-"""Splitting a step over ranks: whole groups, none lost, none twice, columns that belong together."""
+"""Steps of a draw by share: whole groups, balanced, every sample once, and one report a share."""
 
+import random
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
+from itertools import product
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from slime_core.batching.prepare import Preparation, TrainGroup
-from slime_core.batching.split import Cost, split_step, steps_of
-from slime_core.errors import ContractError
-from slime_core.roles import Draw, SampleField, TrainBatch
+from slime_core.batching.split import Cost, Shares, karmarkar_karp, split_step, steps_of
+from slime_core.errors import ConfigError, ContractError
+from slime_core.roles import Draw, SampleField, Settings, StepResult, TrainBatch, TrainerSpec
 from slime_core.roles.trainer import INPUT_FIELDS
 from slime_core.sample import Group, GroupId, Sample, plain_json
+from slime_train.sequences import discounted_sums, masked_mean, masked_sum
 from tests.tables import table
 
 
@@ -293,3 +300,224 @@ def test_splitting_needs_no_torch() -> None:
 @table("ranks", [1, 2])
 def test_no_groups_make_empty_batches(ranks: int) -> None:
     assert [len(batch.tokens_T) for batch in split([], ranks)] == [0] * ranks
+
+
+# Dealing groups to ranks by what they cost: every one once, and close to even.
+
+SIZES = st.lists(st.floats(0.0, 1e6), max_size=40)
+
+
+@given(sizes=SIZES, parts=st.integers(1, 6))
+def test_every_one_is_dealt_once_and_shares_differ_by_the_largest_at_most(sizes: list[float], parts: int) -> None:
+    shares = karmarkar_karp(sizes, parts)
+    assert len(shares) == parts
+    assert sorted(index for share in shares for index in share) == list(range(len(sizes)))
+    sums = [sum(sizes[index] for index in share) for share in shares]
+    assert max(sums) - min(sums) <= max(sizes, default=0.0) * (1 + 1e-9) + 1e-6
+
+
+@given(sizes=st.lists(st.integers(1, 50), min_size=1, max_size=8), parts=st.integers(2, 3))
+def test_the_largest_share_is_close_to_the_best_there_is(sizes: list[int], parts: int) -> None:
+    """Within 4/3 of the optimum, which an exhaustive search finds: no worse than longest first is."""
+    best = min(
+        max(sum(size for size, owner in zip(sizes, owners, strict=True) if owner == part) for part in range(parts))
+        for owners in product(range(parts), repeat=len(sizes))
+    )
+    found = max(sum(sizes[index] for index in share) for share in karmarkar_karp(sizes, parts))
+    assert best <= found <= best * 4 / 3
+
+
+@table("family", ["llama", "gpt2", "qwen3", "gemma", "gemma2"])
+def test_a_cost_is_what_torch_counts(family: str) -> None:
+    sizes = {"hidden_size": 32, "intermediate_size": 80, "num_hidden_layers": 3, "num_attention_heads": 4}
+    more = {"vocab_size": 50, "n_inner": 80} if family == "gpt2" else {"vocab_size": 50, "num_key_value_heads": 2}
+    config = AutoConfig.for_model(family, **sizes, **more, attn_implementation="eager")
+    model = AutoModelForCausalLM.from_config(config)
+    cost = Cost.of_config(config.to_dict())
+    for length in (8, 64):
+        with FlopCounterMode(display=False) as counted, torch.no_grad():
+            model(torch.zeros(1, length, dtype=torch.long))
+        whole = counted.get_total_flops()
+        # Hugging Face multiplies what the mask hides too, and predicts from the prompt's tokens.
+        expected = cost.token * length + cost.seen * length**2 + cost.predicted * length
+        assert whole == pytest.approx(expected, rel=0.01)
+
+
+def test_a_group_shares_its_prompt_and_attends_to_it() -> None:
+    cost = Cost(token=1.0, seen=10.0, predicted=100.0)
+    assert cost.of(4, [2, 3]) == (4 + 5) + 10.0 * (8 + 2 * (4 + 1) + 3 * (4 + 1.5)) + 100.0 * 5
+
+
+def differencing(sizes: list[float], parts: int) -> list[float]:
+    """Sums that the method ends with, sorted: of lists of sums, join the two that differ most within."""
+    left = [[0.0] * (parts - 1) + [size] for size in sizes]
+    while len(left) > 1:
+        left.sort(key=lambda sums: sums[-1] - sums[0])
+        one, other = left.pop(), left.pop()
+        left.append(sorted(low + high for low, high in zip(one, reversed(other), strict=True)))
+    return left[0]
+
+
+@table("parts", [2, 3, 4])
+@table("seed", range(6))
+def test_it_is_the_largest_differencing_method_whatever_the_unit(parts: int, seed: int) -> None:
+    draw = random.Random(seed)
+    sizes = [draw.random() for _ in range(13)]
+    shares = karmarkar_karp(sizes, parts)
+    sums = sorted(sum(sizes[index] for index in share) for share in shares)
+    assert sums == pytest.approx(differencing(sizes, parts), rel=1e-9)
+    assert karmarkar_karp([size * 2**40 for size in sizes], parts) == shares
+    assert karmarkar_karp([size / 2**40 for size in sizes], parts) == shares
+
+
+SIZES_OF_A_MODEL = {
+    "hidden_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 100,
+    "vocab_size": 50,
+}
+
+
+@table(
+    "names",
+    [
+        {"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head"},
+        {"hidden_size": "d_model", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"},
+        {"intermediate_size": "n_inner"},
+    ],
+)
+def test_what_other_families_call_a_size_is_the_same_size(names: dict[str, str]) -> None:
+    other = {names.get(name, name): size for name, size in SIZES_OF_A_MODEL.items()}
+    assert Cost.of_config(other) == Cost.of_config(SIZES_OF_A_MODEL)
+
+
+def test_a_cost_by_hand() -> None:
+    """Attention 4 matrices of 64 x 64, the inner layer 2 of 64 x 100, or 3 where it is gated; two operations each."""
+    plain = Cost.of_config(SIZES_OF_A_MODEL)
+    assert plain == Cost(2 * 3 * (4 * 64 * 64 + 2 * 64 * 100), 4 * 3 * 64, 2 * 64 * 50)
+    for gate in ("silu", "swish"):
+        assert Cost.of_config({**SIZES_OF_A_MODEL, "hidden_act": gate}).token == 2 * 3 * (4 * 64 * 64 + 3 * 64 * 100)
+    assert Cost.of_config({**SIZES_OF_A_MODEL, "hidden_act": "gelu"}) == plain
+    gemma = {**SIZES_OF_A_MODEL, "model_type": "gemma3_text", "hidden_activation": "gelu_pytorch_tanh"}
+    assert Cost.of_config(gemma).token == 2 * 3 * (4 * 64 * 64 + 3 * 64 * 100)
+    experts = {**SIZES_OF_A_MODEL, "num_experts_per_tok": 4}
+    assert Cost.of_config(experts).token == 2 * 3 * (4 * 64 * 64 + 4 * 2 * 64 * 100)
+    assert Cost.of_config({**experts, "moe_intermediate_size": 10}).token == 2 * 3 * (4 * 64 * 64 + 4 * 2 * 64 * 10)
+    wide = {name: size for name, size in SIZES_OF_A_MODEL.items() if name != "intermediate_size"}
+    assert Cost.of_config(wide).token == 2 * 3 * (4 * 64 * 64 + 2 * 64 * 256)
+    few = {**SIZES_OF_A_MODEL, "head_dim": 32, "num_key_value_heads": 2}
+    assert Cost.of_config(few) == Cost(2 * 3 * (2 * 64 * 128 + 2 * 64 * 64 + 2 * 64 * 100), 4 * 3 * 128, 2 * 64 * 50)
+
+
+@table("name", [name for name in SIZES_OF_A_MODEL if name != "intermediate_size"])
+def test_the_size_that_is_missing_is_named(name: str) -> None:
+    config = {key: size for key, size in SIZES_OF_A_MODEL.items() if key != name}
+    with pytest.raises(ConfigError, match=rf"the model's config.json has no {name}: leave it out"):
+        Cost.of_config(config)
+
+
+def test_a_model_of_unknown_size_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"balance_by_flops: the model's config.json has no hidden_size"):
+        Cost.of_config({"vocab_size": 5})
+
+
+# Shares: ranks of one replica have one share of a step, and report one thing of it.
+
+RESULT = StepResult({"loss": 2.0, "odd": float("nan")}, 100, {"grad_norm": 0.5}, {3: 0.25}, frozenset({"loss"}))
+OTHER = replace(RESULT, tokens=90, scores={4: 1.0})
+
+
+def of(*shares: int) -> Shares:
+    return Shares(shares, "mega")
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=8).filter(lambda each: set(each) == set(range(max(each) + 1))))
+def test_every_share_has_one_rank_that_reports_and_every_rank_its_share(shares: list[int]) -> None:
+    found = of(*shares)
+    assert [shares[rank] for rank in found.reporting] == list(range(found.count))
+    assert found.dealt([f"share {number}" for number in range(found.count)]) == [f"share {each}" for each in shares]
+
+
+def test_of_ranks_that_agree_one_is_heard() -> None:
+    close = replace(RESULT, metrics={"loss": 2.00001, "odd": float("nan")}, scores={3: 0.250001})
+    assert of(0, 1, 0, 1).agreed([RESULT, OTHER, close, OTHER]) == [RESULT, OTHER]
+    assert of(0, 1).agreed([RESULT, OTHER]) == [RESULT, OTHER]
+
+
+@table(
+    "other, says",
+    [
+        (replace(RESULT, tokens=99), "tokens is 100 on rank 1 and 99 on rank 3"),
+        (
+            replace(RESULT, metrics={**RESULT.metrics, "loss": 2.1}),
+            r"metrics 'loss' is 2.0 on rank 1 and 2.1 on rank 3",
+        ),
+        (replace(RESULT, metrics={"loss": 2.0}), "metrics 'odd' is nan on rank 1 and None on rank 3"),
+        (replace(RESULT, scalars={"grad_norm": 0.6}), r"scalars 'grad_norm' is 0.5 on rank 1 and 0.6 on rank 3"),
+        (replace(RESULT, scores={3: 0.3}), r"scores of group '3' is 0.25 on rank 1 and 0.3 on rank 3"),
+        (replace(RESULT, over_all_tokens=frozenset()), r"over_all_tokens is \['loss'\] on rank 1 and \[\] on rank 3"),
+    ],
+)
+def test_ranks_of_a_share_that_differ_are_named_with_the_first_difference(other: StepResult, says: str) -> None:
+    with pytest.raises(ContractError, match=rf"plugin mega: ranks 1 and 3 train on share 1 together.*: {says}; "):
+        of(0, 1, 0, 1).agreed([OTHER, RESULT, OTHER, other])
+
+
+def _rank(rank: int, world_size: int, setup: object) -> None:
+    """Never built."""
+
+
+@table("shares, ranks", [([0, 0, 1, 1], 4), ([1, 0], 2), ([0], 1)])
+def test_a_spec_says_the_share_of_each_rank(shares: list[int], ranks: int) -> None:
+    spec = TrainerSpec("mega", _rank, world_size=lambda settings: ranks, shares=lambda settings: shares)
+    assert spec.share_of_ranks(Settings()) == tuple(shares)
+    assert replace(spec, shares=None).share_of_ranks(Settings()) == tuple(range(ranks))
+
+
+@table("shares", [[0, 1], [0, 0, 2, 2], [1, 1, 2, 2], []])
+def test_shares_that_do_not_fit_the_ranks_are_refused(shares: list[int]) -> None:
+    spec = TrainerSpec("mega", _rank, world_size=lambda settings: 4, shares=lambda settings: shares)
+    with pytest.raises(ConfigError, match=r"trainer 'mega': shares gives .* for 4 ranks; expected one number a rank"):
+        spec.share_of_ranks(Settings())
+
+
+# Sums and means over the trained tokens of each sample, of ragged batches and of none.
+
+SAMPLES = st.lists(st.lists(st.floats(-5, 5), max_size=19), max_size=5)
+
+
+def test_masked_tokens_count_neither_in_the_sum_nor_in_the_number() -> None:
+    values, mask = torch.tensor([1.0, 5.0, 3.0, 7.0]), torch.tensor([1.0, 0.0, 1.0, 0.0])
+    sample = torch.tensor([0, 0, 0, 2])
+    assert masked_sum(values, mask, sample).tolist() == [4.0, 0.0, 0.0]
+    assert masked_mean(values, mask, sample).tolist() == [2.0, 0.0, 0.0]
+
+
+def test_of_no_tokens_there_are_no_samples() -> None:
+    none = torch.empty(0)
+    assert masked_mean(none, none, torch.empty(0, dtype=torch.int64)).shape == (0,)
+
+
+def test_a_long_sample_loses_nothing_to_rounding() -> None:
+    """A sum in float32 of this order would be off by more than the clip of GSPO."""
+    values = torch.cat([torch.tensor([1e4]), torch.full((30_000,), 1e-4), torch.tensor([-1e4])])
+    mean = masked_mean(values, torch.ones_like(values), torch.zeros(len(values), dtype=torch.int64))
+    assert mean.dtype == torch.float32
+    assert mean.item() == pytest.approx(3 / 30_002, rel=1e-6)
+
+
+@given(samples=SAMPLES, discount=st.sampled_from([0.0, 0.5, 0.97, 1.0]))
+def test_discounted_sums_are_the_recursion_from_the_end(samples: list[list[float]], discount: float) -> None:
+    expected: list[float] = []
+    for values in samples:
+        running, found = 0.0, []
+        for value in reversed(values):
+            running = value + discount * running
+            found.append(running)
+        expected += reversed(found)
+    values_T = torch.tensor([each for values in samples for each in values], dtype=torch.float64)
+    sample_T = torch.tensor([number for number, values in enumerate(samples) for _ in values], dtype=torch.int64)
+    before = values_T.clone()
+    assert discounted_sums(values_T, sample_T, discount).tolist() == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    assert torch.equal(values_T, before)

@@ -1,7 +1,9 @@
-"""The core's transports: a version is a safetensors file, whole or of no version, that others read, too."""
+"""Files of weights, whole and portable."""
 
 import asyncio
 import json
+import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,9 +15,11 @@ from safetensors.torch import load_file
 
 from slime_core.errors import RunFolderError, WorkerError
 from slime_core.roles import GivesFiles, Settings, TransportSetup, WeightChannel, WeightDtype, WeightSlot
+from slime_core.sample import Json
 from slime_local.model.weights import lay_out
 from slime_local.received import flat_of
 from slime_train.disk import Disk
+from slime_train.portable import make_portable, readable_by_both
 from slime_train.settings import DiskSettings
 from slime_train.shared_buffer import SharedBuffer
 from slime_train.weight_file import ALIGNED, WeightFile
@@ -172,3 +176,61 @@ def test_a_folder_elsewhere_is_the_runs_own_and_goes_with_it(tmp_path: Path) -> 
     for run in runs:
         asyncio.run(run.close())
     assert list(elsewhere.iterdir()) == []
+
+
+# Portable model directories: transformers 4 and 5 find the same in them, and everybody may read all files.
+
+Config = dict[str, Json]
+STRETCHED: Config = {"rope_type": "yarn", "factor": 4.0}
+GEMMA: Config = {
+    "full_attention": {"rope_theta": 9.0, "rope_type": "linear", "factor": 8.0},
+    "sliding_attention": {"rope_theta": 5.0, "rope_type": "default"},
+}
+CASES: list[tuple[Config, Config]] = [
+    ({"rope_parameters": {"rope_theta": 9.0, "rope_type": "default"}}, {"rope_theta": 9.0}),
+    (
+        {"rope_parameters": {"rope_theta": 9.0, "partial_rotary_factor": 0.5, **STRETCHED}},
+        {"rope_theta": 9.0, "partial_rotary_factor": 0.5, "rope_scaling": {"partial_rotary_factor": 0.5, **STRETCHED}},
+    ),
+    ({"rope_theta": 9.0}, {"rope_parameters": {"rope_theta": 9.0, "rope_type": "default"}}),
+    (
+        {"rope_theta": 9.0, "rope_scaling": {"type": "yarn", "factor": 4.0}},
+        {"rope_parameters": {"rope_theta": 9.0, **STRETCHED}},
+    ),
+    (
+        {"rope_parameters": GEMMA},
+        {"rope_theta": 9.0, "rope_local_base_freq": 5.0, "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+    ),
+    ({"num_local_experts": 4}, {"num_experts": 4}),
+    ({"model_type": "gpt2", "n_embd": 8}, {}),
+]
+"""What was saved, and what is added."""
+
+
+def test_positions_and_experts_stand_where_either_reads_them() -> None:
+    wrong = [(given, found) for given, added in CASES if (found := readable_by_both(given)) != given | added]
+    assert wrong == []
+    nested = {"text_config": CASES[0][0]}
+    assert readable_by_both(nested) == {"text_config": CASES[0][0] | CASES[0][1]}
+    assert all(readable_by_both(readable_by_both(given)) == readable_by_both(given) for given, _ in CASES)
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_a_tokenizer_has_a_class_that_both_have_and_files_one_mode(tmp_path: Path, umask: int) -> None:
+    about = {"tokenizer_class": "TokenizersBackend", "extra_special_tokens": ["<a>"], "pad_token": "é"}
+    before = os.umask(umask)
+    try:
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(about))
+        (tmp_path / "config.json").write_text(json.dumps(CASES[0][0]))
+        (tmp_path / "model.safetensors").write_bytes(b"")
+        (tmp_path / "model.safetensors").chmod(0o600)
+        make_portable(tmp_path)
+    finally:
+        os.umask(before)
+    assert json.loads((tmp_path / "tokenizer_config.json").read_text("utf-8")) == {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "additional_special_tokens": ["<a>"],
+        "pad_token": "é",
+    }
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert modes == dict.fromkeys(["config.json", "model.safetensors", "tokenizer_config.json"], 0o666 & ~umask)

@@ -1,15 +1,28 @@
-"""One engine of a pool: which weights may answer, and who cancelled a request."""
+"""One engine of a pool: its checks, its weights, its limits, and its answers in parts."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import cast
 
 import pytest
 
 from slime_core.catalog.catalog import Used
-from slime_core.roles import FinishReason, GenerateOutput, GenerateRequest, SamplingParams
-from slime_core.rollout import Limits
+from slime_core.errors import ContractError, PluginError, RequestError, WorkerError
+from slime_core.roles import (
+    EngineSpec,
+    FinishReason,
+    GenerateChunk,
+    GenerateOutput,
+    GenerateRequest,
+    SamplingParams,
+    WeightChannel,
+)
+from slime_core.rollout import EnginePool, Limits
 from slime_core.rollout.engine_handle import EngineHandle, Lost, Withdrawn
 from slime_simulate.clock import VirtualLoop
+from tests.rollout.bench import Checked, checked
+from tests.rollout.engines.fleet import Fleet, Scripted, Streaming, make_request, tokens_of
 from tests.tables import table
 
 REQUEST = GenerateRequest([1, 2, 3], SamplingParams(16), 0)
@@ -116,3 +129,412 @@ def test_a_withdrawn_request_goes_elsewhere_and_a_cancelled_one_is_cancelled() -
             await task
 
     play(use)
+
+
+# What an engine answers is checked before anybody sees it, in parts, too.
+
+SHORT = GenerateRequest([1, 2], SamplingParams(4), 0)
+GOOD = GenerateChunk([5, 6], [-0.5, -0.5], 3)
+LAST = GenerateChunk([7], [-0.5], 3, FinishReason.STOP)
+
+
+class Whole:
+    """Answers at once."""
+
+    async def start(self) -> None: ...
+
+    async def load_weights(self, channel: WeightChannel, version: int) -> None: ...
+
+    async def generate(self, request: GenerateRequest) -> GenerateOutput:
+        return GenerateOutput.joined([GOOD, LAST])
+
+    async def abort(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class Parts(Whole):
+    """Gives what it is told to."""
+
+    def __init__(self, chunks: Sequence[object]) -> None:
+        self.chunks = chunks
+        self.left = False
+
+    async def stream(self, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
+        try:
+            for chunk in self.chunks:
+                yield chunk  # type: ignore[misc]  # also what is none
+        finally:
+            self.left = True
+
+
+def streamed(engine: Whole, taken: list[GenerateChunk]) -> None:
+    output = asyncio.run(cast(Checked, checked(engine)).generate(SHORT, taken.append))
+    assert output == GenerateOutput.joined(taken)
+
+
+def test_good_parts_are_passed_on_as_they_are() -> None:
+    taken: list[GenerateChunk] = []
+    streamed(engine := Parts([GOOD, LAST]), taken)
+    assert taken == [GOOD, LAST]
+    assert engine.left
+
+
+def test_an_engine_that_cannot_stream_gives_one_part() -> None:
+    taken: list[GenerateChunk] = []
+    streamed(Whole(), taken)
+    assert taken == [GenerateChunk([5, 6, 7], [-0.5] * 3, 3, FinishReason.STOP)]
+
+
+@table(
+    "bad, said",
+    [
+        ("</html>", "expected a GenerateChunk, got str"),
+        (replace(GOOD, log_probs=[-0.5]), "1 log_probs for 2 tokens"),
+        (replace(GOOD, log_probs=[-0.5, float("inf")]), "log_probs holds NaN, infinity"),
+        (GenerateChunk([5, 6, 7], [-0.5] * 3, 3), "5 tokens; max_new_tokens is 4"),
+        (GenerateChunk([], [], 3), "a part before the last has no tokens"),
+        (replace(GOOD, weight_version="3"), "weight_version: expected an int, got str"),
+        (replace(GOOD, finish="stop"), "finish: expected a FinishReason, or None before the end, got str"),
+    ],
+)
+def test_a_bad_part_is_refused_by_the_plugin_s_name_and_not_passed_on(bad: object, said: str) -> None:
+    taken: list[GenerateChunk] = []
+    with pytest.raises(ContractError) as caught:
+        streamed(engine := Parts([GOOD, bad, LAST]), taken)
+    assert str(caught.value).startswith("engine of plugin tests (stream)")
+    assert said in str(caught.value)
+    assert taken == [GOOD]
+    assert engine.left
+
+
+def test_parts_without_an_end_are_no_answer() -> None:
+    taken: list[GenerateChunk] = []
+    with pytest.raises(ContractError, match="ended after 2 tokens without a finish"):
+        streamed(Parts([GOOD]), taken)
+
+
+class Broken(Whole):
+    """Raises at everything."""
+
+    async def _fail(self, *given: object) -> None:
+        raise OSError("no port")
+
+    start = load_weights = abort = close = watch = release = resume = _fail
+
+
+@table(
+    "method, given",
+    [
+        ("start", ()),
+        ("load_weights", (WeightChannel("nowhere", ()), 1)),
+        ("abort", ()),
+        ("close", ()),
+        ("watch", ()),
+        ("release", (frozenset(),)),
+        ("resume", (frozenset(),)),
+    ],
+)
+def test_what_raises_is_named_with_its_method(method: str, given: tuple[object, ...]) -> None:
+    engine = cast(Checked, checked(Broken()))
+    with pytest.raises(PluginError, match=rf"^engine \({method}\) of plugin tests raised OSError"):
+        asyncio.run(engine.call(method, *given))
+
+
+def test_an_engine_that_was_to_give_up_memory_and_cannot_is_named() -> None:
+    with pytest.raises(ContractError, match=r"engine 'mine' of plugin tests has no release\(\), which its spec"):
+        asyncio.run(cast(Checked, checked(Whole())).call("release", frozenset()))
+
+
+# How long engines may take is theirs to say; the clock stands still while anything is to be done.
+
+NOWHERE = WeightChannel("nowhere", ())
+FOR_EVER_S = 1e9
+
+
+async def dies(engine: Scripted, request: GenerateRequest) -> GenerateOutput:
+    raise WorkerError("killed by SIGKILL")
+
+
+async def starts_again_slowly(engine: Scripted) -> None:
+    await asyncio.sleep(90.0 if engine.life else 0.0)
+
+
+def test_a_server_that_takes_long_to_start_again_is_waited_for_as_long_as_it_says() -> None:
+    patient = Fleet(1, bad={0: dies}, starts=starts_again_slowly, restart_s=200.0)
+    output = patient.play(lambda pool: pool.generate(make_request(3)))
+    assert list(output.tokens) == tokens_of(make_request(3))
+    hasty = Fleet(1, bad={0: dies}, starts=starts_again_slowly, restart_s=40.0)
+    with pytest.raises(WorkerError, match="no engine has served for 40 s"):
+        hasty.play(lambda pool: pool.generate(make_request(3)))
+
+
+@table("first_s, waited_s", [(0.0, 60.0), (100.0, 400.0)])
+def test_an_engine_that_hangs_at_its_start_delays_the_others_three_times_their_start_or_a_minute(
+    first_s: float, waited_s: float
+) -> None:
+    async def hangs(engine: Scripted) -> None:
+        await asyncio.sleep(FOR_EVER_S if engine.number == 1 and not engine.life else first_s)
+
+    made = Fleet(3, starts=hangs)
+
+    async def use(pool: EnginePool) -> tuple[float, tuple[int, ...], tuple[int, ...]]:
+        began, serving = asyncio.get_running_loop().time(), pool.serving
+        await asyncio.sleep(200.0)
+        return began, serving, pool.serving
+
+    assert made.play(use) == (waited_s, (0, 2), (0, 1, 2))
+    assert made.built[1] == 2
+
+
+@table("probe_s, lives", [(120.0, 2), (30.0, 4)])
+def test_the_first_answer_after_a_restart_may_take_as_long_as_it_says(probe_s: float, lives: int) -> None:
+    """It compiles for a minute; where that is too long, it does so again and again."""
+
+    async def compiles(engine: Scripted, request: GenerateRequest) -> GenerateOutput:
+        await asyncio.sleep(60.0 if len(engine.asked) == 1 and engine.life else 0.0)
+        return await engine.answer(request)
+
+    made = Fleet(2, bad={0: dies}, everywhere=compiles, probe_s=probe_s)
+
+    async def use(pool: EnginePool) -> None:
+        await asyncio.gather(*(pool.generate(make_request(seed)) for seed in range(8)))
+        await asyncio.sleep(100.0)
+
+    made.play(use)
+    assert made.built[0] == lives
+
+
+async def long_ones(pool: EnginePool, requests: list[GenerateRequest]) -> list[asyncio.Task[GenerateOutput]]:
+    asked = [asyncio.create_task(pool.generate(request)) for request in requests]
+    await asyncio.sleep(1.0)
+    return asked
+
+
+async def crawls(engine: Scripted, request: GenerateRequest) -> GenerateOutput:
+    return await engine.answer(request, pace=20.0)
+
+
+async def idles_and_loads(engine: Scripted, seconds: float) -> None:
+    while engine.running:  # noqa: ASYNC110  # nothing tells when
+        await asyncio.sleep(0.5)
+    await asyncio.sleep(seconds)
+
+
+def test_the_wait_for_what_runs_does_not_count_as_loading() -> None:
+    made = Fleet(2, everywhere=crawls, loads=lambda engine: idles_and_loads(engine, 90.0), load_s=100.0)
+
+    async def use(pool: EnginePool) -> tuple[list[GenerateOutput], float, dict[str, float]]:
+        running = await long_ones(pool, [make_request(seed) for seed in range(6)])
+        await pool.load_weights(NOWHERE, 1)
+        return await asyncio.gather(*running), asyncio.get_running_loop().time(), pool.take()
+
+    outputs, seconds, metrics = made.play(use)
+    assert {output.weight_version for output in outputs} == {0}
+    assert seconds > 100.0 + 90.0, "what ran took longer than loading may"
+    assert "perf/engine/quarantined/hung" not in metrics
+
+
+def test_a_load_that_hangs_is_given_up_at_its_limit_after_what_ran() -> None:
+    async def hangs(engine: Scripted) -> None:
+        await idles_and_loads(engine, FOR_EVER_S if engine.number == 0 and not engine.life else 1.0)
+
+    made = Fleet(2, everywhere=crawls, loads=hangs, load_s=100.0)
+
+    async def use(pool: EnginePool) -> tuple[float, float, dict[str, float]]:
+        running = await long_ones(pool, [make_request(seed) for seed in range(6)])
+        loading = asyncio.create_task(pool.load_weights(NOWHERE, 1))
+        await asyncio.gather(*running)
+        idle = asyncio.get_running_loop().time()
+        await loading
+        return idle, asyncio.get_running_loop().time(), pool.take()
+
+    idle, loaded, metrics = made.play(use)
+    assert idle + 50.0 < loaded <= idle + 101.0
+    assert metrics["perf/engine/quarantined/hung"] == 1
+
+
+def test_what_an_engine_holds_back_while_it_loads_does_not_make_it_silent() -> None:
+    async def held_back(engine: Scripted, request: GenerateRequest) -> GenerateOutput:
+        if request.seed:
+            await loaded.wait()
+        return await engine.answer(request)
+
+    async def loads(engine: Scripted) -> None:
+        await asyncio.sleep(90.0)
+        loaded.set()
+
+    loaded = asyncio.Event()
+    made = Fleet(1, everywhere=held_back, loads=loads, load_s=100.0, silence_s=30.0)
+
+    async def use(pool: EnginePool) -> tuple[list[GenerateOutput], dict[str, float]]:
+        switching = asyncio.create_task(pool.load_weights(NOWHERE, 1))
+        await asyncio.sleep(1.0)
+        outputs = await asyncio.gather(*(pool.generate(make_request(seed)) for seed in range(1, 5)))
+        await switching
+        return outputs, pool.take()
+
+    outputs, metrics = made.play(use)
+    assert {output.weight_version for output in outputs} == {1}
+    assert metrics == {}
+
+
+def test_the_limits_of_a_pool_are_those_of_its_engine_s_spec() -> None:
+    spec = EngineSpec("served", lambda settings, setup: None, restart_s=900.0, probe_s=200.0, load_s=50.0)  # type: ignore[arg-type, return-value]
+    limits = Limits.of(spec, silence_s=10.0)
+    assert limits == Limits(10.0, 900.0, 200.0, 50.0)
+    assert limits.start_s == 900.0
+    assert Limits(10.0, 40.0, 30.0, 50.0).start_s == 600.0
+
+
+# Answers in parts through a pool; the clock stands still while anything is to be done.
+
+
+LONG = 8
+"""A seed whose answer has 12 tokens."""
+
+
+async def all_of(pool: EnginePool, request: GenerateRequest) -> list[GenerateChunk]:
+    chunks: list[GenerateChunk] = []
+    output = await pool.generate(request, chunks.append)
+    assert GenerateOutput.joined(chunks).versions == output.versions
+    return chunks
+
+
+async def dies_at_once(engine: Streaming, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
+    await asyncio.sleep(0.1)
+    raise WorkerError(f"engine {engine.number} died")
+    yield
+
+
+async def dies_midway(engine: Streaming, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
+    for _ in range(3):
+        await asyncio.sleep(0.1)
+        yield GenerateChunk([7, 8], [-0.5, -0.5], engine.version)
+    raise WorkerError(f"engine {engine.number} died")
+
+
+async def falls_silent(engine: Streaming, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
+    yield GenerateChunk([7], [-0.5], engine.version)
+    await asyncio.sleep(FOR_EVER_S)
+
+
+async def crawls_in_parts(engine: Streaming, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
+    async for chunk in engine.parts(request, pace=20.0):
+        yield chunk
+
+
+async def turns_stale(engine: Streaming, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
+    yield GenerateChunk([7], [-0.5], engine.version)
+    yield GenerateChunk([8], [-0.5], engine.version - 1)
+
+
+async def is_stale(engine: Streaming, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
+    yield GenerateChunk([8], [-0.5], engine.version - 1)
+
+
+async def talks_nonsense(engine: Streaming, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
+    yield GenerateChunk([7], [float("nan")], engine.version)
+
+
+@table("streams", [True, False])
+def test_the_parts_are_the_answer(*, streams: bool) -> None:
+    made = Fleet(3, streams=streams)
+    requests = [make_request(seed) for seed in range(24)]
+
+    async def use(pool: EnginePool) -> None:
+        streamed = await asyncio.gather(*(all_of(pool, request) for request in requests))
+        outputs = await asyncio.gather(*(pool.generate(request) for request in requests))
+        for chunks, output in zip(streamed, outputs, strict=True):
+            joined = GenerateOutput.joined(chunks)
+            assert (list(joined.tokens), joined.finish) == (list(output.tokens), output.finish)
+            assert len(chunks) == (len(output.tokens) if streams else 1)
+
+    made.play(use)
+
+
+@table("behaviour, cause", [(dies_at_once, "died"), (is_stale, "stale"), (talks_nonsense, "garbage")])
+def test_what_fails_before_its_first_part_is_asked_elsewhere(behaviour: object, cause: str) -> None:
+    made = Fleet(2, streams=True, bad_streams={0: behaviour})
+
+    async def use(pool: EnginePool) -> tuple[list[GenerateChunk], dict[str, float]]:
+        return await all_of(pool, make_request(LONG)), pool.take()
+
+    chunks, metrics = made.play(use)
+    assert list(GenerateOutput.joined(chunks).tokens) == tokens_of(make_request(LONG))
+    assert metrics[f"perf/engine/quarantined/{cause}"] == metrics["perf/engine/asked_again"] == 1
+
+
+@table("behaviour, cause, told", [(dies_midway, "died", 6), (falls_silent, "hung", 1), (turns_stale, "stale", 1)])
+def test_what_fails_after_a_part_was_told_is_asked_of_nobody_else(behaviour: object, cause: str, told: int) -> None:
+    made = Fleet(2, streams=True, bad_streams={0: behaviour}, silence_s=30.0)
+
+    async def use(pool: EnginePool) -> tuple[list[GenerateChunk], RequestError, list[GenerateChunk]]:
+        chunks: list[GenerateChunk] = []
+        with pytest.raises(RequestError) as caught:
+            await pool.generate(make_request(LONG), chunks.append)
+        assert pool.take()[f"perf/engine/quarantined/{cause}"] == 1
+        return chunks, caught.value, await all_of(pool, make_request(LONG))
+
+    chunks, error, again = made.play(use)
+    assert f"engine 0 {cause} after {told} tokens of its answer" in str(error)
+    assert "ask again from the beginning" in str(error)
+    assert sum(len(chunk.tokens) for chunk in chunks) == told
+    assert list(GenerateOutput.joined(again).tokens) == tokens_of(make_request(LONG))
+
+
+def test_each_part_is_a_sign_of_life() -> None:
+    made = Fleet(1, streams=True, bad_streams={0: crawls_in_parts}, silence_s=30.0)
+
+    async def use(pool: EnginePool) -> list[GenerateChunk]:
+        return await all_of(pool, make_request(LONG))  # 12 tokens, 20 s each
+
+    assert list(GenerateOutput.joined(made.play(use)).tokens) == tokens_of(make_request(LONG))
+
+
+def test_a_reader_that_leaves_ends_the_request() -> None:
+    made = Fleet(1, streams=True)
+
+    def leave(chunk: GenerateChunk) -> None:
+        assert made.engines[0].running == 1
+        raise KeyError("the client is gone")
+
+    async def use(pool: EnginePool) -> None:
+        with pytest.raises(KeyError):
+            await pool.generate(make_request(LONG), leave)
+        assert made.engines[0].running == 0
+        assert pool.take() == {}
+        reader = asyncio.create_task(all_of(pool, make_request(LONG)))
+        await asyncio.sleep(0.01)
+        assert made.engines[0].running == 1
+        reader.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reader
+        assert made.engines[0].running == 0
+
+    made.play(use)
+
+
+def test_an_abort_ends_a_stream_with_what_there_is() -> None:
+    made = Fleet(1, streams=True)
+
+    async def use(pool: EnginePool) -> list[GenerateChunk]:
+        reader = asyncio.create_task(all_of(pool, make_request(LONG)))
+        await asyncio.sleep(0.12)
+        await pool.abort()
+        return await reader
+
+    output = GenerateOutput.joined(made.play(use))
+    assert (len(output.tokens), output.finish) == (2, FinishReason.ABORT)
+
+
+def test_an_abort_ends_a_stream_that_waits_for_an_engine() -> None:
+    made = Fleet(1, streams=True, bad_streams={0: dies_at_once}, never_again=frozenset({0}))
+
+    async def use(pool: EnginePool) -> list[GenerateChunk]:
+        reader = asyncio.create_task(all_of(pool, make_request(LONG)))
+        await asyncio.sleep(1.0)
+        await pool.abort()
+        return await reader
+
+    assert made.play(use) == [GenerateChunk((), (), 0, FinishReason.ABORT)]
