@@ -19,7 +19,6 @@ from slime_core.catalog import PluginState, part
 from slime_core.cli.plugins import plugin_options
 from slime_core.cli.run_options import RunCommand, plan_run, run_input
 from slime_core.config import FAMILIES, Plan, canonical, show_settings, worker_groups, write_toml
-from slime_core.errors import ConfigError
 from slime_core.roles import CallSpec, EngineSpec, TransportSpec, describe_isolation
 from slime_core.sample import Json
 from slime_core.stats import percentile
@@ -36,14 +35,11 @@ PROMPT_SHOWN = 200
 @plugin_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--no-data", is_flag=True, help="Do not read the prompts, and do not look at the tokenizer.")
-@click.option("--out", type=click.Path(path_type=Path), help="Write the keys of RUN_FILE and flags as TOML.")
 @click.pass_context
-def plan(ctx: click.Context, run_file: Path | None, as_json: bool, no_data: bool, out: Path | None) -> None:
+def plan(ctx: click.Context, run_file: Path | None, as_json: bool, no_data: bool) -> None:
     """Show what RUN_FILE and flags resolve to: role, plugin, version, place, settings; and read the data."""
     resolved, given = plan_run(ctx, run_file), run_input(ctx, run_file)
     form = canonical([given.file, given.flags], given.catalog)
-    if out is not None:
-        _write(out, form.values)
     read = None if no_data else _read_data(resolved)
     notes = read.notes if read else ()
     if as_json:
@@ -66,17 +62,6 @@ def _read_data(resolved: Plan) -> "DataRead":
     if resolved.config.finetunes:
         return cast("Callable[[Plan], DataRead]", part("read_dialogs", "slime-train", "finetuning"))(resolved)
     return read_all_prompts(resolved)
-
-
-def _write(path: Path, values: Mapping[str, Json]) -> None:
-    if path.suffix != ".toml":
-        raise ConfigError(f"--out {path}: run files are written as TOML, with a name that ends in .toml")
-    if path.exists():
-        raise ConfigError(f"--out {path}: it is there already; give another name")
-    try:
-        path.write_text(write_toml(values), "utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}") from None
 
 
 def describe_plan(plan: Plan) -> dict[str, Json]:

@@ -17,8 +17,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from string import Formatter
 from typing import TypeVar
+
+from pydantic import BaseModel
 
 from slime_core.catalog import Catalog, how_to_get, is_in_project, project_source
 from slime_core.config.keys import FAMILY_OF_KEY, RunConfig, ServedPlan
@@ -111,55 +112,77 @@ def _uses(plan: Plan) -> Iterator[tuple[str, GroupUse]]:
 # The plugin lock: which plugins a run has loaded, and what it took from each; kept in checkpoints.
 
 
-def lock_plugins(plan: Plan) -> dict[str, Json]:
-    """Version and code of each loaded plugin and the choices that the plan takes from it, by plugin.
+class _Locked(BaseModel):
+    """A plugin in a lock. A file of the project has no version: the beginning of its SHA-256 stands for one."""
 
-    A file of the project has no version: the beginning of its SHA-256 stands for one. An editable plugin keeps its
-    version when it changes, so `code` is a digest of the files as they are now.
-    """
-    taken: dict[str, list[Json]] = {}
-    for role, several in plan.roles.items():
-        for chosen in several:
-            found = chosen.registered
-            name = found.qualified if is_in_project(found.qualified) else found.spec.name
-            taken.setdefault(found.plugin, []).append(f"{role}/{name}")
-    loaded = plan.catalog.loaded
-    dists = {each.plugin: each.dist for each in loaded}
-    versions = {each.plugin: each.version for each in loaded}
-    modules = {
-        each.plugin: [other.origin.partition(":")[0] for other in loaded if other.plugin == each.plugin]
-        for each in loaded
-    }
-    return {
-        plugin: {
-            "dist": (dist := dists.get(plugin, "")),
-            "version": versions[plugin] if dist else _digest(plugin, plan.catalog),
-            "code": code_digest(modules[plugin]) if dist and plugin in taken else "",
-            "choices": taken.get(plugin, []),
-        }
-        for plugin in dict.fromkeys([*versions, *taken])
-    }
+    dist: str = ""
+    version: str = ""
+    code: str = ""  # a digest of the files, because an editable plugin keeps its version when it changes
+    choices: list[str] = []
+
+    def named(self, plugin: str) -> str:
+        return f"{plugin} {self.version}".rstrip() + f" ({', '.join(self.choices)})"
+
+    def how_to_get(self) -> str:
+        return f": {how_to_get(self.dist, self.version)}" if self.dist else ""
+
+
+def lock_plugins(plan: Plan) -> dict[str, Json]:
+    """Version and code of each loaded plugin and the choices that the plan takes from it, by plugin."""
+    return {plugin: entry.model_dump() for plugin, entry in _lock(plan).items()}
+
+
+def _lock(plan: Plan) -> dict[str, _Locked]:
+    found: dict[str, _Locked] = {each.plugin: _Locked(dist=each.dist) for each in plan.catalog.loaded}
+    for chosen in (each for several in plan.roles.values() for each in several):
+        registered = chosen.registered
+        name = registered.qualified if is_in_project(registered.qualified) else registered.spec.name
+        found.setdefault(registered.plugin, _Locked()).choices.append(f"{registered.spec.role}/{name}")
+    for plugin, entry in found.items():
+        loaded = [each for each in plan.catalog.loaded if each.plugin == plugin]
+        if entry.dist and entry.choices:
+            entry.code = code_digest(each.origin.partition(":")[0] for each in loaded)
+        source = project_source(plugin, plan.catalog.root)
+        if entry.dist:
+            entry.version = loaded[-1].version
+        elif source is not None:
+            entry.version = f"sha256:{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}"
+    return found
 
 
 def changed_plugins(saved: Mapping[str, Json], plan: Plan) -> list[str]:
     """A line about each plugin that the run uses and that is another one now than in `saved`."""
-    now = lock_plugins(plan)
-    return [
-        line
-        for plugin in dict.fromkeys([*saved, *now])
-        if (line := _change(plugin, _entry(saved, plugin), _entry(now, plugin)))
-    ]
+    before, now, nothing = _entries(saved), _lock(plan), _Locked()
+    lines = (_change(each, before.get(each, nothing), now.get(each, nothing)) for each in {**before, **now})
+    return [line for line in lines if line]
 
 
 def missing_plugins(saved: Mapping[str, Json], catalog: Catalog) -> list[str]:
     """A line about each plugin that the run took something from and that is not loaded now."""
     loaded = {each.plugin for each in catalog.loaded}
-    entries = {plugin: _entry(saved, plugin) for plugin in saved if plugin not in loaded}
     return [
-        f"{_named(plugin, entry)} is not loaded now{_install(entry)}"
-        for plugin, entry in entries.items()
-        if any(not is_in_project(choice.partition("/")[2]) for choice in _choices(entry))
+        f"{entry.named(plugin)} is not loaded now{entry.how_to_get()}"
+        for plugin, entry in _entries(saved).items()
+        if plugin not in loaded and any(not is_in_project(choice.partition("/")[2]) for choice in entry.choices)
     ]
+
+
+def _entries(saved: Mapping[str, Json]) -> dict[str, _Locked]:
+    return {plugin: _Locked.model_validate(entry) for plugin, entry in saved.items()}
+
+
+def _change(plugin: str, before: _Locked, now: _Locked) -> str:
+    used = bool(before.choices or now.choices)
+    gone = [choice for choice in before.choices if choice not in now.choices]
+    if before.choices and now == _Locked():
+        return f"{before.named(plugin)} is not loaded now{before.how_to_get()}"
+    if now.choices and before == _Locked():
+        return f"{plugin} {now.version} brings {', '.join(now.choices)}, which came from another plugin"
+    if used and before.version != now.version:
+        return f"{before.named(plugin)} is {now.version} now{before.how_to_get()}"
+    if now.choices and before.code and before.code != now.code:
+        return f"{before.named(plugin)} has other code now, under the same version"
+    return f"{plugin} brought {', '.join(gone)}, which comes from another plugin now" if gone else ""
 
 
 def code_digest(modules: Iterable[str]) -> str:
@@ -184,44 +207,6 @@ def _files(module: str) -> list[tuple[Path, Path]]:
             path, root = Path(file), Path(file).parent
             return [(root, each) for each in root.rglob("*.py")] if path.name == "__init__.py" else [(root, path)]
     return []
-
-
-def _digest(plugin: str, catalog: Catalog) -> str:
-    source = project_source(plugin, catalog.root)
-    return f"sha256:{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}" if source is not None else ""
-
-
-def _change(plugin: str, before: Mapping[str, Json], now: Mapping[str, Json]) -> str:
-    had, has, named = _choices(before), _choices(now), _named(plugin, before)
-    if had and not now:
-        return f"{named} is not loaded now{_install(before)}"
-    if has and not before:
-        return f"{plugin} {now.get('version')} brings {', '.join(has)}, which came from another plugin"
-    if (had or has) and before.get("version") != now.get("version"):
-        return f"{named} is {now.get('version')} now{_install(before)}"
-    if has and before.get("code") and before["code"] != now.get("code"):
-        return f"{named} has other code now, under the same version"
-    gone = [choice for choice in had if choice not in has]
-    return f"{plugin} brought {', '.join(gone)}, which comes from another plugin now" if gone else ""
-
-
-def _named(plugin: str, entry: Mapping[str, Json]) -> str:
-    version = entry.get("version") or ""
-    return f"{plugin} {version}".rstrip() + f" ({', '.join(_choices(entry))})"
-
-
-def _install(entry: Mapping[str, Json]) -> str:
-    return f": {how_to_get(str(entry['dist']), str(entry['version']))}" if entry.get("dist") else ""
-
-
-def _entry(lock: Mapping[str, Json], plugin: str) -> Mapping[str, Json]:
-    entry = lock.get(plugin)
-    return entry if isinstance(entry, dict) else {}
-
-
-def _choices(entry: Mapping[str, Json]) -> list[str]:
-    choices = entry.get("choices")
-    return [str(each) for each in choices] if isinstance(choices, list) else []
 
 
 # Which keys of a run name a place to write, and whether what is there may be replaced.
@@ -252,7 +237,7 @@ def check_outputs(config: RunConfig) -> None:
         template = getattr(getattr(config, FAMILY_OF_KEY[key]), key)
         if template is None:
             continue
-        place = real("".join(text + "0" * (name is not None) for text, name, *_ in Formatter().parse(template)))
+        place = real(template.format(rollout_id=0, rank=0))
         for other, there in places.items():
             if there.is_relative_to(place) or (place.is_relative_to(there) and not _is_beside(place, there, other)):
                 raise ConfigError(
@@ -266,37 +251,31 @@ def check_outputs(config: RunConfig) -> None:
                     f"{key} = {template!r} is inside the folder of another run, {folder}. Give another path"
                 )
         refuse_unwritable(f"{key} = {template!r}", place / "new" if key == "save_hf" else place)
-        if not _kept_dumps(key, template, root):
-            for path in named_by(template):
-                refuse_occupied(f"{key} = {template!r}", path, run_id_of(root))
+        before: dict[str, Json] = {}
+        with suppress(OSError, ValueError):
+            before = tomllib.loads((root / "run.toml").read_text("utf-8"))
+        is_continued = key == "save_debug_train_data" and before.get(key) == template
+        for path in () if is_continued else named_by(template):
+            refuse_occupied(f"{key} = {template!r}", path, run_id_of(root))
 
 
 def _is_beside(place: Path, there: Path, key: str) -> bool:
     return key == "save" and place.relative_to(there).parts[0] not in RUN_PARTS
 
 
-def _kept_dumps(key: str, template: str, root: Path) -> bool:
-    before: dict[str, Json] = {}
-    with suppress(OSError, ValueError):
-        before = tomllib.loads((root / "run.toml").read_text("utf-8"))
-    return key == "save_debug_train_data" and before.get(key) == template
-
-
-# What becomes of a prompt on its way to the engine: nobody leaves its media out unsaid.
+# Media of prompts are used, or refused.
 
 
 def check_media(plan: Plan) -> None:
     """See that no generator drops what `multimodal_keys` of the run, or of an evaluation set, reads.
 
-    A generator that looks at a sample's media itself is left alone: it may make text of them, or ask an engine that
-    takes them.
+    A generator that reads a sample's media itself may make text of them, or ask an engine that takes them.
 
     Raises:
         ConfigError: one does; names it, and every other part that could not make use of media either.
     """
     config, generator = plan.config, plan.roles.one(GeneratorSpec)
-    if not config.generates:
-        return
+    engine, trainer = plan.roles.one(EngineSpec), plan.roles.one(TrainerSpec)
     whole = [*config.data.multimodal_keys]
     uses = {"multimodal_keys": (whole, generator)}
     for name, own in config.evaluation.eval_prompt_data.items():
@@ -304,19 +283,14 @@ def check_media(plan: Plan) -> None:
         chosen = plan.choose(GeneratorSpec, own.generator) if own.generator else generator
         uses[f"eval_prompt_data.{name}.multimodal_keys"] = kinds, chosen
     for key, (kinds, chosen) in uses.items():
-        if kinds and chosen.spec.text_only:
-            unable = "; ".join(_unable(plan, chosen))
-            raise ConfigError(
-                f"{key}: prompts with {' and '.join(kinds)} cannot be used here: {unable}. Leave it out to train on "
-                "the text alone, or choose a generator of your own that reads sample.multimodal_inputs"
-            )
-
-
-def _unable(plan: Plan, generator: Chosen[GeneratorSpec]) -> Iterator[str]:
-    engine, trainer = plan.roles.one(EngineSpec), plan.roles.one(TrainerSpec)
-    yield f"generator {generator.reference!r} gives engines the text of a prompt alone"
-    if not engine.spec.takes_media:
-        yield f"engine {engine.reference!r} takes no media"
-    reads = trainer.spec.reads(trainer.settings)
-    if SampleField.MULTIMODAL_TRAIN_INPUTS not in reads:
-        yield f"trainer {trainer.reference!r} reads no multimodal_train_inputs"
+        if not (kinds and chosen.spec.text_only and config.generates):
+            continue
+        unable = [f"generator {chosen.reference!r} gives engines the text of a prompt alone"]
+        if not engine.spec.takes_media:
+            unable.append(f"engine {engine.reference!r} takes no media")
+        if SampleField.MULTIMODAL_TRAIN_INPUTS not in trainer.spec.reads(trainer.settings):
+            unable.append(f"trainer {trainer.reference!r} reads no multimodal_train_inputs")
+        raise ConfigError(
+            f"{key}: prompts with {' and '.join(kinds)} cannot be used here: {'; '.join(unable)}. Leave it out to "
+            "train on the text alone, or choose a generator of your own that reads sample.multimodal_inputs"
+        )

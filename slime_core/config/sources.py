@@ -41,7 +41,7 @@ Path = tuple[str, ...]
 """A place in nested tables."""
 
 
-# Owners: which choices have a flat key, by its name or by a prefix.
+# Flat keys of choices: by their names, or by a prefix.
 
 
 class Owner(NamedTuple):
@@ -73,41 +73,35 @@ class FlatKeys:
     @functools.cached_property
     def owners(self) -> Mapping[str, tuple[Owner, ...]]:
         """Who has each key that is declared by its name, in the order of roles and plugins."""
-        found: dict[str, list[Owner]] = {}
+        found: dict[str, tuple[Owner, ...]] = {}
         for registered in self._offered:
             try:
                 names = registered.spec.flat_names
             except PluginError as error:  # refused only where it is chosen
                 warnings.warn(str(error), PluginWarning, stacklevel=2)
                 continue
-            for key in names:
-                found.setdefault(key, []).append(Owner(registered, (key,)))
-        return {key: tuple(several) for key, several in found.items() if key not in _OWN}
+            for key in set(names) - _OWN:
+                found[key] = (*found.get(key, ()), Owner(registered, (key,)))
+        return found
 
     def owners_of(self, key: str) -> tuple[Owner, ...]:
         """Every choice that has a key: by its name, or else by a prefix, unless another framework has the name."""
-        if key in _OWN:
-            return ()
-        if named := self.owners.get(key):
-            return named
-        found = tuple(owner for each in self._offered if (owner := _behind_prefix(each, key)))
-        return () if found and any(each.name == key for each in self._catalog.foreign_names) else found
+        if key in _OWN or key in self.owners or any(each.name == key for each in self._catalog.foreign_names):
+            return self.owners.get(key, ())
+        return tuple(owner for each in self._offered if (owner := _behind_prefix(each, key)))
 
     def foreign(self, key: str) -> ForeignName | None:
         """The name of another framework that means exactly the same as keys here; the first plugin's."""
         if key in _OWN or key in self.owners:
             return None
-        found = (each for each in self._catalog.foreign_names if each.name == key and each.means is not None)
-        return next(found, None)
+        return next((each for each in self._catalog.foreign_names if each.name == key and each.means), None)
 
 
 def prefixes(registered: Registered) -> dict[str, Path]:
     """By prefix of a choice's keys, the table that they lie in; () where they are settings of the choice itself."""
     spec = registered.spec
-    found: dict[str, Path] = {table.prefix: (table.key,) for table in spec.prefixed}
-    if spec.flat_prefix:
-        found[spec.flat_prefix] = ()
-    return found
+    own: dict[str, Path] = {spec.flat_prefix: ()} if spec.flat_prefix else {}
+    return {table.prefix: (table.key,) for table in spec.prefixed} | own
 
 
 def _behind_prefix(registered: Registered, key: str) -> Owner | None:
@@ -115,8 +109,9 @@ def _behind_prefix(registered: Registered, key: str) -> Owner | None:
     for prefix, table in prefixes(registered).items():
         if key.startswith(prefix) and key != prefix:
             setting = key.removeprefix(prefix)
-            passed_on = not table and spec.installed is not None and setting not in spec.model.model_fields
-            return Owner(registered, ((spec.installed.key,) if passed_on and spec.installed else table) + (setting,))
+            if not table and spec.installed is not None and setting not in spec.model.model_fields:
+                table = (spec.installed.key,)
+            return Owner(registered, (*table, setting))
     return None
 
 
@@ -162,14 +157,17 @@ def canonical(sources: Sequence[Mapping[str, Json]], catalog: Catalog) -> Canoni
         PluginError: a choice declares a key of the core.
     """
     form = _Form(catalog)
-    ours = [form.in_our_names(form.not_replaced(source, sources[place:])) for place, source in enumerate(sources, 1)]
+    ours = [form.in_our_names(source, sources[place:]) for place, source in enumerate(sources, 1)]
     form.merged = _merged(ours)
-    chosen = form.chosen(form.merged)
-    if faults := [fault for registered in chosen.values() for fault in key_faults(registered)]:
+    for role in SELECTABLE:
+        for name in _used(form.merged, role):
+            with contextlib.suppress(SlimeError):
+                form.chosen[role, name] = catalog.find(role, name)
+    if faults := [fault for registered in form.chosen.values() for fault in key_faults(registered)]:
         raise PluginError("\n".join(faults))
-    placed = [form.in_sections(source, chosen) for source in ours]
+    placed = [form.in_sections(source) for source in ours]
     try:
-        _place_counts(placed, chosen)
+        _place_counts(placed, form.chosen)
     except ConfigError as error:
         form.problems.append(str(error))
     return Canonical(_merged(placed), list(dict.fromkeys(form.problems)), form.notes)
@@ -181,23 +179,23 @@ class _Form:
     def __init__(self, catalog: Catalog) -> None:
         self.catalog, self.flat_keys = catalog, FlatKeys(catalog)
         self.merged: Mapping[str, Json] = {}
+        self.chosen: dict[Path, Registered] = {}
         self.problems: list[str] = []
         self.notes: list[str] = []
 
-    def not_replaced(self, source: Mapping[str, Json], later: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
+    def in_our_names(self, source: Mapping[str, Json], later: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
         # `advantage_estimator = "gspo"` chooses a loss, too, which goes where a flag gives another estimator.
         again = {key for each in later for key in each if key in CHOOSES or self.flat_keys.foreign(key)}
-        return {key: value for key, value in source.items() if key not in again}
-
-    def in_our_names(self, source: Mapping[str, Json]) -> dict[str, Json]:
-        foreign = {key: name for key in source if (name := self.flat_keys.foreign(key))}
-        values = {key: value for key, value in source.items() if key not in foreign}
-        for key, name in foreign.items():
-            self._replace(values, name, source[key])
+        values = {key: value for key, value in source.items() if key not in again}
+        for key in [*values]:
+            if name := self.flat_keys.foreign(key):
+                self._replace(values, name, values.pop(key))
         for key in [key for key in CHOOSES if key in values]:
             role, value = CHOOSES[key], values.pop(key)
             said = f"{key} = {value!r}"
-            if role == "advantage" and isinstance(value, str) and (estimator := self._estimator_of(value)):
+            losses = (each.spec for each in self.catalog.choices(LossSpec).values())
+            estimator = next((spec.estimator for spec in losses if spec.name == value), "")
+            if role == "advantage" and estimator:
                 put(values, said, ("loss", "use"), value)
                 value = estimator
             put(values, said, (role, "use"), value)
@@ -215,37 +213,25 @@ class _Form:
         whose = f"{name.framework}'s" if name.framework else "from elsewhere"
         self.notes.append(f"{name.name} is {whose}: {shown}")
 
-    def _estimator_of(self, loss: str) -> str:
-        specs = (each.spec for each in self.catalog.choices(LossSpec).values())
-        return next((spec.estimator for spec in specs if spec.name == loss), "")
-
-    def chosen(self, values: Mapping[str, Json]) -> dict[Path, Registered]:
-        found: dict[Path, Registered] = {}
-        for role in SELECTABLE:
-            for name in _used(values, role):
-                with contextlib.suppress(SlimeError):
-                    found[role, name] = self.catalog.find(role, name)
-        return found
-
-    def in_sections(self, source: Mapping[str, Json], chosen: Mapping[Path, Registered]) -> dict[str, Json]:
+    def in_sections(self, source: Mapping[str, Json]) -> dict[str, Json]:
         values = dict(source)
         for key in [key for key in source if key not in _OWN]:
-            value, paths = values.pop(key), self._paths(key, chosen)
+            value, paths = values.pop(key), self._paths(key)
             if len(paths) == 1:
                 put(values, f"{key} = {value!r}", next(iter(paths)), value)
             elif paths:
                 self.problems.append(_claimed_twice(key, paths))
             elif owners := self.flat_keys.owners_of(key):
-                self.problems += _without_effect(key, owners, chosen, self.merged)
+                self.problems += self._without_effect(key, owners)
             else:
                 hint = hint_for(key, value, self.catalog) or " `slime train --help all` lists every key."
                 self.problems.append(f"unknown key {key!r}.{hint}")
         return values
 
-    def _paths(self, key: str, chosen: Mapping[Path, Registered]) -> dict[Path, Registered]:
+    def _paths(self, key: str) -> dict[Path, Registered]:
         offered = {(each.role, each.registered.qualified): each for each in self.flat_keys.owners_of(key)}
         paths: dict[Path, Registered] = {}
-        for (role, name), registered in chosen.items():
+        for (role, name), registered in self.chosen.items():
             owner = offered.get((role, registered.qualified))
             if owner is None and is_in_project(registered.qualified):
                 named = key in registered.spec.flat_names
@@ -253,6 +239,21 @@ class _Form:
             if owner is not None:
                 paths[(role, name, *owner.place)] = registered
         return paths
+
+    def _without_effect(self, key: str, owners: Sequence[Owner]) -> Iterator[str]:
+        names: dict[str, list[str]] = {}
+        for owner in owners:
+            names.setdefault(owner.role, []).append(repr(owner.name))
+        used = {role: list(_used(self.merged, role)) for role in names}
+        if any((role, name) not in self.chosen for role in names for name in used[role]):
+            return  # what is chosen is unknown, which is reported
+        has = " or of ".join(f"{role.replace('_', ' ')} {' or '.join(several)}" for role, several in names.items())
+        uses = ", ".join(f"{role}.use is {', '.join(map(repr, each)) or 'empty'}" for role, each in used.items())
+        first = owners[0]
+        yield (
+            f"{key} has no effect here: it is a setting of {has}, and {uses}; leave it out, or choose what has it, "
+            f'[{first.role}] use = "{first.name}" or --{first.role.replace("_", "-")} {first.name}'
+        )
 
 
 def put(values: dict[str, Json], said: str, path: Path, value: Json) -> None:
@@ -297,23 +298,6 @@ def _claimed_twice(key: str, paths: Mapping[Path, Registered]) -> str:
     has = " and of ".join(f"{role.replace('_', ' ')} {each.spec.name!r}" for (role, *_), each in paths.items())
     tables = " and ".join(f"[{'.'.join(path[:-1])}] {path[-1]} = …" for path in paths)
     return f"{key} is a setting of {has}, which are chosen both: write it in the table of the one meant, {tables}"
-
-
-def _without_effect(
-    key: str, owners: Sequence[Owner], chosen: Mapping[Path, Registered], values: Mapping[str, Json]
-) -> Iterator[str]:
-    roles = list(dict.fromkeys(owner.role for owner in owners))
-    used = {role: list(_used(values, role)) for role in roles}
-    if any((role, name) not in chosen for role in roles for name in used[role]):
-        return
-    names = {role: " or ".join(repr(each.name) for each in owners if each.role == role) for role in roles}
-    has = " or of ".join(f"{role.replace('_', ' ')} {several}" for role, several in names.items())
-    uses = ", ".join(f"{role}.use is {', '.join(map(repr, used[role])) or 'empty'}" for role in roles)
-    first = owners[0]
-    yield (
-        f"{key} has no effect here: it is a setting of {has}, and {uses}; leave it out, or choose what has it, "
-        f'[{first.role}] use = "{first.name}" or --{first.role.replace("_", "-")} {first.name}'
-    )
 
 
 # Worker counts: `actor_num_gpus_per_node` and the like set the workers of trainer and engine, whichever are chosen.

@@ -97,12 +97,6 @@ def test_a_model_of_a_checkpoint_that_is_not_there(project: Project, slime: Slim
     assert not project.run.exists()
 
 
-@table("command", ["train", "plan", "eval"])
-def test_every_command_that_takes_a_run_file_refuses_it_alike(project: Project, slime: Slime, command: str) -> None:
-    project.write_run(rolout_batch_size=3, eval_prompt_data={"own": "prompts.jsonl"}, eval_interval=1)
-    refused(slime(command, "run.toml"), project.run, "Did you mean 'rollout_batch_size'?")
-
-
 @table(
     "missing, said",
     [
@@ -118,14 +112,6 @@ def test_an_incomplete_model(project: Project, slime: Slime, missing: str, said:
     project.write_run(hf_checkpoint=str(model))
     refused(slime("train", "run.toml"), project.run, said, "model holds ")
     assert not project.run.exists()
-
-
-def test_a_file_in_place_of_the_run_folder(project: Project, slime: Slime) -> None:
-    (project.root / "taken").write_text("")
-    said = f"{project.root / 'taken'} is a file, so nothing can be made inside it. Give another path"
-    for command in ("plan", "train"):
-        for save in ("taken/run", "taken"):
-            refused(slime(command, "run.toml", "--save", save), project.root / save, f"save = '{save}': {said}")
 
 
 def test_a_read_only_run_folder(project: Project, slime: Slime, read_only_folder: Path) -> None:

@@ -37,14 +37,6 @@ def flip(run: Path, name: str) -> None:
     path.write_bytes(b"W" + path.read_bytes()[1:])
 
 
-def test_the_list_says_what_there_is(run: Path, slime: Slime) -> None:
-    ran = slime.ok("checkpoints", run)
-    lines = ran.out.splitlines()
-    assert [line.split()[0] for line in lines] == ["rollout_000002", "rollout_000004", "rollout_000006"]
-    assert all(" 7.2 KiB " in line for line in lines), lines
-    assert all(line.endswith("complete") for line in lines)
-
-
 def test_each_has_its_size_and_when_it_was_complete(run: Path, slime: Slime) -> None:
     paths = sorted((run / "checkpoints").iterdir())
     for seconds, path in enumerate(paths, 1):
@@ -96,13 +88,3 @@ def test_a_run_that_goes_on_is_not_pruned_but_listed(run: Path, slime: Slime) ->
         assert "is running in" in slime.refused("checkpoints", run, "--prune", 1)
         assert slime("checkpoints", run).code == 0
     assert len(names(run)) == 3
-
-
-def test_a_folder_without_a_run_is_refused(tmp_path: Path, slime: Slime) -> None:
-    assert "is not a run folder: it has no run.toml" in slime.refused("checkpoints", tmp_path)
-
-
-def test_a_run_that_saved_nothing_says_so(tmp_path: Path, slime: Slime) -> None:
-    (tmp_path / "run.toml").write_text("")
-    (tmp_path / "checkpoints").mkdir()
-    assert slime("checkpoints", tmp_path).out == "no checkpoint yet\n"

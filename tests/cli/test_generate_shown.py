@@ -43,9 +43,6 @@ class Terminal:
             pass  # Linux says EIO when the other end is closed
         os.close(self._end)
 
-    def type(self, keys: bytes) -> None:
-        os.write(self._end, keys)
-
     def code(self) -> int:
         return os.waitstatus_to_exitcode(os.waitpid(self.process, 0)[1])
 
@@ -59,24 +56,3 @@ def test_a_terminal_shows_a_single_response_in_parts_that_are_the_same_text(long
     piped = subprocess.run(command, capture_output=True, check=True).stdout
     assert b"".join(shown) == piped.replace(b"\n", b"\r\n")
     assert len(shown) > 2  # a part, more of them, the line's end
-
-
-def test_a_ctrl_c_ends_it_on_a_line_of_its_own(long_model: Path) -> None:
-    flags = ["abc", "--max-new-tokens", "8000", "--ignore-eos", "--set", "workers=1"]
-    terminal = Terminal([*SLIME, "generate", str(long_model), *flags])
-    shown = b""
-    for number, part in enumerate(terminal.reads()):
-        shown += part
-        if number == 0:
-            terminal.type(b"\x03")
-    assert terminal.code() == 130
-    assert b"Traceback" not in shown
-    assert shown.endswith(b"\r\nstopped\r\n")
-
-
-def test_a_streamed_response_that_is_cut_short_is_said_below_it(project: Project) -> None:
-    flags = ["abc", "--max-new-tokens", "300", "--ignore-eos", "--set", "workers=1"]
-    terminal = Terminal([*SLIME, "generate", str(project.model), *flags])
-    shown = b"".join(terminal.reads())
-    assert terminal.code() == 0, shown
-    assert b"\r\ncut short by the model's 256 positions: 1 response: prompt 0 sample 0 has " in shown

@@ -78,14 +78,6 @@ def own_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "parts", raising=False)
 
 
-@pytest.mark.parametrize("place", ["./parts.py:", "parts.py:", "parts:", "parts."])
-def test_a_plan_takes_every_way_of_naming_it(project: Project, slime: Slime, place: str) -> None:
-    (project.root / "parts.py").write_text(PARTS)
-    ran = slime.ok("plan", "run.toml", "--reward", f"{place}length", "--loss", f"{place}Reinforce", "--json")
-    origins = {row["role"]: row["origin"] for row in ran.json()["choices"]}
-    assert origins["loss"].startswith(str(project.root / "parts.py"))
-
-
 def test_a_run_of_nothing_but_functions_and_classes(project: Project, slime: Slime) -> None:
     (project.root / "parts.py").write_text(PARTS)
     parts = {

@@ -1,4 +1,6 @@
-"""Settings that a choice passes on to installed software: keys and flags that depend on where the software is."""
+"""Flags of choices: by name, by prefix, and those of installed software, which depend on where the software is."""
+
+import sys
 
 import pytest
 
@@ -31,10 +33,22 @@ class Judge(Settings):
     passed_on: dict[str, JsonValue] = {}
 
 
+class Easy(Settings):
+    tolerance: float = Field(0.5, ge=0.0, description="How far it may be off.")
+    modes: list[str] = Field(["plain"], description="How it is read.")
+    lower: bool = Field(True, description="Lower its letters.")
+
+
 def model(section):
     if section.get("place") == "gone":
         raise OSError("there is no such place")
     return New if section.get("place") == "new" else Old
+
+
+def made_late():
+    import judging_late
+
+    return judging_late.Strict
 
 
 def build(settings, setup):
@@ -48,12 +62,25 @@ def build(settings, setup):
 def slime_rewards():
     installed = InstalledSettings("passed_on", model)
     yield RewardSpec("judge", build, Judge, "Judges", flat_prefix="judge_", installed=installed)
+    yield RewardSpec("easy", build, Easy, "Easy", flat_keys=("tolerance", "modes", "lower"))
+    yield RewardSpec("strict", build, made_late, "Strict", flat_keys=lambda: ("severity",), flat_prefix="strict_")
+"""
+LATE = """
+from slime_core import Settings
+
+class Strict(Settings):
+    severity: int = 1
+    depth: int = 1
+    fold: bool = True
+    names: list[str] = []
 """
 
 
 @pytest.fixture
-def mine(project: Project) -> Project:
+def mine(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     (project.root / "judging.py").write_text(MINE)
+    (project.root / "judging_late.py").write_text(LATE)
+    monkeypatch.delitem(sys.modules, "judging_late", raising=False)
     project.write_run(plugins={"modules": ["./judging.py"]}, reward={"use": "judge"})
     return project
 
@@ -69,20 +96,41 @@ def refusal(slime: Slime, *arguments: str) -> str:
 
 
 @table(
-    "flags, place, passed_on",
+    "reward, flags, expected",
     [
-        ("", "old", {}),
-        ("--judge-depth 2", "old", {"depth": 2}),
-        ("--judge-depth=2 --judge-fold", "old", {"depth": 2, "fold": True}),
-        ("--no-judge-fold --judge-names a --judge-names 7", "old", {"fold": False, "names": ["a", "7"]}),
-        ("--judge-place new --judge-deeper 3", "new", {"deeper": 3}),
-        ("--reward.judge.place new --judge-deeper 3", "new", {"deeper": 3}),
+        ("judge", "", {"place": "old", "passed_on": {}}),
+        ("judge", "--judge-depth=2 --judge-fold", {"place": "old", "passed_on": {"depth": 2, "fold": True}}),
+        (
+            "judge",
+            "--no-judge-fold --judge-names a --judge-names 7",
+            {"place": "old", "passed_on": {"fold": False, "names": ["a", "7"]}},
+        ),
+        ("judge", "--judge-place new --judge-deeper 3", {"place": "new", "passed_on": {"deeper": 3}}),
+        ("judge", "--reward.judge.place new --judge-deeper 3", {"place": "new", "passed_on": {"deeper": 3}}),
+        ("easy", "--tolerance 0.1 --tolerance=0.25", {"tolerance": 0.25, "modes": ["plain"], "lower": True}),
+        ("easy", "--no-lower --modes a --modes b", {"tolerance": 0.5, "modes": ["a", "b"], "lower": False}),
+        ("easy", '--modes ["a"] --lower false', {"tolerance": 0.5, "modes": ["a"], "lower": False}),
+        (
+            "strict",
+            "--severity 2 --strict-depth 3 --no-strict-fold --strict-names a --strict-names b",
+            {"severity": 2, "depth": 3, "fold": False, "names": ["a", "b"]},
+        ),
     ],
 )
-def test_flags_are_those_of_the_software_that_the_run_names(
-    mine: Project, slime: Slime, flags: str, place: str, passed_on: dict[str, object]
+def test_flags_are_those_of_the_choice_and_its_software(
+    mine: Project, slime: Slime, reward: str, flags: str, expected: dict[str, object]
 ) -> None:
-    assert settings(slime, *flags.split()) == {"place": place, "passed_on": passed_on}
+    assert settings(slime, "--reward", reward, *flags.split()) == expected
+
+
+def test_help_shows_the_flags_of_choices_and_makes_nothing_late(mine: Project, slime: Slime) -> None:
+    shown = slime("train", "--plugin", "./judging.py", "--help", "reward").out
+    section = " ".join(shown.partition("Settings of choices, reward:")[2].split())
+    assert "--tolerance X How far it may be off. (easy) [0 or more; default: 0.5]" in section
+    assert "--[no-]lower Lower its letters. (easy)" in section
+    assert "--severity VALUE (strict)" in section
+    assert "--strict-KEY VALUE every setting of strict, `slime plugins show ./judging.py`" in section
+    assert "judging_late" not in sys.modules
 
 
 def test_a_run_file_has_them_in_a_table_or_flat_and_a_flag_wins(mine: Project, slime: Slime) -> None:
@@ -115,8 +163,6 @@ def test_they_are_listed_and_have_no_effect_on_what_is_not_chosen(mine: Project,
     shown = slime("plugins", "show", "reward/judge", "--plugin", "./judging.py").out
     assert "passed_on.fold: bool = null" in shown
     assert "Fold cases." in shown
-    help_text = " ".join(slime("train", "run.toml", "--help", "reward").out.split())
-    assert "--judge-KEY VALUE every setting of judge, `slime plugins show ./judging.py`" in help_text
     mine.write_run(plugins={"modules": ["./judging.py"]})
     assert "judge_depth has no effect here: it is a setting of reward 'judge'" in refusal(slime, "--judge-depth", "2")
 

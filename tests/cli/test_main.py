@@ -8,7 +8,6 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from slime_core import __version__
 from slime_core.catalog import Catalog
 from slime_core.cli import run_cli
 from slime_core.cli.main import COMMANDS, cli
@@ -25,10 +24,6 @@ def test_help_lists_every_command(slime: Slime) -> None:
     for name, (_, text) in COMMANDS.items():
         assert f"  {name} " in ran.out
         assert text in ran.out
-
-
-def test_the_version(slime: Slime) -> None:
-    assert __version__ in slime("--version").out
 
 
 @table("name", COMMANDS)

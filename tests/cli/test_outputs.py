@@ -19,7 +19,6 @@ READ_KEYS = {
 READ_OPTIONS = {"run_file", "run_dir", "run", "first", "second", "model", "data", "script"}
 WRITES: dict[str, list[str]] = {
     "generate out": ["generate", "MODEL", "2+3?", "--out"],
-    "plan out": ["plan", "run.toml", "--out"],
     "trace out": ["trace", "runs/none", "--out"],
     "reward try out": ["reward", "try", "math", "--data", "prompts.jsonl", "--out"],
     "agent show out": ["agent", "show", ".", "--out"],

@@ -1,7 +1,5 @@
 """`slime plan`: what a run would use, before anything starts."""
 
-import pytest
-
 from tests.conftest import Project, Slime
 
 
@@ -54,25 +52,3 @@ def test_sections_that_nothing_chooses_are_listed(project: Project, slime: Slime
     ran = slime("plan", "run.toml")
     assert "[loss.policy_loss]: nothing chooses 'policy_loss'" in ran.out
     assert slime("plan", "run.toml", "--json").json()["unused"] == ["loss.policy_loss"]
-
-
-def test_what_a_plan_writes_plans_the_same(project: Project, slime: Slime) -> None:
-    (project.root / "sub").mkdir()
-    flags = ["--eps-clip", "0.3", "--reward", "./rewards.py:digits=0.5", "--rollout-stop", "\n"]
-    before = slime.ok("plan", "run.toml", *flags, "--json", "--out", "sub/run.toml")
-    after = slime.ok("plan", "sub/run.toml", "--json")
-    assert after.json() == before.json()
-
-
-@pytest.mark.parametrize(
-    ("out", "said"),
-    [
-        ("run.toml", "--out run.toml: it is there already; give another name"),
-        ("new.yaml", "--out new.yaml: run files are written as TOML, with a name that ends in .toml"),
-        ("nowhere/new.toml", "cannot write nowhere/new.toml: No such file or directory"),
-    ],
-)
-def test_where_a_plan_cannot_be_written_is_said(project: Project, slime: Slime, out: str, said: str) -> None:
-    before = (project.root / "run.toml").read_text()
-    assert said in slime.refused("plan", "run.toml", "--out", out)
-    assert (project.root / "run.toml").read_text() == before

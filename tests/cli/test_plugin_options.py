@@ -115,14 +115,6 @@ def test_a_run_keeps_its_plugins_and_resumes_with_them(
     assert "one watches" not in ran.out
 
 
-def test_a_run_continues_without_a_plugin_that_it_took_nothing_from(two: Project, slime: Slime) -> None:
-    two.write_run(num_rollout=1, reward={"use": "two"})
-    assert slime("train", "run.toml").code == 0
-    ran = slime.ok("resume", two.run, "--num-rollout", 2, "--no-plugin", "my-one")
-    assert "one watches" not in ran.out
-    assert tomllib.loads((two.run / "run.toml").read_text())["plugins"] == {"without": ["my-one"]}
-
-
 def test_a_resume_names_a_package_that_is_gone_or_changed(two: Project, slime: Slime, install_plugin: Install) -> None:
     two.write_run(num_rollout=1, reward={"use": "two"})
     assert slime("train", "run.toml").code == 0
@@ -151,10 +143,3 @@ def test_a_resume_names_a_file_of_the_project_that_changed(two: Project, slime: 
     refusal = slime.refused("resume", two.run, "--num-rollout", 3)
     assert re.search(r"rewards\.py sha256:\w{12} \(reward/\S+:one\) is sha256:\w{12} now", refusal)
     assert slime("resume", two.run, "--num-rollout", 3, "--accept-changed-plugins").code == 0
-
-
-@table("command", ["train", "plan", "eval", "resume", "demo"])
-def test_every_command_that_loads_plugins_takes_the_flags(slime: Slime, command: str) -> None:
-    text = slime(command, "--help").out
-    assert "--plugin NAME" in text
-    assert "--no-plugin NAME" in text

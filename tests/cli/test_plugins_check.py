@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from slime_testing import report
 from tests.conftest import Install, Slime
 
 WATCHER = """
@@ -110,12 +109,6 @@ def checks(report: dict[str, Any], plugin: str) -> dict[str, Any]:
     return {check["identity"]: check for subject in row["subjects"] for check in subject["checks"]}
 
 
-def test_a_good_plugin_passes_every_check(slime: Slime, watcher: None) -> None:
-    ran = slime.ok("plugins", "check", "slime-watcher")
-    assert "passed   PKG-002  the catalog loads it" in ran.out
-    assert "failed" not in ran.out
-
-
 def test_a_failed_check_has_number_reason_and_advice_and_exit_code_1(slime: Slime, install_plugin: Install) -> None:
     install_plugin("slime-watcher", {"slime_watcher.py": WATCHER}, entry_points={"other": "slime_watcher"})
     ran = slime("plugins", "check", "slime-watcher")
@@ -176,87 +169,20 @@ def test_an_unknown_plugin_is_told_the_nearest(slime: Slime, watcher: None) -> N
     assert "Did you mean 'slime-watcher'?" in slime.refused("plugins", "check", "slime-wotcher")
 
 
-def test_a_name_that_does_not_exist_is_never_the_samples_fault(slime: Slime, tmp_path: Path) -> None:
-    module = tmp_path / "typo.py"
-    module.write_text(
-        "from slime_core import RewardSpec, Score, hookimpl\n"
-        'SLIME_API = "1"\n'
-        "def length(sample, ctx):\n"
-        "    return Score(float(len(sample.respnse)))\n"
-        "@hookimpl\n"
-        "def slime_rewards():\n"
-        '    yield RewardSpec.from_function("length", length, summary="how long")\n'
-    )
-    ran = slime("plugins", "check", module)
-    assert ran.code == 1
-    assert "failed   REW-002" in ran.out
-    assert "'Sample' object has no attribute 'respnse'" in ran.out
-
-
-def test_a_choice_of_a_file_is_told_to_become_a_plugin(slime: Slime, tmp_path: Path) -> None:
-    ran = slime("plugins", "check", "./rewards.py:boxed")
-    assert ran.code == 1
-    assert "slime plugins check ./rewards.py" in ran.out
-    assert "Have ./rewards.py declare SLIME_API and offer boxed by a hook" in ran.out
-
-
-REWARDS = """
-import json, os
-from slime_core import RewardSpec, Score, Unscored, hookimpl
+UNDECIDED = """
+from slime_core import RewardSpec, Unscored, hookimpl
 
 SLIME_API = "1"
 
 
-def dumps(*arguments, **options):
-    raise RuntimeError("not for you")
-
-
 async def first(sample, ctx):
-    {first}
-    return Score(float(sample.response == "4"))
-
-
-async def second(sample, ctx):
-    return Score(float(sample.response == "4"))
+    return Unscored("no judge")
 
 
 @hookimpl
 def slime_rewards():
     yield RewardSpec.from_function("first", first, summary="the first")
-    yield RewardSpec.from_function("second", second, summary="the second")
 """
-
-
-def rewards_checked(slime: Slime, folder: Path, first: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The checks of the first and of the second reward, by number."""
-    (folder / "rewards.py").write_text(REWARDS.format(first=first))
-    (row,) = slime("plugins", "check", folder / "rewards.py", "--json").json()["plugins"]
-    subjects = {each["title"]: {check["identity"]: check for check in each["checks"]} for each in row["subjects"]}
-    return subjects["reward first"], subjects["reward second"]
-
-
-def test_a_choice_that_ends_its_process_is_given_up_and_the_others_are_judged(slime: Slime, tmp_path: Path) -> None:
-    first, second = rewards_checked(slime, tmp_path, "os._exit(3)")
-    assert first["REW-007"]["detail"] == "it ended the process, with exit status 3"
-    assert first["REW-015"]["detail"] == "not run: REW-007 failed"
-    assert {each["status"] for each in second.values()} == {"passed", "skipped"}
-    assert first.keys() == second.keys()
-
-
-def test_a_choice_that_hangs_is_ended_in_its_time(
-    slime: Slime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(report, "LIMIT_S", 5.0)
-    first, second = rewards_checked(slime, tmp_path, 'eval("9**9" + "**9**9")')
-    assert first["REW-007"]["detail"] == "it had not come back after 5 s, and its process was ended"
-    assert second["REW-002"]["status"] == "passed"
-
-
-def test_a_choice_that_replaces_what_the_kit_uses_fails_its_own_checks_alone(slime: Slime, tmp_path: Path) -> None:
-    first, second = rewards_checked(slime, tmp_path, "json.dumps = dumps")
-    assert first["REW-019"]["detail"] == "a call replaced json.dumps"
-    assert not any("Traceback" in each["detail"] for each in first.values())
-    assert second["REW-002"]["status"] == "passed"
 
 
 @pytest.mark.parametrize("offered", [False, True])
@@ -280,15 +206,11 @@ def test_what_only_an_author_knows_comes_with_the_package(slime: Slime, tmp_path
 
 
 def test_what_a_report_leaves_open_is_in_its_headline(slime: Slime, tmp_path: Path) -> None:
-    (tmp_path / "rewards.py").write_text(REWARDS.format(first='return Unscored("no judge")'))
+    (tmp_path / "rewards.py").write_text(UNDECIDED)
     ran = slime.ok("plugins", "check", tmp_path / "rewards.py")
-    headline, first, second = ran.out.splitlines()[:3]
+    headline, first = ran.out.splitlines()[:2]
     assert "skipped" in headline
     assert first.startswith("  not decided  reward first, REW-004: needs the author's `good` and `bad`")
     assert "the kit's own got no score at all" in first
-    assert second.startswith("  not decided  reward second, REW-004")
     (row,) = slime("plugins", "check", tmp_path / "rewards.py", "--json").json()["plugins"]
-    assert [(each["title"], each["identity"]) for each in row["undecided"]] == [
-        ("reward first", "REW-004"),
-        ("reward second", "REW-004"),
-    ]
+    assert [(each["title"], each["identity"]) for each in row["undecided"]] == [("reward first", "REW-004")]

@@ -96,7 +96,3 @@ def test_options_choose_what_is_listed_and_in_which_order(
     assert (found["slime-core"]["order"], found["slime-watcher"]["order"]) == (1, 2)
     assert (found["slime-reward-math"]["order"], found["slime-reward-math"]["state"]) == (0, "excluded")
     assert found["./mine.py"]["hooks"][0]["hook"] == "slime_run_end"
-
-
-def test_a_role_that_does_not_exist_is_an_error(slime: Slime) -> None:
-    assert slime("plugins", "list", "--role", "rewrad").code == 2

@@ -91,19 +91,6 @@ def test_a_setting_that_changed_under_a_run_is_named_and_refused_or_accepted(pro
     assert slime("resume", project.run, "--num-rollout", 3).code == 0  # the new setting is the run's own now
 
 
-def test_a_run_file_that_changed_is_refused_or_accepted_alike(project: Project, slime: Slime) -> None:
-    assert slime("train", "run.toml", "--num-rollout", 1).code == 0
-    assert "differs in\n  lr: 0.001 -> 0.002\n" in slime.refused(
-        "train", "run.toml", "--num-rollout", 2, "--lr", "2e-3"
-    )
-    slime.ok("train", "run.toml", "--num-rollout", 2, "--lr", "2e-3", "--accept-changed-settings")
-    assert "lr = 0.002" in (project.run / "run.toml").read_text()
-    ran = slime("resume", project.run, "--num-rollout", 3, "--lr", "3e-3")
-    assert ran.code == 2
-    assert "differs in\n  lr: 0.002 -> 0.003\n" in ran.err
-    assert "--save has no effect here" in slime("resume", project.run, "--save", "other").err
-
-
 def test_a_longer_run_keeps_its_learning_rates_or_is_refused_before_run_toml_changes(
     project: Project, slime: Slime
 ) -> None:
@@ -118,11 +105,3 @@ def test_a_longer_run_keeps_its_learning_rates_or_is_refused_before_run_toml_cha
     rows = MetricsLog.read(project.run / "metrics.jsonl")
     rates = [row.metrics["train/lr-pg_0"] for row in rows if "train/lr-pg_0" in row.metrics]
     assert rates == [1e-3, 0.0, 0.0, 0.0]
-
-
-def test_the_samples_of_a_prompt_may_change_with_the_flag(project: Project, slime: Slime) -> None:
-    assert slime("train", "run.toml").code == 0
-    kept = project.run / "run.toml"
-    kept.write_text(kept.read_text().replace("n_samples_per_prompt = 4", "n_samples_per_prompt = 2"))
-    assert slime("resume", project.run, "--num-rollout", 3).code == 2
-    slime.ok("resume", project.run, "--num-rollout", 3, "--accept-changed-settings")

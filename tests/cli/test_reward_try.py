@@ -6,20 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from slime_core.sample import Json
 from slime_testing import make_group
-from slime_testing.cli.reward_trial import histogram
 from tests.conftest import Install, Slime
 from tests.tables import table
 
 REWARDS = """
-import os
 import time
 
-from pydantic import Field, SecretStr
+from pydantic import Field
 
 from slime_core import NotApplicable, RewardSpec, Score, Settings, Unscored, hookimpl
 from slime_core.roles import GroupRewardSpec, Isolation
@@ -52,29 +48,8 @@ async def picky(sample, ctx):
     return Score(1.0)
 
 
-class LeakySettings(Settings):
-    key: SecretStr
-
-
-class Leaky:
-    def __init__(self, settings, setup):
-        self.key = settings.key.get_secret_value()
-
-    async def __call__(self, sample, ctx):
-        raise ValueError(f"http://judge?key={self.key}")
-
-
-def pid(sample, ctx):
-    return Score(float(os.getpid()))
-
-
 def sleepy(sample, ctx):
     time.sleep(60)
-
-
-async def blocking(sample, ctx):
-    time.sleep(1.0)
-    return Score(1.0)
 
 
 async def rank(samples, ctx):
@@ -86,9 +61,6 @@ async def rank(samples, ctx):
 def slime_rewards():
     yield RewardSpec("length", Length, LengthSettings, "Length of the response")
     yield RewardSpec.from_function("picky", picky)
-    yield RewardSpec.from_function("pid", pid)
-    yield RewardSpec("leaky", Leaky, LeakySettings)
-    yield RewardSpec.from_function("blocking", blocking)
     yield RewardSpec("sleepy", lambda settings, setup: sleepy, isolation=Isolation.PROCESS, timeout_s=0.3)
 
 
@@ -251,22 +223,3 @@ def test_scored_rows_are_written(slime: Slime) -> None:
         (7, 2.0, {"letters": 2.0}),
         (8, 3.0, {"letters": 3.0}),
     ]
-
-
-def test_secrets_are_not_written(slime: Slime, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JUDGE_KEY", "hunter2hunter2")
-    flags = ("--reward.leaky.key", "$env:JUDGE_KEY", "--out", "scored.jsonl")
-    ran = slime("reward", "try", "leaky", "--data", responses("a"), *flags)
-    assert ran.code == 1
-    assert "hunter2" not in ran.out + ran.err + Path("scored.jsonl").read_text()
-    assert "$env:JUDGE_KEY" in Path("scored.jsonl").read_text()
-
-
-@given(st.lists(st.floats(-1e6, 1e6), max_size=200))
-def test_the_histogram_counts_every_score_once(values: list[float]) -> None:
-    bins = histogram(values)
-    assert sum(each.count for each in bins) == len(values)
-    assert len(bins) <= 10
-    if values:
-        assert bins[0].low == min(values)
-        assert bins[-1].high == pytest.approx(max(values))

@@ -19,7 +19,7 @@ import sys
 from pydantic import SecretStr
 
 from slime_core import RewardSpec, Score, Settings, Unscored, hookimpl
-from slime_core.roles import Drop, GeneratorSpec, GroupFilterSpec, Keep, LossOutput, LossSpec
+from slime_core.roles import Drop, GroupFilterSpec, Keep, LossOutput, LossSpec
 
 SLIME_API = "1"
 
@@ -27,7 +27,6 @@ SLIME_API = "1"
 class Judge(Settings):
     key: str
     masked: SecretStr
-    fails: str = "sometimes"
 
 
 class Loud(Settings):
@@ -41,8 +40,6 @@ def judge(settings, setup):
         print("asking with", settings.key)
         print("asking with", settings, file=sys.stderr)
         logging.getLogger("judge").warning("asking with %s", settings.key)
-        if settings.fails == "always":
-            raise RuntimeError(f"401 for {settings.masked.get_secret_value()}")
         if sample.index == 1 and sample.group_index % 2:
             raise RuntimeError(f"401 for {settings.key}")
         if sample.index == 1:
@@ -61,8 +58,6 @@ def picky(settings, setup):
 
 def loss(settings, setup):
     print("loss with", settings.key, settings)
-    if settings.fails == "built":
-        raise RuntimeError(f"no loss with {settings.key}")
 
     def per_token(batch):
         if settings.fails == "called":
@@ -82,26 +77,10 @@ def grade(settings, setup):
     return score
 
 
-def echo(settings, setup):
-    single = setup.make("generator", "single_turn")
-
-    async def generate(sample, ctx):
-        (made,) = await single(sample, ctx)
-        made.response += f" (tool: bad key {settings.key})"
-        return [made]
-
-    return generate
-
-
 @hookimpl
 def slime_rewards():
     yield RewardSpec("judge", judge, Judge)
     yield RewardSpec("grade", grade, Loud)
-
-
-@hookimpl
-def slime_generators():
-    yield GeneratorSpec("echo", echo, Loud)
 
 
 @hookimpl
@@ -129,13 +108,11 @@ def loud(project: Project, install_plugin: Callable[..., None], monkeypatch: pyt
     return project
 
 
-def write_run(
-    project: Project, *, judge: str = "sometimes", grade: str = "sometimes", loss: str = "never", **changes: object
-) -> None:
+def write_run(project: Project, *, grade: str = "sometimes", loss: str = "never", **changes: object) -> None:
     project.write_run(
         reward={
             "use": ["judge", "grade"],
-            "judge": {"key": "$env:JUDGE_KEY", "masked": "$env:JUDGE_KEY", "fails": judge},
+            "judge": {"key": "$env:JUDGE_KEY", "masked": "$env:JUDGE_KEY"},
             "grade": {"key": "$env:JUDGE_KEY", "fails": grade},
         },
         group_filter={"use": "picky", "picky": {"key": "$env:JUDGE_KEY"}},
@@ -172,14 +149,7 @@ def test_a_run_keeps_the_value_to_itself(loud: Project, slime: Slime) -> None:
     assert leaks(loud, continued) == []
 
 
-def test_a_transcript_does_not_repeat_what_a_tool_said(loud: Project, slime: Slime) -> None:
-    loud.write_run(num_rollout=1, generator={"use": "echo", "echo": {"key": "$env:JUDGE_KEY"}})
-    ran = slime.ok("train", "run.toml")
-    assert leaks(loud, ran) == []
-    assert "(tool: bad key $env:JUDGE_KEY)" in everything(loud.run / "samples")
-
-
-@pytest.mark.parametrize("how", [{"judge": "always"}, {"grade": "always"}, {"loss": "built"}, {"loss": "called"}])
+@pytest.mark.parametrize("how", [{"grade": "always"}, {"loss": "called"}])
 def test_a_run_that_ends_with_an_error_keeps_it_too(loud: Project, slime: Slime, how: dict[str, Any]) -> None:
     write_run(loud, **how)
     ran = slime("train", "run.toml")

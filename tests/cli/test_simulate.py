@@ -21,13 +21,6 @@ def test_without_a_policy_all_are_compared(slime: Slime) -> None:
     assert found["sync"]["max_staleness"] == 0
 
 
-def test_a_table_names_each_policy_and_its_utilisation(slime: Slime) -> None:
-    ran = slime.ok("simulate", *SMALL, "--rollout-policy", "async")
-    assert ran.err == "simulating async\n"
-    assert ran.out.splitlines()[1].split()[0] == "async"
-    assert "%" in ran.out.splitlines()[1]
-
-
 def test_options_are_the_scenario(slime: Slime) -> None:
     options = ("--rollout-policy", "continuous", "--max-staleness", 0, "--rollout-batch-size", 4)
     (row,) = policies(slime, *options, "--sigma", 0, "--train-time", 0, "--mean-length", 10).values()

@@ -72,15 +72,6 @@ def test_output_that_cannot_be_written_changes_no_exit_code(tmp_path: Path) -> N
     assert not wrong
 
 
-def test_a_run_whose_output_is_on_a_full_disk_ends_as_it_would(project: Project) -> None:
-    project.write_run(num_rollout=1)
-    with ExitStack() as stack:
-        done = subprocess.run([*SLIME, "train", "run.toml"], env=ENVIRONMENT, **full(stack), check=False)
-    assert done.returncode == 0
-    assert [each.name for each in list_checkpoints(project.run / "checkpoints")][-1] == "rollout_000001"
-    assert (project.run / "report" / "report.md").is_file()
-
-
 def test_a_run_saves_and_stops_when_its_terminal_is_closed(project: Project) -> None:
     project.write_run(num_rollout=10_000, save_interval=10_000)
     master, slave = pty.openpty()

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from slime_core.data import HfTokenizer
-from slime_core.roles import FinishReason
-from slime_local.sampling_flags import TextLimit
 from tests.conftest import Project, Slime
 from tests.tables import table
 
@@ -45,12 +43,3 @@ def test_responses_that_are_cut_short_are_said(project: Project, slime: Slime, o
     ) in ran.err
     fits = slime("generate", project.model, "abc", "--max-new-tokens", POSITIONS - taken, *flags)
     assert "cut short" not in fits.err
-
-
-def test_a_response_that_stopped_by_itself_was_not_cut() -> None:
-    limit = TextLimit([[1, 2, 3]], budget=9, positions=8)
-    limit.note(0, 0, 5, FinishReason.STOP)
-    limit.note(0, 1, 9, FinishReason.LENGTH)
-    assert limit.said() == ""
-    limit.note(0, 2, 5, FinishReason.LENGTH)
-    assert "1 response: prompt 0 sample 2 has 5 of 9 tokens after 3 of the prompt" in limit.said()

@@ -1,7 +1,5 @@
 """`slime train` on a user's own prompts, from the run file to what lies in the run folder."""
 
-import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -11,13 +9,6 @@ from slime_core.run import newest_checkpoint
 from slime_core.telemetry import MetricsLog
 from slime_view.samples.shard import Shard
 from tests.conftest import Project, Slime
-
-FAMILIES = {
-    "llama": {"num_key_value_heads": 2},
-    "qwen2": {"num_key_value_heads": 2},
-    "gpt_neox": {},
-    "gpt2": {},
-}
 
 
 def metrics_of(run: Path) -> list[dict[str, float]]:
@@ -69,38 +60,6 @@ def test_what_a_run_does_before_its_first_figures_is_said(project: Project, slim
         "evaluation: held",
     ]
     assert [line.split()[0] for line in lines[5:9]] == ["eval", "rollout", "rollout", "eval"]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("family", FAMILIES)
-def test_other_families_train(project: Project, slime: Slime, family: str) -> None:
-    model = project.root / family
-    _write_family(model, family, project.model)
-    slime.ok("train", "run.toml", "--hf-checkpoint", model)
-    newest = newest_checkpoint(project.run / "checkpoints", pytest.fail)
-    assert newest is not None
-    assert json.loads((newest.path / "hf" / "config.json").read_text())["model_type"] == family
-    assert not same_weights(newest.path / "hf", model)
-
-
-def _write_family(directory: Path, family: str, tokenizer_from: Path) -> None:
-    """A tiny model of another family, with the demo's tokenizer."""
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    sizes = {"vocab_size": 280, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = AutoConfig.for_model(
-        family,
-        **sizes,
-        intermediate_size=64,
-        max_position_embeddings=128,
-        bos_token_id=None,
-        eos_token_id=2,
-        pad_token_id=0,
-        **FAMILIES[family],
-    )
-    AutoModelForCausalLM.from_config(config).save_pretrained(directory)
-    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
-        shutil.copy(tokenizer_from / name, directory)
 
 
 def test_a_finished_run_says_so_and_starts_nothing(project: Project, slime: Slime) -> None:

@@ -5,17 +5,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from slime_core.catalog import Catalog
 from slime_core.config import FAMILIES, EvalSetArgs, parse_config, read_run_file, resolve
 from slime_core.errors import SlimeError
-from slime_core.roles import RANGES, SPECS, SamplingParams, Settings
+from slime_core.roles import SPECS, Settings
 from slime_core.sample import Json
-from tests.tables import table
 
 Project = Any
 Schema = Mapping[str, Any]
@@ -85,46 +81,6 @@ def test_a_key_of_a_number_takes_nothing_that_is_out_of_every_range() -> None:
                         continue
                 accepted.append(f"{owner}: {key} = {each!r}")
     assert not accepted
-
-
-SAMPLING_KEYS = {
-    "temperature": ("rollout_temperature", "eval_temperature", "temperature"),
-    "top_p": ("rollout_top_p", "eval_top_p", "top_p"),
-    "top_k": ("rollout_top_k", "eval_top_k", "top_k"),
-    "min_p": ("rollout_min_p", "min_p"),
-    "min_new_tokens": ("eval_min_new_tokens", "min_new_tokens"),
-    "repetition_penalty": ("repetition_penalty",),
-    "presence_penalty": ("presence_penalty",),
-    "frequency_penalty": ("frequency_penalty",),
-}
-
-
-@given(st.sampled_from(sorted(SAMPLING_KEYS)), st.integers(-3, 12) | st.sampled_from([0.5, 2.5, -2.5, 1e300, 1e-9]))
-def test_a_setting_of_sampling_has_one_range_wherever_it_is_written(name: str, value: float) -> None:
-    if isinstance(value, float) and isinstance(getattr(SamplingParams(1), name), int):
-        return
-    try:
-        SamplingParams(1, **{name: value})
-        fits = True
-    except ValueError:
-        fits = False
-    assert fits == (value in RANGES[name])
-    for key in SAMPLING_KEYS[name]:
-        model = next(each for each in (*FAMILIES.values(), EvalSetArgs) if key in each.model_fields)
-        try:
-            model.model_validate({"path": "x", key: value} if model is EvalSetArgs else {key: value})
-            accepted = True
-        except ValidationError:
-            accepted = False
-        assert accepted == fits or (key == "rollout_temperature" and value == 0), key  # training is never greedy
-
-
-@table("given", [{-1}, {True}, {2**31}, {1.5}])
-def test_an_id_that_no_vocabulary_has_is_no_stop_id(given: set[Any]) -> None:
-    with pytest.raises(ValueError, match="stop_token_ids"):
-        SamplingParams(1, stop_token_ids=frozenset(given))
-    with pytest.raises(ValidationError):
-        FAMILIES["rollout"].model_validate({"rollout_stop_token_ids": list(given)})
 
 
 HOSTILE_TEXTS = ["", " ", "/", "/dev/null", "..", "x" * 5_000, "a\nb", "-", "{}", "file@[", "é\u202e"]

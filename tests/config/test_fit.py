@@ -10,15 +10,18 @@ from pathlib import Path
 import pytest
 
 from slime_core.catalog import Catalog
-from slime_core.config import ChosenRoles, Plan, parse_config, reference_of, resolve, teacher_of, write_toml
-from slime_core.config.fit import check_fit
+from slime_core.config import Chosen, ChosenRoles, Plan, parse_config, reference_of, resolve, teacher_of, write_toml
+from slime_core.config.fit import check_fit, wanted_extras
 from slime_core.errors import SlimeError
 from slime_core.roles import (
     SELECTABLE,
     CorrectionSpec,
     EngineSpec,
+    Extra,
+    GeneratorSpec,
     PluginSet,
     RewardSpec,
+    SampleField,
     TrainerSpec,
     TransportSpec,
 )
@@ -29,7 +32,7 @@ PLUGIN = """
 from slime_core import hookimpl
 from slime_core.errors import ConfigError
 from slime_core.roles import (
-    AdvantageSpec, BatchTransformSpec, EngineSpec, GeneratorSpec, Grain, MemoryTag, TrainerSpec, TransportSpec
+    AdvantageSpec, BatchTransformSpec, EngineSpec, Extra, GeneratorSpec, Grain, MemoryTag, TrainerSpec, TransportSpec
 )
 
 SLIME_API = "1"
@@ -43,6 +46,7 @@ def refuse(settings, model):
 def slime_engines():
     yield EngineSpec("waiting", print, transports=("meeting",))
     yield EngineSpec("shrinking", print, transports=("disk",), releases=frozenset({MemoryTag.WEIGHTS}))
+    yield EngineSpec("telling", print, gives=frozenset({Extra.ROUTED_EXPERTS}))
     yield EngineSpec("served", print, transports=("ipc", "disk"), releases=frozenset({MemoryTag.KV_CACHE}))
 
 
@@ -86,6 +90,12 @@ ONE: dict[str, Json] = {"n_samples_per_prompt": 1}
 SHARE: dict[str, Json] = {"trainer": {"use": "sharded"}, "engine": {"use": "served"}}
 IMAGES: Json = {"image": "images"}
 SETS: dict[str, Json] = {"eval_interval": 1}
+BIG: dict[str, Json] = {
+    "served_models": {"big": {"hf_checkpoint": "MODEL"}},
+    "use_opd": True,
+    "opd_teacher_model": "big",
+}
+CUT: dict[str, Json] = {"rollout_top_p": 0.9}
 
 
 @pytest.fixture(scope="module")
@@ -103,8 +113,8 @@ def plan_of(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> PlanO
     }
 
     def plan(**changes: Json) -> Plan:
-        values = {key: value for key, value in {**least, **changes}.items() if value is not None}
-        return resolve(parse_config(values, catalog), catalog)
+        given = json.dumps({key: value for key, value in {**least, **changes}.items() if value is not None})
+        return resolve(parse_config(json.loads(given.replace("MODEL", str(tiny_model))), catalog), catalog)
 
     return plan
 
@@ -147,6 +157,15 @@ def plan_of(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> PlanO
         ({**PPO, "loss_type": "sft_loss"}, "advantage 'ppo' has no effect here: loss 'sft_loss'"),
         ({"use_opd": True, "loss_type": "sft_loss"}, "use_opd has no effect here: loss 'sft_loss'"),
         ({**KL, "ref_load": "/nowhere"}, "no model directory /nowhere: ref_load must be"),
+        ({**BIG, "use_opd": False}, "opd_teacher_model has no effect here: set use_opd = true"),
+        ({**BIG, "opd_teacher_load": "m"}, "opd_teacher_load and opd_teacher_model both name a teacher"),
+        ({**BIG, "opd_teacher_model": "bigg"}, "this run serves no such model. Did you mean 'big'? Models: big"),
+        ({**BIG, "served_models": {}}, "this run serves no such model. Models: none; add one by [served_models.big]"),
+        # samples of another distribution
+        (CUT, "rollout_top_p: trainer 'local' takes log-probs among all tokens"),
+        ({"rollout_top_k": 20}, "rollout_top_k: trainer 'local' takes log-probs among all tokens"),
+        ({"rollout_min_p": 0.1}, "rollout_min_p: trainer 'local' takes log-probs among all tokens"),
+        ({"accept_biased_sampling": True}, "accept_biased_sampling has no effect here"),
         # what an estimator reads
         ({**ONE}, "n_samples_per_prompt = 1: advantage 'grpo' compares the samples of a prompt"),
         ({**ONE, "advantage": {"use": "rloo"}}, "advantage 'rloo' compares the samples of a prompt, and one alone"),
@@ -276,6 +295,9 @@ def test_what_does_not_fit_is_refused(plan_of: PlanOf, changes: dict[str, Json],
     "changes",
     [
         {"bf16": True},
+        BIG,
+        {**CUT, "accept_biased_sampling": True},
+        {**CUT, "debug_rollout_only": True},
         {"bf16": True, "trainer": {"use": "simple"}, "debug_rollout_only": True},
         {"bf16": True, "engine": {"use": "served"}, "load_debug_rollout_data": "other"},
         {**ONE, "advantage": {"use": "reinforce_plus_plus"}},
@@ -397,3 +419,106 @@ def test_a_trainer_without_such_a_model_is_refused(plan_of: PlanOf) -> None:
     roles = ChosenRoles({**plan.roles, "trainer": (replace(trainer, registered=registered),)})
     with pytest.raises(SlimeError, match="trainer 'local' holds no reference model: use_kl_loss or kl_coef needs"):
         check_fit(plan.config, roles, plan.catalog)
+
+
+EXPERTS = frozenset({SampleField.ROLLOUT_ROUTED_EXPERTS})
+TOP_P = frozenset({SampleField.ROLLOUT_TOP_P_TOKEN_IDS, SampleField.ROLLOUT_TOP_P_TOKEN_OFFSETS})
+GIVEN, EXPERT = frozenset(Extra), frozenset({Extra.ROUTED_EXPERTS})
+ONLY_TOP_P, NONE = frozenset({Extra.TOP_P_TOKENS}), frozenset[Extra]()
+BIASED: dict[str, Json] = {**CUT, "accept_biased_sampling": True}
+
+
+def with_spec(chosen: Chosen, spec: TrainerSpec | EngineSpec | GeneratorSpec) -> Chosen:
+    return replace(chosen, registered=replace(chosen.registered, spec=spec))
+
+
+def wants(
+    plan: Plan,
+    reads: frozenset[SampleField],
+    gives: frozenset[Extra] = frozenset(),
+    brings: frozenset[Extra] = frozenset(),
+    withholds: frozenset[Extra] = frozenset(),
+) -> frozenset[Extra]:
+    """Of a trainer, an engine and a generator that read, give (but for some) and bring this."""
+    trainer, engine, generator = (plan.roles.one(spec) for spec in (TrainerSpec, EngineSpec, GeneratorSpec))
+    chosen = {
+        "trainer": (with_spec(trainer, replace(trainer.spec, reads=lambda settings: reads)),),
+        "engine": (with_spec(engine, replace(engine.spec, gives=gives, withholds=lambda settings: withholds)),),
+        "generator": (with_spec(generator, replace(generator.spec, gives=brings)),),
+    }
+    return wanted_extras(plan.config, ChosenRoles({**plan.roles, **chosen}), plan.catalog)
+
+
+@table(
+    "changes, reads, given, expected",
+    [
+        ({}, EXPERTS | {SampleField.TRAIN_METADATA}, {"gives": GIVEN}, EXPERT),
+        ({}, frozenset(), {"gives": GIVEN}, NONE),
+        ({}, EXPERTS, {"gives": GIVEN, "withholds": ONLY_TOP_P}, EXPERT),
+        ({}, EXPERTS, {"brings": EXPERT}, NONE),
+        ({}, TOP_P, {"gives": ONLY_TOP_P}, NONE),
+        (BIASED, TOP_P, {"gives": ONLY_TOP_P}, ONLY_TOP_P),
+        ({}, TOP_P, {}, NONE),
+        ({"debug_rollout_only": True}, EXPERTS, {}, NONE),
+        ({"load_debug_rollout_data": "other"}, EXPERTS, {}, NONE),
+        (BIASED, TOP_P, {}, "does not give top_p_tokens"),
+        ({}, EXPERTS, {}, "trainer 'local' reads rollout_routed_experts of samples, and engine 'local' does not give"),
+        ({}, EXPERTS, {}, "choose one that does (./mine.py/telling"),
+        ({}, EXPERTS, {"gives": GIVEN, "withholds": EXPERT}, "does not give routed_experts with its settings: choose"),
+    ],
+)
+def test_what_is_read_is_wanted_where_the_engine_gives_it(
+    plan_of: PlanOf,
+    changes: dict[str, Json],
+    reads: frozenset[SampleField],
+    given: dict[str, frozenset[Extra]],
+    expected: frozenset[Extra] | str,
+) -> None:
+    plan = plan_of(**changes)
+    if isinstance(expected, str):
+        with pytest.raises(SlimeError) as caught:
+            wants(plan, reads, **given)
+        assert expected in str(caught.value)
+    else:
+        assert wants(plan, reads, **given) == expected
+
+
+def test_what_top_p_kept_is_replayed_without_bias(plan_of: PlanOf) -> None:
+    cut = plan_of(**BIASED)
+    unbiased = cut.config.rollout.model_copy(update={"accept_biased_sampling": False})
+    plan = replace(cut, config=cut.config.model_copy(update={"rollout": unbiased}))
+    assert wants(plan, TOP_P, ONLY_TOP_P) == ONLY_TOP_P
+    with pytest.raises(SlimeError, match="gradients are biased"):
+        wants(plan, frozenset())
+
+
+def test_a_teacher_has_the_policys_ids(plan_of: PlanOf, tiny_model: Path, tmp_path: Path) -> None:
+    def other(name: str, vocab_size: int, **ids: int | None) -> str:
+        folder = shutil.copytree(tiny_model, tmp_path / name)
+        config, tokenizer = (json.loads((folder / file).read_text()) for file in ("config.json", "tokenizer.json"))
+        (folder / "config.json").write_text(json.dumps({**config, "vocab_size": vocab_size}))
+        vocab = {**tokenizer["model"]["vocab"], **ids}
+        tokenizer["model"]["vocab"] = {text: number for text, number in vocab.items() if number is not None}
+        (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+        return str(folder)
+
+    def served(model: str) -> dict[str, Json]:
+        return {**BIG, "served_models": {"big": {"hf_checkpoint": model}}}
+
+    size = json.loads((tiny_model / "config.json").read_text())["vocab_size"]
+    texts = {n: text for text, n in json.loads((tiny_model / "tokenizer.json").read_text())["model"]["vocab"].items()}
+    assert plan_of(**served(other("larger", 512, more=300))).served["big"].model == tmp_path / "larger"
+    for model, said in (
+        (other("smaller", size - 1), f"its vocab_size is {size - 1}, and the policy's {size}"),
+        (
+            other("shifted", size, **{texts[9]: 10, texts[10]: 9}),
+            f"id 9 is {texts[9]!r} to the policy, and {texts[10]!r} to it",
+        ),
+        (other("cut", size, **{texts[9]: None}), f"id 9 is {texts[9]!r} to the policy, and no token to it"),
+    ):
+        with pytest.raises(SlimeError, match="the teacher has another vocabulary") as caught:
+            plan_of(**served(model))
+        assert said in str(caught.value)
+    (tmp_path / "larger" / "tokenizer.json").write_text("[]")
+    with pytest.raises(SlimeError, match=r"tokenizer.json cannot be read as a tokenizer"):
+        plan_of(**served(str(tmp_path / "larger")))

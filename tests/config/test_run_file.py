@@ -50,11 +50,6 @@ def test_any_text_reads_back_as_key_and_value(key: str, value: str) -> None:
     assert tomllib.loads(write_toml({key: value})) == {key: value}
 
 
-@given(FILES)
-def test_writing_is_a_function_of_the_content_not_of_its_order(values: dict[str, Json]) -> None:
-    assert write_toml(dict(reversed(values.items()))) == write_toml(values)
-
-
 def test_none_is_left_out_wherever_toml_can_do_without_it() -> None:
     values: dict[str, Json] = {"a": None, "reward": {"use": {"math": 1.0}, "math": {"x": None, "y": {"z": None}}}}
     assert tomllib.loads(write_toml(values)) == {"reward": {"use": {"math": 1.0}, "math": {"y": {}}}}

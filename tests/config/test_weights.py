@@ -3,19 +3,16 @@
 import json
 import shutil
 import struct
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from slime_core.config import check_model_dir
-from slime_core.config.model_dir import INDEX, check_weights
+from slime_core.config.model_dir import INDEX, check_weights, refuse_quantized
 from slime_core.errors import ModelError
 from slime_core.sample import Json
-
-Slime = Callable[..., Any]
-Project = Any
+from tests.conftest import Project, Slime
+from tests.tables import table
 
 
 def write(path: Path, tensors: dict[str, str], *, size: int = 8) -> None:
@@ -64,36 +61,40 @@ def test_what_the_index_promises_is_there(tmp_path: Path) -> None:
             check_weights(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype", "config"),
+@table(
+    "name, dtype, config, said",
     [
-        ("x.weight", "I8", {}),
-        ("x.weight", "F8_E4M3", {}),  # DeepSeek-V3, and most FP8 models of vLLM
-        ("x.weight_scale", "F8_E8M0", {}),
-        ("x.qweight", "I32", {}),  # GPTQ and AWQ
-        ("x.weight_packed", "I32", {}),  # compressed-tensors
-        ("x.gate_up_proj_blocks", "U8", {}),  # gpt-oss
-        ("x.weight", "BF16", {"quantization_config": {"quant_method": "gptq", "bits": 4}}),
-        ("x.weight", "BF16", {"text_config": {"quantization_config": {"quant_method": "fp8"}}}),
+        ("x.weight", "I8", {}, "weight 'x.weight' is written in I8"),
+        ("x.weight", "F8_E4M3", {}, "is written in F8_E4M3"),  # DeepSeek-V3, and most FP8 models of vLLM
+        ("x.weight_scale", "F8_E8M0", {}, "weight 'x.weight_scale' is written in F8_E8M0"),
+        ("x.qweight", "I32", {}, "weight 'x.qweight' is written in I32"),  # GPTQ and AWQ
+        ("x.weight_packed", "I32", {}, "weight 'x.weight_packed'"),  # compressed-tensors
+        ("x.gate_up_proj_blocks", "U8", {}, "weight 'x.gate_up_proj_blocks'"),  # gpt-oss
+        ("x.weight", "BF16", {"quantization_config": {"quant_method": "gptq", "bits": 4}}, "is quantized (gptq)"),
+        ("x.weight", "BF16", {"text_config": {"quantization_config": {"quant_method": "fp8"}}}, "is quantized (fp8)"),
+        ("x.weight", "F16", {}, ""),
     ],
-    ids=str,
 )
-def test_a_quantized_model_is_refused_at_plan_by_every_trainer(
-    project: Project, slime: Slime, name: str, dtype: str, config: dict[str, Json]
+def test_a_quantized_model_cannot_be_trained(
+    tmp_path: Path, name: str, dtype: str, config: dict[str, Json], said: str
 ) -> None:
-    model = project.root / "quantized"
-    shutil.copytree(project.model, model)
-    made_of = json.loads((model / "config.json").read_text())
-    (model / "config.json").write_text(json.dumps(made_of | config))
-    write(model / "model.safetensors", {"x.position_ids": "I64", name: dtype})
-    found = f"weight {name!r} is written in {dtype}" if not config else "quantization_config"
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    write(tmp_path / "model.safetensors", {"x.position_ids": "I64", name: dtype})
+    if not said:
+        refuse_quantized(tmp_path)
+        return
+    with pytest.raises(ModelError, match="give the model that it was made from") as raised:
+        refuse_quantized(tmp_path)
+    assert said in str(raised.value)
+
+
+def test_every_trainer_refuses_a_quantized_model_at_plan(project: Project, slime: Slime) -> None:
+    model = shutil.copytree(project.model, project.root / "quantized")
+    write(model / "model.safetensors", {"x.weight": "I8"})
     for keys in ({"hf_checkpoint": str(model)}, {"ref_load": str(model), "use_kl_loss": True, "kl_loss_coef": 0.1}):
         project.write_run(**keys)
         for trainer in ("local", "megatron"):
-            ran = slime("plan", "run.toml", "--trainer", trainer)
-            assert ran.code == 2
-            assert found in ran.err
-            assert "give the model that it was made from" in ran.err
+            assert "weight 'x.weight' is written in I8" in slime.refused("plan", "run.toml", "--trainer", trainer)
 
 
 def test_a_model_directory_is_looked_at(tmp_path: Path, tiny_model: Path) -> None:
