@@ -15,8 +15,7 @@ import hmac
 import json
 import logging
 import secrets
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from aiohttp import web
@@ -26,74 +25,7 @@ from slime_agent_openai.errors import AgentError, ApiError, late
 from slime_agent_openai.task import Result, Task, Verdict, said_of, verdict_of
 from slime_core.sample import Json
 
-AWAY_S = 10.0
-"""Seconds without a request after which a worker has gone: longer than a client waits before it asks again."""
 QUIET_S = 15.0  # Seconds that a task waits before it is said that no worker is there; each time after twice as long
-
-
-class WorkerLog:
-    """Says which workers of a fleet come and go, and that tasks wait while there is none.
-
-    A worker is there while it asks for work or has a task, and AWAY_S longer.
-    """
-
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
-        self._busy: Counter[str] = Counter()  # requests and tasks of each worker that is there
-        self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._quiet: asyncio.TimerHandle | None = None
-        self._command = ""
-        self._is_closed = False
-
-    def open(self, url: str) -> None:
-        self._command = f"slime agent work {url} FILE.py:FUNCTION"
-        self._tell(f"the fleet is served at {url}; start workers elsewhere: {self._command}")
-
-    def close(self) -> None:
-        self._is_closed = True
-        self.relax()
-        for timer in self._timers.values():
-            timer.cancel()
-
-    def enter(self, name: str) -> None:
-        if name in self._timers:
-            self._timers.pop(name).cancel()
-        is_new = name not in self._busy
-        self._busy[name] += 1
-        if is_new:
-            self._tell(f"worker {name} has come: {self._counted()}")
-
-    def leave(self, name: str) -> None:
-        self._busy[name] -= 1
-        if not self._busy[name] and not self._is_closed:
-            self._timers[name] = asyncio.get_running_loop().call_later(AWAY_S, self._gone, name)
-
-    def expect(self, wait_s: float | None = None) -> None:
-        """A task waits: say so, again and again, as long as there is no worker, until `relax`."""
-        if self._quiet is None:
-            wait_s = wait_s or QUIET_S
-            self._quiet = asyncio.get_running_loop().call_later(wait_s, self._alone, wait_s)
-
-    def relax(self) -> None:
-        if self._quiet is not None:
-            self._quiet.cancel()
-            self._quiet = None
-
-    def _gone(self, name: str) -> None:
-        del self._timers[name], self._busy[name]
-        self._tell(f"worker {name} has gone: {self._counted()}")
-
-    def _alone(self, waited_s: float) -> None:
-        self._quiet = None
-        if not self._busy:
-            self._tell(f"tasks wait, and no worker of the fleet asks for them: start some, {self._command}")
-        self.expect(2 * waited_s)
-
-    def _counted(self) -> str:
-        count = len(self._busy)
-        return f"{count or 'none'} {'are' if count > 1 else 'is'} there"
-
-
 LONGEST_WAIT_S = 60.0  # Seconds that a request for work may wait: proxies cut longer ones
 LONGEST_NAME = 100  # Characters of a worker's name
 LOST, TIMEOUT = "agent_lost", "agent_timeout"  # Why a sample failed whose worker fell silent twice, or took too long
@@ -110,7 +42,6 @@ class _Job:
     is_alone: bool  # Whether it was lost before: nobody else is to run where its agent does
     key: str = field(default_factory=lambda: secrets.token_urlsafe(12))
     ended: asyncio.Future[Verdict] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    worker: str = ""  # Who has it
     taken_at: float | None = None
     heard_at: float = 0.0
 
@@ -124,20 +55,35 @@ class Fleet:
         self._taken: dict[str, _Job] = {}
         self._news = asyncio.Condition()
         self._is_closed = False
-        self._workers = WorkerLog(log.warning)  # what is less than a warning no run shows
+        self._names: set[str] = set()  # Workers that have asked
+        self._asking = 0  # Requests for work that wait
+        self._command = ""
+        self._telling: asyncio.Task[None] | None = None
 
     @property
     def routes(self) -> list[web.RouteDef]:
         return [web.post("/fleet/next", self._next), web.post("/fleet/{key}/{said}", self._told)]
 
     async def start(self) -> None:
-        """Workers ask: there is nothing to start."""
+        self._telling = asyncio.create_task(self._tell_of_waiting())
 
     def announce(self, url: str) -> None:
-        self._workers.open(url)
+        """Say where workers ask; a run shows nothing that is less than a warning."""
+        self._command = f"slime agent work {url} FILE.py:FUNCTION"
+        log.warning("the fleet is served at %s; start workers elsewhere: %s", url, self._command)
+
+    async def _tell_of_waiting(self) -> None:
+        """Say that tasks wait while no worker asks or has one, again and again, after twice as long each time."""
+        quiet_s = QUIET_S
+        while True:
+            await asyncio.sleep(quiet_s)
+            if self._waiting and not (self._asking or self._taken):
+                log.warning("tasks wait, and no worker of the fleet asks for them: start some, %s", self._command)
+                quiet_s *= 2
 
     async def close(self) -> None:
-        self._workers.close()
+        if self._telling is not None:
+            self._telling.cancel()
         async with self._news:
             self._is_closed = True
             self._news.notify_all()
@@ -157,7 +103,6 @@ class Fleet:
         async with self._news:
             self._waiting[job.key] = job
             self._news.notify()
-        self._workers.expect()
         try:
             while not job.ended.done():
                 await asyncio.wait({job.ended}, timeout=self._lease_s / 4)
@@ -165,10 +110,7 @@ class Fleet:
             return job.ended.result()
         finally:
             self._waiting.pop(job.key, None)
-            if self._taken.pop(job.key, None) is not None:
-                self._workers.leave(job.worker)
-            if not self._waiting:
-                self._workers.relax()
+            self._taken.pop(job.key, None)
 
     def _see_to(self, job: _Job) -> None:
         now = asyncio.get_running_loop().time()
@@ -185,7 +127,10 @@ class Fleet:
         wait_s, worker = said.get("wait_s", 20.0), str(said.get("worker") or request.remote)[:LONGEST_NAME]
         if not isinstance(wait_s, int | float) or not 0 <= wait_s <= LONGEST_WAIT_S:
             raise _error(web.HTTPBadRequest, f"wait_s is {wait_s!r:.80}; expected 0 to {LONGEST_WAIT_S:g}")
-        self._workers.enter(worker)
+        if worker not in self._names:
+            self._names.add(worker)
+            log.warning("worker %s of the fleet has come; there were %d so far", worker, len(self._names))
+        self._asking += 1
         try:
             async with asyncio.timeout(wait_s), self._news:
                 await self._news.wait_for(lambda: self._waiting or self._is_closed)
@@ -194,12 +139,10 @@ class Fleet:
                 key = next(iter(self._waiting))
                 job = self._taken[key] = self._waiting.pop(key)
                 job.taken_at = job.heard_at = asyncio.get_running_loop().time()
-                job.worker = worker
-                self._workers.enter(worker)
         except TimeoutError:
             return web.Response(status=204)
         finally:
-            self._workers.leave(worker)
+            self._asking -= 1
         times = {"timeout_s": job.timeout_s, "lease_s": self._lease_s}
         return web.json_response({"id": key, "task": job.task.to_json(), "alone": job.is_alone, **times})
 

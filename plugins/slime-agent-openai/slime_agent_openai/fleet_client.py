@@ -21,7 +21,6 @@ from slime_core.errors import ConfigError, WorkerError
 from slime_core.sample import Json
 
 WAIT_S = 20.0  # Seconds that a request for work waits for some
-TELL_S = 30.0  # Seconds between two lines of how far it is
 AGAIN_S = 1.0  # Seconds before a run that could not be reached is tried again
 
 
@@ -33,8 +32,8 @@ class FleetClient:
     ) -> None:
         """Ask the run at `url`; raises ConfigError if that is not a URL.
 
-        A run that cannot be reached is tried again for `patience_s` seconds. `tell` gets a line about connection and
-        progress.
+        A run that cannot be reached is tried again for `patience_s` seconds. `tell` gets a line when that is
+        reached, or cannot be.
         """
         if not url.startswith(("http://", "https://")):
             raise ConfigError(f"{url!r} is not a URL: write http://HOST:PORT, as slime agent serve has it")
@@ -42,7 +41,7 @@ class FleetClient:
         self._headers = {"Authorization": f"Bearer {token}"}
         self._name = f"{socket.gethostname()}/{os.getpid()}"
         self._counts = Counter[str]()
-        self._tell, self._running = tell, 0
+        self._tell = tell
         self._is_connected: bool | None = None
 
     async def work(self, agents: Agents, most: int) -> Counter[str]:
@@ -54,23 +53,13 @@ class FleetClient:
         connector = aiohttp.TCPConnector(limit=2 * most + 2)
         async with aiohttp.ClientSession(headers=self._headers, timeout=timeout, connector=connector) as http:
             serving = [asyncio.create_task(self._served(http, agents)) for _ in range(most)]
-            telling = asyncio.create_task(self._tell_progress())
             try:
                 await asyncio.gather(*serving)
             finally:
-                for each in (*serving, telling):
+                for each in serving:
                     each.cancel()
-                await asyncio.wait((*serving, telling))
+                await asyncio.wait(serving)
         return self._counts
-
-    async def _tell_progress(self) -> None:
-        last = ""
-        while True:
-            await asyncio.sleep(TELL_S)
-            line = ", ".join(filter(None, (f"{self._running} running", told(self._counts))))
-            if line != last and self._is_connected:
-                self._tell(line)
-                last = line
 
     def _connect(self, trouble: str = "") -> None:
         is_connected = not trouble
@@ -95,7 +84,6 @@ class FleetClient:
         task = Task(**given["task"])  # type: ignore[arg-type]  # the gateway's own answer
         run = agents.run_alone if given["alone"] else agents.run
         running = asyncio.create_task(run(task, timeout_s=timeout_s))
-        self._running += 1
         try:
             while not running.done():
                 await asyncio.wait({running}, timeout=lease_s / 4)
@@ -111,7 +99,6 @@ class FleetClient:
                     await self._asked(http, f"{key}/back", {})
             raise
         finally:
-            self._running -= 1
             running.cancel()
             await asyncio.wait({running})
 

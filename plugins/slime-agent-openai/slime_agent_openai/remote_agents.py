@@ -19,7 +19,7 @@ import json
 import logging
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,7 +34,6 @@ from slime_agent_openai.task import Task, Verdict
 from slime_core.sample import Json
 
 QUOTED = 300  # characters of an answer that an error quotes
-STOPPING = 4  # sessions that are stopped at once
 BACKOFF_S = 0.5  # until a call that was not taken is repeated, the first time; then twice as long each
 LONGEST_BACKOFF_S = 20.0
 CLOSING_S = 15.0  # for all sessions to be stopped when the run ends
@@ -170,67 +169,8 @@ def _quoted(raw: bytes) -> str:
 class RemoteSession:
     """One session of the runtime."""
 
-    release: Callable[[], None]  # gives its place to another
     id: str = field(default_factory=lambda: str(uuid4()))  # AWS wants 33 characters or more
     invocation: "asyncio.Future[bytes] | None" = None  # under way or answered; None: there is nothing to stop
-
-
-class SessionStopper:
-    """Stops sessions in the background: the run waits for none of them."""
-
-    def __init__(self, stop: Callable[[str], Awaitable[None]], attempts: int) -> None:
-        """`stop` stops the session of an id or raises AgentError; `attempts` follow the first that is not taken."""
-        self._stop, self._attempts = stop, attempts
-        self._queue: asyncio.Queue[RemoteSession] = asyncio.Queue()
-        self._left = 0
-        self._workers: list[asyncio.Task[None]] = []
-
-    def start(self) -> None:
-        self._workers = [asyncio.create_task(self._work()) for _ in range(STOPPING)]
-
-    def add(self, session: RemoteSession) -> None:
-        """Stop a session, if it was invoked, and then release its place."""
-        if session.invocation is None:
-            session.release()
-        else:
-            self._left += 1
-            self._queue.put_nowait(session)
-
-    async def close(self) -> None:
-        joined = asyncio.create_task(self._queue.join())
-        try:
-            await asyncio.wait({joined}, timeout=CLOSING_S)
-            if not joined.done():
-                log.warning("%d sessions of the runtime were not ended; they end when idle", self._left)
-        finally:
-            for task in (joined, *self._workers):
-                task.cancel()
-            await asyncio.wait({joined, *self._workers})
-
-    async def _work(self) -> None:
-        while True:
-            session = await self._queue.get()
-            try:
-                await self._end(session)
-                self._left -= 1
-            finally:
-                session.release()
-                self._queue.task_done()
-
-    async def _end(self, session: RemoteSession) -> None:
-        if session.invocation is not None and not session.invocation.done():
-            await asyncio.wait({session.invocation})
-        for attempt in range(self._attempts + 1):
-            try:
-                await self._stop(session.id)
-                return
-            except AgentError as error:
-                if error.reason == "agent_remote_ResourceNotFoundException":
-                    return  # it has ended by itself
-                if not (isinstance(error, NotTaken) and error.again and attempt < self._attempts):
-                    log.warning("session %s of the runtime was not ended: %s", session.id, error)
-                    return
-            await asyncio.sleep(backoff_s(attempt))
 
 
 def backoff_s(attempt: int) -> float:
@@ -260,15 +200,21 @@ class RemoteAgents:
         self._aws, self._settings = aws, settings
         self._places = asyncio.Semaphore(settings.max_concurrent)
         self._threads, self._pace = Threads(settings.max_pool_connections), Pace(settings.tps_limit)
-        self._stopper = SessionStopper(self._stop, settings.max_retry_attempts)
+        self._ending: set[asyncio.Task[None]] = set()  # sessions that are being stopped: the run waits for none of them
         self.counts: Counter[str] = Counter()  # invocations that were not taken, by reason
 
     async def start(self) -> None:
         await Threads(1).call(self._aws.open)  # on its own: a close need not wait for it
-        self._stopper.start()
 
     async def close(self) -> None:
-        await self._stopper.close()
+        if self._ending:
+            try:
+                _, left = await asyncio.wait(self._ending, timeout=CLOSING_S)
+                if left:
+                    log.warning("%d sessions of the runtime were not ended; they end when idle", len(left))
+            finally:
+                for each in self._ending:
+                    each.cancel()
         await self._threads.wait(THREADS_CLOSING_S)
         self._aws.close()
         if self.counts:
@@ -278,14 +224,16 @@ class RemoteAgents:
     async def run(self, task: Task, *, timeout_s: float) -> Verdict:
         """Run one. Neither its wait for a place nor its cold start counts against its time."""
         await self._places.acquire()
-        session = RemoteSession(self._places.release)
+        session = RemoteSession()
         try:
             key = place_of(await self._invoked(task, session), self._settings.s3_bucket)
             return reward_of(await self._result(key, timeout_s), self._settings.reward_key)
         except AgentError as error:
             raise AgentError(error.reason, f"{error.detail} (runtime session {session.id})") from None
         finally:
-            self._stopper.add(session)
+            ending = asyncio.create_task(self._ended(session))
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
 
     run_alone = run  # Each has a machine of its own already
 
@@ -326,6 +274,26 @@ class RemoteAgents:
                 return None  # it may be read later
             raise
 
-    async def _stop(self, session_id: str) -> None:
-        await self._pace()
-        await self._threads.call(partial(self._aws.stop, session_id))
+    async def _ended(self, session: RemoteSession) -> None:
+        """Stop a session, if it was invoked, and give its place to another."""
+        try:
+            if session.invocation is not None:
+                await asyncio.wait({session.invocation})
+                await self._stopped(session.id)
+        finally:
+            self._places.release()
+
+    async def _stopped(self, session_id: str) -> None:
+        for attempt in range(self._settings.max_retry_attempts + 1):
+            await self._pace()
+            try:
+                return await self._threads.call(partial(self._aws.stop, session_id))
+            except AgentError as error:
+                if error.reason == "agent_remote_ResourceNotFoundException":
+                    return None  # it has ended by itself
+                last = error
+                if not (isinstance(error, NotTaken) and error.again):
+                    break
+            await asyncio.sleep(backoff_s(attempt))
+        log.warning("session %s of the runtime was not ended: %s", session_id, last)
+        return None

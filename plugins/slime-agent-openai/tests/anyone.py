@@ -6,7 +6,6 @@ requests come changes nothing. No two of its log-probs are equal, so that a toke
 
 import asyncio
 import hashlib
-import json
 import random
 from array import array
 from collections.abc import Callable, Mapping, Sequence
@@ -160,12 +159,3 @@ def _part(output: GenerateOutput, place: int) -> GenerateChunk:
     end = place + PART
     finish = output.finish if end >= len(output.tokens) else None
     return GenerateChunk(output.tokens[place:end], output.log_probs[place:end], output.weight_version, finish)
-
-
-def json_anew(arguments: str, draw: random.Random) -> str:
-    """JSON as another library writes it; what is none stays."""
-    try:
-        value = json.loads(arguments)
-    except ValueError:
-        return arguments
-    return json.dumps(value, indent=draw.choice((None, 1)), sort_keys=draw.random() < 0.5, ensure_ascii=False)

@@ -102,70 +102,67 @@ class Heard:
 
 @dataclass(slots=True)
 class OverHttp:
-    """Asks the gateway, in any protocol, streamed and not."""
+    """Asks the gateway, streamed and not."""
 
     url: str
     http: aiohttp.ClientSession
     engine: Anyone
     draw: random.Random
     luck: random.Random  # Where connections end
-    paths: Sequence[str]  # Of its protocols
     faults: Sequence[str] = ("disconnect", "engine error", "sent twice", "cut off", "sent again")
 
     async def ask(self, asked: Asked) -> Answer:
         """Ask, with what happens on the way; after a fault once more, as SDKs do."""
-        path = self.draw.choice(("responses", "messages") if asked.by_id else self.paths)
         stream = self.draw.random() < 0.5
-        body = json.dumps(body_of(path, asked, stream=stream)).encode()
+        body = json.dumps(body_of(asked, stream=stream)).encode()
         headers = {"x-claude-code-agent-id": asked.agent} if asked.agent else {}
         again = headers | {"x-stainless-retry-count": "1"}
         match asked.fault:
             case "disconnect":
-                await self._disconnected(path, body, headers)
+                await self._disconnected(body, headers)
             case "engine error":
                 self.engine.fates.append("broken")
                 with contextlib.suppress(ApiError):
-                    await self._post(path, body, headers)
+                    await self._post(body, headers)
                     assert stream  # of a stream that breaks off the status has been told
                 self.engine.fates.clear()
             case "sent twice":
-                await self._sent_twice(path, body, headers, again)
+                await self._sent_twice(body, headers, again)
             case "cut off":
-                await self._cut_off(path, body, headers)
+                await self._cut_off(body, headers)
             case "sent again":
-                first = await self._post(path, body, headers)
-                assert first == await self._post(path, body, again)
-        raw = await self._post(path, body, again if asked.fault else headers)
-        handle, message = reply_of(path, raw, stream=stream)
+                first = await self._post(body, headers)
+                assert first == await self._post(body, again)
+        raw = await self._post(body, again if asked.fault else headers)
+        handle, message = reply_of(raw, stream=stream)
         return Answer(message, handle)
 
-    async def _post(self, path: str, body: bytes, headers: Mapping[str, str]) -> bytes:
-        async with self.http.post(f"{self.url}/v1/{path}", data=body, headers=headers) as answer:
+    async def _post(self, body: bytes, headers: Mapping[str, str]) -> bytes:
+        async with self.http.post(f"{self.url}/v1/chat/completions", data=body, headers=headers) as answer:
             raw = await answer.read()
             if answer.status == 200:
                 return raw
             error = json.loads(raw)["error"]
-            code = error.get("code") or (error.get("details") or {}).get("error_code") or error["type"]
-            raise ApiError(answer.status, error["message"], code=code)
+            raise ApiError(answer.status, error["message"], code=error["code"])
 
-    async def _sent_twice(self, path: str, body: bytes, headers: Mapping[str, str], again: Mapping[str, str]) -> None:
+    async def _sent_twice(self, body: bytes, headers: Mapping[str, str], again: Mapping[str, str]) -> None:
         """Sends the same once more while the first is under way."""
         self.engine.asked.clear()
-        first = asyncio.create_task(self._post(path, body, headers))
+        first = asyncio.create_task(self._post(body, headers))
         asked = asyncio.create_task(self.engine.asked.wait())
         await asyncio.wait({first, asked}, return_when=asyncio.FIRST_COMPLETED)
         asked.cancel()
-        both = await asyncio.gather(first, self._post(path, body, again), return_exceptions=True)
+        both = await asyncio.gather(first, self._post(body, again), return_exceptions=True)
         if isinstance(both[0], ApiError):
             raise both[0]
         assert both[0] == both[1]
 
-    async def _disconnected(self, path: str, body: bytes, headers: Mapping[str, str]) -> None:
+    async def _disconnected(self, body: bytes, headers: Mapping[str, str]) -> None:
         """Goes away while the engine is at work."""
         self.engine.fates.append("hang")
         self.engine.hanging.clear()
         self.engine.gave_up.clear()
-        asking = asyncio.create_task(self._post(path, body, headers))
+        asking = asyncio.create_task(self._post(body, headers))
         waiting = asyncio.create_task(self.engine.hanging.wait())
         await asyncio.wait({asking, waiting}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
@@ -176,8 +173,8 @@ class OverHttp:
         if asking.cancelled():
             await self.engine.gave_up.wait()
 
-    async def _cut_off(self, path: str, body: bytes, headers: Mapping[str, str]) -> None:
+    async def _cut_off(self, body: bytes, headers: Mapping[str, str]) -> None:
         """Reads some bytes, and goes away."""
-        async with self.http.post(f"{self.url}/v1/{path}", data=body, headers=headers) as answer:
+        async with self.http.post(f"{self.url}/v1/chat/completions", data=body, headers=headers) as answer:
             await answer.content.read(self.luck.randint(0, 300))
             answer.close()

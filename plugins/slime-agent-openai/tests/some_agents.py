@@ -29,12 +29,6 @@ async def raises(task: Task) -> float:
     raise KeyError("no such river")
 
 
-async def exits(task: Task) -> float:
-    print("giving up", flush=True)
-    await asyncio.sleep(0.1)
-    os._exit(3)
-
-
 async def exits_where_asked(task: Task) -> float:
     """Ends its process where the prompt says so, and else is still at work when another does."""
     if task.prompt == "exit":
@@ -63,13 +57,6 @@ async def ends_as_asked(task: Task) -> float:
     return 1.0
 
 
-async def is_loud(task: Task) -> float:
-    for _ in range(20_000):
-        sys.stdout.write("much to say\n")
-    sys.stderr.write("and more\n")
-    return 1.0
-
-
 def forks(task: Task) -> float:
     """Leaves a child behind in a session of its own, and then waits."""
     child = os.fork()
@@ -85,20 +72,6 @@ def forks(task: Task) -> float:
 async def sleeps(task: Task) -> float:
     await asyncio.sleep(float(str(task.prompt)))
     return 1.0
-
-
-async def sleeps_in_a_process(task: Task) -> float:
-    """Returns which process it was in."""
-    await sleeps(task)
-    return os.getpid()
-
-
-async def refuses_to_end(task: Task) -> float:
-    while True:
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            continue
 
 
 def hangs(task: Task) -> float:

@@ -4,11 +4,9 @@ import json
 from collections.abc import Sequence
 from hashlib import blake2b
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime_agent_openai.errors import ApiError
 from slime_agent_openai.message import Message, Request, Role
 from slime_agent_openai.wires.bodies import Bodies, Known
 from slime_agent_openai.wires.chat import read_chat
@@ -64,12 +62,6 @@ def test_what_is_no_json_after_a_good_body_is_refused_as_ever(then: str) -> None
     assert bodies.read(b'{"messages": [1, 2]}') == {"messages": [1, 2]}
 
 
-@table("encoding", ["utf-8-sig", "utf-16", "utf-32"])
-def test_other_encodings_are_read_as_ever(encoding: str) -> None:
-    raw = '{"messages": [{"content": "ü"}]}'.encode(encoding)
-    assert Bodies().read(raw) == json.loads(raw)
-
-
 def test_a_history_that_grew_is_read_where_it_is_new() -> None:
     bodies, known = Bodies(), Known()
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "default": 1}}}
@@ -88,24 +80,6 @@ def test_a_tool_that_differs_by_what_python_calls_equal_is_another() -> None:
     ]
     asked = [_asked(bodies, known, [{"role": "user", "content": "Hi"}], [tool]) for tool in tools]
     assert [each.tools[0].parameters for each in asked] == ['{"default": 1}', '{"default": true}', '{"default": 1.0}']
-
-
-def test_an_edited_history_is_read_from_the_edit_on() -> None:
-    bodies, known = Bodies(), Known()
-    rows = [{"role": "user", "content": text} for text in "abc"]
-    _asked(bodies, known, rows)
-    asked = _asked(bodies, known, [rows[0], {"role": "user", "content": "x"}, rows[2]])
-    assert [message.text for message in asked.messages] == ["a", "x", "c"]
-
-
-def test_what_cannot_be_read_is_named_by_its_place_in_the_whole() -> None:
-    bodies, known = Bodies(), Known()
-    rows: list[object] = [{"role": "user", "content": "Hi"}]
-    _asked(bodies, known, rows)
-    for _ in range(2):
-        with pytest.raises(ApiError, match=r"messages\[1\]\.content is the number 3"):
-            _asked(bodies, known, [*rows, {"role": "user", "content": 3}])
-    assert len(_asked(bodies, known, [*rows, *rows]).messages) == 2
 
 
 def _asked(bodies: Bodies, known: Known, rows: Sequence[object], tools: Sequence[object] = ()) -> Request:

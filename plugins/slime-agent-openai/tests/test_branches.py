@@ -22,10 +22,6 @@ def test_a_reward_is_divided_among_the_samples_of_its_execution() -> None:
     assert split(group(7, 7, 8, None), [1.0, 1.0, 0.5, 1.0]) == [0.5, 0.5, 0.5, 1.0]
 
 
-def test_a_sample_without_a_reward_has_no_part() -> None:
-    assert split(group(7, 7), [1.0, None]) == [1.0, None]
-
-
 @given(st.lists(st.tuples(st.integers(0, 3), st.floats(-10, 10)), max_size=12))
 def test_the_parts_of_an_execution_are_its_reward(samples: list[tuple[int, float]]) -> None:
     whole = dict(samples)

@@ -2,7 +2,7 @@ from pathlib import Path
 
 from chat import CHATML, MOVES_TOOLS, load_chat
 
-from slime_agent_openai.bridge import Bridge, Kind, kind_of, without_overlap
+from slime_agent_openai.bridge import Bridge, without_overlap
 from slime_agent_openai.message import Message, Role, Tool, ToolCall
 from tests.tables import table
 
@@ -50,12 +50,6 @@ def test_a_template_that_changes_what_came_before_is_not_bridged(tmp_path: Path)
     assert bridge.suffix(answer, tail, TOOLS) is None
     assert bridge.suffix(answer, tail, ()) == "<|im_end|>[INST]Sure?[/INST]"
     assert bridge.suffix(CALLED, [RESULT], TOOLS) == "<|im_end|>[RESULT]42[/RESULT]"
-
-
-def test_a_template_that_refuses_a_role_is_not_bridged(tmp_path: Path) -> None:
-    template = CHATML.replace("m.role == 'tool' %}", "m.role == 'tool' %}{{ raise_exception('no tools') }}", 1)
-    bridge = Bridge(load_chat(tmp_path, template))
-    assert bridge.suffix(CALLED, [RESULT], TOOLS) is None
 
 
 WRITES_TEXT = CHATML.replace(
@@ -118,11 +112,6 @@ def test_a_template_that_writes_ids_of_calls_is_bridged(tmp_path: Path) -> None:
     suffix = bridge.suffix(called, [Message(Role.TOOL, "42", answers="functions.add:7")], TOOLS)
     assert suffix is not None
     assert "## Return of functions.add:7\n42" in suffix
-
-
-def test_a_kind_is_of_calls_words_and_who_speaks_next() -> None:
-    assert kind_of(CALLED, [RESULT], TOOLS) == Kind(1, False, (Role.TOOL,), True)
-    assert kind_of(Message(Role.ASSISTANT, "a"), [Message(Role.USER, "b")], ()) == Kind(0, True, (Role.USER,), False)
 
 
 @table(

@@ -1,16 +1,12 @@
 """The conversations of one execution, as spans and as a page."""
 
 import re
-import shutil
-import subprocess
 from html.parser import HTMLParser
-from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime_agent_openai.conversations import Execution, SpanKind, executions_of, page, spans_of, tokens_of
+from slime_agent_openai.conversations import Execution, executions_of, page, spans_of
 from slime_core import Sample, Status
 from slime_core.data import HfTokenizer
 from slime_core.rollout import main_of
@@ -64,17 +60,6 @@ def test_what_two_samples_share_is_one_span_that_was_trained_on_once() -> None:
     assert main_of(made.samples) is second
 
 
-def test_executions_of_a_group_are_apart() -> None:
-    group = Group(GroupId("rows", 0, 3, 3), [sample(("prompt", [1]), ("model", [n]), execution=n) for n in (5, 6)])
-    assert [each.samples for each in executions_of([group], "zero_std")] == [[group.samples[0]], [group.samples[1]]]
-    assert [each.drop_reason for each in executions_of([group], "zero_std")] == ["zero_std", "zero_std"]
-
-
-def test_a_conversation_of_many_turns_is_shown() -> None:
-    turns = [(who, [n]) for n in range(1500) for who in ("model", "tool")]
-    assert len(shown(execution(sample(("prompt", [1]), *turns)))) == 3001
-
-
 PARTS = st.lists(st.tuples(st.sampled_from(["model", "tool"]), st.lists(st.integers(0, 2), min_size=1, max_size=3)))
 
 
@@ -93,13 +78,7 @@ def test_every_sample_is_a_path_and_nothing_else_is(conversations: list[list[tup
     assert sorted(found) == sorted((id(each), list(each.tokens)) for each in samples)
 
 
-def test_tokens_are_the_models_where_the_mask_says_so() -> None:
-    made = tokens_of(sample(("prompt", [1]), ("model", [2]), ("tool", [3])))
-    assert [token.kind for token in made] == [SpanKind.PROMPT, SpanKind.MODEL, SpanKind.CONTEXT]
-
-
 HOSTILE = "</pre><script>document.title = 'run'</script><img src=x onerror=\"document.title = 'run'\">"
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 class Read(HTMLParser):
@@ -133,22 +112,6 @@ def test_what_a_model_wrote_is_text_on_the_page_and_nothing_is_fetched(tokenizer
     assert not {"script", "img"} & set(read.elements)
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium or Chrome on PATH")
-def test_a_browser_shows_it_and_runs_nothing(tokenizer: HfTokenizer, tmp_path: Path) -> None:
-    path = tmp_path / "page.html"
-    path.write_text(hostile(tokenizer), "utf-8")
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
-    profile = f"--user-data-dir={tmp_path / 'profile'}"
-    assert BROWSER is not None
-    ran = subprocess.run(
-        [BROWSER, *options, profile, "--dump-dom", path.as_uri()], capture_output=True, text=True, timeout=120
-    )
-    read = Read(ran.stdout)
-    assert read.elements.count("details") == 1
-    assert read.text.count(HOSTILE) == 8
-    assert "<title>run</title>" not in ran.stdout
-
-
 def test_branches_are_framed_and_say_what_came_of_them(tokenizer: HfTokenizer) -> None:
     hi, end = tokenizer.encode("hello"), tokenizer.encode("42")
     first = sample(("prompt", hi), ("model", hi), ("user", [1]), ("model", end))
@@ -157,15 +120,3 @@ def test_branches_are_framed_and_say_what_came_of_them(tokenizer: HfTokenizer) -
     assert text.count('class="branch"') == 2
     assert "rows:e0:r0:d0 #0: reward 0.25, completed, 2 samples" in text
     assert Read(text).text.count("hello") == 2  # the prompt and the turn that both have, once
-
-
-def test_a_failed_sample_says_why(tokenizer: HfTokenizer) -> None:
-    failed = sample(("prompt", [1]), ("model", [2]), status=Status.FAILED, reward=None, failure_reason="agent_timeout")
-    failed.metadata["failure_detail"] = "it took longer than 600 s"
-    text = Read(page("run", [execution(failed)], tokenizer)).text
-    assert "no reward, failed, 1 tokens trained on, agent_timeout" in text
-    assert "it took longer than 600 s" in text
-
-
-def test_without_a_tokenizer_ids_are_shown() -> None:
-    assert "3 4" in Read(page("run", [execution(sample(("prompt", [1]), ("model", [3, 4])))], None)).text

@@ -1,6 +1,4 @@
 import asyncio
-import os
-import socket
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -131,19 +129,12 @@ async def test_what_it_waits_for_a_worker_is_not_the_agents_time() -> None:
         assert caught.value.reason == "agent_timeout"
 
 
-async def test_who_asks_in_vain_asks_again_and_at_the_end_is_told(here: There) -> None:
-    assert (await here.post("next", {"wait_s": 0.05}))[0] == 204
-    asking = asyncio.create_task(here.post("next", {"wait_s": 60}))
-    await asyncio.sleep(0.1)
-    await here.fleet.close()
-    assert (await asking)[0] == 410
-
-
 async def test_a_run_whose_fleet_has_nobody_says_so(
     here: There, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("slime_agent_openai.fleet.QUIET_S", 0.05)
     here.fleet.announce(here.url)
+    await here.fleet.start()
     waiting = [asyncio.create_task(here.fleet.run(TASK, timeout_s=60.0)) for _ in range(3)]
     while len(caplog.records) < 3:  # said again, after twice as long  # noqa: ASYNC110
         await asyncio.sleep(0.01)
@@ -154,49 +145,6 @@ async def test_a_run_whose_fleet_has_nobody_says_so(
     assert said[0].startswith("the fleet is served at http://127.0.0.1:")
     assert said[1] == said[2]
     assert "no worker of the fleet asks for them: start some, slime agent work http://127.0.0.1:" in said[1]
-
-
-async def test_a_run_says_when_workers_come_and_go(
-    here: There, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("slime_agent_openai.fleet.AWAY_S", 0.05)
-
-    def said() -> list[str]:
-        return [record.message for record in caplog.records]
-
-    client = asyncio.create_task(FleetClient(here.url, TOKEN).work(Doing(), 3))
-    while not said():  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
-    asking = asyncio.create_task(here.post("next", {"wait_s": 60, "worker": "by hand"}))
-    assert await here.fleet.run(task("right"), timeout_s=60.0) == 1.0
-    while len(said()) < 2:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
-    for each in (client, asking):
-        each.cancel()
-        await asyncio.wait({each})
-    while len(said()) < 4:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
-    mine = f"worker {socket.gethostname()}/{os.getpid()}"
-    assert said()[:2] == [f"{mine} has come: 1 is there", "worker by hand has come: 2 are there"]
-    assert sorted(line.partition(":")[0] for line in said()[2:]) == sorted(
-        [f"{mine} has gone", "worker by hand has gone"]
-    )
-    assert said()[-1].endswith("none is there")
-
-
-async def test_a_client_says_what_it_does(here: There, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slime_agent_openai.fleet_client.TELL_S", 0.01)
-    said: list[str] = []
-    client = asyncio.create_task(FleetClient(here.url, TOKEN, tell=said.append).work(Doing(), 2))
-    assert await here.fleet.run(task("right"), timeout_s=60.0) == 1.0
-    waiting = asyncio.create_task(here.fleet.run(task("wait"), timeout_s=60.0))
-    while "1 running, 1 done" not in said:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
-    waiting.cancel()
-    client.cancel()
-    await asyncio.wait({client})
-    assert said[0] == f"connected to {here.url} as {socket.gethostname()}/{os.getpid()}: asking for work"
-    assert len(set(said)) == len(said)  # what has not changed is not said again
 
 
 def test_a_client_says_that_the_run_cannot_be_reached_yet() -> None:

@@ -1,34 +1,67 @@
-from array import array
-from hashlib import blake2b
+"""Where requests go on in a forest; `test_invariants.py` plays sessions that do anything."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from chat import MOVES_TOOLS, load_chat
-from clients import TOOLS, Echo, Move, Played, Said
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from wild import Echo, echoed
 
 from slime_agent_openai.bridge import Bridge
 from slime_agent_openai.errors import ApiError
-from slime_agent_openai.forest import Forest
-from slime_agent_openai.message import Message, Request, Role
+from slime_agent_openai.forest import Forest, Node
+from slime_agent_openai.message import Message, Request, Role, Tool, ToolCall
 from slime_core.data import HfTokenizer
+from slime_core.roles import FinishReason, GenerateOutput
 from tests.tables import table
 
-SAID = st.builds(
-    Said,
-    reasoning=st.sampled_from(["", "17 + 25 = 42", "Hm.\n\nTwo lines"]),
-    text=st.sampled_from(["", "Let me see.", "It is 42.\n", "Größe \U0001f30a"]),
-    calls=st.integers(0, 2),
-    arguments=st.sampled_from(['{"a": 17, "b": 25}', '{"b":25,"a":17}', "{ }", '{"a": "x', '{"a": "Zürich"}']),
-)
-MOVES = st.lists(st.tuples(st.sampled_from(Move), SAID), min_size=1, max_size=8)
-SPEAKS = [
-    Said(text="Adding.", calls=1),
-    Said(reasoning="r", calls=2),
-    Said(reasoning="It is.", text="Once more", calls=1, arguments='{"b":25,   "a": 17}'),
-    Said(text="42"),
-]
+TOOLS = (Tool("add", "Adds.", '{"type": "object", "properties": {"a": {"type": "integer"}}}'),)
+SYSTEM, ASKED, SURE = Message(Role.SYSTEM, "Count."), Message(Role.USER, "17 + 25?"), Message(Role.USER, "Sure?")
+SUM = '{"b":25,   "a": 17}'
+
+
+@dataclass(slots=True)
+class Played:
+    """A session whose model says what a test says."""
+
+    forest: Forest
+    tokenizer: HfTokenizer
+    log: list[tuple[list[int], Node]] = field(default_factory=list)  # Prompts, and what was said then
+
+    def turn(
+        self,
+        asked: Sequence[Message],
+        text: str = "",
+        reasoning: str = "",
+        calls: int = 0,
+        agent: str = "",
+        tools: tuple[Tool, ...] = TOOLS,
+    ) -> Message:
+        plan = self.forest.plan(Request(tuple(asked), tools=tools, agent=agent))
+        prompt, new = self.forest.prompt(plan, self.tokenizer.encode(plan.text))
+        made = tuple(ToolCall(f"call_{len(self.log)}_{n}", "add", SUM) for n in range(calls))
+        message = Message(Role.ASSISTANT, text, reasoning, made)
+        written = "".join(f'\n<tool_call>\n{{"name": "add",  "arguments": {SUM}}}\n</tool_call>' for _ in made)
+        thought = f"<think>\n{reasoning}\n</think>\n\n" if reasoning else ""
+        tokens = self.tokenizer.encode(f"{thought}{text}{written}<|im_end|>")
+        output = GenerateOutput(tokens, [-0.5] * len(tokens), FinishReason.STOP, 0)
+        self.log.append((prompt, self.forest.commit(plan, new, message, output)))
+        return message
+
+    @property
+    def trained(self) -> list[list[str]]:
+        """What the model said in each chain, where it is trained on: with exactly the tokens that it saw."""
+        found = []
+        for chain in self.forest.chains():
+            ids: list[int] = []
+            for node, _ in chain:
+                ids += node.ids
+                assert all(prompt + node.ids == ids for prompt, said in self.log if said is node)
+            found.append([node.message.text for node, is_trained in chain if is_trained])
+        assert sum(map(len, found)) == len(self.log)
+        return found
 
 
 @pytest.fixture
@@ -36,126 +69,87 @@ def session(tokenizer: HfTokenizer, bridge: Bridge) -> Played:
     return Played(Forest(bridge), tokenizer)
 
 
-def require_exact(session: Played) -> None:
-    """What is trained on is what the engine saw and made, each token of it once."""
-    trained = []
-    for chain in session.forest.chains():
-        ids: list[int] = []
-        for node, is_trained in chain:
-            ids += node.ids
-            turns = [turn for turn in session.log if turn.node is node]
-            assert bool(turns) == (node.output is not None) == (node.hashed is not None)
-            assert all(turn.prompt + turn.output == ids for turn in turns)
-            if node.hashed is not None:
-                assert node.hashed.digest() == blake2b(array("q", ids), digest_size=8).digest()
-            trained += [node] if is_trained else []
-    assert len(trained) == len(session.log)
-    assert {id(node) for node in trained} == {id(turn.node) for turn in session.log}
-
-
 @table("echo", Echo)
 def test_a_conversation_is_one_chain_however_its_client_writes_it_down(
     tokenizer: HfTokenizer, bridge: Bridge, echo: Echo
 ) -> None:
-    session = Played(Forest(bridge), tokenizer, echo)
-    session.play([(Move.GO_ON, said) for said in SPEAKS])
-    (chain,) = session.forest.chains()
-    assert sum(is_trained for _, is_trained in chain) == len(SPEAKS)
-    assert (session.forest.counts.bridged, session.forest.counts.forks) == (len(SPEAKS) - 1, 0)
-    for turn, following in zip(session.log, session.log[1:], strict=False):
-        assert following.prompt[: len(turn.prompt + turn.output)] == turn.prompt + turn.output
-    require_exact(session)
+    session, asked = Played(Forest(bridge), tokenizer), [SYSTEM, ASKED]
+    for text, reasoning, calls in (("Adding.", "", 1), ("", "r", 2), ("Once more", "It is.", 1), ("42", "", 0)):
+        said = echoed(session.turn(asked, text, reasoning, calls), echo, random.Random(1))
+        asked += [said, *(Message(Role.TOOL, "42\n", answers=call.id) for call in said.calls)]
+    assert session.trained == [["Adding.", "", "Once more", "42"]]
+    assert (session.forest.counts.bridged, session.forest.counts.forks) == (3, 0)
 
 
-def test_words_that_a_client_begins_with_are_no_fork(session: Played) -> None:
-    begun = (
-        Message(Role.USER, "Today is Monday."),
-        Message(Role.ASSISTANT, "Got it."),
-        Message(Role.USER, "How many?"),
-    )
-    session.turn(begun, Said(text="42"))
-    session.play([(Move.GO_ON, Said(text="Still 42"))])
-    (chain,) = session.forest.chains()
-    assert [node.message.text for node, is_trained in chain if is_trained] == ["42", "Still 42"]
+def test_words_that_a_client_begins_with_are_no_fork_and_edited_ones_are(session: Played) -> None:
+    begun = [ASKED, Message(Role.ASSISTANT, "Got it."), SURE]
+    said = session.turn(begun, "42")
+    session.turn([*begun, said, SURE], "Still 42")
+    assert session.trained == [["42", "Still 42"]]
     assert (session.forest.counts.bridged, session.forest.counts.forks) == (1, 0)
-    require_exact(session)
+    session.turn([*begun, Message(Role.ASSISTANT, "43"), SURE], "No")
+    assert session.forest.counts.forks == 1
+    assert len(session.trained) == 2
 
 
 def test_which_of_two_chains_was_there_first_changes_nothing(tokenizer: HfTokenizer, bridge: Bridge) -> None:
-    def trained(*answers: str) -> list[list[tuple[str, bool]]]:
+    def trained(*answers: str) -> list[list[str]]:
         session = Played(Forest(bridge), tokenizer)
-        session.play([(Move.ANEW, Said(text="42")), (Move.GO_ON, Said(text=answers[0]))])
-        session.play([(Move.AGAIN, Said(text=answers[1]))])
-        return [[(node.message.text, is_trained) for node, is_trained in chain] for chain in session.forest.chains()]
+        said = session.turn([ASKED], "42")
+        for answer in answers:
+            session.turn([ASKED, said, SURE], answer)
+        return session.trained
 
     assert trained("Yes", "No") == trained("No", "Yes")
 
 
 def test_sub_agents_that_are_asked_the_same_have_conversations_of_their_own(session: Played) -> None:
-    asked = (Message(Role.USER, "17 + 25?"),)
-    for agent in ("", "first", "second"):
-        session.turn(asked, Said(text="42"), agent)
-    for agent in ("", "first", "second"):
-        session.turn((*asked, Message(Role.ASSISTANT, "42"), Message(Role.USER, "Sure?")), Said(text="Yes"), agent)
+    for asked in ([ASKED], [ASKED, Message(Role.ASSISTANT, "42"), SURE]):
+        for agent in ("", "first", "second"):
+            session.turn(asked, "42", agent=agent)
     assert (session.forest.counts.bridged, session.forest.counts.forks) == (3, 0)
-    require_exact(session)
+    assert len(session.trained) == 3
 
 
 def test_other_tools_begin_anew(session: Played) -> None:
-    session.play([(Move.ANEW, Said(text="42"))])
-    session.tools = ()
-    session.play([(Move.GO_ON, Said(text="Yes"))])
-    assert len(list(session.forest.chains())) == 2
-    require_exact(session)
+    said = session.turn([ASKED], "42")
+    session.turn([ASKED, said, SURE], "Yes", tools=())
+    assert len(session.trained) == 2
 
 
 def test_a_template_that_changes_what_came_before_forks_and_is_exact(tmp_path: Path) -> None:
     tokenizer = load_chat(tmp_path, MOVES_TOOLS)
-    session = Played(Forest(Bridge(tokenizer)), tokenizer)
-    session.play([(Move.ANEW, Said(calls=1)), (Move.GO_ON, Said(text="42")), (Move.GO_ON, Said(text="Yes"))])
-    assert sorted(sum(is_trained for _, is_trained in chain) for chain in session.forest.chains()) == [1, 2]
+    session, asked = Played(Forest(Bridge(tokenizer)), tokenizer), [ASKED]
+    said = session.turn(asked, calls=1)
+    asked += [said, Message(Role.TOOL, "42", answers=said.calls[0].id)]
+    asked += [session.turn(asked, "42"), SURE]
+    session.turn(asked, "Yes")
+    assert sorted(map(len, session.trained)) == [1, 2]
     assert session.forest.counts.forks == 1
-    require_exact(session)
 
 
-class TestAfterAReply:
-    """Requests that name the reply they go on from, and send nothing of what came before it."""
-
-    def test_it_is_the_same_chain(self, session: Played) -> None:
-        turn = session.turn((Message(Role.SYSTEM, "Count."), Message(Role.USER, "17 + 25?")), Said(calls=1))
-        session.forest.name(turn.node, ["resp_1"])
-        result = Message(Role.TOOL, "42", answers=turn.node.message.calls[0].id)
-        plan = session.forest.plan(Request((result,), after="resp_1"))
-        assert plan.anchor is turn.node
-        assert plan.tools == TOOLS
-
-    def test_the_same_instructions_said_again_are_not_written_again(self, session: Played) -> None:
-        turn = session.turn((Message(Role.SYSTEM, "Count."), Message(Role.USER, "17 + 25?")), Said(text="42"))
-        session.forest.name(turn.node, ["resp_1"])
-        plan = session.forest.plan(
-            Request((Message(Role.USER, "Sure?"),), after="resp_1", instructions="Count.", tools=TOOLS)
-        )
-        assert (plan.anchor, len(plan.tail)) == (turn.node, 1)
-
-    def test_other_instructions_begin_anew_with_the_same_history(self, session: Played) -> None:
-        turn = session.turn((Message(Role.SYSTEM, "Count."), Message(Role.USER, "17 + 25?")), Said(text="42"))
-        session.forest.name(turn.node, ["resp_1"])
-        plan = session.forest.plan(Request((Message(Role.USER, "Sure?"),), after="resp_1", instructions="Be rude."))
-        assert plan.anchor is None
-        assert [message.text for message in plan.tail] == ["Be rude.", "17 + 25?", "42", "Sure?"]
-
-    def test_an_unknown_one_is_refused(self, session: Played) -> None:
-        with pytest.raises(ApiError, match="no reply of this session has the id 'resp_9'") as caught:
-            session.forest.plan(Request((Message(Role.USER, "Sure?"),), after="resp_9"))
-        assert (caught.value.status, caught.value.code) == (404, "previous_response_not_found")
-
-
-@pytest.mark.property
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(moves=MOVES, echo=st.sampled_from(Echo), keeps_template=st.booleans())
-def test_whatever_a_client_does_what_is_trained_on_is_what_the_engine_saw(
-    tokenizer: HfTokenizer, bridge: Bridge, moves: list[tuple[Move, Said]], echo: Echo, keeps_template: bool
+@table(
+    "more, tail",
+    [
+        (Request((SURE,), after="resp_1"), ["Sure?"]),
+        (Request((SURE,), after="resp_1", instructions="Count.", tools=TOOLS), ["Sure?"]),
+        (Request((SURE,), after="resp_1", instructions="Be rude."), ["Be rude.", "17 + 25?", "42", "Sure?"]),
+        (Request((SURE,), after="resp_1", tools=TOOLS * 2), ["Count.", "17 + 25?", "42", "Sure?"]),
+    ],
+)
+def test_a_request_that_names_a_reply_goes_on_from_it(
+    tokenizer: HfTokenizer, bridge: Bridge, more: Request, tail: list[str]
 ) -> None:
-    session = Played(Forest(bridge, keeps_template=keeps_template), tokenizer, echo)
-    session.play(moves)
-    require_exact(session)
+    session = Played(Forest(bridge), tokenizer)
+    session.turn([SYSTEM, ASKED], "42")
+    session.forest.name(session.log[0][1], ["resp_1"])
+    plan = session.forest.plan(more)
+    assert [message.text for message in plan.tail] == tail
+    assert plan.anchor is (session.log[0][1] if tail == ["Sure?"] else None)
+    assert plan.tools == (more.tools or TOOLS)
+
+
+def test_a_reply_that_nobody_knows_is_refused(session: Played) -> None:
+    with pytest.raises(ApiError, match="no reply of this session has the id 'resp_9'") as caught:
+        session.forest.plan(Request((SURE,), after="resp_9"))
+    assert (caught.value.status, caught.value.code) == (404, "previous_response_not_found")

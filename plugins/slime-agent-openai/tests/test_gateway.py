@@ -47,18 +47,6 @@ class TestKeys:
             async with there.http.post(f"{root}/v1/chat/completions", json=CHAT, headers=headers) as answer:
                 assert answer.status == 200
 
-    @table("path", ["chat/completions", "messages"])
-    async def test_an_unknown_one_is_refused_in_the_protocols_own_words(self, talker: Talker, path: str) -> None:
-        async with served(talker) as there:
-            root = there.url.partition("/s/")[0]
-            async with there.http.post(f"{root}/s/guessed/v1/{path}", json=CHAT) as answer:
-                body = await answer.json()
-                assert (answer.status, answer.headers["x-should-retry"]) == (401, "false")
-                error = body["error"]
-                code = error["details"]["error_code"] if path == "messages" else error["code"]
-                assert (error["type"], code) == ("authentication_error", "invalid_api_key")
-                assert ("type" in body) == (path == "messages")
-
     async def test_one_whose_session_has_ended_is_refused(self, talker: Talker) -> None:
         gateway = Gateway()
         await gateway.start()
@@ -94,19 +82,6 @@ async def test_what_is_no_request_is_refused_and_not_sent_again(
         assert answer.headers["x-should-retry"] == "false"
 
 
-async def test_a_stream_says_the_same_as_the_whole(there: There, talker: Talker) -> None:
-    talker.says = lambda text, turn: "It is 42, größer als 41."
-    _, whole = await there.post("chat/completions", CHAT)
-    async with there.http.post(f"{there.url}/v1/chat/completions", json=CHAT | {"stream": True}) as answer:
-        assert answer.headers["Content-Type"].startswith("text/event-stream")
-        told = await events(answer)
-    assert told[-1] == "[DONE]"
-    chunks = [json.loads(each)["choices"] for each in told[:-1]]
-    text = "".join(choice["delta"].get("content") or "" for choices in chunks for choice in choices)
-    assert text == said(whole) == "It is 42, größer als 41."
-    assert len(chunks) > 4
-
-
 async def test_the_first_part_comes_before_the_last_is_made(there: There, talker: Talker) -> None:
     talker.hold = asyncio.Event()
     async with there.http.post(f"{there.url}/v1/chat/completions", json=CHAT | {"stream": True}) as answer:
@@ -118,25 +93,8 @@ async def test_the_first_part_comes_before_the_last_is_made(there: There, talker
         assert (await events(answer))[-1] == "[DONE]"
 
 
-async def test_two_that_ask_the_same_at_once_are_answered_twice(there: There, talker: Talker) -> None:
-    answers = await asyncio.gather(*(there.post("chat/completions", CHAT) for _ in range(5)))
-    assert len({body["id"] for _, body in answers}) == 5
-    assert len({asked.turn for asked in talker.log}) == 5
-    assert len(list(there.session.forest.chains())) == 5
-
-
 class TestAgain:
     """A client whose connection broke sends its request again."""
-
-    async def test_it_joins_the_answer_that_is_being_made(self, there: There, talker: Talker) -> None:
-        talker.hold = asyncio.Event()
-        first = asyncio.create_task(there.post("chat/completions", CHAT))
-        await talker.waiting.wait()
-        retry = asyncio.create_task(there.post("chat/completions", CHAT, **{"x-stainless-retry-count": "1"}))
-        await asyncio.sleep(0.05)
-        talker.hold.set()
-        assert await first == await retry
-        assert len(talker.log) == 1
 
     async def test_a_client_that_hung_up_is_not_waited_for_and_leaves_nothing(self, talker: Talker) -> None:
         async with served(talker, limits=SessionLimits(max_turns=1)) as there:
@@ -148,14 +106,6 @@ class TestAgain:
             talker.hold = None
             status, body = await there.post("chat/completions", CHAT, **{"x-stainless-retry-count": "1"})
             assert (status, said(body), talker.cancelled) == (200, "Answer 0", 1)
-
-    async def test_an_error_is_not_remembered(self, there: There, talker: Talker) -> None:
-        talker.says = lambda text, turn: str(1 / 0)
-        status, _ = await there.post("chat/completions", CHAT)
-        assert status == 500
-        talker.says = lambda text, turn: "42"
-        status, body = await there.post("chat/completions", CHAT, **{"x-stainless-retry-count": "1"})
-        assert (status, said(body)) == (200, "42")
 
 
 RESPONSES = {"model": "policy", "input": "What is 17 + 25?"}
@@ -185,15 +135,6 @@ async def test_a_stream_whose_engine_is_lost_ends_with_an_error(
         assert not [choice for each in told for choice in each.get("choices", ()) if choice["finish_reason"]]
         assert told[-1] == failed[-1] or told[-1]["type"] == "response.failed"
         assert list(there.session.forest.chains()) == []
-
-
-@table("path, body", EACH)
-async def test_a_reply_whose_engine_is_lost_is_an_error(talker: Talker, path: str, body: dict[str, object]) -> None:
-    async with served(talker) as there:
-        talker.dies = WorkerError("engine 0 died")
-        async with there.http.post(f"{there.url}/v1/{path}", json=body) as answer:
-            assert (answer.status, answer.headers["x-should-retry"]) == (500, "false")
-            assert code_of((await answer.json())["error"]) == "engine_error"
 
 
 @table("path, body", EACH)

@@ -1,7 +1,6 @@
 """The generator as a run calls it: real agents in real processes, against an engine that says what it is told."""
 
 import asyncio
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -45,13 +44,6 @@ def play(
     for samples in made:
         assert not [problem for sample in samples for problem in sample.problems()]
     return made
-
-
-def test_two_conversations_are_two_samples_and_one_of_them_is_the_main_one(talker: Talker) -> None:
-    ((first, second),) = play(talker, "asks_twice_anew", "17 + 25?")
-    assert (first.metadata["main"], second.metadata["main"]) == (False, True)
-    assert first.rollout_id == second.rollout_id
-    assert (first.reward, second.reward) == (0.5, 0.5)
 
 
 @table("first", ["long", "short"])
@@ -183,17 +175,3 @@ def test_what_the_plugin_offers_can_be_built_and_starts_nothing() -> None:
     for spec in slime_generators():
         made = spec.factory(spec.model.model_validate(given[spec.name]), Setup(None, seed=0))  # type: ignore[arg-type]
         assert isinstance(made, StartsAndStops)
-
-
-def test_what_reads_the_calls_is_found_once_and_beside_the_event_loop(
-    talker: Talker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    threads = list[str]()
-
-    def found(*arguments: object) -> None:
-        threads.append(threading.current_thread().name)
-
-    monkeypatch.setattr("slime_agent_openai.generator.fitting", found)
-    play(talker, "one_turn", "a", "b", "c")
-    assert len(threads) == 1
-    assert threads[0] != threading.current_thread().name

@@ -15,10 +15,8 @@ import pytest
 from anyone import Anyone
 from carriers import Direct, OverHttp
 from chat import CHATML, MOVES_TOOLS, load_chat
-from clients import Echo
 from invariants import Ended, contents
-from wild import Agent
-from wirecalls import PATHS
+from wild import Agent, Echo
 
 from slime_agent_openai.bridge import Bridge
 from slime_agent_openai.gateway import Gateway
@@ -89,12 +87,11 @@ def played(world: World, number: int, order: int | None = None) -> Ended:
 async def played_over_http(
     world: World, number: int, gateway: Gateway, http: aiohttp.ClientSession, fault_rate: float
 ) -> Ended:
-    """One in any protocol, or in all."""
+    """One over HTTP."""
     draw, engine = random.Random(number), Anyone(world.tokenizer)
     session = world.session(engine, draw)
-    paths = PATHS if draw.random() < 0.3 else (draw.choice(PATHS),)
     async with gateway.opened(session) as url:
-        carrier = OverHttp(url, http, engine, draw, random.Random(number), paths)
+        carrier = OverHttp(url, http, engine, draw, random.Random(number))
         echo, luck = draw.choice(list(Echo)), random.Random(number)
         agent = Agent(carrier, engine, draw, random.Random(number), luck, echo, fault_rate=fault_rate)
         await agent.play(draw.randint(1, MOST_TURNS))

@@ -39,13 +39,6 @@ def refusal(act: Callable[[], object]) -> ApiError:
     return caught.value
 
 
-def test_a_reply_says_what_the_model_said(tokenizer: HfTokenizer) -> None:
-    reply = ask(session_of(talks(tokenizer, "<think>\nHm.\n</think>\n\nIt is 42.")), Request(ASKED))
-    assert (reply.message.text, reply.message.reasoning, reply.finish) == ("It is 42.", "Hm.", Finish.STOP)
-    assert len(reply.tokens) == len(reply.log_probs)
-    assert reply.prompt_tokens == len(tokenizer.encode(Bridge(tokenizer).whole(ASKED)))
-
-
 def test_a_text_that_stops_the_reply_is_not_in_it_and_is_in_its_tokens(tokenizer: HfTokenizer) -> None:
     heard, talker = Heard(), talks(tokenizer, "one END two")
     reply = ask(session_of(talker), Request(ASKED, stop=("END",)), heard)
@@ -54,17 +47,6 @@ def test_a_text_that_stops_the_reply_is_not_in_it_and_is_in_its_tokens(tokenizer
     assert reply.stop == "END"
     assert "END" in tokenizer.decode(reply.tokens)
     assert talker.log[0].sampling.stop == ("END",)
-
-
-async def test_the_next_turn_goes_on_from_what_the_engine_saw(tokenizer: HfTokenizer) -> None:
-    talker = talks(tokenizer, "<think>\nHm.\n</think>\n\nIt is 42.", "Yes.")
-    session = session_of(talker)
-    first = await session.reply(Request(ASKED))
-    echo = Message(Role.ASSISTANT, first.message.text)
-    second = await session.reply(Request((*ASKED, echo, Message(Role.USER, "Sure?"))))
-    before = (*talker.log[0].prompt, *talker.log[0].output)
-    assert talker.log[1].prompt[: len(before)] == before
-    assert second.cached_tokens == len(before)
 
 
 class TestLimits:
@@ -84,13 +66,6 @@ class TestLimits:
         begin = len(talker.log[0].prompt)
         assert len(talker.log[1].prompt) + len(second.tokens) - begin == 40
         assert second.finish is Finish.LENGTH
-
-    def test_a_used_up_budget_is_said_as_a_full_context(self, tokenizer: HfTokenizer) -> None:
-        session = session_of(talks(tokenizer, "It is 42."), max_new_tokens=4)
-        reply = ask(session, Request(ASKED))
-        again = Request((*ASKED, reply.message, Message(Role.USER, "Sure?")))
-        error = refusal(lambda: ask(session, again))
-        assert (error.status, error.code, session.is_used_up) == (400, "context_length_exceeded", True)
 
     def test_calls_of_the_engine(self, tokenizer: HfTokenizer) -> None:
         def refuses(text: str, turn: int) -> str:
@@ -126,15 +101,6 @@ def test_seeds_follow_from_what_is_asked_and_not_from_when(tokenizer: HfTokenize
 
     assert names([1, 2, 1]) == names([1, 1, 2])
     assert sorted(map(len, names([1, 2, 1]).values())) == [1, 2]
-
-
-def test_tools_without_a_parser_are_refused(tokenizer: HfTokenizer) -> None:
-    session = Session(talks(tokenizer, "42").context(), SessionLimits(), Bridge(tokenizer), PLAIN)
-    error = refusal(lambda: ask(session, Request(ASKED, tools=TOOLS)))
-    assert (error.status, error.code, error.param) == (400, "unsupported_parameter", "tools")
-    assert str(session.broken) in error.message
-    assert str(tokenizer) in error.message
-    assert 'parser = "hermes"' in error.message
 
 
 @table("tools", [(), TOOLS])

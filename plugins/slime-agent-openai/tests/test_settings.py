@@ -1,8 +1,6 @@
 """Settings: what is refused with the plan, and the table in docs/agents.md."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, get_args, get_origin
@@ -12,16 +10,11 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from slime_agent_openai.plugin import slime_generators
-from slime_agent_openai.settings import AgentSettings, CliSettings, VerifiersSettings, reference_of
+from slime_agent_openai.settings import AgentSettings, CliSettings, VerifiersSettings
 from tests.tables import table
 
 AGENT = f"{Path(__file__).parent}/some_agents.py:raises"
 ENVIRONMENTS = f"{Path(__file__).parent}/some_environments.py"
-
-
-def test_a_loopback_address_needs_no_url() -> None:
-    for host in ("127.0.0.1", "::1", "localhost", "127.0.0.7"):
-        assert AgentSettings(agent=AGENT, host=host).public_url == ""
 
 
 def test_others_can_reach_the_gateway_only_where_that_is_said() -> None:
@@ -54,34 +47,12 @@ def test_what_is_not_there_is_refused_with_the_plan() -> None:
     assert AgentSettings(agent=AGENT, parser="hermes").parser == "hermes"
 
 
-@table(
-    "environment, reference",
-    [
-        ("my-env", "my_env:load_environment"),
-        ("owner/my-env", "my_env:load_environment"),
-        ("./my-env.py", "./my-env.py:load_environment"),
-        ("./my-env.py:make", "./my-env.py:make"),
-        ("package.module:make", "package.module:make"),
-    ],
-)
-def test_a_name_is_a_function(environment: str, reference: str) -> None:
-    assert reference_of(environment) == reference
-
-
 def test_an_environment_that_is_not_there_is_refused_with_the_plan() -> None:
     assert VerifiersSettings(environment=ENVIRONMENTS).arguments == {}
     with pytest.raises(ValidationError, match=r"has no function 'load_tool'\. Did you mean 'load_tools'\?"):
         VerifiersSettings(environment=f"{ENVIRONMENTS}:load_tool")
     with pytest.raises(ValidationError, match="there is no module 'no_such_env' here: install its package"):
         VerifiersSettings(environment="owner/no-such-env")
-
-
-def test_without_verifiers_the_extra_is_named(tmp_path: Path) -> None:
-    (tmp_path / "verifiers.py").write_text("")  # no package, as a later release without what is needed
-    command = [sys.executable, "-m", "slime_agent_openai.verifiers_agent", ENVIRONMENTS]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert ran.returncode == 1
-    assert "install the extra `verifiers` of slime-agent-openai, which is verifiers>=0.3,<0.4" in ran.stderr
 
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "agents.md"

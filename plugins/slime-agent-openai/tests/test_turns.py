@@ -8,7 +8,7 @@ from slime_agent_openai.turns import TURN_INDEX, TURN_REWARDS, TurnColumns
 from slime_core import Settings, Setup
 from slime_core.roles import ShapeContext
 from slime_core.sample import Group, GroupId, Json, Sample
-from slime_testing import BatchTransformContract, make_group, make_sample
+from slime_testing import BatchTransformContract
 from tests.tables import table
 
 
@@ -21,10 +21,6 @@ def columns_of(rewards: Json, length: int) -> tuple[list[float], list[float]]:
     )  # type: ignore[arg-type]
     assert made.keys() == {TURN_REWARDS, TURN_INDEX}
     return list(made[TURN_REWARDS]), list(made[TURN_INDEX])  # type: ignore[arg-type]
-
-
-def test_a_value_stands_at_the_last_token_of_its_turn() -> None:
-    assert columns_of([[2, 0.5], [5, -1]], 5) == ([0.0, 0.5, 0.0, 0.0, -1.0], [1.0, 1.0, 2.0, 2.0, 2.0])
 
 
 def test_what_follows_the_last_end_belongs_to_the_last_turn() -> None:
@@ -72,19 +68,3 @@ def test_values_and_turns_can_be_read_back_from_the_columns(data: st.DataObject)
 
 class TestTurnRewards(BatchTransformContract):
     choice = "slime-agent-openai/turn_rewards"
-
-
-def _with_turns() -> Group:
-    group = make_group(0, rewards=(0.0, 1.0))
-    for place, sample in enumerate(group.samples):
-        made = make_sample("word " * 5, group_index=0, index=place)
-        made.reward = sample.reward
-        made.metadata[TURN_REWARDS] = [[1, 0.5], [made.response_length, 0.25]]
-        group.samples[place] = made
-    group.freeze()
-    return group
-
-
-class TestTurnRewardsOfTurns(BatchTransformContract):
-    choice = "slime-agent-openai/turn_rewards"
-    groups = (_with_turns(),)

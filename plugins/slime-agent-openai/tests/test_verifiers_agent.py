@@ -85,14 +85,6 @@ def test_tools_of_an_environment_are_called_and_its_steps_are_rewarded(tokenizer
     assert len(turns) == 3
 
 
-def test_steps_of_which_nothing_is_said_have_no_reward_of_their_own(tokenizer: HfTokenizer) -> None:
-    talker = Talker(tokenizer, saying(CALL % 17, "It is 3."))
-    ((sample,),) = play(talker, ":load_tools", rows_of(":load_tools")[1])
-    assert isinstance(sample.reward, dict)
-    assert sample.reward["score"] == 1.0
-    assert "turn_rewards" not in sample.metadata
-
-
 def test_what_was_said_until_the_turns_were_used_up_is_scored(tokenizer: HfTokenizer) -> None:
     talker = Talker(tokenizer, saying(CALL % 17, CALL % 18))
     ((sample,),) = play(talker, ":load_tools", rows_of(":load_tools")[1], max_turns=1)

@@ -130,13 +130,6 @@ def test_rules_of_calls_that_nothing_keeps_are_counted_and_not_refused(talker: T
     assert prompts[5] != prompts[0]
 
 
-@table("path", ONE_CALL)
-def test_none_is_counted_where_no_tool_may_be_called(talker: Talker, path: str) -> None:
-    none: Json = {"type": "none"} if path == "messages" else "none"
-    _, counts = answered(talker, path, offered(path, strict=True) | ONE_CALL[path] | {"tool_choice": none})
-    assert counts == {}
-
-
 QUIET = CHATML.replace(
     "<|im_start|>assistant\n{% endif %}",
     "<|im_start|>assistant\n{% if enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}{% endif %}",

@@ -55,20 +55,6 @@ def test_what_an_agent_returns_is_its_reward() -> None:
     assert one("blocks") == 1.0  # a plain function
 
 
-def test_an_agent_that_raises_says_what_and_where() -> None:
-    error = failure("raises")
-    assert (error.reason, error.shared) == ("agent_KeyError", False)
-    assert "no such river" in error.detail
-    assert "some_agents.py" in error.detail
-    assert "worker.py" not in error.detail
-
-
-def test_an_agent_that_ends_its_process_alone_is_guilty() -> None:
-    error = failure("exits")
-    assert (error.reason, error.shared) == ("agent_exit_3", False)
-    assert "giving up" in error.detail
-
-
 async def test_of_several_nobody_knows_who_it_was_until_they_run_alone() -> None:
     async with at_work("exits_where_asked") as workers:
         tasks = [task("exit"), task(), task()]
@@ -85,17 +71,6 @@ def test_one_that_takes_too_long_is_ended() -> None:
     error = failure("sleeps", task("600"), timeout_s=0.3)
     assert error.reason == "agent_timeout"
     assert error.detail == "it had not ended after 0.3 s, `seconds` of the generator's section"
-
-
-def test_one_that_catches_its_end_does_not_keep_the_run() -> None:
-    assert failure("refuses_to_end", timeout_s=0.3).reason == "agent_timeout"
-
-
-async def test_one_that_hangs_leaves_its_place_to_the_next() -> None:
-    async with at_work("hangs", at_once=1) as workers:
-        with pytest.raises(AgentError, match="agent_timeout"):
-            await workers.run(task("hang"), timeout_s=0.3)
-        assert await workers.run(task(), timeout_s=30)
 
 
 async def test_who_shares_a_process_with_one_that_hangs_ends_as_ever() -> None:
@@ -146,32 +121,6 @@ def test_a_signal_ends_an_agent(end: str, reason: str) -> None:
     assert ("Fatal Python error" in error.detail) == (end == "segfault")
 
 
-async def test_what_was_said_before_a_process_ended_counts() -> None:
-    async with at_work("ends_as_asked") as workers:
-        tasks = [task("return"), task("exit")]
-        asked = [asyncio.create_task(workers.run(each, timeout_s=30)) for each in tasks]
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        time.sleep(1.0)  # noqa: ASYNC251  # both ends are heard of at once
-        returned, ended = await asyncio.gather(*asked, return_exceptions=True)
-    assert returned == 1.0
-    assert (ended.reason, ended.shared) == ("agent_exit_3", False)
-
-
-async def test_one_whose_time_is_over_before_it_began_costs_no_process() -> None:
-    async with at_work("sleeps_in_a_process") as workers:
-        first = await workers.run(task("0"), timeout_s=30)
-        with pytest.raises(AgentError, match="agent_timeout"):
-            await workers.run(task("5"), timeout_s=0.0)
-        second = await workers.run(task("0"), timeout_s=30)
-    assert first == second
-
-
-def test_what_agents_print_is_not_the_drivers(capfd: pytest.CaptureFixture[str]) -> None:
-    assert one("is_loud") == 1.0
-    assert capfd.readouterr() == ("", "")
-
-
 async def test_many_run_at_once_in_each_process() -> None:
     async with at_work("counts_itself", workers=2, at_once=100) as workers:
         made = await asyncio.gather(*(workers.run(task(), timeout_s=30) for _ in range(200)))
@@ -182,12 +131,6 @@ async def test_waiting_for_a_place_does_not_count() -> None:
     async with at_work("sleeps", at_once=1) as workers:
         made = await asyncio.gather(*(workers.run(task("0.4"), timeout_s=1.0) for _ in range(4)))
     assert made == [1.0] * 4
-
-
-def test_what_an_agent_started_ends_with_the_workers(tmp_path: Path) -> None:
-    noted = tmp_path / "pid"
-    assert one("starts_a_child", task(str(noted))) == 1.0
-    assert not _lives(int(noted.read_text()))
 
 
 async def test_memory_that_others_may_have_left_is_nobodys_fault() -> None:
@@ -242,13 +185,6 @@ def test_no_proxy_is_between_an_agent_and_the_gateway(monkeypatch: pytest.Monkey
     env = environment()
     assert env["HTTP_PROXY"] == "http://proxy.example"
     assert env["NO_PROXY"] == env["no_proxy"] == "inner.example,127.0.0.1,localhost,::1"
-
-
-def test_a_long_folder_of_temporary_files_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    long = tmp_path / ("long" * 20)
-    long.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(long))
-    assert one("gives_a_reward", task(label=1)) == 1.0
 
 
 def test_an_agent_that_cannot_be_imported_is_said_before_anything_runs(tmp_path: Path) -> None:

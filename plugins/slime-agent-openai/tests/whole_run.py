@@ -8,7 +8,7 @@ This file is a module of plugins in that run, too.
 
 import asyncio
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from chat import load_chat
@@ -20,20 +20,9 @@ from slime_core.roles import (
     FinishReason,
     GenerateOutput,
     GenerateRequest,
-    Launcher,
-    LauncherSpec,
-    RankSetup,
     Settings,
     Setup,
-    TrainerRank,
-    TrainerSpec,
-    Transport,
-    TransportSetup,
-    TransportSpec,
     WeightChannel,
-    WeightSlot,
-    WorkerGroup,
-    WorkerGroupSpec,
 )
 
 SLIME_API = "1"
@@ -97,54 +86,9 @@ def _engine(settings: Settled, setup: Setup) -> SettledEngine:
     return SettledEngine(HfTokenizer.load(Path(settings.model)))
 
 
-def _rank(rank: int, world_size: int, setup: RankSetup) -> TrainerRank:
-    raise NotImplementedError("nothing is trained")
-
-
-class NoWorkers:
-    """Launcher of a run that has none."""
-
-    async def start(self, spec: WorkerGroupSpec, *, timeout_s: float | None = None) -> WorkerGroup:
-        raise NotImplementedError("nothing is launched")
-
-    async def close(self) -> None: ...
-
-
-def _launcher(settings: Settings, setup: Setup) -> Launcher:
-    return NoWorkers()
-
-
-class NoTransport:
-    """Transport of a run whose weights stay."""
-
-    async def open(self, slots: Sequence[WeightSlot]) -> WeightChannel:
-        raise NotImplementedError("nothing is sent")
-
-    async def close(self) -> None: ...
-
-
-def _transport(settings: Settings, setup: TransportSetup) -> Transport:
-    return NoTransport()
-
-
 @hookimpl
 def slime_engines() -> Iterable[EngineSpec]:
-    yield EngineSpec("settled", _engine, Settled, transports=("none",))
-
-
-@hookimpl
-def slime_trainers() -> Iterable[TrainerSpec]:
-    yield TrainerSpec("none", _rank)
-
-
-@hookimpl
-def slime_launchers() -> Iterable[LauncherSpec]:
-    yield LauncherSpec("none", _launcher)
-
-
-@hookimpl
-def slime_transports() -> Iterable[TransportSpec]:
-    yield TransportSpec("none", _transport, one_machine=True, brings_receiver=False)
+    yield EngineSpec("settled", _engine, Settled, transports=("shared-buffer",))
 
 
 def write_run(folder: Path, generator: str) -> Path:

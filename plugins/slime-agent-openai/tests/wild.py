@@ -5,14 +5,15 @@ things at once, has sub-agents, offers other tools, and loses connections.
 """
 
 import asyncio
+import enum
+import json
 import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from anyone import Anyone, Made, json_anew
-from clients import Echo, echoed
+from anyone import Anyone, Made
 
 from slime_agent_openai.errors import ApiError
 from slime_agent_openai.message import Message, Role, Tool
@@ -24,6 +25,35 @@ SYSTEMS = ("", "", "Count.", "Be brief, größer.")
 FOREIGN = "somebody else said this"  # What is in all words of an assistant that no engine made
 ENDS = {"turn_limit", "context_length_exceeded", "interrupted"}
 """Codes of errors after which a session answers nothing more."""
+
+
+class Echo(enum.Enum):
+    """How a client sends a reply back."""
+
+    EXACT = "exact"
+    NO_REASONING = "no reasoning"
+    OTHER_JSON = "arguments written anew"
+    CALLS_ALONE = "without reasoning and text, where it has calls"
+
+
+def echoed(reply: Message, how: Echo, draw: random.Random) -> Message:
+    """A reply as a client sends it back."""
+    match how:
+        case Echo.NO_REASONING:
+            return replace(reply, reasoning="")
+        case Echo.OTHER_JSON:
+            return replace(
+                reply, calls=tuple(replace(each, arguments=_anew(each.arguments, draw)) for each in reply.calls)
+            )
+        case Echo.CALLS_ALONE if reply.calls:
+            return replace(reply, reasoning="", text="")
+    return reply
+
+
+def _anew(arguments: str, draw: random.Random) -> str:
+    """JSON as another library writes it."""
+    indent, sort_keys = draw.choice((None, 1)), draw.random() < 0.5
+    return json.dumps(json.loads(arguments), indent=indent, sort_keys=sort_keys, ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +194,7 @@ class Agent:
         tools, is_edited, by_id = before.tools, False, draw.random() < 0.1
         if not by_id:
             echo = self.echo if draw.random() < 0.8 else draw.choice(list(Echo))
-            reply = _anew_written(reply, draw) if echo is Echo.OTHER_JSON else echoed(reply, echo)
+            reply = echoed(reply, echo, draw)
             is_edited = draw.random() < 0.05
         if is_edited:
             self.counts["edits"] += 1
@@ -204,10 +234,6 @@ def _sorted(turns: Sequence[Turn], *, are_unlike: bool) -> list[Turn]:
     for answers in alike.values():
         answers.sort(key=lambda answer: _content(answer.message), reverse=True)
     return [replace(turn, answer=alike[name].pop()) for name, turn in zip(names, turns, strict=True)]
-
-
-def _anew_written(reply: Message, draw: random.Random) -> Message:
-    return replace(reply, calls=tuple(replace(each, arguments=json_anew(each.arguments, draw)) for each in reply.calls))
 
 
 def _edited(reply: Message, draw: random.Random) -> Message:

@@ -81,8 +81,8 @@ def work(url: str, agent: str, agents: int, workers: int, memory_mb: int, patien
     """Run AGENT (./file.py:function) for the run that serves at URL, until that ends.
 
     The token of the fleet is in the variable SLIME_FLEET_TOKEN. A run that cannot be reached is tried again for
-    --patience-s: it may be about to start, or to be resumed. Says when it has reached the run, and every half minute
-    how many agents run and how they ended, if that has changed.
+    --patience-s: it may be about to start, or to be resumed. Says when it has reached the run, and at its end how many
+    agents ended how.
     """
     token = require_token()
     try:

@@ -15,16 +15,6 @@ def test_a_proved_template_ends_with_0(tmp_path: Path, capsys: pytest.CaptureFix
     assert "read by the parser 'hermes'" in said
 
 
-def test_of_a_run_the_newest_model_is_proved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for rollout, template in (("rollout_000002", MOVES_TOOLS), ("rollout_000010", None)):
-        model = tmp_path / "checkpoints" / rollout / "hf"
-        model.mkdir(parents=True)
-        load_chat(model, *([template] if template else []))
-        (model / "config.json").write_text("{}")
-    assert run_cli(["agent", "prove", str(tmp_path)]) == 0
-    assert "10 of 10 kinds of turn" in capsys.readouterr().out
-
-
 def test_a_fork_is_shown_and_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     load_chat(tmp_path, MOVES_TOOLS)
     assert run_cli(["agent", "prove", str(tmp_path), "--json"]) == 1
@@ -50,8 +40,3 @@ def test_a_template_whose_calls_nobody_reads_says_what_there_is(
     said = capsys.readouterr().out
     assert "no parser reads the calls that this template writes" in said
     assert "  hermes: " in said
-
-
-def test_a_misspelt_command_is_told_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_cli(["agent", "prov"]) == 2
-    assert "Did you mean 'prove'?" in capsys.readouterr().err

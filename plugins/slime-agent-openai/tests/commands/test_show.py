@@ -53,11 +53,6 @@ def test_a_page_is_written(run: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert path.read_text("utf-8").count("<details") == 4
 
 
-def test_a_limit_and_a_place_hold(run: Path, tmp_path: Path) -> None:
-    assert run_cli(["agent", "show", str(run), "--limit", "1", "--out", str(tmp_path / "a" / "page.html")]) == 0
-    assert (tmp_path / "a" / "page.html").read_text("utf-8").count("<details") == 1
-
-
 def test_a_rollout_that_is_not_there_says_which_are(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["agent", "show", str(run), "--rollout", "7"]) == 2
     assert "holds no rollout 7; there is 0 to 0" in capsys.readouterr().err

@@ -1,4 +1,3 @@
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,7 +7,6 @@ from trl_templates import needs_trl, trl_tokenizer
 
 from slime_agent_openai.parsers.families import OWN
 from slime_agent_openai.parsers.registry import families, fitting, misfit
-from slime_core.data import HfTokenizer
 from tests.tables import table
 
 if TYPE_CHECKING:
@@ -40,15 +38,6 @@ def test_of_another_family_it_is_shown_that_it_does_not_read_what_the_template_w
 def test_a_template_without_calls_has_no_family_and_no_misfit(written: Mapping[str, "Written"]) -> None:
     assert misfit(written["plain"].tokenizer, OWN["glm"], OWN.values()) is None
     assert fitting(written["plain"].tokenizer, families().values()) is None
-
-
-def test_a_model_directory_finds_its_family(tmp_path: Path) -> None:
-    load_chat(tmp_path)
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|im_end|>"}), "utf-8")
-    without = HfTokenizer.load(tmp_path)
-    assert fitting(without, families().values()) is None
-    (tmp_path / "chat_template.jinja").write_text(CALLED, "utf-8")
-    assert fitting(HfTokenizer.load(tmp_path), families().values()) == OWN["hermes"]
 
 
 def test_a_template_that_opens_the_reasoning_itself_finds_its_family(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slime_agent_openai.message import CallDelta, Message, ReasoningDelta, Role, TextDelta, ToolCall
+from slime_agent_openai.message import CallDelta, Message, Role, TextDelta, ToolCall
 from slime_agent_openai.parsers.answer import folded
 from tests.tables import table
 
@@ -201,20 +201,6 @@ def test_reasoning_ends_with_its_marker(written: Mapping[str, "Written"], thinks
     reading = writes.read(before + "One\n\n and two. \n</think>\n\n  Three. <think> Four", thinks=thinks)
     assert reading.message == Message(Role.ASSISTANT, "  Three. <think> Four", "One\n\n and two.")
     assert reading.reasoning_tokens == len(writes.tokenizer.encode(before + "One\n\n and two. \n</think>"))
-
-
-def test_an_answer_that_breaks_off_within_its_reasoning_says_nothing(written: Mapping[str, "Written"]) -> None:
-    writes = written["hermes"]
-    reading = writes.read("I should <tool_call>", thinks=True)
-    assert reading.message == Message(Role.ASSISTANT, "", "I should <tool_call>")
-    assert reading.reasoning_tokens == len(writes.tokenizer.encode("I should <tool_call>"))
-
-
-def test_reasoning_is_told_while_it_is_made(written: Mapping[str, "Written"]) -> None:
-    reading = written["hermes"].reading(thinks=True)
-    assert reading.feed(written["hermes"].tokenizer.encode("\nWell, \n")) == [ReasoningDelta("Well,")]
-    assert reading.feed(written["hermes"].tokenizer.encode("no")) == [ReasoningDelta(" \nno")]
-    assert reading.feed(written["hermes"].tokenizer.encode("</think>\n\nYes")) == [TextDelta("Yes")]
 
 
 def test_text_around_calls_keeps_the_space_between_its_own_words(written: Mapping[str, "Written"]) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import threading
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -74,17 +73,6 @@ def sessions(cloud: Cloud, prompt: str) -> list[str]:
 def stopped(cloud: Cloud, prompt: str) -> list[bool]:
     """Whether the runtime knew the sessions of a prompt when they were stopped."""
     return [each["known"] for name in set(sessions(cloud, prompt)) for each in cloud.log("stop", name)]
-
-
-def test_a_result_that_comes_later_is_the_verdict_and_its_session_is_stopped(cloud: Cloud) -> None:
-    assert one(cloud, task("later", result=GOOD, delay_s=0.3)) == 1.0
-    assert stopped(cloud, "later") == [True]
-
-
-def test_the_result_is_at_the_key_that_the_toolkit_makes(cloud: Cloud) -> None:
-    one(cloud, task("keyed", result=GOOD))
-    (session,) = sessions(cloud, "keyed")
-    assert f"tests/math/{session}/{session}.json" in [each["key"] for each in cloud.log("look")]
 
 
 def test_an_agent_that_fails_says_why_and_in_which_session(cloud: Cloud) -> None:
@@ -182,14 +170,6 @@ def test_one_that_is_cancelled_stops_its_session(cloud: Cloud, name: str, cold_s
 
     with_agents(cloud, act)
     assert stopped(cloud, name) == [True]
-
-
-def test_nothing_of_it_goes_on_after_its_close(cloud: Cloud) -> None:
-    one(cloud, task("threads", result=GOOD))
-    threads = [each for each in threading.enumerate() if each.name == "agent-remote"]
-    for each in threads:
-        each.join(5.0)  # one that has told its end may not have ended
-    assert not [each for each in threads if each.is_alive()]
 
 
 async def until_invoked(cloud: Cloud, prompt: str) -> None:

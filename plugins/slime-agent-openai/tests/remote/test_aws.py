@@ -3,7 +3,6 @@ from cloud import CREDENTIALS, Cloud
 from cloud_server import ARN, BUCKET
 
 from slime_agent_openai.aws import Aws, NotTaken
-from slime_agent_openai.errors import AgentError
 from slime_agent_openai.remote_settings import RemoteSettings
 from slime_core.errors import ConfigError
 
@@ -36,10 +35,6 @@ def test_no_credentials_are_told_before_any_sample(cloud: Cloud, monkeypatch: py
         made(cloud).open()
 
 
-def test_what_is_not_there_yet_is_nothing(opened: Aws) -> None:
-    assert opened.fetch("tests/nothing.json") is None
-
-
 def test_a_session_that_nobody_knows_cannot_be_stopped(opened: Aws) -> None:
     with pytest.raises(NotTaken) as caught:
         opened.stop("x" * 36)
@@ -51,12 +46,6 @@ def test_another_runtime_is_not_found(cloud: Cloud) -> None:
     aws.open()
     with pytest.raises(NotTaken, match="no such runtime"):
         aws.invoke("x" * 36, b"{}")
-
-
-def test_what_boto3_itself_refuses_fails_its_sample(opened: Aws) -> None:
-    with pytest.raises(AgentError) as caught:
-        opened.stop("too short")
-    assert caught.value.reason == "agent_remote_ParamValidationError"
 
 
 def test_an_open_that_ends_after_the_close_leaves_no_connection(cloud: Cloud) -> None:

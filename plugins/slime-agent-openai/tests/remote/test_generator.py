@@ -13,7 +13,6 @@ from generating import generated, generator_named
 from talker import Talker
 
 from slime_core import Sample, Status
-from slime_core.roles import FinishReason
 from slime_testing import GeneratorContract, make_pending
 from slime_view.samples import Shard
 
@@ -49,12 +48,6 @@ def test_the_agent_is_told_the_runs_sampling_which_is_no_reason_to_refuse_it(clo
     assert (payload["prompt"], payload["answer"]) == ("17 + 25?", "Answer 0")
     play(cloud, talker, evaluation=True)
     assert last(cloud, "invoke")["payload"]["_rollout"]["evaluation"] is True
-
-
-def test_an_interrupted_sample_stops_its_session(cloud: Cloud, talker: Talker) -> None:
-    talker.finish = FinishReason.ABORT
-    assert play(cloud, talker).status is Status.ABORTED
-    assert last(cloud, "stop")["session"] == last(cloud, "invoke")["session"]
 
 
 @pytest.mark.long  # TestAgent runs the same gateway; the tests above show what a runtime adds

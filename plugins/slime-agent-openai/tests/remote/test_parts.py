@@ -3,22 +3,15 @@
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from itertools import pairwise
 
 import pytest
 from cloud_server import ARN
 
-from slime_agent_openai import remote_agents as module
-from slime_agent_openai.aws import NotTaken
 from slime_agent_openai.errors import AgentError
 from slime_agent_openai.remote_agents import (
     Pace,
-    RemoteSession,
-    SessionStopper,
     Threads,
-    backoff_s,
     payload_of,
     place_of,
     reward_of,
@@ -30,9 +23,6 @@ from tests.tables import table
 TASK = Task(
     "17 + 25?", "42", "http://10.0.0.7:9090/s/key", "key", {"level": 3}, sampling={"temperature": 0.7, "max_tokens": 9}
 )
-BUSY = NotTaken("agent_remote_ThrottlingException", "slow down", again=True)
-GONE = NotTaken("agent_remote_ResourceNotFoundException", "no such session", again=False)
-DENIED = NotTaken("agent_remote_AccessDeniedException", "you may not", again=False)
 
 
 def payload(task: Task = TASK, **changes: object) -> dict[str, object]:
@@ -126,101 +116,6 @@ def test_a_result_without_a_reward_says_why(result: str, reason: str, said: str)
     assert len(caught.value.detail) <= 800
 
 
-class Stops:
-    """Stops sessions; raises some errors first."""
-
-    def __init__(self, *errors: AgentError) -> None:
-        self.errors, self.asked = list(errors), list[str]()
-
-    async def __call__(self, session_id: str) -> None:
-        self.asked.append(session_id)
-        if self.errors:
-            raise self.errors.pop(0)
-
-
-@pytest.fixture(autouse=True)
-def _in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BACKOFF_S", 0.001)
-
-
-@asynccontextmanager
-async def stopping(stop: Callable[[str], Awaitable[None]]) -> AsyncIterator[SessionStopper]:
-    stopper = SessionStopper(stop, attempts=2)
-    stopper.start()
-    yield stopper
-    await stopper.close()
-
-
-def invoked(release: Callable[[], None], *, is_answered: bool = True) -> RemoteSession:
-    session = RemoteSession(release, invocation=asyncio.get_running_loop().create_future())
-    if is_answered:
-        session.invocation.set_result(b"{}")  # type: ignore[union-attr]
-    return session
-
-
-async def test_a_session_keeps_its_place_until_it_has_ended() -> None:
-    happened = list[str]()
-
-    async def stop(session_id: str) -> None:
-        await asyncio.sleep(0.01)
-        happened.append("stopped")
-
-    async with stopping(stop) as stopper:
-        stopper.add(RemoteSession(lambda: happened.append("never invoked")))
-        stopper.add(invoked(lambda: happened.append("released")))
-        assert happened == ["never invoked"]
-    assert happened == ["never invoked", "stopped", "released"]
-
-
-async def test_one_whose_invocation_is_under_way_is_stopped_after_its_answer() -> None:
-    stop = Stops()
-    async with stopping(stop) as stopper:
-        session = invoked(lambda: None, is_answered=False)
-        stopper.add(session)
-        await asyncio.sleep(0.01)
-        assert stop.asked == []
-        assert session.invocation is not None
-        session.invocation.set_result(b"{}")
-    assert len(stop.asked) == 1
-
-
-@pytest.mark.parametrize(
-    ("errors", "asked", "warned"),
-    [
-        ([BUSY, BUSY], 3, ""),
-        ([BUSY, BUSY, BUSY], 3, "slow down"),
-        ([GONE], 1, ""),
-        ([DENIED], 1, "you may not"),
-        ([AgentError("agent_remote_InternalServerException", "oh")], 1, "oh"),
-    ],
-)
-async def test_only_a_busy_runtime_is_asked_again(
-    errors: list[AgentError], asked: int, warned: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    stop, released = Stops(*errors), list[bool]()
-    async with stopping(stop) as stopper:
-        stopper.add(invoked(lambda: released.append(True)))
-    assert (len(stop.asked), released) == (asked, [True])
-    assert (warned in caplog.text) if warned else not caplog.records
-    assert [backoff_s(attempt) for attempt in (0, 1, 2, 40)] == [0.001, 0.002, 0.004, 20.0]
-
-
-async def test_a_close_does_not_wait_for_ever(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(module, "CLOSING_S", 0.05)
-    released = list[bool]()
-
-    async def stop(session_id: str) -> None:
-        await asyncio.sleep(600)
-
-    async with stopping(stop) as stopper:
-        for _ in range(6):
-            stopper.add(invoked(lambda: released.append(True)))
-    assert "6 sessions of the runtime were not ended" in caplog.text
-    assert len(released) == 4  # nothing had begun to stop the others
-
-
 def test_all_that_come_at_once_have_their_turns_one_by_one() -> None:
     async def act() -> list[float]:
         """When they have their turns, by a clock that only sleeping moves."""
@@ -238,34 +133,6 @@ def test_all_that_come_at_once_have_their_turns_one_by_one() -> None:
         return had
 
     assert [round(later - earlier, 1) for earlier, later in pairwise(asyncio.run(act()))] == [0.1] * 3
-
-
-def test_who_comes_late_does_not_wait() -> None:
-    async def act() -> list[bool]:
-        pace, waited = Pace(0.001), list[bool]()
-        for later in (0.0, 2_000.0):
-            asyncio.get_running_loop().time = lambda later=later: 5_000.0 + later  # type: ignore[method-assign]
-            turn = asyncio.ensure_future(pace())
-            await asyncio.sleep(0)
-            waited.append(not turn.done())
-            turn.cancel()
-        return waited
-
-    assert asyncio.run(act()) == [False, False]
-
-
-def test_the_loop_goes_on_while_a_call_blocks_and_hears_what_it_raises() -> None:
-    async def act() -> str:
-        opened = threading.Event()
-        threads = Threads(1)
-        call = asyncio.create_task(threads.call(lambda: str(opened.wait(30))))
-        await asyncio.sleep(0)
-        opened.set()  # impossible if the loop waited for it
-        assert await call == "True"
-        return await threads.call(lambda: [][1])
-
-    with pytest.raises(IndexError):
-        asyncio.run(act())
 
 
 async def test_never_more_are_at_work_than_may_be_even_after_their_callers_have_gone() -> None:
@@ -294,19 +161,3 @@ async def test_never_more_are_at_work_than_may_be_even_after_their_callers_have_
     await asyncio.gather(*others)
     await threads.wait(30)
     assert (most, at_work) == (2, 0)
-
-
-def test_a_call_that_outlives_the_loop_says_nothing() -> None:
-    gate = threading.Event()
-
-    async def act() -> None:
-        threads = Threads(1)
-        await threads.begin(lambda: gate.wait(30))
-        await threads.wait(0.0)
-
-    before = set(threading.enumerate())
-    asyncio.run(act())
-    (left,) = set(threading.enumerate()) - before
-    assert left.daemon
-    gate.set()
-    left.join(30)

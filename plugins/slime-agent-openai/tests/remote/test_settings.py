@@ -62,19 +62,6 @@ def test_what_is_wrong_is_refused_with_what_to_write(changes: dict[str, object],
         settings(**changes)
 
 
-@table(
-    "changes",
-    [
-        {"host": "127.0.0.1", "port": 0, "public_url": "", "endpoint_url": "http://127.0.0.1:8080"},
-        {"host": "127.0.0.1", "public_url": "https://me.example.com"},
-        {"rollout": {"sampling_params": {"max_tokens": 7}}},
-    ],
-)
-def test_a_loopback_address_that_a_runtime_reaches_and_more_of_a_rollout_are_taken(changes: dict[str, object]) -> None:
-    made = settings(**changes)
-    assert {name: getattr(made, name) for name in changes} == changes
-
-
 def test_without_boto3_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "boto3", None)
     with pytest.raises(

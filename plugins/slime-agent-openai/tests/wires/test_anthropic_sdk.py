@@ -116,9 +116,3 @@ async def test_no_stream_that_breaks_off_is_taken_for_an_answer() -> None:
         with pytest.raises(anthropic.APIStatusError, match="the engine died"):
             async with client.messages.stream(**ASKED, messages=[USER]) as stream:
                 await stream.get_final_message()
-
-
-async def test_models_are_listed() -> None:
-    async with client_of(Script([])) as client:
-        assert [model.id async for model in client.models.list()] == ["policy"]
-        assert (await client.models.retrieve("claude")).display_name == "claude"

@@ -82,13 +82,6 @@ def test_no_tools_are_offered_when_none_may_be_called(path: str, choice: object)
     assert request.tools == ()
 
 
-@table("path", ["chat/completions", "responses", "messages"])
-def test_a_choice_that_is_none_is_refused(path: str) -> None:
-    error = refusal(changed(path, tool_choice={"type": "maybe"} if path == "messages" else "maybe"))
-    assert (error.code, str(error.param).removesuffix(".type")) == ("invalid_request", "tool_choice")
-    assert "expected one of auto, none, " in error.message
-
-
 @table(
     "path, fields, constrained",
     [
@@ -160,12 +153,6 @@ def test_what_is_not_stored_is_not_found(fields: dict[str, object], code: str, p
     with pytest.raises(ApiError) as caught:
         changed("responses", **fields)()
     assert (caught.value.status, caught.value.code, caught.value.param) == (404, code, param)
-
-
-def test_tokens_of_a_history_that_ends_with_the_assistant_can_be_counted() -> None:
-    body = {"messages": [USER, {"role": "assistant", "content": "Well,"}]}
-    request, _ = READERS["messages"](body, counted_ids())
-    assert request.messages[-1] == Message(Role.ASSISTANT, "Well,")
 
 
 @table("read", [responses.read_responses, messages.read_messages])
