@@ -34,6 +34,16 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.fixture(scope="session")
+def models(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Two models of one vocabulary: `tiny_model`, and one of another seed."""
+    from slime_local.demo.tiny import write_tiny_model
+
+    directory = tmp_path_factory.mktemp("models") / "other"
+    write_tiny_model(directory, task="chain", seed=1)
+    return tiny_model, directory
+
+
 @dataclass(frozen=True)
 class Ran:
     """What a command did."""

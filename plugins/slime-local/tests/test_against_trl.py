@@ -19,7 +19,6 @@ from slime_core.catalog.catalog import Used
 from slime_core.roles import AdvantageInput, Draw, Loss, Reference, TrainBatch
 from slime_core.sample import Group
 from slime_local.companions import Beside
-from slime_local.demo.tiny import write_tiny_model
 from slime_local.model import load_model
 from slime_local.step import LocalStep
 from slime_train.algorithm import Algorithm
@@ -94,15 +93,6 @@ CASES = {
         {"loss_type": "grpo", "epsilon": 0.2, "off_policy_mask_threshold": 0.05},
     ),
 }
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The policy, and a reference."""
-    root = tmp_path_factory.mktemp("models")
-    for seed in (0, 1):
-        write_tiny_model(directory=root / str(seed), task="chain", seed=seed)
-    return root / "0", root / "1"
 
 
 @pytest.fixture(scope="module")

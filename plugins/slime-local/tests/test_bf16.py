@@ -7,12 +7,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from test_rank import SFT, batches, flat, group
 from torch import Tensor
 
-from slime_core.batching.prepare import Preparation
-from slime_core.batching.split import split_step
-from slime_core.roles import Choice, Draw, Settings, TrainBatch
-from slime_core.sample import Group, GroupId, Sample, Status
+from slime_core.roles import TrainBatch
 from slime_local.model import GroupTokens, LocalModel, load_model
 from slime_local.model.ops import add_product, plus_times, project, rounded, times
 from slime_local.rank import LocalRank
@@ -124,42 +122,9 @@ def test_the_engine_and_the_trainer_differ_less_than_either_from_fp32(
         exact.bind(other)
 
 
-@table("family, changes", FAST_AND_PLAIN)
-def test_layers_that_are_computed_again_have_the_same_gradient_to_the_bit(
-    tiny_hf: TinyHf, family: str, changes: dict[str, object]
-) -> None:
-    model, again = (load_model(tiny_hf(family, **changes), bf16=True) for _ in range(2))
-    again.checkpoint_layers()
-    assert torch.equal(of(model)[1], of(again)[1])
-
-
 def batch() -> TrainBatch:
     """Two prompts with four responses each, to be finetuned on."""
-    groups = []
-    for number, tokens in enumerate(some_groups()[:2]):
-        samples = [
-            Sample(
-                index=index,
-                group_index=number,
-                tokens=[*tokens.prompt, *response],
-                response_length=len(response),
-                reward=float(index),
-                rollout_log_probs=[-4.0] * len(response),
-                weight_versions=["0"],
-                status=Status.COMPLETED,
-            )
-            for index, response in enumerate(tokens.responses)
-        ]
-        groups.append(Group(GroupId("test", 0, number, number), samples))
-    prepared = Preparation().of(Draw(groups, [1.0] * len(groups)), rollout_id=0)
-    return split_step(prepared, 1, rollout_id=0)[0]
-
-
-SFT = Choice("loss", "sft_loss", "slime-core", Settings())
-
-
-def weights(rank: LocalRank) -> Tensor:
-    return torch.cat([tensor.reshape(-1) for _, tensor in rank.weights()]).clone()
+    return batches(1, [group(number, [0.0, 1.0, 2.0, 3.0], number, vocab=61) for number in range(2)])[0]
 
 
 @pytest.mark.parametrize(("family", "changes"), FAST_AND_PLAIN, ids=str)
@@ -173,14 +138,14 @@ def test_a_training_learns_and_goes_on_from_a_checkpoint_bit_for_bit(
     again = LocalRank(0, 1, rank_setup(tiny_hf(family, **changes), tmp_path, lr=1e-2, loss=SFT, bf16=True))
     again.load(tmp_path / "saved")
     assert again.train_step(batch()) == rank.train_step(batch())
-    assert torch.equal(weights(again), weights(rank))
+    assert torch.equal(flat(again), flat(rank))
 
 
 def test_master_weights_keep_steps_that_bf16_would_round_away(tiny_hf: TinyHf, tmp_path: Path) -> None:
     model = tiny_hf("qwen3", tie_word_embeddings=True)
     rank = LocalRank(0, 1, rank_setup(model, tmp_path, lr=1e-6, loss=SFT, bf16=True))
-    before = weights(rank)
+    before = flat(rank)
     rank.train_step(batch())
-    moved = weights(rank) != before
+    moved = flat(rank) != before
     assert moved.float().mean() > 0.9
-    assert (weights(rank).bfloat16() == before.bfloat16()).float().mean() > 0.99
+    assert (flat(rank).bfloat16() == before.bfloat16()).float().mean() > 0.99

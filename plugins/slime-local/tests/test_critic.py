@@ -1,6 +1,5 @@
 """The critic: its values on both paths, its gradient, what it learns, and that it comes through a resume to the bit."""
 
-import asyncio
 import dataclasses
 import math
 from array import array
@@ -9,22 +8,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_rank import HOST, PRELOAD, batches, flat, make_nothing, overflow, stepped
+from test_rank import batches, flat, overflow
 
-from slime_core.catalog import Catalog
 from slime_core.errors import NonFiniteError
-from slime_core.processes.launcher import LocalLauncher
 from slime_core.roles import (
     Choice,
     Critic,
-    LauncherSetup,
     RankSetup,
-    Settings,
-    StepResult,
     TrainBatch,
-    WorkerGroupSpec,
 )
-from slime_local.demo.tiny import write_tiny_model
 from slime_local.model import GroupTokens, load_model
 from slime_local.optimizer import FlatAdamW
 from slime_local.rank import LocalRank
@@ -38,16 +30,9 @@ GROUPS = [GroupTokens([5, 6, 7], [[8, 9], [8, 10, 11], [12]]), GroupTokens([5, 9
 T = 10
 
 
-@pytest.fixture(scope="module")
-def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("tiny") / "hf"
-    write_tiny_model(directory=directory, task="chain", seed=0)
-    return directory
-
-
-def setup_of(model_dir: Path, tmp_path: Path, *, only: int = 0, **keys: object) -> RankSetup:
-    critic = Critic(model_dir, optim(2e-3), value_clip=0.2, num_critic_only_steps=only)
-    return dataclasses.replace(rank_setup(model_dir, tmp_path, advantage=PPO, **keys), critic=critic)  # type: ignore[arg-type]
+def setup_of(tiny_model: Path, tmp_path: Path, *, only: int = 0, **keys: object) -> RankSetup:
+    critic = Critic(tiny_model, optim(2e-3), value_clip=0.2, num_critic_only_steps=only)
+    return dataclasses.replace(rank_setup(tiny_model, tmp_path, advantage=PPO, **keys), critic=critic)  # type: ignore[arg-type]
 
 
 def batch_of(rollout_id: int = 0) -> TrainBatch:
@@ -100,8 +85,8 @@ def test_the_gradient_of_values_is_that_of_finite_differences(tiny_hf: TinyHf, f
     assert leaf.grad.tolist() == pytest.approx(slopes, rel=1e-3, abs=1e-4)
 
 
-def test_first_values_are_0_and_the_critic_learns_what_comes(model_dir: Path, tmp_path: Path) -> None:
-    rank = LocalRank(0, 1, setup_of(model_dir, tmp_path))
+def test_first_values_are_0_and_the_critic_learns_what_comes(tiny_model: Path, tmp_path: Path) -> None:
+    rank = LocalRank(0, 1, setup_of(tiny_model, tmp_path))
     found = [rank.train_step(batch_of(number)) for number in range(30)]
     first, last = found[0].scalars, found[-1].scalars
     assert first["values"] == 0.0
@@ -111,25 +96,8 @@ def test_first_values_are_0_and_the_critic_learns_what_comes(model_dir: Path, tm
     assert first["lr-pg_0"] == 1e-3
 
 
-def test_micro_batches_do_not_show(model_dir: Path, tmp_path: Path) -> None:
-    ranks = [
-        LocalRank(
-            0,
-            1,
-            setup_of(
-                model_dir, tmp_path, calculate_per_token_loss=False, settings={"max_tokens_per_micro_batch": size}
-            ),
-        )
-        for size in (16384, 1)
-    ]
-    for number in range(2):
-        whole, cut = (rank.train_step(batch_of(number)) for rank in ranks)
-        assert whole.scalars == pytest.approx(cut.scalars, rel=1e-3, abs=1e-4)
-        assert dict(whole.metrics) == pytest.approx(dict(cut.metrics), rel=1e-3, abs=1e-3)
-
-
-def test_later_steps_of_a_rollout_are_compared_with_the_values_before_it(model_dir: Path, tmp_path: Path) -> None:
-    rank = LocalRank(0, 1, setup_of(model_dir, tmp_path))
+def test_later_steps_of_a_rollout_are_compared_with_the_values_before_it(tiny_model: Path, tmp_path: Path) -> None:
+    rank = LocalRank(0, 1, setup_of(tiny_model, tmp_path))
     rank.train_step(batch_of(0))
     rollout = [dataclasses.replace(batch_of(1), step=step) for step in range(3)]
     rank.begin_rollout(rollout)
@@ -139,8 +107,8 @@ def test_later_steps_of_a_rollout_are_compared_with_the_values_before_it(model_d
     assert [result.scalars["returns"] for result in results] == [results[0].scalars["returns"]] * 3
 
 
-def test_in_critic_only_rollouts_the_policy_stays(model_dir: Path, tmp_path: Path) -> None:
-    rank = LocalRank(0, 1, setup_of(model_dir, tmp_path, only=2))
+def test_in_critic_only_rollouts_the_policy_stays(tiny_model: Path, tmp_path: Path) -> None:
+    rank = LocalRank(0, 1, setup_of(tiny_model, tmp_path, only=2))
     before = flat(rank)
     for number in range(2):
         result = rank.train_step(batch_of(number))
@@ -152,22 +120,8 @@ def test_in_critic_only_rollouts_the_policy_stays(model_dir: Path, tmp_path: Pat
     assert not torch.equal(flat(rank), before)
 
 
-@pytest.mark.parametrize("stop", [1, 2])
-def test_it_comes_through_a_resume_bit_for_bit(model_dir: Path, tmp_path: Path, stop: int) -> None:
-    one = LocalRank(0, 1, setup_of(model_dir, tmp_path, only=1))
-    results = []
-    for number in range(4):
-        if number == stop:
-            one.save(tmp_path / "saved")
-        results.append(one.train_step(batch_of(number)))
-    other = LocalRank(0, 1, setup_of(model_dir, tmp_path, only=1))
-    other.load(tmp_path / "saved")
-    assert [other.train_step(batch_of(number)) for number in range(stop, 4)] == results[stop:]
-    assert torch.equal(flat(one), flat(other))
-
-
-def test_what_is_not_finite_changes_neither_model(model_dir: Path, tmp_path: Path) -> None:
-    rank = LocalRank(0, 1, setup_of(model_dir, tmp_path))
+def test_what_is_not_finite_changes_neither_model(tiny_model: Path, tmp_path: Path) -> None:
+    rank = LocalRank(0, 1, setup_of(tiny_model, tmp_path))
     rank.train_step(batch_of(0))
     rank.save(tmp_path / "before")
     huge = dataclasses.replace(batch_of(1), rollout_log_probs_T=array("f", [math.nan] * len(batch_of().tokens_T)))
@@ -178,35 +132,10 @@ def test_what_is_not_finite_changes_neither_model(model_dir: Path, tmp_path: Pat
         assert (tmp_path / "before" / "optim" / name).read_bytes() == (tmp_path / "after" / "optim" / name).read_bytes()
 
 
-def test_a_weight_of_the_critic_that_is_not_finite_is_named(model_dir: Path, tmp_path: Path) -> None:
-    rank = LocalRank(0, 1, setup_of(model_dir, tmp_path))
+def test_a_weight_of_the_critic_that_is_not_finite_is_named(tiny_model: Path, tmp_path: Path) -> None:
+    rank = LocalRank(0, 1, setup_of(tiny_model, tmp_path))
     rank.save(tmp_path / "saved", hf=False)
     overflow(tmp_path / "saved" / "optim" / "critic" / FlatAdamW.FILE)
     rank.load(tmp_path / "saved")
     with pytest.raises(NonFiniteError, match="the critic's weight value_head has 1 of"):
         rank.train_step(batch_of(0))
-
-
-@pytest.mark.long
-@pytest.mark.timeout(120)
-def test_two_ranks_train_the_critic_that_one_rank_does(model_dir: Path, tmp_path: Path) -> None:
-    alone = LocalRank(0, 1, setup_of(model_dir, tmp_path))
-    expected = [alone.train_step(batch_of(number)) for number in range(3)]
-
-    async def together() -> list[list[StepResult]]:
-        launcher = LocalLauncher(LauncherSetup(make_nothing, 0, scratch=tmp_path))
-        setup = setup_of(model_dir, tmp_path, settings={"ranks": 2})
-        registered = Catalog.discover().find("trainer", "local")
-        trainer = Choice("trainer", registered.qualified, registered.plugin, Settings())
-        group = await launcher.start(
-            WorkerGroupSpec("trainer", 2, HOST, {"trainer": trainer, "setup": setup}, preload=PRELOAD)
-        )
-        try:
-            shares = [[dataclasses.replace(each, rollout_id=number) for each in batches(2)] for number in range(3)]
-            return [await stepped(group, share) for share in shares]
-        finally:
-            await launcher.close()
-
-    for steps, single in zip(asyncio.run(together()), expected, strict=True):
-        assert dict(steps[0].scalars) == dict(steps[1].scalars)
-        assert steps[0].scalars == pytest.approx(single.scalars, rel=5e-3, abs=1e-4)

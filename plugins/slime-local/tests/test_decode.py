@@ -192,16 +192,7 @@ def test_a_decoder_that_was_full_takes_up_more_when_a_quarter_is_free(qwen3: Loc
     assert taken[:9] == [8, 8, 8, 7, 7, 7, 7, 6, 8]
 
 
-def test_an_empty_batch_is_no_work(qwen3: LocalModel) -> None:
-    assert decode(qwen3, [], ENDS) == []
-
-
 @table("change, message", [({"prompt": []}, "empty prompt"), ({"max_new_tokens": 0}, "=0")])
 def test_requests_without_a_token_are_refused(qwen3: LocalModel, change: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         decode(qwen3, [but(BASE, **change)], ENDS)
-
-
-def test_a_text_longer_than_the_model_is_refused(qwen3: LocalModel) -> None:
-    with pytest.raises(ValueError, match="exceeds the model's 512 positions"):
-        decode(qwen3, [but(BASE, prompt=[1] * 500, max_new_tokens=13)], ENDS)

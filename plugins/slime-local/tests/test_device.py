@@ -11,14 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 from local_engines import worker_of
+from test_rank import batches, group
 
-from slime_core.batching.prepare import Preparation
-from slime_core.batching.split import split_step
 from slime_core.errors import ModelError
 from slime_core.roles import (
     Choice,
     Critic,
-    Draw,
     GenerateOutput,
     GenerateRequest,
     RankSetup,
@@ -27,7 +25,6 @@ from slime_core.roles import (
     StepResult,
     TrainBatch,
 )
-from slime_core.sample import Group, GroupId, Sample
 from slime_local.batch import DecodeResult, Ends
 from slime_local.decode import Decoder
 from slime_local.desk import Flags, Turn
@@ -57,16 +54,9 @@ def elsewhere_alone() -> Iterator[str]:
 
 
 def batch() -> TrainBatch:
-    groups = []
-    for number, prompt in enumerate(PROMPTS):
-        samples = []
-        for index in range(3):
-            sample = Sample(group_index=number, index=index, tokens=list(prompt), reward=float(index == number))
-            tokens = [8 + index, 9, 20 + number][: 1 + index]
-            sample.append_response_tokens(tokens=tokens, log_probs=[-5.0] * len(tokens), weight_version="0")
-            samples.append(sample)
-        groups.append(Group(GroupId("made", 0, number, number), samples))
-    return split_step(Preparation().of(Draw(groups, [1.0] * len(groups)), rollout_id=0), 1, rollout_id=0)[0]
+    return batches(
+        1, [group(number, [float(index == number) for index in range(3)], 7, vocab=61) for number in (0, 1)]
+    )[0]
 
 
 def on(device: str, setup: RankSetup) -> LocalRank:
@@ -116,22 +106,6 @@ def test_training_there_is_training_here(
     assert there[1].keys() == here[1].keys()
     for name, weights in here[1].items():
         assert torch.equal(there[1][name], weights), name
-
-
-def test_a_gradient_of_the_plain_path_is_the_same_there(tiny_hf: Callable[..., Path], elsewhere_alone: str) -> None:
-    """A single one: torch cannot point parameters of a device of Python's at other memory, as a step needs."""
-    found = []
-    for device in ("cpu", elsewhere_alone):
-        use_device(device, rank=0)
-        model = load_model(tiny_hf("gpt2", tie_word_embeddings=False))
-        gradient = torch.zeros(model.numel)
-        out = model.log_probs([GroupTokens(PROMPTS[0], [[8, 9], [10]])], grad=gradient)
-        (out.log_probs_T.sum() + out.entropy_T.sum()).backward()  # type: ignore[no-untyped-call]
-        assert gradient.device.type == device
-        found.append((out.log_probs_T.detach().cpu(), gradient.cpu()))
-    for here, there in zip(*found, strict=True):
-        assert here.abs().max() > 0
-        assert (here - there).abs().max() <= 1e-4
 
 
 @pytest.mark.parametrize(("family", "bf16"), [("qwen3", False), ("qwen3", True), ("gpt2", False)])

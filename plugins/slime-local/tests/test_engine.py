@@ -16,21 +16,13 @@ from slime_core.roles import (
     WeightChannel,
 )
 from slime_local import engine_worker
-from slime_local.demo.tiny import write_tiny_model
 from slime_local.desk import Flags, Turn
 from slime_local.engine import LocalEngine, deal
 
 pytestmark = pytest.mark.timeout(120)
 
 
-@pytest.fixture(scope="module")
-def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("tiny") / "hf"
-    write_tiny_model(directory=directory, task="chain", seed=0)
-    return directory
-
-
-def test_an_answer_does_not_depend_on_companions_or_workers(model_dir: Path, tmp_path: Path) -> None:
+def test_an_answer_does_not_depend_on_companions_or_workers(tiny_model: Path, tmp_path: Path) -> None:
     prompts = [[5, 6, 7], [5, 6, 7], [9, 10], [30] * 20]
     asked = [request(prompt, seed) for seed, prompt in enumerate(prompts)]
 
@@ -43,27 +35,12 @@ def test_an_answer_does_not_depend_on_companions_or_workers(model_dir: Path, tmp
     async def one_by_one(engine: LocalEngine, channel: WeightChannel) -> list[list[int]]:
         return [list((await engine.generate(each)).tokens) for each in reversed(asked)][::-1]
 
-    found = with_engine(model_dir, tmp_path, together)
-    assert found == with_engine(model_dir, tmp_path, one_by_one, workers=1)
-    assert found == with_engine(model_dir, tmp_path, together, workers=1, max_total_tokens=40)
+    found = with_engine(tiny_model, tmp_path, together)
+    assert found == with_engine(tiny_model, tmp_path, one_by_one, workers=1)
+    assert found == with_engine(tiny_model, tmp_path, together, workers=1, max_total_tokens=40)
 
 
-def test_abort_returns_what_there_is_and_the_engine_goes_on(model_dir: Path, tmp_path: Path) -> None:
-    async def use(engine: LocalEngine, channel: WeightChannel) -> None:
-        await engine.load_weights(channel, 1)  # uniform: a response runs long before it ends
-        running = [asyncio.ensure_future(engine.generate(request([5, 6], seed, tokens=200))) for seed in range(64)]
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        await engine.abort()
-        outputs = await asyncio.gather(*running)
-        assert any(output.finish is FinishReason.ABORT for output in outputs)
-        after = await engine.generate(request([5, 6], 1, tokens=3))
-        assert after.finish is not FinishReason.ABORT
-
-    with_engine(model_dir, tmp_path, use)
-
-
-def test_a_request_that_comes_later_may_be_answered_before(model_dir: Path, tmp_path: Path) -> None:
+def test_a_request_that_comes_later_may_be_answered_before(tiny_model: Path, tmp_path: Path) -> None:
     async def use(engine: LocalEngine, channel: WeightChannel) -> None:
         free = SamplingParams(200, ignore_eos=True)
         ended = list[str]()
@@ -79,10 +56,10 @@ def test_a_request_that_comes_later_may_be_answered_before(model_dir: Path, tmp_
         await running
         assert ended == ["short", "long"]
 
-    with_engine(model_dir, tmp_path, use, workers=1)
+    with_engine(tiny_model, tmp_path, use, workers=1)
 
 
-def test_a_switch_waits_for_what_runs_and_holds_back_what_is_new(model_dir: Path, tmp_path: Path) -> None:
+def test_a_switch_waits_for_what_runs_and_holds_back_what_is_new(tiny_model: Path, tmp_path: Path) -> None:
     async def use(engine: LocalEngine, channel: WeightChannel) -> None:
         free = SamplingParams(100, ignore_eos=True)
         running = [asyncio.create_task(engine.generate(GenerateRequest([5, seed], free, seed))) for seed in range(6)]
@@ -99,10 +76,10 @@ def test_a_switch_waits_for_what_runs_and_holds_back_what_is_new(model_dir: Path
         assert all(max(output.log_probs) - min(output.log_probs) > 0.1 for output in before)
         assert all(max(output.log_probs) - min(output.log_probs) < 1e-4 for output in after)
 
-    with_engine(model_dir, tmp_path, use)
+    with_engine(tiny_model, tmp_path, use)
 
 
-def test_a_request_that_cannot_be_decoded_harms_nobody(model_dir: Path, tmp_path: Path) -> None:
+def test_a_request_that_cannot_be_decoded_harms_nobody(tiny_model: Path, tmp_path: Path) -> None:
     async def use(engine: LocalEngine, channel: WeightChannel) -> None:
         asked = [
             GenerateRequest([], SamplingParams(4), 0),
@@ -119,11 +96,11 @@ def test_a_request_that_cannot_be_decoded_harms_nobody(model_dir: Path, tmp_path
         assert isinstance(well, GenerateOutput)
         assert len(well.tokens) > 0
 
-    with_engine(model_dir, tmp_path, use)
+    with_engine(tiny_model, tmp_path, use)
 
 
-def test_a_text_ends_a_response_with_the_models_own_tokenizer(model_dir: Path, tmp_path: Path) -> None:
-    tokenizer = HfTokenizer.load(model_dir)
+def test_a_text_ends_a_response_with_the_models_own_tokenizer(tiny_model: Path, tmp_path: Path) -> None:
+    tokenizer = HfTokenizer.load(tiny_model)
 
     async def use(engine: LocalEngine, channel: WeightChannel) -> None:
         free = SamplingParams(80, ignore_eos=True)
@@ -137,13 +114,15 @@ def test_a_text_ends_a_response_with_the_models_own_tokenizer(model_dir: Path, t
         assert stop in tokenizer.decode(cut.tokens, skip_special_tokens=False)
         assert stop not in tokenizer.decode(cut.tokens[:-1], skip_special_tokens=False)
 
-    with_engine(model_dir, tmp_path, use)
+    with_engine(tiny_model, tmp_path, use)
 
 
-def test_a_worker_drops_what_nobody_waits_for(model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_drops_what_nobody_waits_for(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(engine_worker, "TURN_S", 0.0)
     flags = Flags.create(tmp_path / "flags", workers=1)
-    worker = worker_of(model_dir, tmp_path)
+    worker = worker_of(tiny_model, tmp_path)
     worker.load_checkpoint()
     flags.set_news(0, True)
     assert not worker.decode(Turn({number: request([5, 6], number, tokens=60) for number in range(3)})).ended
@@ -173,7 +152,7 @@ def test_requests_of_one_prompt_go_to_one_worker_and_loads_are_level() -> None:
 
 
 def test_a_prompt_that_fills_the_positions_ends_at_once_and_a_long_budget_is_cut(
-    model_dir: Path, tmp_path: Path
+    tiny_model: Path, tmp_path: Path
 ) -> None:
     async def use(engine: LocalEngine, channel: WeightChannel) -> None:
         full, near, short = await asyncio.gather(
@@ -185,4 +164,4 @@ def test_a_prompt_that_fills_the_positions_ends_at_once_and_a_long_budget_is_cut
         assert 1 <= len(near.tokens) <= 6
         assert 1 <= len(short.tokens) <= 3
 
-    with_engine(model_dir, tmp_path, use)
+    with_engine(tiny_model, tmp_path, use)

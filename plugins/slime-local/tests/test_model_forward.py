@@ -114,19 +114,6 @@ def test_the_gradient_of_the_entropy_is_that_of_hugging_face(
         assert (slot.view(grad) - reference).norm() <= 1e-4 * reference.norm(), slot.name
 
 
-@table("family, changes", [FAST[5], PLAIN[0]])
-def test_gradients_add_up_over_micro_batches(
-    tiny_hf: Callable[..., Path], family: str, changes: dict[str, object]
-) -> None:
-    model = load_model(tiny_hf(family, **changes))
-    groups = [group for seed in range(8) for group in some_groups(seed)]  # more tokens than a chunk of the layers
-    whole, parts = torch.zeros(model.numel), torch.zeros(model.numel)
-    model.log_probs(groups, grad=whole).log_probs_T.sum().backward()
-    for group in groups:
-        model.log_probs([group], grad=parts).log_probs_T.sum().backward()
-    assert (whole - parts).norm() <= 1e-5 * whole.norm()
-
-
 @table("family, changes", [FAST[0], FAST[5], ("gpt2", {}), ("gpt_neox", {})])
 def test_layers_that_are_computed_again_have_the_same_gradient_to_the_bit(
     tiny_hf: Callable[..., Path], family: str, changes: dict[str, object]
@@ -164,25 +151,6 @@ def test_weights_without_a_gradient_leave_the_others_theirs(tiny_hf: Callable[..
         if slot.name in model.trained:
             assert torch.equal(slot.view(part), slot.view(whole)), slot.name
     assert not any(slot.view(part).any() for slot in model.layout if "embed" in slot.name or "head" in slot.name)
-
-
-def test_probabilities_too_large_to_keep_are_computed_again(
-    tiny_hf: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = load_model(tiny_hf("qwen3", tie_word_embeddings=True))
-    kept, recomputed = torch.zeros(model.numel), torch.zeros(model.numel)
-    model.log_probs(some_groups(5), temperature=0.7, grad=kept).log_probs_T.sum().backward()
-    monkeypatch.setattr(head, "RECOMPUTE_OVER", 100)
-    model.log_probs(some_groups(5), temperature=0.7, grad=recomputed).log_probs_T.sum().backward()
-    assert (kept - recomputed).norm() <= 1e-6 * kept.norm()
-
-
-def test_a_group_may_be_split_and_its_order_changed(tiny_hf: Callable[..., Path]) -> None:
-    model = load_model(tiny_hf("qwen3", tie_word_embeddings=True))
-    [group] = [g for g in some_groups(3) if len(g.responses) > 2][:1]
-    whole = model.log_probs([group]).log_probs_T
-    alone = [model.log_probs([GroupTokens(group.prompt, [r])]).log_probs_T for r in reversed(group.responses)]
-    assert (whole - torch.cat(alone[::-1])).abs().max() <= 1e-5
 
 
 def test_without_grad_there_is_no_graph(tiny_hf: Callable[..., Path]) -> None:

@@ -3,8 +3,6 @@
 import subprocess
 import sys
 
-import pytest
-
 from slime_local.model.support import explain_path
 from tests.tables import table
 
@@ -53,10 +51,3 @@ def test_asking_needs_no_torch() -> None:
         " sys.exit(any(m in sys.modules for m in ('torch', 'numpy', 'transformers')))"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_an_unknown_name_is_an_attribute_error() -> None:
-    from slime_local import model
-
-    with pytest.raises(AttributeError, match=r"no attribute 'loaded'; it has .*load_model"):
-        _ = model.loaded

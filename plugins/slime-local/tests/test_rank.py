@@ -18,23 +18,29 @@ from slime_core.errors import CheckpointError, NonFiniteError
 from slime_core.processes.launcher import LocalLauncher
 from slime_core.roles import (
     Choice,
+    Critic,
     Draw,
     LauncherSetup,
+    OldActor,
+    Reference,
     Settings,
     StepResult,
+    Teacher,
     TrainBatch,
     WeightSlot,
     WorkerGroup,
     WorkerGroupSpec,
 )
-from slime_core.sample import Group, GroupId, Sample, Status
+from slime_core.sample import Group, GroupId, Json, Sample, Status
+from slime_local.model import load_model
 from slime_local.optimizer import FlatAdamW
 from slime_local.rank import LocalRank
+from slime_train.estimators.ppo import PpoSettings
 from slime_train.estimators.reinforce_plus_plus_baseline import ReinforcePlusPlusBaselineSettings
 from slime_train.settings import GspoSettings, PolicyLossSettings, TisSettings
 from tests.channels import flat as published_in
 from tests.channels import opened
-from tests.ranks import rank_setup
+from tests.ranks import optim, rank_setup
 from tests.tables import table
 
 HOST = "slime_train.rank_host:RankHost"
@@ -51,32 +57,30 @@ def rank_of(tiny_model: Path, tmp_path: Path) -> Ranks:
 WHITENED = Choice("advantage", "reinforce_plus_plus_baseline", "slime-core", ReinforcePlusPlusBaselineSettings())
 SFT = Choice("loss", "sft_loss", "slime-core", Settings())
 NEAR_ZERO_BONUS = Choice("loss", "policy_loss", "slime-core", PolicyLossSettings(entropy_coef=1e-30))
+TIS = Choice("correction", "tis", "slime-core", TisSettings())
 GSPO = Choice("loss", "gspo", "slime-core", GspoSettings(eps_clip=0.2, eps_clip_high=0.3, entropy_coef=0.1))
 
 
-def group(number: int, rewards: list[float], seed: int) -> Group:
+def group(number: int, rewards: list[float], seed: int, *, vocab: int = 200, masked: bool = False) -> Group:
+    """Samples of one prompt; every fourth token is the environment's where `masked`."""
     draw = torch.Generator().manual_seed(seed)
-    prompt = torch.randint(3, 200, (5 + number,), generator=draw).tolist()
+    prompt = torch.randint(3, vocab, (5 + number,), generator=draw).tolist()
     samples = []
     for index, reward in enumerate(rewards):
-        length = int(torch.randint(1, 9, (1,), generator=draw))
-        response = torch.randint(3, 200, (length,), generator=draw).tolist()
-        samples.append(
-            Sample(
-                index=index,
-                group_index=number,
-                tokens=[*prompt, *response],
-                response_length=length,
-                loss_mask=[1] * length,
-                rollout_log_probs=(-5.5 + torch.rand(length, generator=draw)).tolist(),
-                reward=reward,
-                weight_versions=["0"],
-                status=Status.COMPLETED,
-            )
+        length = int(torch.randint(2, 9, (1,), generator=draw))
+        sample = Sample(
+            index=index,
+            group_index=number,
+            tokens=[*prompt, *torch.randint(3, vocab, (length,), generator=draw).tolist()],
+            response_length=length,
+            loss_mask=[int(not masked or place % 4 != 3) for place in range(length)],
+            rollout_log_probs=(-5.5 + torch.rand(length, generator=draw)).tolist(),
+            reward=reward,
+            weight_versions=["0"],
+            status=Status.COMPLETED,
         )
-    made = Group(GroupId("test", 0, number, number), samples)
-    made.freeze()
-    return made
+        samples.append(sample)
+    return Group(GroupId("test", 0, number, number), samples)
 
 
 GROUPS = [
@@ -87,8 +91,9 @@ GROUPS = [
 ]
 
 
-def batches(ranks: int, preparation: Preparation = Preparation()) -> list[TrainBatch]:  # noqa: B008  # frozen
-    return split_step(preparation.of(Draw(GROUPS, [1.0] * len(GROUPS)), rollout_id=0), ranks, rollout_id=0)
+def batches(ranks: int, groups: Sequence[Group] = GROUPS) -> list[TrainBatch]:
+    prepared = Preparation().of(Draw(list(groups), [1.0] * len(groups)), rollout_id=0)
+    return split_step(prepared, ranks, rollout_id=0)
 
 
 async def stepped(group: WorkerGroup, shares: Sequence[TrainBatch]) -> list[StepResult]:
@@ -108,33 +113,78 @@ def flat(rank: LocalRank) -> torch.Tensor:
     return torch.cat([tensor.reshape(-1) for _, tensor in rank.weights()]).clone()
 
 
-@table(
-    "keys",
-    [
-        {"calculate_per_token_loss": True},
-        {"calculate_per_token_loss": False},
-        {"calculate_per_token_loss": False, "constant_loss_length": 5, "loss": GSPO},
-        {"calculate_per_token_loss": False, "advantage": WHITENED, "loss": GSPO},
-    ],
-)
-def test_micro_batches_do_not_change_the_step(rank_of: Ranks, keys: dict[str, Any]) -> None:
-    whole = rank_of(**keys)
-    split = rank_of(**keys, settings={"max_tokens_per_micro_batch": 1})
-    one, other = whole.train_step(batches(1)[0]), split.train_step(batches(1)[0])
-    assert one.tokens == other.tokens
-    assert one.scalars == pytest.approx(other.scalars, rel=1e-4)
-    assert other.scalars["train_rollout_ratio_min"] < other.scalars["train_rollout_ratio_max"]
-    assert {name: pytest.approx(value, rel=1e-3, abs=1e-3) for name, value in one.metrics.items()} == dict(
-        other.metrics
-    )
+def variants(models: tuple[Path, Path]) -> dict[str, dict[str, Any]]:
+    """Fields of a rank's setup, by what they are about."""
+    policy, other = models
+    reference = Reference(other, use_kl_loss=True, kl_loss_coef=0.1, kl_loss_type="k2", update_interval=2)
+    in_rewards = Reference(other, kl_coef=0.3, kl_loss_type="k1")
+    critic = Critic(policy, optim(2e-3), value_clip=0.2, num_critic_only_steps=1)
+    ppo = Choice("advantage", "ppo", "slime-core", PpoSettings(lambd=0.9))
+    return {
+        "policy": {},
+        "mean over samples": {"calculate_per_token_loss": False},
+        "constant length": {"calculate_per_token_loss": False, "constant_loss_length": 5, "loss": GSPO},
+        "whitened": {"calculate_per_token_loss": False, "advantage": WHITENED, "loss": GSPO},
+        "low rank": {"settings": {"lora_rank": 4, "lora_target_modules": ["q_proj", "down_proj"]}},
+        "frozen": {"settings": {"freeze_params_name_list": ["embed"], "gradient_checkpointing": True}},
+        "reference": {"reference": reference},
+        "KL in the rewards": {"reference": in_rewards, "advantage": WHITENED},
+        "teacher": {"teacher": Teacher(other, 0.5)},
+        "critic": {"critic": critic, "advantage": ppo, "calculate_per_token_loss": False},
+        "older weights": {"correction": TIS, "old_actor": OldActor(lag=1)},
+    }
 
 
-def test_a_step_moves_the_weights_against_the_gradient_of_its_loss(rank_of: Ranks) -> None:
-    rank = rank_of()
-    first = rank.train_step(batches(1)[0])
-    for _ in range(5):
-        last = rank.train_step(batches(1)[0])
-    assert last.metrics["pg_loss"] < first.metrics["pg_loss"]
+VARIANTS = list(variants((Path(), Path())))
+
+
+@pytest.fixture
+def rank_in(models: tuple[Path, Path], tmp_path: Path) -> Ranks:
+    """`rank_in("critic")`: a rank of `variants` in this process; more trainer settings as keywords."""
+
+    def make(name: str, **settings: Json) -> LocalRank:
+        fields = variants(models)[name]
+        given = {**fields, "settings": {**fields.get("settings", {}), **settings}}
+        rank = LocalRank(0, 1, rank_setup(models[0], tmp_path, **given))
+        rank.published(0)
+        return rank
+
+    return make
+
+
+def rollout(rank: LocalRank, number: int) -> StepResult:
+    """Train on a rollout and publish what comes of it, as a run does."""
+    result = rank.train_step(dataclasses.replace(batches(1)[0], rollout_id=number))
+    rank.published(number + 1)
+    return result
+
+
+@table("name", VARIANTS)
+def test_micro_batches_do_not_change_the_step(rank_in: Ranks, name: str) -> None:
+    whole, split = rank_in(name), rank_in(name, max_tokens_per_micro_batch=1)
+    for number in range(2):
+        one, other = rollout(whole, number), rollout(split, number)
+        assert one.tokens == other.tokens
+        assert one.scalars == pytest.approx(other.scalars, rel=1e-3, abs=1e-4)
+        assert dict(one.metrics) == pytest.approx(dict(other.metrics), rel=1e-3, abs=1e-3)
+
+
+@table("name", VARIANTS)
+def test_a_training_goes_on_from_a_checkpoint_bit_for_bit(rank_in: Ranks, tmp_path: Path, name: str) -> None:
+    one, other, saved = rank_in(name), rank_in(name), tmp_path / name
+    before = flat(one)
+    for number in range(2):
+        rollout(one, number)
+    assert not torch.equal(flat(one), before)
+    one.save(saved)
+    assert torch.equal(load_model(saved / "hf").flat, flat(one))
+    other.load(saved)
+    other.published(2)
+    for number in (2, 3):
+        assert rollout(one, number) == rollout(other, number)
+    assert torch.equal(flat(one), flat(other))
+    with pytest.raises(CheckpointError, match="is of a model of"):
+        rank_in("policy", lora_rank=2).load(saved)
 
 
 def test_groups_of_equal_rewards_are_not_computed(rank_of: Ranks) -> None:
@@ -157,33 +207,6 @@ def test_a_weight_that_a_step_makes_infinite_is_named(rank_of: Ranks, tmp_path: 
         rank.train_step(batches(1)[0])
 
 
-TRAINERS: list[dict[str, Any]] = [
-    {"lora_rank": 4, "lora_target_modules": ["q_proj", "down_proj"]},
-    {"freeze_params_name_list": ["embed"], "gradient_checkpointing": True},
-]
-
-
-@pytest.mark.parametrize("trainer", TRAINERS)
-def test_a_training_of_a_part_continues_bit_for_bit_and_exports_merged_weights(
-    rank_of: Ranks, tmp_path: Path, trainer: dict[str, Any]
-) -> None:
-    from transformers import AutoModelForCausalLM
-
-    rank = rank_of(settings=trainer)
-    before = flat(rank)
-    rank.train_step(batches(1)[0])
-    rank.train_step(batches(1)[0])
-    assert not torch.equal(flat(rank), before)
-    rank.save(tmp_path / "saved")
-    state = AutoModelForCausalLM.from_pretrained(tmp_path / "saved" / "hf").state_dict()
-    assert all(torch.equal(state[name], tensor) for name, tensor in rank.weights())
-    again = rank_of(settings=trainer)
-    again.load(tmp_path / "saved")
-    assert torch.equal(flat(again), flat(rank))
-    assert again.train_step(batches(1)[0]) == rank.train_step(batches(1)[0])
-    assert torch.equal(flat(again), flat(rank))
-
-
 def test_measuring_a_loss_changes_nothing_and_is_the_next_steps(rank_of: Ranks) -> None:
     rank = rank_of(loss=SFT)
     before = flat(rank)
@@ -192,14 +215,6 @@ def test_measuring_a_loss_changes_nothing_and_is_the_next_steps(rank_of: Ranks) 
     stepped = rank.train_step(batches(1)[0])
     assert measured.metrics == stepped.metrics
     assert measured.scalars == {}
-
-
-def test_a_checkpoint_of_another_model_is_refused(rank_of: Ranks, tmp_path: Path) -> None:
-    (tmp_path / "optim").mkdir()
-    small = {name: torch.zeros(3) for name in ("weights", "m", "v")} | {"steps": torch.tensor(1)}
-    save_file(small, tmp_path / "optim" / "adamw.safetensors")
-    with pytest.raises(CheckpointError, match="of a model of 3 weights"):
-        rank_of().load(tmp_path)
 
 
 def test_a_mean_of_losses_is_over_all_trained_tokens_and_an_entropy_over_the_computed(rank_of: Ranks) -> None:
@@ -212,9 +227,6 @@ def test_a_mean_of_losses_is_over_all_trained_tokens_and_an_entropy_over_the_com
         assert some.metrics[name] == pytest.approx(everything.metrics[name], rel=1e-5)
     assert "loss" in some.over_all_tokens
     assert not {"entropy_loss", "ppo_kl", "train_rollout_logprob_abs_diff"} & some.over_all_tokens
-
-
-TIS = Choice("correction", "tis", "slime-core", TisSettings())
 
 
 def rollout_of(steps: int, rollout_id: int = 0) -> list[TrainBatch]:
@@ -234,13 +246,6 @@ def test_with_a_correction_later_steps_are_held_near_the_policy_before_the_rollo
     assert [result.metrics["ppo_kl"] == 0.0 for result in results] == [True, False, False, False]
     # What the correction answers for does not change in a rollout: sampler against policy before it.
     assert [result.metrics["tis"] for result in results[1:]] == pytest.approx([results[0].metrics["tis"]] * 3, rel=1e-5)
-
-
-def test_the_first_step_of_a_rollout_is_the_step_of_a_rollout_of_one(rank_of: Ranks) -> None:
-    one, other = rank_of(correction=TIS), rank_of(correction=TIS)
-    one.begin_rollout(rollout_of(3))
-    assert one.train_step(rollout_of(1)[0]) == other.train_step(rollout_of(1)[0])
-    assert torch.equal(flat(one), flat(other))
 
 
 def test_log_probs_before_a_rollout_are_those_of_a_step_to_the_bit(rank_of: Ranks) -> None:

@@ -1,6 +1,5 @@
 """The local engine in parts: the same bits as whole, whatever happens to the request meanwhile."""
 
-import asyncio
 import json
 import os
 import shutil
@@ -87,20 +86,6 @@ def test_an_abort_ends_a_stream_with_what_there_is(long_model: Path, tmp_path: P
         assert len(found[0].tokens) <= len(joined.tokens) < ENDLESS.max_new_tokens
         whole = await engine.generate(GenerateRequest([5, 6], replace(ENDLESS, max_new_tokens=len(joined.tokens)), 1))
         assert (joined.tokens, joined.log_probs) == (list(whole.tokens), list(whole.log_probs))
-
-    with_engine(long_model, tmp_path, use, workers=1)
-
-
-def test_a_slow_reader_gets_all_that_was_made_meanwhile(long_model: Path, tmp_path: Path) -> None:
-    async def use(engine: LocalEngine, channel: WeightChannel) -> None:
-        asked = GenerateRequest([5, 6], SamplingParams(400, ignore_eos=True), 1)
-        async with aclosing(engine.stream(asked)) as chunks:
-            first = await anext(chunks)
-            while engine.running:  # noqa: ASYNC110  # the engine has no event for it
-                await asyncio.sleep(0.01)
-            last = await anext(chunks)
-        assert (first.finish, last.finish) == (None, FinishReason.LENGTH)
-        assert GenerateOutput.joined([first, last]) == GenerateOutput.joined(await streamed(engine, asked))
 
     with_engine(long_model, tmp_path, use, workers=1)
 

@@ -1,7 +1,6 @@
 """The trainer contract: the core's own local trainer keeps it, and ranks that are bad in one way each do not."""
 
 import math
-import shutil
 import tempfile
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +16,6 @@ from safetensors.torch import load_file, save_file
 from slime_core.errors import ModelError
 from slime_core.roles import (
     RankSetup,
-    SampleField,
     StepResult,
     TrainBatch,
     TrainerRank,
@@ -29,12 +27,7 @@ from slime_local.rank import LocalRank
 from slime_testing import CheckStatus
 from slime_testing.tensors.trainer import TrainerContract
 from tests.ranks import rank_setup
-
-
-class AnsweringNothing(LocalRank):
-    def train_step(self, batch: TrainBatch) -> StepResult:
-        super().train_step(batch)
-        return None  # type: ignore[return-value]
+from tests.tables import table
 
 
 class WithoutSave:
@@ -118,62 +111,17 @@ BAD: dict[type, str] = {
 }
 
 
-class Reading(LocalRank):
-    """Wants its field of every sample, and that samples may lack it."""
-
-    def train_step(self, batch: TrainBatch) -> StepResult:
-        brought = batch.fields_S[SampleField.ROLLOUT_ROUTED_EXPERTS]
-        assert brought == (None,) * len(batch.rewards_S)
-        return super().train_step(batch)
-
-
-class WritingLater(LocalRank):
-    """Its files come when they are waited for, of what it had when it was told to save."""
-
-    def save(self, directory: Path, *, hf: bool = True) -> None:
-        self._target, self._aside = directory, Path(tempfile.mkdtemp(prefix="later-", dir=directory.parent))
-        super().save(self._aside, hf=hf)
-
-    def finish_save(self, *, wait: bool) -> bool:
-        shutil.copytree(self._aside, self._target, dirs_exist_ok=True)
-        shutil.rmtree(self._aside)
-        return True
-
-
-class CopyingNothing(LocalRank):
-    """Its files come later, of what it has by then."""
-
-    def save(self, directory: Path, *, hf: bool = True) -> None:
-        self._target = directory
-
-    def finish_save(self, *, wait: bool) -> bool:
-        super().save(self._target)
-        return True
-
-
-class GivingUp(WritingLater):
-    def finish_save(self, *, wait: bool) -> bool:
-        super().finish_save(wait=wait)
-        return False
-
-
-def contract_of(rank: type, setup: RankSetup, reads: frozenset[SampleField] = frozenset()) -> type[TrainerContract]:
+def contract_of(rank: type, setup: RankSetup) -> type[TrainerContract]:
     def factory(number: int, world_size: int, setup: RankSetup) -> TrainerRank:
         return rank(number, world_size, setup)  # type: ignore[no-any-return]
 
     class Subject(TrainerContract):
-        choice = TrainerSpec("subject", factory, reads=lambda settings: reads)
+        choice = TrainerSpec("subject", factory)
 
         def rank_setup(self) -> RankSetup:
             return setup
 
     return Subject
-
-
-@pytest.fixture
-def setup(tiny_model: Path, tmp_path: Path) -> RankSetup:
-    """Of one rank."""
-    return rank_setup(tiny_model, tmp_path)
 
 
 def failing(contract: type[TrainerContract]) -> set[str]:
@@ -211,53 +159,14 @@ def test_each_mutant_of_several_ranks_is_caught_by_its_own_check(identity: str) 
     assert failing(Subject) == {identity}
 
 
-def test_ranks_in_processes_need_a_trainer_that_they_find(setup: RankSetup) -> None:
-    results = {result.identity: result for result in contract_of(LocalRank, setup).report()}
-    assert {each.status for name, each in results.items() if name <= "TRN-009"} == {CheckStatus.PASSED}, results
-    assert "the spec says one rank" in results["TRN-010"].detail
-
-
-def test_a_trainer_is_given_the_fields_that_it_reads(setup: RankSetup) -> None:
-    reads = frozenset({SampleField.ROLLOUT_ROUTED_EXPERTS})
-    assert failing(contract_of(Reading, setup, reads)) == set()
-    assert "TRN-003" in failing(contract_of(Reading, setup))
-
-
 def test_there_is_a_mutant_for_every_check() -> None:
     assert {*BAD.values(), *SEVERAL} == TrainerContract.checks().keys()
 
 
-@pytest.mark.parametrize("rank", BAD)
-def test_each_mutant_is_caught_by_its_own_check(rank: type, setup: RankSetup) -> None:
+@table("rank", BAD)
+def test_each_mutant_is_caught_by_its_own_check(rank: type, tiny_model: Path, tmp_path: Path) -> None:
+    setup = rank_setup(tiny_model, Path(tempfile.mkdtemp(dir=tmp_path)))
     assert failing(contract_of(rank, setup)) == {BAD[rank]}
-
-
-def test_a_trainer_may_write_its_files_later(setup: RankSetup) -> None:
-    assert failing(contract_of(WritingLater, setup)) == set()
-
-
-def test_what_is_written_later_is_of_the_moment_of_the_save(setup: RankSetup) -> None:
-    assert failing(contract_of(CopyingNothing, setup)) == {"TRN-004"}
-
-
-def test_a_save_that_was_waited_for_stands(setup: RankSetup) -> None:
-    results = {result.identity: result for result in contract_of(GivingUp, setup).report()}
-    assert "returned before the files stand" in results["TRN-004"].detail
-    assert "returned before the files stand" in results["TRN-009"].detail
-
-
-def test_a_step_that_answers_nothing_is_named(setup: RankSetup) -> None:
-    results = {result.identity: result for result in contract_of(AnsweringNothing, setup).report()}
-    assert "expected a StepResult, got NoneType" in results["TRN-003"].detail
-
-
-def test_the_kit_judges_it_without_a_line_of_its_author() -> None:
-    class Subject(TrainerContract):
-        choice = "slime-local/local"
-        automatic = True
-
-    results = Subject.report()
-    assert {result.status for result in results} == {CheckStatus.PASSED}, results
 
 
 def test_a_trainer_of_other_models_is_skipped_where_there_is_no_author() -> None:
