@@ -86,22 +86,6 @@ def test_weights_that_travel_are_those_of_hf_and_slots_say_so(model: Path, tmp_p
     assert '"dtype": "bfloat16"' in (tmp_path / "saved" / "hf" / "config.json").read_text("utf-8")
 
 
-def test_it_goes_on_bit_for_bit_with_steps_that_bf16_would_round_away(model: Path, tmp_path: Path) -> None:
-    first, second, third = (dealt(rows, 1)[0] for rows in steps_of(model, 3))
-    one, other = (MegatronRank(0, 1, setup_of(model, tmp_path, ONE, bf16=True)) for _ in range(2))
-    one.train_step(first)
-    one.train_step(second)
-    one.save(tmp_path / "saved", hf=False)
-    one.finish_save(wait=True)
-    other.load(tmp_path / "saved")
-    assert one.train_step(third).scalars == other.train_step(third).scalars
-    assert all(torch.equal(mine, theirs) for (_, mine), (_, theirs) in zip(one.weights(), other.weights(), strict=True))
-    exact = MegatronRank(0, 1, setup_of(model, tmp_path, ONE))
-    exact.load(tmp_path / "saved")
-    there = dict(exact.weights())
-    assert any(not torch.equal(each, each.bfloat16().float()) for each in there.values()), "files have the fp32 weights"
-
-
 @pytest.mark.layouts
 @pytest.mark.timeout(600)
 def test_layouts_are_near_fp32_and_go_on(tmp_path: Path) -> None:

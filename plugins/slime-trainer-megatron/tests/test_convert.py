@@ -1,6 +1,5 @@
 """Weights of Hugging Face's and parameters of Megatron's: there and back, in any number of parts."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -63,21 +62,6 @@ def test_the_vocabulary_is_padded_to_a_multiple_of_the_ranks() -> None:
     assert [len(part) for part in parts] == [25] * 4
     assert parts[3][-3:].abs().max() == 0
     assert torch.equal(split(model, embedding, joined(embedding, parts))[0], whole)
-
-
-def test_files_are_split_by_size_and_read_by_name(tmp_path: Path) -> None:
-    slots = [WeightSlot("a", (4, 2)), WeightSlot("b", (3,)), WeightSlot("c", (2, 2))]
-    tensors = {slot.name: torch.randn(slot.shape) for slot in slots}
-    with HfWriter(tmp_path, slots, shard_bytes=44) as writer:
-        for slot in slots:
-            writer.add(slot.name, tensors[slot.name])
-    files = sorted(path.name for path in tmp_path.glob("*.safetensors"))
-    assert files == ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
-    index = json.loads((tmp_path / "model.safetensors.index.json").read_text("utf-8"))
-    assert index["weight_map"] == {"a": files[0], "b": files[0], "c": files[1]}
-    assert {name: each for path in files for name, each in load_file(tmp_path / path).items()}.keys() == tensors.keys()
-    weights = HfWeights(tmp_path)
-    assert all(torch.equal(weights[name], tensor) for name, tensor in tensors.items())
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from slime_core.errors import ConfigError
 from slime_trainer_megatron.arguments import settings_model
 from slime_trainer_megatron.config_json import read_model
 from slime_trainer_megatron.freezing import Patterns, frozen_names
-from slime_trainer_megatron.plugin import slime_trainers
 from tests.tables import table
 
 DENSE = {**CONFIG, "model_type": "qwen3"}
@@ -66,25 +65,6 @@ def test_what_is_not_frozen_is_trained_as_the_local_trainer_does(name: str, tmp_
     assert 0 < len(moved) < len(before)
 
 
-def test_a_checkpoint_goes_on_with_other_patterns(tmp_path: Path) -> None:
-    from slime_trainer_megatron.rank import MegatronRank
-
-    model = write_model(tmp_path / "model", "qwen3")
-    first, second = (dealt(rows, 1)[0] for rows in steps_of(model, 2))
-    some = {**ONE, "only_train_params_name_list": [r"layers\.3\."]}
-    one, other = (MegatronRank(0, 1, setup_of(model, tmp_path, some)) for _ in range(2))
-    every = MegatronRank(0, 1, setup_of(model, tmp_path, ONE))
-    one.train_step(first)
-    one.save(tmp_path / "saved", hf=False)
-    one.finish_save(wait=True)
-    for rank in (other, every):
-        rank.load(tmp_path / "saved")
-    assert one.train_step(second).scalars == other.train_step(second).scalars
-    assert all(torch.equal(mine, theirs) for (_, mine), (_, theirs) in zip(one.weights(), other.weights(), strict=True))
-    every.train_step(second)
-    assert not any(torch.equal(mine, each) for (_, mine), (_, each) in zip(one.weights(), every.weights(), strict=True))
-
-
 @table(
     "patterns, said",
     [
@@ -101,13 +81,6 @@ def test_a_pattern_without_a_weight_is_refused(patterns: Patterns, said: str) ->
 def test_what_is_never_trained_cannot_be_frozen() -> None:
     with pytest.raises(ConfigError, match=r"no weight of the model \(deepseek_v3\) is named like 'expert_bias'"):
         frozen_names(read_model(LATENT), Patterns(freeze=["expert_bias"]))
-
-
-def test_the_plan_refuses_it() -> None:
-    (spec,) = slime_trainers()
-    settings = settings_model().model_validate({"freeze_params_name_list": "embed_tokens"})
-    with pytest.raises(ConfigError, match="freeze_params_name_list: no weight of the model"):
-        spec.check_model(settings, DENSE)
 
 
 def test_a_router_is_frozen_by_its_name() -> None:

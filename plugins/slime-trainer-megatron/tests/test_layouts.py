@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from made import STRETCHED, setup_of, write_model
+from made import STRETCHED, YARN, setup_of, write_model
 from together import Case, Told, by_local, train
 
 from slime_core.roles import Choice, Critic, Reference, Settings, Teacher
@@ -124,6 +124,23 @@ LAYOUTS: Mapping[str, tuple[str, int, Mapping[str, object], Mapping[str, object]
     "data and pipeline, dealt moments": ("tied", 4, {**PIPELINE, **SMALL, **DEALT}, {}),
     "data and tensor, dealt moments": ("biased", 4, {**SEQUENCE, **SMALL, **DEALT}, {}),
     "data and tensor": ("biased", 4, {**SEQUENCE, **SMALL}, {}),
+    "glm4, sequence": ("glm4", 2, SEQUENCE, {}),
+    "glm4, tensor": ("glm4", 2, TENSOR, {}),
+    "glm4, context": ("glm4", 2, {**CONTEXT, **SMALL}, {}),
+    "glm4, uneven stages": ("glm4", 2, {**PIPELINE, **SMALL, "num_layers_in_last_pipeline_stage": 1}, {}),
+    "glm4_moe, experts": ("glm4_moe", 2, {**EXPERT, **SMALL}, {}),
+    "glm4_moe, experts cut in two": ("glm4_moe", 2, {**SEQUENCE, **SMALL}, {}),
+    "deepseek_v3, experts": ("deepseek_v3", 2, {**EXPERT, **SMALL}, {}),
+    "deepseek_v3, experts and context": ("deepseek_v3", 2, {**EXPERT, **CONTEXT, **SMALL}, {}),
+    "deepseek_v3, uneven stages": (
+        "deepseek_v3",
+        2,
+        {**PIPELINE, **SMALL, "num_layers_in_first_pipeline_stage": 1},
+        {},
+    ),
+    "deepseek_v3, sequence": ("deepseek_v3", 2, SEQUENCE, {}),
+    "deepseek_v3, dealt moments": ("deepseek_v3", 2, {**EXPERT, **SMALL, **DEALT}, {}),
+    "deepseek_v3, experts and tensor": ("deepseek_v3", 4, {**SEQUENCE, **EXPERT, **SMALL}, {}),
 }
 """Model, ranks, settings, and what the setup has that is not usual."""
 CONTINUED: Mapping[str, Mapping[str, Mapping[str, object]]] = {
@@ -139,6 +156,11 @@ CONTINUED: Mapping[str, Mapping[str, Mapping[str, object]]] = {
         "experts, dealt moments": {**EXPERT, **DEALT},
         "tensor": SEQUENCE,
         "pipeline": PIPELINE,
+    },
+    "deepseek_v3": {
+        "experts": EXPERT,
+        "sequence": SEQUENCE,
+        "pipeline": {**PIPELINE, "num_layers_in_last_pipeline_stage": 3},
     },
 }
 ROUTED: Mapping[str, tuple[int, Mapping[str, object]]] = {
@@ -164,6 +186,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "few": write_model(folder / "few", "qwen3_moe", num_experts_per_tok=1, norm_topk_prob=False),
         "biased": write_model(folder / "qwen2", "qwen2"),
         "stretched": write_model(folder / "llama", "llama", rope_parameters=STRETCHED),
+        "glm4": write_model(folder / "glm4", "glm4"),
+        "glm4_moe": write_model(folder / "glm4_moe", "glm4_moe"),
+        "deepseek_v3": write_model(folder / "deepseek_v3", "deepseek_v3", rope_parameters=YARN),
     }
 
 
@@ -186,6 +211,7 @@ def cases(models: dict[str, Path]) -> list[Case]:
             models[model],
             {"num_gpus": ranks, **settings},
             {**fields, **(beside[model] if BESIDE in name else {}), **(critic if PPO in name else {})},
+            save=4 if model.startswith(("glm4", "deepseek")) else 0,
             at_once="one rollout" in name,
         )
         for name, (model, ranks, settings, fields) in LAYOUTS.items()
@@ -220,9 +246,15 @@ def test_a_layout_trains_as_one_rank_does(name: str, found: dict[str, Told], wan
     assert mine.norms == pytest.approx(theirs.norms, rel=1e-4)
     assert mine.critics == pytest.approx(theirs.critics, rel=1e-4)
     assert bool(mine.critics[-1]) == (PPO in name)
-    assert mine.weights.keys() == theirs.weights.keys()
-    far = {each: float((mine.weights[each] - theirs.weights[each]).abs().max()) for each in mine.weights}
-    assert max(far.values()) < 5e-5, max(far, key=lambda each: far[each])
+    assert mine.published, "what is published is not what hf/ has"
+    biases = {each for each in mine.weights if each.endswith("e_score_correction_bias")}
+    assert bool(biases) == (LAYOUTS[name][0] in ("glm4_moe", "deepseek_v3"))
+    assert mine.weights.keys() - biases == theirs.weights.keys() - biases
+    far = {each: float((mine.weights[each] - theirs.weights[each]).abs().max()) for each in theirs.weights}
+    # GLM-4 turns half of a key by its position. What is added to the other half of all keys alike leaves the softmax as
+    # it is: the gradient there is rounding, which AdamW makes steps of (6e-5 once in four runs).
+    limits = {each: 2e-4 if each.endswith("k_proj.bias") and "glm4" in name else 5e-5 for each in far}
+    assert all(far[each] < limits[each] for each in far), max(far, key=lambda each: far[each] / limits[each])
 
 
 @pytest.mark.parametrize("kind", CONTINUED)

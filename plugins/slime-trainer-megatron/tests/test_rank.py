@@ -9,16 +9,17 @@ from pathlib import Path
 import pytest
 import torch
 from made import STRETCHED, dealt, setup_of, steps_of, write_model
+from safetensors.torch import load_file, save_file
 
 from slime_core.errors import CheckpointError, ModelError, NonFiniteError
-from slime_core.roles import Choice, Critic, OldActor, Reference, TrainBatch
-from slime_train import Share, Sums
+from slime_core.roles import Choice, Critic, OldActor, Optim, Reference, StepResult
+from slime_train import Share
 from slime_train.estimators.ppo import PpoSettings
 from slime_train.settings import TisSettings
 from slime_trainer_megatron import compat
 from slime_trainer_megatron.packing import mine_of_whole, pack_samples
 from slime_trainer_megatron.rank import MegatronRank, use_device
-from slime_trainer_megatron.step import MegatronStep
+from tests.tables import table
 
 ONE = {"num_gpus": 1}
 CPU = torch.device("cpu")
@@ -68,7 +69,6 @@ def test_on_a_gpu_megatron_is_left_as_it_is() -> None:
 
 
 def test_transformers_loads_a_model_bit_for_bit_afterwards(model: Path) -> None:
-    from safetensors.torch import load_file
     from transformers import AutoModelForCausalLM
 
     loaded = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).state_dict()
@@ -83,24 +83,6 @@ def test_a_weight_that_a_step_makes_infinite_is_named(model: Path, tmp_path: Pat
     next(iter(part.optimizer.state.values()))["exp_avg"].view(-1)[0] = float("inf")  # as after an overflow
     with pytest.raises(NonFiniteError, match=r"optimizer step 2: weight \S+ has 1 of \d+ values that are not finite"):
         rank.train_step(second)
-
-
-def test_log_probs_are_those_of_transformers(model: Path, tmp_path: Path) -> None:
-    from transformers import AutoModelForCausalLM
-
-    share = share_of(model, tmp_path)
-    rank = MegatronRank(0, 1, setup_of(model, tmp_path, {**ONE, "log_probs_chunk_size": 7}))
-    pack = pack_samples(share, [0, 5], (0, 1), 1)
-    policy = rank.policy
-    with compat.quietly(), torch.no_grad():
-        hidden = policy.of_pack(pack)
-        logits = policy.rows(hidden, pack.rows) @ policy.output_weight().T
-        theirs = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
-        first, second = (int(end) for end in pack.ends[1:])
-        whole = torch.cat(
-            [theirs(pack.tokens[None, :first]).logits[0], theirs(pack.tokens[None, first:second]).logits[0]]
-        )
-    assert (whole[pack.rows] - logits).abs().max() < 2e-5
 
 
 @pytest.mark.parametrize(("ranks", "multiple"), [(1, 1), (1, 4), (2, 1), (2, 2), (2, 3), (3, 2)])
@@ -129,32 +111,9 @@ def test_a_share_without_samples_is_padding(ranks: int, multiple: int, model: Pa
     assert len(pack.rows) == pack.responses == 0
 
 
-def test_a_saved_model_is_one_of_transformers(model: Path, tmp_path: Path) -> None:
-    from transformers import AutoModelForCausalLM
-
-    rank = MegatronRank(0, 1, setup_of(model, tmp_path, ONE))
-    rank.save(tmp_path / "saved")
-    assert rank.finish_save(wait=True)
-    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "saved" / "hf").state_dict()
-    assert all(torch.equal(loaded[name], each) for name, each in rank.weights())
-    assert not list((tmp_path / "saved").rglob("*.pt"))
-
-
-def test_a_checkpoint_without_hf_goes_on(model: Path, tmp_path: Path) -> None:
-    (rows,) = steps_of(model, 1)
-    one, other = (MegatronRank(0, 1, setup_of(model, tmp_path, ONE)) for _ in range(2))
-    one.train_step(dealt(rows, 1)[0])
-    one.save(tmp_path / "saved", hf=False)
-    one.finish_save(wait=True)
-    assert not (tmp_path / "saved" / "hf").exists()
-    other.load(tmp_path / "saved")
-    assert all(torch.equal(mine, theirs) for (_, mine), (_, theirs) in zip(one.weights(), other.weights(), strict=True))
-
-
 def test_a_checkpoint_of_another_model_is_refused(model: Path, tmp_path: Path) -> None:
     rank = MegatronRank(0, 1, setup_of(model, tmp_path, ONE))
-    rank.save(tmp_path / "saved", hf=False)
-    rank.finish_save(wait=True)
+    save(rank, tmp_path / "saved")
     about = tmp_path / "saved" / "optim" / "megatron.json"
     said = json.loads(about.read_text("utf-8"))
     about.write_text(json.dumps({**said, "model": {**said["model"], "hidden": 64}}), "utf-8")
@@ -166,8 +125,7 @@ def test_a_checkpoint_that_is_half_written_is_refused(model: Path, tmp_path: Pat
     rank = MegatronRank(0, 1, setup_of(model, tmp_path, ONE))
     with pytest.raises(CheckpointError, match="half written, or of another trainer"):
         rank.load(tmp_path / "nothing")
-    rank.save(tmp_path / "saved", hf=False)
-    rank.finish_save(wait=True)
+    save(rank, tmp_path / "saved")
     (piece,) = (tmp_path / "saved" / "optim").glob("*.distcp")
     piece.write_bytes(piece.read_bytes()[:100_000])
     with pytest.raises(CheckpointError, match="not whole"):
@@ -216,54 +174,12 @@ def test_files_of_hf_are_of_the_size_asked_for(model: Path, tmp_path: Path) -> N
 
 
 def test_a_model_without_a_weight_is_refused(model: Path, tmp_path: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
     broken = write_model(tmp_path / "broken", "llama")
     tensors = load_file(broken / "model.safetensors")
     tensors.pop("model.norm.weight")
     save_file(tensors, broken / "model.safetensors")
     with pytest.raises(ModelError, match=r"no weight 'model\.norm\.weight'"):
         MegatronRank(0, 1, setup_of(broken, tmp_path, ONE))
-
-
-def test_a_reference_that_is_refreshed_goes_on(model: Path, tmp_path: Path) -> None:
-    first, second, third = (dealt(rows, 1, rollout)[0] for rollout, rows in enumerate(steps_of(model, 3)))
-    near = {"reference": Reference(model, update_interval=1, use_kl_loss=True, kl_loss_coef=0.5)}
-    one, other = (MegatronRank(0, 1, setup_of(model, tmp_path, ONE, **near)) for _ in range(2))
-    one.train_step(first)
-    told = one.train_step(second)
-    assert told.metrics["kl_loss"] == pytest.approx(0.0, abs=1e-6), "the reference is the policy of this moment"
-    one.save(tmp_path / "saved")
-    one.finish_save(wait=True)
-    other.load(tmp_path / "saved")
-    for each in (one, other):
-        each.train_step(replace(third, rollout_id=1))
-    assert all(torch.equal(mine, theirs) for (_, mine), (_, theirs) in zip(one.weights(), other.weights(), strict=True))
-
-
-def test_a_critic_goes_on(model: Path, tmp_path: Path) -> None:
-    first, second = (dealt(rows, 1, rollout)[0] for rollout, rows in enumerate(steps_of(model, 2)))
-    optim = setup_of(model, tmp_path, ONE).optim
-    ppo = {
-        "advantage": Choice("advantage", "slime-train/ppo", "slime-train", PpoSettings()),
-        "critic": Critic(model, optim, value_clip=0.2, num_critic_only_steps=1),
-    }
-    one, other = (MegatronRank(0, 1, setup_of(model, tmp_path, ONE, **ppo)) for _ in range(2))
-    before = {name: each.clone() for name, each in one.weights()}
-    told = one.train_step(first)
-    assert "grad_norm" not in told.scalars
-    assert all(torch.equal(before[name], each) for name, each in one.weights()), "the critic is trained alone"
-    one.save(tmp_path / "saved")
-    one.finish_save(wait=True)
-    other.load(tmp_path / "saved")
-    mine, theirs = one.train_step(second), other.train_step(second)
-    assert mine.scalars == theirs.scalars
-    assert mine.scalars["values"] != 0.0
-    plain = MegatronRank(0, 1, setup_of(model, tmp_path, ONE))
-    plain.save(tmp_path / "plain")
-    plain.finish_save(wait=True)
-    with pytest.raises(CheckpointError, match="has no critic"):
-        other.load(tmp_path / "plain")
 
 
 def test_a_loss_is_measured_without_a_step(model: Path, tmp_path: Path) -> None:
@@ -276,54 +192,68 @@ def test_a_loss_is_measured_without_a_step(model: Path, tmp_path: Path) -> None:
     assert rank.train_step(dealt(rows, 1)[0]).metrics["loss"] == pytest.approx(measured.metrics["loss"])
 
 
-TIS = Choice("correction", "slime-train/tis", "slime-train", TisSettings())
-
-
-def weights_of(rank: MegatronRank) -> list[torch.Tensor]:
-    return [each.clone() for _, each in rank.weights()]
-
-
-def old_log_probs(rank: MegatronRank, batch: TrainBatch, folder: Path) -> torch.Tensor:
-    """Those that a rollout of one step begins with, as the rank keeps them in `folder`."""
-    from safetensors.torch import load_file
-
-    rank.begin_rollout([batch])
-    return load_file(folder / f"{batch.rollout_id}-0.safetensors")["0/old_log_probs_T"]
+def variants(model: Path, folder: Path) -> dict[str, dict[str, object]]:
+    """Settings and fields of a rank's setup, by what they are about."""
+    ppo = Choice("advantage", "slime-train/ppo", "slime-train", PpoSettings())
+    tis = Choice("correction", "slime-train/tis", "slime-train", TisSettings())
+    critic = Critic(model, Optim(1e-4, 0, "constant", 0.0, 0.9, 0.95, 1e-8, 0.01, 1.0, train_steps=10), 0.2, 1)
+    kept = str(folder / "{rollout_id}-{rank}.safetensors")
+    return {
+        "policy": {},
+        "bf16": {"bf16": True},
+        "frozen": {"settings": {"only_train_params_name_list": [r"layers\.3\."]}},
+        "reference": {"reference": Reference(model, update_interval=1, use_kl_loss=True, kl_loss_coef=0.5)},
+        "critic": {"advantage": ppo, "critic": critic},
+        "older weights": {"correction": tis, "old_actor": OldActor(lag=1), "train_data": kept},
+    }
 
 
 def same(one: MegatronRank, other: MegatronRank) -> bool:
-    return all(torch.equal(mine, theirs) for mine, theirs in zip(weights_of(one), weights_of(other), strict=True))
+    return all(torch.equal(mine, theirs) for (_, mine), (_, theirs) in zip(one.weights(), other.weights(), strict=True))
 
 
-def test_ratios_are_against_what_generated_the_rollout_through_a_resume_too(model: Path, tmp_path: Path) -> None:
-    """One rollout ahead: rollout 2 is of version 1, which a checkpoint after two rollouts keeps beside version 2."""
-    (rows,) = steps_of(model, 1)
-    older = {
-        "correction": TIS,
-        "old_actor": OldActor(lag=1),
-        "optim": replace(setup_of(model, tmp_path, ONE).optim, lr=1e-2),
-        "train_data": str(tmp_path / "{rollout_id}-{rank}.safetensors"),
-    }
-    one, other = (MegatronRank(0, 1, setup_of(model, tmp_path, ONE, **older)) for _ in range(2))
+def save(rank: MegatronRank, folder: Path, *, hf: bool = False) -> Path:
+    rank.save(folder, hf=hf)
+    assert rank.finish_save(wait=True)
+    return folder
+
+
+@table("name", variants(Path(), Path()))
+def test_a_training_goes_on_from_a_checkpoint_bit_for_bit(model: Path, tmp_path: Path, name: str) -> None:
+    def made() -> MegatronRank:
+        fields = variants(model, tmp_path)[name]
+        settings = {**ONE, **fields.pop("settings", {})}  # type: ignore[dict-item]
+        return MegatronRank(0, 1, setup_of(model, tmp_path, settings, **fields))
+
+    def rollout(rank: MegatronRank, number: int) -> StepResult:
+        result = rank.train_step(dealt(steps[number], 1, number)[0])
+        rank.published(number + 1)
+        return result
+
+    steps, one, other = steps_of(model, 4), made(), made()
     one.published(0)
-    found = []
-    for rollout_id in (0, 1):
-        (batch,) = dealt(rows, 1, rollout_id)
-        found.append(old_log_probs(one, batch, tmp_path))
-        one.train_step(batch)
-        one.published(rollout_id + 1)
-    assert torch.equal(found[0], found[1]), "both are of version 0"
-    one.save(tmp_path / "saved", hf=False)
-    one.finish_save(wait=True)
-    other.load(tmp_path / "saved")
+    before = [each.clone() for _, each in one.weights()]
+    first = rollout(one, 0)
+    assert ("grad_norm" in first.scalars) == (name != "critic"), "the critic is trained alone at first"
+    assert name != "critic" or all(torch.equal(old, new) for old, (_, new) in zip(before, one.weights(), strict=True))
+    second = rollout(one, 1)
+    if name == "reference":
+        assert second.metrics["kl_loss"] == pytest.approx(0.0, abs=1e-6), "it is the policy of this moment"
+    if name == "older weights":
+        olds = [load_file(tmp_path / f"{number}-0.safetensors")["0/old_log_probs_T"] for number in (0, 1)]
+        assert second.metrics["ppo_kl"] != 0.0
+        assert len(olds[0]) == len(dealt(steps[0], 1)[0].tokens_T)
+    other.load(save(one, tmp_path / name))
     other.published(2)
-    (batch,) = dealt(rows, 1, 2)
-    third = [old_log_probs(each, batch, tmp_path) for each in (one, other)]
-    assert torch.equal(third[0], third[1])
-    assert not torch.equal(third[0], found[0])
-    told = [each.train_step(batch) for each in (one, other)]
-    assert told[0].metrics["ppo_kl"] == told[1].metrics["ppo_kl"] != 0.0
+    for number in (2, 3):
+        assert rollout(one, number) == rollout(other, number)
     assert same(one, other)
+
+
+def test_a_checkpoint_without_a_critic_is_refused_where_one_is_trained(model: Path, tmp_path: Path) -> None:
+    saved = save(MegatronRank(0, 1, setup_of(model, tmp_path, ONE)), tmp_path / "plain")
+    with pytest.raises(CheckpointError, match="has no critic"):
+        MegatronRank(0, 1, setup_of(model, tmp_path, ONE, **variants(model, tmp_path)["critic"])).load(saved)
 
 
 def test_moments_are_forgotten_before_each_rollout_where_that_is_asked(model: Path, tmp_path: Path) -> None:
@@ -335,33 +265,9 @@ def test_moments_are_forgotten_before_each_rollout_where_that_is_asked(model: Pa
     plain = MegatronRank(0, 1, setup_of(model, tmp_path, ONE, optim=about))
     for each in (rank, plain):
         each.train_step(dealt(rows, 1, 0)[0])
-    rank.save(tmp_path / "after")
-    rank.finish_save(wait=True)
+    save(rank, tmp_path / "after", hf=True)
     anew = MegatronRank(0, 1, setup_of(tmp_path / "after" / "hf", tmp_path, ONE, optim=about))
     for each in (rank, plain, anew):
         each.train_step(dealt(rows, 1, 1)[0])
     assert same(rank, anew)
     assert not same(rank, plain)
-
-
-def test_what_is_trained_on_is_kept(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from safetensors.torch import load_file
-
-    given, run = list[Share](), MegatronStep.run
-
-    def watched(step: MegatronStep, share: Share, **options: bool) -> Sums:
-        given.append(share)
-        return run(step, share, **options)
-
-    monkeypatch.setattr(MegatronStep, "run", watched)
-    template = str(tmp_path / "{rollout_id}-{rank}.safetensors")
-    rank = MegatronRank(0, 1, setup_of(model, tmp_path, ONE, train_data=template))
-    (rows,) = steps_of(model, 1)
-    (batch,) = dealt(rows, 1, 3)
-    rank.begin_rollout([batch])
-    kept = load_file(tmp_path / "3-0.safetensors")
-    assert kept["0/tokens_T"].tolist() == list(batch.tokens_T)
-    rank.train_step(batch)
-    (share,) = given
-    assert share.advantages_T is not None
-    assert torch.equal(kept["0/advantages_T"], share.advantages_T)
