@@ -18,7 +18,6 @@ REACH_INTO_THE_CORE = (
     ROOT / "plugins" / "slime-local" / "tests",
     ROOT / "plugins" / "slime-engine-sglang" / "tests" / "test_router.py",
     ROOT / "plugins" / "slime-engine-sglang" / "tests" / "test_routers.py",
-    ROOT / "plugins" / "slime-engine-sglang" / "tests" / "test_two_servers.py",
     ROOT / "plugins" / "slime-compat" / "tests" / "test_names.py",
     ROOT / "plugins" / "slime-compat" / "tests" / "test_flags.py",
     ROOT / "plugins" / "slime-compat" / "tests" / "test_source.py",

@@ -11,15 +11,12 @@ import pytest
 TORCH = [
     "test_example_on_servers.py",
     "test_meeting.py",
-    "test_models_beside_on_servers.py",
     "test_on_a_server.py",
     "test_on_cpu.py",
     "test_publication_on_a_server.py",
     "test_replay_on_a_server.py",
     "test_serve.py",
-    "test_serve_on_a_server.py",
     "test_smoke_on_a_server.py",
-    "test_two_servers.py",
     "test_weights.py",
 ]
 collect_ignore = [] if find_spec("torch") else TORCH

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from on_the_fake import an_engine
 from safetensors.torch import load_file
 from servers import PYTHON
 from transformers import PreTrainedModel, Qwen3MoeConfig
-from with_an_engine import an_engine
 
 from slime_core.roles import Extra, GenerateOutput, WeightChannel, WeightSlot
 from slime_engine_sglang.engine import SglangEngine

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
-from slime_core.roles import Engine, EngineSetup, WeightChannel
+from slime_core.roles import Engine, EngineSetup, Extra, WeightChannel
 from slime_engine_sglang.engine import SglangEngine
 from slime_engine_sglang.settings import SglangSettings
 from slime_testing import EngineContract, make_launcher, publish_model, write_tiny_model
@@ -43,6 +43,27 @@ async def on_a_fake(
             yield engine, server
         finally:
             await engine.close()
+
+
+@asynccontextmanager
+async def an_engine(
+    scratch: Path,
+    *,
+    model: Path | None = None,
+    count: int = 1,
+    want: frozenset[Extra] = frozenset(),
+    **given: object,
+) -> AsyncIterator[SglangEngine]:
+    """One with these settings that serves a tiny model; at the end it is closed, with all that it has started."""
+    launcher = make_launcher(scratch / "logs")
+    more = {"eos_token_ids": frozenset({2}), "launcher": launcher, "count": count, "want": want}
+    setup = setup_at(scratch / "engine", model or write_tiny_model(scratch / "model"), **more)
+    engine = SglangEngine(SglangSettings.model_validate(given), setup)
+    try:
+        yield engine
+    finally:
+        await engine.close()
+        await launcher.close()
 
 
 def engine_at(url: str, scratch: Path, **given: object) -> SglangEngine:

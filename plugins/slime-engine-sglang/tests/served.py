@@ -28,7 +28,7 @@ class Serving:
     """What serves."""
 
     url: str
-    process: "subprocess.Popen[str]"
+    port: int
 
     def ask(self, path: str, body: Mapping[str, Any] | None = None) -> Answer:
         """JSON of a POST, or of a GET without a body; None of an empty answer."""
@@ -79,7 +79,7 @@ def serving(model: Path, *options: object) -> Iterator[Serving]:
         said = cast(IO[str], process.stdout).readline()
         if "serving" not in said:
             raise AssertionError(process.communicate()[1])
-        yield Serving(f"http://127.0.0.1:{port}", process)
+        yield Serving(f"http://127.0.0.1:{port}", port)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
         assert (process.returncode, err.splitlines()[-1]) == (0, "ended")

@@ -14,9 +14,9 @@ from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, Thread
 from pathlib import Path
 
 import pytest
+from on_the_fake import an_engine
 from served import free
 from servers import STAND_IN
-from with_an_engine import an_engine
 
 from slime_core.errors import ConfigError, WorkerError
 from slime_core.roles import GenerateRequest, SamplingParams
@@ -98,25 +98,6 @@ async def test_an_address_where_nobody_listens_is_not_waited_for_long(
     url = f"http://127.0.0.1:{free()}"
     said = await refusal(tmp_path, url, WorkerError)
     assert f"{url} refuses connections: nothing listens there; [engine.sglang] urls names servers that run" in said
-
-
-async def test_one_that_talks_something_else_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_module, "ATTACH_S", 0.5)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-
-        def greet() -> None:
-            while True:
-                try:
-                    connection, _ = listening.accept()
-                except OSError:
-                    return
-                with connection:
-                    connection.sendall(b"SSH-2.0-OpenSSH_9.6\r\n")
-
-        threading.Thread(target=greet, daemon=True).start()
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        assert f"{url} takes connections, and does not answer" in await refusal(tmp_path, url, WorkerError)
-        listening.shutdown(socket.SHUT_RDWR)
 
 
 async def test_a_server_of_the_runs_own_model_is_taken_wherever_its_files_lie(tmp_path: Path) -> None:

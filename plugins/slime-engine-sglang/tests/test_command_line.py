@@ -70,11 +70,3 @@ def test_what_an_argument_does_not_take_is_refused(values: dict[str, Json], said
     with pytest.raises(ValidationError) as caught:
         given(**values)
     assert said in caught.value.errors()[0]["msg"]
-
-
-def test_a_default_is_shown_and_not_passed_on() -> None:
-    model = arguments_model("Arguments", ARGUMENTS)
-    assert model.model_fields["count"].default == 1
-    assert model.model_fields["share"].description == "How much."
-    assert model.model_fields["port"].description == "It follows from the launcher, and cannot be given."
-    assert given() == {}

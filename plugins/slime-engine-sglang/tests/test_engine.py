@@ -24,7 +24,6 @@ from slime_engine_sglang.settings import SglangSettings
 from slime_engine_sglang.weights import Folder, NewWeights, ServedWeights
 from slime_testing import publish_model
 from slime_testing.fake_engine import (
-    AbortMidway,
     Behaviour,
     Disconnect,
     Ended,
@@ -191,12 +190,6 @@ async def test_weights_wait_until_what_is_drawn_is_scored(tmp_path: Path) -> Non
     assert paths[-5:-3] == ["/generate", "/generate"]
 
 
-async def test_what_is_drawn_from_a_changed_distribution_leaves_room_to_be_scored(tmp_path: Path) -> None:
-    async with on_a_fake(tmp_path) as (engine, server):
-        await engine.generate(replace(PLAIN, prompt=[5] * 2045, sampling=SamplingParams(8, min_new_tokens=1)))
-    assert server.generations[0].sampling.max_new_tokens == 2  # 2047 is the longest prompt
-
-
 async def test_a_budget_is_what_the_context_has_room_for(tmp_path: Path) -> None:
     async with on_a_fake(tmp_path, Slow(0.0)) as (engine, server):
         asked = [replace(PLAIN, prompt=[5] * length, sampling=SamplingParams(8)) for length in (2045, 2047, 2048)]
@@ -221,18 +214,6 @@ async def test_an_answer_names_the_weights_of_each_token(tmp_path: Path) -> None
     assert not server.paused
 
 
-async def test_weights_are_read_where_the_trainer_wrote_them(tmp_path: Path) -> None:
-    async with on_a_fake(tmp_path, new_weights="wait") as (engine, server):
-        await load(engine, tmp_path, 1)
-    *_, last = [each.body for each in server.received if each.path == "/update_weights_from_disk"]
-    folder = Path(last["model_path"])
-    assert last["weight_version"] == "1"
-    assert (folder / "model.safetensors").resolve() == (tmp_path / "1.safetensors").resolve()
-    names, expected = ({each.name for each in path.iterdir()} for path in (folder, tmp_path / "model"))
-    assert names == expected
-    assert "/pause_generation" not in [each.path for each in server.received]
-
-
 @table("streamed", [False, True])
 async def test_what_a_server_has_no_room_for_is_asked_again(tmp_path: Path, *, streamed: bool) -> None:
     async with on_a_fake(tmp_path, FailThenOk(503, times=3)) as (engine, server):
@@ -248,15 +229,6 @@ async def test_nothing_else_is_asked_again(tmp_path: Path, status: int) -> None:
         said = str(caught.value)
     assert len(server.generations) == 1
     assert "the script of the fake engine says that this one fails" in said
-
-
-async def test_what_waits_for_room_is_aborted_with_the_rest(tmp_path: Path) -> None:
-    async with on_a_fake(tmp_path, FailThenOk(503, times=1000)) as (engine, _):
-        asked = asyncio.create_task(engine.generate(PLAIN))
-        await asyncio.sleep(0.5)
-        await engine.abort()
-        finish = (await asked).finish
-    assert finish is FinishReason.ABORT
 
 
 async def test_a_request_that_was_never_sent_is_sent_again(tmp_path: Path) -> None:
@@ -329,10 +301,3 @@ async def test_a_bad_answer_is_an_error_that_names_the_server(
     assert url in error
     if not streamed:
         assert said in error
-
-
-async def test_a_server_that_aborts_by_itself_is_an_answer(tmp_path: Path) -> None:
-    async with on_a_fake(tmp_path, AbortMidway(2)) as (engine, _):
-        output = await engine.generate(PLAIN)
-        answer = len(output.tokens), output.finish
-    assert answer == (2, FinishReason.ABORT)

@@ -4,18 +4,15 @@ import asyncio
 import os
 import signal
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from fake_python import python_with
+from on_the_fake import an_engine
 from servers import stand_in
-from with_an_engine import an_engine
 
-from slime_core.errors import ConfigError, WorkerError
+from slime_core.errors import WorkerError
 from slime_core.roles import GenerateRequest, Place, SamplingParams
-from slime_engine_sglang.host import Company, ServerHost, kept_port
+from slime_engine_sglang.host import Company, ServerHost
 
 REQUEST = GenerateRequest([5, 6, 7], SamplingParams(4), 0)
 
@@ -65,14 +62,6 @@ async def test_a_server_that_does_not_start_says_why(tmp_path: Path, python: Pat
             await engine.start()
 
 
-async def test_a_python_that_another_node_has_not_is_named_there(tmp_path: Path) -> None:
-    here = python_with(tmp_path / "servers", "0.5.23")
-    async with an_engine(tmp_path, python=str(here)) as engine:
-        here.unlink()
-        with pytest.raises(ConfigError, match=f"there is no {here} to start"):
-            await engine.start()
-
-
 async def test_the_end_of_a_server_is_known_at_once_and_with_its_last_words(tmp_path: Path, python: Path) -> None:
     async with an_engine(tmp_path, python=str(python), server={"die": True}) as engine:
         await engine.start()
@@ -106,30 +95,3 @@ def test_a_port_that_was_taken_meanwhile_is_not_asked_for(tmp_path: Path, python
         finally:
             host.close()
         assert gone(pid)
-
-
-def given(count: int) -> set[int]:
-    """Ports that the system hands to who asks for any."""
-    found = set()
-    for _ in range(count):
-        with socket.socket() as other:
-            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            other.bind(("127.0.0.1", 0))
-            found.add(other.getsockname()[1])
-    return found
-
-
-def test_a_port_is_given_to_nobody_until_its_server_listens_there() -> None:
-    with kept_port("127.0.0.1", 0) as kept:
-        port = kept.getsockname()[1]
-        assert port not in given(20_000)
-        listens = "import socket, sys; socket.create_server(('127.0.0.1', int(sys.argv[1]))).close()"
-        subprocess.run([sys.executable, "-c", listens, str(port)], check=True)
-    with kept_port("127.0.0.1", port) as again:
-        assert again.getsockname()[1] == port
-
-
-async def test_each_engine_needs_an_address(tmp_path: Path) -> None:
-    async with an_engine(tmp_path, count=2, urls=["http://127.0.0.1:9"]) as engine:
-        with pytest.raises(ConfigError, match="names 1 servers, and the run has 2 engines"):
-            await engine.start()

@@ -3,13 +3,12 @@
 from pathlib import Path
 
 import pytest
+from on_the_fake import an_engine
 from servers import stand_in
-from with_an_engine import an_engine
 
 from slime_core.errors import ConfigError, ModelError
 from slime_core.roles import Extra, GenerateRequest, SamplingParams
 from slime_core.sample import SpecInfo
-from slime_engine_sglang.arguments import SglangWarning
 from slime_testing import publish_model
 
 REQUEST = GenerateRequest([5, 6, 7], SamplingParams(4), 0)
@@ -42,10 +41,4 @@ async def test_what_a_release_does_not_tell_is_refused_by_name(tmp_path: Path) -
 async def test_a_server_that_is_too_old_is_refused_by_its_release(tmp_path: Path) -> None:
     async with an_engine(tmp_path, python=str(stand_in(tmp_path / "python")), server={"release": "0.5.8"}) as engine:
         with pytest.raises(ConfigError, match=r"SGLang 0.5.8 at http://.* is too old"):
-            await engine.start()
-
-
-async def test_one_that_is_newer_is_warned_of_once_and_taken(tmp_path: Path) -> None:
-    async with an_engine(tmp_path, python=str(stand_in(tmp_path / "python")), server={"release": "0.6.1"}) as engine:
-        with pytest.warns(SglangWarning, match=r"SGLang 0.6.1 at http://.* is newer than any"):
             await engine.start()

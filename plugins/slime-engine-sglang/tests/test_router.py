@@ -205,13 +205,6 @@ async def test_a_server_that_is_taken_out_is_taken_from_the_router_and_put_back(
         assert await run.listed(run.servers[1])
 
 
-async def test_what_a_router_leaves_out_goes_past_it(tmp_path: Path, python: Path) -> None:
-    async with behind_a_router(tmp_path, (), (), python=str(python), use="sglang-router") as (run, _):
-        fleet, own = run.made[0].fleet, run.made[0].server
-        assert fleet.router_for(own, PLAIN) is not None
-        assert fleet.router_for(own, replace(PLAIN, want=frozenset({Extra.ROUTED_EXPERTS}))) is None
-
-
 async def test_a_router_that_does_not_start_says_why_before_any_server_is(tmp_path: Path, python: Path) -> None:
     with pytest.raises(WorkerError, match=r"(?s)unrecognized arguments: --fail.*the router, process \d+, ended with"):
         async with behind_a_router(tmp_path, (), python=str(python), args={"fail": True}):

@@ -1,6 +1,7 @@
 """`slime engine serve --backend local`: SGLang's wire over HTTP, before the embedded engine."""
 
 import asyncio
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -12,6 +13,7 @@ from fake_python import python_with
 from on_the_fake import setup_at
 from safetensors.numpy import load_file, save_file
 from served import Answer, Serving, serving
+from servers import stand_in
 
 from slime_core.cli import run_cli
 from slime_core.roles import Extra, GenerateOutput, GenerateRequest, SamplingParams
@@ -169,6 +171,16 @@ def test_the_engine_sglang_takes_it_for_a_server(server: Serving, model: Path, t
     assert len(set(zeros.log_probs)) == 1
     assert read.extras is not None
     assert len(set(read.extras.prompt_log_probs or ())) == 2
+
+
+def test_sglang_itself_is_served_and_ends_with_the_command(model: Path, tmp_path: Path) -> None:
+    python = stand_in(tmp_path / "servers")
+    with serving(model, "--backend", "sglang", "--set", f"python={python}", "--set", "deterministic=true") as served:
+        argv = served.ask("/server_info")["argv"]
+    assert argv[argv.index("--model-path") + 1] == str(model)
+    assert "--enable-deterministic-inference" in argv
+    with pytest.raises(ConnectionRefusedError), socket.create_connection(("127.0.0.1", served.port)):
+        pass
 
 
 def refused(capsys: pytest.CaptureFixture[str], *options: object) -> str:

@@ -79,11 +79,6 @@ def looked_after(served: Answering, *, is_asked: bool, until: int = 0, silence_s
     asyncio.run(main())
 
 
-def test_one_that_is_asked_for_nothing_generates_nothing(served: Answering) -> None:
-    looked_after(served, is_asked=False)
-    assert set(served.asked) == {"/ready"}
-
-
 def test_one_that_is_silent_and_still_generates_is_kept(served: Answering) -> None:
     looked_after(served, is_asked=True, until=2)
     assert served.asked.count("/health_generate") == 2

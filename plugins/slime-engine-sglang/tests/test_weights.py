@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from on_the_fake import engine_at, load, on_a_fake
+from on_the_fake import an_engine, load, on_a_fake
 from safetensors import safe_open
-from with_an_engine import an_engine
 
 from slime_core.errors import ModelError, WorkerError
 from slime_core.roles import GenerateRequest, MemoryTag, SamplingParams
@@ -89,16 +88,6 @@ async def test_what_was_served_is_not_loaded_from_a_file_that_holds_something_el
             await load(engine, tmp_path, 2)  # in the file that held version 0
 
 
-async def test_an_engine_that_takes_over_a_paused_server_lets_it_go_on(tmp_path: Path) -> None:
-    async with on_a_fake(tmp_path) as (engine, _):
-        await engine.server.ask(PAUSE, {"mode": "retract"})
-        other = engine_at(engine.url, tmp_path)
-        await other.start()
-        await load(other, tmp_path, 1)
-        assert (await other.generate(PLAIN)).weight_version == 1
-        await other.close()
-
-
 # --- memory
 
 
@@ -120,17 +109,6 @@ async def test_memory_is_given_up_after_what_is_under_way_and_weights_are_loaded
     tags = [each.body["tags"] for each in server.received if each.path in (release, resume)]
     assert tags == [["kv_cache", "weights"], ["weights"], ["kv_cache"]]
     assert server.released == frozenset()
-
-
-async def test_weights_that_come_while_they_are_given_up_are_loaded_once(tmp_path: Path) -> None:
-    async with on_a_fake(tmp_path) as (engine, server):
-        await engine.release(BOTH)
-        await engine.resume(frozenset({MemoryTag.WEIGHTS}))
-        await load(engine, tmp_path, 1)
-        await engine.resume(frozenset({MemoryTag.KV_CACHE}))
-        assert (await engine.generate(PLAIN)).weight_version == 1
-    loads = [each.body["weight_version"] for each in server.received if each.path == LOAD]
-    assert loads == ["0", "1"]
 
 
 # --- checksums
