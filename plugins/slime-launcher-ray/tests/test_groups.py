@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import threading
 import time
 from dataclasses import replace
@@ -12,10 +11,9 @@ from pathlib import Path
 import pytest
 from ray_live import Live, setup_in
 
-from slime_core.errors import ConfigError, PluginError, SlimeError, UnknownName, WorkerError
+from slime_core.errors import ConfigError, PluginError, SlimeError, WorkerError
 from slime_core.roles import Needs, PluginSet, TrainerSpec, WorkerGroupSpec
 from slime_launcher_ray import lease
-from slime_launcher_ray.cluster import answers
 from slime_launcher_ray.launcher import RayLauncher
 from slime_launcher_ray.settings import RaySettings
 from slime_testing import PluginManager
@@ -59,15 +57,6 @@ def test_a_group_beside_another_shares_its_devices_rank_by_rank(live: Live) -> N
         await engines.close()
         whole = await live.launcher.start(spec("whole", size=1, needs=Needs(gpus=4.0)))  # all is free again
         await whole.close()
-
-    live.run(play())
-
-
-def test_two_groups_may_have_one_name(live: Live) -> None:
-    async def play() -> None:
-        groups = [await live.launcher.start(spec(size=1)) for _ in range(2)]
-        assert [await group.call("add", [1]) for group in groups] == [[11], [11]]
-        await asyncio.gather(*(group.close() for group in groups))
 
     live.run(play())
 
@@ -155,15 +144,6 @@ def test_a_refusal_says_why_and_leaves_nothing(
     assert now == before
 
 
-def test_a_runtime_environment_that_ray_refuses_has_left_nothing(live: Live, tmp_path: Path) -> None:
-    before = live.alive()
-    other = RayLauncher(RaySettings(runtime_env={"working_dir": str(tmp_path / "nowhere")}), setup_in(tmp_path))
-    with pytest.raises(ValueError, match="nowhere is not a valid path"):  # the plan says it better, and before
-        live.run(other.start(spec()))
-    live.run(other.close())
-    assert live.alive() == before
-
-
 def test_an_argument_of_a_call_that_does_not_pickle_is_refused(live: Live) -> None:
     async def play() -> str:
         group = await live.launcher.start(spec())
@@ -172,15 +152,6 @@ def test_an_argument_of_a_call_that_does_not_pickle_is_refused(live: Live) -> No
         return str(told.value)
 
     assert "kit 1: the argument of add() cannot be sent to it" in live.run(play())
-
-
-def test_errors_of_ours_travel_as_themselves(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def play() -> None:
-        with pytest.raises(UnknownName, match="nobody knows it"):
-            await live.launcher.start(WorkerGroupSpec("kit", 1, "raising:Raises", {}))
-
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    live.run(play())
 
 
 def test_a_killed_worker_is_told_of_with_its_node_and_the_end_of_its_log(live: Live) -> None:
@@ -247,9 +218,3 @@ def test_a_worker_without_the_plugins_of_the_driver_is_refused(
     assert str(error.value).startswith("kit 0 on ")
     assert told in str(error.value)
     live.run(other.close())
-
-
-def test_nobody_answers_at_a_dead_address() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # and nobody listens
-        assert not answers(f"127.0.0.1:{taken.getsockname()[1]}")

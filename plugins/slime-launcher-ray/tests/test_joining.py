@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -55,12 +54,6 @@ def test_a_cluster_of_another_version_is_named_with_both(tmp_path: Path) -> None
     assert f"refused: the Ray cluster at {other.address} is of another version: " in told
     assert "Ray: 2.1.0" in told
     assert "install the same on all nodes" in told
-
-
-def test_somebody_who_is_no_head_is_not_waited_for_long(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        told = refused(f"127.0.0.1:{silent.getsockname()[1]}", tmp_path)
-    assert told.startswith("refused: "), told
 
 
 def test_a_head_that_is_stopped_is_not_waited_for_long(tmp_path: Path) -> None:

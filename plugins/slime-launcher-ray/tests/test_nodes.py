@@ -16,7 +16,7 @@ from proc import parent
 from ray.cluster_utils import Cluster
 from ray_live import Live, setup_in
 
-from slime_core.errors import ConfigError, WorkerError
+from slime_core.errors import WorkerError
 from slime_core.roles import Health, Needs, WorkerGroupSpec
 from slime_launcher_ray.doctor import checks
 from slime_launcher_ray.guard import end_marked
@@ -62,23 +62,6 @@ def test_ranks_go_by_node_then_by_device(nodes: tuple[Live, Cluster]) -> None:
         await group.close()
 
     live.run(play())
-
-
-def test_a_group_is_on_one_node_if_it_has_room(nodes: tuple[Live, Cluster]) -> None:
-    live, _ = nodes
-
-    async def play() -> None:
-        packed = await live.launcher.start(spec(size=2, needs=Needs(gpus=1.0)))
-        assert {place.node for place in packed.places} == {0}
-        await packed.close()
-
-    live.run(play())
-
-
-def test_more_on_a_node_than_any_has_is_refused(nodes: tuple[Live, Cluster]) -> None:
-    live, _ = nodes
-    with pytest.raises(ConfigError, match=r"3 nodes with 12 cores, 4 GPUs, .*: no node has that much of GPU"):
-        live.run(live.launcher.start(spec("engine", size=1, needs=Needs(gpus=3.0))))
 
 
 def test_a_folder_that_cannot_be_written_is_named(nodes: tuple[Live, Cluster], tmp_path: Path) -> None:
