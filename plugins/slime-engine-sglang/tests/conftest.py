@@ -15,7 +15,6 @@ TORCH = [
     "test_on_cpu.py",
     "test_publication_on_a_server.py",
     "test_replay_on_a_server.py",
-    "test_serve.py",
     "test_smoke_on_a_server.py",
     "test_weights.py",
 ]

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 from on_the_fake import an_engine
-from served import free
 from servers import STAND_IN
 
 from slime_core.errors import ConfigError, WorkerError
+from slime_core.processes import free_port
 from slime_core.roles import GenerateRequest, SamplingParams
 from slime_engine_sglang import engine as engine_module
 from slime_testing import write_tiny_model
@@ -54,7 +54,7 @@ def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
 @contextmanager
 def running(model: Path, tmp_path: Path) -> Iterator[str]:
     """A server of SGLang's kind, started by hand, which listens."""
-    port = free()
+    port = free_port("127.0.0.1")
     command = [sys.executable, STAND_IN, "--host", "127.0.0.1", "--port", str(port), "--model-path", str(model)]
     with subprocess.Popen(command, env={"TMPDIR": str(tmp_path)}) as process:
         try:
@@ -95,7 +95,7 @@ async def test_an_address_where_nobody_listens_is_not_waited_for_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_module, "ATTACH_S", 0.5)
-    url = f"http://127.0.0.1:{free()}"
+    url = f"http://127.0.0.1:{free_port('127.0.0.1')}"
     said = await refusal(tmp_path, url, WorkerError)
     assert f"{url} refuses connections: nothing listens there; [engine.sglang] urls names servers that run" in said
 

@@ -1,1 +1,0 @@
-"""`slime engine serve`: SGLang's HTTP before an engine of this machine, without a run."""
