@@ -10,9 +10,6 @@ Example:
 """
 
 from collections.abc import Mapping
-from typing import get_args
-
-from pydantic import SecretStr
 
 from slime_core.catalog import Catalog, part_of
 from slime_core.catalog.checks import blaming
@@ -206,14 +203,6 @@ class Installed:
         config = parse_config(values, None if "plugins" in values else self._catalog)
         catalog = self._catalog if config.plugins == PluginSet() else Catalog.discover(config.plugins)
         resolve_choices(config, catalog)
-
-    def is_secret(self, role: str, name: str, setting: str) -> bool:
-        """Whether a choice has such a setting and reads it from the environment alone, as keys and tokens are."""
-        try:
-            field = self._catalog.find(role, name).spec.model.model_fields[setting]
-        except (SlimeError, KeyError):
-            return False
-        return SecretStr in (field.annotation, *get_args(field.annotation))
 
     def refusal(self, role: str, name: str, setting: str, value: Json) -> str:
         """Why a choice has no such setting, in its own words; empty where it has one.

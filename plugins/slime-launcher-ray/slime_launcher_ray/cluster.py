@@ -253,7 +253,7 @@ def _init(address: str) -> None:
             ) from error
         raise ConfigError(
             f"the Ray cluster at {address} cannot be joined: {_line(error)}. The driver must run on one of its nodes "
-            "(`ray status` there shows the cluster); from elsewhere: slime submit RUN.toml --address http://HOST:8265"
+            "(`ray status` there shows the cluster); from elsewhere use `ray job submit`"
         ) from error
 
 

@@ -93,7 +93,7 @@ def ports() -> Finding:
     if _answers(host, JOBS_PORT):
         return Finding(Health.OK, f"the server of jobs answers at http://{host}:{JOBS_PORT}")
     advice = "start the head with --include-dashboard=true --dashboard-host=0.0.0.0"
-    return Finding(Health.WARNING, f"no server of jobs answers at http://{host}:{JOBS_PORT}: no `slime submit`", advice)
+    return Finding(Health.WARNING, f"no server of jobs answers at http://{host}:{JOBS_PORT}", advice)
 
 
 def run_folder() -> Finding:

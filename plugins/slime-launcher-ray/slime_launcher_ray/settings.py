@@ -40,7 +40,7 @@ class RaySettings(Settings):
         if "://" in value or not host or not port.isdecimal():
             raise ValueError(
                 f"{value!r} is not an address of a head: expected HOST:PORT, as `ray status` has it (6379 is Ray's "
-                "usual port), or auto. From outside of the cluster: slime submit RUN.toml --address http://HOST:8265"
+                "usual port), or auto. From outside of the cluster use `ray job submit`"
             )
         return value
 

@@ -115,7 +115,7 @@ class RunnerFields(Settings):
     @classmethod
     def _check_address(cls, address: str | None) -> str | None:
         if address is not None and not HEAD.fullmatch(address):
-            raise ValueError("expected HOST:PORT of a head, as head:6379, or auto; slime submit runs a job")
+            raise ValueError("expected HOST:PORT of a head, as head:6379, or auto; `ray job submit` runs a job")
         return address
 
     @field_validator("extra_flags")
