@@ -15,11 +15,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="a model directory as Megatron's torch_dist")
     parser.add_argument("--hf-checkpoint", required=True, help="the model directory")
     parser.add_argument("--save", required=True, help="folder of the checkpoint")
-    parser.add_argument("--verify", action="store_true", help="compare logits, by megatron-core and by transformers")
     given = parser.parse_args()
     if os.environ.get("RANK", "0") != "0":
         return 0
-    return run_cli(["convert", given.hf_checkpoint, given.save, *["--verify"] * given.verify])
+    return run_cli(["convert", given.hf_checkpoint, given.save])
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ def main() -> int:
     )
     parser.add_argument("--vocab-size", type=int, help="tokens without padding; the configuration's, and no other")
     parser.add_argument("--max-shard-size", default="5GB", help="of a file of weights, about")
-    parser.add_argument("--verify", action="store_true", help="compare logits, by megatron-core and by transformers")
     given = parser.parse_args()
     flags = ["--max-shard-size", given.max_shard_size]
     if given.origin_hf_dir:
@@ -33,7 +32,7 @@ def main() -> int:
                 f"--vocab-size {given.vocab_size}: {path} says {said}, by which padding is left out; leave it out"
             )
         flags += ["--origin-hf-dir", str(given.origin_hf_dir)]
-    return run_cli(["convert", given.input_dir, given.output_dir, *flags, *["--verify"] * given.verify])
+    return run_cli(["convert", given.input_dir, given.output_dir, *flags])
 
 
 if __name__ == "__main__":

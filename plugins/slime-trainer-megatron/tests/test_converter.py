@@ -13,7 +13,6 @@ from made import STRETCHED, YARN, write_model
 from safetensors.torch import load_file, save_file
 
 from slime_core.cli import run_cli
-from slime_core.errors import ModelError
 
 ROOT = Path(__file__).resolve().parents[3]
 FAMILIES: Mapping[str, Mapping[str, object]] = {
@@ -51,14 +50,12 @@ def test_there_and_back_is_the_same_model(
     weights = {name: each.to(dtype) for name, each in load_file(model / "model.safetensors").items()}
     save_file(weights, model / "model.safetensors", {"format": "pt"})
     there, back = tmp_path / "there", tmp_path / "back"
-    assert run_cli(["convert", str(model), str(there), "--verify"]) == 0
+    assert run_cli(["convert", str(model), str(there)]) == 0
     flags = ["--origin-hf-dir", str(model), "--max-shard-size", "60KiB"]
     assert run_cli(["convert", str(there), str(back), *flags]) == 0
     assert same(weights_of(back), weights)
     assert len(list(back.glob("*.safetensors"))) > 2
-    said = capsys.readouterr().out
-    assert "verified: logits differ by" in said
-    assert f"wrote {back}" in said
+    assert f"wrote {back}" in capsys.readouterr().out
 
 
 def test_layers_that_are_tensors_of_their_own_are_read(tmp_path: Path) -> None:
@@ -86,28 +83,6 @@ def test_a_checkpoint_with_more_than_the_model_is_refused(tmp_path: Path, capsys
     assert run_cli(["convert", str(model), str(tmp_path / "there")]) == 0
     assert run_cli(["convert", str(tmp_path / "there"), str(tmp_path / "back"), "--origin-hf-dir", str(other)]) == 2
     assert "is of another model: it has 'decoder.layers.self_attention.k_layernorm.weight'" in capsys.readouterr().err
-
-
-def test_logits_of_another_model_differ(tmp_path: Path) -> None:
-    model, other = write_model(tmp_path / "model", "qwen3"), write_model(tmp_path / "other", "qwen3", seed=1)
-    assert run_cli(["convert", str(model), str(tmp_path / "there")]) == 0
-    from slime_trainer_megatron.verify import largest_difference
-
-    assert largest_difference(model, tmp_path / "there" / "release") < 1e-5
-    with pytest.raises(ModelError, match="is not the model of"):
-        largest_difference(other, tmp_path / "there" / "release")
-
-
-def test_a_checkpoint_is_verified_by_a_process_that_wrote_none(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_cli(["convert", str(model), str(tmp_path / "there")]) == 0
-    from slime_trainer_megatron.rank import leave
-
-    leave()
-    back = ["convert", str(tmp_path / "there"), str(tmp_path / "back"), "--origin-hf-dir", str(model), "--verify"]
-    assert run_cli(back) == 0
-    assert "verified: logits differ by" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -170,17 +145,15 @@ def test_further_layers_that_files_leave_out_are_left_out(model: Path, tmp_path:
 def test_slimes_tools_take_slimes_flags(model: Path, tmp_path: Path) -> None:
     there, back, again = tmp_path / "there", tmp_path / "back", tmp_path / "again"
 
-    def tool(name: str, *flags: object) -> str:
+    def tool(name: str, *flags: object) -> None:
         command = [sys.executable, str(ROOT / "tools" / name), *map(str, flags)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-        return done.stdout
 
-    tool("convert_hf_to_torch_dist.py", "--hf-checkpoint", model, "--save", there, "--verify")
+    tool("convert_hf_to_torch_dist.py", "--hf-checkpoint", model, "--save", there)
     assert (there / "latest_checkpointed_iteration.txt").read_text("utf-8") == "release"
     flags = ["--origin-hf-dir", model, "--vocab-size", 97]
-    said = tool("convert_torch_dist_to_hf.py", "--input-dir", there, "--output-dir", back, *flags, "--verify")
-    assert "verified: logits differ by" in said
+    tool("convert_torch_dist_to_hf.py", "--input-dir", there, "--output-dir", back, *flags)
     tool("convert_to_hf.py", "--load", there / "release", "--output-dir", again)
     assert same(weights_of(back), weights_of(model))
     assert same(weights_of(again), weights_of(model))
