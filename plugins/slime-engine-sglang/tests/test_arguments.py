@@ -65,13 +65,6 @@ def test_another_release_is_asked_once_in_its_own_python(tmp_path: Path) -> None
     assert log.read_text("utf-8") == "asked\n"
 
 
-def test_a_release_that_does_not_tell_has_those_that_are_listed(tmp_path: Path) -> None:
-    python = python_with(tmp_path, "0.5.22")
-    python.write_text("#!/bin/sh\necho it is broken >&2\nexit 1\n", "utf-8")
-    with pytest.warns(SglangWarning, match=r"SGLang 0.5.22 in .* \(it is broken\): those of 0.5.23 are taken"):
-        assert len(server_arguments(python)) > 500
-
-
 def test_what_is_given_is_on_the_command_line(tmp_path: Path) -> None:
     model = write_tiny_model(tmp_path / "model")
     python = python_with(tmp_path, "0.5.23")

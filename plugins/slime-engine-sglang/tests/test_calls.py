@@ -83,22 +83,3 @@ async def test_what_comes_while_all_are_aborted_waits_for_that_be_it_another_eng
             turn.cancel()
         await aborting
         await asyncio.gather(asked, calls.turn(), others.turn())
-
-
-async def test_weights_wait_for_a_whole_and_aborts_do_not() -> None:
-    gate, order = Gate(), list[str]()
-
-    async def switch() -> None:
-        async with gate.held():
-            order.append("switched")
-
-    with gate.whole():
-        switching = asyncio.create_task(switch())
-        await asyncio.sleep(0)
-        assert gate.is_shut
-        with gate.shut():
-            order.append("aborted")
-        await asyncio.sleep(0)
-    await switching
-    assert not gate.is_shut
-    assert order == ["aborted", "switched"]

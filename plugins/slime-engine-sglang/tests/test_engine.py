@@ -1,27 +1,19 @@
 """What the engine asks of a server and makes of its answers, with the kit's fake one."""
 
 import asyncio
-import json
-import socket
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar, cast
 
 import pytest
-from on_the_fake import load, on_a_fake, setup_at
+from on_the_fake import load, on_a_fake
 
 from slime_core.errors import ModelError, WorkerError
 from slime_core.roles import Extra, FinishReason, GenerateOutput, GenerateRequest, SamplingParams
-from slime_engine_sglang.calls import Calls
 from slime_engine_sglang.engine import SglangEngine
-from slime_engine_sglang.generate_api import Facts, scored
-from slime_engine_sglang.requests import Requests
-from slime_engine_sglang.router import Fleet
-from slime_engine_sglang.server import Server, Table
-from slime_engine_sglang.settings import SglangSettings
-from slime_engine_sglang.weights import Folder, NewWeights, ServedWeights
+from slime_engine_sglang.generate_api import scored
+from slime_engine_sglang.server import Table
 from slime_testing import publish_model
 from slime_testing.fake_engine import (
     Behaviour,
@@ -42,40 +34,6 @@ PLAIN = GenerateRequest((5, 6, 7), SamplingParams(8), 3)
 async def taken(engine: SglangEngine) -> None:
     async for _ in engine.stream(PLAIN):
         pass
-
-
-FACTS = Facts(64, 256, 250, seeded=True, tells_experts=False)
-REPLY: Table = {
-    "output_ids": [9],
-    "meta_info": {
-        "weight_version": "0",
-        "finish_reason": {"type": "length", "length": 1},
-        "output_token_logprobs": [[-1.0, 9, None]],
-    },
-}
-
-
-async def _no_abort(rid: str | None) -> None:
-    pass
-
-
-def _fleet(scratch: Path) -> Fleet:
-    return Fleet(setup_at(scratch, scratch), SglangSettings.model_validate({"urls": ["http://127.0.0.1:9"]}))
-
-
-@asynccontextmanager
-async def replying(port: int, reply: Table) -> AsyncIterator[None]:
-    """A server that answers every request with the same."""
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        body = json.dumps(reply).encode()
-        writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
-        await writer.drain()
-        writer.close()
-
-    async with await asyncio.start_server(serve, "127.0.0.1", port):
-        yield
 
 
 @table(
@@ -229,22 +187,6 @@ async def test_nothing_else_is_asked_again(tmp_path: Path, status: int) -> None:
         said = str(caught.value)
     assert len(server.generations) == 1
     assert "the script of the fake engine says that this one fails" in said
-
-
-async def test_a_request_that_was_never_sent_is_sent_again(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as kept:
-        port = kept.getsockname()[1]
-    server = Server(f"http://127.0.0.1:{port}")
-    calls = Calls(_no_abort)
-    weights = ServedWeights(calls, Folder(tmp_path), NewWeights.RETRACT)
-    requests = Requests(server, FACTS, set(), calls, _fleet(tmp_path), weights, within_s=5.0)
-    asked = asyncio.create_task(requests.answer(PLAIN))
-    await asyncio.sleep(0.2)
-    assert not asked.done()
-    async with replying(port, REPLY):
-        output = await asked
-    await server.close()
-    assert list(output.tokens) == [9]
 
 
 async def test_a_request_has_a_deadline_and_is_aborted_after_it(tmp_path: Path) -> None:

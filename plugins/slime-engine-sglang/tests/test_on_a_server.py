@@ -42,14 +42,6 @@ async def check_stops(engine: SglangEngine) -> None:
     assert output.matched == f"t{stop}"
 
 
-async def check_min_p(engine: SglangEngine) -> None:
-    """The contract of engines asks for it with seeds, and with those SGLang cannot."""
-    sampling = SamplingParams(16, min_p=1.0, ignore_eos=True)
-    drawn = await engine.generate(GenerateRequest(PROMPT, sampling, 0))
-    greedy = await engine.generate(GenerateRequest(PROMPT, replace(sampling, temperature=0.0), 0))
-    assert list(drawn.tokens) == list(greedy.tokens)
-
-
 async def check_changed_draws(engine: SglangEngine, hf: PreTrainedModel) -> None:
     """Whatever changes the draw, the log-probs are the model's own."""
     plain = SamplingParams(24, ignore_eos=True)
@@ -74,7 +66,6 @@ def test_log_probs_are_hugging_faces_and_a_dead_scheduler_is_noticed(tmp_path: P
         for length, output in zip((1, 3, 5), await asyncio.gather(*asked), strict=True):
             assert apart(hf, PROMPT[:length], output, TEMPERATURE) < 1e-5
         await check_stops(engine)
-        await check_min_p(engine)
         await check_changed_draws(engine, hf)
         scheduler = next(pid for pid in pids() if name_of(pid).startswith("sglang::schedul"))
         running = asyncio.create_task(engine.generate(GenerateRequest(PROMPT, SamplingParams(240, ignore_eos=True), 0)))
@@ -131,30 +122,3 @@ def name_of(pid: int) -> str:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
         return ""
-
-
-@pytest.mark.parametrize("mixture", [False, True])
-def test_with_seeds_an_answer_is_the_same_in_every_bit_whatever_else_is_asked(tmp_path: Path, mixture: bool) -> None:
-    model = write_tiny_model(tmp_path / "model")
-    if mixture:
-        torch.manual_seed(0)
-        Qwen3MoeForCausalLM(MOE).save_pretrained(model)
-    cut: list[dict[str, float]] = [{}, {"temperature": 0.0}, {"top_p": 0.7}, {}, {"top_k": 5}, {"temperature": 0.7}]
-    requests = [
-        GenerateRequest(
-            PROMPT[: 1 + seed % 5] * (1 + seed % 3),
-            SamplingParams(8 + seed, ignore_eos=True, **cut[seed % len(cut)]),  # type: ignore[arg-type]  # top_k
-            seed,
-        )
-        for seed in range(24)
-    ]
-
-    async def use(engine: SglangEngine) -> None:
-        await engine.load_checkpoint()
-        alone = [await engine.generate(request) for request in requests]
-        together = await asyncio.gather(*(engine.generate(request) for request in requests))
-        for one, other in zip(alone, together, strict=True):
-            assert list(one.tokens) == list(other.tokens)
-            assert list(one.log_probs) == list(other.log_probs)
-
-    on_a_server(model, tmp_path, use, deterministic=True)

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,8 @@ from on_the_fake import an_engine
 from servers import stand_in
 
 from slime_core.errors import WorkerError
-from slime_core.roles import GenerateRequest, Place, SamplingParams
-from slime_engine_sglang.host import Company, ServerHost
+from slime_core.roles import GenerateRequest, SamplingParams
+from slime_engine_sglang.host import Company
 
 REQUEST = GenerateRequest([5, 6, 7], SamplingParams(4), 0)
 
@@ -82,16 +81,3 @@ async def test_a_server_that_is_stopped_is_given_up(tmp_path: Path, python: Path
         async with asyncio.timeout(30):
             while not gone(pid):  # noqa: ASYNC110  # nothing tells when
                 await asyncio.sleep(0.05)
-
-
-def test_a_port_that_was_taken_meanwhile_is_not_asked_for(tmp_path: Path, python: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        host = ServerHost(0, 1, command=[str(python)], environment={}, place=Place(0, port=port))
-        try:
-            url, pid = host.address()
-            assert not url.endswith(f":{port}")
-            assert not gone(pid)
-        finally:
-            host.close()
-        assert gone(pid)

@@ -57,24 +57,6 @@ def test_a_router_is_asked_once_and_what_it_knows_passes(tmp_path: Path, python:
     assert (tmp_path / "log").read_text("utf-8") == "smg\n"
 
 
-@table(
-    "given, said",
-    [
-        (
-            {"args": {"cache_treshold": 0.5}},
-            r"args.cache_treshold: smg has no such argument. Did you mean 'cache_threshold'\? It has 2, .* --help",
-        ),
-        ({"args": {"cache_threshold": "much"}}, "args.cache_threshold = 'much': input should be a valid number"),
-        ({"policy": "cache_awre"}, "policy = 'cache_awre': input should be 'cache_aware' or 'random'; .* --help"),
-    ],
-)
-def test_what_a_router_does_not_know_is_refused_before_anything_starts(
-    python: Path, given: dict[str, object], said: str
-) -> None:
-    with pytest.raises(ConfigError, match=said):
-        check_router(settings_of(python, **given))
-
-
 def test_a_python_without_that_router_is_refused_with_what_to_type(tmp_path: Path, python: Path) -> None:
     with pytest.raises(ConfigError, match=r"there is no sglang-router in .*: `.* -m pip install sglang-router`; or"):
         check_router(settings_of(python, use="sglang-router"))

@@ -119,13 +119,3 @@ def test_a_teachers_log_probs_may_come_with_the_samples(models: tuple[Path, Path
     assert one.scores == pytest.approx(other.scores, rel=1e-4)
     student = torch.tensor(batch.rollout_log_probs_T) - torch.tensor(column)
     assert other.metrics["opd_reverse_kl"] == pytest.approx(float(student.sum()), rel=1e-4)
-
-
-def test_distillation_raises_the_teachers_log_probs(models: tuple[Path, Path], tmp_path: Path) -> None:
-    """Without any reward: tokens that the teacher finds likelier than the sampler did become likelier."""
-    batch = dataclasses.replace(batch_of(), rewards_S=array("d", [0.0] * len(batch_of().rewards_S)))
-    rank = rank_with(models, tmp_path, teacher=Teacher(models[1], 1.0))
-    losses = [rank.train_step(batch).metrics["pg_loss"] for _ in range(5)]
-    assert losses[-1] < losses[0]
-    plain = rank_with(models, tmp_path)
-    assert plain.train_step(batch).tokens == 0

@@ -1,12 +1,12 @@
 """One flat vector: every weight in it once, bound without a copy, read back and saved as Hugging Face files."""
 
-import json
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from slime_core.errors import ModelError
@@ -22,27 +22,17 @@ GROUPS = [GroupTokens([7, 8, 9], [[4, 5], [6]])]
 
 
 @table("family, changes", CASES)
-def test_the_layout_holds_every_weight_once(
+def test_the_layout_holds_every_weight_once_and_follows_the_vector(
     tiny_hf: Callable[..., Path], family: str, changes: dict[str, object]
 ) -> None:
     directory = tiny_hf(family, **changes)
     model = load_model(directory)
-    offset = 0
-    for slot in model.layout:
-        assert slot.offset == offset
-        offset += slot.numel
-    assert offset == model.numel
+    offsets = itertools.accumulate((slot.numel for slot in model.layout), initial=0)
+    assert [*(slot.offset for slot in model.layout), model.numel] == list(offsets)
     hf = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
     assert {s.name: s.shape for s in model.layout} == {n: tuple(p.shape) for n, p in hf.named_parameters()}
     for slot in model.layout:
         assert torch.equal(slot.view(model.flat), hf.get_parameter(slot.name))
-
-
-@table("family, changes", CASES)
-def test_binding_shares_memory_and_follows_the_vector(
-    tiny_hf: Callable[..., Path], family: str, changes: dict[str, object]
-) -> None:
-    model = load_model(tiny_hf(family, **changes))
     before = model.log_probs(GROUPS).log_probs_T
     first, second = model.flat, model.flat * 0.9
     model.bind(second)
@@ -82,48 +72,48 @@ def test_a_vector_that_does_not_fit_is_refused(tiny_hf: Callable[..., Path], fla
         model.bind(wrong)
 
 
-def test_weights_that_are_not_finite_are_refused_by_name(tiny_hf: Callable[..., Path], tmp_path: Path) -> None:
-    from safetensors.torch import save_file
-
-    source = tiny_hf("qwen2", tie_word_embeddings=False)
-    weights = load_file(source / "model.safetensors")
+def nan(weights: dict[str, torch.Tensor]) -> None:
     weights["lm_head.weight"][3, 1] = float("nan")
-    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    (tmp_path / "config.json").write_text((source / "config.json").read_text())
-    with pytest.raises(ModelError, match=r"are not finite: lm_head\.weight has NaN or infinity"):
-        load_model(tmp_path)
 
 
-def test_weights_of_another_shape_than_the_configuration_says_are_refused_by_name(
-    tiny_hf: Callable[..., Path], tmp_path: Path
-) -> None:
-    from safetensors.torch import save_file
-
-    source = tiny_hf("qwen2", tie_word_embeddings=False)
-    weights = load_file(source / "model.safetensors")
+def shorter(weights: dict[str, torch.Tensor]) -> None:
     weights["lm_head.weight"] = weights["lm_head.weight"][1:].clone()
-    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    (tmp_path / "config.json").write_text((source / "config.json").read_text())
-    rows, width = weights["lm_head.weight"].shape
-    said = rf"lm_head\.weight is \[{rows}, {width}\], and Qwen2ForCausalLM .* has \[{rows + 1}, {width}\]"
-    with pytest.raises(ModelError, match=said):
-        load_model(tmp_path)
 
 
-def test_directories_without_a_causal_lm_are_refused(tiny_hf: Callable[..., Path], tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"has no config\.json"):
-        load_model(tmp_path)
-    source = tiny_hf("qwen2", tie_word_embeddings=False)
-    (tmp_path / "config.json").write_text((source / "config.json").read_text())
-    with pytest.raises(ModelError, match="no causal LM could be loaded"):
-        load_model(tmp_path)
-    weights = load_file(source / "model.safetensors")
+def headless(weights: dict[str, torch.Tensor]) -> None:
     del weights["lm_head.weight"]
-    from safetensors.torch import save_file
 
+
+@table(
+    "change, says",
+    [
+        (nan, r"are not finite: lm_head\.weight has NaN or infinity"),
+        (shorter, r"lm_head\.weight is \[60, 48\], and Qwen2ForCausalLM .* has \[61, 48\]"),
+        (headless, r"lack 1 tensors of Qwen2ForCausalLM, the first is lm_head\.weight"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused_by_name(
+    tiny_hf: Callable[..., Path], tmp_path: Path, change: Callable[[dict[str, torch.Tensor]], None], says: str
+) -> None:
+    source = tiny_hf("qwen2", tie_word_embeddings=False)
+    weights = load_file(source / "model.safetensors")
+    change(weights)
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ModelError, match=r"lack 1 tensors of Qwen2ForCausalLM, the first is lm_head\.weight"):
+    (tmp_path / "config.json").write_text((source / "config.json").read_text())
+    with pytest.raises(ModelError, match=says):
         load_model(tmp_path)
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "no-such-model"}))
-    with pytest.raises(ModelError, match="no-such-model"):
+
+
+@table(
+    "config, says",
+    [
+        (None, r"has no config\.json"),
+        ('{"model_type": "qwen2"}', "no causal LM could be loaded"),
+        ('{"model_type": "no-such-model"}', "no-such-model"),
+    ],
+)
+def test_directories_without_a_causal_lm_are_refused(tmp_path: Path, config: str | None, says: str) -> None:
+    if config is not None:
+        (tmp_path / "config.json").write_text(config)
+    with pytest.raises(ModelError, match=says):
         load_model(tmp_path)

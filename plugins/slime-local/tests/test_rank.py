@@ -56,7 +56,6 @@ def rank_of(tiny_model: Path, tmp_path: Path) -> Ranks:
 
 WHITENED = Choice("advantage", "reinforce_plus_plus_baseline", "slime-core", ReinforcePlusPlusBaselineSettings())
 SFT = Choice("loss", "sft_loss", "slime-core", Settings())
-NEAR_ZERO_BONUS = Choice("loss", "policy_loss", "slime-core", PolicyLossSettings(entropy_coef=1e-30))
 TIS = Choice("correction", "tis", "slime-core", TisSettings())
 GSPO = Choice("loss", "gspo", "slime-core", GspoSettings(eps_clip=0.2, eps_clip_high=0.3, entropy_coef=0.1))
 
@@ -217,18 +216,6 @@ def test_measuring_a_loss_changes_nothing_and_is_the_next_steps(rank_of: Ranks) 
     assert measured.scalars == {}
 
 
-def test_a_mean_of_losses_is_over_all_trained_tokens_and_an_entropy_over_the_computed(rank_of: Ranks) -> None:
-    """Group 1 has no advantage, and is not computed: what it would have added to a loss is known, and is 0."""
-    skipping, computing = rank_of(), rank_of(loss=NEAR_ZERO_BONUS)
-    some, everything = skipping.train_step(batches(1)[0]), computing.train_step(batches(1)[0])
-    assert some.tokens < everything.tokens == batches(1)[0].step_tokens
-    for name in ("pg_loss", "pg_clipfrac"):
-        assert name in some.over_all_tokens
-        assert some.metrics[name] == pytest.approx(everything.metrics[name], rel=1e-5)
-    assert "loss" in some.over_all_tokens
-    assert not {"entropy_loss", "ppo_kl", "train_rollout_logprob_abs_diff"} & some.over_all_tokens
-
-
 def rollout_of(steps: int, rollout_id: int = 0) -> list[TrainBatch]:
     """The same groups at every step."""
     return [dataclasses.replace(batches(1)[0], rollout_id=rollout_id, step=step) for step in range(steps)]
@@ -294,3 +281,18 @@ def test_two_ranks_in_processes_train_and_publish_what_one_rank_does(
 
 def make_nothing(role: str, name: str, **settings: object) -> object:
     raise LookupError(name)
+
+
+NEAR_ZERO_BONUS = Choice("loss", "policy_loss", "slime-core", PolicyLossSettings(entropy_coef=1e-30))
+
+
+def test_a_mean_of_losses_is_over_all_trained_tokens_and_an_entropy_over_the_computed(rank_of: Ranks) -> None:
+    """Group 1 has no advantage, and is not computed: what it would have added to a loss is known, and is 0."""
+    skipping, computing = rank_of(), rank_of(loss=NEAR_ZERO_BONUS)
+    some, everything = skipping.train_step(batches(1)[0]), computing.train_step(batches(1)[0])
+    assert some.tokens < everything.tokens == batches(1)[0].step_tokens
+    for name in ("pg_loss", "pg_clipfrac"):
+        assert name in some.over_all_tokens
+        assert some.metrics[name] == pytest.approx(everything.metrics[name], rel=1e-5)
+    assert "loss" in some.over_all_tokens
+    assert not {"entropy_loss", "ppo_kl", "train_rollout_logprob_abs_diff"} & some.over_all_tokens

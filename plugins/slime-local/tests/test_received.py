@@ -1,5 +1,6 @@
 """What the engine makes of a channel: its own vector where the weights lie so, a copy by name, or a refusal by name."""
 
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from slime_core.roles import WeightChannel, WeightDtype, WeightSlot
 from slime_local.model import LocalModel, load_model
 from slime_local.received import Received
 from tests.channels import opened, sent, slots_of
+from tests.tables import table
 
 
 @pytest.fixture
@@ -35,11 +37,12 @@ def test_weights_in_its_own_order_are_used_where_they_lie(model: LocalModel, tmp
     assert not torch.equal(received(model).read(channel, 0), model.flat)
 
 
-@pytest.mark.parametrize("order", [reversed, lambda several: sorted(several, key=lambda slot: slot.name)])
+@table("order", [reversed, lambda several: sorted(several, key=lambda slot: slot.name)])
 def test_weights_in_another_order_are_taken_by_name(
     model: LocalModel, tmp_path: Path, order: Callable[[list[WeightSlot]], Iterator[WeightSlot]]
 ) -> None:
-    channel = sent(opened(tmp_path, list(order(slots_of(model)))), 0, buckets(model))
+    folder = Path(tempfile.mkdtemp(dir=tmp_path))
+    channel = sent(opened(folder, list(order(slots_of(model)))), 0, buckets(model))
     assert torch.equal(received(model).read(channel, 0), model.flat)
 
 
@@ -79,35 +82,28 @@ def test_a_version_that_comes_without_a_weight_is_none(model: LocalModel) -> Non
         received(model).read(channel, 0)
 
 
-def without_first(slots: list[WeightSlot]) -> list[WeightSlot]:
-    return slots[1:]
-
-
-def with_more(slots: list[WeightSlot]) -> list[WeightSlot]:
-    return [*slots, WeightSlot("model.more", (1,))]
-
-
-def transposed(slots: list[WeightSlot]) -> list[WeightSlot]:
-    return [replace(slots[0], shape=slots[0].shape[::-1]), *slots[1:]]
-
-
-def of_integers(slots: list[WeightSlot]) -> list[WeightSlot]:
-    return [*slots[:-1], replace(slots[-1], dtype=WeightDtype.INT8)]
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
+@table(
+    "change, says",
     [
-        (without_first, r"model\.embed_tokens\.weight \(\d+, 128\) is missing; the trainer sends .* more"),
-        (with_more, r"model\.more \(1,\) float32 is not in it; it has .* and \d+ more"),
-        (transposed, r"model\.embed_tokens\.weight \(128, \d+\) float32 has the shape \(\d+, 128\) there"),
-        (of_integers, r"\S+ \(\d+.*\) int8 cannot be turned into the float32"),
+        (lambda slots: slots[1:], r"model\.embed_tokens\.weight \(\d+, 128\) is missing; the trainer sends .* more"),
+        (
+            lambda slots: [*slots, WeightSlot("model.more", (1,))],
+            r"model\.more \(1,\) float32 is not in it; it has .* and \d+ more",
+        ),
+        (
+            lambda slots: [replace(slots[0], shape=slots[0].shape[::-1]), *slots[1:]],
+            r"model\.embed_tokens\.weight \(128, \d+\) float32 has the shape \(\d+, 128\) there",
+        ),
+        (
+            lambda slots: [*slots[:-1], replace(slots[-1], dtype=WeightDtype.INT8)],
+            r"\S+ \(\d+.*\) int8 cannot be turned into the float32",
+        ),
     ],
 )
 def test_other_weights_are_refused_by_the_name_of_the_first(
     model: LocalModel, tmp_path: Path, change: Callable[[list[WeightSlot]], list[WeightSlot]], says: str
 ) -> None:
-    with pytest.raises(
-        ModelError, match=f"^the weights of the trainer are not those of the engine's model, .*: {says}"
-    ):
-        received(model).read(opened(tmp_path, change(slots_of(model))), 0)
+    channel = opened(Path(tempfile.mkdtemp(dir=tmp_path)), change(slots_of(model)))
+    begins = "^the weights of the trainer are not those of the engine's model, .*: "
+    with pytest.raises(ModelError, match=begins + says):
+        received(model).read(channel, 0)

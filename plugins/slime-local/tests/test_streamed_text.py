@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Mapping, Sequence
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ from slime_core.rollout import response_text
 from slime_core.sample import Json, Message
 from slime_local.generate import StreamedText
 from slime_local.sampling import StopTexts
+from tests.tables import table
 
 SPECIAL = 256
 ALPHABET = "ab<é😀"
@@ -90,23 +90,23 @@ def test_any_parts_give_the_text_of_the_whole_and_nothing_is_taken_back(
     assert shown == expected
 
 
-def told(text: str, sampling: SamplingParams) -> list[str]:
-    """What is shown after each byte of a text that goes on."""
+STOPS = ("END", "EEE")
+
+
+@table(
+    "text, sampling, shown",
+    [
+        ("abc", SamplingParams(9), ["a", "b", "c"]),
+        ("a😀b", SamplingParams(9), ["a", "", "", "", "😀", "b"]),
+        ("xEEx", SamplingParams(9, stop=STOPS), ["x", "", "", "EEx"]),
+        ("xEEx", SamplingParams(9, stop=STOPS, no_stop_trim=True), ["x", "E", "E", "x"]),
+    ],
+)
+def test_what_later_tokens_cannot_change_is_shown_at_once(
+    text: str, sampling: SamplingParams, shown: list[str]
+) -> None:
     streamed = StreamedText(TOKENIZER, sampling)
-    return [streamed.add(GenerateChunk([token], [0.0], 0)) for token in TOKENIZER.encode(text)]
-
-
-def test_what_is_sure_is_shown_at_once() -> None:
-    assert told("abc", SamplingParams(9)) == ["a", "b", "c"]
-
-
-def test_a_character_is_shown_when_it_is_whole() -> None:
-    assert told("a😀b", SamplingParams(9)) == ["a", "", "", "", "😀", "b"]
-
-
-@pytest.mark.parametrize(("no_stop_trim", "shown"), [(False, ["x", "", "", "EEx"]), (True, ["x", "E", "E", "x"])])
-def test_what_may_begin_a_stop_text_waits_if_that_is_trimmed(no_stop_trim: bool, shown: list[str]) -> None:
-    assert told("xEEx", SamplingParams(9, stop=("END", "EEE"), no_stop_trim=no_stop_trim)) == shown
+    assert [streamed.add(GenerateChunk([token], [0.0], 0)) for token in TOKENIZER.encode(text)] == shown
 
 
 def test_a_text_that_changed_its_beginning_is_shown_again_as_a_whole() -> None:
