@@ -98,8 +98,8 @@ STOPS = ("END", "EEE")
     [
         ("abc", SamplingParams(9), ["a", "b", "c"]),
         ("a😀b", SamplingParams(9), ["a", "", "", "", "😀", "b"]),
-        ("xEEx", SamplingParams(9, stop=STOPS), ["x", "", "", "EEx"]),
-        ("xEEx", SamplingParams(9, stop=STOPS, no_stop_trim=True), ["x", "E", "E", "x"]),
+        ("xEEx", SamplingParams(9, stop=STOPS, no_stop_trim=False), ["x", "", "", "EEx"]),
+        ("xEEx", SamplingParams(9, stop=STOPS), ["x", "E", "E", "x"]),
     ],
 )
 def test_what_later_tokens_cannot_change_is_shown_at_once(
