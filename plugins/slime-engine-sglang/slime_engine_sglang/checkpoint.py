@@ -9,7 +9,6 @@ Example:
 import json
 import struct
 from collections.abc import Mapping
-from io import FileIO
 from pathlib import Path
 from typing import cast
 
@@ -79,10 +78,3 @@ def read_header(path: Path) -> Header:
     if size < whole:
         raise ModelError(f"{path} has {size} bytes of {whole}")
     return cast(Header, header)
-
-
-def body_at(file: FileIO) -> int:
-    """Where the tensors of an open safetensors file begin: `data_offsets` count from there."""
-    file.seek(0)
-    (length,) = struct.unpack("<Q", file.read(8))
-    return 8 + int(length)

@@ -139,8 +139,7 @@ class SglangEngine:
         self._calls = Calls(self._abort, self.fleet.gate)
         self._requests: Requests | None = None
         self._has_entered = False
-        verified = settings.verify_weights == "checksum"
-        self._publications = Publications(setup.hf_checkpoint, setup.scratch / "published", verified=verified)
+        self._publications = Publications(setup.hf_checkpoint, setup.scratch / "published")
         self._weights = ServedWeights(self._calls, Folder(setup.hf_checkpoint), NewWeights(settings.new_weights))
         self._occupation = Occupation(self._calls, self._weights)
         self._life: asyncio.Task[None] | None = None
@@ -216,14 +215,12 @@ class SglangEngine:
         """Switch to a published version; if that fails or is stopped half-way, back to what was served."""
         server = self.server
         if isinstance(channel, MeetingChannel):
-            checksums = await asyncio.to_thread(self._publications.check, channel)
+            await asyncio.to_thread(self._publications.check, channel)
             facts, weights = self._asking.facts, self._weights
             channel.check(server.url, facts.replicas)
             holds = None if weights.are_lost or weights.version < 0 else weights.version
-            hello = Hello(
-                channel.secret, self._setup.number, version, server.url, facts.tp_size, holds, checksums is not None
-            )
-            async with met(channel, hello, checksums, sessions=facts.release.has_sessions) as arrival:
+            hello = Hello(channel.secret, self._setup.number, version, server.url, facts.tp_size, holds)
+            async with met(channel, hello, sessions=facts.release.has_sessions) as arrival:
                 await self._switch(arrival, version)
         else:
             source = await asyncio.to_thread(self._publications.prepare, channel, version)

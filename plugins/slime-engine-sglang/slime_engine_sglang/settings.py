@@ -100,11 +100,6 @@ class SglangSettings(Settings):
         description="What becomes of answers under way when new weights come: they go on with them, their keys and "
         "values computed anew (retract), or as they are (in_place); or weights wait until all have ended (wait).",
     )
-    verify_weights: Literal["off", "checksum"] = Field(
-        "off",
-        description="Compare the weights that a server says it has with those that were sent, by checksums, after each "
-        "publication; for servers on a CPU.",
-    )
     server: dict[str, JsonValue] = Field(
         {}, description="Arguments of the SGLang that is installed, by their names: mem_fraction_static = 0.7."
     )
@@ -136,11 +131,6 @@ class SglangSettings(Settings):
 
     @model_validator(mode="after")
     def _started_or_running(self) -> Self:
-        if not self.urls and self.verify_weights != "off" and self.gpus:
-            raise ValueError(
-                f"verify_weights = {self.verify_weights!r} is for servers on a CPU, and gpus = {self.gpus}: on a GPU "
-                "SGLang sums by a kernel of its own; leave it out"
-            )
         fields = type(self).model_fields
         for key in ("python", "gpus", "deterministic", "server"):
             if self.urls and getattr(self, key) != fields[key].default:

@@ -16,8 +16,6 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from slime_engine_sglang.publication import joined
-
 RELEASE = sys.argv[1] if sys.argv[1:] else "0.5.23"
 SESSIONS = int(RELEASE.split(".")[2]) >= 21
 groups: dict[str, dist.ProcessGroup] = {}
@@ -93,16 +91,6 @@ def update(body: dict) -> None:
     state["version"] = body["weight_version"]
 
 
-def checked(body: dict) -> dict:
-    """SGLang's own sums are of what it keeps as one."""
-    assert body == {"action": "checksum"}
-    sums = {}
-    for name, parts in joined(weights).items():
-        body = b"".join(weights[part].numpy().tobytes() for part in parts)
-        sums[name] = hashlib.sha256(body if state["fail"] != "sums" else b"").hexdigest()[:16]
-    return {"ranks": [{"checksums": sums}]}
-
-
 def fail(path: str) -> None:
     """From now on this call fails, and what was asked and loaded before is forgotten."""
     state.update(fail=path, asked=[])
@@ -121,7 +109,6 @@ CALLS = {
     "/update_weights_from_distributed": update,
     "/update_weights_from_tensor": tensor,
     "/update_weight_version": rename,
-    "/weights_checker": checked,
     "/pause_generation": lambda body: state.update(paused=True),
     "/continue_generation": lambda body: state.update(paused=False),
     "/release_memory_occupation": lambda body: state.update(released=body["tags"]),

@@ -24,7 +24,7 @@ from slime_core.roles import (
     WeightSlot,
 )
 from slime_engine_sglang.checkpoint import weights_of
-from slime_engine_sglang.collective.sender import Changes, Sums, filled
+from slime_engine_sglang.collective.sender import Changes, filled
 from slime_engine_sglang.collective.transports import (
     Distributed,
     DistributedSettings,
@@ -98,11 +98,11 @@ class Run:
     channel: MeetingChannel
     sender: WeightSender
 
-    def __init__(self, folder: Path, urls: list[str], verify: str) -> None:
+    def __init__(self, folder: Path, urls: list[str]) -> None:
         (folder / "sent").mkdir()
         self.model = write_tiny_model(folder / "model")
         self.slots = [WeightSlot(name, shape) for name, shape in weights_of(self.model).items()]
-        self.settings = SglangSettings.model_validate({"urls": urls, "verify_weights": verify})
+        self.settings = SglangSettings.model_validate({"urls": urls})
         self.setup = setup_at(folder / "engine", self.model, count=len(urls))
         self.numbers: dict[SglangEngine, int] = {}
         self.engines = [self.engine(number) for number in range(len(urls))]
@@ -127,11 +127,9 @@ class Run:
 
 
 @asynccontextmanager
-async def running(
-    folder: Path, urls: list[str], kind: str = "distributed", verify: str = "off", **given: object
-) -> AsyncIterator[Run]:
+async def running(folder: Path, urls: list[str], kind: str = "distributed", **given: object) -> AsyncIterator[Run]:
     """A run whose engines have started."""
-    run = Run(folder, urls, verify)
+    run = Run(folder, urls)
     run.channel = await opened(kind, folder / "sent", run.slots, **given)
     run.sender = run.channel.sender(0, 2)
     for engine in run.engines:
@@ -275,34 +273,6 @@ async def test_what_has_not_changed_is_left_out_where_all_servers_have_it(tmp_pa
         assert sent is None
         assert any(isinstance(each, WorkerError) for each in came)
         assert await publish(5, of=4) == [names] * 2
-
-
-async def test_what_a_server_has_then_is_compared_with_what_was_sent(tmp_path: Path, urls: list[str]) -> None:
-    async with running(tmp_path, urls, verify="checksum", changed_only=True) as run:
-        engines = run.engines
-        for version in (0, 1, 1):  # whole, whole again, and nothing of it
-            assert await run.publish(version) == [None] * 3
-        fail(urls[1], "sums")
-        sent, good, bad = await run.publish(2)
-        assert (sent, good) == (None, None)
-        assert isinstance(bad, WorkerError)
-        assert "weights are not those that were sent" in str(bad)
-        with pytest.raises(WorkerError, match="version 1 of the weights was sent, and nobody keeps it"):
-            await serves(engines[1])
-
-
-def test_sums_are_of_what_sglang_keeps_as_one_in_whatever_order_it_comes() -> None:
-    parts = {f"model.layers.0.self_attn.{each}_proj.weight": torch.randn(2, 3) for each in "kvq"}
-    weights = {**parts, "model.norm.weight": torch.randn(3)}
-    orders = [list(weights), sorted(weights, reverse=True)]
-    found = []
-    for order in orders:
-        sums = Sums(weights)
-        assert [name for name, _ in sums.among((name, weights[name]) for name in order)] == order
-        found.append(sums.told())
-    qkv = torch.cat([weights[f"model.layers.0.self_attn.{each}_proj.weight"] for each in "qkv"])
-    expected = {"model.layers.0.self_attn.qkv_proj.weight": qkv, "model.norm.weight": weights["model.norm.weight"]}
-    assert found == [{name: hashlib.sha256(each.numpy()).hexdigest()[:16] for name, each in expected.items()}] * 2
 
 
 async def test_releases_without_sessions_are_sent_weights_without_one(tmp_path: Path, all_urls: list[str]) -> None:

@@ -12,7 +12,6 @@ from safetensors.torch import load_file, save_file
 from servers import needs_servers
 from transformers import AutoModelForCausalLM
 
-from slime_core.errors import WorkerError
 from slime_core.roles import (
     GenerateOutput,
     GenerateRequest,
@@ -29,7 +28,6 @@ from slime_engine_sglang.collective.transports import (
     TensorSettings,
 )
 from slime_engine_sglang.engine import SglangEngine
-from slime_engine_sglang.publication import Checksums
 from slime_testing import write_tiny_model
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(1200)]
@@ -68,17 +66,9 @@ def test_weights_go_on_in_place_are_compared_and_come_back_with_their_memory(tmp
         later = await engine.generate(REQUEST)
         assert later.versions == ((240, 1),)
         assert apart(hfs[1], PROMPT, later, 1.0) < 1e-5  # the same prompt, and nothing of it from the cache
-        await check_sums(engine, models)
         await check_memory(engine, later)
 
-    on_a_server(models[0], tmp_path, use, new_weights="in_place", verify_weights="checksum")
-
-
-async def check_sums(engine: SglangEngine, models: list[Path]) -> None:
-    """Those of another version are not those that the server has."""
-    await Checksums(tied=False).compare(engine.server, models[1] / FILE)
-    with pytest.raises(WorkerError, match="weights are not those that were sent"):
-        await Checksums(tied=False).compare(engine.server, models[0] / FILE)
+    on_a_server(models[0], tmp_path, use, new_weights="in_place")
 
 
 async def check_memory(engine: SglangEngine, before: GenerateOutput) -> None:
@@ -137,4 +127,4 @@ def test_weights_are_sent_amid_an_answer(tmp_path: Path, kind: str) -> None:
             assert later.weight_version == 2
         sender.close()
 
-    on_a_server(model, tmp_path, use, verify_weights="checksum")
+    on_a_server(model, tmp_path, use)

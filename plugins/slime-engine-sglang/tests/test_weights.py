@@ -6,17 +6,14 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from on_the_fake import an_engine, load, on_a_fake
-from safetensors import safe_open
+from on_the_fake import load, on_a_fake
 
 from slime_core.errors import ModelError, WorkerError
 from slime_core.roles import GenerateRequest, MemoryTag, SamplingParams
 from slime_engine_sglang.engine import SglangEngine
-from slime_engine_sglang.publication import joined, sums_of
 from slime_engine_sglang.server import Table
-from slime_engine_sglang.settings import SglangSettings
-from slime_testing import publish_model, write_tiny_model
-from slime_testing.fake_engine import FakeEngine, Slow
+from slime_testing import publish_model
+from slime_testing.fake_engine import Slow
 from tests.tables import table
 
 T = TypeVar("T")
@@ -109,75 +106,3 @@ async def test_memory_is_given_up_after_what_is_under_way_and_weights_are_loaded
     tags = [each.body["tags"] for each in server.received if each.path in (release, resume)]
     assert tags == [["kv_cache", "weights"], ["weights"], ["kv_cache"]]
     assert server.released == frozenset()
-
-
-# --- checksums
-
-
-def test_what_sglang_keeps_as_one_is_known() -> None:
-    layer = "model.layers.0"
-    names = [f"{layer}.self_attn.{part}_proj.{kind}" for part in "vqk" for kind in ("weight", "bias")]
-    names += [f"{layer}.mlp.up_proj.weight", f"{layer}.mlp.gate_proj.weight", f"{layer}.mlp.down_proj.weight"]
-    experts = f"{layer}.mlp.experts"
-    names += [f"{experts}.{number}.{part}_proj.weight" for number in (10, 2) for part in ("up", "down", "gate")]
-    assert joined(names) == {
-        f"{layer}.self_attn.qkv_proj.weight": [f"{layer}.self_attn.{part}_proj.weight" for part in "qkv"],
-        f"{layer}.self_attn.qkv_proj.bias": [f"{layer}.self_attn.{part}_proj.bias" for part in "qkv"],
-        f"{layer}.mlp.gate_up_proj.weight": [f"{layer}.mlp.{part}_proj.weight" for part in ("gate", "up")],
-        f"{layer}.mlp.down_proj.weight": [f"{layer}.mlp.down_proj.weight"],
-        f"{experts}.w13_weight": [
-            f"{experts}.{number}.{part}_proj.weight" for number in (2, 10) for part in ("gate", "up")
-        ],
-        f"{experts}.w2_weight": [f"{experts}.{number}.down_proj.weight" for number in (2, 10)],
-    }
-
-
-CPU = {"device": "cpu", "tp_size": 1}
-
-
-async def verify(tmp_path: Path, answers: dict[str, Table | Exception]) -> None:
-    """Load version 0 into a server that says this of itself."""
-    async with FakeEngine() as server, an_engine(tmp_path, urls=[server.url], verify_weights="checksum") as engine:
-        await engine.start()
-        Between(engine, answers)
-        await load(engine, tmp_path, 0)
-
-
-def checked(sums: dict[str, str]) -> dict[str, Table | Exception]:
-    return {"/server_info": CPU, "/weights_checker": {"success": True, "ranks": [{"checksums": sums}]}}
-
-
-async def test_weights_are_those_that_were_sent_or_the_engine_is_of_no_use(tmp_path: Path) -> None:
-    sums = sums_of(write_tiny_model(tmp_path / "model") / "model.safetensors")
-    await verify(tmp_path, checked(sums))
-    name = "model.layers.1.mlp.gate_up_proj.weight"
-    with pytest.raises(WorkerError, match=f"1 of {len(sums)} weights are not those that were sent, {name}"):
-        await verify(tmp_path, checked({**sums, name: "0" * 16}))
-    del sums[name]
-    with pytest.raises(WorkerError, match=f"{name} among them: their sum is None there"):
-        await verify(tmp_path, checked(sums))
-
-
-async def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
-    sums = sums_of(write_tiny_model(tmp_path / "model") / "model.safetensors")
-    with pytest.raises(ModelError, match=r"has model\.rotary, and nothing that was sent is known to become it"):
-        await verify(tmp_path, checked({**sums, "model.rotary": "0" * 16}))
-    with pytest.raises(ModelError, match="has tp_size 2 on cuda"):
-        await verify(tmp_path, {**checked(sums), "/server_info": {"device": "cuda", "tp_size": 2}})
-
-
-def test_checksums_are_refused_with_gpus_before_anything_starts() -> None:
-    with pytest.raises(ValueError, match=r"verify_weights = 'checksum' is for servers on a CPU, and gpus = 2"):
-        SglangSettings.model_validate({"gpus": 2, "verify_weights": "checksum"})
-
-
-def test_a_sum_is_of_all_bytes_of_its_tensors(tmp_path: Path) -> None:
-    path = write_tiny_model(tmp_path / "model") / "model.safetensors"
-    before = sums_of(path)
-    with safe_open(path, "numpy") as file:
-        assert len(before) < len(list(file.keys()))
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
-    after = sums_of(path)
-    assert len([name for name in before if before[name] != after[name]]) == 1

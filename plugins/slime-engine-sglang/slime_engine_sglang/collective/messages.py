@@ -2,7 +2,7 @@
 
 An engine comes with `Hello`, says `READY` when its server can take weights, and answers each order with `DONE`. Rank 0
 orders to join a group (`Join`), to take a bucket that is broadcast (`Bucket`) or whose handles it gives (`Handles`),
-and ends with `END`, to which checksums may be added, or with `{"failed": why}`. A closed connection means that the
+and ends with `END`, or with `{"failed": why}`. A closed connection means that the
 other end is gone.
 """
 
@@ -30,7 +30,6 @@ class Hello:
     server: str  # The address of its server: a group is of servers
     ranks: int  # How many the server is split over
     holds: int | None  # The version that it has; None: none that was sent, or part of one
-    sums: bool  # Whether it is to be told the sums of the weights
 
 
 @dataclass(frozen=True, slots=True)

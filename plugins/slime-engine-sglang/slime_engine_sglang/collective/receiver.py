@@ -2,16 +2,16 @@
 
 Example:
 
-    hello = Hello(channel.secret, engine=0, version=3, server=server.url, ranks=1, holds=None, sums=False)
+    hello = Hello(channel.secret, engine=0, version=3, server=server.url, ranks=1, holds=None)
     async with met(channel, hello, sessions=True) as source:
         await weights.switch(server, source, 3)
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from slime_core.errors import SlimeError, WorkerError
 from slime_engine_sglang.collective.messages import (
@@ -28,7 +28,6 @@ from slime_engine_sglang.collective.messages import (
     written,
 )
 from slime_engine_sglang.collective.transports import MeetingChannel
-from slime_engine_sglang.publication import Checksums
 from slime_engine_sglang.server import Server, Table
 from slime_engine_sglang.weights import Stuck, Untouched
 
@@ -40,16 +39,8 @@ class Arrival:
 
     lasts: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        *,
-        sessions: bool,
-        checksums: Checksums | None,
-    ) -> None:
-        self._reader, self._writer = reader, writer
-        self._sessions, self._checksums = sessions, checksums
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, sessions: bool) -> None:
+        self._reader, self._writer, self._sessions = reader, writer, sessions
         self._taken = False
         self._heard: asyncio.Task[Message] | None = None
 
@@ -81,8 +72,6 @@ class Arrival:
             await self._end(server)
             raise
         await self._session(server, "/end_weight_update")
-        if self._checksums is not None:
-            await self._checksums.compare_with(server, cast(Mapping[str, str], order["sums"]))
 
     async def close(self) -> None:
         if self._heard is not None:
@@ -155,9 +144,7 @@ class Arrival:
 
 
 @asynccontextmanager
-async def met(
-    channel: MeetingChannel, hello: Hello, checksums: Checksums | None = None, *, sessions: bool
-) -> AsyncIterator[Arrival]:
+async def met(channel: MeetingChannel, hello: Hello, *, sessions: bool) -> AsyncIterator[Arrival]:
     """Come to rank 0 for a version. Raises WorkerError: rank 0 is not there in time.
 
     `sessions`: the server takes weights between `/begin_weight_update` and `/end_weight_update` alone.
@@ -170,7 +157,7 @@ async def met(
         raise _gone(error) from error
     try:
         writer.write(written(hello))
-        arrival = Arrival(reader, writer, sessions=sessions, checksums=checksums)
+        arrival = Arrival(reader, writer, sessions=sessions)
         try:
             yield arrival
         finally:

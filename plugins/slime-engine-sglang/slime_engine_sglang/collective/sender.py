@@ -4,11 +4,9 @@ A bucket is a piece of memory into which weights are copied, one behind the othe
 have taken it. A server that fails half-way ends the publication for all: they are told so, their engines are replaced,
 and each is sent the version again.
 
-`Changes` finds the weights that differ from the version before (XXH3, 128 bits); `Sums` makes SGLang's checksums of
-weights that come in any order, and keeps a part that comes before one that it follows.
+`Changes` finds the weights that differ from the version before (XXH3, 128 bits).
 """
 
-import hashlib
 import select
 import socket
 import time
@@ -22,7 +20,6 @@ import xxhash
 
 from slime_engine_sglang.collective.messages import END, READY, Hello, Message, Order, as_a, read, written
 from slime_engine_sglang.collective.transports import MeetingChannel
-from slime_engine_sglang.publication import DIGITS, joined
 
 
 class Changes:
@@ -56,37 +53,6 @@ def bytes_of(tensor: torch.Tensor) -> memoryview:
     """A weight's bytes on the CPU: its own where it is there and in one piece."""
     flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
     return memoryview(flat.cpu().numpy())  # type: ignore[arg-type]  # an array is one since Python 3.12, for mypy
-
-
-class Sums:
-    """The sums of one version."""
-
-    def __init__(self, names: Iterable[str]) -> None:
-        self._parts = joined(names)
-        self._wholes = {part: whole for whole, parts in self._parts.items() for part in parts}
-        self._digests = {whole: hashlib.sha256() for whole in self._parts}
-        self._early: dict[str, bytes] = {}
-
-    def among(self, weights: Iterator[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
-        for name, tensor in weights:
-            self._take(name, bytes_of(tensor))
-            yield name, tensor
-
-    def told(self) -> dict[str, str]:
-        """By SGLang's names, once all have come."""
-        return {whole: digest.hexdigest()[:DIGITS] for whole, digest in self._digests.items()}
-
-    def _take(self, name: str, body: memoryview) -> None:
-        whole = self._wholes[name]
-        left, digest = self._parts[whole], self._digests[whole]
-        if left[0] != name:
-            self._early[name] = bytes(body)
-            return
-        digest.update(body)
-        left.pop(0)
-        while left and (early := self._early.pop(left[0], None)) is not None:
-            digest.update(early)
-            left.pop(0)
 
 
 ACCEPT_S = 0.2
@@ -202,9 +168,6 @@ class MeetingSender:
         with self._guests.met(version, engines) as come:
             if not come:
                 return
-            sums = Sums(slot.name for slot in self._slots) if any(guest.hello.sums for guest in come) else None
-            if sums is not None:
-                buckets = sums.among(buckets)
             try:
                 self.begin(come)
                 bucket = self.bucket(self._size())
@@ -219,7 +182,7 @@ class MeetingSender:
             if self._changes is not None:
                 self._changes.sent(version)
             for guest in come:
-                guest.say(END if sums is None else {**END, "sums": sums.told()})
+                guest.say(END)
 
     def close(self) -> None:
         self._listening.close()
