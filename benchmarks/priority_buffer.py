@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torchrl.data import ListStorage, PrioritizedReplayBuffer
 
 from slime_buffer_priority.buffer import PriorityBuffer
-from slime_buffer_priority.settings import Order, PrioritySettings
+from slime_buffer_priority.settings import PrioritySettings
 from slime_core import Group, GroupId
 from slime_core.buffer import FifoBuffer, FifoFilter
 from slime_core.roles import BufferContext, BufferSetup, Selection
@@ -50,11 +50,11 @@ class Subject(Protocol):
 class Ours:
     """slime-buffer-priority."""
 
-    def __init__(self, groups: Sequence[Group], priorities: NDArray[np.float64], order: Order) -> None:
+    def __init__(self, groups: Sequence[Group], priorities: NDArray[np.float64]) -> None:
         """Fill it."""
         count = len(priorities)
         settings = PrioritySettings(
-            order=order, capacity=count, alpha=ALPHA, beta=BETA, epsilon=1e-6, max_uses=1_000_000, replay_ratio=1.0
+            capacity=count, alpha=ALPHA, beta=BETA, epsilon=1e-6, max_uses=1_000_000, replay_ratio=1.0
         )
         self.buffer = PriorityBuffer(settings, BufferSetup(_no_choice, 0, buffer_filter=_NoFilter()))
         started = time.process_time()
@@ -159,14 +159,13 @@ def measure(size: int, rounds: int) -> dict[str, object]:
     priorities = random.random(size)
     item = make_sample(reward=1.0)
     groups = [Group(GroupId("bench", 0, number, number), [item]) for number in range(size)]
-    ours, ranked = Ours(groups, priorities, Order.PROPORTIONAL), Ours(groups, priorities, Order.RANK)
-    torchrl, cpp = TorchRL(groups, priorities), Cpprb(groups, priorities)
-    subjects: dict[str, Subject] = {"slime": ours, "slime_rank": ranked, "torchrl": torchrl, "cpprb": cpp}
+    ours, torchrl, cpp = Ours(groups, priorities), TorchRL(groups, priorities), Cpprb(groups, priorities)
+    subjects: dict[str, Subject] = {"slime": ours, "torchrl": torchrl, "cpprb": cpp}
     found: dict[str, object] = {
         "size": size,
         "insert_us": {
             name: round(each.insert_s / size * 1e6, 3)
-            for name, each in (("slime", ours), ("slime_rank", ranked), ("torchrl", torchrl), ("cpprb", cpp))
+            for name, each in (("slime", ours), ("torchrl", torchrl), ("cpprb", cpp))
         },
     }
     found |= {f"batch_{batch}": in_turns(subjects, batch, rounds, random) for batch in BATCHES}

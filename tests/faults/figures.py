@@ -1,8 +1,12 @@
 """Figures of the fault suite: what was tried and what came of it, printed as one table when the suite ends."""
 
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+
+import pytest
 
 WHOLE = os.environ.get("SLIME_FAULTS") == "whole"
 """Whether all faults are tried, as `make faults` does, or the fast part of them."""
@@ -30,6 +34,19 @@ class Figures:
         """As text, for the table."""
         counts = (self.tried, self.resumed, self.lost, self.over_used, self.different)
         return [self.what, *map(str, counts), f"{self.seconds:.0f} s"]
+
+
+@contextmanager
+def measured(what: str) -> Iterator[Figures]:
+    """A line of the table, with the time that the block takes; no problem is left at its end."""
+    made, began = Figures(what), time.monotonic()
+    ALL.append(made)
+    try:
+        yield made
+    finally:
+        made.seconds = time.monotonic() - began
+    if made.problems:
+        pytest.fail("\n".join(made.problems))
 
 
 HEAD = ("faults", "tried", "resumed", "groups lost", "used beyond allowance", "different", "time")

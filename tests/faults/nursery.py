@@ -16,9 +16,11 @@ import sys
 import time
 import traceback
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType, TracebackType
+from queue import SimpleQueue
+from types import FrameType
 from typing import Self, TypeAlias
 
 REPOSITORY = Path(__file__).parents[2]
@@ -66,7 +68,6 @@ class Nursery:
         self._output = root / f"output-{number}.txt"
 
     def __enter__(self) -> Self:
-        """Start it."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith("COVERAGE")}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.nursery"],
@@ -78,10 +79,7 @@ class Nursery:
         )
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End it."""
+    def __exit__(self, *raised: object) -> None:
         self._process.communicate(timeout=PATIENCE_S)
 
     def live(self, folder: Path, run_file: Path, kill: Kill = None) -> Life:
@@ -103,6 +101,16 @@ class Nursery:
         print(json.dumps(job), file=self._process.stdin, flush=True)
         answer: dict[str, object] = json.loads(self._process.stdout.readline())
         return answer
+
+
+@contextlib.contextmanager
+def nurseries(root: Path, count: int) -> Iterator["SimpleQueue[Nursery]"]:
+    """Several, for stories that are told at once."""
+    free = SimpleQueue[Nursery]()
+    with contextlib.ExitStack() as stack:
+        for number in range(count):
+            free.put(stack.enter_context(Nursery(root, number)))
+        yield free
 
 
 def run_in(folder: Path, run_file: Path) -> int:

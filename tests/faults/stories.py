@@ -94,6 +94,13 @@ class World:
         assert not exact or differences(root / "timed", expected) == []
         return cls(root, run_file, nurseries, workers, max_uses, exact, expected, fresh, resumed, timed.seconds)
 
+    @classmethod
+    def alone(cls, root: Path, nursery: Nursery) -> "World":
+        """Of the toys' own run file, with one nursery."""
+        free = SimpleQueue[Nursery]()
+        free.put(nursery)
+        return cls.make(root, free, 1, {})
+
     def tell(self, stories: Iterable[Story], figures: Figures, most_kills: int | None = None) -> None:
         """Tell stories, several at a time, until they end or so many kills were tried."""
         numbers = count()

@@ -1,8 +1,6 @@
 """Rewards that raise, sleep, spin, take 32 GB, call exit, crash or return garbage: one sample each, in time."""
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,7 +11,7 @@ from slime_core.telemetry import MetricsLog
 from tests.faults.accounts import Accounts
 from tests.faults.bad_reward import BAD, TIMEOUT_S
 from tests.faults.figures import ALL, Figures
-from tests.faults.toy import write_project
+from tests.faults.toy import train, write_project
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits memory by cgroups' figures")
 
@@ -25,13 +23,12 @@ LATE_S, LAG_S = 1.0, 0.5
 0.05, for a machine that others use."""
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.mark.faults_full
+def test_only_that_sample_fails_in_time_and_by_name(tmp_path: Path) -> None:
     """A rollout of all rows, in which seven samples meet a bad end."""
-    root = tmp_path_factory.mktemp("rewards")
     modules = [str(Path(__file__).with_name(name)) for name in ("toy.py", "bad_reward.py")]
     run_file = write_project(
-        root,
+        tmp_path,
         rows=ROWS,
         plugins={"only": [], "modules": modules},
         reward={"use": "judge"},
@@ -42,29 +39,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rollout_shuffle=False,
         max_error_rate=0.5,
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "slime_core", "train", str(run_file), "--save", str(root / "run"), "--no-progress"],
-        cwd=root,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return root
-
-
-@pytest.mark.faults_full
-def test_only_that_sample_fails_in_time_and_by_name(run: Path) -> None:
-    metrics = MetricsLog.read(run / "run" / "metrics.jsonl")[1].metrics
+    run = train(run_file)
+    metrics = MetricsLog.read(run / "metrics.jsonl")[1].metrics
     prefix = "rollout/errors/judge_"
     assert {name.removeprefix(prefix): value for name, value in metrics.items() if name.startswith(prefix)} == FAILURES
     assert sum(FAILURES.values()) == len(BAD)
-    accounts = Accounts.of(run / "run", max_uses=1)
+    accounts = Accounts.of(run, max_uses=1)
     assert (accounts.drawn, accounts.lost, accounts.over_used) == (ROWS, [], [])
     slowest = metrics["plugin/reward/judge/p99"]
-    lags = sorted(json.loads((run / "lags.json").read_text()))
-    lag = percentile(lags, 0.99)
+    lag = percentile(sorted(json.loads((tmp_path / "lags.json").read_text())), 0.99)
     what = f"rewards of 7 bad kinds (slowest call {slowest:.2f} s of {TIMEOUT_S:g}; lag p99 {1e3 * lag:.1f} ms)"
     ALL.append(Figures(what, tried=len(BAD), resumed=len(BAD), seconds=metrics["perf/rollout_time"]))
     assert slowest <= TIMEOUT_S + LATE_S

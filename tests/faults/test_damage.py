@@ -2,17 +2,16 @@
 
 import shutil
 import sys
-import time
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
-from queue import SimpleQueue
 
 import pytest
 
 from slime_core.errors import CheckpointError
 from slime_core.run import list_checkpoints, newest_checkpoint
 from tests.faults.accounts import Accounts, contents, differences
-from tests.faults.figures import ALL, WHOLE, Figures
+from tests.faults.figures import WHOLE, measured
 from tests.faults.nursery import DONE, FAILED, At, Nursery
 from tests.faults.stories import Story, World
 from tests.faults.toy import write_project
@@ -31,7 +30,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def nursery(root: Path) -> Iterator[Nursery]:
-    """One that is warm."""
     with Nursery(root) as made:
         yield made
 
@@ -39,9 +37,7 @@ def nursery(root: Path) -> Iterator[Nursery]:
 @pytest.fixture(scope="module")
 def world(root: Path, nursery: Nursery) -> World:
     """Toy runs, `sync`."""
-    nurseries = SimpleQueue[Nursery]()
-    nurseries.put(nursery)
-    return World.make(root / "world", nurseries, 1, {})
+    return World.alone(root / "world", nursery)
 
 
 def truncate(path: Path) -> None:
@@ -54,29 +50,17 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
-def delete(path: Path) -> None:
-    path.unlink()
-
-
 def test_damage_to_any_file_is_named_and_the_checkpoint_before_is_used(world: World, nursery: Nursery) -> None:
-    figures, started = Figures("a checkpoint's file truncated, changed or deleted"), time.monotonic()
-    files = [
-        path.relative_to(newest)
-        for newest in list_checkpoints(world.root / "half-way" / "checkpoints")[-1:]
-        for path in sorted(newest.rglob("*"))
-        if path.is_file()
-    ]
+    newest = list_checkpoints(world.root / "half-way" / "checkpoints")[-1]
+    files = [path.relative_to(newest) for path in sorted(newest.rglob("*")) if path.is_file()]
     assert len(files) == 4
-    for damage in (truncate, flip, delete):
-        for file in files:
+    with measured("a checkpoint's file truncated, changed or deleted") as figures:
+        for damage, file in product((truncate, flip, Path.unlink), files):
             figures.tried += 1
-            if problem := _damage(world, nursery, lambda path, damage=damage: damage(path), file):  # type: ignore[misc]
+            if problem := _damage(world, nursery, damage, file):
                 figures.problems.append(f"{damage.__name__} {file}: {problem}")
             else:
                 figures.resumed += 1
-    figures.seconds = time.monotonic() - started
-    ALL.append(figures)
-    assert figures.problems == []
 
 
 def _damage(world: World, nursery: Nursery, damage: Callable[[Path], None], file: Path) -> str:
@@ -111,28 +95,25 @@ def test_when_all_are_damaged_nothing_is_started_over(world: World, nursery: Nur
 def test_a_disk_that_fills_at_any_time_is_named_and_room_is_all_it_needs(
     tiny_disk: Path, remount: Callable[[Path, str], None], world: World, nursery: Nursery
 ) -> None:
-    figures, started = Figures("a disk that is full"), time.monotonic()
-    for size in DISKS_KIB:
-        folder = tiny_disk / "run"
-        remount(tiny_disk, f"{size}k")
-        life = nursery.live(folder, world.run_file)
-        if life.code != DONE:
-            figures.tried += 1
-            if life.code != FAILED or not _names_the_disk(life.output):
-                figures.problems.append(f"{size} KiB: it ended with {life.code}: {life.output}")
-        saved = newest_checkpoint(folder / "checkpoints", print) if (folder / "checkpoints").exists() else None
-        remount(tiny_disk, "8m")
-        again = nursery.live(folder, world.run_file)
-        if again.code != DONE or (saved and saved.rollout_id and "after rollout 0" in again.output):
-            figures.problems.append(f"{size} KiB, then room: it ended with {again.code}: {again.output}")
-        elif different := differences(folder, world.expected):
-            figures.problems.append(f"{size} KiB, then room: not as undisturbed: {different}")
-        elif life.code != DONE:
-            figures.resumed += 1
-        shutil.rmtree(folder)
-    figures.seconds = time.monotonic() - started
-    ALL.append(figures)
-    assert figures.problems == []
+    with measured("a disk that is full") as figures:
+        for size in DISKS_KIB:
+            folder = tiny_disk / "run"
+            remount(tiny_disk, f"{size}k")
+            life = nursery.live(folder, world.run_file)
+            if life.code != DONE:
+                figures.tried += 1
+                if life.code != FAILED or not _names_the_disk(life.output):
+                    figures.problems.append(f"{size} KiB: it ended with {life.code}: {life.output}")
+            saved = newest_checkpoint(folder / "checkpoints", print) if (folder / "checkpoints").exists() else None
+            remount(tiny_disk, "8m")
+            again = nursery.live(folder, world.run_file)
+            if again.code != DONE or (saved and saved.rollout_id and "after rollout 0" in again.output):
+                figures.problems.append(f"{size} KiB, then room: it ended with {again.code}: {again.output}")
+            elif different := differences(folder, world.expected):
+                figures.problems.append(f"{size} KiB, then room: not as undisturbed: {different}")
+            elif life.code != DONE:
+                figures.resumed += 1
+            shutil.rmtree(folder)
     assert figures.tried >= 2
 
 
@@ -165,7 +146,6 @@ def test_a_resume_at_the_end_of_an_epoch_and_after_the_last_step(root: Path, nur
 
 
 def test_an_unsaved_last_step_is_made_again(world: World) -> None:
-    figures = Figures("killed around the last step")
     names = (
         "enter slime_core.telemetry.metrics:MetricsLog.append",
         "leave slime_core.telemetry.metrics:MetricsLog.append",
@@ -175,10 +155,6 @@ def test_an_unsaved_last_step_is_made_again(world: World) -> None:
         "enter slime_core.run.session:Session.close",
         "enter slime_core.run.folder:RunFolder.close",
     )
-    stories = [Story((At(name, world.fresh[name]),)) for name in names]
-    started = time.monotonic()
-    world.tell(stories, figures)
-    figures.seconds = time.monotonic() - started
-    ALL.append(figures)
-    assert figures.problems == []
-    assert figures.tried == len(stories)
+    with measured("killed around the last step") as figures:
+        world.tell([Story((At(name, world.fresh[name]),)) for name in names], figures)
+    assert figures.tried == len(names)

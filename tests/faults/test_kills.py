@@ -2,19 +2,16 @@
 
 import random
 import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
-from queue import SimpleQueue
 
 import pytest
 
 from slime_core.sample import Json
-from tests.faults.figures import ALL, WHOLE, Figures
-from tests.faults.nursery import Nursery
+from tests.faults.figures import WHOLE, measured
+from tests.faults.nursery import nurseries
 from tests.faults.stories import World
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="forks")
@@ -49,9 +46,9 @@ SCENES = {
     ),
 }
 WORKERS = 2
-MOST = 200 if WHOLE else 12
+MOST = 200 if WHOLE else 8
 """Boundaries of a fresh and of a resumed run each that are tried, where not all are."""
-INSTANTS = 300 if WHOLE else 15
+INSTANTS = 300 if WHOLE else 8
 """Random instants that are tried."""
 
 MakeWorld = Callable[[str], World]
@@ -60,16 +57,14 @@ MakeWorld = Callable[[str], World]
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeWorld]:
     """`world("fifo")`: a scene, made once."""
-    root, nurseries = tmp_path_factory.mktemp("kills"), SimpleQueue[Nursery]()
+    root = tmp_path_factory.mktemp("kills")
+    with nurseries(root, WORKERS) as free:
 
-    @cache
-    def make(scene: str) -> World:
-        about, folder = SCENES[scene], root / scene.replace(" ", "-")
-        return World.make(folder, nurseries, WORKERS, about.changes, max_uses=about.max_uses, exact=about.exact)
+        @cache
+        def make(scene: str) -> World:
+            about, folder = SCENES[scene], root / scene.replace(" ", "-")
+            return World.make(folder, free, WORKERS, about.changes, max_uses=about.max_uses, exact=about.exact)
 
-    with ExitStack() as stack:
-        for number in range(WORKERS):
-            nurseries.put(stack.enter_context(Nursery(root, number)))
         yield make
 
 
@@ -85,24 +80,18 @@ each_scene = pytest.mark.parametrize(
 @pytest.mark.timeout(3600)
 @each_scene
 def test_killed_at_a_boundary_it_ends_like_one_that_was_not(world: MakeWorld, scene: str) -> None:
-    figures, started = Figures(f"SIGKILL at boundaries, {scene}"), time.monotonic()
     here = world(scene)
     most = None if WHOLE and SCENES[scene].thorough else MOST
-    here.tell(here.at_boundaries(random.Random(7), most), figures)
-    figures.seconds = time.monotonic() - started
-    ALL.append(figures)
-    assert figures.problems == []
+    with measured(f"SIGKILL at boundaries, {scene}") as figures:
+        here.tell(here.at_boundaries(random.Random(7), most), figures)
     assert figures.tried >= (most or 200)
 
 
 @pytest.mark.timeout(3600)
 @each_scene
 def test_killed_at_any_instant_it_ends_like_one_that_was_not(world: MakeWorld, scene: str) -> None:
-    figures, started = Figures(f"SIGKILL at random instants, {scene}"), time.monotonic()
     here = world(scene)
     most = 1000 if WHOLE and SCENES[scene].thorough else INSTANTS
-    here.tell(islice(here.at_instants(random.Random(11)), 20 * most), figures, most)
-    figures.seconds = time.monotonic() - started
-    ALL.append(figures)
-    assert figures.problems == []
+    with measured(f"SIGKILL at random instants, {scene}") as figures:
+        here.tell(islice(here.at_instants(random.Random(11)), 20 * most), figures, most)
     assert figures.tried >= most

@@ -21,7 +21,8 @@ from slime_core.rollout import EnginePool, Limits
 from slime_engine_sglang.engine import SglangEngine
 from slime_engine_sglang.settings import SglangSettings
 from slime_testing import make_launcher, publish_model, write_tiny_model
-from tests.faults.figures import ALL, WHOLE, Figures
+from tests.faults.conftest import running
+from tests.faults.figures import WHOLE, Figures, measured
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="finds the processes of servers in /proc"),
@@ -51,20 +52,6 @@ def python_of(folder: Path, program: str, *, sglang: bool = False) -> Path:
 def request_of(number: int) -> GenerateRequest:
     """One that no other is like, so that its answer is no other's."""
     return GenerateRequest((5, 6, number % 60), SamplingParams(8, ignore_eos=True), number)
-
-
-def pids_of(program: str, folder: Path) -> list[int]:
-    """Processes that run a program, started from below a folder."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            line = (entry / "cmdline").read_bytes()
-            mine = str(folder).encode() in line or str(folder).encode() in (entry / "environ").read_bytes()
-        except OSError:
-            continue
-        if program.encode() in line and mine:
-            found.append(int(entry.name))
-    return found
 
 
 def make(role: str, name: str, **settings: object) -> object:
@@ -119,7 +106,7 @@ async def hurt(folder: Path, chance: random.Random, figures: Figures) -> None:
         await asyncio.sleep(EVERY_S)
         program = "stand_in_router.py" if fall % 4 == 3 else "fake_server.py"
         number = signal.SIGSTOP if fall % 3 == 2 else signal.SIGKILL
-        if pids := pids_of(program, folder):
+        if pids := running(program, str(folder)):
             os.kill(chance.choice(sorted(pids)), number)
             figures.tried += 1
         await asyncio.sleep(EVERY_S)
@@ -140,11 +127,7 @@ async def asked(pool: EnginePool, done: asyncio.Event) -> dict[int, Sequence[int
 
 
 def test_servers_and_the_router_are_killed_and_stopped_and_no_answer_is_lost(tmp_path: Path) -> None:
-    figures = Figures("servers of SGLang's wire and their router, killed and stopped")
-    ALL.append(figures)
-    began = time.monotonic()
-
-    async def main() -> None:
+    async def main(figures: Figures) -> None:
         servers = Servers(tmp_path)
         try:
             await servers.start()
@@ -165,11 +148,11 @@ def test_servers_and_the_router_are_killed_and_stopped_and_no_answer_is_lost(tmp
         finally:
             await servers.close()
 
-    asyncio.run(main())
-    figures.seconds = time.monotonic() - began
+    with measured("servers of SGLang's wire and their router, killed and stopped") as figures:
+        asyncio.run(main(figures))
     assert figures.tried >= FALLS / 2
     assert (figures.lost, figures.different) == (0, 0)
     end = time.monotonic() + GONE_S
-    while left := [*pids_of("fake_server.py", tmp_path), *pids_of("stand_in_router.py", tmp_path)]:
+    while left := [*running("fake_server.py", str(tmp_path)), *running("stand_in_router.py", str(tmp_path))]:
         assert time.monotonic() < end, f"processes {left} are left"
         time.sleep(0.1)

@@ -19,7 +19,7 @@ import pytest
 
 from slime_core.processes.limits import descendants
 from tests.faults.conftest import Command, Folder, Scene
-from tests.faults.figures import ALL, Figures
+from tests.faults.figures import Figures, measured
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = Path(os.environ.get("SLIME_SGLANG_PYTHON", ROOT / ".venv-sglang/bin/python"))
@@ -118,13 +118,19 @@ class Run:
         """Whether its output has this in it."""
         return lambda: re.search(text, self.command.log.read_text()) is not None
 
-    def find(self, what: str, engine: int | None = None) -> int | None:
-        """The process of a command line like this, which prints to an engine's log; None: there is none."""
+    def need(self, what: str) -> int:
+        """The process of a command line like this, which is there."""
+        pid = self.find(what)
+        assert pid is not None, f"{what} runs"
+        return pid
+
+    def find(self, what: str) -> int | None:
+        """The process of a command line like this; None: there is none."""
         # A title may be written over the environment that tells whose a process is: descendants are looked at, too.
         for pid in sorted({*self.command.living(), *descendants(self.command.process.pid)}):
             with suppress(OSError):
                 line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-                if what in line and (engine is None or f"engine-{engine}.log" in logs_of(pid)):
+                if what in line:
                     return pid
         return None
 
@@ -144,15 +150,6 @@ class Run:
         return found
 
 
-def logs_of(pid: int) -> list[str]:
-    """What it and those that have started it print to."""
-    found = []
-    while pid > 1:
-        found.append(Path(f"/proc/{pid}/fd/1").readlink().name)
-        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    return found
-
-
 def listening() -> dict[int, str]:
     """Ports at which anybody listens, and the inode of the socket."""
     found = {}
@@ -164,8 +161,7 @@ def listening() -> dict[int, str]:
     return found
 
 
-def port_of(pid: int | None) -> int:
-    assert pid is not None, "its server runs"
+def port_of(pid: int) -> int:
     arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     return int(arguments[arguments.index(b"--port") + 1])
 
@@ -182,12 +178,8 @@ def asked(port: int, path: str) -> bytes | None:
 
 @pytest.fixture
 def figures(request: pytest.FixtureRequest) -> Iterator[Figures]:
-    """A line of the table."""
-    made = Figures(request.node.originalname.removeprefix("test_").replace("_", " "))
-    began = time.monotonic()
-    yield made
-    made.seconds = time.monotonic() - began
-    ALL.append(made)
+    with measured(request.node.originalname.removeprefix("test_").replace("_", " ")) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -204,53 +196,48 @@ def check(run: Run, whole: Folder, figures: Figures, tried: int) -> None:
     code, output = run.wait()
     assert code == 0, output
     figures.tried += tried
-    found, expected = run.folder.results(), whole.results()
-    different = [name for name in expected if found.get(name) != expected[name]]
-    figures.different += bool(different)
-    assert different == []
-    assert run.folder.metrics() == whole.metrics()
+    run.folder.require_same(whole)
     figures.resumed += tried
 
 
-def test_an_sglang_server_is_killed_and_stopped_in_mid_generation(
-    scene: Scene, whole: Folder, figures: Figures
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_an_sglang_server_falls_in_mid_generation(
+    scene: Scene, whole: Folder, figures: Figures, number: signal.Signals
 ) -> None:
-    run = Run.start(scene, "sglang-falls")
-    for fall, number in enumerate((signal.SIGKILL, signal.SIGSTOP)):
-        run.is_under_way(1 + 2 * fall)
-        old = run.find(HTTP)
-        run.wait_until(run.generates(0))
-        victim = run.find(SCHEDULER)
-        assert victim is not None
-        os.kill(victim, number)
-        fell = time.monotonic()
-        run.wait_until(lambda old=old: run.find(HTTP) not in (None, old))  # type: ignore[misc]
-        started = time.monotonic()
-        port = port_of(run.find(HTTP))
-        run.wait_until(lambda port=port: asked(port, "/ready") is not None)  # type: ignore[misc]
-        ready = time.monotonic()
-        run.wait_until(lambda fall=fall: run.command.log.read_text().count("engine 0 is back") > fall)  # type: ignore[misc]
-        recovery_s = started - fell + time.monotonic() - ready
-        figures.what += f"; {number.name}: back {recovery_s:.0f} s after it and a start of {ready - started:.0f} s"
-        assert recovery_s < RECOVERY_S
+    run = Run.start(scene, f"sglang-server-{number.name}")
+    run.is_under_way(1)
+    old = run.find(HTTP)
+    run.wait_until(run.generates(0))
+    os.kill(run.need(SCHEDULER), number)
+    fell = time.monotonic()
+    run.wait_until(lambda: run.find(HTTP) not in (None, old))
+    started = time.monotonic()
+    port = port_of(run.need(HTTP))
+    run.wait_until(lambda: asked(port, "/ready") is not None)
+    ready = time.monotonic()
+    run.wait_until(run.says("engine 0 is back"))
+    recovery_s = started - fell + time.monotonic() - ready
+    figures.what += f"; {number.name}: back {recovery_s:.0f} s after it and a start of {ready - started:.0f} s"
+    assert recovery_s < RECOVERY_S
     assert not run.says(r"its 0 requests are asked again")()
-    check(run, whole, figures, 2)
+    check(run, whole, figures, 1)
 
 
-def test_the_router_of_sglang_servers_is_killed_and_stopped(scene: Scene, whole: Folder, figures: Figures) -> None:
-    run = Run.start(scene, "sglang-router")
-    for fall, number in enumerate((signal.SIGKILL, signal.SIGSTOP)):
-        run.is_under_way(1 + 2 * fall)
-        run.wait_until(lambda: run.find(ROUTER) is not None)
-        run.wait_until(run.generates(0))
-        router = run.find(ROUTER)
-        assert router is not None
-        os.kill(router, number)
-        run.hold.touch()
-        run.wait_until(lambda: run.command.log.read_text().count("the router is back") > fall)  # noqa: B023
-        assert run.find(ROUTER) not in (None, router)
-        run.hold.unlink()
-    check(run, whole, figures, 2)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_the_router_of_sglang_servers_falls(
+    scene: Scene, whole: Folder, figures: Figures, number: signal.Signals
+) -> None:
+    run = Run.start(scene, f"sglang-router-{number.name}")
+    run.is_under_way(1)
+    run.wait_until(lambda: run.find(ROUTER) is not None)
+    run.wait_until(run.generates(0))
+    router = run.need(ROUTER)
+    os.kill(router, number)
+    run.hold.touch()
+    run.wait_until(run.says("the router is back"))
+    assert run.need(ROUTER) != router
+    run.hold.unlink()
+    check(run, whole, figures, 1)
 
 
 @pytest.mark.parametrize("kind", ["distributed", "tensor"])

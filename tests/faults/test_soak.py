@@ -1,8 +1,6 @@
 """A long run in which engines and rewards fail at random: it ends, nearly all samples count, and memory stays."""
 
 import json
-import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -13,7 +11,7 @@ import pytest
 from slime_core.telemetry import MetricsLog
 from tests.faults.accounts import Accounts
 from tests.faults.figures import ALL, WHOLE, Figures
-from tests.faults.toy import write_project
+from tests.faults.toy import train, write_project
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads memory in /proc")
 
@@ -48,18 +46,10 @@ def test_a_long_run_with_random_faults_loses_few_samples_and_keeps_its_memory(tm
         launcher={"use": "counted"},
     )
     began = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-m", "slime_core", "train", str(run_file), "--save", str(tmp_path / "run"), "--no-progress"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
-    accounts = Accounts.of(tmp_path / "run", max_uses=1)
+    run = train(run_file)
+    accounts = Accounts.of(run, max_uses=1)
     assert (accounts.drawn, accounts.lost, accounts.over_used) == (ROLLOUTS * GROUPS, [], [])
-    rows = [row.metrics for row in MetricsLog.read(tmp_path / "run" / "metrics.jsonl")]
+    rows = [row.metrics for row in MetricsLog.read(run / "metrics.jsonl")]
     told = [json.loads(line) for line in (tmp_path / "soak.jsonl").read_text().splitlines()]
     *before, last = told  # a line is written before its rollout is trained on
     effective = last["trained"] / (GROUP * sum(each["groups"] for each in before))

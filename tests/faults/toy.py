@@ -11,6 +11,8 @@ import json
 import os
 import random
 import struct
+import subprocess
+import sys
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -298,6 +300,18 @@ def slime_losses() -> Iterable[LossSpec]:
 @hookimpl
 def slime_launchers() -> Iterable[LauncherSpec]:
     yield LauncherSpec("in_process", _launcher, settings=LauncherSettings)
+
+
+def train(run_file: Path) -> Path:
+    """Run it in its folder, to its end; returns the run folder."""
+    run = run_file.parent / "run"
+    argv = [sys.executable, "-m", "slime_core", "train", run_file, "--save", run, "--no-progress"]
+    path = os.pathsep.join(filter(None, sys.path))
+    done = subprocess.run(
+        argv, cwd=run_file.parent, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    return run
 
 
 def write_project(root: Path, rows: int = 13, **changes: Json) -> Path:

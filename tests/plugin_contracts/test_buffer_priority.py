@@ -23,8 +23,7 @@ class TestPackage(PluginPackageContract):
         {},
         {"max_uses": 1, "replay_ratio": 1.0},
         {**SMALL, "scores": SCORES},
-        {**SMALL, "order": "rank", "keep": "highest", "alpha": 0.7},
-        {**SMALL, "keep": "reservoir", "quotas": {"kit": 0.5}},
+        {**SMALL, "quotas": {"kit": 0.5}},
         {**SMALL, "order": "fifo"},
     ],
 )

@@ -1,10 +1,9 @@
 """House rules that `make lint` reads from files: each finds the file that breaks it."""
 
-import subprocess
-import sys
 from pathlib import Path
 
-TOOL = Path(__file__).resolve().parents[2] / "tools" / "check_house.py"
+from tests.tools.repository import run_tool, write
+
 CORE = '[project]\nversion = "0.1.0"\ndependencies = ["click>=8", "pluggy>=1", "pydantic>=2", "{}>=4"]\n'
 PLUGIN = '[project]\nversion = "{}"\ndependencies = ["{}"]\n'
 CHECKOUT = {
@@ -77,12 +76,8 @@ BROKEN = (
 
 
 def checked(root: Path, files: dict[str, str]) -> tuple[int, str]:
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    command = [sys.executable, str(TOOL), "--root", str(root)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    write(root, files)
+    done = run_tool("check_house.py", "--root", root)
     assert not done.stderr
     return done.returncode, done.stdout
 

@@ -4,23 +4,20 @@ import subprocess
 import sys
 from pathlib import Path
 
-TOOL = Path(__file__).resolve().parents[2] / "tools" / "check_sizes.py"
+from tests.tools.repository import ROOT, write
+
 WITHIN = "def f():\n" + "    x = 1\n" * 69
 LONG = f"{WITHIN}    x = 1\n"
 
 
 def checked(root: Path, files: dict[str, str], allowed: str = "{}") -> tuple[int, list[str]]:
     """What a copy of the tool, in a checkout with these files, prints."""
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    tool = root / "tools" / TOOL.name
-    tool.parent.mkdir(exist_ok=True)
-    source = TOOL.read_text()
+    source = (ROOT / "tools" / "check_sizes.py").read_text()
     [start] = [line for line in source.splitlines() if line.startswith("LONGER")]
-    tool.write_text(source.replace(start, f"LONGER: dict[str, str] = {allowed}"))
-    done = subprocess.run([sys.executable, str(tool)], capture_output=True, text=True, check=False)
+    tool = source.replace(start, f"LONGER: dict[str, str] = {allowed}")
+    write(root, {**files, "tools/check_sizes.py": tool})
+    command = [sys.executable, root / "tools" / "check_sizes.py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert not done.stderr
     return done.returncode, done.stdout.splitlines()
 

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.tools.repository import ROOT, commit, git
 
 
 @pytest.fixture(scope="module")
@@ -23,12 +23,6 @@ def release() -> Iterator[ModuleType]:
         yield release
     finally:
         sys.path.remove(str(ROOT / "tools"))
-
-
-def git(repository: Path, *argv: str) -> str:
-    author = ["-c", "user.name=A", "-c", "user.email=a@b.c"]
-    done = subprocess.run(["git", *author, "-C", str(repository), *argv], check=True, capture_output=True, text=True)
-    return done.stdout
 
 
 @pytest.fixture
@@ -45,12 +39,7 @@ def repository(tmp_path: Path) -> Path:
         "docs/plugins.md": "The bound `slime-core>=0.1,<0.2` is required.\n",
         "changelog/+x.added.md": "X.\n",
     }
-    for name, text in texts.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    git(tmp_path, "init", "-qb", "main")
-    git(tmp_path, "add", "-A")
-    git(tmp_path, "commit", "-qm", "Begin")
+    commit(tmp_path, texts)
     return tmp_path
 
 
@@ -154,9 +143,7 @@ def test_a_release_of_this_checkout_is_made_and_installs(release: ModuleType, tm
         if (ROOT / name).is_file():
             (clone / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, clone / name)
-    git(tmp_path, "init", "-qb", "main", str(clone))
-    git(clone, "add", "-A")
-    git(clone, "commit", "-qm", "Begin")
+    commit(clone, {})
     done = subprocess.run(
         [sys.executable, str(clone / "tools/release.py"), "0.1.1", "--light", "--url", "https://example.org/v0.1.1"],
         capture_output=True,

@@ -1,12 +1,11 @@
 """The runner of workflows on this machine: matrices, reusable workflows, actions, and what it refuses."""
 
-import subprocess
-import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 
 from tests.tables import table
+from tests.tools.repository import run_tool, write
 
-TOOL = Path(__file__).resolve().parents[2] / "tools/runner.py"
 CALLED = """
 on: {workflow_call: {inputs: {who: {type: string, required: true}, greetings: {type: string, default: '["hi", "ho"]'}}}}
 jobs:
@@ -19,13 +18,10 @@ jobs:
 """
 
 
-def run(repository: Path, job: str, text: str, *argv: str) -> "subprocess.CompletedProcess[str]":
-    workflows = repository / ".github/workflows"
-    workflows.mkdir(parents=True, exist_ok=True)
-    (workflows / "called.yml").write_text(CALLED)
-    (workflows / "mine.yml").write_text(f"on: push\njobs:\n{text}")
-    command = [sys.executable, str(TOOL), ".github/workflows/mine.yml", job, "--repository", str(repository), *argv]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+def run(repository: Path, job: str, text: str, *argv: str) -> "CompletedProcess[str]":
+    workflow = ".github/workflows/mine.yml"
+    write(repository, {".github/workflows/called.yml": CALLED, workflow: f"on: push\njobs:\n{text}"})
+    return run_tool("runner.py", workflow, job, "--repository", repository, *argv)
 
 
 def calls(given: str) -> str:

@@ -1,10 +1,9 @@
-"""The workflow is what its template and table make, every job of it can be run here, and no marker is without a job."""
+"""The workflow is what its template and table make, and every job of it can be run here."""
 
 import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -64,18 +63,6 @@ def test_every_target_that_a_job_makes_exists() -> None:
     }
     assert made
     assert made <= targets
-
-
-def test_every_marker_that_is_left_out_has_a_target_and_its_target_a_job() -> None:
-    options = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["pytest"]["ini_options"]
-    left_out = re.findall(r"not (\w+)", options["addopts"][-1])
-    assert left_out
-    makefile = (ROOT / "Makefile").read_text("utf-8")
-    for marker in left_out:
-        rule = rf"^([a-z0-9]+):[^\n]*\n(?:\t[^\n]*\n)*?\t[^\n]*-m [\"']?[^\n]*\b{marker}\b"
-        recipes = re.findall(rule, makefile, re.MULTILINE)
-        jobs = [name for name in recipes if any(name in command.split() for command in COMMANDS)]
-        assert jobs, f"no job runs the tests with the marker {marker}; make targets that do: {recipes}"
 
 
 def test_a_matrix_is_run_value_by_value_with_the_jobs_environment(tool: Path) -> None:

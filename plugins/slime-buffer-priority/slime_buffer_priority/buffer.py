@@ -10,16 +10,16 @@ Example:
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 import numpy as np
 from numpy.random import Generator, Philox
 from numpy.typing import NDArray
 
-from slime_buffer_priority.places import Bools, Floats, Ints, Queue, RankIndex, grown
-from slime_buffer_priority.settings import COUNT, Keep, Order, PrioritySettings, ScoreName
-from slime_buffer_priority.shelves import Keeper, ProportionalShelf, RankShelf, Reservoir, Shelf
+from slime_buffer_priority.places import Bools, Floats, Ints, Queue, grown
+from slime_buffer_priority.settings import COUNT, Order, PrioritySettings, ScoreName
+from slime_buffer_priority.shelves import ProportionalShelf, Shelf
 from slime_core import Group, GroupId
 from slime_core.errors import CheckpointError
 from slime_core.roles import BufferContext, BufferSetup, Draw
@@ -40,14 +40,9 @@ class PriorityBuffer:
         self._quotas = Quotas(settings.quotas)
         self._store = Store()
         self._shelves = [_shelf(settings, self._store) for _ in range(len(settings.quotas) + 1)]
-        keepers: dict[Keep, Callable[[], Keeper]] = {
-            Keep.NEWEST: Queue,
-            Keep.HIGHEST: RankIndex,
-            Keep.RESERVOIR: Reservoir,
-        }
-        self._keeper = keepers[settings.keep]()
+        self._arrivals = Queue()
         self._gone: dict[GroupId, str] = {}
-        self._draws = self._evictions = self._version = 0
+        self._draws = self._version = 0
         self._highest = 1.0
         self._drawn: tuple[Sequence[Group], Ints] = ((), np.zeros(0, np.int64))
 
@@ -63,12 +58,12 @@ class PriorityBuffer:
         keys = self._store.keys[places] = self._store.fixed[places] + self._advantage_keys(np.array([self._highest]))[0]
         for shelf, among in self._by_shelf(places):
             shelf.put(places[among], keys[among])
-        self._keeper.put(places, keys)
+        self._arrivals.put(places)
 
     def sample(self, want: int, ctx: BufferContext) -> Draw:
         """Hand out groups by their law, none that is stale, with their importance weights."""
         self._expire(ctx)
-        random = self._random("draw", self._draws)
+        random = Generator(Philox(key=derive_seed(self._seed, "slime-buffer-priority", "draw", self._draws)))
         self._draws += 1
         counts = self._quotas.split(want, [len(shelf) for shelf in self._shelves])
         drawn = [shelf.draw(count, random) for shelf, count in zip(self._shelves, counts, strict=True)]
@@ -102,14 +97,11 @@ class PriorityBuffer:
         self._store.keys[places] = keys
         for shelf, among in self._by_shelf(places):
             shelf.change(places[among], keys[among])
-        self._keeper.change(places, keys)
 
     def evict(self, ctx: BufferContext) -> Mapping[GroupId, str]:
         """Remove what is too old for the context, and what is beyond the capacity."""
         self._expire(ctx)
-        random = self._random("evict", self._evictions)
-        self._evictions += 1
-        surplus = self._keeper.surplus(self._settings.capacity, random)
+        surplus = self._arrivals.surplus(self._settings.capacity)
         self._gone |= {group.id: CAPACITY for group in self._remove(surplus)}
         gone, self._gone = self._gone, {}
         return gone
@@ -117,14 +109,13 @@ class PriorityBuffer:
     def state_dict(self) -> dict[str, Json]:
         return {
             "draws": self._draws,
-            "evictions": self._evictions,
             "version": self._version,
             "highest": self._highest,
             "quotas": self._quotas.state(),
             "gone": {str(group_id): reason for group_id, reason in self._gone.items()},
             "store": self._store.state(),
             "shelves": [shelf.state() for shelf in self._shelves],
-            "keeper": self._keeper.state(),
+            "arrivals": self._arrivals.state(),
         }
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
@@ -137,8 +128,8 @@ class PriorityBuffer:
             raise CheckpointError(
                 f"a priority buffer cannot continue from a state with {', '.join(sorted(state)) or 'nothing'}"
             )
-        self._draws, self._evictions = cast(int, state["draws"]), cast(int, state["evictions"])
-        self._version, self._highest = cast(int, state["version"]), cast(float, state["highest"])
+        self._draws, self._version = cast(int, state["draws"]), cast(int, state["version"])
+        self._highest = cast(float, state["highest"])
         self._quotas.load(cast(list[float], state["quotas"]))
         gone = cast(Mapping[str, str], state["gone"])
         self._gone = {GroupId.parse(group_id): reason for group_id, reason in gone.items()}
@@ -147,7 +138,7 @@ class PriorityBuffer:
         for number, saved in enumerate(cast(list[Mapping[str, Json]], state["shelves"])):
             places = held[self._store.shelves[held] == number]
             self._shelves[number].load(saved, places, self._store.keys[places])
-        self._keeper.load(cast(Mapping[str, Json], state["keeper"]), held, self._store.keys[held])
+        self._arrivals.load(cast(Mapping[str, Json], state["arrivals"]), held, self._store.keys[held])
 
     def __len__(self) -> int:
         return len(self._store.places)
@@ -188,7 +179,7 @@ class PriorityBuffer:
         self._drawn = ((), np.zeros(0, np.int64))
         for shelf, among in self._by_shelf(places):
             shelf.remove(places[among])
-        self._keeper.remove(places)
+        self._arrivals.remove(places)
         return self._store.remove(places)
 
     def _by_shelf(self, places: Ints) -> list[tuple[Shelf, slice | Bools]]:
@@ -196,9 +187,6 @@ class PriorityBuffer:
             return [(self._shelves[0], slice(None))]
         numbers = self._store.shelves[places]
         return [(shelf, numbers == number) for number, shelf in enumerate(self._shelves)]
-
-    def _random(self, purpose: str, number: int) -> Generator:
-        return Generator(Philox(key=derive_seed(self._seed, "slime-buffer-priority", purpose, number)))
 
 
 class Store:
@@ -384,10 +372,6 @@ def _score(name: ScoreName, group: Group, settings: PrioritySettings) -> float:
 
 
 def _shelf(settings: PrioritySettings, store: Store) -> Shelf:
-    match settings.order:
-        case Order.PROPORTIONAL:
-            return ProportionalShelf(settings.alpha, lambda places: store.keys.take(places))
-        case Order.RANK:
-            return RankShelf(settings.alpha)
-        case Order.FIFO:
-            return Queue()
+    if settings.order is Order.FIFO:
+        return Queue()
+    return ProportionalShelf(settings.alpha, lambda places: store.keys.take(places))

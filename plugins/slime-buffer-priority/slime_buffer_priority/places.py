@@ -1,4 +1,4 @@
-"""Orders of places (row numbers of groups): by mass (`SumTree`), by key (`RankIndex`), by arrival (`Queue`).
+"""Orders of places (row numbers of groups): by mass (`SumTree`), by arrival (`Queue`).
 
 Example:
 
@@ -8,7 +8,7 @@ Example:
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from typing import TypeAlias, cast
 
@@ -26,7 +26,6 @@ Bools: TypeAlias = NDArray[np.bool_]
 """Which of some: [n]."""
 
 _TOP = 4096
-_BUCKETS, _PER_OCTAVE, _HEADROOM = 65_536, 1_024, 16_384
 
 
 def grown(array: NDArray[np.generic], size: int) -> NDArray[np.generic]:
@@ -108,121 +107,8 @@ class SumTree:
         return self._ends
 
 
-class RankIndex:
-    """Places by falling key, and the place at a rank in O(log n). As a keeper it gives up the lowest keys.
-
-    Keys are sorted into 65,536 buckets, 1,024 for a factor of two, and the buckets are counted by a tree. Priorities
-    that differ by less than 0.07 % may share a bucket: there places stand in order of arrival, and the last one takes
-    the rank of one that leaves. 48 factors of two below the base, all keys count as the same.
-    """
-
-    def __init__(self) -> None:
-        self.base = 0.0
-        """Key of the bucket with 16 factors of two above it."""
-        self._rows: dict[int, list[int]] = {}
-        self._counts = SumTree(_BUCKETS)
-        self._codes: Ints = np.zeros(0, np.int64)
-        self._keys: Floats = np.zeros(0)
-        self._position: list[int] = []
-        self._held = 0
-
-    def put(self, places: Ints, keys: Floats) -> None:
-        """Add places, or give them new keys: [n] each, no place twice."""
-        if not len(places):
-            return
-        if float(keys.max()) > self.base + (_HEADROOM - 1) / _PER_OCTAVE:
-            self._rebase(float(keys.max()))
-        self._reach(int(places.max()) + 1)
-        self._keys[places] = keys
-        codes = (np.floor((self.base - keys) * _PER_OCTAVE) + _HEADROOM).clip(0, _BUCKETS - 1).astype(np.int64)
-        old = self._codes.take(places)
-        moves = codes != old
-        codes, old, places = codes[moves], old[moves], places[moves]
-        self._leave(places[old >= 0], old[old >= 0])
-        self._held += int(np.count_nonzero(old < 0))
-        self._codes[places] = codes
-        rows, position = self._rows, self._position
-        for place, code in zip(places.tolist(), codes.tolist(), strict=True):
-            row = rows.get(code)
-            if row is None:
-                row = rows[code] = []
-            position[place] = len(row)
-            row.append(place)
-        self._count(np.concatenate((codes, old[old >= 0])))
-
-    def change(self, places: Ints, keys: Floats) -> None:
-        """Give places new keys."""
-        self.put(places, keys)
-
-    def remove(self, places: Ints) -> None:
-        """Remove places: [n]."""
-        codes = self._codes.take(places)
-        self._leave(places, codes)
-        self._codes[places] = -1
-        self._held -= len(places)
-        self._count(codes)
-
-    def at(self, ranks: Ints) -> Ints:
-        """Places at ranks, the highest key at 0: [n]."""
-        codes, rest = self._counts.find(ranks.astype(np.float64) + 0.5)
-        rows = zip(codes.tolist(), rest.astype(np.int64).tolist(), strict=True)
-        return np.array([self._rows[code][position] for code, position in rows], np.int64)
-
-    def surplus(self, capacity: int, random: Generator) -> Ints:
-        """The places at the last ranks, beyond the capacity."""
-        return self.at(np.arange(min(capacity, self._held), self._held))
-
-    def state(self) -> dict[str, Json]:
-        """The places by rank, which decides between equal keys."""
-        return {"base": self.base, "order": list(self)}
-
-    def load(self, state: Mapping[str, Json], places: Ints, keys: Floats) -> None:
-        """Continue, with these places in rising order and their keys: [n] each."""
-        order = np.array(cast(list[int], state["order"]), np.int64)
-        self._fill(cast(float, state["base"]), order, keys[np.searchsorted(places, order)])
-
-    def __iter__(self) -> Iterator[int]:
-        for code in sorted(self._rows):
-            yield from self._rows[code]
-
-    def __len__(self) -> int:
-        return self._held
-
-    def _fill(self, base: float, places: Ints, keys: Floats) -> None:
-        RankIndex.__init__(self)
-        self.base = base
-        self.put(places, keys)
-
-    def _leave(self, places: Ints, codes: Ints) -> None:
-        rows, position = self._rows, self._position
-        for place, code in zip(places.tolist(), codes.tolist(), strict=True):
-            row = rows[code]
-            last = row.pop()
-            if last != place:
-                row[position[place]] = last
-                position[last] = position[place]
-            if not row:
-                del rows[code]
-
-    def _count(self, codes: Ints) -> None:
-        touched = np.unique(codes)
-        self._counts.put(touched, np.array([float(len(self._rows.get(code, ()))) for code in touched.tolist()]))
-
-    def _reach(self, size: int) -> None:
-        if size > len(self._position):
-            room = 1 << (size - 1).bit_length()
-            self._keys = cast(Floats, grown(self._keys, room))
-            # One more, so that a place without a code has -1.
-            self._codes = cast(Ints, grown(self._codes + 1, room)) - 1
-            self._position += [0] * (room - len(self._position))
-
-    def _rebase(self, base: float) -> None:
-        places = np.fromiter(self, np.int64, len(self))
-        self._fill(base, places, self._keys.take(places))
-
-
 class Queue:
-    """Places in order of arrival. As a shelf it draws first in, first out; as a keeper it gives up the oldest.
+    """Places in order of arrival: a shelf that draws first in, first out, and the order in which a full buffer shrinks.
 
     An OrderedDict, because a dict passes all places that left each time it looks for its first.
     """
@@ -249,8 +135,8 @@ class Queue:
         self.put(places)
         return places, np.ones(len(places))
 
-    def surplus(self, capacity: int, random: Generator) -> Ints:
-        """The oldest places, beyond the capacity."""
+    def surplus(self, capacity: int) -> Ints:
+        """The oldest places, beyond the capacity; the caller removes them."""
         return np.array(list(islice(self._places, max(0, len(self) - capacity))), np.int64)
 
     def state(self) -> dict[str, Json]:
@@ -260,12 +146,6 @@ class Queue:
     def load(self, state: Mapping[str, Json], places: Ints, keys: Floats) -> None:
         """Continue."""
         self._places = OrderedDict.fromkeys(cast(list[int], state["order"]))
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._places)
-
-    def __contains__(self, place: int) -> bool:
-        return place in self._places
 
     def __len__(self) -> int:
         return len(self._places)

@@ -47,7 +47,7 @@ def slime_buffers() -> Iterable[BufferSpec]:
         "priority",
         _priority,
         PrioritySettings,
-        "Groups drawn by priority or rank and replayed, with importance weights",
+        "Groups drawn by priority and replayed, with importance weights",
         replay=_replay,
     )
 

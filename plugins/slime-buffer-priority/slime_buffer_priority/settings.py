@@ -2,7 +2,7 @@
 
 Example:
 
-    PrioritySettings(order=Order.RANK, scores={ScoreName.ADVANTAGE: 1.0, ScoreName.STALENESS: 0.5}, max_uses=3)
+    PrioritySettings(order=Order.FIFO, scores={ScoreName.ADVANTAGE: 1.0, ScoreName.STALENESS: 0.5}, max_uses=3)
 """
 
 import enum
@@ -24,21 +24,8 @@ class Order(enum.StrEnum):
 
     PROPORTIONAL = "proportional"
     """At random, by priority to the power of alpha."""
-    RANK = "rank"
-    """At random, by the rank of the priority to the power of minus alpha."""
     FIFO = "fifo"
     """In the order in which they came; a used group goes to the end."""
-
-
-class Keep(enum.StrEnum):
-    """Which groups stay when there are more than `capacity`."""
-
-    NEWEST = "newest"
-    """The last that came."""
-    HIGHEST = "highest"
-    """Those of the highest priority."""
-    RESERVOIR = "reservoir"
-    """A uniform random choice of all that ever came."""
 
 
 class ScoreName(enum.StrEnum):
@@ -61,9 +48,8 @@ class ScoreName(enum.StrEnum):
 class PrioritySettings(Settings):
     """`[buffer.priority]` in a run file."""
 
-    order: Order = Field(default=Order.PROPORTIONAL, description="How groups are drawn: proportional, rank or fifo.")
-    keep: Keep = Field(default=Keep.NEWEST, description="What stays beyond capacity: newest, highest or reservoir.")
-    capacity: int = Field(default=65_536, ge=1, le=2**31, description="Groups held at most.")
+    order: Order = Field(default=Order.PROPORTIONAL, description="How groups are drawn: proportional or fifo.")
+    capacity: int = Field(default=65_536, ge=1, le=2**31, description="Groups held at most; the oldest leave.")
     scores: dict[ScoreName, Coefficient] = Field(
         default={ScoreName.ADVANTAGE: 1.0},
         description="Exponent of each score in the priority, which is their product: "

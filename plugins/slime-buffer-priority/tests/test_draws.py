@@ -9,27 +9,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slime_buffer_priority.places import Floats, Ints
-from slime_buffer_priority.shelves import ProportionalShelf, RankShelf, Shelf, draw
+from slime_buffer_priority.places import Floats
+from slime_buffer_priority.shelves import ProportionalShelf, draw
 from tests.tables import table
 
 DRAWS = 8_000
 PRIORITIES = (0.5, 1.0, 2.0, 4.0, 8.0, 3.0)
 
 
-def shelf_of(kind: str, alpha: float, priorities: Sequence[float] = PRIORITIES) -> Shelf:
+def shelf_of(alpha: float, priorities: Sequence[float] = PRIORITIES) -> ProportionalShelf:
     keys = np.log2(np.array(priorities))
-    shelf: Shelf = ProportionalShelf(alpha, keys.take) if kind == "proportional" else RankShelf(alpha)
+    shelf = ProportionalShelf(alpha, keys.take)
     shelf.put(np.arange(len(keys)), keys)
     return shelf
 
 
-def masses_of(kind: str, alpha: float, priorities: Sequence[float] = PRIORITIES) -> list[float]:
-    """The laws as the README states them."""
-    if kind == "proportional":
-        return [priority**alpha for priority in priorities]
-    ranks = {place: 1 + sum(each > priority for each in priorities) for place, priority in enumerate(priorities)}
-    return [(1 / ranks[place]) ** alpha for place in range(len(priorities))]
+def masses_of(alpha: float, priorities: Sequence[float] = PRIORITIES) -> list[float]:
+    """The law as the README states it."""
+    return [priority**alpha for priority in priorities]
 
 
 def chance_of_sets(masses: Sequence[float], want: int) -> dict[frozenset[int], float]:
@@ -54,27 +51,26 @@ def assert_follows(counts: Counter[frozenset[int]], chances: dict[frozenset[int]
     assert statistic < limit, f"chi-squared {statistic:.1f}, limit {limit:.1f} at {freedom} degrees of freedom"
 
 
-@table("kind, alpha, want", product(["proportional", "rank"], [0.0, 0.6], [1, 2, 4]))
-def test_draws_follow_the_law(kind: str, alpha: float, want: int) -> None:
-    shelf, random = shelf_of(kind, alpha), np.random.default_rng(7)
+@table("alpha, want", product([0.0, 0.6], [1, 2, 4]))
+def test_draws_follow_the_law(alpha: float, want: int) -> None:
+    shelf, random = shelf_of(alpha), np.random.default_rng(7)
     counts = Counter(frozenset(shelf.draw(want, random)[0].tolist()) for _ in range(DRAWS))
-    assert_follows(counts, chance_of_sets(masses_of(kind, alpha), want))
+    assert_follows(counts, chance_of_sets(masses_of(alpha), want))
 
 
 def test_the_check_finds_a_law_that_is_slightly_wrong() -> None:
-    shelf, random = shelf_of("proportional", 0.8), np.random.default_rng(7)
+    shelf, random = shelf_of(0.8), np.random.default_rng(7)
     counts = Counter(frozenset(shelf.draw(2, random)[0].tolist()) for _ in range(DRAWS))
     with pytest.raises(AssertionError, match="chi-squared"):
-        assert_follows(counts, chance_of_sets(masses_of("proportional", 0.6), 2))
+        assert_follows(counts, chance_of_sets(masses_of(0.6), 2))
 
 
-@table("kind", ["proportional", "rank"])
-def test_few_of_many_follow_the_law_too(kind: str) -> None:
+def test_few_of_many_follow_the_law_too() -> None:
     """Of many places, draws come from the tree; of few, every clock is rung. Both are one law."""
     random = np.random.default_rng(3)
     priorities = np.sort(random.random(64) + 0.1)[::-1]
-    shelf, counts = shelf_of(kind, 1.0, priorities.tolist()), np.zeros(64)
-    masses = np.array(masses_of(kind, 1.0, priorities.tolist()))
+    shelf, counts = shelf_of(1.0, priorities.tolist()), np.zeros(64)
+    masses = np.array(masses_of(1.0, priorities.tolist()))
     for _ in range(DRAWS):
         places, _ = shelf.draw(1, random)
         counts[places] += 1
@@ -82,7 +78,7 @@ def test_few_of_many_follow_the_law_too(kind: str) -> None:
     assert ((counts - expected) ** 2 / expected).sum() < 63 + 4 * (2 * 63) ** 0.5
 
 
-def estimates(shelf: Shelf, values: Floats, want: int, draws: int) -> Floats:
+def estimates(shelf: ProportionalShelf, values: Floats, want: int, draws: int) -> Floats:
     """Of the mean of the values over all that are held, from weighted draws."""
     random, found = np.random.default_rng(11), np.zeros(draws)
     for number in range(draws):
@@ -91,10 +87,10 @@ def estimates(shelf: Shelf, values: Floats, want: int, draws: int) -> Floats:
     return found
 
 
-@table("kind, want", product(["proportional", "rank"], [1, 3, 5]))
-def test_weights_take_the_bias_out_of_a_mean(kind: str, want: int) -> None:
+@table("want", [1, 3, 5])
+def test_weights_take_the_bias_out_of_a_mean(want: int) -> None:
     values = np.array([3.0, -1.0, 4.0, 1.0, -5.0, 9.0])
-    found = estimates(shelf_of(kind, 1.0), values, want, DRAWS)
+    found = estimates(shelf_of(1.0), values, want, DRAWS)
     error = found.std() / DRAWS**0.5
     assert abs(found.mean() - values.mean()) < 4 * error
     assert error < 0.2
@@ -103,54 +99,33 @@ def test_weights_take_the_bias_out_of_a_mean(kind: str, want: int) -> None:
 def test_weights_take_the_bias_out_of_few_of_many() -> None:
     random = np.random.default_rng(5)
     priorities, values = (random.random(300) + 0.05) ** 3, random.normal(size=300) + 1.0
-    found = estimates(shelf_of("proportional", 1.0, priorities.tolist()), values + priorities, 20, 2_000)
+    found = estimates(shelf_of(1.0, priorities.tolist()), values + priorities, 20, 2_000)
     assert abs(found.mean() - (values + priorities).mean()) < 4 * found.std() / 2_000**0.5
 
 
 def test_a_draw_of_all_weighs_each_the_same() -> None:
-    for kind in ("proportional", "rank"):
-        places, weights = shelf_of(kind, 1.0).draw(9, np.random.default_rng(0))
-        assert (sorted(places.tolist()), weights.tolist()) == ([0, 1, 2, 3, 4, 5], [1.0] * 6)
+    places, weights = shelf_of(1.0).draw(9, np.random.default_rng(0))
+    assert (sorted(places.tolist()), weights.tolist()) == ([0, 1, 2, 3, 4, 5], [1.0] * 6)
 
 
 @given(
     st.lists(st.floats(-60, 60), min_size=1, max_size=80),
     st.integers(0, 90),
     st.floats(0, 4),
-    st.sampled_from(["proportional", "rank"]),
 )
 @settings(max_examples=200, deadline=None)
-def test_any_priorities_give_distinct_places_and_finite_weights(
-    keys: list[float], want: int, alpha: float, kind: str
-) -> None:
+def test_any_priorities_give_distinct_places_and_finite_weights(keys: list[float], want: int, alpha: float) -> None:
     """Also where one place has nearly all the mass, so that nearly every ring of a clock is its own."""
-    shelf = shelf_of(kind, alpha, [2.0**key for key in keys])
+    shelf = shelf_of(alpha, [2.0**key for key in keys])
     places, weights = shelf.draw(want, np.random.default_rng(0))
     assert len(set(places.tolist())) == len(places) == min(want, len(keys))
     assert np.isfinite(weights).all()
     assert (weights > 0).all()
 
 
-class Skewed:
-    """A law of which one place takes nearly all: what the tree gives must be finished by ringing every clock."""
-
-    def __init__(self) -> None:
-        self.everyone = np.array([1e9, *([1.0] * 63)])
-        self.count = self.size = 64
-        self.total = float(self.everyone.sum())
-
-    def find(self, points: Floats) -> Ints:
-        return self.everyone.cumsum().searchsorted(points, side="right").astype(np.int64)
-
-    def masses(self, places: Ints) -> Floats:
-        return self.everyone[places]
-
-    def everything(self) -> Ints:
-        return np.arange(64)
-
-
 def test_where_one_place_has_all_the_mass_the_others_are_still_drawn_alike() -> None:
-    law, random, counts = Skewed(), np.random.default_rng(2), np.zeros(64)
+    """What the tree gives must be finished by ringing every clock."""
+    law, random, counts = shelf_of(1.0, [1e9, *([1.0] * 63)]), np.random.default_rng(2), np.zeros(64)
     chances = np.zeros(64)
     for _ in range(3_000):
         places, chance = draw(law, 5, random)

@@ -1,14 +1,12 @@
-"""SumTree, RankIndex and Quotas against plain models of themselves."""
-
-from itertools import pairwise
+"""SumTree and Quotas against plain models of themselves."""
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slime_buffer_priority.buffer import Quotas
-from slime_buffer_priority.places import RankIndex, SumTree
+from slime_buffer_priority.places import SumTree
 
 MASSES = st.floats(0.0, 1e6, allow_subnormal=False)
 
@@ -55,35 +53,6 @@ def test_many_changes_leave_no_rounding_behind() -> None:
         tree.put(places, random.random(len(places)) * 10.0 ** random.integers(-8, 8))
     fresh.put_all(tree.every_mass())
     assert tree.total == fresh.total
-
-
-CHANGES = st.lists(st.tuples(st.integers(0, 30), st.one_of(st.none(), st.integers(-40, 40))), max_size=60)
-
-
-@given(CHANGES)
-@example([(0, -14), (1, 35), (1, -13)])
-def test_ranks_are_those_of_sorting(changes: list[tuple[int, int | None]]) -> None:
-    index, plain = RankIndex(), dict[int, float]()
-    for place, key in changes:
-        if key is None and place in plain:
-            index.remove(np.array([place]))
-            del plain[place]
-        elif key is not None:
-            index.put(np.array([place]), np.array([float(key)]))
-            plain[place] = float(key)
-    assert len(index) == len(plain)
-    places = index.at(np.arange(len(plain))).tolist()
-    assert sorted(places) == sorted(plain)
-    assert list(index) == places
-    ranked, same_below = [plain[place] for place in places], index.base - 48 + 1e-3
-    assert all(high > low - 1e-3 or high < same_below for high, low in pairwise(ranked))
-
-
-def test_keys_that_grow_without_end_stay_in_order() -> None:
-    index, count = RankIndex(), 500
-    for place in range(count):
-        index.put(np.array([place]), np.array([0.5 * place]))
-    assert index.at(np.arange(60)).tolist() == list(range(count - 1, count - 61, -1))
 
 
 @given(

@@ -2,36 +2,35 @@ r"""`slime-grade`: grade files of answers, explain one verdict.
 
 Example:
 
-    slime-grade run answers.jsonl --reward math --out graded.jsonl
+    slime-grade run answers.jsonl --out graded.jsonl
     slime-grade explain "1/2" "so it is \boxed{0.5}"
 """
 
 import asyncio
-import inspect
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 
 import click
-from pydantic import ValidationError
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
-from slime_core.errors import ConfigError, printable
+from slime_core.errors import printable
 from slime_core.outputs import refuse_occupied
-from slime_core.roles import Reward, RewardContext, Setup, SyncReward
+from slime_core.roles import RewardContext
 from slime_core.sample import Json, Sample
-from slime_core.score import Score, Unscored, Verdict
+from slime_core.score import Score, Unscored
 from slime_reward_math.extract import extract, gold_text
 from slime_reward_math.grader import Grade, compare, grade
-from slime_reward_math.plugin import slime_rewards
+from slime_reward_math.plugin import GpqaSettings
 from slime_reward_math.read import clean
+from slime_reward_math.rewards.letters import Letters
 
 KINDS = ("equiv", "mcq", "boxed")
 """Kinds that a row may have; under any other name it is a whole response."""
@@ -110,99 +109,33 @@ def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Json]]]:
             yield number, found
 
 
-Grading = Callable[[Row], Graded]
-"""Grades one row."""
+def graded(row: Row) -> Graded:
+    """Grade one row, and measure the time."""
+    start = time.perf_counter()
+    if row.kind == "mcq":
+        found = _by_letter(row)
+    else:
+        by_grader = bare_grade(row.gold, row.response) if row.kind == "equiv" else grade(row.gold, row.response)
+        found = Graded(row.id, by_grader.outcome.value, by_grader.score, by_grader.answer, by_grader.reason, 0.0)
+    return replace(found, milliseconds=round(1e3 * (time.perf_counter() - start), 3))
 
 
-def reward_names() -> list[str]:
-    """The rewards that `--reward` takes."""
-    return [spec.name for spec in slime_rewards()]
-
-
-def parse_settings(given: Sequence[str]) -> dict[str, Json]:
-    """Settings of a reward from the command line, `KEY=VALUE` each; a value is JSON, or else text.
-
-    Raises:
-        click.ClickException: one has no '='.
-    """
-    settings: dict[str, Json] = {}
-    for each in given:
-        key, equals, text = each.partition("=")
-        if not equals:
-            raise click.ClickException(f"--set {each}: expected KEY=VALUE, for instance --set strict_slime=true")
-        try:
-            settings[key] = json.loads(text)
-        except ValueError:
-            settings[key] = text
-    return settings
-
-
-def grading_of(name: str, settings: Mapping[str, Json]) -> Grading:
-    """The grading by a reward's name; rows of the kind `mcq` are graded as `gpqa` where `math` was asked for.
-
-    Raises:
-        click.ClickException: the reward has no such settings, or cannot be built with them.
-    """
-    if name in ("math", "boxed_math") and not settings:
-        choices, graded = grading_of("gpqa", {}), _timed(_by_grade)
-        return lambda row: choices(row) if row.kind == "mcq" else graded(row)
-    spec = next(spec for spec in slime_rewards() if spec.name == name)
-    if unknown := sorted(settings.keys() - spec.model.model_fields.keys()):
-        has = ", ".join(spec.model.model_fields) or "none"
-        raise click.ClickException(f"reward {name} has no setting {', '.join(unknown)}; it has: {has}")
-    try:
-        reward = spec.factory(spec.model.model_validate(settings), Setup(_no_others, seed=0))
-    except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-        raise click.ClickException(f"reward {name}: {problems}") from None
-    except ConfigError as error:
-        raise click.ClickException(str(error)) from None
-
-    def by_score(row: Row) -> Graded:
-        response = row.response if row.kind != "equiv" else f"\\boxed{{{row.response}}}"
-        sample = Sample(label=row.gold, response=response, metadata=row.metadata)
-        return _graded(row, asyncio.run(_verdict(reward, sample)), extract(response).text)
-
-    return _timed(by_score)
-
-
-async def _verdict(reward: Reward | SyncReward, sample: Sample) -> Verdict:
-    returned = reward(sample, RewardContext(0, False, 0))
-    return await returned if inspect.isawaitable(returned) else returned
-
-
-def _no_others(role: str, name: str, **settings: object) -> object:
-    raise click.ClickException(f"no {role} {name} here: the rewards of this plugin build no others")
-
-
-def _by_grade(row: Row) -> Graded:
-    found = bare_grade(row.gold, row.response) if row.kind == "equiv" else grade(row.gold, row.response)
-    return Graded(row.id, found.outcome.value, found.score, found.answer, found.reason, 0.0)
+def _by_letter(row: Row) -> Graded:
+    """Grade a choice as `gpqa` does."""
+    sample = Sample(label=row.gold, response=row.response, metadata=row.metadata)
+    verdict = asyncio.run(Letters(GpqaSettings())(sample, RewardContext(0, False, 0)))
+    answer = extract(row.response).text
+    if isinstance(verdict, Score):
+        return Graded(row.id, "correct" if verdict.value else "wrong", verdict.value, answer, "the chosen letter", 0.0)
+    assert isinstance(verdict, Unscored)
+    reason = f"{verdict.reason}: {verdict.detail}" if verdict.detail else verdict.reason
+    return Graded(row.id, "undecided", None, answer, reason, 0.0)
 
 
 def bare_grade(gold: object, answer: str) -> Grade:
     """Grade a bare answer; a box around it is taken off, as around a gold answer."""
     expected = gold_text(gold)
     return compare(expected, gold_text(answer) or answer) if expected else grade(gold, "")
-
-
-def _graded(row: Row, verdict: Verdict, extracted: str | None) -> Graded:
-    if isinstance(verdict, Score):
-        right = verdict.components.get("correct", verdict.value) >= 1
-        return Graded(row.id, "correct" if right else "wrong", verdict.value, extracted, "the reward's score", 0.0)
-    reason = "not this reward's kind of sample"
-    if isinstance(verdict, Unscored):
-        reason = f"{verdict.reason}: {verdict.detail}" if verdict.detail else verdict.reason
-    return Graded(row.id, "timeout" if reason.startswith("timeout") else "undecided", None, extracted, reason, 0.0)
-
-
-def _timed(grading: Grading) -> Grading:
-    def timed(row: Row) -> Graded:
-        start = time.perf_counter()
-        found = grading(row)
-        return replace(found, milliseconds=round(1e3 * (time.perf_counter() - start), 3))
-
-    return timed
 
 
 MOST_REASONS = 5
@@ -219,27 +152,24 @@ def main() -> None:
 
 @main.command()
 @click.argument("answers", metavar="IN.jsonl", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--reward", type=click.Choice(reward_names()), default="math", show_default=True, help="How to grade.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Where to write the verdicts.")
-@click.option("--set", "given", multiple=True, metavar="KEY=VALUE", help="A setting of the reward; may be repeated.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
-def run(answers: Path, reward: str, out: Path | None, given: tuple[str, ...], as_json: bool) -> None:
+def run(answers: Path, out: Path | None, as_json: bool) -> None:
     """Grade each line of IN.jsonl: an object with gold and response; id, kind, choices are optional.
 
     With kind "equiv" gold and response are two bare answers, with kind "mcq" the gold is a letter. Each line of the
     output has id, verdict, score, extracted, reason and milliseconds; without --out the verdicts themselves are not
-    written.
+    written. `slime reward try` grades a file by any other reward.
     """
     if out is not None:
         refuse_occupied(f"--out {out}", out)
     console = Console(stderr=True)
     rows = list(read_rows(answers))
-    grading = grading_of(reward, parse_settings(given))
     shown = track(rows, "grading", console=console, disable=not console.is_terminal, transient=True)
-    graded = [grading(row) for row in shown]
+    found = [graded(row) for row in shown]
     if out is not None:
-        out.write_text("".join(json.dumps(asdict(each), ensure_ascii=False) + "\n" for each in graded), "utf-8")
-    summary = summarise(graded)
+        out.write_text("".join(json.dumps(asdict(each), ensure_ascii=False) + "\n" for each in found), "utf-8")
+    summary = summarise(found)
     if as_json:
         click.echo(json.dumps(summary))
     else:
@@ -280,19 +210,10 @@ def _print(summary: dict[str, Json]) -> None:
 @click.argument("gold")
 @click.argument("response")
 @click.option("--bare", is_flag=True, help="RESPONSE is a bare answer without a box.")
-@click.option("--reward", type=click.Choice(reward_names()), default="math", show_default=True, help="How to grade.")
-@click.option("--set", "given", multiple=True, metavar="KEY=VALUE", help="A setting of the reward; may be repeated.")
 @click.option("--json", "as_json", is_flag=True, help="Print the steps as JSON.")
-def explain(gold: str, response: str, bare: bool, reward: str, given: tuple[str, ...], as_json: bool) -> None:
+def explain(gold: str, response: str, bare: bool, as_json: bool) -> None:
     """Show what is extracted from RESPONSE, what it and GOLD are read as, and what decides."""
-    settings = parse_settings(given)
-    if reward in ("math", "boxed_math") and not settings:
-        steps = _steps(gold, response, bare)
-    else:
-        row = Row("1", gold, response, "equiv" if bare else "boxed", {})
-        graded = grading_of(reward, settings)(row)
-        steps = {"gold": gold, "answer": graded.extracted, "verdict": graded.verdict}
-        steps |= {"score": graded.score, "reason": graded.reason}
+    steps = _steps(gold, response, bare)
     if as_json:
         click.echo(json.dumps(steps))
         return
