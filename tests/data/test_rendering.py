@@ -1,5 +1,6 @@
 """Rendered prompts: what a row says is in them, in order, or the row is bad; a final answer is never closed unsaid."""
 
+from functools import cache
 from typing import Literal
 
 import pytest
@@ -84,13 +85,18 @@ ESCAPES = {"as it is": "{{ m.content }}", "trimmed": "{{ m.content | trim }}", "
 ESCAPES |= {"ASCII": "{{ m.content | tojson(ensure_ascii=true) }}", "HTML": "{{ m.content | e }}"}
 
 
+@cache
+def escaping(tokenizer: HfTokenizer, how: str) -> Renderer:
+    template = "{% for m in messages %}<|im_start|>" + ESCAPES[how] + "<|im_end|>{% endfor %}"
+    return Renderer(with_template(tokenizer, template), None)
+
+
 @given(contents=st.lists(TEXT, min_size=1, max_size=5), how=st.sampled_from(sorted(ESCAPES)), lost=st.integers(0, 4))
 def test_a_message_is_found_however_it_is_escaped_and_missed_where_it_is_left_out(
     tokenizer: HfTokenizer, contents: list[str], how: str, lost: int
 ) -> None:
     messages: list[Message] = [{"role": "user", "content": each} for each in contents]
-    template = "{% for m in messages %}<|im_start|>" + ESCAPES[how] + "<|im_end|>{% endfor %}"
-    text = Renderer(with_template(tokenizer, template), None).prompt(messages).text
+    text = escaping(tokenizer, how).prompt(messages).text
     gone: Message = {"role": "user", "content": "all of this is gone"}
     finder, lost = Finder(text), lost % len(contents)
     for each in messages[:lost]:

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 from slime_core import Score, Unscored
 from slime_core.roles import LIGHT_FIELDS, Isolation, RewardContext, RewardSpec
@@ -33,11 +32,6 @@ def sleeps(sample: Sample, ctx: RewardContext) -> Verdict:
     time.sleep(600)
 
 
-def spins(sample: Sample, ctx: RewardContext) -> Verdict:
-    while True:
-        pass
-
-
 def spins_in_c(sample: Sample, ctx: RewardContext) -> Verdict:
     return Score(float(9**9**9))
 
@@ -57,12 +51,6 @@ def exits(sample: Sample, ctx: RewardContext) -> Verdict:
 
 def says_exit(sample: Sample, ctx: RewardContext) -> Verdict:
     sys.exit("enough")
-
-
-def segfaults(sample: Sample, ctx: RewardContext) -> Verdict:
-    import ctypes
-
-    ctypes.string_at(0)
 
 
 def kills_itself(sample: Sample, ctx: RewardContext) -> Verdict:
@@ -100,12 +88,6 @@ def shell_bomb(sample: Sample, ctx: RewardContext) -> Verdict:
 def forks_and_both_return(sample: Sample, ctx: RewardContext) -> Verdict:
     os.fork()
     return Score(1.0)
-
-
-def leaves_a_grandchild(sample: Sample, ctx: RewardContext) -> Verdict:
-    child = subprocess.Popen(["sleep", "600"], start_new_session=True)
-    Path(str(sample.metadata["pid_file"])).write_text(str(child.pid))
-    time.sleep(600)
 
 
 def prints(sample: Sample, ctx: RewardContext) -> Verdict:
@@ -155,18 +137,6 @@ def sets_an_alarm(sample: Sample, ctx: RewardContext) -> Verdict:
     return Score(1.0)
 
 
-def needs_the_main_thread(sample: Sample, ctx: RewardContext) -> Verdict:
-    def late(number: int, frame: object) -> None:
-        raise TimeoutError
-
-    signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, 0.05)
-    try:
-        time.sleep(600)
-    except TimeoutError:
-        return Score(3.0)
-
-
 def reads_tokens(sample: Sample, ctx: RewardContext) -> Verdict:
     return Score(float(sample.prompt_length))
 
@@ -197,7 +167,6 @@ for function in (
     length,
     exits,
     says_exit,
-    segfaults,
     kills_itself,
     shell_bomb,
     forks_and_both_return,
@@ -209,13 +178,12 @@ for function in (
     answers_at_length,
     changes_its_sample,
     sets_an_alarm,
-    needs_the_main_thread,
     returns_none,
     counts,
     dies_at_one,
 ):
     globals()[f"{function.__name__}_spec"] = offer(function)
-for function in (sleeps, spins, spins_in_c, swallows, leaves_a_grandchild):
+for function in (sleeps, spins_in_c, swallows):
     globals()[f"{function.__name__}_spec"] = offer(function, **SHORT)
 eats_memory_spec = offer(eats_memory, memory_mb=128)
 forks_without_end_spec = offer(forks_without_end, memory_mb=1 << 14)  # or that is what it meets first

@@ -136,11 +136,3 @@ def test_it_dies_with_the_driver(tmp_path: Path) -> None:
         process.wait()
     while is_alive(int((tmp_path / "pid").read_text())):
         time.sleep(0.01)
-
-
-def test_many_at_once_keep_apart() -> None:
-    async def many() -> list[Ended]:
-        calls = (command([PYTHON, "-S", "-c", f"print({number})"], timeout_s=60.0) for number in range(8))
-        return await asyncio.gather(*calls)
-
-    assert [ended.stdout for ended in asyncio.run(many())] == [f"{number}\n" for number in range(8)]

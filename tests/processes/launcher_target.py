@@ -1,6 +1,5 @@
 """Targets of worker groups for test_launcher.py; a worker process imports this module by its name."""
 
-import ctypes
 import multiprocessing
 import os
 import signal
@@ -72,10 +71,6 @@ class Target:
 
     def variable(self, name: str) -> str | None:
         return os.environ.get(name)
-
-    def compute(self) -> None:
-        """Stay inside one C call, as a kernel does, without ever looking at the pipe."""
-        ctypes.CDLL(None).sleep(60)
 
 
 class Refuses:
