@@ -36,7 +36,6 @@ _ROWS = frozenset({"messages", "tools"})
 """What a template reads of a row."""
 LONGEST_TAIL = 2_000
 """Bytes of what a worker printed that an error shows."""
-_END_S = 5.0
 MADE, REFUSED, FAILED, MEMORY = "made", "refused", "failed", "memory"
 """What an answer begins with; the text, or what is wrong, follows."""
 Answer = tuple[str, str]
@@ -206,6 +205,5 @@ class _Worker:
 
 def _end(process: Forked, output: Output) -> None:
     process.close()
-    if not process.wait(_END_S):
-        process.forget()
+    process.forget()
     output.close()

@@ -393,7 +393,7 @@ def scan_rows(path: Path, needed: Collection[str] = (), optional: Collection[str
     file, start, stop = split_slice(path)
     if not file.is_file():
         raise DataError(_no_file(file))
-    elif file.suffix == ".jsonl":
+    if file.suffix == ".jsonl":
         yield from jsonl_rows(file, start, stop)
     elif file.suffix == ".parquet":
         yield from parquet_rows(file, start, stop, needed, optional)
@@ -402,11 +402,10 @@ def scan_rows(path: Path, needed: Collection[str] = (), optional: Collection[str
 
 
 def _no_file(file: Path) -> str:
-    if file.is_dir():
-        return f"{file} is a directory: give a .jsonl or .parquet file, as `to_parquet` of HF datasets writes one"
+    if file.exists():
+        kind = "directory" if file.is_dir() else "pipe, a socket or a device"
+        return f"{file} is a {kind}: give a .jsonl or .parquet file, as `to_parquet` of HF datasets writes one"
     if not file.parent.is_dir():
         return f"there is no prompt file {file}: not even the directory {file.parent.absolute()}"
-    if file.exists():
-        return f"{file} is a pipe, a socket or a device: give a file, which is read more than once"
     near = sorted(each.name for each in file.parent.iterdir() if each.suffix in (".jsonl", ".parquet"))
     return f"there is no prompt file {file}; {file.parent} holds {', '.join(near[:8]) or 'no .jsonl or .parquet file'}"

@@ -37,18 +37,8 @@ class MixtureMember(Settings):
 
     def row_format(self, run: RowFormat) -> RowFormat:
         """How its rows are read."""
-        return replace(
-            run,
-            input_key=self.input_key or run.input_key,
-            label_key=self.label_key or run.label_key,
-            metadata_key=self.metadata_key or run.metadata_key,
-            tool_key=self.tool_key or run.tool_key,
-            multimodal_keys=run.multimodal_keys if self.multimodal_keys is None else self.multimodal_keys,
-            apply_chat_template=run.apply_chat_template
-            if self.apply_chat_template is None
-            else self.apply_chat_template,
-            final_assistant_message=self.final_assistant_message or run.final_assistant_message,
-        )
+        own = self.model_dump(exclude={"path", "weight"}, exclude_none=True)
+        return replace(run, **own)
 
 
 class MixtureSettings(Settings):

@@ -71,14 +71,6 @@ def bos_text(backend: "tokenizers.Tokenizer") -> str:
     return ways[0] if ways else bos
 
 
-def joins_pieces(backend: "tokenizers.Tokenizer") -> bool:
-    """Whether texts that are encoded one by one read as one text; where not, each piece begins with a space."""
-    pieces = [number for text in ("a", "b") for number in backend.encode(text, add_special_tokens=False).ids]
-    whole = backend.encode("ab", add_special_tokens=False).ids
-    read, wanted = (str(backend.decode(ids, skip_special_tokens=False)) for ids in (pieces, whole))
-    return read == wanted or wanted != "ab"  # one that cannot write "ab" shows nothing
-
-
 class HfTokenizer:
     """Implements `slime_core.roles.Tokenizer`."""
 
@@ -155,7 +147,9 @@ class HfTokenizer:
     @cached_property
     def joins_pieces(self) -> bool:
         """Whether pieces of a text can be encoded one by one; Llama 2's tokenizer begins each of them with a space."""
-        return joins_pieces(self._backend)
+        pieces, whole = [*self.encode("a"), *self.encode("b")], self.encode("ab")
+        read, wanted = (self.decode(ids, skip_special_tokens=False) for ids in (pieces, whole))
+        return read == wanted or wanted != "ab"  # one that cannot write "ab" shows nothing
 
     def notes(self, *, chat: bool) -> Sequence[str]:
         """What the tokenizer does that a user may not expect, in sentences; `chat`: a template writes the prompts.
@@ -290,10 +284,9 @@ def _without(what: str, library: str, directory: Path) -> str:
 def _no_tokenizer(directory: Path) -> str:
     if not directory.is_dir():
         return f"there is no model directory {directory}: give --hf-checkpoint a directory in HF format"
-    make = f"d = '{directory}'; from transformers import AutoTokenizer as T; T.from_pretrained(d).save_pretrained(d)"
     return (
-        f"{directory} has no tokenizer.json: copy that of the model it was made from, or make one of a slow "
-        f'tokenizer (needs transformers):\n  python -c "{make}"'
+        f"{directory} has no tokenizer.json: copy that of the model it was made from. Of a slow tokenizer, the "
+        "AutoTokenizer of transformers writes one: from_pretrained(DIRECTORY).save_pretrained(DIRECTORY)"
     )
 
 

@@ -315,13 +315,6 @@ class Forked:
         with suppress(OSError):
             self._leash.shutdown(socket.SHUT_WR)
 
-    def wait(self, timeout_s: float) -> bool:
-        """Block until it has ended; returns whether it has."""
-        while not self.is_over:
-            if not select.select([self._leash], [], [], timeout_s)[0]:
-                return False
-        return True
-
     async def ended(self) -> None:
         """Wait until it has ended; several tasks may wait at once."""
         while not self.is_over:

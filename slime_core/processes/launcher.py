@@ -1,9 +1,9 @@
-"""Worker groups and the local launcher, which starts them on this machine, within its memory, GPUs and cores.
+"""Worker groups and the local launcher, which starts them on this machine, within its GPUs and cores.
 
 All workers of a group are called together. They wait for each other in collective operations, so the others cannot
 finish after one has died: all end when one fails. A launcher derives from `GroupWorker` and implements how to send a
 call and how to end the process. The local one forks workers from a server, so torch is imported once for all. Groups
-may share cores, but not memory or GPUs.
+may share cores, but not GPUs.
 
 Example:
 
@@ -18,7 +18,6 @@ import re
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from multiprocessing.reduction import ForkingPickler
@@ -27,7 +26,7 @@ from typing import ClassVar, NamedTuple, Self, TypeVar, cast
 
 from slime_core.aio import cancel_all
 from slime_core.errors import ConfigError, WorkerError
-from slime_core.processes.limits import is_stopped, own_cores
+from slime_core.processes.limits import own_cores
 from slime_core.processes.server import ENVIRONMENT, Server, shared_server
 from slime_core.processes.worker import GROUP_ENTRY, PRELOAD, Order, Reply, pickled
 from slime_core.roles import LauncherSetup, Needs, Place, WorkerGroupSpec
@@ -110,7 +109,7 @@ class GroupWorker(ABC):
     @property
     @abstractmethod
     def state(self) -> str:
-        """Its process in words: "pid 4711, stopped"."""
+        """Its process in words: "pid 4711"."""
 
     @abstractmethod
     async def built(self) -> None:
@@ -171,9 +170,8 @@ class LocalWorker(GroupWorker):
 
     @property
     def state(self) -> str:
-        """Its process id, and whether it is stopped."""
-        pid = self._process.pid
-        return f"pid {pid}, stopped" if is_stopped(pid) else f"pid {pid}"
+        """Its process id."""
+        return f"pid {self._process.pid}"
 
     @property
     def is_gone(self) -> bool:
@@ -352,24 +350,22 @@ class Taken(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Cores, memory in bytes and GPUs of one machine."""
+    """Cores and GPUs of one machine."""
 
     cores: int
-    memory: int
     gpus: Sequence[str]
 
     @classmethod
     def here(cls) -> Self:
         """This machine, as far as this process may use it."""
-        return cls(own_cores(), _memory(), _gpus())
+        return cls(own_cores(), _gpus())
 
     def __str__(self) -> str:
         gpus = f"GPUs {', '.join(self.gpus)}" if self.gpus else "no GPU"
-        return f"{self.cores} core{'' if self.cores == 1 else 's'}, {self.memory / 2**30:.1f} GiB of memory, {gpus}"
+        return f"{self.cores} core{'' if self.cores == 1 else 's'}, {gpus}"
 
     def share(self, group: str, needs: Needs, workers: int, taken: Sequence[Taken]) -> list[tuple[str, ...]]:
         """The GPUs of each worker of another group; ConfigError if what it needs is not free."""
-        memory = sum((each.needs.memory or 0) * len(each.devices) for each in taken)
         free = dict.fromkeys(self.gpus, 1.0)
         for each in taken:
             for name in chain.from_iterable(each.devices):
@@ -383,8 +379,6 @@ class Machine:
             why = f"it has nothing called {', '.join(sorted(needs.custom))}"
         elif needs.cpus > self.cores:
             why = "a worker cannot have more cores than there are"
-        elif (needs.memory or 0) * workers > self.memory - memory:
-            why = f"{memory / 2**30:.1f} GiB of it are taken" if memory else "that is more memory than there is"
         elif any(len(each) < count for each in devices):
             why = "not so many GPUs are free"
         else:
@@ -395,13 +389,6 @@ class Machine:
             f"group {group!r} needs {asked}. This machine has {self}{others}: {why}. Ask for less, or choose a "
             "launcher of a cluster that has it"
         )
-
-
-def _memory() -> int:
-    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with suppress(OSError, ValueError):
-        return min(physical, int(Path("/sys/fs/cgroup/memory.max").read_text("utf-8")))
-    return physical
 
 
 def _gpus() -> list[str]:

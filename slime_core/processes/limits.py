@@ -95,13 +95,6 @@ def private_mb(pid: int) -> float:
     return 0.0
 
 
-def is_stopped(pid: int) -> bool:
-    """Whether a signal (SIGSTOP, a terminal's Ctrl-Z) or a debugger has stopped a process."""
-    with suppress(OSError, IndexError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
-    return False
-
-
 MOST_FORKS = 256
 """`os.fork` calls of one worker and its children during one call."""
 TOO_MANY_FORKS = f"more than {MOST_FORKS} forks in one call"

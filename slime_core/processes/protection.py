@@ -17,7 +17,6 @@ import asyncio
 import inspect
 import json
 import signal
-import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -55,7 +54,6 @@ MOST_PROCESSES = 64
 """Processes that one worker may be at once, its descendants included."""
 LONGEST_TAIL = 4_000
 """Bytes of its latest output that errors show."""
-REAP_S = 5.0
 START_TIMEOUT_S = 120.0
 """Seconds that importing a plugin and calling its factory may take."""
 
@@ -103,11 +101,6 @@ class RewardWorker:
         """Whether it can take a call; a closed socket shows its death before the server does."""
         process = self._process
         return process.cause is None and not process.is_over and not process.channel.is_closed
-
-    @property
-    def gone(self) -> bool:
-        """Whether the process has ended."""
-        return self._process.is_over
 
     async def ready(self) -> None:
         """Wait until it has built its plugin; StartError, with its output, if it could not."""
@@ -180,19 +173,8 @@ class RewardWorker:
         self._process.channel.cut()  # ends a call under way
         if not self._busy:
             self._process.close()
-            self._output.close()
-
-    def reap(self) -> None:
-        """Wait until a killed process has ended."""
-        if not self._process.wait(REAP_S):
             self._process.forget()
-
-
-def _close_all(workers: set[RewardWorker]) -> None:
-    while workers:
-        worker = workers.pop()
-        worker.close()
-        worker.reap()
+            self._output.close()
 
 
 # Where the calls of each reward run.
@@ -268,7 +250,6 @@ class Isolated:
         self._idle: list[RewardWorker] = []
         self._all: set[RewardWorker] = set()
         self._ever_ready = self._closed = False
-        weakref.finalize(self, _close_all, self._all)
 
     async def start(self) -> None:
         """Start one worker, so that a broken plugin is found before a sample waits for it; StartError if it is."""
@@ -308,7 +289,8 @@ class Isolated:
         """Kill every worker; calls under way fail. Idempotent."""
         self._closed = True
         self._idle.clear()
-        _close_all(self._all)
+        while self._all:
+            self._all.pop().close()
 
     async def _verdicts(self, samples: Sequence[Sample], ctx: RewardContext | None) -> list[Verdict]:
         request = pickled(([ship(sample, self._spec.fields) for sample in samples], ctx))
@@ -320,10 +302,7 @@ class Isolated:
             finally:
                 if ctx is not None:
                     self._calls.seconds.append(perf_counter() - began)
-                if worker.alive and not self._closed:
-                    self._idle.append(worker)
-                else:
-                    worker.close()
+                self._give_back(worker)
         finally:
             self._slots.release()
         try:
@@ -342,15 +321,14 @@ class Isolated:
             worker = self._idle.pop()
             if worker.alive:
                 return worker
-            worker.close()
-        self._all -= {worker for worker in self._all if worker.gone}
+            self._end(worker)
         try:
             worker = self._launch()
             self._all.add(worker)
             try:
                 await worker.ready()
             except BaseException:
-                worker.close()
+                self._end(worker)
                 raise
         except (OSError, StartError) as error:
             if not self._ever_ready:
@@ -358,6 +336,16 @@ class Isolated:
             raise CallFailure("start", str(error), retryable=True) from None
         self._ever_ready = True
         return worker
+
+    def _give_back(self, worker: RewardWorker) -> None:
+        if worker.alive and not self._closed:
+            self._idle.append(worker)
+        else:
+            self._end(worker)
+
+    def _end(self, worker: RewardWorker) -> None:
+        worker.close()
+        self._all.discard(worker)
 
 
 class Protection:

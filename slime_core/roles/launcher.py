@@ -32,7 +32,7 @@ class Needs:
     gpus: float = 0.0
     """GPUs, whole ones or a part of one."""
     memory: int | None = None
-    """Bytes of main memory; None: it does not say."""
+    """Bytes of main memory, for launchers of clusters; None: it does not say."""
     custom: Mapping[str, float] = field(default_factory=dict)
     """Whatever else a cluster counts, by its name there."""
 
@@ -178,7 +178,7 @@ class WorkerGroup(Protocol):
         ...
 
     def unanswered(self) -> Mapping[int, str]:
-        """Workers at a call that they have not answered: rank -> what is known of each, "pid 4711, stopped"."""
+        """Workers at a call that they have not answered: rank -> what is known of each, "pid 4711"."""
         ...
 
     async def watch(self) -> None:

@@ -154,20 +154,6 @@ def test_a_truncating_tokenizer_is_read_whole(copy: Path) -> None:
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
-@pytest.mark.long
-def test_the_advice_for_a_slow_tokenizer_works(tmp_path: Path) -> None:
-    """A WordPiece vocabulary alone: the printed command makes the tokenizer.json that is missing."""
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "what", "is", "2"]
-    (tmp_path / "vocab.txt").write_text("\n".join(vocabulary))
-    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer", "eos_token": "[SEP]"}')
-    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    with pytest.raises(ModelError, match=r"make one of a slow tokenizer") as caught:
-        HfTokenizer.load(tmp_path)
-    command = str(caught.value).splitlines()[-1].strip().replace("python", sys.executable, 1)
-    subprocess.run(command, shell=True, check=True, capture_output=True)
-    assert HfTokenizer.load(tmp_path).encode("what is 2") == [5, 6, 7]
-
-
 def test_a_tokenizer_needs_no_torch(model_dir: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from slime_core.data import HfTokenizer;"

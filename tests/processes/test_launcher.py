@@ -317,9 +317,8 @@ def test_a_server_takes_nothing_apart_that_it_imported(tmp_path: Path, monkeypat
     server = Server(preload=["heavy"])
     with (tmp_path / "output").open("wb") as output:
         worker = server.fork("heavy:work", title="worker", output=output.fileno())
+    asyncio.run(worker.ended())
     worker.close()
-    worker.wait(60.0)
-    worker.forget()
     server.close()
     assert (tmp_path / "imported").exists()
     assert not (tmp_path / "taken-apart").exists()

@@ -1,4 +1,4 @@
-"""What a machine has and what is taken of it; cores are shared, memory and GPUs are not."""
+"""What a machine has and what is taken of it; cores are shared, GPUs are not."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ GIB = 1 << 30
 
 
 def machine() -> Machine:
-    return Machine(2, 8 * GIB, ["0", "1"])
+    return Machine(2, ["0", "1"])
 
 
 def refusal(machine: Machine, needs: Needs, taken: Sequence[Taken] = ()) -> str:
@@ -34,19 +34,9 @@ def test_more_workers_than_cores_share_them() -> None:
 
 def test_a_refusal_says_what_was_asked_and_what_there_is() -> None:
     said = refusal(machine(), Needs(cpus=4, gpus=1.0))
-    assert said.startswith(
-        "group 'trainer' needs 4 cores, 1 GPU. This machine has 2 cores, 8.0 GiB of memory, GPUs 0, 1"
-    )
+    assert said.startswith("group 'trainer' needs 4 cores, 1 GPU. This machine has 2 cores, GPUs 0, 1")
     assert "a worker cannot have more cores than there are" in said
-    assert "1 core, 1.0 GiB of memory, no GPU: not so many GPUs are free" in refusal(
-        Machine(1, GIB, []), Needs(gpus=1.0)
-    )
-
-
-def test_memory_is_not_shared() -> None:
-    engine = take(machine(), Needs(memory=3 * GIB), 2)
-    assert "engine took theirs before: 6.0 GiB of it are taken" in refusal(machine(), Needs(memory=3 * GIB), [engine])
-    take(machine(), Needs(memory=8 * GIB), 1)
+    assert "1 core, no GPU: not so many GPUs are free" in refusal(Machine(1, []), Needs(gpus=1.0))
 
 
 def test_parts_of_a_gpu_are_shared_and_whole_ones_are_not() -> None:
