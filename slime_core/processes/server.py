@@ -29,7 +29,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import IO, Any, NoReturn
 
 from slime_core.processes.forked import HEADER, NOTE, Forked
 from slime_core.processes.limits import children, descendants, die_with_parent, end_tree, keep_descendants, private_mb
@@ -111,10 +111,9 @@ class Server:
         }
         body, outputs = json.dumps(request).encode(), [output, output if errors is None else errors]
         with self._lock:
-            if self._running is None or self._running.process.poll() is not None:
-                self._start()
-            assert self._running is not None, "started just now"
             running = self._running
+            if running is None or running.process.poll() is not None:
+                running = self._start()
             leash, far = socket.socketpair()
             own, channel = socket.socketpair()
             with far, channel:
@@ -134,7 +133,7 @@ class Server:
             self._end()
             self._running = None
 
-    def _start(self) -> None:
+    def _start(self) -> "_Running":
         self._end()
         control, theirs = socket.socketpair()
         output = tempfile.TemporaryFile()  # noqa: SIM115  # open for as long as the process
@@ -158,8 +157,9 @@ class Server:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
             theirs.close()
-        self._running = _Running(process, control, output)
-        self._end = weakref.finalize(self, self._running.end)
+        self._running = running = _Running(process, control, output)
+        self._end = weakref.finalize(self, running.end)
+        return running
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +218,7 @@ def main(control_fd: int, preload: Sequence[str]) -> NoReturn:
         except BaseException:  # a worker that needs it reports the error
             traceback.print_exc()
     set_by_modules = {name: value for name, value in os.environ.items() if name not in before}
-    Nursery(socket.socket(fileno=control_fd), set_by_modules).serve()
+    _Nursery(socket.socket(fileno=control_fd), set_by_modules).serve()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):
             stream.flush()
@@ -233,11 +233,10 @@ class _Child:
     excess: int = 0
 
 
-class Nursery:
-    """The processes that this one has forked."""
+class _Nursery:
+    """The processes that this one has forked: takes requests from `control`."""
 
     def __init__(self, control: socket.socket, environment: Mapping[str, str]) -> None:
-        """Take requests from `control`; `environment` is what preloaded modules have set."""
         self._control, self._environment = control, environment
         self._children: dict[int, _Child] = {}
         self._ended: list[tuple[_Child, int, float]] = []
@@ -252,7 +251,6 @@ class Nursery:
         self._selector.register(control, selectors.EVENT_READ)
 
     def serve(self) -> None:
-        """Fork, limit, kill and reap until the driver has ended; then kill all."""
         while True:
             limited = any(child.memory_mb is not None for child in self._children.values())
             for key, _ in self._selector.select(WEIGH_S if limited or self._ended else None):
@@ -270,8 +268,7 @@ class Nursery:
                 self._weigh()
                 self._next_weighing = time.monotonic() + WEIGH_S
 
-    def _accept(self) -> bool:
-        """Fork for one request; returns whether the driver still runs."""
+    def _accept(self) -> bool:  # whether the driver still runs
         try:
             asked, (leash_fd, *_), _, _ = socket.recv_fds(self._control, 1, 1)
         except (OSError, ValueError):
@@ -299,7 +296,7 @@ class Nursery:
             os.close(each)
         return True
 
-    def _become(self, request: dict[str, object], leash: socket.socket, fds: Sequence[int]) -> NoReturn:
+    def _become(self, request: dict[str, Any], leash: socket.socket, fds: Sequence[int]) -> NoReturn:
         code = 1
         try:
             os.setsid()
@@ -319,7 +316,7 @@ class Nursery:
             os.set_inheritable(channel, False)
             _dress(request, self._environment)
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
-            module, _, name = str(request["entry"]).partition(":")
+            module, _, name = request["entry"].partition(":")
             getattr(importlib.import_module(module), name)(channel)
             code = 0
         except SystemExit as leaving:
@@ -387,18 +384,15 @@ class Nursery:
             continue
 
 
-def _dress(request: dict[str, object], defaults: Mapping[str, str]) -> None:
+def _dress(request: dict[str, Any], defaults: Mapping[str, str]) -> None:
     """Take on the driver's directory, path and environment; `defaults` are for variables that it does not set."""
     with suppress(OSError):
-        Path("/proc/self/comm").write_text(str(request["title"])[:LONGEST_TITLE])
-    environment, path = request["environment"], request["path"]
-    assert isinstance(environment, dict), "the driver's"
-    assert isinstance(path, list), "the driver's"
+        Path("/proc/self/comm").write_text(request["title"][:LONGEST_TITLE])
     os.environ.clear()
-    os.environ.update({**defaults, **{name: str(value) for name, value in environment.items()}})
-    sys.path[:] = map(str, path)
+    os.environ.update({**defaults, **request["environment"]})
+    sys.path[:] = request["path"]
     importlib.invalidate_caches()
-    os.chdir(str(request["folder"]))
+    os.chdir(request["folder"])
 
 
 def _code_of(leaving: SystemExit) -> int:

@@ -8,8 +8,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from slime_core.data import ChatTemplate, HfTokenizer, PromptSource
 from slime_core.data.rows import arrow_values, read_messages, read_tools
@@ -100,26 +98,6 @@ def test_any_other_message_is_refused_by_its_number(given: Json, says: str) -> N
         read_messages([given], "m")
     with pytest.raises(DataError, match=says.replace("message 0", "message 1")):
         read_messages([user("fine"), given], "m")
-
-
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.text(),
-        lambda inner: (
-            st.lists(inner, max_size=3)
-            | st.dictionaries(
-                st.sampled_from(["role", "content", "tool_calls", "function", "arguments", "type"]), inner
-            )
-        ),
-    )
-)
-def test_what_was_read_is_read_again_as_it_is_or_refused(value: Json) -> None:
-    try:
-        read = read_messages([value, {"role": "assistant", "content": value, "tool_calls": value}], "m")
-    except DataError:
-        return
-    assert read_messages([*read], "m") == read
-    assert all(isinstance(each["content"], str | list) and None not in each.values() for each in read)
 
 
 def test_tools_are_objects_or_their_json() -> None:

@@ -187,11 +187,6 @@ def test_other_samples_a_prompt_go_on_from_the_same_place_with_numbers_of_their_
     assert numbers == list(range(16))
 
 
-def test_the_state_of_another_source_is_refused(make_source: MakeSource) -> None:
-    with pytest.raises(CheckpointError, match=r"streams: None -> \['rows'\]"):
-        make_source(ROWS).load_state_dict({"position": 3})
-
-
 @given(records=st.lists(st.binary(min_size=1), max_size=20))
 def test_what_was_written_is_read(records: list[bytes]) -> None:
     kept = RecordFile(records)

@@ -90,26 +90,25 @@ def test_a_pair_of_surrogates_is_a_character(tmp_path: Path) -> None:
     assert values(tmp_path / "rows.jsonl") == [{"n": "\N{GRINNING FACE}"}]
 
 
-def test_a_missing_file_names_its_neighbours(tmp_path: Path) -> None:
-    (tmp_path / "train.jsonl").touch()
-    with pytest.raises(DataError, match=r"no prompt file .*trian\.jsonl; .* holds train\.jsonl"):
-        values(tmp_path / "trian.jsonl")
-    with pytest.raises(DataError, match=r"is a directory: give a \.jsonl or \.parquet file"):
-        values(tmp_path)
-    with pytest.raises(DataError, match="not even the directory"):
-        values(tmp_path / "nowhere" / "train.jsonl")
-
-
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "rows.jsonl")
-    with pytest.raises(DataError, match=r"rows\.jsonl is a pipe, a socket or a device: give a \.jsonl"):
-        values(tmp_path / "rows.jsonl")
-
-
-@table("name", ["rows.csv", "rows"])
-def test_an_unknown_ending_says_which_are_known(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).touch()
-    with pytest.raises(DataError, match=r"end in \.jsonl or \.parquet"):
+@table(
+    "name, says",
+    [
+        ("trian.jsonl", r"no prompt file .*trian\.jsonl; .* holds damaged\.parquet, pipe\.jsonl, train\.jsonl"),
+        (".", r"is a directory: give a \.jsonl or \.parquet file"),
+        ("nowhere/train.jsonl", "not even the directory"),
+        ("pipe.jsonl", r"pipe\.jsonl is a pipe, a socket or a device: give a \.jsonl"),
+        ("rows.csv", r"end in \.jsonl or \.parquet, not in '\.csv'"),
+        ("rows", r"end in \.jsonl or \.parquet, not in 'nothing'"),
+        ("damaged.parquet", r"damaged\.parquet: no readable parquet file"),
+    ],
+)
+def test_what_is_no_prompt_file_is_named(tmp_path: Path, name: str, says: str) -> None:
+    for each in ("train.jsonl", "rows.csv", "rows"):
+        (tmp_path / each).touch()
+    if not (tmp_path / "pipe.jsonl").exists():
+        os.mkfifo(tmp_path / "pipe.jsonl")
+    (tmp_path / "damaged.parquet").write_bytes(b"PAR1 and nothing else")
+    with pytest.raises(DataError, match=says):
         values(tmp_path / name)
 
 
@@ -117,12 +116,6 @@ def test_nested_parquet_columns_become_json(tmp_path: Path) -> None:
     row = {"messages": [{"role": "user", "content": "hi"}], "label": None, "metadata": {"level": 3}}
     pq.write_table(pa.Table.from_pylist([row]), tmp_path / "rows.parquet")
     assert values(tmp_path / "rows.parquet") == [row]
-
-
-def test_a_damaged_parquet_file_is_named(tmp_path: Path) -> None:
-    (tmp_path / "rows.parquet").write_bytes(b"PAR1 and nothing else")
-    with pytest.raises(DataError, match=r"rows\.parquet: no readable parquet file"):
-        values(tmp_path / "rows.parquet")
 
 
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
