@@ -205,5 +205,4 @@ class _Worker:
 
 def _end(process: Forked, output: Output) -> None:
     process.close()
-    process.forget()
     output.close()

@@ -255,7 +255,6 @@ class Forked:
         self.cause: tuple[str, str] | None = None
         """Reason ("memory", "processes", "timeout", ...) and text, if it was killed for one."""
         self._leash, self._last_words, self._limits = leash, last_words, limits
-        self._unread = b""
         self._is_over = False
         self._errno = 0
         self._calls = 0
@@ -325,7 +324,7 @@ class Forked:
                 self._unwatch(waiting)
 
     async def see_end(self, reason: str, detail: str, grace_s: float = DEATH_S) -> None:
-        """Wait until it has ended; kill it after `grace_s` seconds."""
+        """Wait until it has ended; kill it after `grace_s` seconds, and give up after `DEATH_S` more."""
         for seconds in (grace_s, DEATH_S):
             try:
                 async with asyncio.timeout(seconds):
@@ -333,14 +332,15 @@ class Forked:
                 return
             except TimeoutError:
                 self.kill(reason, detail)
+        self._forget()
 
     def close(self) -> None:
-        """Kill it and close all files but the leash; no task may be waiting for a frame."""
+        """Kill it and close its files; no task may be waiting for a frame."""
         self.kill()
+        self._forget()
         self.channel.close()
 
-    def forget(self) -> None:
-        """Stop waiting for its end and close the leash."""
+    def _forget(self) -> None:
         self._is_over = True
         if self._waiting and self._leash.fileno() >= 0:
             self._waiting[0].get_loop().remove_reader(self._leash.fileno())
@@ -370,20 +370,18 @@ class Forked:
     def _read_notes(self) -> None:
         while not self._is_over:
             try:
-                part = self._leash.recv(NOTE.size - len(self._unread))
+                note = self._leash.recv(NOTE.size)
             except BlockingIOError:
                 return
             except OSError:
-                part = b""
-            self._unread += part
-            if not part:
-                self.forget()
-                if self.pid:  # its server has ended, and the process with it; its group may still run
-                    with suppress(ProcessLookupError):
-                        os.killpg(self.pid, signal.SIGKILL)
-            elif len(self._unread) == NOTE.size:
-                self._note(*NOTE.unpack(self._unread))
-                self._unread = b""
+                note = b""
+            if len(note) == NOTE.size:
+                self._note(*NOTE.unpack(note))
+                continue
+            self._forget()  # its server has ended, and the process with it; its group may still run
+            if self.pid:
+                with suppress(ProcessLookupError):
+                    os.killpg(self.pid, signal.SIGKILL)
 
     def _note(self, number: int, excess: int) -> None:
         if not self.pid and number > 0:
@@ -398,7 +396,7 @@ class Forked:
             self.cause = self.cause or ("memory", f"it and its processes use {excess} MiB of {memory_mb}")
         elif excess < 0:
             self.cause = self.cause or ("processes", f"it has started more than {most_processes} processes")
-        self.forget()
+        self._forget()
 
 
 def how_it_ended(code: int | None) -> str:

@@ -187,7 +187,6 @@ class LocalWorker(GroupWorker):
         """Wait until the process and its descendants have ended, kill them if need be, and close its files."""
         process = self._process
         await process.see_end("stopped", "it was stopped", self.BUSY_GRACE_S if self._busy else self.CLOSE_S)
-        process.forget()
         process.channel.cut()
         async with self._turn:  # a call under way sees the end first
             process.close()

@@ -108,7 +108,6 @@ async def command(
             await process.see_end("killed", "its call was cancelled", grace_s=0.0)
             out.stop()
             err.stop()
-            process.forget()
             process.close()
         stdout, stderr = (REDACTOR.redact(each.text()) for each in (out, err))
     if failed or process.cause is not None or process.code is None:

@@ -173,7 +173,6 @@ class RewardWorker:
         self._process.channel.cut()  # ends a call under way
         if not self._busy:
             self._process.close()
-            self._process.forget()
             self._output.close()
 
 

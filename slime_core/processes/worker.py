@@ -253,7 +253,7 @@ class RewardHost:
 
 
 def serve_reward(channel_fd: int) -> None:
-    """Serve as a worker of a `WorkerPool`."""
+    """Serve as a worker of `Isolated`."""
     find_project_files()
     forks, hosts = ForkCount(), list[RewardHost]()
 

@@ -202,7 +202,7 @@ def test_a_rank_that_was_stopped_is_named_with_its_process(tmp_path: Path) -> No
 
     pid = with_group(tmp_path, use)
     assert said[0].startswith("trainer: add has taken 0 s")
-    assert f"; waiting for rank 1 (pid {pid}, stopped)" in said[0]
+    assert f"; waiting for rank 1 (pid {pid})" in said[0]
 
 
 def test_a_call_ends_at_its_limit(tmp_path: Path) -> None:
