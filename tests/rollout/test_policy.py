@@ -69,6 +69,8 @@ def test_it_is_started_once_however_many_ask_at_once(caplog: pytest.LogCaptureFi
     lifecycle = Lifecycle("agent", "slime-agent", part, limit_s=60.0)
 
     async def go() -> None:
+        await lifecycle.close()
+        assert part.calls == []
         await asyncio.gather(*(lifecycle.start() for _ in range(5)))
         await lifecycle.start()
         assert part.calls == ["start"]
@@ -80,12 +82,6 @@ def test_it_is_started_once_however_many_ask_at_once(caplog: pytest.LogCaptureFi
     asyncio.run(go())
     assert part.calls == ["start", "close", "start"]
     assert not caplog.records
-
-
-def test_what_was_never_started_is_not_closed() -> None:
-    part = Part()
-    asyncio.run(Lifecycle("agent", "slime-agent", part, limit_s=60.0).close())
-    assert part.calls == []
 
 
 def test_a_start_that_fails_is_named_tried_again_and_closed() -> None:
@@ -264,16 +260,13 @@ def judged(model: Says, sample: Sample | None = None, **settings: object) -> Ver
 def test_the_last_verdict_is_worth_what_the_settings_say(
     tokenizer: HfTokenizer, says: str, scores: Mapping[str, float], expected: Score | str
 ) -> None:
+    assert judged(Says(tokenizer, "t42"), verdict=r"t(\d+)", scores={}) == Score(42.0), "a number is worth itself"
     found = judged(Says(tokenizer, says), scores=dict(scores))
     if isinstance(expected, str):
         assert isinstance(found, Unscored)
         assert (found.reason, found.detail) == (expected, tokenizer.decode(tokenizer.encode(says)))
     else:
         assert found == expected
-
-
-def test_a_verdict_that_is_a_number_is_worth_that(tokenizer: HfTokenizer) -> None:
-    assert judged(Says(tokenizer, "t42"), verdict=r"t(\d+)", scores={}) == Score(42.0)
 
 
 @table(

@@ -12,7 +12,6 @@ from slime_core.errors import ContractError, RolloutError
 from slime_core.processes import OnLoop
 from slime_core.roles import GenerateContext, GroupReward, Reward, RewardContext, RewardGrain, SamplingParams
 from slime_core.rollout import (
-    Environment,
     EvalSet,
     RewardOnError,
     Scoring,
@@ -39,107 +38,80 @@ async def nobody(sample: object, ctx: object) -> Score:
     raise AssertionError("a hearing asks nobody")
 
 
-def test_the_reward_is_the_sum_by_weight() -> None:
-    hearing = Hearing(make_sample())
-    hearing.add("reward", reward_use(nobody, "a", 2.0), Score(0.5))
-    hearing.add("group_reward", reward_use(nobody, "b", -1.0), Score(3.0))
-    closed = hearing.close()
-    assert closed.sample.reward == -2.0
-    assert closed.sample.status is Status.COMPLETED
-    assert closed.verdicts == {"reward/a": Score(0.5), "group_reward/b": Score(3.0)}
-    assert closed.failure is None
+def closed(answers: Sequence[tuple[str, float, object]], keeps_parts: bool = False, **fields: object) -> Hearing:
+    """The hearing of a sample with these fields after such answers: name, weight and verdict of each reward."""
+    hearing = Hearing(replace(make_sample(reward=1.0), **fields), keeps_parts)  # type: ignore[arg-type]
+    for name, weight, answer in answers:
+        hearing.add("reward", reward_use(nobody, name, weight), answer)  # type: ignore[arg-type]
+    return hearing.close()
+
+
+UNSCORED = "no_reward_applies", "none of a, b scored it"
+GAVE_UP = "the generator set Status.FAILED"
+FAILED, TRACE = Status.FAILED, "Traceback ...\nKeyError: 'nope'\n"
+
+
+@table(
+    "answers, fields, reward, failure",
+    [
+        ([("a", 2.0, Score(0.5)), ("b", -1.0, Score(3.0))], {}, -2.0, None),
+        (
+            [("a", 0.0, Score(1.0)), ("b", 1.0, NotApplicable())],
+            {},
+            None,
+            ("no_reward_applies", "none of a, b scored it"),
+        ),
+        ([("a", 1.0, Score(1.0)), ("b", 1.0, Unscored("no  answer", detail="x"))], {}, None, ("b_no_answer", "x")),
+        ([("a", 1.0, Score(1.0)), ("b", -1.0, Unscored("no answer"))], {}, None, ("b_no_answer", "no answer")),
+        ([("a", 1.0, Score(1.0)), ("b", 0.0, Unscored("no answer"))], {}, 1.0, None),
+        ([("a", 1.0, Failure("timeout", "60 s")), ("b", 1.0, Unscored("busy"))], {}, None, ("timeout", "60 s")),
+        ([], {"status": FAILED, "failure_reason": "no room"}, None, ("no_room", f"{GAVE_UP} (no room)")),
+        ([], {"status": FAILED, "failure_reason": ""}, None, ("generator_failed", f"{GAVE_UP} (generator_failed)")),
+        (
+            [],
+            {"status": FAILED, "failure_reason": "agent_KeyError", "metadata": {"failure_detail": TRACE}},
+            None,
+            ("agent_KeyError", f"{GAVE_UP} (agent_KeyError): {TRACE.strip()}"),
+        ),
+        ([], {"status": Status.ABORTED}, None, None),
+    ],
+)
+def test_answers_add_up_by_weight_and_the_first_failure_with_a_weight_counts(
+    answers: list[tuple[str, float, object]],
+    fields: dict[str, object],
+    reward: float | None,
+    failure: tuple[str, str] | None,
+) -> None:
+    found = closed(answers, **fields)
+    assert (found.sample.reward, found.failure) == (reward, failure and Failure(*failure))
+    assert found.is_open == (not fields)
+    assert found.sample.failure_reason == (failure and failure[0])
+    if failure is not None:
+        assert found.sample.status is Status.FAILED
+    assert list(found.verdicts) == [f"reward/{name}" for name, *_ in answers]
 
 
 def test_parts_are_kept_beside_the_sum_for_who_reads_them() -> None:
-    hearing = Hearing(make_sample(), keeps_parts=True)
-    hearing.add("reward", reward_use(nobody, "a", 2.0), Score(0.5, components={"style": 0.25}))
-    hearing.add("reward", reward_use(nobody, "b", 0.0), NotApplicable())
-    assert hearing.close().sample.reward == {"score": 1.0, "a": 0.5, "a/style": 0.25, "b": 0.0}
+    answers = [("a", 2.0, Score(0.5, components={"style": 0.25})), ("b", 0.0, NotApplicable())]
+    assert closed(answers, keeps_parts=True).sample.reward == {"score": 1.0, "a": 0.5, "a/style": 0.25, "b": 0.0}
 
 
-def test_a_reward_that_only_measures_gives_none() -> None:
-    hearing = Hearing(make_sample())
-    hearing.add("reward", reward_use(nobody, "a", 0.0), Score(1.0))
-    hearing.add("reward", reward_use(nobody, "b"), NotApplicable())
-    closed = hearing.close()
-    assert closed.failure == Failure("no_reward_applies", "none of a, b scored it")
-    assert (closed.sample.status, closed.sample.failure_reason) == (Status.FAILED, "no_reward_applies")
-    assert closed.sample.reward is None
-
-
-def test_a_sample_without_a_score_of_its_generators_says_what_to_return() -> None:
-    hearing = Hearing(make_sample())
-    hearing.add("reward", reward_use(nobody, "environment"), NotApplicable())
-    failure = hearing.close().failure
+@table("status, says", [(Status.COMPLETED, "An agent returns a number"), (Status.TRUNCATED, "Return what the sample")])
+def test_a_sample_without_a_score_of_its_generators_says_what_to_return(status: Status, says: str) -> None:
+    failure = closed([("environment", 1.0, NotApplicable())], status=status).failure
     assert failure is not None
     assert failure.reason == "no_reward_applies"
     assert failure.detail.startswith("none of environment scored it; environment is the reward that the generator")
-    assert "An agent returns a number" in failure.detail
-
-
-def test_one_that_was_cut_off_says_so() -> None:
-    sample = make_sample()
-    sample.status = Status.TRUNCATED
-    hearing = Hearing(sample)
-    hearing.add("reward", reward_use(nobody, "environment"), NotApplicable())
-    failure = hearing.close().failure
-    assert failure is not None
-    assert "Return what the sample is worth" in failure.detail
-
-
-@table("weight, fails", [(1.0, True), (-1.0, True), (0.0, False)])
-def test_who_has_a_weight_and_does_not_answer_costs_the_reward(weight: float, fails: bool) -> None:
-    hearing = Hearing(make_sample())
-    hearing.add("reward", reward_use(nobody, "good"), Score(1.0))
-    hearing.add("reward", reward_use(nobody, "judge", weight), Unscored("no  answer", detail="HTTP 500"))
-    closed = hearing.close()
-    if fails:
-        assert closed.failure == Failure("judge_no_answer", "HTTP 500")
-        assert closed.sample.reward is None
-    else:
-        assert (closed.failure, closed.sample.reward) == (None, 1.0)
-
-
-def test_the_first_failure_is_the_one_that_counts() -> None:
-    hearing, first = Hearing(make_sample()), Failure("timeout", "60 s")
-    hearing.add("reward", reward_use(nobody, "a"), first)
-    hearing.add("reward", reward_use(nobody, "b"), Unscored("busy"))
-    assert hearing.close().failure is first
-    assert hearing.sample.failure_reason == "timeout"
+    assert says in failure.detail
 
 
 def test_a_long_reason_is_cut_and_keeps_what_it_says_of_asking_again() -> None:
-    hearing = Hearing(make_sample())
-    hearing.add("reward", reward_use(nobody, "a", 0.0), Unscored("r" * 300, retryable=True, detail="d"))
-    assert hearing.verdicts == {"reward/a": Unscored("r" * LONGEST_REASON, retryable=True, detail="d")}
-    hearing.add("reward", reward_use(nobody, "b", 0.0), Failure("crash", "trace", retryable=True))
-    assert hearing.verdicts["reward/b"] == Unscored("crash", retryable=True, detail="trace")
-
-
-@table("reason, counted", [("out of room", "out_of_room"), (None, "generator_failed"), ("", "generator_failed")])
-def test_what_the_generator_gave_up_is_not_heard(reason: str | None, counted: str) -> None:
-    sample = make_sample(reward=1.0)
-    sample.status, sample.failure_reason = Status.FAILED, reason
-    hearing = Hearing(sample)
-    assert not hearing.is_open
-    closed = hearing.close()
-    assert closed.failure == Failure(counted, f"the generator set Status.FAILED ({reason or 'generator_failed'})")
-    assert (sample.reward, sample.failure_reason) == (None, counted)
-
-
-def test_what_else_a_generator_says_of_a_failure_is_told() -> None:
-    sample = make_sample(reward=1.0)
-    sample.status, sample.failure_reason = Status.FAILED, "agent_KeyError"
-    sample.metadata["failure_detail"] = "Traceback ...\nKeyError: 'nope'\n"
-    told = "the generator set Status.FAILED (agent_KeyError): Traceback ...\nKeyError: 'nope'"
-    assert Hearing(sample).close().failure == Failure("agent_KeyError", told)
-
-
-def test_what_was_interrupted_has_no_reward_and_no_failure() -> None:
-    sample = make_sample(reward=1.0)
-    sample.status = Status.ABORTED
-    closed = Hearing(sample).close()
-    assert (closed.failure, sample.reward, sample.status) == (None, None, Status.ABORTED)
+    long, failed = Unscored("r" * 300, retryable=True, detail="d"), Failure("crash", "trace", retryable=True)
+    assert closed([("a", 0.0, long), ("b", 0.0, failed), ("c", 1.0, Score(1.0))]).verdicts == {
+        "reward/a": Unscored("r" * LONGEST_REASON, retryable=True, detail="d"),
+        "reward/b": Unscored("crash", retryable=True, detail="trace"),
+        "reward/c": Score(1.0),
+    }
 
 
 def test_siblings_have_what_is_said_of_the_main_one_and_it_is_counted_once() -> None:
@@ -480,19 +452,6 @@ def test_samples_that_failed_are_not_shown_to_it() -> None:
     rewards, metrics = collect(make_bench(rewards=[], group_rewards=[group_use(by_place)], generator=first_fails, n=3))
     assert rewards == [[0.0, 1.0]]
     assert metrics["rollout/errors/generator_OSError"] == 1.0
-
-
-def test_a_generators_own_score_is_weighed_beside_it() -> None:
-    async def scores_the_first(sample: Sample, ctx: GenerateContext) -> list[Sample]:
-        [made] = await SingleTurn()(sample, ctx)
-        made.reward = 7.0 if sample.index == 0 else None
-        return [made]
-
-    own = UsedReward("environment", "tests", Environment(), 0.5, RewardGrain.SAMPLE, reads_own=True)
-    bench = make_bench(rewards=[own], group_rewards=[group_use(by_place)], generator=scores_the_first, n=3)
-    rewards, metrics = collect(bench)
-    assert rewards == [[3.5, 1.0, 2.0]]
-    assert (metrics["rollout/reward/environment"], metrics["rollout/reward/environment/not_applicable"]) == (7.0, 2.0)
 
 
 # Choices of rows and of data sets: the row's own, else the set's, else the run's.

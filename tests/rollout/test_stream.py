@@ -187,22 +187,6 @@ def test_a_sample_goes_on_with_the_weights_of_the_next_step() -> None:
     assert {sum(sample.loss_mask) for sample in samples} == {60}
 
 
-def test_tokens_of_older_weights_can_be_left_out_of_the_loss() -> None:
-    bench = make_bench(
-        engine=DecodingEngine(whole_budget=True),
-        make=stream(8),
-        max_staleness=2,
-        partial_rollout=True,
-        mask_offpolicy_in_partial_rollout=True,
-        sampling=LONG,
-    )
-    seen = run(bench, 8, ticks=3)
-    masks = [list(sample.loss_mask) for step in seen.steps for group in step for sample in group.samples]
-    mixed = [mask for mask in masks if 0 in mask]
-    assert mixed
-    assert all(mask == sorted(mask) and mask[-1] == 1 for mask in mixed), "older tokens come first"
-
-
 def test_between_steps_partial_rollouts_stand_still() -> None:
     bench = make_bench(engine=DecodingEngine(), make=stream(6, over_sampling=7), partial_rollout=True, sampling=LONG)
 
@@ -335,16 +319,6 @@ def test_a_step_tells_which_groups_it_dropped_and_why() -> None:
     assert all(group.id.draw % 3 for group in result.dropped)
     assert result.reasons == {group.id: "rest" for group in result.dropped}
     assert result.failed == []
-
-
-def test_an_error_ends_the_rollout_and_leaves_no_task() -> None:
-    async def broken(request: GenerateRequest) -> GenerateOutput:
-        raise ValueError("boom")
-
-    bench = make_bench(engine=DecodingEngine(), make=stream(3), max_error_rate=0.05)
-    bench.engine.generate = broken
-    with pytest.raises(RolloutError, match=r"(?s)rollout 0.*failed.*boom"):
-        run(bench, 3)
 
 
 def test_a_step_that_is_lost_does_not_wait_for_its_hanging_groups() -> None:

@@ -4,14 +4,11 @@ import asyncio
 import re
 from collections.abc import Sequence
 
-import pytest
-
-from slime_core.roles import GenerateContext, GenerateOutput, GenerateRequest
+from slime_core.roles import GenerateOutput, GenerateRequest
 from slime_core.rollout import LongWaits
 from slime_core.rollout.calls import MOST_MARKS, Waiting, waits_at, waits_for
-from slime_core.sample import GroupId, Sample, Status
+from slime_core.sample import GroupId
 from tests.rollout.bench import ScriptedEngine, make_bench, output_of
-from tests.tables import table
 
 
 def test_one_of_512_rollouts_that_never_returns_is_named_and_the_step_completes() -> None:
@@ -37,24 +34,6 @@ def test_one_of_512_rollouts_that_never_returns_is_named_and_the_step_completes(
         "sample 0 of group numbers:e0:r5:d5, N s in engine 2 (generator scripted)"
     )
     assert len(said) <= 6, "after 0.1 s, and again after twice as long"
-
-
-def test_a_sample_is_named_by_what_it_waits_for_now() -> None:
-    async def waits(sample: Sample, ctx: GenerateContext) -> list[Sample]:
-        found.extend(bench.scheduler.runner.waiting.oldest(2))
-        await asyncio.gather(ctx.generate([1005], ctx.sampling), ctx.generate([1005], ctx.sampling))  # tasks of its own
-        await asyncio.sleep(0.05)
-        found.extend(bench.scheduler.runner.waiting.oldest(2))
-        sample.tokens, sample.status, sample.reward = [1005], Status.COMPLETED, 1.0
-        return [sample]
-
-    found: list[str] = []
-    bench = make_bench(generator=waits, n=1, max_concurrency=1)
-    asyncio.run(bench.scheduler.collect(0, 1))
-    assert found == [
-        "sample 0 of group numbers:e0:r0:d0, 0 s in generator (generator scripted)",
-        "sample 0 of group numbers:e0:r0:d0, 0 s in generator (generator scripted)",
-    ]
 
 
 def test_what_has_no_slot_yet_is_not_blamed_and_the_oldest_come_first() -> None:
@@ -124,21 +103,3 @@ def test_what_a_sample_waited_for_is_told_in_order_when_it_ends() -> None:
     assert (index, evaluation, whats[:5]) == (3, True, ["its turn", "a free slot", "engine 1", "engine 2", "generator"])
     assert len(whats) == MOST_MARKS
     assert times == sorted(times)
-
-
-@table("raises", [True, False])
-def test_a_sample_that_ended_is_followed_no_more(raises: bool) -> None:
-    waiting = Waiting()
-
-    async def main() -> None:
-        with waiting.following(GroupId("x", 0, 1, 1), 0):
-            waits_at("engine 1")
-            if raises:
-                raise KeyError
-
-    if raises:
-        with pytest.raises(KeyError):
-            asyncio.run(main())
-    else:
-        asyncio.run(main())
-    assert (waiting.in_flight, waiting.ended) == (0, 1)

@@ -289,18 +289,25 @@ def test_warm_up_rises_to_the_peak_and_no_step_is_wasted(style: str) -> None:
     assert rates(lr_decay_style=style)[:5] == [0.5, 1.0, 1.5, 2.0, 2.0]
 
 
-def test_constant_stays() -> None:
-    assert set(rates()[4:]) == {2.0}
+@table(
+    "changes, after_warm_up",
+    [
+        ({}, [2.0] * 11),
+        ({"lr_decay_style": "linear"}, [2.0 - 0.15 * step for step in range(11)]),
+        ({"lr_decay_style": "linear", "lr_decay_iters": 10}, [*(2.0 - 0.3 * step for step in range(6)), *[0.5] * 5]),
+        ({"lr_decay_style": "cosine"}, [1.25 + 0.75 * math.cos(math.pi * step / 10) for step in range(11)]),
+        ({"lr_decay_style": "inverse-square-root"}, [2.0 * math.sqrt(4 / step) for step in range(4, 15)]),
+        ({"lr_decay_style": "WSD", "lr_wsd_decay_style": "linear"}, [2.0] * 11),
+    ],
+)
+def test_each_style_falls_by_its_formula(changes: dict[str, object], after_warm_up: list[float]) -> None:
+    assert rates(**changes)[4:] == pytest.approx(after_warm_up)
+
+
+def test_inverse_square_root_stops_at_the_minimum_and_needs_no_warm_up() -> None:
     assert learning_rate(OPTIM, 10_000) == 2.0
-
-
-def test_linear_falls_evenly_to_the_minimum_at_the_last_step() -> None:
-    assert rates(lr_decay_style="linear")[4:] == pytest.approx([2.0 - 0.15 * step for step in range(11)])
-
-
-def test_cosine_is_half_way_at_half_time() -> None:
-    found = rates(lr_decay_style="cosine")[4:]
-    assert found == pytest.approx([1.25 + 0.75 * math.cos(math.pi * step / 10) for step in range(11)])
+    assert learning_rate(replace(OPTIM, lr_decay_style="inverse-square-root"), 65) == 0.5
+    assert rates(lr_decay_style="inverse-square-root", lr_warmup_iters=0)[:2] == [2.0, 2.0]
 
 
 @table("style", ["linear", "cosine"])
@@ -314,20 +321,6 @@ def test_the_minimum_is_reached_by_the_last_step_and_not_before(style: str, warm
     assert all(rate > 0.5 + 1e-6 for rate in found[:-1])
 
 
-def test_the_decay_ends_after_its_own_steps_if_it_has_some() -> None:
-    found = rates(lr_decay_style="linear", lr_decay_iters=10)
-    assert found[4:10] == pytest.approx([2.0 - 0.3 * step for step in range(6)])
-    assert found[10:] == [0.5] * 5
-
-
-def test_inverse_square_root_goes_on_from_the_warm_up_and_stops_at_the_minimum() -> None:
-    assert rates(lr_decay_style="inverse-square-root")[4:] == pytest.approx(
-        [2.0 * math.sqrt(4 / step) for step in range(4, 15)]
-    )
-    assert learning_rate(replace(OPTIM, lr_decay_style="inverse-square-root"), 65) == 0.5
-    assert rates(lr_decay_style="inverse-square-root", lr_warmup_iters=0)[:2] == [2.0, 2.0]
-
-
 @table(
     "shape, half_way",
     [("linear", 0.5), ("cosine", 0.5), ("exponential", 2 * 0.5**0.5 - 1), ("minus_sqrt", 1 - 0.5**0.5)],
@@ -337,10 +330,6 @@ def test_wsd_stays_at_the_peak_and_decays_in_its_last_steps(shape: str, half_way
     assert found[3:9] == [2.0] * 6
     assert found[11] == pytest.approx(0.5 + 1.5 * half_way)
     assert found[14] == pytest.approx(0.5)
-
-
-def test_wsd_without_steps_of_decay_stays_at_the_peak_to_the_end() -> None:
-    assert rates(lr_decay_style="WSD", lr_wsd_decay_style="linear")[3:] == [2.0] * 12
 
 
 @given(

@@ -1,8 +1,6 @@
 """Steps of a draw by share: whole groups, balanced, every sample once, and one report a share."""
 
 import random
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import replace
 from itertools import product
@@ -289,12 +287,6 @@ def test_groups_are_dealt_to_steps_in_turn(count: int, num_steps: int) -> None:
     dealt = [[each.group.id.draw for each in share] for share in steps]
     assert dealt == [list(range(step, count, num_steps)) for step in range(min(num_steps, count))]
     assert [[each.weight for each in share] for share in steps] == dealt
-
-
-def test_splitting_needs_no_torch() -> None:
-    program = "import sys, slime_core.batching.split, slime_train.schedule; print('torch' in sys.modules)"
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "False"
 
 
 @table("ranks", [1, 2])
