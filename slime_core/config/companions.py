@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from slime_core.catalog import Catalog
+from slime_core.catalog.checks import blaming
 from slime_core.config.keys import RunConfig, Served, ServedModelArgs, ServedPlan
-from slime_core.config.model_dir import check_model_dir, read_model_config, read_vocab_size
+from slime_core.config.model_dir import check_model_dir, read_model_config, read_vocab_size, refuse_quantized
 from slime_core.config.settings import Chosen, ChosenRoles, read_settings
 from slime_core.errors import ConfigError, ModelError, UnknownName, did_you_mean
 from slime_core.roles import (
@@ -30,6 +31,7 @@ from slime_core.roles import (
     RewardSpec,
     SamplingParams,
     Teacher,
+    TrainerSpec,
 )
 
 # The models that a trainer holds.
@@ -64,6 +66,39 @@ def old_actor_of(config: RunConfig) -> OldActor | None:
     """The older policy that a configuration asks for."""
     lag = 1 if config.rollout.rollout_policy == "async" else 0
     return OldActor(lag) if config.optim.keep_old_actor else None
+
+
+_SHAPE = ("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "tie_word_embeddings")
+"""What the configurations of two models agree in where one takes over the other's weights."""
+
+
+def check_models(config: RunConfig, trainer: Chosen[TrainerSpec]) -> None:
+    """See that the policy's model directory and those beside it can be used, agree, and can be trained.
+
+    Raises:
+        ModelError: a directory is not whole, holds quantized weights, or its model has another vocabulary.
+        ConfigError: the trainer cannot hold a model.
+    """
+    policy = config.run.hf_checkpoint
+    for key, directory in {"hf_checkpoint": policy, **config.companion_dirs}.items():
+        check_model_dir(directory, key)
+        ours, model = read_model_config(policy), read_model_config(directory)
+        is_refreshed = key == "ref_load" and config.reference.ref_update_interval is not None
+        for name in _SHAPE if is_refreshed else ("vocab_size",):
+            if ours.get(name) != model.get(name):
+                raise ModelError(
+                    f"{key} = {directory}: its {name} is {model.get(name)}, and that of hf_checkpoint = {policy} is "
+                    f"{ours.get(name)}; give a model of the same {name}"
+                )
+        if config.debug.debug_rollout_only:
+            continue
+        refuse_quantized(directory)
+        beside = trainer.spec.check_companion if key != "hf_checkpoint" else None
+        try:
+            with blaming(f"check_model of trainer {trainer.reference!r}", trainer.plugin):
+                (beside or trainer.spec.check_model)(trainer.settings, model)
+        except ConfigError as error:
+            raise ConfigError(f"{key} = {directory}: {error}" if key != "hf_checkpoint" else str(error)) from None
 
 
 # The models that a run serves; one of them may be the teacher, `opd_teacher_model`.

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from pydantic import BaseModel, NonNegativeInt, TypeAdapter
 
-from slime_core.config.keys import RunConfig
 from slime_core.config.run_file import shown
 from slime_core.errors import ModelError
 from slime_core.sample import Json
@@ -117,10 +116,7 @@ def _index(path: Path) -> dict[str, str]:
         raise ModelError(f"{path} is not an index of weights: {type(error).__name__}: {error}") from None
 
 
-# Model directories: what the policy, a reference and a teacher must be before anything starts.
-
-_SHAPE = ("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "tie_word_embeddings")
-"""What the configurations of two models agree in where one takes over the other's weights."""
+# Model directories: what one must hold before anything starts.
 
 
 def check_model_dir(directory: Path, key: str = "hf_checkpoint") -> None:
@@ -202,22 +198,3 @@ def read_vocab_size(directory: Path) -> int | None:
     text = config.get("text_config")
     found = config.get("vocab_size", text.get("vocab_size") if isinstance(text, dict) else None)
     return found if isinstance(found, int) else None
-
-
-def check_companion_dirs(config: RunConfig) -> None:
-    """See that all models are of the policy's vocabulary, and a refreshed reference of its shape.
-
-    Raises:
-        ModelError: naming the key, and what differs.
-    """
-    policy = read_model_config(config.run.hf_checkpoint)
-    for key, directory in config.companion_dirs.items():
-        check_model_dir(directory, key)
-        other = read_model_config(directory)
-        must_agree = _SHAPE if key == "ref_load" and config.reference.ref_update_interval else ("vocab_size",)
-        for name in must_agree:
-            if policy.get(name) != other.get(name):
-                raise ModelError(
-                    f"{key} = {directory}: its {name} is {other.get(name)}, and that of hf_checkpoint = "
-                    f"{config.run.hf_checkpoint} is {policy.get(name)}; give a model of the same {name}"
-                )

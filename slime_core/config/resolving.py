@@ -13,16 +13,10 @@ from collections.abc import Mapping
 
 from slime_core.catalog import Catalog, part_of
 from slime_core.catalog.checks import blaming
-from slime_core.config.companions import plan_served
+from slime_core.config.companions import check_models, plan_served
 from slime_core.config.fit import check_fit, name_transport, wanted_extras
 from slime_core.config.keys import RunConfig
-from slime_core.config.model_dir import (
-    check_companion_dirs,
-    check_model_dir,
-    read_model_config,
-    read_positions,
-    refuse_quantized,
-)
+from slime_core.config.model_dir import read_model_config, read_positions
 from slime_core.config.parsing import parse_config
 from slime_core.config.plan import Plan, check_media, check_outputs, choice, group_uses
 from slime_core.config.settings import OPTIONAL, Chosen, ChosenRoles, read_settings
@@ -56,13 +50,14 @@ def resolve(config: RunConfig, catalog: Catalog) -> Plan:
         ModelError: the model directory cannot be used.
     """
     roles, unused = resolve_choices(config, catalog)
-    model, rollout = config.run.hf_checkpoint, config.rollout
+    model, rollout, trainer = config.run.hf_checkpoint, config.rollout, roles.one(TrainerSpec)
     _check_parts(config)
-    check_model_dir(model)
-    check_companion_dirs(config)
+    check_models(config, trainer)
     check_outputs(config)
-    if not config.debug.debug_rollout_only:
-        _check_trained(config, roles.one(TrainerSpec))
+    if trainer.spec.check is not None and not config.debug.debug_rollout_only:
+        with blaming(f"check of trainer {trainer.reference!r}", trainer.plugin):
+            nodes = config.cluster.actor_num_nodes or 1 if trainer.spec.needs(trainer.settings).gpus > 0 else 1
+            trainer.spec.check(trainer.settings, TrainerUse(config.run.bf16, nodes))
     _check_sizes(config)
     want = wanted_extras(config, roles, catalog)
     plan = Plan(config, catalog, roles, unused, want, plan_served(config, roles, catalog))
@@ -135,23 +130,6 @@ def _check_parts(config: RunConfig) -> None:
         part_of("rollout_only", "slime-train", "debug_rollout_only")
     if config.alarms.stop_on_alarms:
         part_of("alarms", "slime-view", "stop_on_alarms")
-
-
-def _check_trained(config: RunConfig, trainer: Chosen[TrainerSpec]) -> None:
-    for key, directory in {"": config.run.hf_checkpoint, **config.companion_dirs}.items():
-        refuse_quantized(directory)
-        model = read_model_config(directory)
-        try:
-            with blaming(f"check_model of trainer {trainer.reference!r}", trainer.plugin):
-                beside = trainer.spec.check_companion if key else None
-                (beside or trainer.spec.check_model)(trainer.settings, model)
-        except ConfigError as error:
-            raise ConfigError(f"{key} = {directory}: {error}" if key else str(error)) from None
-    spec, nodes = trainer.spec, config.cluster.actor_num_nodes or 1
-    if spec.check is not None:
-        with blaming(f"check of trainer {trainer.reference!r}", trainer.plugin):
-            on_gpus = spec.needs(trainer.settings).gpus > 0
-            spec.check(trainer.settings, TrainerUse(config.run.bf16, nodes if on_gpus else 1))
 
 
 def _check_sizes(config: RunConfig) -> None:
