@@ -74,7 +74,7 @@ class ModelError(SlimeError, ValueError):
 
 
 class RunFolderError(SlimeError):
-    """A run folder cannot be used: locked by another process, read-only, full, or of another config."""
+    """A run folder cannot be used: locked by another process, read-only or full."""
 
 
 class CheckpointError(RunFolderError):

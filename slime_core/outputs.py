@@ -165,26 +165,15 @@ def named_by(template: str) -> Iterable[Path]:
     return [Path(each) for each in glob.glob(pattern) if wanted.fullmatch(each)]  # noqa: PTH207  # it may be absolute
 
 
-_KINDS = {
-    stat.S_IFIFO: "a named pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
-
-
 def nofollow(path: Path, depth: int = 1) -> Path:
     """Return the path if its last `depth` names are ordinary files and folders, or not there.
 
     Raises:
         RunFolderError: one is a link, a pipe, a socket or a device.
     """
-    names = path.parts[-depth:]
-    place = path
-    for _ in names:
+    for place in (path, *path.parents)[:depth]:
         with suppress(OSError, ValueError):  # one that is not there is for the reader to report
             _check(place, place.lstat().st_mode)
-        place = place.parent
     return path
 
 
@@ -250,10 +239,9 @@ def _leads_into(link: Path, home: Path) -> bool:
 
 
 def _check(path: Path, mode: int) -> None:
-    if stat.S_ISLNK(mode):
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        what = "a link, which may lead to any file" if stat.S_ISLNK(mode) else "a pipe, a socket or a device"
         raise RunFolderError(
-            f"{path} is a link, and links inside a run folder are not followed: they may lead to any file. Put the "
-            "file itself there, or remove the link; the run folder as a whole may be a link"
+            f"{path} is {what}: inside a run folder only files and folders are read. Put the file itself there, or "
+            "remove it; the run folder as a whole may be a link"
         )
-    if (kind := _KINDS.get(stat.S_IFMT(mode))) is not None:
-        raise RunFolderError(f"{path} is {kind}; a run folder holds files and folders alone. Remove it")

@@ -159,7 +159,7 @@ def _described_data(read: "DataRead") -> list[dict[str, Json]]:
     return [
         {
             "name": each.name,
-            "prompts": each.prompts if each.epoch is None else each.epoch,
+            "prompts": each.prompts,
             "first_prompt": to_jsonable_python(each.first_prompt),
             "label": each.label,
             "tokens": {**_lengths(each)},
@@ -176,8 +176,7 @@ def _lengths(report: "DataSetReport") -> dict[str, float]:
 
 
 def _data_lines(report: "DataSetReport", context: int | None) -> Iterator[tuple[str, str]]:
-    made = "" if report.epoch is None else f" looked at, of {report.epoch} in an epoch"
-    yield f"data {report.name}", f"{report.prompts} {report.unit}s{made}"
+    yield f"data {report.name}", f"{report.prompts} {report.unit}s"
     yield "  first prompt", _shortened(repr(report.first_prompt))
     if report.label is not None:
         yield "  its label" if report.unit == "prompt" else "  its answer", _shortened(repr(report.label))

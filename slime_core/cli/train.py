@@ -95,9 +95,8 @@ def execute(plan: Plan, no_progress: bool, max_restarts: int = 0) -> int:
 
 
 def _run(plan: Plan, no_progress: bool) -> Outcome:
-    root, accept_changed = plan.config.run.save, plan.config.run.accept_changed_settings
     with (
-        RunFolder.open(root, plan.config.to_dict(), accept_changed=accept_changed) as folder,
+        RunFolder.open(plan.config.run.save, plan.config.to_dict()) as folder,
         make_display(progress=not no_progress) as display,
     ):
         return asyncio.run(run(plan, folder, display))

@@ -82,24 +82,30 @@ def policy_engines(build: Builder, launcher: Launcher, tokenizer: Tokenizer, fol
         ConfigError: there will be no trainer, and this engine needs one.
     """
     config = build.plan.config
-    count, chosen = config.rollout.rollout_num_engines, build.plan.roles.one(EngineSpec)
-    setup = EngineSetup(
-        build.make,
-        config.run.seed,
-        hf_checkpoint=config.run.hf_checkpoint,
-        eos_token_ids=tokenizer.eos_token_ids,
-        launcher=launcher,
-        scratch=folder.scratch,
-        count=count,
-        max_concurrency=config.rollout.max_concurrency,
+    setup = replace(
+        _setup(build, launcher, folder, config.run.hf_checkpoint, tokenizer),
+        count=config.rollout.rollout_num_engines,
         beside=TRAINER_GROUP if config.cluster.colocate else None,
         offloads=config.cluster.offloads_rollout,
-        float32_matmul_precision=config.run.float32_matmul_precision,
-        bf16=config.run.bf16,
         want=build.plan.want,
     )
     why = "debug_rollout_only" if config.debug.debug_rollout_only else ""
-    return _pool(build, chosen, setup, serves_checkpoint=why)
+    return _pool(build, build.plan.roles.one(EngineSpec), setup, serves_checkpoint=why)
+
+
+def _setup(build: Builder, launcher: Launcher, folder: RunFolder, model: Path, tokenizer: Tokenizer) -> EngineSetup:
+    run = build.plan.config.run
+    return EngineSetup(
+        build.make,
+        run.seed,
+        hf_checkpoint=model,
+        eos_token_ids=tokenizer.eos_token_ids,
+        launcher=launcher,
+        scratch=folder.scratch,
+        max_concurrency=build.plan.config.rollout.max_concurrency,
+        float32_matmul_precision=run.float32_matmul_precision,
+        bf16=run.bf16,
+    )
 
 
 def served_models(build: Builder, launcher: Launcher, folder: RunFolder) -> Mapping[str, ServedPool]:
@@ -109,22 +115,14 @@ def served_models(build: Builder, launcher: Launcher, folder: RunFolder) -> Mapp
         ConfigError: an engine needs a trainer.
         ModelError: a tokenizer cannot be read.
     """
-    run, found = build.plan.config.run, dict[str, ServedPool]()
+    found = dict[str, ServedPool]()
     for name, served in build.plan.served.items():
         tokenizer, teaches = build.tokenizer_of(served.model), name == build.plan.config.distillation.opd_teacher_model
-        setup = EngineSetup(
-            build.make,
-            run.seed,
-            hf_checkpoint=served.model,
-            eos_token_ids=tokenizer.eos_token_ids,
-            launcher=launcher,
-            scratch=folder.scratch,
+        setup = replace(
+            _setup(build, launcher, folder, served.model, tokenizer),
             name=f"model-{name}",
             count=served.engines,
             serves=name,
-            max_concurrency=build.plan.config.rollout.max_concurrency,
-            float32_matmul_precision=run.float32_matmul_precision,
-            bf16=run.bf16,
             want=TEACHES if teaches else frozenset(),
         )
         pool = _pool(build, served.engine, setup, serves_checkpoint=f"served_models.{name}")

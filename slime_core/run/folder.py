@@ -16,19 +16,18 @@ import os
 import shutil
 import signal
 import time
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
 
-from slime_core.config import read_run_file, write_toml
+from slime_core.config import write_toml
 from slime_core.errors import RunFolderError
 from slime_core.outputs import check_tree, mark_run
-from slime_core.run.checkpoint import changed_settings, clear_unfinished, list_checkpoints
+from slime_core.run.checkpoint import clear_unfinished, list_checkpoints
 from slime_core.sample import Json
-from slime_core.telemetry import run_folder_errors
+from slime_core.telemetry.metrics import LineLog
 
 NOTHING_TRAINED = "rollout_000000"
 SCRATCH = "scratch"
@@ -53,20 +52,18 @@ class RunFolder:
         self._config = ""
 
     @classmethod
-    def open(cls, root: Path, config: Mapping[str, Json], *, accept_changed: bool = False) -> "RunFolder":
-        """Make or reopen a run folder for a configuration, and lock it. One with trained weights keeps its run.toml.
+    def open(cls, root: Path, config: Mapping[str, Json]) -> "RunFolder":
+        """Make or reopen a run folder for a configuration, and lock it.
 
-        A folder in which nothing was trained holds nothing to continue, so its configuration may change: a run that
-        stopped in its first rollout because of a bad prompt file is mended by naming another.
+        run.toml gets the configuration where nothing was trained yet; else a run compares it with its checkpoint's
+        first, and then calls `write_config`.
 
         Args:
             root: where.
             config: what the run is of, as a run file's keys.
-            accept_changed: go on with another configuration than the folder's.
 
         Raises:
-            RunFolderError: it cannot be written, another process runs in it, it holds a run of another config, or
-                a link that leads out of it.
+            RunFolderError: it cannot be written, another process runs in it, or it holds a link that leads out of it.
         """
         folder = cls(root)
         try:
@@ -82,8 +79,6 @@ class RunFolder:
             folder._config = write_toml(config)
             if all(path.name == NOTHING_TRAINED for path in list_checkpoints(folder.checkpoints)):
                 folder.write_config()
-            elif not accept_changed:
-                folder._refuse_other_config(tomllib.loads(folder._config))
         except OSError as error:
             folder.close()
             raise RunFolderError(_explain(root, error)) from None
@@ -134,17 +129,6 @@ class RunFolder:
         lock.truncate(0)
         lock.write(f"process {os.getpid()}".encode())
 
-    def _refuse_other_config(self, now: Mapping[str, Json]) -> None:
-        if not self.config_file.exists():
-            raise RunFolderError(f"{self.root} holds checkpoints, but no run.toml that says of what: restore the file")
-        before = read_run_file(self.config_file)
-        if differing := changed_settings(before, now):
-            raise RunFolderError(
-                f"{self.root} holds a run of another config, which differs in\n  " + "\n  ".join(differing) + "\n"
-                f"Continue it as it was with `slime resume {self.root}`, pass --accept-changed-settings to go on with "
-                "these, or give another --save."
-            )
-
     def close(self) -> None:
         """Release the lock and remove scratch files; idempotent."""
         if self._lock is not None:
@@ -185,8 +169,8 @@ def note_resume(run: Path, rollout_id: int) -> None:
         RunFolderError: the file cannot be written.
     """
     line = {"schema_version": 1, "rollout_id": rollout_id, "time": time.time()}
-    with run_folder_errors(run / RESUMES, "write"), (run / RESUMES).open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line, separators=(",", ":")) + "\n")
+    with LineLog(run / RESUMES) as log:
+        log.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
 
 
 class StopRequest:

@@ -17,10 +17,8 @@ import enum
 import hashlib
 import json
 import math
-import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
 from datetime import date
 from pathlib import Path
 from typing import Annotated, BinaryIO, cast
@@ -42,6 +40,7 @@ from slime_core.outputs import open_nofollow
 from slime_core.roles import DataSource, DescribesData
 from slime_core.sample import Group, GroupId, Json
 from slime_core.secrets import REDACTOR
+from slime_core.telemetry.metrics import LineLog
 
 # What a checkpoint's own two files hold, as a schema: a value of another shape is damage, like a byte that changed.
 
@@ -237,9 +236,7 @@ class Ledger:
         Raises:
             RunFolderError: it cannot be written.
         """
-        self._path = path
-        with self._writing():
-            self._file = path.open("ab")
+        self._log = LineLog(path)
         self.accounts = Accounts(max_uses)
         self._digest = hashlib.sha256()
 
@@ -274,8 +271,7 @@ class Ledger:
         names = (json.dumps(str(group_id)) for group_id in groups)
         lines = [f'{{"id": {name}, {about}{end}}}\n' for name, end in zip(names, ends, strict=True)]
         written = "".join(lines).encode()
-        with self._writing():
-            self._file.write(written)
+        self._log.write(written)
         self._digest.update(written)
 
     def drawn(self) -> set[GroupId]:
@@ -288,7 +284,7 @@ class Ledger:
         return {group_id: uses.get(group_id, 0) for group_id, state in live if state is GroupState.BUFFERED}
 
     def reconcile(self, buffered: int, in_flight: int = 0, finished: int = 0) -> None:
-        """See that buffer and scheduler hold what the accounts say, and flush the file for its readers.
+        """See that buffer and scheduler hold what the accounts say.
 
         Args:
             buffered: groups in the buffer.
@@ -297,11 +293,8 @@ class Ledger:
 
         Raises:
             LedgerError: they differ.
-            RunFolderError: the file cannot be written.
         """
         self.accounts.check(buffered, in_flight, finished)
-        with self._writing():
-            self._file.flush()
 
     def state_dict(self) -> dict[str, Json]:
         """`SavedLedger`: the file's length, a digest and the uses allowed; every line is on disk then.
@@ -309,10 +302,8 @@ class Ledger:
         Raises:
             RunFolderError: the disk is full.
         """
-        with self._writing():
-            self._file.flush()
-            os.fsync(self._file.fileno())
-        return {"offset": self._file.tell(), "sha256": self._digest.hexdigest(), "max_uses": self.accounts.max_uses}
+        offset, sha256 = self._log.position(), self._digest.hexdigest()
+        return {"offset": offset, "sha256": sha256, "max_uses": self.accounts.max_uses}
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
         """Go back to a commit point, a `SavedLedger`: its lines are read again, and later ones are cut off.
@@ -327,13 +318,11 @@ class Ledger:
                 f"this buffer hands out a group {max_uses} times at most, and the run was begun with {saved.max_uses}: "
                 "a resume cannot change it. Put the buffer's settings back, or start a new run with another --save"
             )
-        self._digest = digest_before(self._path, saved.offset, saved.sha256)
+        self._digest = digest_before(self._log.path, saved.offset, saved.sha256)
         self.accounts = Accounts(max_uses)
-        for line in read_ledger(self._path, saved.offset):
+        for line in read_ledger(self._log.path, saved.offset):
             self.accounts.apply(line)
-        with self._writing():
-            self._file.truncate(saved.offset)
-        self._file.seek(saved.offset)
+        self._log.truncate(saved.offset)
 
     def rewind(self) -> None:
         """Start over: nothing was recorded."""
@@ -341,16 +330,8 @@ class Ledger:
         self.load_state_dict({"offset": 0, "sha256": nothing, "max_uses": self.accounts.max_uses})
 
     def close(self) -> None:
-        """Close the file; what no checkpoint covers may stay unwritten."""
-        with suppress(OSError):
-            self._file.close()
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise RunFolderError(f"cannot write the ledger {self._path}: {error.strerror}") from error
+        """Close the file."""
+        self._log.close()
 
 
 def digest_before(path: Path, offset: int, expected: str) -> "hashlib._Hash":
@@ -360,12 +341,7 @@ def digest_before(path: Path, offset: int, expected: str) -> "hashlib._Hash":
         CheckpointError: the file is shorter, or was changed.
         RunFolderError: the file cannot be read.
     """
-    size = path.stat().st_size if path.exists() else 0
-    if size < offset:
-        raise CheckpointError(
-            f"the ledger {path} has {size} bytes, and the checkpoint was made when it had {offset}: restore the file, "
-            "or start a new run with another --save"
-        )
+    LineLog.check(path, offset)
     digest = digest_of(path, offset)
     if digest.hexdigest() != expected:
         raise CheckpointError(

@@ -13,15 +13,14 @@ import enum
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast
 
 from slime_core.aio import unless
 from slime_core.batching.prepare import shaping_metrics
-from slime_core.catalog import part
+from slime_core.catalog import part, part_of
 from slime_core.config import Plan, lock_plugins
 from slime_core.errors import CheckpointError, SlimeError
 from slime_core.events import (
@@ -47,9 +46,8 @@ from slime_core.run.trainer import TrainReport, means
 from slime_core.sample import Json
 from slime_core.secrets import REDACTOR
 from slime_core.telemetry import Display, MetricsLog, MetricsRow, names, run_folder_errors
-from slime_core.telemetry.recording import Generated, SampleWriter, alarm_watch, sample_writer, span_writer
+from slime_core.telemetry.recording import AlarmWatch, Generated, SampleWriter, SpanWriter, recorder
 
-PartT = TypeVar("PartT")
 SessionT = TypeVar("SessionT", bound=BaseSession)
 
 
@@ -70,8 +68,10 @@ class BaseLoop(ABC):
         plan = session.plan
         self._plan, self._config, self._folder, self._base = plan, plan.config, session.folder, session
         self._display, self._metrics, self._samples = display, metrics, samples
-        self._spans = span_writer(self._folder.spans)
-        self._alarms = alarm_watch(self._config.alarms, self._config.rollout)
+        self._spans = recorder("spans", SpanWriter, self._folder.spans)
+        if self._config.alarms.stop_on_alarms:
+            part_of("alarms", "slime-view", "stop_on_alarms")
+        self._alarms = recorder("alarms", AlarmWatch, self._config.alarms, self._config.rollout)
         self.rollout_id = 0
         """Rollouts done."""
         self._step = 0
@@ -366,36 +366,23 @@ class Loop(BaseLoop):
 
     def _restore(self, checkpoint: Checkpoint, state: SavedState) -> None:
         session = self._session
-        session.source.load_state_dict(_held(checkpoint, state.data_source, "data_source"))
-        session.buffer.load_state_dict(_held(checkpoint, state.buffer, "buffer"))
-        session.ledger.load_state_dict(_held(checkpoint, state.ledger, "ledger").model_dump())
+        if state.data_source is None or state.buffer is None or state.ledger is None or state.scheduler is None:
+            raise CheckpointError(f"checkpoint {checkpoint.path} is of a run that only trains; give another --save")
+        session.source.load_state_dict(state.data_source)
+        session.buffer.load_state_dict(state.buffer)
+        session.ledger.load_state_dict(state.ledger.model_dump())
         session.source.hold(session.ledger.drawn())
         session.buffer.hold(session.ledger.buffered())
-        with restoring(checkpoint, "scheduler"):
-            session.scheduler.load_state_dict(_held(checkpoint, state.scheduler, "scheduler"))
+        try:
+            session.scheduler.load_state_dict(state.scheduler)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            if isinstance(error, SlimeError):
+                raise
+            raise CheckpointError(
+                f"checkpoint {checkpoint.path} is damaged: its scheduler cannot be restored: "
+                f"{type(error).__name__}: {error}"
+            ) from error
         self._samples.rewind(checkpoint.rollout_id)
-
-
-def _held(checkpoint: Checkpoint, part: PartT | None, name: str) -> PartT:
-    """A part of the state that a run which generates has."""
-    if part is None:
-        raise CheckpointError(
-            f"checkpoint {checkpoint.path} has no {name}: it is of a run that only trains; give another --save"
-        )
-    return part
-
-
-@contextmanager
-def restoring(checkpoint: Checkpoint, name: str) -> Iterator[None]:
-    """Name the checkpoint and its part in an error of restoring it."""
-    try:
-        yield
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        if isinstance(error, SlimeError):
-            raise
-        raise CheckpointError(
-            f"checkpoint {checkpoint.path} is damaged: its {name} cannot be restored: {type(error).__name__}: {error}"
-        ) from error
 
 
 def _staleness(draw: Draw, version: int) -> dict[str, float]:
@@ -464,7 +451,7 @@ async def run_loop(
         await session.close()
         raise
     display.start(session.num_rollout, folder.root.name, first_rollout=done, unit=unit)
-    with on_signals(session.stop, display.message), sample_writer(folder.samples) as samples:
+    with on_signals(session.stop, display.message), recorder("samples", SampleWriter, folder.samples) as samples:
         try:
             async with session:
                 with MetricsLog(folder.metrics) as metrics:

@@ -55,8 +55,6 @@ class DataSetReport:
     """Its file's name, `eval:NAME` for an evaluation set."""
     prompts: int = 0
     """Rows that were read and can be used."""
-    epoch: int | None = None
-    """Prompts in an epoch, where a source makes rows and only its first ones were read."""
     first_prompt: str | list[Message] = ""
     """The first one's prompt, rendered if the run renders prompts."""
     label: Json = None
@@ -314,13 +312,6 @@ def read_all_prompts(plan: Plan) -> DataRead:
         return DataRead([*builder.tokenizer_notes(), f"{kept} has samples of {len(stored(kept))} rollouts"])
     with closing(builder.protection), closing(RowChecks(builder, measures=True)) as checks:
         source, sets = checks.read()
-    for report in checks.reports.values():
-        if (
-            not report.name.startswith("eval:")
-            and len(checks.reports) - len(sets) == 1
-            and report.prompts < len(source)
-        ):
-            report.epoch = len(source)
     notes = [*builder.tokenizer_notes()]
     notes += source.data_notes() if isinstance(source, DescribesData) else ()
     notes += [note for _, left_out in sets for note in left_out]

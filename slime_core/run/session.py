@@ -75,7 +75,7 @@ from slime_core.run.trainer import Publishing, Trainer
 from slime_core.run.watching import RunHooks, Trackers
 from slime_core.sample import Json
 from slime_core.telemetry import Display
-from slime_core.telemetry.recording import sample_writer
+from slime_core.telemetry.recording import SampleWriter, recorder
 
 __all__ = [
     "Session",
@@ -425,7 +425,7 @@ async def evaluate_model(plan: Plan, folder: RunFolder, display: Display) -> dic
     session = Session(plan, folder, display)
     count = sum(len(group.samples) for each in session.eval_sets for group in each.groups)
     display.start(count, f"evaluation of {plan.config.run.hf_checkpoint}", unit="sample")
-    with sample_writer(folder.samples) as samples:
+    with recorder("samples", SampleWriter, folder.samples) as samples:
         async with session:
             await session.publish(0)
             began = time.monotonic()

@@ -80,8 +80,8 @@ class MetricsRow:
         }
 
 
-class MetricsLog:
-    """Appends rows to a file. Opening it cuts a torn last line, the mark of a kill in the middle of a write.
+class LineLog:
+    """An append-only file of lines. Opening it cuts a torn last line, the mark of a kill in the middle of a write.
 
     Raises:
         RunFolderError: the file cannot be opened or written (read-only folder, full disk).
@@ -94,19 +94,18 @@ class MetricsLog:
             self._size = end_of_last_line(path)
             self._file.truncate(self._size)
 
-    def append(self, row: MetricsRow) -> None:
-        """Write one row through to the operating system; after a failure the file is as before."""
-        data = json.dumps(row.to_dict(), ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    def write(self, lines: bytes) -> None:
+        """Write complete lines through to the operating system; after a failure the file is as before."""
         with run_folder_errors(self.path, "write"):
             try:
                 written = 0
-                while written < len(data):
-                    written += self._file.write(data[written:])
+                while written < len(lines):
+                    written += self._file.write(lines[written:])
             except OSError:
                 with suppress(OSError):  # opening the file again cuts a torn line too
                     self._file.truncate(self._size)
                 raise
-        self._size += len(data)
+        self._size += len(lines)
 
     def position(self) -> int:
         """Bytes written so far, all of them on disk: what a checkpoint keeps."""
@@ -115,10 +114,10 @@ class MetricsLog:
         return self._size
 
     def truncate(self, position: int) -> None:
-        """Cut the rows after `position`.
+        """Cut the lines after `position`.
 
         Raises:
-            CheckpointError: the file is shorter, or no row ends there.
+            CheckpointError: the file is shorter, or no line ends there.
         """
         self.check(self.path, position)
         with run_folder_errors(self.path, "truncate"):
@@ -127,7 +126,7 @@ class MetricsLog:
 
     @staticmethod
     def check(path: Path, position: int) -> None:
-        """See that a file has a row that ends where a checkpoint says.
+        """See that a file has a line that ends where a checkpoint says.
 
         Raises:
             CheckpointError: it does not.
@@ -135,10 +134,10 @@ class MetricsLog:
         """
         with run_folder_errors(path, "read"):
             size = nofollow(path).stat().st_size if path.exists() else 0
-            if position <= size and position == end_of_last_line(path, position):
+            if position <= size and (not position or position == end_of_last_line(path, position)):
                 return
         raise CheckpointError(
-            f"{path}: the checkpoint expects a row to end at byte {position}, but the file has {size} bytes and none "
+            f"{path}: the checkpoint expects a line to end at byte {position}, but the file has {size} bytes and none "
             "ends there. It was changed since; restore it, or start a new run with another --save."
         )
 
@@ -151,6 +150,14 @@ class MetricsLog:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+class MetricsLog(LineLog):
+    """The rows of metrics.jsonl."""
+
+    def append(self, row: MetricsRow) -> None:
+        """Write one row; errors as of `write`."""
+        self.write(json.dumps(row.to_dict(), ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
 
     @staticmethod
     def read(path: Path) -> list[MetricsRow]:

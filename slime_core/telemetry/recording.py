@@ -5,7 +5,7 @@ metrics, ledger and checkpoints, and no samples. Each base class here keeps noth
 
 Example:
 
-    with sample_writer(folder.samples) as samples:
+    with recorder("samples", SampleWriter, folder.samples) as samples:
         await samples.write(rollout_id, generated, draw)
 """
 
@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, Self, cast
+from typing import Protocol, Self, TypeVar, cast
 
-from slime_core.catalog import PARTS, part_of
-from slime_core.config import AlarmArgs, AlarmName, RolloutArgs
+from slime_core.catalog import PARTS
+from slime_core.config import AlarmName
 from slime_core.lazy import entry_point_of
 from slime_core.roles import Draw
 from slime_core.sample import Group, GroupId, Sample
@@ -35,6 +35,9 @@ class Generated:
     """Why each dropped group was."""
     failed: Sequence[Group] = ()
     """Samples that failed, by the groups that went on without them."""
+
+
+KeeperT = TypeVar("KeeperT")
 
 
 class SampleWriter:
@@ -97,29 +100,10 @@ class AlarmWatch:
         return ()
 
 
-def sample_writer(directory: Path) -> SampleWriter:
-    """What keeps the run's samples in a directory."""
-    entry = entry_point_of(PARTS, "samples")
-    return cast(Callable[[Path], SampleWriter], entry.load())(directory) if entry else SampleWriter()
-
-
-def span_writer(path: Path) -> SpanWriter:
-    """What keeps the run's spans in a file."""
-    entry = entry_point_of(PARTS, "spans")
-    return cast(Callable[[Path], SpanWriter], entry.load())(path) if entry else SpanWriter()
-
-
-def alarm_watch(settings: AlarmArgs, rollout: RolloutArgs) -> AlarmWatch:
-    """What looks at the run's rows of metrics.
-
-    Raises:
-        ConfigError: `stop_on_alarms` is set, and no package that is installed has alarms.
-    """
-    if settings.stop_on_alarms:
-        part_of("alarms", "slime-view", "stop_on_alarms")
-    entry = entry_point_of(PARTS, "alarms")
-    make = cast(Callable[[AlarmArgs, RolloutArgs], AlarmWatch], entry.load()) if entry else None
-    return make(settings, rollout) if make else AlarmWatch()
+def recorder(name: str, without: type[KeeperT], *given: object) -> KeeperT:
+    """What an installed package offers under a name, made with what is given; without one, what keeps nothing."""
+    entry = entry_point_of(PARTS, name)
+    return cast(Callable[..., KeeperT], entry.load())(*given) if entry else without()
 
 
 def write_run_report(run_dir: Path) -> Sequence[tuple[str, Path]]:

@@ -82,7 +82,7 @@ def test_a_setting_that_changed_under_a_run_is_named_and_refused_or_accepted(pro
     kept.write_text(kept.read_text().replace("lr = 0.001", "lr = 0.002"))
     ran = slime("resume", project.run, "--num-rollout", 2)
     assert ran.code != 0
-    assert "was made with other settings:\n  lr: 0.001 -> 0.002\nPut them back into" in ran.err
+    assert "was made with other settings:\n  lr: 0.001 -> 0.002\nPut them back (`slime resume" in ran.err
     assert "--accept-changed-settings" in ran.err
     ran = slime.ok("resume", project.run, "--num-rollout", 2, "--accept-changed-settings", "--no-progress")
     assert "changed since the checkpoint, and accepted: lr: 0.001 -> 0.002" in ran.out

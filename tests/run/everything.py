@@ -11,66 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from slime_core import Score, hookimpl
+from slime_core import Score, hookimpl, roles
 from slime_core.hookspecs import HOOK_OF_EVENT, HOOK_OF_RANK_EVENT
-from slime_core.roles import (
-    LOSS_MASK,
-    AdvantageInput,
-    AdvantageSpec,
-    BatchTransformSpec,
-    BufferContext,
-    BufferFilterSpec,
-    BufferSetup,
-    BufferSpec,
-    CheckSpec,
-    CorrectionInput,
-    CorrectionOutput,
-    CorrectionSpec,
-    DataSourceSetup,
-    DataSourceSpec,
-    Decision,
-    Draw,
-    Drop,
-    Engine,
-    EngineSetup,
-    EngineSpec,
-    Extra,
-    FilterContext,
-    Finding,
-    GenerateContext,
-    GeneratorSpec,
-    Grain,
-    GroupFilterSpec,
-    GroupRewardSpec,
-    Health,
-    Keep,
-    Launcher,
-    LauncherSetup,
-    LauncherSpec,
-    LossInput,
-    LossOutput,
-    LossSpec,
-    RankSetup,
-    Removal,
-    Reward,
-    RewardContext,
-    RewardGrain,
-    RewardShaperSpec,
-    RewardSpec,
-    SampleField,
-    SampleFilter,
-    SampleFilterSpec,
-    Selection,
-    Settings,
-    ShapeContext,
-    StepResult,
-    TrackerSpec,
-    TrainBatch,
-    TrainerRank,
-    TrainerSpec,
-    WorkerGroup,
-    WorkerGroupSpec,
-)
 from slime_core.sample import Group, GroupId, Json, Sample, Status
 from slime_core.score import Verdict
 from slime_local.settings import LocalEngineSettings, LocalTrainerSettings
@@ -93,7 +35,7 @@ def note(kind: str, **about: object) -> None:
 class Sums:
     """Data source: the n-th group asks for n+1."""
 
-    def __init__(self, settings: Settings, setup: DataSourceSetup) -> None:
+    def __init__(self, settings: roles.Settings, setup: roles.DataSourceSetup) -> None:
         self._size, self._drawn, self._back = setup.n_samples_per_prompt, 0, list[Group]()
 
     async def draw(self, count: int) -> list[Group]:
@@ -130,7 +72,7 @@ class Sums:
         return 1000
 
 
-async def twice(sample: Sample, ctx: GenerateContext) -> list[Sample]:
+async def twice(sample: Sample, ctx: roles.GenerateContext) -> list[Sample]:
     """Generator: every rollout fans out into two samples."""
     prompt = ctx.tokenizer.encode(str(sample.prompt))
     made = []
@@ -148,30 +90,30 @@ async def twice(sample: Sample, ctx: GenerateContext) -> list[Sample]:
     return made
 
 
-async def digits(sample: Sample, ctx: RewardContext) -> Verdict:
-    """Reward: the share of digits."""
+async def digits(sample: Sample, ctx: roles.RewardContext) -> Verdict:
+    """roles.Reward: the share of digits."""
     if FAIL.exists():  # noqa: ASYNC240  # a test: nothing waits
         raise OSError("the judge is gone")
     return Score(sum(letter.isdigit() for letter in sample.response) / 8, {"letters": float(len(sample.response))})
 
 
-async def ranked(samples: Sequence[Sample], ctx: RewardContext) -> Sequence[Verdict]:
+async def ranked(samples: Sequence[Sample], ctx: roles.RewardContext) -> Sequence[Verdict]:
     """Group reward: how many of the group's samples are earlier."""
     note("group_reward", turns=[sample.metadata["turn"] for sample in samples], evaluation=ctx.evaluation)
     return [Score(float(place)) for place in range(len(samples))]
 
 
-def not_third(group: Group, ctx: FilterContext) -> Decision:
+def not_third(group: Group, ctx: roles.FilterContext) -> roles.Decision:
     """Group filter: drops every third group."""
-    return Drop("third") if group.id.draw % 3 == 2 else Keep()
+    return roles.Drop("third") if group.id.draw % 3 == 2 else roles.Keep()
 
 
-def without(position: int, reason: str) -> SampleFilter:
+def without(position: int, reason: str) -> roles.SampleFilter:
     """Sample filter: takes one position out of every group."""
 
-    def filtered(groups: Sequence[Group], ctx: FilterContext) -> Sequence[Removal]:
+    def filtered(groups: Sequence[Group], ctx: roles.FilterContext) -> Sequence[roles.Removal]:
         note("sample_filter", of=position, removed=[_removed(group) for group in groups])
-        return [Removal(group.id, position, reason) for group in groups]
+        return [roles.Removal(group.id, position, reason) for group in groups]
 
     return filtered
 
@@ -183,23 +125,23 @@ def _removed(group: Group) -> list[int]:
 class Stack:
     """Buffer: what its filter takes, with half the weight."""
 
-    def __init__(self, settings: Settings, setup: BufferSetup) -> None:
+    def __init__(self, settings: roles.Settings, setup: roles.BufferSetup) -> None:
         self._filter, self._groups = setup.buffer_filter, list[Group]()
 
     def add(self, groups: Sequence[Group]) -> None:
         self._groups += groups
 
-    def sample(self, want: int, ctx: BufferContext) -> Draw:
+    def sample(self, want: int, ctx: roles.BufferContext) -> roles.Draw:
         chosen = self._filter.select(self._groups, want, ctx)
         taken = [self._groups[position] for position in chosen.take]
         self._groups = [group for group in self._groups if group not in taken]
         note("buffer", draws=[group.id.draw for group in taken], removed=[_removed(group) for group in taken])
-        return Draw(taken, [0.5] * len(taken))
+        return roles.Draw(taken, [0.5] * len(taken))
 
     def update(self, scores: Mapping[GroupId, float]) -> None:
         note("buffer_update", scores={str(group_id): score for group_id, score in scores.items()})
 
-    def evict(self, ctx: BufferContext) -> Mapping[GroupId, str]:
+    def evict(self, ctx: roles.BufferContext) -> Mapping[GroupId, str]:
         gone, self._groups = self._groups, []
         return {group.id: "crowded" for group in gone}
 
@@ -216,35 +158,35 @@ class Stack:
 class Newest:
     """Buffer filter: the newest groups first."""
 
-    def select(self, groups: Sequence[Group], want: int, ctx: BufferContext) -> Selection:
+    def select(self, groups: Sequence[Group], want: int, ctx: roles.BufferContext) -> roles.Selection:
         newest = sorted(range(len(groups)), key=lambda place: groups[place].id.draw, reverse=True)
         note("buffer_filter", held=len(groups), want=want, rollout_id=ctx.rollout_id)
-        return Selection(take=newest[:want])
+        return roles.Selection(take=newest[:want])
 
 
-def double(groups: Sequence[Group], ctx: ShapeContext) -> Sequence[Sequence[float | None]]:
-    """Reward shaper: twice as much."""
+def double(groups: Sequence[Group], ctx: roles.ShapeContext) -> Sequence[Sequence[float | None]]:
+    """roles.Reward shaper: twice as much."""
     note("double", rewards=ctx.rewards)
     return [[None if each is None else 2 * each for each in row] for row in ctx.rewards]
 
 
-def plus_one(groups: Sequence[Group], ctx: ShapeContext) -> Sequence[Sequence[float | None]]:
-    """Reward shaper: one more."""
+def plus_one(groups: Sequence[Group], ctx: roles.ShapeContext) -> Sequence[Sequence[float | None]]:
+    """roles.Reward shaper: one more."""
     note("plus_one", rewards=ctx.rewards)
     return [[None if each is None else each + 1 for each in row] for row in ctx.rewards]
 
 
-def places(sample: Sample, group: Group, ctx: ShapeContext) -> Mapping[str, float | Sequence[float]]:
+def places(sample: Sample, group: Group, ctx: roles.ShapeContext) -> Mapping[str, float | Sequence[float]]:
     """Batch transform: the turn of a sample, and the place of a token in its response."""
     return {"turn": cast(int, sample.metadata["turn"]), "place": list(range(sample.response_length))}
 
 
-def not_first(sample: Sample, group: Group, ctx: ShapeContext) -> Mapping[str, float | Sequence[float]]:
+def not_first(sample: Sample, group: Group, ctx: roles.ShapeContext) -> Mapping[str, float | Sequence[float]]:
     """Batch transform: takes the first token of every response out of the loss."""
-    return {LOSS_MASK: [0.0, *[1.0] * (sample.response_length - 1)] if sample.response_length else []}
+    return {roles.LOSS_MASK: [0.0, *[1.0] * (sample.response_length - 1)] if sample.response_length else []}
 
 
-def plain(batch: AdvantageInput) -> "torch.Tensor":
+def plain(batch: roles.AdvantageInput) -> "torch.Tensor":
     """Advantage: the reward itself, as it came."""
     note(
         "advantage",
@@ -257,7 +199,7 @@ def plain(batch: AdvantageInput) -> "torch.Tensor":
     return batch.rewards_S[batch.sample_index_T]
 
 
-def reinforce(batch: LossInput) -> LossOutput:
+def reinforce(batch: roles.LossInput) -> roles.LossOutput:
     """Loss: without a ratio."""
     note(
         "loss",
@@ -268,14 +210,14 @@ def reinforce(batch: LossInput) -> LossOutput:
         mask=batch.loss_mask_T.tolist(),
     )
     loss_T = -batch.advantages_T * batch.log_probs_T
-    return LossOutput(loss_T, {"own_loss": loss_T})
+    return roles.LossOutput(loss_T, {"own_loss": loss_T})
 
 
-def half(batch: CorrectionInput) -> CorrectionOutput:
+def half(batch: roles.CorrectionInput) -> roles.CorrectionOutput:
     """Correction: half of every loss."""
     note("correction", grad=batch.log_probs_T.requires_grad, tokens=len(batch.log_probs_T))
     half_T = 0.5 * batch.loss_mask_T
-    return CorrectionOutput(half_T, batch.loss_mask_T, {"halved": 2 * half_T})
+    return roles.CorrectionOutput(half_T, batch.loss_mask_T, {"halved": 2 * half_T})
 
 
 class Rows:
@@ -298,7 +240,7 @@ class Offline:
         raise ConnectionError("no route to the dashboard")
 
 
-def _engine(settings: LocalEngineSettings, setup: EngineSetup) -> Engine:
+def _engine(settings: LocalEngineSettings, setup: roles.EngineSetup) -> roles.Engine:
     from slime_local.engine import LocalEngine
 
     class Noting(LocalEngine):
@@ -310,11 +252,11 @@ def _engine(settings: LocalEngineSettings, setup: EngineSetup) -> Engine:
     return Noting(settings, setup)
 
 
-def _rank(rank: int, world_size: int, setup: RankSetup) -> TrainerRank:
+def _rank(rank: int, world_size: int, setup: roles.RankSetup) -> roles.TrainerRank:
     from slime_local.rank import LocalRank
 
     class Noting(LocalRank):
-        def train_step(self, batch: TrainBatch) -> StepResult:
+        def train_step(self, batch: roles.TrainBatch) -> roles.StepResult:
             about = {
                 "step_tokens": batch.step_tokens,
                 "step_samples": batch.step_samples,
@@ -325,7 +267,7 @@ def _rank(rank: int, world_size: int, setup: RankSetup) -> TrainerRank:
                 list(cast(Sequence[int], experts))
                 == [*batch.prompts_P[prompt], *batch.tokens_T[end - length : end]][1:]
                 for experts, prompt, length, end in zip(
-                    batch.fields_S[SampleField.ROLLOUT_ROUTED_EXPERTS],
+                    batch.fields_S[roles.SampleField.ROLLOUT_ROUTED_EXPERTS],
                     batch.prompt_index_S,
                     batch.response_lengths_S,
                     ends,
@@ -338,11 +280,11 @@ def _rank(rank: int, world_size: int, setup: RankSetup) -> TrainerRank:
     return Noting(rank, world_size, setup)
 
 
-def _launcher(settings: Settings, setup: LauncherSetup) -> Launcher:
+def _launcher(settings: roles.Settings, setup: roles.LauncherSetup) -> roles.Launcher:
     from slime_core.processes.launcher import LocalLauncher
 
     class Noting(LocalLauncher):
-        async def start(self, spec: WorkerGroupSpec, *, timeout_s: float | None = None) -> WorkerGroup:  # type: ignore[override]
+        async def start(self, spec: roles.WorkerGroupSpec, *, timeout_s: float | None = None) -> roles.WorkerGroup:  # type: ignore[override]
             note("launcher", group=spec.name, size=spec.size)
             return await super().start(spec, timeout_s=timeout_s)
 
@@ -353,60 +295,66 @@ def _offer(role: str, *specs: object) -> None:
     globals()[f"slime_{role}"] = hookimpl(lambda: specs, specname=f"slime_{role}")
 
 
-_offer("data_sources", DataSourceSpec("sums", Sums, reads_prompt_data=False))
+_offer("data_sources", roles.DataSourceSpec("sums", Sums, reads_prompt_data=False))
 _offer(
     "generators",
-    GeneratorSpec("twice", lambda settings, setup: twice, max_concurrency=3, gives=frozenset({Extra.ROUTED_EXPERTS})),
+    roles.GeneratorSpec(
+        "twice", lambda settings, setup: twice, max_concurrency=3, gives=frozenset({roles.Extra.ROUTED_EXPERTS})
+    ),
 )
 _offer(
     "rewards",
-    RewardSpec("digits", lambda settings, setup: digits),
-    RewardSpec("wrapped", lambda settings, setup: cast(Reward, setup.make("reward", "digits"))),
+    roles.RewardSpec("digits", lambda settings, setup: digits),
+    roles.RewardSpec("wrapped", lambda settings, setup: cast(roles.Reward, setup.make("reward", "digits"))),
 )
-_offer("group_rewards", GroupRewardSpec("ranked", lambda settings, setup: ranked, grain=RewardGrain.SAMPLE))
-_offer("group_filters", GroupFilterSpec("not_third", lambda settings, setup: not_third))
+_offer("group_rewards", roles.GroupRewardSpec("ranked", lambda settings, setup: ranked, grain=roles.RewardGrain.SAMPLE))
+_offer("group_filters", roles.GroupFilterSpec("not_third", lambda settings, setup: not_third))
 _offer(
     "sample_filters",
-    SampleFilterSpec("without_first", lambda settings, setup: without(0, "first")),
-    SampleFilterSpec("without_second", lambda settings, setup: without(1, "second")),
+    roles.SampleFilterSpec("without_first", lambda settings, setup: without(0, "first")),
+    roles.SampleFilterSpec("without_second", lambda settings, setup: without(1, "second")),
 )
-_offer("buffers", BufferSpec("stack", Stack, uses_buffer_filter=True))
-_offer("buffer_filters", BufferFilterSpec("newest", lambda settings, setup: Newest()))
+_offer("buffers", roles.BufferSpec("stack", Stack, uses_buffer_filter=True))
+_offer("buffer_filters", roles.BufferFilterSpec("newest", lambda settings, setup: Newest()))
 _offer(
     "reward_shapers",
-    RewardShaperSpec("double", lambda settings, setup: double),
-    RewardShaperSpec("plus_one", lambda settings, setup: plus_one),
+    roles.RewardShaperSpec("double", lambda settings, setup: double),
+    roles.RewardShaperSpec("plus_one", lambda settings, setup: plus_one),
 )
 _offer(
     "batch_transforms",
-    BatchTransformSpec("places", lambda settings, setup: places, columns={"turn": Grain.SAMPLE, "place": Grain.TOKEN}),
-    BatchTransformSpec("not_first", lambda settings, setup: not_first, columns={LOSS_MASK: Grain.TOKEN}),
+    roles.BatchTransformSpec(
+        "places", lambda settings, setup: places, columns={"turn": roles.Grain.SAMPLE, "place": roles.Grain.TOKEN}
+    ),
+    roles.BatchTransformSpec(
+        "not_first", lambda settings, setup: not_first, columns={roles.LOSS_MASK: roles.Grain.TOKEN}
+    ),
 )
-_offer("advantages", AdvantageSpec("plain", lambda settings, setup: plain))
-_offer("losses", LossSpec("reinforce", lambda settings, setup: reinforce))
-_offer("corrections", CorrectionSpec("half", lambda settings, setup: half))
-_offer("engines", EngineSpec("noting", _engine, LocalEngineSettings, transports=("shared-buffer",)))
+_offer("advantages", roles.AdvantageSpec("plain", lambda settings, setup: plain))
+_offer("losses", roles.LossSpec("reinforce", lambda settings, setup: reinforce))
+_offer("corrections", roles.CorrectionSpec("half", lambda settings, setup: half))
+_offer("engines", roles.EngineSpec("noting", _engine, LocalEngineSettings, transports=("shared-buffer",)))
 _offer(
     "trainers",
-    TrainerSpec(
+    roles.TrainerSpec(
         "noting",
         _rank,
         LocalTrainerSettings,
-        reads=lambda settings: frozenset({SampleField.ROLLOUT_ROUTED_EXPERTS}),
+        reads=lambda settings: frozenset({roles.SampleField.ROLLOUT_ROUTED_EXPERTS}),
         transports=("shared-buffer",),
     ),
 )
-_offer("launchers", LauncherSpec("noting", _launcher))
+_offer("launchers", roles.LauncherSpec("noting", _launcher))
 _offer(
     "trackers",
-    TrackerSpec("rows", lambda settings, setup: Rows()),
-    TrackerSpec("offline", lambda settings, setup: Offline()),
+    roles.TrackerSpec("rows", lambda settings, setup: Rows()),
+    roles.TrackerSpec("offline", lambda settings, setup: Offline()),
 )
 _offer(
     "checks",
-    CheckSpec(
+    roles.CheckSpec(
         "looks",
-        lambda settings, setup: lambda: Finding(Health.WARNING, "looked around", advice="nothing to type"),
+        lambda settings, setup: lambda: roles.Finding(roles.Health.WARNING, "looked around", advice="nothing to type"),
     ),
 )
 

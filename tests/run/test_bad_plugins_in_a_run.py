@@ -14,15 +14,6 @@ from slime_core.score import *
 SLIME_API = "1"
 
 """
-CLASH = """
-def columns(sample, group, ctx):
-    return {"turn": 0.0}
-
-@hookimpl
-def slime_batch_transforms():
-    yield BatchTransformSpec("one", lambda settings, setup: columns, columns={"turn": Grain.SAMPLE})
-    yield BatchTransformSpec("two", lambda settings, setup: columns, columns={"turn": Grain.SAMPLE})
-"""
 NOTHING = """
 @hookimpl
 def slime_generators():
@@ -66,13 +57,6 @@ ANSWERS = {
 
 def install(install_plugin: Install, source: str) -> None:
     install_plugin("slime-odd", {"slime_odd.py": HEADER + source}, entry_points={"odd": "slime_odd"})
-
-
-def test_a_column_belongs_to_one_transform(project: Project, slime: Slime, install_plugin: Install) -> None:
-    install(install_plugin, CLASH)
-    assert "batch transforms 'one' and 'two' both make the column 'turn': leave one of them out" in slime.refused(
-        "plan", "run.toml", "--batch-transform", "one", "--batch-transform", "two"
-    )
 
 
 @table(

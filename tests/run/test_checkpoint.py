@@ -2,7 +2,6 @@ import asyncio
 import json
 import shutil
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -59,12 +58,6 @@ def test_what_was_written_is_found_whole(tmp_path: Path) -> None:
     manifest = json.loads((written.path / MANIFEST).read_text())
     assert sorted(manifest["files"]) == sorted(set(FILES) - {"manifest.json"})
     assert manifest["files"]["hf/config.json"]["bytes"] == 2
-
-
-def test_order_is_by_number_not_by_spelling(tmp_path: Path) -> None:
-    write(tmp_path, 999_999)
-    write(tmp_path, 1_000_000)
-    assert newest(tmp_path)[0] == 1_000_000
 
 
 def remove(file: Path) -> None:
@@ -130,37 +123,11 @@ def test_a_checkpoint_under_the_name_of_another_is_damaged(tmp_path: Path) -> No
         verify(tmp_path / "copy")
 
 
-@table(
-    "content, says",
-    [
-        ('{"step": -1}', "step: Input should be greater than or equal to 0"),
-        ("{", "Invalid JSON"),
-        (None, "No such file"),
-    ],
-)
-def test_a_state_that_is_none_is_damage(tmp_path: Path, content: str | None, says: str) -> None:
-    """A state that was written wrong has the right checksum."""
-    written = write(tmp_path / says, 5)
-    state = written.path / "state.json"
-    if content is None:
-        state.unlink()
-    else:
-        state.write_text(content)
-    with pytest.raises(CheckpointError, match=rf"rollout_000005 is damaged: state.json: {says}"):
-        written.state()
-
-
 def test_a_checkpoint_of_another_release_says_so(tmp_path: Path) -> None:
     manifest = write(tmp_path, 5).path / MANIFEST
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"schema_version": 99}))
     with pytest.raises(CheckpointError, match=f"schema version 99, and this release reads {SCHEMA_VERSION}$"):
         newest(tmp_path)
-
-
-def test_the_newest_are_kept(tmp_path: Path) -> None:
-    for rollout_id in (0, 5, 10, 15):
-        write(tmp_path, rollout_id, keep=2)
-    assert names(tmp_path) == ["rollout_000010", "rollout_000015"]
 
 
 @table("keep", [1, 2])
@@ -193,18 +160,6 @@ def test_what_a_kill_left_half_written_is_no_checkpoint_and_is_cleared_away(tmp_
     assert names(tmp_path) == ["rollout_000005", "rollout_000010"]
 
 
-def test_a_failing_trainer_leaves_what_was_there_and_nothing_else(tmp_path: Path) -> None:
-    async def fail(directory: Path) -> None:
-        await save_model(directory)
-        raise WorkerError("trainer 0 raised in save()")
-
-    write(tmp_path, 5)
-    with pytest.raises(WorkerError, match="trainer 0 raised"):
-        asyncio.run(write_checkpoint(tmp_path, 10, STATE, fail, keep=1))
-    assert names(tmp_path) == ["rollout_000005"]
-    assert newest(tmp_path) == (5, [])
-
-
 def test_a_full_disk_names_the_checkpoint_that_survives(tiny_disk: Path) -> None:
     write(tiny_disk, 5, size=100_000)
     with pytest.raises(RunFolderError, match="No space left on device") as raised:
@@ -233,42 +188,6 @@ def test_a_save_goes_on_beside_the_run_and_the_one_before_it_stays_until_it_is_d
 
     asyncio.run(go())
     assert names(tmp_path) == ["rollout_000010"]
-
-
-def test_what_prevents_a_save_is_raised_by_the_next_question_and_once(tiny_disk: Path) -> None:
-    async def fill(directory: Path) -> None:
-        with (directory / "weights").open("wb", buffering=0) as file:
-            with suppress(OSError):
-                while file.write(bytes(PAGE)):
-                    pass
-            file.truncate(file.tell() - PAGE)  # for state.json; the manifest finds none
-
-    async def go() -> None:
-        saver = Saver(tiny_disk, keep=1)
-        await saver.save(5, STATE, save_model)
-        await saver.saved(wait=True)
-        await saver.save(10, STATE, fill)
-        with pytest.raises(RunFolderError, match=r"No space left on device .*; rollout_000005 is untouched"):
-            await saver.saved(wait=True)
-        assert await saver.saved(wait=True) is None
-
-    asyncio.run(go())
-    assert names(tiny_disk) == ["rollout_000005"]
-
-
-def test_a_save_that_is_given_up_leaves_the_one_before_it(tmp_path: Path) -> None:
-    async def go() -> str:
-        saver = Saver(tmp_path, keep=1)
-        await saver.save(5, STATE, save_model)
-        assert await saver.close(at_once=False) == ""
-        await saver.save(10, STATE, save_model)
-        return await saver.close(at_once=True)
-
-    said = asyncio.run(go())
-    assert (newest(tmp_path), said) in (
-        ((5, []), "checkpoint rollout_000010 was not finished"),
-        ((10, []), ""),  # it was quicker
-    )
 
 
 class Staging:

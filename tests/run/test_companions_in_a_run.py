@@ -11,19 +11,6 @@ from slime_core.sample import Json
 from slime_core.telemetry import MetricsLog
 from tests.conftest import Project, Slime
 
-TAUGHT = '''
-from slime_core import Sample
-from slime_core.roles import GenerateContext
-from slime_core.rollout import SingleTurn
-
-
-async def taught(sample: Sample, ctx: GenerateContext) -> list[Sample]:
-    """A teacher that finds every token less likely by half a nat."""
-    made = await SingleTurn()(sample, ctx)
-    for each in made:
-        each.teacher_log_probs = [value - 0.5 for value in each.rollout_log_probs]
-    return made
-'''
 KEYS: dict[str, Mapping[str, Json]] = {
     "kl_loss": {"use_kl_loss": True, "kl_loss_coef": 0.1, "kl_loss_type": "low_var_kl", "ref_update_interval": 2},
     "ppo": {
@@ -74,14 +61,3 @@ def test_interrupted_and_resumed_it_is_the_same_run(project: Project, slime: Sli
         case "ppo":
             assert "train/pg_loss" not in first
             assert {"train/pg_loss", "train/critic-value_loss", "train/values"} <= last.keys()
-
-
-def test_samples_may_bring_their_teachers_log_probs_and_must(project: Project, slime: Slime) -> None:
-    project.write_run(use_opd=True, num_rollout=1)
-    ran = slime("train", "run.toml")
-    assert ran.code != 0
-    assert "has no teacher_log_probs, which use_opd needs" in ran.err
-    (project.root / "teaching.py").write_text(TAUGHT)
-    project.write_run(use_opd=True, num_rollout=1, generator={"use": "./teaching.py:taught"}, save="taught")
-    slime.ok("train", "run.toml")
-    assert trained(project.root / "taught")[0]["train/opd_reverse_kl"] == pytest.approx(0.5, abs=1e-3)

@@ -2,15 +2,13 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from slime_core.sample import Group, Json
+from slime_core.sample import Json
 from slime_core.telemetry import MetricsLog
 from slime_view.samples.shard import Shard, list_shards
-from slime_view.stored import StoredRollouts
 from tests.conftest import Install, Project, Slime
 from tests.tables import table
 
@@ -30,11 +28,6 @@ FIRST_THEN_LATER: dict[str, Json] = {
     "num_steps_per_rollout": 2,
     "group_filter": {"use": "./filters.py:keep_all"},
     "over_sampling_batch_size": 6,  # so that groups wait in the buffer, and are trained on a rollout later
-}
-REPLAYED: dict[str, Json] = {
-    "num_rollout": 5,
-    "buffer": {"use": "priority", "priority": {"max_uses": 3, "replay_ratio": 1.5}},
-    "batch_transform": {"use": ["replay"]},
 }
 
 
@@ -63,11 +56,8 @@ def weights(run: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in newest.rglob("*.safetensors")}
 
 
-@pytest.mark.parametrize("changes", [FIRST_THEN_LATER, pytest.param(REPLAYED, marks=pytest.mark.long)])
-def test_training_on_kept_samples_is_the_same_in_every_bit(
-    first: Project, slime: Slime, changes: dict[str, Json]
-) -> None:
-    first.write_run(**changes)
+def test_training_on_kept_samples_is_the_same_in_every_bit(first: Project, slime: Slime) -> None:
+    first.write_run(**FIRST_THEN_LATER)
     assert slime("train", "run.toml").code == 0
     shards = [Shard(path) for path in list_shards(first.run / "samples")]
     assert any({each.group for each in shard.drawn} - shard.group_ids() for shard in shards), (
@@ -75,24 +65,13 @@ def test_training_on_kept_samples_is_the_same_in_every_bit(
     )
     (first.root / "prompts.jsonl").unlink()
     slime.ok("train", "run.toml", "--load-debug-rollout-data", first.run, "--save", "again")
+    said = slime("plan", "run.toml", "--load-debug-rollout-data", first.run, "--save", "again")
+    assert "has samples of 4 rollouts" in said.out
     again = first.root / "again"
     assert trained(again) == trained(first.run)
     assert weights(again) == weights(first.run)
     assert {path.name.partition("-")[0] for path in (again / "logs").iterdir()} == {"trainer"}
     assert not list((again / "samples").iterdir())
-
-
-@pytest.mark.long
-def test_it_goes_on_where_it_was_stopped(first: Project, slime: Slime) -> None:
-    first.write_run(num_rollout=3)
-    assert slime("train", "run.toml").code == 0
-    flags = ("--load-debug-rollout-data", first.run, "--save", "again")
-    assert slime("train", "run.toml", *flags, "--num-rollout", 1).code == 0
-    ran = slime.ok("resume", "again", "--num-rollout", 5)
-    assert "continuing after rollout 1 of 3" in ran.out
-    assert "samples of 3 of 5 rollouts were kept" in ran.out
-    assert trained(first.root / "again") == trained(first.run)
-    assert weights(first.root / "again") == weights(first.run)
 
 
 def test_generating_alone_keeps_what_the_first_rollout_of_a_run_would(
@@ -123,14 +102,6 @@ def test_generating_alone_keeps_what_the_first_rollout_of_a_run_would(
     assert "alone has no checkpoint of trained weights (save_interval = 10): it begins anew" in again.out
 
 
-def test_both_halves_one_after_the_other_train_a_model(first: Project, slime: Slime) -> None:
-    assert slime("train", "run.toml", "--debug-rollout-only", "--save", "alone").code == 0
-    assert slime("train", "run.toml", "--load-debug-rollout-data", "alone", "--save", "then").code == 0
-    assert [row[:2] for row in trained(first.root / "then")] == [(0, 1), (1, 2)]
-    said = slime("plan", "run.toml", "--load-debug-rollout-data", "alone", "--save", "then")
-    assert "alone has samples of 2 rollouts" in said.out
-
-
 @table(
     "flags, said",
     [
@@ -157,14 +128,3 @@ def test_a_missing_rollout_and_a_missing_group_are_named(first: Project, slime: 
     refusal = slime.refused("train", "run.toml", "--load-debug-rollout-data", first.run, "--save", "again")
     assert "was trained on" in refusal
     assert "groups that are not in" in refusal
-
-
-@table("share, kept", [(0.5, [0, 3]), (0.25, [3]), (0.01, [3]), (0.8, [0, 2, 3])])
-def test_a_share_of_kept_groups_is_from_the_beginning_and_the_end(
-    tmp_path: Path, share: float, kept: list[int], make_group: Callable[..., Group], write_samples: Callable[..., None]
-) -> None:
-    groups = [make_group(draw, rewards=(0.0, 1.0)) for draw in range(4)]
-    write_samples(tmp_path / "samples", {0: groups})
-    generated, draw = StoredRollouts(tmp_path, share).read(0)
-    assert [group.id.draw for group in draw.groups] == kept
-    assert len(generated.kept) == 4, "what is reported of the rollout is of all"

@@ -44,18 +44,6 @@ def setups_of(keys: Mapping[str, Json], want: frozenset[Extra], scratch: Path) -
     return setups
 
 
-def test_engines_know_their_number_their_count_their_load_and_what_is_wanted(tiny_model: Path, tmp_path: Path) -> None:
-    want = frozenset({Extra.ROUTED_EXPERTS})
-    setups = setups_of({"hf_checkpoint": str(tiny_model)}, want, tmp_path)
-    assert [(each.number, each.count, each.name) for each in setups] == [
-        (0, 3, "engine-0"),
-        (1, 3, "engine-1"),
-        (2, 3, "engine-2"),
-    ]
-    assert {(each.serves, each.max_concurrency, each.want) for each in setups} == {("", 64, want)}
-    assert len({each.scratch for each in setups}) == 3
-
-
 @table(
     "keys, offloads, beside",
     [

@@ -159,27 +159,3 @@ def test_a_context_that_the_model_has_not_is_refused(plan_of: Callable[..., Plan
         plan_of(rollout_max_context_len=100_000)
     with pytest.raises(ConfigError, match=r"rollout_max_response_len = 8: the context has 8 tokens"):
         plan_of(rollout_max_context_len=8)
-
-
-STRANGE = """
-from slime_core.rollout import SingleTurn
-
-
-async def strange(sample, ctx):
-    made = await SingleTurn()(sample, ctx)
-    if sample.index == 1:
-        made[0].tokens[-1] = {token}
-    return made
-"""
-
-
-def test_a_token_that_the_model_has_not_costs_its_sample(
-    project: Project, slime: Slime, caplog: pytest.LogCaptureFixture
-) -> None:
-    token = 2**31
-    (project.root / "strange.py").write_text(STRANGE.format(token=token))
-    project.write_run(generator={"use": "./strange.py:strange"}, max_error_rate=0.5, num_rollout=1)
-    slime.ok("train", "run.toml")
-    assert f"strange.py, sample 1 of group 0, item 0: tokens holds {token}; " in caplog.text
-    (row,) = MetricsLog.read(project.run / "metrics.jsonl")
-    assert row.metrics["rollout/errors/generator_contract"] == 4.0

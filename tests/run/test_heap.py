@@ -1,5 +1,4 @@
 import gc
-import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -15,25 +14,11 @@ def keep_threshold() -> Iterator[None]:
     gc.set_threshold(*before)
 
 
-class Thing:
-    """What a weak reference can refer to."""
-
-    def __init__(self) -> None:
-        self.itself = self
-
-
 def test_what_there_is_is_set_aside_and_given_back() -> None:
     before = gc.get_freeze_count()
     with settled_heap():
         assert gc.get_freeze_count() > before
     assert gc.get_freeze_count() == 0
-
-
-def test_garbage_is_not_kept() -> None:
-    garbage = weakref.ref(Thing())
-    assert garbage() is not None
-    with settled_heap():
-        assert garbage() is None
 
 
 def test_collections_are_rare_within_and_as_before_afterwards() -> None:

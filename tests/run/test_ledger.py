@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
-from slime_core.errors import CheckpointError, RunFolderError
+from slime_core.errors import CheckpointError
 from slime_core.run import GroupState, Ledger, LedgerError
 from slime_core.sample import GroupId
 from tests.tables import table
@@ -53,19 +53,6 @@ def test_only_the_allowed_moves_are_possible(tmp_path: Path, before: GroupState 
         with pytest.raises(LedgerError, match=f"train.jsonl:e0:r0:d0 cannot become {after.value}: it is "):
             ledger.record(after, [group(0)], 0)
     ledger.close()
-
-
-def test_a_line_says_who_where_when_and_why(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.jsonl"
-    ledger = Ledger(path)
-    ledger.record(GroupState.DRAWN, [group(0), group(1)], 4)
-    ledger.drop({group(1): "zero_std"}, 5)
-    ledger.close()
-    assert lines(path) == [
-        {"id": "train.jsonl:e0:r0:d0", "state": "drawn", "rollout_id": 4},
-        {"id": "train.jsonl:e0:r1:d1", "state": "drawn", "rollout_id": 4},
-        {"id": "train.jsonl:e0:r1:d1", "state": "dropped", "rollout_id": 5, "reason": "zero_std"},
-    ]
 
 
 def test_a_refused_move_moves_none_of_its_groups(tmp_path: Path) -> None:
@@ -184,7 +171,7 @@ def test_a_ledger_shorter_than_the_checkpoint_is_refused(tmp_path: Path) -> None
     ledger.close()
     path.unlink()
     fresh = Ledger(path)
-    with pytest.raises(CheckpointError, match=r"ledger.jsonl has 0 bytes.* restore the file"):
+    with pytest.raises(CheckpointError, match=r"ledger.jsonl: .* the file has 0 bytes.* restore it"):
         fresh.load_state_dict(state)
     fresh.close()
 
@@ -203,23 +190,6 @@ def test_a_ledger_of_which_a_line_was_changed_is_refused(tmp_path: Path) -> None
     with pytest.raises(CheckpointError, match=r"ledger.jsonl was changed: .* Restore the file"):
         again.load_state_dict(state)
     again.close()
-
-
-def test_a_ledger_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
-    (tmp_path / "ledger.jsonl").mkdir()
-    with pytest.raises(RunFolderError, match=r"cannot write the ledger .*ledger.jsonl: Is a directory"):
-        Ledger(tmp_path / "ledger.jsonl")
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's device that is always full")
-def test_a_full_disk_is_an_error_of_the_run_folder_and_closing_still_works(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.jsonl"
-    path.symlink_to("/dev/full")
-    ledger = Ledger(path)
-    ledger.record(GroupState.DRAWN, [group(0)], 0)
-    with pytest.raises(RunFolderError, match=r"cannot write the ledger .*: No space left on device"):
-        ledger.state_dict()
-    ledger.close()
 
 
 class Accounts(RuleBasedStateMachine):

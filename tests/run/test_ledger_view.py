@@ -1,7 +1,6 @@
 """The ledger read from outside: whatever the run is doing, and whatever became of its files."""
 
 import asyncio
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from slime_core.sample import GroupId
 from slime_view.ledger_view import LedgerView
 from tests.checkpoints import write_checkpoint
 from tests.conftest import NO_STATE
-from tests.tables import table
 
 CHANGED = "the first 1444 bytes of ledger.jsonl were changed"
 
@@ -99,14 +97,6 @@ def test_a_line_that_a_kill_tore_is_not_read(run: Run) -> None:
     assert view.history("train.jsonl:e0:r") == []
 
 
-def test_a_run_that_has_saved_nothing_is_read_from_its_beginning(run: Run) -> None:
-    shutil.rmtree(run.root / "checkpoints")
-    view = LedgerView.of(run.root)
-    assert view.checkpoint is None
-    assert view.totals.accounts.counts() == {"drawn": 1, "finished": 0, "buffered": 4, "trained": 4, "dropped": 4}
-    assert view.totals.problems == []
-
-
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_counts(run: Run) -> None:
     run.save(4)
     (list_checkpoints(run.root / "checkpoints")[-1] / "state.json").unlink()
@@ -136,15 +126,6 @@ def test_a_line_that_is_no_json_is_named(run: Run) -> None:
         file.write(b"\0\0\0\n")
     with pytest.raises(RunFolderError, match=r"ledger.jsonl: the line that ends at byte \d+ is damaged"):
         _ = LedgerView.of(run.root).totals
-
-
-@table("use", ['"1"', "0", "null"])
-def test_a_use_that_is_no_number_from_1_is_damage(tmp_path: Path, use: str) -> None:
-    (tmp_path / "ledger.jsonl").write_text(
-        f'{{"id": "x:e0:r0:d0", "state": "trained", "rollout_id": 0, "use": {use}}}\n'
-    )
-    with pytest.raises(RunFolderError, match=r"the line that ends at byte \d+ is damaged: ValueError: use"):
-        _ = LedgerView.of(tmp_path).totals
 
 
 def test_a_checkpoint_of_a_run_without_a_ledger_is_named_and_passed_over(run: Run) -> None:

@@ -122,25 +122,6 @@ def test_a_draw_of_another_number_is_refused_and_recorded_nowhere(tmp_path: Path
     ledger.close()
 
 
-def test_its_state_and_its_size_are_the_sources(tmp_path: Path) -> None:
-    inner = Source()
-    source, ledger = ledgered(inner, tmp_path)
-    asyncio.run(source.draw(3))
-    assert (source.state_dict(), len(source)) == ({"next": 3}, 17)
-    source.load_state_dict({"next": 9})
-    assert inner.next == 9
-    ledger.close()
-
-
-def test_what_a_source_tells_of_its_data_is_passed_on_and_nothing_where_it_tells_nothing(tmp_path: Path) -> None:
-    source, ledger = ledgered(Describing(), tmp_path)
-    assert (source.data_metrics(), source.data_notes()) == ({"rollout/epoch": 0.5}, ["2 rows were left out"])
-    ledger.close()
-    source, ledger = ledgered(Source(), tmp_path)
-    assert (source.data_metrics(), source.data_notes()) == ({}, ())
-    ledger.close()
-
-
 CALLS: dict[str, Callable[[LedgeredSource], object]] = {
     "draw": lambda source: asyncio.run(source.draw(1)),
     "add": lambda source: source.add([group(0)]),

@@ -69,15 +69,3 @@ def test_after_any_phases_each_side_has_what_the_last_one_needs(
             assert of_trainer.out == (trainer if phase is Phase.GENERATE else frozenset())
 
     asyncio.run(visit())
-
-
-def test_a_while_in_another_phase_ends_where_it_began() -> None:
-    memory, engine, trainer, _ = memory_of(frozenset({CACHE}), frozenset({GRADIENT}))
-
-    async def visit() -> None:
-        await memory.go_to(Phase.GENERATE)
-        async with memory.during(Phase.TRAIN):
-            assert (engine.out, trainer.out) == ({CACHE}, frozenset())
-        assert (engine.out, trainer.out) == (frozenset(), {GRADIENT})
-
-    asyncio.run(visit())

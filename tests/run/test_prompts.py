@@ -68,12 +68,6 @@ def test_a_set_that_says_nothing_is_sampled_as_in_training_but_for_the_least_len
         assert getattr(found, key) == getattr(TRAINING, key), key
 
 
-def test_what_holds_for_all_sets_comes_before_training() -> None:
-    found = sampling({}, **OF_ALL)
-    values = (found.max_new_tokens, found.temperature, found.top_p, found.top_k, found.min_new_tokens)
-    assert values == (60, 0.5, 0.6, 20, 3)
-
-
 def test_a_sets_own_keys_come_first_and_0_and_nothing_are_values() -> None:
     own: dict[str, Json] = {
         key: True if value is False else 1.0 if "repet" in key else 0 for key, value in SAMPLING.items()

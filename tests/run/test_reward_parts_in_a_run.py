@@ -49,14 +49,3 @@ def test_gdpo_reads_each_reward_that_the_run_adds_up(project: Project, slime: Sl
     (row,) = MetricsLog.read(project.run / "metrics.jsonl")
     assert row.metrics["rollout/shaped_reward"] < row.metrics["rollout/raw_reward"]
     assert row.metrics["train/grad_norm"] > 0
-
-
-def test_a_reward_that_is_not_chosen_is_missed_before_anything_starts(project: Project, slime: Slime) -> None:
-    (project.root / "parts.py").write_text(REWARDS)
-    weights: dict[str, Json] = {"./parts.py:digit": 1.0}
-    project.write_run(**{**GDPO, "advantage": {"use": "gdpo", "gdpo": {"reward_weights": weights}}})
-    refusal = slime.refused("plan", "run.toml")
-    assert (
-        "advantage 'gdpo' reads a reward './parts.py:digit' that is not chosen; there are ./parts.py:digits" in refusal
-    )
-    assert "Did you mean './parts.py:digits'?" in refusal

@@ -165,6 +165,7 @@ def test_role_check(everything: Everything) -> None:
     assert "nothing to type" in told.output
 
 
+@pytest.mark.long
 def test_stopped_and_resumed_the_run_is_the_same(everything: Everything, trained: Told, resumed: Told) -> None:
     whole = everything.slime("train", "run.toml", "--num-rollout", 3, "--save", "runs/whole")
     assert whole.code == 0, whole.output

@@ -173,22 +173,6 @@ def test_prompts_that_leave_no_room_for_an_answer_are_refused_and_can_be_left_ou
     assert slime("plan", "run.toml", "--prompt-data", held, "--rollout-max-prompt-len", "255").code == 0
 
 
-def test_messages_that_are_rendered_at_generation_are_checked_as_rendered_rows_are(
-    project: Project, slime: Slime
-) -> None:
-    """Without apply_chat_template a prompt of messages stays one until its sample is generated."""
-    picture = {"type": "image", "image": "a.png"}
-    for number, (content, why) in enumerate(
-        (("1+" * 2000, "its prompt has "), ([{"type": "text", "text": "What?"}, picture], "a part of type 'image'"))
-    ):
-        row: dict[str, Json] = {"question": [{"role": "user", "content": content}], "answer": "4"}
-        project.write_rows("prompts.jsonl", [row])
-        for rendered in ("true", "false"):
-            ran = slime("plan", "run.toml", "--reward", "math", "--apply-chat-template", rendered)
-            assert ran.code == 2, (number, rendered)
-            assert f"prompts.jsonl:1: {'' if number == 0 else 'message 0 (user) has '}{why}" in ran.err
-
-
 def test_a_plan_shows_each_data_set_as_the_model_gets_it(project: Project, slime: Slime) -> None:
     project.write_rows("held.jsonl", [{"question": "\x1b[2J" + "why " * 30, "answer": "so"}])
     ran = slime.ok("plan", "run.toml", "--eval-interval", "1", "--eval-prompt-data", "held", "held.jsonl")

@@ -55,21 +55,6 @@ def test_watchers_are_told_of_the_event_they_ask_for(hooks: Callable[..., RunHoo
     assert made.errors == {}
 
 
-def test_watchers_are_awaited_one_after_another_in_the_order_of_statuses(hooks: Callable[..., RunHooks]) -> None:
-    body = (
-        "import watch0\n"
-        "@hookimpl{}\n"
-        "async def slime_rollout_start(event):\n"
-        "    watch0.told.append('{} begins')\n"
-        "    await asyncio.sleep(0.001)\n"
-        "    watch0.told.append('{} ends')\n"
-    )
-    orders = ("", "(trylast=True)", "(tryfirst=True)", "")
-    made = hooks(*(body.format(order, number, number) for number, order in enumerate(orders)))
-    asyncio.run(made.emit(RolloutStart(0, 0)))
-    assert told(0) == [f"{number} {what}" for number in (2, 0, 3, 1) for what in ("begins", "ends")]
-
-
 def test_a_watcher_that_raises_is_logged_once_and_counted(
     hooks: Callable[..., RunHooks], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -41,13 +41,6 @@ def test_a_run_serves_a_judge_and_trains_on_what_it_says(project: Project, slime
     assert {sample["reward"] for sample in samples} == {0.75}
 
 
-def test_a_plan_says_what_each_model_needs(project: Project, slime: Slime) -> None:
-    write(project, engines=2)
-    ran = slime.ok("plan", "run.toml", "--json")
-    assert ("model examiner", 2) in [(row["group"], row["workers"]) for row in ran.json()["groups"]]
-    assert "model examiner needs" in slime("plan", "run.toml").out
-
-
 @table(
     "served, said",
     [

@@ -9,28 +9,12 @@ import pytest
 
 from slime_core.catalog import Catalog
 from slime_core.config import Plan, parse_config, read_run_file, resolve
-from slime_core.errors import ModelError, SlimeError
+from slime_core.errors import ModelError
 from slime_core.run import RunFolder, Session
 from slime_core.sample import Json
 from tests.conftest import Project, workers
 
 PlanOf = Callable[..., Plan]
-NO_TRACKER = """
-from slime_core.errors import PluginError
-from slime_core.hookspecs import hookimpl
-from slime_core.roles import TrackerSpec
-
-SLIME_API = "1"
-
-
-def unreachable(settings, setup):
-    raise PluginError("the tracking server does not answer")
-
-
-@hookimpl
-def slime_trackers():
-    yield TrackerSpec("unreachable", unreachable)
-"""
 
 
 @pytest.fixture
@@ -62,22 +46,6 @@ def test_evaluation_leaves_the_training_state_as_it_was(project: Project, plan_o
 
     with open_folder(plan) as folder:
         asyncio.run(around(Session(plan, folder)))
-
-
-def test_a_tracker_that_cannot_be_built_stops_it_before_any_process(
-    plan_of: PlanOf, install_plugin: Callable[..., None]
-) -> None:
-    install_plugin("slime-nowhere", {"slime_nowhere.py": NO_TRACKER}, entry_points={"nowhere": "slime_nowhere"})
-    plan = plan_of(tracker={"use": "unreachable"})
-
-    async def enter(session: Session) -> None:
-        async with session:
-            pytest.fail("it started")
-
-    with open_folder(plan) as folder:
-        with pytest.raises(SlimeError, match="the tracking server does not answer"):
-            asyncio.run(enter(Session(plan, folder)))
-        assert not list(folder.logs.iterdir())
 
 
 def test_a_worker_that_cannot_be_built_leaves_no_process(project: Project, plan_of: PlanOf, tmp_path: Path) -> None:

@@ -64,17 +64,6 @@ def test_the_second_ctrl_c_cancels_the_run(first: signal.Signals) -> None:
     assert said == ["stopping at once; the newest checkpoint stays"]
 
 
-def test_one_ctrl_c_cancels_nothing_when_the_run_was_ending_anyway() -> None:
-    async def go() -> None:
-        stop, said = StopRequest(), list[str]()
-        stop.ask(enough=True)
-        with on_signals(stop, said.append):
-            os.kill(os.getpid(), signal.SIGINT)
-            assert "finishing this step" in await next_message(said)
-
-    asyncio.run(go())
-
-
 def test_afterwards_ctrl_c_means_what_it_always_means() -> None:
     async def go() -> None:
         with on_signals(StopRequest(), print):

@@ -203,11 +203,3 @@ def test_a_rank_that_was_stopped_is_named_with_its_process(tmp_path: Path) -> No
     pid = with_group(tmp_path, use)
     assert said[0].startswith("trainer: add has taken 0 s")
     assert f"; waiting for rank 1 (pid {pid})" in said[0]
-
-
-def test_a_call_ends_at_its_limit(tmp_path: Path) -> None:
-    async def use(group: WorkerGroup) -> None:
-        with pytest.raises(WorkerError, match=r"trainer 0 did not answer sleep\(\) within 0.2 s"):
-            await call_ranks(group, "sleep", [30.0, 0.0], 0.2, [].append)
-
-    with_group(tmp_path, use)

@@ -91,23 +91,6 @@ def test_the_screen_moves_while_the_loop_is_busy(screen: Screen) -> None:
         assert screen.seen.wait(30), "the refresh thread draws without a call from here"
 
 
-def test_a_warm_start_shows_its_loss_and_a_run_its_reward(screen: Screen) -> None:
-    with Dashboard(terminal(screen)) as display:
-        display.start(300, "warm start", unit="step")
-        display.row(0, {"train/loss": 2.5})
-    assert "step 1/300" in "\n".join(screen.last_frame())
-    assert re.search(r"loss +2\.5000", "\n".join(screen.last_frame()))
-    with Dashboard(terminal(screen)) as display:
-        display.start(40, "demo")
-        display.row(0, {**ROW, "train/loss": 2.5})
-    assert "loss" not in "\n".join(screen.last_frame())
-
-
-def test_messages_before_the_start_are_printed(screen: Screen) -> None:
-    Dashboard(terminal(screen)).message("[red]no markup[/red]")
-    assert plain(screen.getvalue()) == "[red]no markup[/red]\n"
-
-
 def test_a_terminal_that_cannot_show_it_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Screen()
     assert isinstance(dashboard(terminal(screen)), Dashboard)

@@ -64,12 +64,6 @@ def test_each_line_has_what_was_noted_since_the_one_before(path: Path) -> None:
     assert len({line.began for line in lines}) == 1
 
 
-def test_lines_of_some_rollouts_are_read(path: Path) -> None:
-    noted(path, 0, 1, 2, 3)
-    assert [line.rollout_id for line in SpanLog.read(path, first=1, last=2)] == [1, 2]
-    assert [line.rollout_id for line in SpanLog.read(path, first=2)] == [2, 3]
-
-
 def test_a_group_is_found_in_all_lines_with_the_time_that_they_count_from(path: Path) -> None:
     noted(path, 0, 1)
     noted(path, 1)  # of a resumed run
@@ -78,11 +72,6 @@ def test_a_group_is_found_in_all_lines_with_the_time_that_they_count_from(path: 
     assert [began for began, _ in found] == [line.began for line in lines]
     assert [(sample.group, sample.index, sample.evaluation) for _, sample in found] == [(str(SECOND), None, True)] * 3
     assert SpanLog.read_group(path, "train:e0:r1:d1") == []
-
-
-def test_a_group_is_not_found_where_its_name_is_part_of_another(path: Path) -> None:
-    noted(path, 0)
-    assert SpanLog.read_group(path, str(FIRST)[:-1]) == []
 
 
 def test_a_torn_last_line_is_left_out_and_cut_when_it_is_opened(path: Path) -> None:

@@ -52,17 +52,6 @@ def test_rollouts_and_evaluations_have_a_file_each(tmp_path: Path) -> None:
     ]
 
 
-def test_a_file_can_be_read_while_the_next_is_written(tmp_path: Path) -> None:
-    async def use(store: SampleStore) -> None:
-        for rollout in range(20):
-            await store.write(rollout, generated(*range(50)), NOTHING)
-            for path in list_shards(tmp_path):
-                assert sum(1 for _ in Shard(path).rows()) == 100
-
-    with_store(tmp_path, use)
-    assert len(list_shards(tmp_path)) == 20
-
-
 def test_the_same_samples_make_the_same_file(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         with_store(tmp_path / folder, lambda store: store.write(0, generated(*range(300)), NOTHING))
@@ -101,27 +90,6 @@ def test_a_failed_write_is_named_at_the_next_one(tmp_path: Path) -> None:
 
     with_store(tmp_path, use)
     assert [path.name for path in list_shards(tmp_path)] == ["rollout_000001.parquet"]
-
-
-def test_a_commit_point_meets_the_error_of_the_last_write(tmp_path: Path) -> None:
-    async def use(store: SampleStore) -> None:
-        odd = make_group()
-        odd.samples[0].metadata["handle"] = object()  # type: ignore[assignment]
-        await store.write(0, Generated([odd], [], {}), NOTHING)
-        with pytest.raises(RunFolderError, match=r"holds object <.*>, which JSON cannot keep"):
-            await store.flush()
-
-    with_store(tmp_path, use)
-    assert names(tmp_path) == []
-
-
-def test_an_error_that_nobody_waits_for_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def use(store: SampleStore) -> None:
-        (tmp_path / "rollout_000000.tmp").mkdir()
-        await store.write(0, generated(0), NOTHING)
-
-    with_store(tmp_path, use)
-    assert "cannot write" in caplog.text
 
 
 def test_a_full_disk_is_named_and_leaves_no_half_file(tiny_disk: Path) -> None:
