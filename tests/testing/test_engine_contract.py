@@ -7,11 +7,10 @@ import socket
 import subprocess
 import sys
 from array import array
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 
@@ -699,39 +698,6 @@ def test_what_a_server_goes_on_with_is_seen_where_the_author_can_tell() -> None:
     results = {result.identity: result for result in counting(Forgets).report()}
     assert {each for each, result in results.items() if result.status is CheckStatus.FAILED} == {"ENG-014"}
     assert results["ENG-022"].detail == "it has no stream(), which is optional"
-
-
-@table("worst", [False, True])
-def test_what_one_engine_refuses_is_judged_on_one_with_other_settings(worst: bool) -> None:
-    class Choosy(Settings):
-        takes_min_p: bool = False
-
-    class Refusing(Toy):
-        takes_min_p = False
-
-        def refuse(self, request: GenerateRequest) -> None:
-            super().refuse(request)
-            if request.sampling.min_p and not self.takes_min_p:
-                raise ModelError("the toy does not do min_p")
-
-        def choose(self, drawn: random.Random, request: GenerateRequest, tokens: list[int]) -> int:
-            sampling = replace(request.sampling, min_p=0.0) if worst else request.sampling
-            return super().choose(drawn, replace(request, sampling=sampling), tokens)
-
-    def factory(settings: Settings, setup: EngineSetup) -> Engine:
-        built = Refusing(setup)
-        built.takes_min_p = settings.__dict__["takes_min_p"]
-        return built
-
-    class Subject(Mine):
-        choice = EngineSpec("toy", factory, Choosy, transports=("somewhere",))
-        otherwise: ClassVar[Mapping[str, object]] = {"takes_min_p": True}
-
-    statuses = {result.identity: result.status for result in Subject.report()}
-    assert statuses["ENG-021"] is (CheckStatus.FAILED if worst else CheckStatus.PASSED)
-    assert {each for each, status in statuses.items() if status is CheckStatus.FAILED} == (
-        {"ENG-021"} if worst else set()
-    )
 
 
 def test_without_an_author_only_the_spec_is_judged() -> None:

@@ -3,11 +3,10 @@
 import asyncio
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence, Set
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Sequence, Set
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import ClassVar, TypeAlias, TypeVar, cast
 
 from slime_core.roles import (
@@ -203,8 +202,6 @@ class EngineRuns(RoleContract[EngineSpec]):
     fresh: ClassVar[bool] = True
     """Whether each check starts an engine of its own. False, where starting one is dear: one serves all checks but
     those that close it. It then loads version 0 again after 1, and `publish` is called again for either."""
-    otherwise: ClassVar[Mapping[str, object]] = {}
-    """Settings, over `settings`, of an engine that takes what this one refuses by name; it is then started, too."""
     _kept: ClassVar[Kept | None] = None
 
     def __init_subclass__(cls) -> None:
@@ -257,16 +254,13 @@ class EngineRuns(RoleContract[EngineSpec]):
         tasks, running = await play.settled(lambda: (len(asyncio.all_tasks() - before), self.running(play.engine) or 0))
         return len(going_on), tasks, running
 
-    def _build(self, setup: EngineSetup, settings: Mapping[str, object] = MappingProxyType({})) -> Engine:
-        return self.spec.factory(self.validated(**settings), setup)
+    def _build(self, setup: EngineSetup) -> Engine:
+        return self.spec.factory(self.validated(), setup)
 
     def _run(
         self, use: Callable[[Play], Coroutine[None, None, ResultT]], *, start: bool = True, fresh: bool = False
     ) -> ResultT:
         return self._run_served(lambda served: use(served.play), start=start, fresh=fresh)
-
-    def _run_otherwise(self, use: Callable[[Play], Coroutine[None, None, ResultT]]) -> ResultT:
-        return self._run_fresh(lambda served: use(served.play), start=True, settings=self.otherwise)
 
     def _run_with_weights(self, use: Callable[[Play, Load], Coroutine[None, None, ResultT]]) -> ResultT:
         return self._run_served(lambda served: use(served.play, served.load))
@@ -280,15 +274,9 @@ class EngineRuns(RoleContract[EngineSpec]):
         kept = contract._kept = contract._kept or Kept(self._served_in)
         return kept.run(use)
 
-    def _run_fresh(
-        self,
-        use: Callable[[Served], Coroutine[None, None, ResultT]],
-        *,
-        start: bool,
-        settings: Mapping[str, object] = MappingProxyType({}),
-    ) -> ResultT:
+    def _run_fresh(self, use: Callable[[Served], Coroutine[None, None, ResultT]], *, start: bool) -> ResultT:
         async def main(scratch: Path) -> ResultT:
-            served = self._served_in(scratch, settings)
+            served = self._served_in(scratch)
             try:
                 if start:
                     await served.start()
@@ -299,7 +287,7 @@ class EngineRuns(RoleContract[EngineSpec]):
         with tempfile.TemporaryDirectory() as scratch:
             return asyncio.run(main(Path(scratch)))
 
-    def _served_in(self, scratch: Path, settings: Mapping[str, object] = MappingProxyType({})) -> Served:
+    def _served_in(self, scratch: Path) -> Served:
         setup = self.make_setup(scratch)
-        engine = self._build(setup, settings)
+        engine = self._build(setup)
         return Served(setup, Play(engine, self.prompts, self.limit_s, lambda: self.running(engine)), self.publish)

@@ -18,9 +18,9 @@ from types import TracebackType
 from typing import Self, TypeAlias
 
 from slime_core.sample import Json
-from slime_testing._fake_engine import control, native
-from slime_testing._fake_engine.generation import Refused
-from slime_testing._fake_engine.http import BadRequest, Reply, Request, serve_connection
+from slime_testing._fake_engine import control
+from slime_testing._fake_engine.generation import generate
+from slime_testing._fake_engine.http import Refused, Reply, Request, serve_connection
 from slime_testing._fake_engine.state import (
     GOOD,
     AbortMidway,
@@ -58,8 +58,7 @@ __all__ = [
 Endpoint: TypeAlias = Callable[[State, Request], Awaitable[Reply]]
 
 ENDPOINTS: Mapping[tuple[str, str], Endpoint] = {
-    ("POST", "/generate"): native.generate,
-    ("PUT", "/generate"): native.generate,
+    ("POST", "/generate"): generate,
     ("GET", "/v1/models"): control.models,
     ("GET", "/health"): control.health,
     ("GET", "/health_generate"): control.health,
@@ -190,11 +189,5 @@ class FakeEngine:
             return Reply(404, b'{"detail":"Not Found"}')
         try:
             return await endpoint(self._state, request)
-        except BadRequest as error:
-            return _error(400, str(error))
         except Refused as error:
-            return _error(error.status, str(error))
-
-
-def _error(status: int, message: str) -> Reply:
-    return Reply(status, json.dumps({"error": {"message": message}}).encode())
+            return Reply(error.status, json.dumps({"error": {"message": str(error)}}).encode())

@@ -14,21 +14,18 @@ import inspect
 import json
 import os
 import select
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import ClassVar, TypeVar, cast
 from unittest import SkipTest
 
-from slime_core.catalog import Catalog, PluginWarning
 from slime_core.errors import ConfigError, WorkerError
 from slime_core.roles import (
     Launcher,
@@ -36,13 +33,12 @@ from slime_core.roles import (
     LauncherSpec,
     Needs,
     Place,
-    PluginSet,
-    Setup,
     WorkerGroup,
     WorkerGroupSpec,
 )
 from slime_testing.blocking import blocks
 from slime_testing.contract import check, require
+from slime_testing.role import NOWHERE as NO_PLACE
 from slime_testing.role import SEED, RoleContract
 
 ResultT = TypeVar("ResultT")
@@ -84,41 +80,20 @@ class Live:
             self._loop.run(close())
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
-    """A launcher that the catalog knows: all that a process of its own needs to build it."""
-
-    choice: str
-    settings: Mapping[str, object]
-    plugins: PluginSet
-    scratch: Path
-
-    def __call__(self) -> Launcher:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", PluginWarning)
-            catalog = Catalog.discover(self.plugins, strict=False)
-
-        def make(role: str, name: str, **settings: object) -> object:
-            spec = catalog.find(role, name).spec
-            return spec.factory(spec.model.model_validate(settings), Setup(make, SEED))
-
-        spec = catalog.find(LauncherSpec.role, self.choice).spec
-        setup = LauncherSetup(make, SEED, scratch=self.scratch)
-        return cast(Launcher, spec.factory(spec.model.model_validate(dict(self.settings)), setup))
-
-
-def killed_while_it_drives(build: Callable[[], Launcher], spec: WorkerGroupSpec, limit_s: float) -> list[int]:
+def killed_while_it_drives(given: tuple[object, ...], limit_s: float) -> list[int]:
     """Processes that a driver had started, with its workers and theirs, when it was killed by SIGKILL.
 
-    The driver of a `Named` launcher is a new process: a fork has the connections of this one, and none of the threads
-    that serve them, so that a launcher of a cluster hangs in it. One without a name can only be driven by a fork.
+    The driver is a new process: a fork would have the connections of this one, and none of the threads that serve them.
 
     Raises:
         AssertionError: the driver did not get as far as starting them.
     """
     told, tell = os.pipe()
-    begun = _begun(build, spec, tell) if isinstance(build, Named) else None
-    driver = begun.pid if begun is not None else _forked(build, spec, tell)
+    command = [sys.executable, "-P", "-c", _DRIVER, json.dumps(sys.path), str(tell)]
+    with tempfile.TemporaryFile() as asked:
+        asked.write(ForkingPickler.dumps(given))
+        asked.seek(0)
+        driver = subprocess.Popen(command, stdin=asked, pass_fds=(tell,))
     os.close(tell)
     try:
         if not select.select([told], [], [], limit_s)[0] or not (text := os.read(told, 1 << 16)):
@@ -126,44 +101,22 @@ def killed_while_it_drives(build: Callable[[], Launcher], spec: WorkerGroupSpec,
         return cast(list[int], json.loads(text))
     finally:
         os.close(told)
-        os.kill(driver, signal.SIGKILL)
-        if begun is not None:
-            begun.wait()
-        else:
-            os.waitpid(driver, 0)
-
-
-def _begun(build: Named, spec: WorkerGroupSpec, tell: int) -> "subprocess.Popen[bytes]":
-    arguments = [sys.executable, "-P", "-c", _DRIVER, json.dumps(sys.path), str(tell)]
-    with tempfile.TemporaryFile() as asked:
-        asked.write(ForkingPickler.dumps((build, spec)))
-        asked.seek(0)
-        return subprocess.Popen(arguments, stdin=asked, pass_fds=(tell,))
-
-
-def _forked(build: Callable[[], Launcher], spec: WorkerGroupSpec, tell: int) -> int:
-    with warnings.catch_warnings():  # of threads, which a fork does not have: none of them is needed
-        warnings.simplefilter("ignore", DeprecationWarning)
-        driver = os.fork()
-    if driver == 0:
-        try:
-            asyncio.run(_drive(build, spec, tell))
-        finally:
-            os._exit(1)
-    return driver
+        driver.kill()
+        driver.wait()
 
 
 def drive(tell: int) -> None:
-    """What a new process does: it reads whom to build and what to start."""
-    build, spec = ForkingPickler.loads(sys.stdin.buffer.read())
-    asyncio.run(_drive(build, spec, tell))
+    """What the driver does: it starts a group of the launcher that it reads of, says which processes, and waits."""
+    choice, settings, plugins, scratch = ForkingPickler.loads(sys.stdin.buffer.read())
+    subject = type("Driven", (LauncherContract,), {"choice": choice, "settings": settings, "plugins": plugins})
 
+    async def start() -> None:
+        group = await subject()._build(scratch).start(_spec({"start": 10}))
+        spawned = await group.call("spawn")
+        os.write(tell, json.dumps([pid for each in spawned for pid in cast(list[int], each)]).encode())
+        await asyncio.Event().wait()
 
-async def _drive(build: Callable[[], Launcher], spec: WorkerGroupSpec, tell: int) -> None:
-    group = await build().start(spec)
-    spawned = await group.call("spawn")
-    os.write(tell, json.dumps([pid for each in spawned for pid in cast(list[int], each)]).encode())
-    await asyncio.Event().wait()
+    asyncio.run(start())
 
 
 @contextlib.contextmanager
@@ -387,8 +340,11 @@ class LauncherContract(RoleContract[LauncherSpec]):
         """SIGKILL leaves the driver no time to close anything: workers must see that it is gone, and end all."""
         if not self.local:
             raise SkipTest("the contract says local = False")
+        if (name := self.registered.qualified) == NO_PLACE:
+            raise SkipTest("another process finds the launcher by name: let `choice` be one, or a module's variable")
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
-            pids = killed_while_it_drives(self._driven(Path(scratch)), _spec({"start": 10}), self.limit_s)
+            given = (name, dict(self.settings), self.plugins, Path(scratch))
+            pids = killed_while_it_drives(given, self.limit_s)
             left = asyncio.run(alive(pids))
         require(not left, f"processes {left} outlived a driver that was killed")
 
@@ -468,11 +424,6 @@ class LauncherContract(RoleContract[LauncherSpec]):
 
     def _build(self, scratch: Path) -> Launcher:
         return self.spec.factory(self.validated(), LauncherSetup(self.make, SEED, scratch=scratch))
-
-    def _driven(self, scratch: Path) -> Callable[[], Launcher]:
-        if isinstance(self.choice, str):
-            return Named(self.choice, self.settings, self.plugins, scratch)
-        return partial(self._build, scratch)
 
     @contextlib.asynccontextmanager
     async def _launcher(self) -> AsyncIterator[Launcher]:

@@ -19,7 +19,7 @@ import asyncio
 import contextlib
 import copy
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import ClassVar, Generic, TypeVar, cast
 from unittest import SkipTest
@@ -315,10 +315,6 @@ class RewardContract(ScorerContract[RewardSpec]):
         for samples in self._usable():
             self._answer(samples)
 
-    test_it_leaves_the_samples_as_they_were = check("REW-003", needs=("REW-002",))(
-        test_it_leaves_the_samples_as_they_were
-    )
-
     @check("REW-004", needs=("REW-002",), decisive=True)
     def test_it_likes_the_good_sample_better(self) -> None:
         """A reward that does not tell the two apart teaches nothing, or the opposite of what is meant."""
@@ -328,21 +324,6 @@ class RewardContract(ScorerContract[RewardSpec]):
         require(isinstance(good, Score) and isinstance(bad, Score), f"expected two scores, got {good} and {bad}")
         ordered = cast(Score, good).value > cast(Score, bad).value
         require(ordered, f"the good sample got {good}, the bad one {bad}")
-
-    test_the_same_samples_get_the_same_answer = check("REW-005", needs=("REW-002",))(
-        test_the_same_samples_get_the_same_answer
-    )
-    test_samples_scored_at_once_do_not_mix = check("REW-006", needs=("REW-002", "REW-005"))(
-        test_samples_scored_at_once_do_not_mix
-    )
-    test_the_event_loop_goes_on = check("REW-007", needs=("REW-001",))(test_the_event_loop_goes_on)
-    test_it_works_off_the_main_thread = check("REW-008", needs=("REW-002", "REW-005"))(
-        test_it_works_off_the_main_thread
-    )
-    test_hostile_responses_are_scored_like_any_other = check("REW-009", needs=("REW-002", "REW-008"))(
-        test_hostile_responses_are_scored_like_any_other
-    )
-    test_it_can_be_cancelled = check("REW-010", needs=("REW-002",))(test_it_can_be_cancelled)
 
     @check("REW-011", needs=("REW-002",))
     def test_a_missing_label_is_not_a_wrong_answer(self) -> None:
@@ -359,11 +340,6 @@ class RewardContract(ScorerContract[RewardSpec]):
         (returned,) = self._answer([sample])
         require(not isinstance(returned, Score), f"label None was scored: {returned}; expected Unscored(reason)")
 
-    test_a_failure_is_not_a_score = check("REW-012", needs=("REW-002",))(test_a_failure_is_not_a_score)
-    test_a_refused_connection_is_not_a_score = check("REW-013", needs=("REW-002", "REW-005"))(
-        test_a_refused_connection_is_not_a_score
-    )
-
     @check("REW-014", needs=("REW-009",))
     def test_a_verdict_is_small(self) -> None:
         """Reasons and names of components become metrics: short, few, and never made of the response."""
@@ -378,9 +354,6 @@ class RewardContract(ScorerContract[RewardSpec]):
                 case NotApplicable():
                     pass
 
-    test_calls_leave_nothing_running = check("REW-015", needs=("REW-002",))(test_calls_leave_nothing_running)
-    test_calls_keep_no_memory = check("REW-016", needs=("REW-002", "REW-015"))(test_calls_keep_no_memory)
-
     @check("REW-017", needs=("REW-001", "REW-007"))
     def test_it_reads_the_fields_that_its_spec_names(self) -> None:
         """In a process a sample has `spec.fields` alone, the others are not there: name what is read."""
@@ -388,11 +361,6 @@ class RewardContract(ScorerContract[RewardSpec]):
             raise SkipTest("it runs on the event loop, so it has every field")
         unnamed = self._fields_read() - set(self.spec.fields)
         require(not unnamed, f"it reads {', '.join(sorted(unnamed))}; fields names {', '.join(self.spec.fields)}")
-
-    test_it_prints_nothing = check("REW-018", needs=("REW-002",))(test_it_prints_nothing)
-    test_a_call_changes_nothing_that_others_use = check("REW-019", needs=("REW-002",))(
-        test_a_call_changes_nothing_that_others_use
-    )
 
     def verdict_of(self, sample: Sample, **settings: object) -> Verdict:
         """What the reward says of a sample, with these settings: for tests of your own, `def` or `async def`."""
@@ -455,13 +423,6 @@ class GroupRewardContract(ScorerContract[GroupRewardSpec]):
             raise SkipTest(f"needs the author's `samples`: of the kit's own, {told}")
         require(False, told)
 
-    test_it_leaves_the_samples_as_they_were = check("GRW-003", needs=("GRW-002",))(
-        test_it_leaves_the_samples_as_they_were
-    )
-    test_the_same_samples_get_the_same_answer = check("GRW-004", needs=("GRW-002",))(
-        test_the_same_samples_get_the_same_answer
-    )
-
     @check("GRW-005", needs=("GRW-002", "GRW-004"))
     def test_a_verdict_follows_its_sample(self) -> None:
         """The order of a group says nothing: answer in the samples' order. If it must count: `order_matters = True`."""
@@ -471,25 +432,6 @@ class GroupRewardContract(ScorerContract[GroupRewardSpec]):
         (samples,) = self._usable()
         backwards = self._answer(samples[::-1])[::-1]
         require(backwards == self._answer(samples), "the same samples in another order got other verdicts")
-
-    test_the_event_loop_goes_on = check("GRW-006", needs=("GRW-001",))(test_the_event_loop_goes_on)
-    test_samples_scored_at_once_do_not_mix = check("GRW-007", needs=("GRW-002", "GRW-004"))(
-        test_samples_scored_at_once_do_not_mix
-    )
-    test_it_works_off_the_main_thread = check("GRW-008", needs=("GRW-002",))(test_it_works_off_the_main_thread)
-    test_hostile_responses_are_scored_like_any_other = check("GRW-009", needs=("GRW-002", "GRW-008"))(
-        test_hostile_responses_are_scored_like_any_other
-    )
-    test_it_can_be_cancelled = check("GRW-010", needs=("GRW-002",))(test_it_can_be_cancelled)
-    test_a_failure_is_not_a_score = check("GRW-011", needs=("GRW-002",))(test_a_failure_is_not_a_score)
-    test_a_refused_connection_is_not_a_score = check("GRW-012", needs=("GRW-002",))(
-        test_a_refused_connection_is_not_a_score
-    )
-    test_calls_leave_nothing_behind = check("GRW-013", needs=("GRW-002",))(test_calls_leave_nothing_behind)
-    test_it_prints_nothing = check("GRW-014", needs=("GRW-002",))(test_it_prints_nothing)
-    test_a_call_changes_nothing_that_others_use = check("GRW-015", needs=("GRW-002",))(
-        test_a_call_changes_nothing_that_others_use
-    )
 
     def verdicts_of(self, samples: Sequence[Sample], **settings: object) -> list[Verdict]:
         """What the group reward says of a group, with these settings: for tests of your own."""
@@ -504,3 +446,28 @@ class GroupRewardContract(ScorerContract[GroupRewardSpec]):
 
     def _verdicts(self, returned: object, samples: list[Sample]) -> list[Verdict]:
         return list(check_verdicts(returned, plugin=self.registered.plugin, samples=samples))
+
+
+_NUMBERS: Mapping[Callable[[Scorer], None], Sequence[str]] = {
+    test_it_leaves_the_samples_as_they_were: ("REW-003 REW-002", "GRW-003 GRW-002"),
+    test_the_same_samples_get_the_same_answer: ("REW-005 REW-002", "GRW-004 GRW-002"),
+    test_samples_scored_at_once_do_not_mix: ("REW-006 REW-002 REW-005", "GRW-007 GRW-002 GRW-004"),
+    test_the_event_loop_goes_on: ("REW-007 REW-001", "GRW-006 GRW-001"),
+    test_it_works_off_the_main_thread: ("REW-008 REW-002 REW-005", "GRW-008 GRW-002"),
+    test_hostile_responses_are_scored_like_any_other: ("REW-009 REW-002 REW-008", "GRW-009 GRW-002 GRW-008"),
+    test_it_can_be_cancelled: ("REW-010 REW-002", "GRW-010 GRW-002"),
+    test_a_failure_is_not_a_score: ("REW-012 REW-002", "GRW-011 GRW-002"),
+    test_a_refused_connection_is_not_a_score: ("REW-013 REW-002 REW-005", "GRW-012 GRW-002"),
+    test_calls_leave_nothing_running: ("REW-015 REW-002",),
+    test_calls_keep_no_memory: ("REW-016 REW-002 REW-015",),
+    test_it_prints_nothing: ("REW-018 REW-002", "GRW-014 GRW-002"),
+    test_a_call_changes_nothing_that_others_use: ("REW-019 REW-002", "GRW-015 GRW-002"),
+    test_calls_leave_nothing_behind: ("GRW-013 GRW-002",),
+}
+"""Number of each shared check in the two contracts, and of the checks that it needs."""
+
+for _method, _texts in _NUMBERS.items():
+    for _text in _texts:
+        _identity, *_needs = _text.split()
+        _contract = RewardContract if _identity.startswith("REW") else GroupRewardContract
+        setattr(_contract, _method.__name__, check(_identity, needs=tuple(_needs))(_method))

@@ -8,10 +8,10 @@ from slime_core.sample import Json
 from slime_testing._fake_engine.http import (
     TEXT,
     AbortBody,
-    BadRequest,
     DiskBody,
     MemoryBody,
     PauseBody,
+    Refused,
     Reply,
     Request,
     VersionBody,
@@ -93,9 +93,9 @@ async def flush_cache(state: State, request: Request) -> Reply:
     """GET or POST /flush_cache?timeout=s: refused while generations run."""
     timeout = request.query.get("timeout", "0")
     if not timeout.replace(".", "", 1).isdecimal():
-        raise BadRequest(f"timeout={timeout}: expected seconds")
+        raise Refused(400, f"timeout={timeout}: expected seconds")
     await state.drained(float(timeout))
-    if not state.flush():
+    if not state.may_flush:
         return Reply(400, b"Flush cache failed.\n", TEXT)
     return Reply(200, b"Cache flushed.\n", TEXT)
 
@@ -110,7 +110,7 @@ async def update_weights_from_disk(state: State, request: Request) -> Reply:
         await state.drained(DRAIN_S)
     if not await asyncio.to_thread(Path(body.model_path).is_dir):
         return _update(False, f"Failed to get model config: no directory {body.model_path}.", running)
-    if body.flush_cache and not state.flush():
+    if body.flush_cache and not state.may_flush:
         return _update(False, "Weights were updated, but the cache was not flushed: generations are running.", running)
     if body.weight_version is not None:
         state.weight_version = body.weight_version

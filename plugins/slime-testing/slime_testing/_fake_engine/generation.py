@@ -1,11 +1,14 @@
-"""How a generation of the fake engine goes on, and how its result is sent, well or badly."""
+"""SGLang's /generate: how a generation goes on, and how its result is sent, well or badly."""
 
+import base64
 import json
+import uuid
+from array import array
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
 from slime_core.sample import Json
-from slime_testing._fake_engine.http import JSON, Hangup, Parts, Reply
+from slime_testing._fake_engine.http import EVENTS, JSON, GenerateBody, Hangup, Parts, Refused, Reply, Request, parse
 from slime_testing._fake_engine.state import (
     Disconnect,
     Ended,
@@ -19,15 +22,8 @@ from slime_testing._fake_engine.state import (
     State,
     aborted,
     plan,
+    text_log_probs,
 )
-
-
-class Refused(Exception):
-    """The request is answered with an error status."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +47,10 @@ class Progress:
         return self.plan.text(self.count)
 
     @property
-    def log_probs(self) -> list[float | None]:
-        """Log-probs so far, with the flaw that the script asks for."""
-        values: list[float | None] = list(self.plan.log_probs[: self.count])
-        match self.job.behaviour:
-            case Malformed(Flaw.SHORT_LOG_PROBS):
-                return values[:-1]
-            case Malformed(Flaw.NAN_LOG_PROB):
-                return [*values[:-1], float("nan")]
-            case Malformed(Flaw.NULL_LOG_PROB):
-                return [*values[:-1], None]
-        return values
+    def log_probs(self) -> tuple[float, ...]:
+        """Log-probs so far; one too few where the script asks for that."""
+        short = self.job.behaviour == Malformed(Flaw.SHORT_LOG_PROBS)
+        return self.plan.log_probs[: self.count][: -1 if short else None]
 
     def meta(self) -> dict[str, Json]:
         """`meta_info` but for the log-probs."""
@@ -77,37 +66,83 @@ class Progress:
             "num_retractions": job.retractions,
             "reasoning_tokens": 0,
             "completion_tokens": self.count,
-            "cached_tokens": job.cached,
+            "cached_tokens": 0,
             "weight_versions": spans,
             "cached_tokens_details": None,
             "dp_rank": None,
         }
 
 
-def admit(state: State, jobs: Sequence[Job]) -> None:
-    """Refuse what the engine cannot take, and what the script does not answer at all.
+async def generate(state: State, request: Request) -> Reply:
+    """POST /generate: one prompt, whole or as a stream.
 
     Raises:
-        Refused: a prompt is too long, or the script has an error for it.
+        Refused: the body is not what SGLang takes, or the script has an error for it.
         Hangup: the script drops the connection.
     """
-    for job in jobs:
-        if len(job.prompt) >= state.context_length:
-            raise Refused(
-                400,
-                f"The input ({len(job.prompt)} tokens) is longer than the model's context length"
-                f" ({state.context_length} tokens).",
-            )
-    behaviour = state.next_behaviour()
-    for job in jobs:
-        job.behaviour = behaviour
-    if isinstance(behaviour, FailThenOk) or behaviour == Disconnect():
-        for job in jobs:
-            state.begin(job)
-            state.end(job, plan(job.prompt, job.sampling, behaviour, state.weight_version), Ended.FAILED)
-        if isinstance(behaviour, FailThenOk):
-            raise Refused(behaviour.status, "the script of the fake engine says that this one fails")
+    body = parse(GenerateBody, request)
+    prompt = tuple(body.input_ids)
+    if len(prompt) >= state.context_length:
+        limit = f"the model's context length ({state.context_length} tokens)"
+        raise Refused(400, f"The input ({len(prompt)} tokens) is longer than {limit}.")
+    job = Job(body.rid or uuid.uuid4().hex, prompt, body.sampling_params, request.gone, state.next_behaviour())
+    if isinstance(job.behaviour, FailThenOk | Disconnect):
+        state.jobs.append(job)
+        state.end(job, plan(prompt, job.sampling, job.behaviour, state.weight_version), Ended.FAILED)
+        if isinstance(job.behaviour, FailThenOk):
+            raise Refused(job.behaviour.status, "the script of the fake engine says that this one fails")
         raise Hangup
+    if body.stream:
+        return Reply(200, _stream(state, job, body), EVENTS)
+    *_, last = [each async for each in perform(state, job)]
+    payload = json.dumps(_result(last, body)).encode()
+    match job.behaviour:
+        case Malformed(Flaw.BROKEN_JSON):
+            return Reply(200, payload[: len(payload) // 2])
+        case Malformed(Flaw.TRUNCATED):
+            return Reply(200, _half(payload), JSON, len(payload))
+    return Reply(200, payload)
+
+
+async def _stream(state: State, job: Job, body: GenerateBody) -> Parts:
+    flawed = job.behaviour.flaw if isinstance(job.behaviour, Malformed) else None
+    async for progress in perform(state, job):
+        payload = json.dumps(_result(progress, body))
+        if flawed is Flaw.TRUNCATED and (progress.finish or progress.count > len(progress.plan.tokens) // 2):
+            continue
+        if flawed is Flaw.BROKEN_JSON and progress.finish:
+            payload = payload[: len(payload) // 2]
+        yield f"data: {payload}\n\n".encode()
+    if flawed is not Flaw.TRUNCATED:
+        yield b"data: [DONE]\n\n"
+
+
+def _result(progress: Progress, body: GenerateBody) -> dict[str, Json]:
+    meta = progress.meta()
+    if body.return_logprob:
+        entries = zip(progress.log_probs, progress.tokens, strict=False)  # a scripted flaw: one log-prob too few
+        meta["input_token_logprobs"] = [list(each) for each in _of_prompt(progress, body.logprob_start_len)]
+        meta["output_token_logprobs"] = [[*entry, None] for entry in entries]
+        meta["output_token_logprobs_length"] = len(progress.log_probs)
+    if body.return_sampling_mask:
+        meta["output_token_sampling_mask"] = [[token, token + 1] for token in progress.tokens]
+    if body.return_routed_experts:
+        meta["routed_experts"] = _experts([*progress.job.prompt, *progress.tokens][:-1])
+    return {"text": progress.text, "output_ids": list(progress.tokens), "meta_info": meta}
+
+
+def _of_prompt(progress: Progress, start: int) -> list[tuple[float | None, int, None]]:
+    if start < 0:
+        return []
+    prompt = progress.job.prompt
+    scored = zip(text_log_probs(prompt, progress.version)[start:], prompt[start:], strict=True)
+    return [(log_prob if place else None, token, None) for place, (log_prob, token) in enumerate(scored)]
+
+
+def _experts(tokens: Sequence[int]) -> str:
+    """Two experts of each of two layers."""
+    chosen = [(token + layer + 3 * place) % 8 for token in tokens for layer in range(2) for place in range(2)]
+    return base64.b64encode(array("i", chosen).tobytes()).decode()
 
 
 async def perform(state: State, job: Job) -> AsyncGenerator[Progress, None]:
@@ -119,7 +154,7 @@ async def perform(state: State, job: Job) -> AsyncGenerator[Progress, None]:
     planned = plan(job.prompt, job.sampling, job.behaviour, state.weight_version)
     seconds = job.behaviour.seconds / max(1, len(planned.tokens)) if isinstance(job.behaviour, Slow) else 0.0
     ended = Ended.DISCONNECTED
-    state.begin(job)
+    state.jobs.append(job)
     try:
         while len(job.versions) < len(planned.tokens) and await state.make_token(job, seconds):
             if len(job.versions) < len(planned.tokens):
@@ -129,59 +164,10 @@ async def perform(state: State, job: Job) -> AsyncGenerator[Progress, None]:
         finish, ended = planned.finish, Ended.ANSWERED
         if len(job.versions) < len(planned.tokens):
             finish, ended = aborted(job.abort_message or ""), Ended.ABORTED
-        elif isinstance(job.behaviour, Disconnect):
-            ended = Ended.FAILED
         version = job.versions[-1] if job.versions else state.weight_version
         yield Progress(job, planned, len(job.versions), version, finish)
     finally:
         state.end(job, planned, ended)
-
-
-async def finished(state: State, job: Job) -> Progress:
-    """The last progress of a job."""
-    progress = [each async for each in perform(state, job)]
-    return progress[-1]
-
-
-def whole(result: Json, job: Job) -> Reply:
-    """A reply in one piece.
-
-    Raises:
-        Hangup: the script drops the connection instead.
-    """
-    payload = json.dumps(result).encode()
-    match job.behaviour:
-        case Malformed(Flaw.BROKEN_JSON):
-            return Reply(200, payload[: len(payload) // 2])
-        case Malformed(Flaw.TRUNCATED):
-            return Reply(200, _half(payload), JSON, len(payload))
-        case Disconnect():
-            raise Hangup
-    return Reply(200, payload)
-
-
-def event(result: Json, progress: Progress) -> bytes:
-    """An event of a stream; empty for what the script keeps back."""
-    payload = json.dumps(result)
-    match progress.job.behaviour:
-        case Malformed(Flaw.BROKEN_JSON) if progress.finish is not None:
-            payload = payload[: len(payload) // 2]
-        case Malformed(Flaw.TRUNCATED) if progress.finish or progress.count > len(progress.plan.tokens) // 2:
-            return b""
-        case Disconnect(after_tokens=after) if progress.finish or progress.count > after:
-            return b""
-    return f"data: {payload}\n\n".encode()
-
-
-def end_of_stream(job: Job) -> bytes:
-    """What comes after the last event.
-
-    Raises:
-        Hangup: the script drops the connection instead.
-    """
-    if isinstance(job.behaviour, Disconnect):
-        raise Hangup
-    return b"" if job.behaviour == Malformed(Flaw.TRUNCATED) else b"data: [DONE]\n\n"
 
 
 async def _half(payload: bytes) -> Parts:

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import parse_headers
-from typing import Literal, Self, TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
@@ -76,8 +76,6 @@ async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> R
     if not version.startswith("HTTP/1."):
         raise Hangup  # a router asks in HTTP/2 whether this is a gRPC server
     headers = {name.lower(): value for name, value in parse_headers(io.BytesIO(rest)).items()}
-    if headers.get("expect", "").lower() == "100-continue":
-        writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     url = urlsplit(target)
     return Request(
         method,
@@ -123,8 +121,12 @@ async def _write_parts(writer: asyncio.StreamWriter, body: Parts, *, chunked: bo
         writer.write(b"0\r\n\r\n")
 
 
-class BadRequest(Exception):
-    """The body is not what the endpoint takes; answered with status 400."""
+class Refused(Exception):
+    """The request is answered with an error status."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class Body(BaseModel):
@@ -149,7 +151,6 @@ class Sampling(Body):
     stop_token_ids: list[int] | None = None
     ignore_eos: bool = False
     no_stop_trim: bool = False
-    n: int = Field(1, ge=1)
 
     top_p: float = Field(1.0, gt=0, le=1)
     top_k: int = -1
@@ -168,22 +169,16 @@ class Sampling(Body):
     structural_tag: str | None = None
     custom_params: dict[str, JsonValue] | None = None
 
-    def for_sample(self, index: int) -> Self:
-        """The parameters of one of `n` samples: each draws with a seed of its own."""
-        return self.model_copy(update={"sampling_seed": (self.sampling_seed or 0) + index}) if index else self
-
 
 class GenerateBody(Body):
     """POST /generate."""
 
-    rid: str | list[str] | None = None
-    text: str | list[str] | None = None
-    input_ids: list[int] | list[list[int]] | None = None
-    sampling_params: Sampling | list[Sampling] = Sampling()
+    rid: str | None = None
+    input_ids: list[int] = Field(min_length=1)
+    sampling_params: Sampling = Sampling()
     return_logprob: bool = False
     logprob_start_len: int = -1
     return_sampling_mask: bool = False
-    return_text_in_logprobs: bool = False
     return_routed_experts: bool = False
     stream: bool = False
 
@@ -233,14 +228,14 @@ def parse(kind: type[BodyT], request: Request) -> BodyT:
     """The body of a request; an empty one has every default.
 
     Raises:
-        BadRequest: it is not JSON, or not of this kind.
+        Refused: it is not JSON, or not of this kind.
     """
     try:
         return kind.model_validate_json(request.body or b"{}")
     except ValidationError as error:
         allowed = ", ".join(sorted(Sampling.model_fields))
         told = [_tell(each["loc"], each["msg"], allowed) for each in error.errors()]
-        raise BadRequest("; ".join(told)) from None
+        raise Refused(400, "; ".join(told)) from None
 
 
 def _tell(place: Sequence[int | str], message: str, allowed: str) -> str:

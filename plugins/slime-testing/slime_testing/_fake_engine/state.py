@@ -6,7 +6,6 @@ import enum
 import itertools
 import math
 import random
-import uuid
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,10 +28,6 @@ class Flaw(enum.Enum):
     """A body shorter than announced; a stream that ends in good order but without its last events and `[DONE]`."""
     SHORT_LOG_PROBS = "short-log-probs"
     """One log-prob less than tokens."""
-    NAN_LOG_PROB = "nan-log-prob"
-    """The last log-prob is the literal NaN, which Python's json reads and others refuse."""
-    NULL_LOG_PROB = "null-log-prob"
-    """The last log-prob is null: what a strict encoder writes for NaN."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +36,10 @@ class Answer:
 
     tokens: Sequence[int] | None = None
     """Ids of the response, until a stop token or the budget ends it; None draws them from prompt and sampling seed."""
-    log_probs: Sequence[float] | None = None
-    """Of each of the tokens; None draws them."""
 
     def __post_init__(self) -> None:
         if any(not 0 <= token < CODE_POINTS for token in self.tokens or ()):
             raise ValueError(f"Answer({self.tokens}): token ids must be code points, 0 to {CODE_POINTS - 1}")
-        if self.log_probs is not None and len(self.log_probs) != len(self.tokens or ()):
-            raise ValueError(f"Answer: {len(self.tokens or ())} tokens with {len(self.log_probs)} log-probs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +94,7 @@ class StaleVersion:
 
 @dataclass(frozen=True, slots=True)
 class Disconnect:
-    """The connection is dropped without an answer; a stream may have begun."""
-
-    after_tokens: int = 0
-    """Tokens of a stream that are sent before."""
+    """The connection is dropped without an answer."""
 
 
 Behaviour: TypeAlias = Answer | Slow | FailThenOk | Malformed | AbortMidway | StaleVersion | Disconnect
@@ -161,8 +149,8 @@ def plan(prompt: Sequence[int], sampling: Sampling, behaviour: Behaviour, versio
     drawn = random.Random(f"{seed} {list(prompt)}")
     given: Sequence[float] | None = None
     match behaviour:
-        case Answer(tokens=tokens, log_probs=told) if tokens is not None:
-            planned, given = _end(tokens, sampling), told
+        case Answer(tokens=tokens) if tokens is not None:
+            planned = _end(tokens, sampling)
         case AbortMidway(after_tokens=after):
             made = _end(_draws(drawn), sampling.model_copy(update={"ignore_eos": True}))
             planned = replace(made, tokens=made.tokens[:after], finish=aborted(), trim=0)
@@ -236,8 +224,6 @@ def _end(source: Sequence[int] | Iterator[int], asked: Sampling) -> Plan:
 TICK_S = 0.002
 """How often a running generation looks for an abort, a pause or a client that hung up."""
 
-Trie: TypeAlias = "dict[int, Trie]"
-
 
 class Ended(enum.Enum):
     """How a generation ended."""
@@ -270,12 +256,10 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """One generation that has ended; a batch of requests has one for each."""
+    """One generation that has ended."""
 
     rid: str
     """The request's id."""
-    path: str
-    """`/generate`."""
     prompt: tuple[int, ...]
     """Token ids."""
     sampling: Sampling
@@ -295,13 +279,11 @@ class Job:
     """A generation under way."""
 
     rid: str
-    path: str
     prompt: tuple[int, ...]
     sampling: Sampling
     gone: Callable[[], bool]
-    behaviour: Behaviour = GOOD
+    behaviour: Behaviour
     versions: list[str] = field(default_factory=list)
-    cached: int = 0
     retractions: int = 0
     abort_message: str | None = None
 
@@ -333,21 +315,11 @@ class State:
     generations: list[Generation] = field(default_factory=list)
     released: frozenset[str] = frozenset()
     asked: int = 0
-    _cache: Trie = field(default_factory=dict)
 
     def next_behaviour(self) -> Behaviour:
         """What the script has for the generation that has just been requested."""
         self.asked += 1
         return self.script.behaviour(self.asked - 1)
-
-    def begin(self, job: Job) -> None:
-        """Take up a generation; its prompt is served from the cache as far as an earlier one began alike."""
-        self.jobs.append(job)
-        node = self._cache
-        for position, token in enumerate(job.prompt):
-            # The last token of a prompt is always computed: its logits are what is sampled from.
-            job.cached += token in node and job.cached == position < len(job.prompt) - 1
-            node = node.setdefault(token, {})
 
     async def make_token(self, job: Job, seconds: float) -> bool:
         """Make a job's next token after some time; False if it is aborted or its client is gone before."""
@@ -363,9 +335,7 @@ class State:
         self.jobs.remove(job)
         tokens = plan.tokens[: len(job.versions)]
         version = job.versions[-1] if job.versions else self.weight_version
-        self.generations.append(
-            Generation(job.rid, job.path, job.prompt, job.sampling, job.behaviour, tokens, version, ended)
-        )
+        self.generations.append(Generation(job.rid, job.prompt, job.sampling, job.behaviour, tokens, version, ended))
 
     def abort(self, message: str = "Aborted", *, rid: str | None = None) -> None:
         """End the running generation of an id, or all of them."""
@@ -389,19 +359,12 @@ class State:
                 await _until(lambda: not self.jobs)
         return not self.jobs
 
-    def flush(self) -> bool:
-        """Empty the prefix cache, if no generation stands on it."""
-        free = not self.jobs or self.pause_mode == "retract"
-        if free:
-            self._cache.clear()
-        return free
+    @property
+    def may_flush(self) -> bool:
+        """Whether no generation stands on the prefix cache."""
+        return not self.jobs or self.pause_mode == "retract"
 
 
 async def _until(met: Callable[[], bool]) -> None:
     while not met():  # noqa: ASYNC110  # a client that hangs up sets no event
         await asyncio.sleep(TICK_S)
-
-
-def new_rid() -> str:
-    """An id for a request that came without one."""
-    return uuid.uuid4().hex

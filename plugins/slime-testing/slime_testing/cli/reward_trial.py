@@ -4,7 +4,7 @@ import asyncio
 import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -276,23 +276,7 @@ class Summary:
 
     def to_dict(self) -> dict[str, Json]:
         """Plain JSON."""
-        histogram: list[Json] = [{"low": each.low, "high": each.high, "count": each.count} for each in self.histogram]
-        return {
-            "rows": self.rows,
-            "scored": self.scored,
-            "unscored": dict(self.unscored),
-            "not_applicable": self.not_applicable,
-            "unfinished": self.unfinished,
-            "mean": self.mean,
-            "std": self.std,
-            "components": dict(self.components),
-            "histogram": histogram,
-            "p50_s": self.p50_s,
-            "p99_s": self.p99_s,
-            "errors": self.errors,
-            "timeouts": self.timeouts,
-            "blocked_s": self.blocked_s,
-        }
+        return asdict(self)
 
     def lines(self) -> Iterator[str]:
         """Text for a terminal."""
