@@ -45,7 +45,7 @@ def check_lines(info: CheckInfo) -> Iterator[str]:
     """A heading, what the check depends on, and its advice."""
     yield f"### {info.identity}: {info.title}\n"
     needs = f" · needs {', '.join(info.needs)}" if info.needs else ""
-    yield f"`{info.method}` · since {info.since}{needs}\n"
+    yield f"`{info.method}`{needs}\n"
     yield f"{info.advice}\n"
 
 

@@ -33,6 +33,8 @@ from slime_core.hookspecs import (
 from slime_core.roles import SPECS, ForeignName, Settings, Spec
 
 SpecT = TypeVar("SpecT", bound=Spec[object], covariant=True, default=Spec[object])
+MadeT = TypeVar("MadeT")
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,46 +140,29 @@ def _signature_faults(name: str, function: Callable[..., object]) -> Iterator[st
             yield f"{name}: {parameter.name!r} has a default, so it would never be passed; remove the default"
 
 
-MadeT = TypeVar("MadeT")
-P = ParamSpec("P")
-
-
 def blamed(spec: Spec[object], plugin: str) -> Spec[object]:
-    """The same spec; an error of its functions names the plugin."""
-    if isinstance(spec.settings, type) and not (callable(spec.flat_keys) or spec.installed or spec.prefixed):
-        return spec
-    told = f"plugin {plugin}: {spec.role} {spec.name!r}: making"
-    settings, flat_keys, installed = spec.settings, spec.flat_keys, spec.installed
-    if not isinstance(settings, type):
-        settings = _guarded_model(settings, f"{told} its settings")
-    if callable(flat_keys):
-        flat_keys = _guarded(flat_keys, f"{told.removesuffix('making')}listing its keys")
-    if installed is not None:
-        installed = replace(installed, model=_guarded_model(installed.model, f"{told} the settings of {installed.key}"))
-    prefixed = tuple(
-        replace(table, model=_guarded_model(table.model, f"{told} the settings of {table.key}"))
-        for table in spec.prefixed
-    )
-    return replace(spec, settings=settings, flat_keys=flat_keys, installed=installed, prefixed=prefixed)
+    """The same spec; an error of a function that makes its settings or lists its keys names the plugin."""
+    told = f"plugin {plugin}: {spec.role} {spec.name!r}"
+    if not isinstance(spec.settings, type):
+        spec = replace(spec, settings=_guarded(spec.settings, f"{told}: making its settings", makes_model=True))
+    if callable(spec.flat_keys):
+        spec = replace(spec, flat_keys=_guarded(spec.flat_keys, f"{told}: listing its keys"))
+    if (installed := spec.installed) is not None:
+        model = _guarded(installed.model, f"{told}: making the settings of {installed.key}", makes_model=True)
+        spec = replace(spec, installed=replace(installed, model=model))
+    return spec
 
 
-def _guarded_model(make: Callable[P, type[Settings]], told: str) -> Callable[P, type[Settings]]:
-    def checked(*given: P.args, **named: P.kwargs) -> type[Settings]:
-        made: object = make(*given, **named)
-        if isinstance(made, type) and issubclass(made, Settings):
-            return made
-        raise TypeError(f"they are {made!r}; expected a subclass of slime_core.Settings")
-
-    return _guarded(checked, told)
-
-
-def _guarded(make: Callable[P, MadeT], told: str) -> Callable[P, MadeT]:
+def _guarded(make: Callable[P, MadeT], told: str, *, makes_model: bool = False) -> Callable[P, MadeT]:
     def guarded(*given: P.args, **named: P.kwargs) -> MadeT:
         try:
             with redirect_stdout(sys.stderr):  # standard output is for what the user asked
-                return make(*given, **named)
+                made = make(*given, **named)
+            if makes_model and not (isinstance(made, type) and issubclass(made, Settings)):
+                raise TypeError(f"they are {made!r}; expected a subclass of slime_core.Settings")
         except (Exception, SystemExit) as error:
             raise PluginError(f"{told} raised {describe(error)}") from error
+        return made
 
     return guarded
 

@@ -92,8 +92,6 @@ def _describe_choice(registered: Registered) -> dict[str, Json]:
     settings = [*_settings(registered, spec.model)]
     if spec.installed is not None:
         settings += _settings(registered, spec.installed.model({}), f"{spec.installed.key}.")
-    for table in spec.prefixed:
-        settings += _settings(registered, table.model({}), f"{table.key}.")
     return {
         "role": spec.role,
         "choice": registered.qualified,

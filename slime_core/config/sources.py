@@ -101,7 +101,7 @@ def prefixes(registered: Registered) -> dict[str, Path]:
     """By prefix of a choice's keys, the table that they lie in; () where they are settings of the choice itself."""
     spec = registered.spec
     own: dict[str, Path] = {spec.flat_prefix: ()} if spec.flat_prefix else {}
-    return {table.prefix: (table.key,) for table in spec.prefixed} | own
+    return {prefix: (key,) for prefix, key in spec.prefixed.items()} | own
 
 
 def _behind_prefix(registered: Registered, key: str) -> Owner | None:

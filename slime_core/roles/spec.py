@@ -171,18 +171,6 @@ class InstalledSettings:
     """Makes their model from the choice's section as written. A default is only shown, and not passed on."""
 
 
-@dataclass(frozen=True, slots=True)
-class PrefixedTable:
-    """That a table among a choice's settings has keys and flags of its own, as those of software beside an engine."""
-
-    prefix: str
-    """What they begin with: `router_` makes `router_policy` of `policy`."""
-    key: str
-    """The setting that is the table, which takes each of them by its name: `router` of `[engine.NAME.router]`."""
-    model: Callable[[Mapping[str, Json]], type[Settings]]
-    """Makes a model of the flags from the table as written. The setting itself is validated by the choice."""
-
-
 _RoleT = TypeVar("_RoleT", covariant=True)
 
 
@@ -214,8 +202,9 @@ class Spec(Generic[_RoleT]):
     """Makes all settings keys and flags, with this before their names: `mine_` makes `mine_dtype` of `dtype`."""
     installed: InstalledSettings | None = field(default=None, kw_only=True)
     """Settings of software that it passes on; with a `flat_prefix` they are keys and flags, too."""
-    prefixed: tuple[PrefixedTable, ...] = field(default=(), kw_only=True)
-    """Tables among its settings whose keys are keys and flags behind a prefix of their own."""
+    prefixed: Mapping[str, str] = field(default_factory=dict, kw_only=True, hash=False)
+    """Tables among its settings whose keys are keys and flags of the run, by their prefix: {"router_": "router"} makes
+    `router_policy` of `policy` in `[engine.NAME.router]`."""
 
     def __post_init__(self) -> None:
         if not self.name or not self.name.replace("_", "").replace("-", "").isalnum():
@@ -227,15 +216,14 @@ class Spec(Generic[_RoleT]):
             raise TypeError(f"{self._told}: settings must be a model, or a function that makes one")
         if not callable(self.factory):
             raise TypeError(f"{self._told}: factory must be callable as factory(settings, setup)")
-        prefixes = [("flat_prefix", self.flat_prefix or "_"), *(("prefix", table.prefix) for table in self.prefixed)]
-        for what, prefix in prefixes:
+        for what, prefix in [("flat_prefix", self.flat_prefix or "_"), *(("prefixed", each) for each in self.prefixed)]:
             if not (prefix.isidentifier() and prefix.endswith("_")):
                 raise ValueError(f"{self._told}: {what} {prefix!r} must be a name that ends in '_'")
         if isinstance(self.flat_keys, str):
             raise TypeError(f"{self._told}: flat_keys must be several names, write ({self.flat_keys!r},)")
         if isinstance(settings, type):
             named = [("installed", self.installed.key)] if self.installed else []
-            named += [("prefixed", table.key) for table in self.prefixed]
+            named += [("prefixed", key) for key in self.prefixed.values()]
             named += [("flat_keys", key) for key in (() if callable(self.flat_keys) else self.flat_keys)]
             for what, key in named:
                 if key not in self.model.model_fields:

@@ -66,7 +66,7 @@ class TrackerSpec(Spec[Tracker]):
     many: ClassVar[bool] = True
 
 
-# Check: one thing that `slime doctor` looks at, and perhaps mends.
+# Check: one thing that `slime doctor` looks at.
 
 
 class Health(enum.Enum):
@@ -90,8 +90,6 @@ class Finding:
     """One line: what was looked at and what was found."""
     advice: str = ""
     """What to type."""
-    fix: Callable[[], str] | None = None
-    """Mends it and says what it did; called only after the user agreed (`slime doctor --fix`)."""
 
 
 @runtime_checkable

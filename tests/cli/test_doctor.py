@@ -1,4 +1,4 @@
-"""`slime doctor`: every check is run and answered for, and nothing is mended without consent."""
+"""`slime doctor`: every check is run and answered for."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +10,6 @@ from slime_testing.doctor import core_checks
 from tests.conftest import Install, Slime
 
 CHECKS = """
-from pathlib import Path
 
 from slime_core import hookimpl
 from slime_core.roles import CheckSpec, Finding, Health
@@ -26,11 +25,8 @@ def wrong():
     return "fine"
 
 
-def mendable():
-    flag = Path("flag")
-    if flag.exists():
-        return Finding(Health.OK, "the flag is there")
-    return Finding(Health.{health}, "there is no flag", "touch flag", lambda: flag.touch() or "made the flag")
+def warns():
+    return Finding(Health.WARNING, "there is no flag", "touch flag")
 
 
 @hookimpl
@@ -45,8 +41,8 @@ def add_checks(install_plugin: Install, tmp_path: Path, monkeypatch: pytest.Monk
     """Installs a plugin with these checks."""
     monkeypatch.chdir(tmp_path)
 
-    def add(*names: str, health: str = "ERROR") -> None:
-        source = CHECKS.format(names=", ".join(names) + ",", health=health)
+    def add(*names: str) -> None:
+        source = CHECKS.format(names=", ".join(names) + ",")
         install_plugin("slime-checks", {"slime_checks.py": source}, entry_points={"checks": "slime_checks"})
 
     return add
@@ -67,23 +63,10 @@ def test_the_cores_checks_are_all_run(slime: Slime, tmp_path: Path, monkeypatch:
 
 
 def test_a_check_that_fails_itself_is_an_error_and_the_others_are_run(slime: Slime, add_checks: Install) -> None:
-    add_checks("broken", "wrong", "mendable", health="WARNING")
+    add_checks("broken", "wrong", "warns")
     code, rows = found(slime)
     assert code == 1
     assert rows["slime-checks/broken"]["text"] == "the check itself raised RuntimeError: no idea"
     assert "slime_checks.py:" in rows["slime-checks/broken"]["advice"]
     assert rows["slime-checks/wrong"]["text"] == "the check itself returned a str; expected a Finding"
-    assert rows["slime-checks/mendable"]["health"] == "warning"
-    assert rows["slime-checks/mendable"]["fixable"] is True
-
-
-@pytest.mark.parametrize(("answer", "code", "made"), [("y", 0, True), ("n", 1, False)])
-def test_mending_asks_first_and_looks_again(
-    slime: Slime, add_checks: Install, monkeypatch: pytest.MonkeyPatch, answer: str, code: int, made: bool
-) -> None:
-    add_checks("mendable")
-    monkeypatch.setattr("click.termui.visible_prompt_func", lambda text: answer)
-    ran = slime("doctor", "--fix")
-    assert ran.code == code
-    assert Path("flag").exists() is made
-    assert ("made the flag" in ran.out) is made
+    assert rows["slime-checks/warns"]["health"] == "warning"

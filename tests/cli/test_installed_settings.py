@@ -174,11 +174,9 @@ def test_software_that_does_not_tell_is_blamed_on_who_asks(mine: Project, slime:
     assert said in refusal(slime, "--judge-place", "gone", "--judge-depth", "2")
 
 
-WITH_A_TABLE = (
-    MINE.replace("import InstalledSettings", "import InstalledSettings, PrefixedTable")
-    .replace("passed_on: dict[str, JsonValue] = {}", "passed_on: dict[str, JsonValue] = {}\n    beside: dict = {}")
-    .replace("installed=installed)", 'installed=installed, prefixed=(PrefixedTable("beside_", "beside", model),))')
-)
+WITH_A_TABLE = MINE.replace(
+    "passed_on: dict[str, JsonValue] = {}", "passed_on: dict[str, JsonValue] = {}\n    beside: dict = {}"
+).replace("installed=installed)", 'installed=installed, prefixed={"beside_": "beside"})')
 
 
 def test_a_table_may_have_a_prefix_of_its_own(mine: Project, slime: Slime) -> None:

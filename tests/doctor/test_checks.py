@@ -1,6 +1,5 @@
 """The core's checks, each on a situation that it is there for."""
 
-import fcntl
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from slime_testing.doctor import (
     core_distribution,
     cpus,
     duplicates,
-    leftovers,
     plugins,
     requirements,
     room,
@@ -53,7 +51,6 @@ def test_a_plugin_that_is_installed_twice_is_named_with_both_places(install_plug
     for version in ("1.0", "1.1"):
         assert f"{version} in {tmp_path / 'site' / f'slime_twice-{version}.dist-info'}" in finding.text
     assert finding.advice.startswith("pip uninstall slime-twice")
-    assert finding.fix is None
 
 
 def test_a_broken_plugin_is_an_error_with_its_reason(install_plugin: Install) -> None:
@@ -134,34 +131,3 @@ def test_little_room_is_named(tiny_disk: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_read_only_folder_is_named(read_only_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(read_only_folder)
     assert "read-only" in room().text
-
-
-def test_what_a_killed_run_left_is_removed_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert leftovers().health is Health.OK
-    scratch = tmp_path / "runs" / "first" / "scratch"
-    scratch.mkdir(parents=True)
-    (scratch / "weights").write_bytes(bytes(2**20))
-    (scratch.parent / "lock").write_text("process 1")
-    finding = leftovers()
-    assert finding.health is Health.WARNING
-    assert "1.0 MiB in runs/first/scratch" in finding.text
-    assert finding.fix is not None
-    assert finding.fix() == "removed runs/first/scratch"
-    assert not scratch.exists()
-    assert leftovers().health is Health.OK
-
-
-def test_what_a_running_run_holds_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    scratch = tmp_path / "runs" / "first" / "scratch"
-    scratch.mkdir(parents=True)
-    (scratch / "weights").write_bytes(b"1")
-    with (scratch.parent / "lock").open("wb") as lock:
-        before = leftovers()  # nothing holds it yet
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        assert leftovers().health is Health.OK
-        assert before.fix is not None
-        with pytest.raises(BlockingIOError):
-            before.fix()
-    assert scratch.exists()

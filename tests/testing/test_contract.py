@@ -2,9 +2,7 @@ import unittest
 
 import pytest
 
-from slime_core import Sample, Score
-from slime_core.roles import RewardContext, RewardSpec
-from slime_testing import CheckResult, CheckStatus, Contract, ContractViolation, RewardContract
+from slime_testing import CheckResult, CheckStatus, Contract, ContractViolation
 from slime_testing.contract import check, require
 from tests.tables import table
 
@@ -31,11 +29,6 @@ class Sound(Contract):
         """Use a square."""
         require(self.value == 1, f"value is {self.value}")
 
-    @check("TST-004", since="2")
-    def test_even(self) -> None:
-        """Use an even value."""
-        require(self.value % 2 == 0, f"value is {self.value}")
-
 
 def statuses(contract: type[Contract]) -> list[CheckStatus]:
     return [result.status for result in contract.report()]
@@ -46,9 +39,9 @@ def details(contract: type[Contract]) -> dict[str, str]:
 
 
 def test_checks_are_listed_by_number() -> None:
-    assert list(Sound.checks()) == ["TST-001", "TST-002", "TST-003", "TST-004"]
+    assert list(Sound.checks()) == ["TST-001", "TST-002", "TST-003"]
     info = Sound.checks()["TST-001"]
-    assert (info.method, info.title, info.since, info.advice) == ("test_small", "small", "1", "Use a small value.")
+    assert (info.method, info.title, info.advice) == ("test_small", "small", "Use a small value.")
 
 
 def test_a_number_that_no_check_has_is_named_with_the_nearest() -> None:
@@ -80,18 +73,10 @@ def test_the_report_needs_no_pytest() -> None:
         value = 0
 
     assert Zero.report() == (
-        CheckResult("TST-001", "1", SKIPPED, "nothing to see", "Use a small value."),
-        CheckResult("TST-002", "1", FAILED, "value is 0", "Use a positive value."),
-        CheckResult("TST-003", "1", SKIPPED, "not run: TST-002 failed", "Use a square."),
-        CheckResult("TST-004", "2", SKIPPED, "new in plugin API 2; the plugin is written for 1", "Use an even value."),
+        CheckResult("TST-001", SKIPPED, "nothing to see", "Use a small value."),
+        CheckResult("TST-002", FAILED, "value is 0", "Use a positive value."),
+        CheckResult("TST-003", SKIPPED, "not run: TST-002 failed", "Use a square."),
     )
-
-
-def test_a_check_is_active_from_its_api_version_on() -> None:
-    class Newer(Sound):
-        api = "2"
-
-    assert details(Newer)["TST-004"] == "value is 1"
 
 
 def test_a_check_is_not_replaced() -> None:
@@ -151,28 +136,3 @@ def test_what_only_the_author_can_tell_is_skipped_without_one() -> None:
     assert details(Asks) == {"TST-001": "set `answer` on Asks"}
     assert details(Alone) == {"TST-001": "needs the author's `answer`: inherit Asks and set it"}
     assert statuses(Alone) + statuses(Answered) == [SKIPPED, PASSED]
-
-
-SLIME_API = "7"
-
-
-async def reward(sample: Sample, ctx: RewardContext) -> Score:
-    return Score(0.0)
-
-
-def test_the_declared_api_is_that_of_the_factorys_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    class Subject(RewardContract):
-        choice = RewardSpec.from_function("subject", reward)
-
-    monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__) or _this_module())
-    assert Subject().declared_api() == "7"
-
-
-def _this_module() -> object:
-    import types
-
-    module = types.ModuleType(__name__)
-    module.__dict__["SLIME_API"] = SLIME_API
-    return module

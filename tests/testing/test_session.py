@@ -1,10 +1,8 @@
-"""The kit's pytest options and the report without pytest, on installed plugins and on a file of a project."""
+"""The report of the kit, on installed plugins and on a file of a project."""
 
 import contextlib
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -28,27 +26,6 @@ async def blocks(sample, ctx):
 def slime_rewards():
     yield RewardSpec.from_function("blocks", blocks, summary="blocks")
 """
-
-
-def run_pytest(folder: Path, *arguments: str) -> str:
-    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False).stdout
-
-
-def test_an_installed_plugin_is_judged_without_a_line_of_test_code(tmp_path: Path) -> None:
-    (tmp_path / "test_other.py").write_text("def test_other(): assert False")
-    printed = run_pytest(tmp_path, "--slime-plugin", "slime-reward-math")
-    assert "failed" not in printed
-    told = "not decided: slime-plugin[slime-reward-math]::reward math REW-004: needs the author's `good` and `bad`"
-    assert told in printed
-
-
-def test_a_failure_shows_detail_and_advice_and_nothing_of_the_kit(tmp_path: Path) -> None:
-    (tmp_path / "bad.py").write_text(BAD)
-    printed = run_pytest(tmp_path, "--slime-plugin", "./bad.py")
-    assert "REW-007: the event loop stood still for 0.3" in printed
-    assert "Every other sample waits while a reward computes" in printed
-    assert "Traceback" not in printed
 
 
 def test_a_plugin_is_judged_whole() -> None:

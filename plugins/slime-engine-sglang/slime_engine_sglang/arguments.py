@@ -117,12 +117,6 @@ SHIPPED = Path(__file__).with_name(f"arguments-{NEWEST}.json")
 """Arguments of the release that this package was made with, as `tell_arguments.py` writes them."""
 TELLS = Path(__file__).with_name("tell_arguments.py")
 ASK_S = 300.0  # Seconds in which it is imported, on a busy machine
-NEWEST_ROUTER = ("smg", "1.13.0")
-"""The router that is taken where none is named, in the release that this package was made with."""
-ROUTER_SETTINGS = (
-    Argument("use", ArgumentKind.TEXT, "Which router.", choices=("smg", "sglang-router")),
-    Argument("python", ArgumentKind.TEXT, "Python that has it."),
-)  # Keys of its table that are not arguments
 OWN_ARGUMENTS: Mapping[str, str] = {
     "model_path": "follows from hf_checkpoint",
     "model": "follows from hf_checkpoint",
@@ -169,22 +163,6 @@ def server_arguments(python: Path | None) -> Sequence[Argument]:
         text = f"SGLang {version} in {python} does not tell its arguments ({error}): those of {NEWEST} are taken"
         warnings.warn(text, SglangWarning, stacklevel=2)
         return _read(SHIPPED)
-
-
-def router_model(table: Mapping[str, Json]) -> type[Settings]:
-    """The model of all that may be in `[engine.sglang.router]`, given the table as it is written."""
-    use, python = table.get("use", NEWEST_ROUTER[0]), table.get("python")
-    return _router_model(str(use), Path(python) if isinstance(python, str) else None)
-
-
-@functools.cache
-def _router_model(program: str, python: Path | None) -> type[Settings]:
-    try:
-        arguments = router_arguments(program, python)
-    except ValueError:  # said where the setting is checked
-        listed = TELLS.parent.glob(f"arguments-{program}-[0-9]*.json")
-        arguments = _read(max(listed, default=listed_router(*NEWEST_ROUTER)))
-    return arguments_model("RouterArguments", [*ROUTER_SETTINGS, *arguments])
 
 
 @functools.cache

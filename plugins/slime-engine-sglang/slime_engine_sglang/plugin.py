@@ -13,7 +13,6 @@ from slime_core.roles import (
     InstalledSettings,
     MemoryTag,
     Needs,
-    PrefixedTable,
     Settings,
     TransportSpec,
 )
@@ -44,7 +43,7 @@ def slime_engines() -> Iterable[EngineSpec]:
         check=_check,
         explain=_explain,
         installed=InstalledSettings("server", _server_model),
-        prefixed=(PrefixedTable("router_", "router", _router_model),),
+        prefixed={"router_": "router"},
     )
 
 
@@ -80,12 +79,6 @@ def _server_model(section: Mapping[str, Json]) -> type[Settings]:
     from slime_engine_sglang.arguments import server_model
 
     return server_model(section)
-
-
-def _router_model(table: Mapping[str, Json]) -> type[Settings]:
-    from slime_engine_sglang.arguments import router_model
-
-    return router_model(table)
 
 
 def _check(settings: Settings, use: EngineUse) -> None:

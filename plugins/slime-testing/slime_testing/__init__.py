@@ -21,15 +21,17 @@ if TYPE_CHECKING:
     from slime_testing.contract import ContractViolation as ContractViolation
     from slime_testing.data import BufferContract as BufferContract
     from slime_testing.data import DataSourceContract as DataSourceContract
+    from slime_testing.decisions import BatchTransformContract as BatchTransformContract
+    from slime_testing.decisions import BufferFilterContract as BufferFilterContract
+    from slime_testing.decisions import GroupFilterContract as GroupFilterContract
+    from slime_testing.decisions import RewardShaperContract as RewardShaperContract
+    from slime_testing.decisions import SampleFilterContract as SampleFilterContract
     from slime_testing.distribution import PluginManager as PluginManager
     from slime_testing.distribution import write_distribution as write_distribution
     from slime_testing.engine import CharTokenizer as CharTokenizer
     from slime_testing.engine import ScriptedEngine as ScriptedEngine
     from slime_testing.engine_contract import EngineContract as EngineContract
     from slime_testing.fake_engine import FakeEngine as FakeEngine
-    from slime_testing.filters import BufferFilterContract as BufferFilterContract
-    from slime_testing.filters import GroupFilterContract as GroupFilterContract
-    from slime_testing.filters import SampleFilterContract as SampleFilterContract
     from slime_testing.generator import GeneratorContract as GeneratorContract
     from slime_testing.launcher import LauncherContract as LauncherContract
     from slime_testing.package import PluginPackageContract as PluginPackageContract
@@ -46,8 +48,6 @@ if TYPE_CHECKING:
     from slime_testing.serving import make_launcher as make_launcher
     from slime_testing.serving import publish_model as publish_model
     from slime_testing.serving import write_tiny_model as write_tiny_model
-    from slime_testing.shaping import BatchTransformContract as BatchTransformContract
-    from slime_testing.shaping import RewardShaperContract as RewardShaperContract
     from slime_testing.tensors.algorithm import AdvantageContract as AdvantageContract
     from slime_testing.tensors.algorithm import CorrectionContract as CorrectionContract
     from slime_testing.tensors.algorithm import LossContract as LossContract

@@ -7,7 +7,7 @@ Example:
     "engine.mine" = "slime_engine_mine.contract:MineContract"       # a subclass of EngineContract, for the engine mine
 
 The attributes and methods of an offered contract say which settings, model or samples its checks take: `slime plugins
-check` and `pytest --slime-plugin` judge with it instead of with the bare contract of the role.
+check` judges with it instead of with the bare contract of the role.
 """
 
 import importlib.metadata
@@ -17,12 +17,17 @@ from types import MappingProxyType
 from slime_core.errors import PluginError
 from slime_testing.contract import Contract
 from slime_testing.data import BufferContract, DataSourceContract
+from slime_testing.decisions import (
+    BatchTransformContract,
+    BufferFilterContract,
+    GroupFilterContract,
+    RewardShaperContract,
+    SampleFilterContract,
+)
 from slime_testing.engine_contract import EngineContract
-from slime_testing.filters import BufferFilterContract, GroupFilterContract, SampleFilterContract
 from slime_testing.generator import GeneratorContract
 from slime_testing.launcher import LauncherContract
 from slime_testing.reward import GroupRewardContract, RewardContract
-from slime_testing.shaping import BatchTransformContract, RewardShaperContract
 from slime_testing.tensors.algorithm import AdvantageContract, CorrectionContract, LossContract
 from slime_testing.tensors.trainer import TrainerContract
 from slime_testing.tensors.transport import TransportContract

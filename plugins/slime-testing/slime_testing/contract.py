@@ -7,8 +7,7 @@ Example:
         xfail = {"REW-009": "the verifier gives up on 200 000 digits; reported upstream"}
 
 `TestMath.report()` runs them without pytest. A check's number stays the same in every version; its docstring says why
-it is there and how to fix what it finds. A check is active for plugins whose SLIME_API is at least its `since`, so
-that a newer core turns nobody's tests red. What is inherited is never replaced: a failure that is known is named in
+it is there and how to fix what it finds. What is inherited is never replaced: a failure that is known is named in
 `xfail` with its reason, and a check named there that passes is a failure, so that no excuse outlives its bug.
 """
 
@@ -25,7 +24,6 @@ from typing import ClassVar, TypeVar
 from unittest import SkipTest
 
 from slime_core.errors import did_you_mean
-from slime_core.hookspecs import API_VERSION
 
 ContractT = TypeVar("ContractT", bound="Contract")
 ValueT = TypeVar("ValueT")
@@ -55,8 +53,6 @@ class CheckInfo:
 
     identity: str
     """Its number: "REW-003"."""
-    since: str
-    """The plugin API in which it appeared."""
     needs: tuple[str, ...]
     """Checks without which it says nothing: where one of them fails, it is skipped."""
     method: str
@@ -78,8 +74,6 @@ class CheckResult:
 
     identity: str
     """Its number."""
-    since: str
-    """The plugin API in which it appeared."""
     status: CheckStatus
     """How it ended."""
     detail: str
@@ -97,19 +91,18 @@ class ContractViolation(AssertionError):
 
 
 def check(
-    identity: str, *, since: str = "1", needs: tuple[str, ...] = (), decisive: bool = False
+    identity: str, *, needs: tuple[str, ...] = (), decisive: bool = False
 ) -> Callable[[Callable[[ContractT], None]], Callable[[ContractT], None]]:
     """Give a method of a contract its number; whatever it raises becomes a `ContractViolation`.
 
     Args:
         identity: the number, for good.
-        since: the plugin API in which the check appeared.
         needs: numbers of the checks without which it says nothing.
         decisive: whether the headline of a report tells when it was skipped.
     """
 
     def number(method: Callable[[ContractT], None]) -> Callable[[ContractT], None]:
-        info = CheckInfo(identity, since, needs, method.__name__, inspect.cleandoc(method.__doc__ or ""), decisive)
+        info = CheckInfo(identity, needs, method.__name__, inspect.cleandoc(method.__doc__ or ""), decisive)
 
         @functools.wraps(method)
         def numbered(self: ContractT) -> None:
@@ -157,8 +150,6 @@ def _frames(traceback: TracebackType | None) -> Iterator[TracebackType]:
 class Contract:
     """Base of all contracts."""
 
-    api: ClassVar[str | None] = None
-    """The SLIME_API that the plugin declares; None: the kit looks it up, and takes the core's for code without one."""
     xfail: ClassVar[Mapping[str, str]] = {}
     """Reason by number of each check that the plugin is known to break."""
     automatic: ClassVar[bool] = False
@@ -224,10 +215,6 @@ class Contract:
     def teardown_class(cls) -> None:
         """Free what the checks shared; pytest calls it after them, and so does `report`."""
 
-    def declared_api(self) -> str:
-        """The plugin API that the plugin is written for."""
-        return self.api or API_VERSION
-
     def own(self, name: str, value: ValueT | None) -> ValueT:
         """An attribute that only the author can set; skips the check where there is no author."""
         if value is not None:
@@ -245,7 +232,7 @@ class Contract:
 
     @classmethod
     def _note(cls, info: CheckInfo, status: CheckStatus, detail: str) -> None:
-        cls._noted[info.identity] = CheckResult(info.identity, info.since, status, detail, info.advice)
+        cls._noted[info.identity] = CheckResult(info.identity, status, detail, info.advice)
 
     @classmethod
     def _excused(cls, found: CheckResult) -> CheckResult:
@@ -256,15 +243,13 @@ class Contract:
             status, detail = CheckStatus.XFAILED, f"{reason} ({found.detail})"
         else:
             status, detail = CheckStatus.FAILED, f"passes, yet xfail says: {reason}. Remove it from xfail"
-        return CheckResult(found.identity, found.since, status, detail, found.advice)
+        return CheckResult(found.identity, status, detail, found.advice)
 
     def _prepare(self) -> None:
         """Runs before every check; a contract may override it."""
 
     def _admit(self, info: CheckInfo) -> None:
         why = ""
-        if int(info.since) > int(self.declared_api()):
-            why = f"new in plugin API {info.since}; the plugin is written for {self.declared_api()}"
         for found in map(self.result, info.needs):
             if found.status is CheckStatus.FAILED:
                 why = why or f"{NOT_RUN}{found.identity} failed"

@@ -6,7 +6,6 @@ Example:
         print(examined.name, examined.finding.health.value, examined.finding.text)
 """
 
-import fcntl
 import importlib.metadata
 import os
 import platform
@@ -16,9 +15,8 @@ import sys
 import threading
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import Distribution
 from pathlib import Path
 
@@ -250,43 +248,6 @@ def _nearest(folder: Path) -> Path:
     return folder if folder.is_dir() else Path()
 
 
-def leftovers() -> Finding:
-    """Looks below runs/ for scratch files of runs that no process holds any more: weights, after a kill."""
-    left = list(_left_behind(Path("runs")))
-    if not left:
-        return Finding(Health.OK, "no killed run left scratch files below runs/")
-    size = sum(each.stat().st_size for scratch in left for each in scratch.rglob("*") if each.is_file())
-    text = f"{size / 2**20:.1f} MiB in {', '.join(map(str, left))}, of runs that were killed"
-    advice = "resume them with `slime resume`, which clears up, or let `slime doctor --fix` remove these files"
-    return Finding(Health.WARNING, text, advice, partial(_clear, left))
-
-
-def _left_behind(runs: Path) -> Iterator[Path]:
-    for lock in sorted(runs.glob("*/lock")):
-        scratch = lock.parent / "scratch"
-        if scratch.is_dir() and any(scratch.iterdir()) and not _held(lock):
-            yield scratch
-
-
-def _held(lock: Path) -> bool:
-    with lock.open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        return False
-
-
-def _clear(scratches: list[Path]) -> str:
-    done = []
-    for scratch in scratches:
-        with (scratch.parent / "lock").open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a run may have started since
-            shutil.rmtree(scratch)
-        done.append(str(scratch))
-    return f"removed {', '.join(done)}"
-
-
 def core_checks() -> Iterator[CheckSpec]:
     """The core's own checks, in the order in which they are shown."""
     yield CheckSpec.from_function("python", python_version, "Is this a Python that slime-core is tested on?")
@@ -297,7 +258,6 @@ def core_checks() -> Iterator[CheckSpec]:
     yield CheckSpec.from_function("cpus", cpus, "May this process use the cores that it sees?")
     yield CheckSpec.from_function("shared_memory", shared_memory, "Is /dev/shm large enough?")
     yield CheckSpec.from_function("room", room, "Is there room for runs?")
-    yield CheckSpec.from_function("leftovers", leftovers, "Did a killed run leave scratch files?")
 
 
 OWN = "slime-testing"
@@ -313,7 +273,6 @@ class Examined:
     name: str
     summary: str
     finding: Finding
-    again: Callable[[], Finding]
 
 
 def examine(catalog: Catalog, setup: Setup, patience_s: float = PATIENCE_S) -> Iterator[Examined]:
@@ -324,8 +283,8 @@ def examine(catalog: Catalog, setup: Setup, patience_s: float = PATIENCE_S) -> I
     offered = catalog.choices(CheckSpec).values()
     own = [each for each in offered if each.plugin == OWN] or list(_unregistered())
     for registered in [*own, *(each for each in offered if each.plugin != OWN)]:
-        run = _runner(registered, setup, patience_s)
-        yield Examined(registered.qualified, registered.spec.summary, run(), run)
+        finding = _finding(registered, setup, patience_s)
+        yield Examined(registered.qualified, registered.spec.summary, finding)
 
 
 def _unregistered() -> Iterator[Registered[CheckSpec]]:
@@ -333,28 +292,24 @@ def _unregistered() -> Iterator[Registered[CheckSpec]]:
         yield Registered(spec, f"{OWN}/{spec.name}", OWN, "", "")
 
 
-def _runner(registered: Registered[CheckSpec], setup: Setup, patience_s: float) -> Callable[[], Finding]:
-    def run() -> Finding:
-        found: list[object] = []
+def _finding(registered: Registered[CheckSpec], setup: Setup, patience_s: float) -> Finding:
+    found: list[object] = []
 
-        def look() -> None:
-            try:
-                found.append(registered.spec.factory(registered.spec.model(), setup)())
-            except (Exception, SystemExit) as error:
-                found.append(_failed(registered, f"raised {type(error).__name__}: {error}"))
+    def look() -> None:
+        try:
+            found.append(registered.spec.factory(registered.spec.model(), setup)())
+        except (Exception, SystemExit) as error:
+            found.append(_failed(registered, f"raised {type(error).__name__}: {error}"))
 
-        # A daemon: a check that hangs must not keep the process.
-        thread = threading.Thread(target=look, name=f"check {registered.qualified}", daemon=True)
-        thread.start()
-        thread.join(patience_s)
-        if not found:
-            return _failed(registered, f"gave no answer in {patience_s:g} s")
-        finding = found[0]
-        if not isinstance(finding, Finding):
-            return _failed(registered, f"returned a {type(finding).__name__}; expected a Finding")
-        return finding
-
-    return run
+    # A daemon: a check that hangs must not keep the process.
+    thread = threading.Thread(target=look, name=f"check {registered.qualified}", daemon=True)
+    thread.start()
+    thread.join(patience_s)
+    if not found:
+        return _failed(registered, f"gave no answer in {patience_s:g} s")
+    if not isinstance(found[0], Finding):
+        return _failed(registered, f"returned a {type(found[0]).__name__}; expected a Finding")
+    return found[0]
 
 
 def _failed(registered: Registered, what: str) -> Finding:

@@ -25,7 +25,7 @@ from slime_core.errors import PluginError, did_you_mean
 from slime_core.roles import SELECTABLE, SPECS, PluginSet
 from slime_testing.by_role import CONTRACTS, load_contract, offered_contracts
 from slime_testing.contract import Contract, check, require
-from slime_testing.role import catalog_of, declared_by
+from slime_testing.role import catalog_of
 
 CORE = "slime-core"
 IMPORT_S = 2.0
@@ -217,11 +217,6 @@ class PluginPackageContract(Contract):
                 load_contract(entry, CONTRACTS[roles[name]])
             except PluginError as error:
                 raise AssertionError(str(error)) from None
-
-    def declared_api(self) -> str:
-        """SLIME_API of the plugin's module."""
-        modules = [each.module for each in self._entry_points()] if self.dist else [self.module]
-        return self.api or declared_by(modules) or super().declared_api()
 
     @cached_property
     def _probed(self) -> Probed:

@@ -1,8 +1,9 @@
-"""What pytest gets from slime-core: options and fixtures for tests of plugins. In every session, so it imports late.
+"""What pytest gets from the kit: numbers of checks, and fixtures for tests of plugins. It imports late.
 
 Example:
 
-    pytest --slime-plugin slime-reward-math     # without a line of test code
+    def test_mine(slime_plugins):
+        catalog = slime_plugins.add("./my_plugin.py").catalog
 """
 
 import contextlib
@@ -18,32 +19,6 @@ if TYPE_CHECKING:
     from slime_core.sample import Group, Sample
     from slime_testing.distribution import PluginManager
     from slime_testing.fake_engine import FakeEngine
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """The kit's options."""
-    group = parser.getgroup("slime", "slime plugins")
-    group.addoption(
-        "--slime-plugin",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="run every contract on an installed plugin; without paths, on nothing else (repeatable)",
-    )
-
-
-def pytest_ignore_collect(config: pytest.Config) -> bool | None:
-    """Collect no file when plugins are named and paths are not."""
-    given = config.args_source is pytest.Config.ArgsSource.ARGS
-    return True if config.getoption("--slime-plugin") and not given else None
-
-
-def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Add the checks of the plugins that are named."""
-    if names := config.getoption("--slime-plugin"):
-        from slime_testing._session import plugin_items
-
-        items.extend(plugin_items(session, names))
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -63,10 +38,19 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     all_skipped = terminalreporter.stats.get("skipped", ())
     skipped = [each for each in all_skipped if "slime_check" in dict(getattr(each, "user_properties", ()))]
     if skipped:
-        from slime_testing._session import undecided
+        from slime_testing.report import ALL_CHECKS, is_open
 
-        for line in undecided(skipped):
-            terminalreporter.write_line(line, yellow=True)
+        for report in skipped:
+            identity, detail = str(dict(report.user_properties)["slime_check"]), _detail(report)
+            if identity in ALL_CHECKS and is_open(identity, detail):
+                line = f"not decided: {report.nodeid.rpartition('::')[0]} {identity}: {detail}"
+                terminalreporter.write_line(line, yellow=True)
+
+
+def _detail(report: pytest.TestReport) -> str:
+    if isinstance(report.longrepr, tuple):
+        return report.longrepr[2].removeprefix("Skipped: ")
+    return str(getattr(report.longrepr, "reprcrash", None) or report.longrepr or "")
 
 
 @pytest.fixture

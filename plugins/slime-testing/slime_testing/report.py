@@ -142,7 +142,6 @@ def result_to_dict(result: CheckResult) -> dict[str, Json]:
     """One result as plain JSON."""
     return {
         "identity": result.identity,
-        "since": result.since,
         "status": result.status.value,
         "detail": result.detail,
         "advice": result.advice,
@@ -238,4 +237,4 @@ def _limit_s(output: Path) -> float:
 
 def _result(line: Mapping[str, str]) -> CheckResult:
     info = ALL_CHECKS[line["identity"]]
-    return CheckResult(info.identity, info.since, CheckStatus(line["status"]), line["detail"], info.advice)
+    return CheckResult(info.identity, CheckStatus(line["status"]), line["detail"], info.advice)

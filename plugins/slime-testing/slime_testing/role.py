@@ -9,7 +9,6 @@ Example:
 
 import asyncio
 import contextlib
-import importlib.metadata
 import inspect
 import sys
 import warnings
@@ -181,10 +180,6 @@ class RoleContract(Contract, Generic[SpecT]):
         """What most factories are given."""
         return Setup(self.make, seed=SEED)
 
-    def declared_api(self) -> str:
-        """SLIME_API of the module that defines the factory, of a package around it, or of its entry point's module."""
-        return self.api or _declared(self.spec) or super().declared_api()
-
     def _prepare(self) -> None:
         if "_code" not in type(self).__dict__:
             type(self)._code = code_state()
@@ -232,21 +227,3 @@ def catalog_of(plugins: PluginSet) -> Catalog:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PluginWarning)
         return Catalog.discover(plugins, strict=False)
-
-
-def _declared(spec: Spec[object]) -> str | None:
-    home = str(getattr(inspect.unwrap(spec.factory), "__module__", None) or type(spec.factory).__module__)
-    parts = home.split(".")
-    around = declared_by(".".join(parts[:length]) for length in range(len(parts), 0, -1))
-    # Only where it must be: what is installed takes 10 ms to read, and every check asks.
-    return around or declared_by(
-        entry.module
-        for entry in importlib.metadata.entry_points(group="slime.plugins")
-        if entry.module.partition(".")[0] == parts[0]
-    )
-
-
-def declared_by(modules: Iterable[str]) -> str | None:
-    """SLIME_API of the first module that declares one."""
-    declared = (getattr(sys.modules.get(name), "SLIME_API", None) for name in modules)
-    return next((api for api in declared if isinstance(api, str) and api.isdecimal()), None)

@@ -187,14 +187,14 @@ class CheckContract(RoleContract[CheckSpec]):
 
     @check("CHK-003", needs=("CHK-002",))
     def test_what_is_wrong_comes_with_advice(self) -> None:
-        """A warning or an error without something to type leaves the user alone: set `advice`, or `fix`."""
+        """A warning or an error without something to type leaves the user alone: set `advice`."""
         found = self._look()
-        helpful = found.health is Health.OK or found.advice or found.fix
+        helpful = found.health is Health.OK or found.advice
         require(helpful, f"it found {found.health.value!r}, and does not say what to do")
 
     @check("CHK-004", needs=("CHK-002",))
     def test_looking_changes_nothing(self) -> None:
-        """`slime doctor` only looks: what mends belongs in `fix`, which is called after the user agreed."""
+        """`slime doctor` only looks: say in `advice` what mends."""
         before, here = dict(os.environ), os.getcwd()  # noqa: PTH109  # compared, not used
         first, second = self._look(), self._look()
         require(first.health is second.health, f"it found {first.health.value}, then {second.health.value}")

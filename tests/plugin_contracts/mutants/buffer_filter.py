@@ -81,9 +81,8 @@ class OnlyFullOnes:
 GOOD: list[type[Contract]] = [contract_of(NewestFirst)]
 MUTANTS: dict[str, list[type[Contract]]] = {
     "BFL-001": [contract_of(NoSelect)],
-    "BFL-002": [contract_of(TakesTooMany), contract_of(NamesDraws)],
+    "BFL-002": [contract_of(TakesTooMany), contract_of(NamesDraws), contract_of(OnlyFullOnes)],
     "BFL-003": [contract_of(SortsInPlace), contract_of(Annotates)],
     "BFL-004": [contract_of(Rotates), contract_of(DrawsUnseeded)],
     "BFL-005": [contract_of(NeverEnough)],
-    "BFL-006": [contract_of(OnlyFullOnes)],
 }

@@ -1,0 +1,388 @@
+"""The contracts of roles that decide or compute at once: filters (GFL, SFL, BFL), shapers (SHP), transforms (BTR).
+
+Example:
+
+    class TestNonzeroStd(GroupFilterContract):
+        choice = "slime-core/nonzero_std"
+
+Group filters, sample filters, reward shapers and batch transforms are pure, quick functions. What all of them must keep
+is a function here, which each contract gives a number.
+"""
+
+import copy
+import itertools
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, TypeVar
+from unittest import SkipTest
+
+from slime_core.batching.prepare import check_columns, check_shaped
+from slime_core.catalog import check_decision, check_selection
+from slime_core.catalog.checks import check_removals
+from slime_core.roles import (
+    BatchTransformSpec,
+    BufferContext,
+    BufferFilter,
+    BufferFilterSpec,
+    Drop,
+    FilterContext,
+    GroupFilterSpec,
+    KeepIfShort,
+    RewardShaperSpec,
+    SampleFilterSpec,
+    Selection,
+    ShapeContext,
+    Spec,
+)
+from slime_core.sample import Group, scalar_reward
+from slime_testing.blocking import BLOCK_S, STALL_S
+from slime_testing.contract import Contract, check, require
+from slime_testing.role import RoleContract, require_plain_def
+from slime_testing.samples import (
+    make_group,
+    odd_groups,
+    require_countable,
+    require_quick,
+    require_unchanged,
+    varied_groups,
+)
+
+SpecT = TypeVar("SpecT", bound=Spec[object])
+ContractT = TypeVar("ContractT", bound=Contract)
+Rewards = list[list[float | None]]
+CONTEXT = FilterContext(rollout_id=3)
+
+
+class DecisionContract(RoleContract[SpecT]):
+    """What the contracts of pure, quick functions share."""
+
+    arguments: ClassVar[tuple[str, ...]]
+    """Names of what the core calls the function with."""
+    limit_s: ClassVar[float] = STALL_S
+    """How long one call may take."""
+
+    def questions(self) -> list[list[Group]]:
+        """The groups of each question that the kit asks."""
+        return [varied_groups()]
+
+    def odd_questions(self) -> list[list[Group]]:
+        """Questions about groups that a run meets seldom."""
+        return [[], odd_groups()]
+
+    def ask(self, made: Any, groups: Sequence[Group]) -> object:  # noqa: ANN401  # what a factory made
+        """The function's answer, as it comes."""
+        raise NotImplementedError
+
+    def require_good(self, answer: object, groups: Sequence[Group]) -> object:
+        """The answer, checked as in a run."""
+        raise NotImplementedError
+
+    def reasons(self, answer: Any) -> list[str]:  # noqa: ANN401  # of each contract's own kind
+        """The reasons in an answer."""
+        raise NotImplementedError
+
+    def _answer(self, groups: Sequence[Group]) -> object:
+        return self.require_good(self.ask(self.built(), copy.deepcopy(groups)), groups)
+
+
+Deciding = DecisionContract[Any]
+
+
+def test_the_factory_builds_a_plain_function(self: Deciding) -> None:
+    """The core calls it by a plain `def`: it computes, and waits for nothing."""
+    require_plain_def(self.built(), *self.arguments)
+
+
+def test_it_answers_as_its_role_says(self: Deciding) -> None:
+    """Return what the role's Protocol names, about what was given, and nothing else: a truth value drops nothing."""
+    for groups in self.questions():
+        self._answer(groups)
+
+
+def test_it_leaves_what_it_is_given(self: Deciding) -> None:
+    """It answers, and the core acts: do not sort, pop or write to what is given."""
+    for groups in self.questions():
+        require_unchanged(groups, lambda given: self.ask(self.built(), given))
+
+
+def test_the_same_question_gets_the_same_answer(self: Deciding) -> None:
+    """A resumed run asks again and must get the same: keep nothing between calls, and draw from `setup.seed`."""
+    made, asked = self.built(), self.questions()
+    first, second = ([repr(self.ask(made, copy.deepcopy(groups))) for groups in asked] for _ in range(2))
+    fresh = [repr(self.ask(self.built(), copy.deepcopy(groups))) for groups in asked[::-1]][::-1]
+    require(first == second == fresh, "asked again about the same groups, it answered otherwise")
+
+
+def test_it_answers_quickly(self: Deciding) -> None:
+    """The run waits for it: compute little, and read no file and no network."""
+    made, groups = self.built(), self.questions()[0]
+    require_quick(lambda: self.ask(made, copy.deepcopy(groups)), self.limit_s)
+
+
+def test_odd_groups_are_answered_too(self: Deciding) -> None:
+    """There may be no group; samples may be unscored, failed, empty or removed, and a reward may be a dict."""
+    for groups in self.odd_questions():
+        self._answer(groups)
+
+
+def test_reasons_can_be_counted(self: Deciding) -> None:
+    """A reason becomes a metric: name the kind of thing ("zero_std"), without numbers of the group."""
+    require_countable([reason for groups in self.questions() for reason in self.reasons(self._answer(groups))])
+
+
+_SHARED: Sequence[Callable[[Deciding], None]] = (
+    test_the_factory_builds_a_plain_function,
+    test_it_answers_as_its_role_says,
+    test_it_leaves_what_it_is_given,
+    test_the_same_question_gets_the_same_answer,
+    test_it_answers_quickly,
+    test_odd_groups_are_answered_too,
+    test_reasons_can_be_counted,
+)
+
+
+def numbered(prefix: str, count: int) -> Callable[[type[ContractT]], type[ContractT]]:
+    """Give a contract the first shared checks, numbered from PREFIX-001, but those that it defines itself."""
+
+    def add(contract: type[ContractT]) -> type[ContractT]:
+        for number, method in enumerate(_SHARED[:count], 1):
+            needs = {1: (), 2: (f"{prefix}-001", f"{prefix}-005"), 5: (f"{prefix}-001",)}
+            if method.__name__ not in vars(contract):
+                numbering = check(f"{prefix}-{number:03}", needs=needs.get(number, (f"{prefix}-002",)))
+                setattr(contract, method.__name__, numbering(method))
+        return contract
+
+    return add
+
+
+@numbered("GFL", 7)
+class GroupFilterContract(DecisionContract[GroupFilterSpec]):
+    """Inherit and name the group filter."""
+
+    kind = GroupFilterSpec
+    arguments = ("group", "ctx")
+    limit_s = BLOCK_S
+    groups: ClassVar[Sequence[Group] | None] = None
+    """Finished groups, of which it keeps at least one; the kit has its own otherwise."""
+
+    @check("GFL-008", needs=("GFL-002",))
+    def test_something_is_kept(self) -> None:
+        """Of groups of many kinds it must keep one, or a run would draw prompts for ever. Give it its own `groups`."""
+        asked = self.questions()
+        kept = any(not isinstance(self._answer(groups), Drop) for groups in asked)
+        require(kept, f"{len(asked)} groups of many kinds were dropped, every one")
+
+    def questions(self) -> list[list[Group]]:
+        """One about each group."""
+        return [[group] for group in self.groups or varied_groups()]
+
+    def odd_questions(self) -> list[list[Group]]:
+        """One about each odd group."""
+        return [[group] for group in odd_groups()]
+
+    def ask(self, made: Any, groups: Sequence[Group]) -> object:  # noqa: ANN401
+        """Its decision."""
+        return made(groups[0], CONTEXT)
+
+    def require_good(self, answer: object, groups: Sequence[Group]) -> object:
+        """See `check_decision`."""
+        return check_decision(answer, plugin=self.registered.plugin, group=groups[0])
+
+    def reasons(self, answer: Any) -> list[str]:  # noqa: ANN401
+        """Why the group goes, if it does."""
+        return [answer.reason] if isinstance(answer, Drop | KeepIfShort) else []
+
+
+@numbered("SFL", 7)
+class SampleFilterContract(DecisionContract[SampleFilterSpec]):
+    """Inherit and name the sample filter."""
+
+    kind = SampleFilterSpec
+    arguments = ("groups", "ctx")
+
+    def odd_questions(self) -> list[list[Group]]:
+        """About no groups, odd ones, and one with a sample that is removed already."""
+        removed = varied_groups()[:2]
+        removed[0].samples[0].remove_sample = True
+        return [*super().odd_questions(), removed]
+
+    def ask(self, made: Any, groups: Sequence[Group]) -> object:  # noqa: ANN401
+        """Its removals."""
+        return made(groups, CONTEXT)
+
+    def require_good(self, answer: object, groups: Sequence[Group]) -> object:
+        """See `check_removals`."""
+        return check_removals(answer, plugin=self.registered.plugin, groups=groups)
+
+    def reasons(self, answer: Any) -> list[str]:  # noqa: ANN401
+        """Why each sample is removed."""
+        return [removal.reason for removal in answer]
+
+
+@numbered("SHP", 6)
+class RewardShaperContract(DecisionContract[RewardShaperSpec]):
+    """Inherit and name the reward shaper."""
+
+    kind = RewardShaperSpec
+    arguments = ("groups", "ctx")
+
+    @check("SHP-003", needs=("SHP-002",))
+    def test_it_leaves_what_it_is_given(self) -> None:
+        """Raw rewards stay in the samples, for metrics: return new ones and write to nothing that is given."""
+        before = raw(varied_groups())
+        ctx = ShapeContext(rollout_id=3, rewards=before)
+        require_unchanged(varied_groups(), lambda given: self._shaper()(given, ctx))
+        require(before == raw(varied_groups()), "it changed ctx.rewards")
+
+    @check("SHP-007", needs=("SHP-002",))
+    def test_it_builds_on_the_shaper_before(self) -> None:
+        """Several shapers run one after another: start from `ctx.rewards`, never from `sample.reward`."""
+        groups = varied_groups()
+        other = raw(groups)
+        for row in other:
+            for position, reward in enumerate(row):
+                row[position] = None if reward is None else (position + 1) * reward + position**2
+        shaped = self._shaper()(groups, ShapeContext(rollout_id=3, rewards=copy.deepcopy(other)))
+        shaped = check_shaped(shaped, plugin=self.registered.plugin, groups=groups, before=other)
+        require(shaped != self._answer(groups), "other ctx.rewards gave the same answer: it does not start from them")
+
+    def ask(self, made: Any, groups: Sequence[Group]) -> object:  # noqa: ANN401
+        """The rewards that it makes of the samples' own."""
+        return made(groups, ShapeContext(rollout_id=3, rewards=raw(groups)))
+
+    def require_good(self, answer: object, groups: Sequence[Group]) -> object:
+        """See `check_shaped`."""
+        return check_shaped(answer, plugin=self.registered.plugin, groups=groups, before=raw(groups))
+
+    def _shaper(self) -> Callable[[Sequence[Group], ShapeContext], object]:
+        made: Any = self.built()
+        return made  # type: ignore[no-any-return]  # SHP-001 has checked how it is called
+
+
+def raw(groups: Sequence[Group]) -> Rewards:
+    """The rewards as the first shaper is given them."""
+    return [[None if sample.reward is None else scalar_reward(sample) for sample in group.samples] for group in groups]
+
+
+@numbered("BTR", 6)
+class BatchTransformContract(DecisionContract[BatchTransformSpec]):
+    """Inherit and name the batch transform."""
+
+    kind = BatchTransformSpec
+    arguments = ("sample", "group", "ctx")
+    groups: ClassVar[Sequence[Group] | None] = None
+    """Finished groups that it can read; the kit has its own otherwise."""
+
+    def questions(self) -> list[list[Group]]:
+        """One about each group, of all its samples."""
+        asked = [[group] for group in self.groups or varied_groups()]
+        if self.automatic:
+            try:
+                self.ask(self.built(), copy.deepcopy(asked[0]))
+            except SkipTest:
+                raise
+            except Exception as error:
+                raise SkipTest(f"needs the author's `groups`: the kit's own raised {error!r}") from error
+        return asked
+
+    def odd_questions(self) -> list[list[Group]]:
+        """One about each odd group.
+
+        Raises:
+            SkipTest: the author has given groups.
+        """
+        if self.groups is not None:
+            raise SkipTest("the contract gives its own groups")
+        return [[group] for group in odd_groups()]
+
+    def ask(self, made: Any, groups: Sequence[Group]) -> object:  # noqa: ANN401
+        """The columns of each sample."""
+        (group,) = groups
+        return [made(sample, group, ShapeContext(rollout_id=3, rewards=raw(groups))) for sample in group.samples]
+
+    def require_good(self, answer: Any, groups: Sequence[Group]) -> object:  # noqa: ANN401
+        """See `check_columns`."""
+        for columns, sample in zip(answer, groups[0].samples, strict=True):
+            check_columns(columns, plugin=self.registered.plugin, sample=sample, grains=self.spec.columns)
+        return answer
+
+
+VERSION = 9
+"""Weight version at which the filter is asked."""
+FIRST_DRAW = 1_000
+"""Draws are numbered over a whole run: none of them is a position among what is held."""
+HELD = (0, 1, 2, 7, 64)
+WANT = (0, 1, 3, 64, 1_000)
+
+
+class BufferFilterContract(RoleContract[BufferFilterSpec]):
+    """Inherit and name the buffer filter."""
+
+    kind = BufferFilterSpec
+
+    @check("BFL-001")
+    def test_the_factory_builds_a_buffer_filter(self) -> None:
+        """The core calls `buffer_filter.select(groups, want, ctx)`, a plain `def`."""
+        built: object = self._build()
+        require(isinstance(built, BufferFilter), f"the factory returned {built!r}, which has no method `select`")
+
+    @check("BFL-002", needs=("BFL-001",))
+    def test_a_selection_is_within_what_is_held_and_wanted(self) -> None:
+        """Take at most `want` positions of the given sequence, each once, and drop none that is taken.
+
+        A position is a group's place in that sequence: `group.id.draw` is its number in the whole run. Groups come in
+        all sizes and ages, unscored, partly scored, or all alike.
+        """
+        for groups, want in (*_situations(), *((odd_groups(), want) for want in WANT), (varied_groups(), 3)):
+            returned = self._select(groups, want)
+            check_selection(returned, plugin=self.registered.plugin, held=len(groups), want=want)
+
+    @check("BFL-003", needs=("BFL-001",))
+    def test_the_held_groups_stay_as_they_were(self) -> None:
+        """A filter chooses and the buffer removes: do not sort, pop or change what is given."""
+        for groups, want in _situations():
+            given, before = list(groups), _snapshot(groups)
+            self._select(given, want)
+            require(given == groups, "select changed the sequence of groups that it was given")
+            require(_snapshot(given) == before, "select changed a group")
+
+    @check("BFL-004", needs=("BFL-001",))
+    def test_the_same_question_gets_the_same_answer(self) -> None:
+        """A resumed run asks again and must get the same: keep no memory, and draw from `setup.seed`."""
+        for groups, want in _situations():
+            asked = self._build()
+            first, second = (asked.select(groups, want, _context()) for _ in range(2))
+            fresh = self._select(groups, want)
+            same = _positions(first) == _positions(second) == _positions(fresh)
+            require(same, f"asked for {want} of {len(groups)} groups: {first}, then {second}, a new one {fresh}")
+
+    @check("BFL-005", needs=("BFL-001",))
+    def test_something_fresh_is_taken(self) -> None:
+        """With 64 groups of the current weights and 8 wanted, taking none would stop the training."""
+        groups = [make_group(FIRST_DRAW + draw, weight_version=VERSION) for draw in range(64)]
+        require(len(self._select(groups, 8).take) > 0, "64 fresh groups are held, 8 are wanted, none is taken")
+
+    def _build(self) -> BufferFilter:
+        return self.spec.factory(self.validated(), self.setup())
+
+    def _select(self, groups: Sequence[Group], want: int) -> Selection:
+        return self._build().select(groups, want, _context())
+
+
+def _context() -> BufferContext:
+    return BufferContext(rollout_id=VERSION, weight_version=VERSION)
+
+
+def _situations() -> Iterator[tuple[list[Group], int]]:
+    for held, want in itertools.product(HELD, WANT):
+        draws = [FIRST_DRAW + 29 * number % 67 for number in range(held)]  # in no order
+        yield [make_group(draw, weight_version=draw % (VERSION + 1)) for draw in draws], want
+        yield [make_group(draw, rewards=(draw % 4, 1.0, 0.0), weight_version=VERSION) for draw in draws], want
+
+
+def _positions(selection: Selection) -> tuple[list[int], list[int]]:
+    return list(selection.take), list(selection.drop)
+
+
+def _snapshot(groups: Sequence[Group]) -> str:
+    return json.dumps([group.to_dict() for group in groups])
