@@ -24,7 +24,6 @@ from slime_core import Sample, Status
 from slime_testing import make_pending
 
 END = "<|im_end|>"  # Of a turn, in all templates of these tests
-BEGIN = "<|im_start|>assistant"  # Of the model's turn, in the same
 
 
 @dataclass(slots=True)
@@ -44,7 +43,6 @@ class Ended:
         tokens = require_exact(self.samples, self.engine)
         gone_on = require_prefixes(self.agent, appends=self.appends)
         require_shown(self.agent)
-        gone_on += require_forks(self.agent, self.session.forest.counts.forks, appends=self.appends)
         if not self.session.is_used_up and not self.session.interrupted.is_set():
             # Else some of what was asked at once was answered and some was not.
             kept = [made for made in self.engine.log if not made.fate]
@@ -125,31 +123,6 @@ def require_prefixes(agent: Agent, *, appends: bool) -> Counter[str]:
         counts["gone on" if goes_on else "begun anew"] += 1
         assert goes_on or not appends, asked
     return counts
-
-
-def require_forks(agent: Agent, counted: int, *, appends: bool) -> Counter[str]:
-    """A turn is a fork if its prompt has an assistant's words that no engine made, and its agent was answered before.
-
-    Told from the log alone; only of sessions in which it is known for each turn what the engine made of it, and
-    none of whose turns was asked at the time of another: which of those came first nobody knows.
-    """
-    made = [turn.answer.made for turn in agent.turns]
-    if None in made or agent.counts["votes"] or agent.counts["at once"]:
-        return Counter()
-    forks, answered = 0, dict[str, list[Made]]()
-    for turn, each in zip(agent.turns, made, strict=True):
-        assert each is not None
-        before = answered.setdefault(turn.asked.agent, [])
-        said = (one.whole for one in before if each.prompt[: len(one.whole)] == one.whole)
-        known = agent.engine.tokenizer.decode(max(said, key=len, default=()), skip_special_tokens=False)
-        rest = agent.engine.tokenizer.decode(each.prompt, skip_special_tokens=False).removeprefix(known)
-        goes_on = (
-            not known or known.endswith(END) or rest.startswith(END)
-        )  # else somebody wrote more behind a cut reply
-        forks += bool(before) and (rest.count(BEGIN) > 1 or not goes_on)  # the last one is the turn that is asked for
-        before.append(each)
-    assert forks == counted or (not appends and forks < counted)  # written anew, and by chance the same
-    return Counter({"sessions whose forks are known": 1})
 
 
 def require_shown(agent: Agent) -> None:

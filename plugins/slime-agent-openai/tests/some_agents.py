@@ -15,10 +15,6 @@ async def gives_a_reward(task: Task) -> float:
     return float(str(task.label))
 
 
-async def gives_parts(task: Task) -> dict[str, float]:
-    return {"score": 0.5, "steps": 3}
-
-
 def blocks(task: Task) -> bool:
     time.sleep(0.05)
     return True

@@ -37,14 +37,6 @@ def rewards_turns(task: Task) -> Result:
     return Result(0.5, turn_rewards=task.label, metadata={"seen": ["17", 25]})  # type: ignore[arg-type]
 
 
-def rewards_turns_of_the_last(task: Task) -> Result:
-    """One turn of one conversation, and two of another."""
-    one_turn(task)
-    asked: list[dict[str, object]] = [{"role": "user", "content": "And?"}]
-    ask(task, [*asked, ask(task, asked), {"role": "user", "content": "Sure?"}])
-    return Result(turn_rewards=(1.0, -1.0))
-
-
 def asks_twice_anew(task: Task) -> float:
     for question in ("first", "second"):
         ask(task, [{"role": "user", "content": question}])
@@ -77,9 +69,9 @@ def asks_and_may_exit(task: Task) -> float:
     """Ends its process, and those of others, if its prompt says so."""
     one_turn(task)
     if task.prompt == "exit":
-        time.sleep(1)
+        time.sleep(0.5)
         os._exit(3)
-    time.sleep(3)
+    time.sleep(1.5)
     return 1.0
 
 

@@ -82,28 +82,6 @@ async def test_what_is_no_verdict_is_refused_and_may_be_said_again(said: dict[st
         assert await running is None
 
 
-@table(
-    "alone, told, body, said, why",
-    [
-        (False, "failed", {"reason": "KeyError", "detail": "no such tool"}, "no such tool", ("agent_KeyError", False)),
-        (False, "back", {}, "gave it back", ("agent_lost", True)),  # and is run again, alone
-        (True, "back", {}, "gave it back", ("agent_lost", False)),
-    ],
-)
-async def test_a_task_that_failed_or_is_given_back_is_an_error(
-    alone: bool, told: str, body: dict[str, str], said: str, why: tuple[str, bool]
-) -> None:
-    async with there() as here:
-        run = here.fleet.run_alone if alone else here.fleet.run
-        running = asyncio.create_task(run(TASK, timeout_s=60.0))
-        given = await here.taken()
-        assert given["alone"] is alone
-        await here.post(f"{given['id']}/{told}", body)
-        with pytest.raises(AgentError, match=said) as caught:
-            await running
-        assert (caught.value.reason, caught.value.shared) == why
-
-
 async def test_a_silent_worker_has_lost_its_task() -> None:
     async with there(lease_s=0.2) as here:
         running = asyncio.create_task(here.fleet.run(TASK, timeout_s=60.0))
@@ -195,30 +173,23 @@ def task(label: str) -> Task:
     return Task("?", label, "http://127.0.0.1:1/s/KEY", "KEY")
 
 
-async def by_a_client(here: There, doing: Doing, *labels: str) -> list[object]:
-    """What comes of tasks that a client does, four at once, until the run ends."""
-    client = asyncio.create_task(FleetClient(here.url, TOKEN).work(doing, 4))
-    made = await asyncio.gather(
-        *(here.fleet.run(task(label), timeout_s=60.0) for label in labels), return_exceptions=True
-    )
+async def test_a_client_says_what_became_of_its_tasks(here: There) -> None:
+    client = asyncio.create_task(FleetClient(here.url, TOKEN).work(Doing(), 4))
+    asked = [here.fleet.run(task(label), timeout_s=60.0) for label in ("fail", *["right"] * 10)]
+    failed, *made = await asyncio.gather(*asked, return_exceptions=True)
     await here.fleet.close()
-    return [*made, await client]
-
-
-async def test_a_client_does_what_there_is_until_the_run_ends(here: There) -> None:
-    *made, counts = await by_a_client(here, Doing(), "right", "fail", *["right"] * 9)
-    failed = made.pop(1)
     assert made == [1.0] * 10
     assert isinstance(failed, AgentError)
-    assert (failed.reason, failed.detail) == ("agent_KeyError", "as it was told")
-    assert counts == {"done": 10, "failed": 1}
+    assert (failed.reason, failed.detail, failed.shared) == ("agent_KeyError", "as it was told", False)
+    assert await client == {"done": 10, "failed": 1}
 
 
 async def test_a_client_gives_back_what_died_with_others_and_runs_it_alone_when_it_comes_again(here: There) -> None:
     doing = Doing()
     client = asyncio.create_task(FleetClient(here.url, TOKEN).work(doing, 1))
-    with pytest.raises(AgentError, match="gave it back"):
+    with pytest.raises(AgentError, match="gave it back") as caught:
         await here.fleet.run(task("die"), timeout_s=60.0)
+    assert (caught.value.reason, caught.value.shared) == ("agent_lost", True)  # and is run again, alone
     assert await here.fleet.run_alone(task("die"), timeout_s=60.0) == 0.5
     await here.fleet.close()
     assert await client == {"back": 1, "done": 1}

@@ -80,15 +80,6 @@ def test_rewards_by_turn_stand_where_the_models_replies_end(talker: Talker) -> N
     assert response[:first] == list(talker.log[0].output)
 
 
-def test_rewards_by_turn_are_the_main_conversations(talker: Talker) -> None:
-    (made,) = play(talker, "rewards_turns_of_the_last", "17 + 25?")
-    side, main = sorted(made, key=lambda sample: bool(sample.metadata["main"]))
-    assert (side.metadata["main"], main.metadata["main"]) == (False, True)
-    assert "turn_rewards" not in side.metadata
-    first = len(talker.log[1].output)
-    assert main.metadata["turn_rewards"] == [[first, 1.0], [main.response_length, -1.0]]
-
-
 def test_rewards_of_other_turns_than_there_were_fail_the_sample(talker: Talker) -> None:
     ((sample,),) = play(talker, "rewards_turns", "17 + 25?", label=[0.25])
     assert (sample.status, sample.failure_reason, sample.reward) == (Status.FAILED, "agent_turn_rewards", None)

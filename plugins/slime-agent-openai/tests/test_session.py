@@ -8,14 +8,13 @@ from talker import Talker
 
 from slime_agent_openai.bridge import Bridge
 from slime_agent_openai.errors import ApiError
-from slime_agent_openai.message import Finish, Message, Reply, Request, Role, Tool, Wanted
+from slime_agent_openai.message import Finish, Message, Reply, Request, Role, Tool
 from slime_agent_openai.parsers.families import HERMES, PLAIN
 from slime_agent_openai.session import Session, SessionLimits
 from slime_core.data import HfTokenizer
 from slime_core.errors import LimitError
 from tests.tables import table
 
-COOL = Wanted("temperature", 0.2, "temperature")
 ASKED = (Message(Role.USER, "What is 17 + 25?"),)
 TOOLS = (Tool("add", "Adds.", '{"type": "object", "properties": {"a": {"type": "integer"}}}'),)
 
@@ -37,16 +36,6 @@ def refusal(act: Callable[[], object]) -> ApiError:
     with pytest.raises(ApiError) as caught:
         act()
     return caught.value
-
-
-def test_a_text_that_stops_the_reply_is_not_in_it_and_is_in_its_tokens(tokenizer: HfTokenizer) -> None:
-    heard, talker = Heard(), talks(tokenizer, "one END two")
-    reply = ask(session_of(talker), Request(ASKED, stop=("END",)), heard)
-    heard.require(reply)
-    assert reply.message.text == "one "
-    assert reply.stop == "END"
-    assert "END" in tokenizer.decode(reply.tokens)
-    assert talker.log[0].sampling.stop == ("END",)
 
 
 class TestLimits:
@@ -74,14 +63,6 @@ class TestLimits:
         session = session_of(Talker(tokenizer, refuses))
         assert refusal(lambda: ask(session, Request(ASKED))).code == "turn_limit"
         assert session.is_used_up
-
-
-def test_what_an_agent_wants_of_the_draw_is_taken_in_evaluation(tokenizer: HfTokenizer) -> None:
-    talker = talks(tokenizer, "42")
-    session = session_of(talker, evaluation=True)
-    ask(session, Request(ASKED, sampling=(COOL,)))
-    assert talker.log[0].sampling.temperature == 0.2
-    assert refusal(lambda: ask(session, Request(ASKED, sampling=(Wanted("top_p", 1.5, "top_p"),)))).param == "top_p"
 
 
 def test_seeds_follow_from_what_is_asked_and_not_from_when(tokenizer: HfTokenizer) -> None:

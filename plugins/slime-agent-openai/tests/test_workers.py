@@ -50,11 +50,6 @@ def failure(name: str, asked: Task | None = None, *, timeout_s: float = 30.0) ->
     return caught.value
 
 
-def test_what_an_agent_returns_is_its_reward() -> None:
-    assert one("gives_parts") == {"score": 0.5, "steps": 3.0}
-    assert one("blocks") == 1.0  # a plain function
-
-
 async def test_of_several_nobody_knows_who_it_was_until_they_run_alone() -> None:
     async with at_work("exits_where_asked") as workers:
         tasks = [task("exit"), task(), task()]
@@ -125,12 +120,6 @@ async def test_many_run_at_once_in_each_process() -> None:
     async with at_work("counts_itself", workers=2, at_once=100) as workers:
         made = await asyncio.gather(*(workers.run(task(), timeout_s=30) for _ in range(200)))
     assert made == [100.0] * 200
-
-
-async def test_waiting_for_a_place_does_not_count() -> None:
-    async with at_work("sleeps", at_once=1) as workers:
-        made = await asyncio.gather(*(workers.run(task("0.4"), timeout_s=1.0) for _ in range(4)))
-    assert made == [1.0] * 4
 
 
 async def test_memory_that_others_may_have_left_is_nobodys_fault() -> None:

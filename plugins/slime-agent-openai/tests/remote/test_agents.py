@@ -152,13 +152,6 @@ def test_a_runtime_that_does_not_answer_is_not_asked_twice(cloud: Cloud) -> None
     assert (len(sessions(cloud, "hangs")), stopped(cloud, "hangs")) == (1, [True])
 
 
-def test_a_runtime_that_is_not_there_is_asked_again_and_again(cloud: Cloud) -> None:
-    changes = {"endpoint_url": "http://127.0.0.1:9", "max_retry_attempts": 1}
-    error = failure(cloud, task("gone"), **changes)
-    assert error.reason == "agent_remote_busy"
-    assert "it was not taken in 2 attempts, the last: Could not connect to the endpoint URL" in error.detail
-
-
 @table("name, cold_s", [("cancelled", 0.0), ("while it is invoked", 0.5)])
 def test_one_that_is_cancelled_stops_its_session(cloud: Cloud, name: str, cold_s: float) -> None:
     async def act(agents: RemoteAgents) -> None:
