@@ -1,12 +1,11 @@
 """Tiny Hugging Face models with random weights, one directory each, built when first asked for."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from slime_core.cli import run_cli
+from tests.conftest import Slime
 
 TinyHf = Callable[..., Path]
 
@@ -44,24 +43,10 @@ def models(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[
     return tiny_model, directory
 
 
-@dataclass(frozen=True)
-class Ran:
-    """What a command did."""
-
-    code: int
-    out: str
-    err: str
-
-
 @pytest.fixture
-def slime(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+def slime(capsys: pytest.CaptureFixture[str]) -> Slime:
     """`slime("demo", "--seed", 1)`, in this process."""
-
-    def run(*arguments: object) -> Ran:
-        capsys.readouterr()
-        return Ran(run_cli([str(argument) for argument in arguments]), *capsys.readouterr())
-
-    return run
+    return Slime(capsys)
 
 
 @pytest.fixture(scope="session")

@@ -5,9 +5,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -22,9 +20,9 @@ from slime_local.demo.tasks import RECIPES, TASKS, WarmUp, bare_response, proble
 from slime_local.demo.tiny import write_tiny_model
 from slime_local.model import GroupTokens, load_model
 from slime_reward_math import grade
+from tests.conftest import Slime
 from tests.tables import table
 
-Slime = Callable[..., Any]
 SHORT = """
 from slime_core.cli import main
 from slime_local.demo import recipe

@@ -139,27 +139,6 @@ def test_layers_that_are_computed_again_have_the_same_gradient_to_the_bit(
     assert kept_inputs[1] < kept_all[1]
 
 
-def test_weights_without_a_gradient_leave_the_others_theirs(tiny_hf: Callable[..., Path]) -> None:
-    model = load_model(tiny_hf("qwen3", tie_word_embeddings=False))
-    whole, part = torch.zeros(model.numel), torch.zeros(model.numel)
-    loss_of(model.log_probs(some_groups(4), grad=whole).log_probs_T).backward()
-    model.trained = frozenset(
-        slot.name for slot in model.layout if "layers.1.mlp" in slot.name or "q_norm" in slot.name
-    )
-    loss_of(model.log_probs(some_groups(4), grad=part).log_probs_T).backward()
-    for slot in model.layout:
-        if slot.name in model.trained:
-            assert torch.equal(slot.view(part), slot.view(whole)), slot.name
-    assert not any(slot.view(part).any() for slot in model.layout if "embed" in slot.name or "head" in slot.name)
-
-
-def test_without_grad_there_is_no_graph(tiny_hf: Callable[..., Path]) -> None:
-    for directory in (tiny_hf("qwen3", tie_word_embeddings=True), tiny_hf("gpt2", tie_word_embeddings=True)):
-        out = load_model(directory).log_probs(some_groups(4))
-        assert not out.log_probs_T.requires_grad
-        assert not out.entropy_T.requires_grad
-
-
 def test_long_texts_outgrow_the_rope_table(tiny_hf: Callable[..., Path]) -> None:
     directory = tiny_hf("llama", tie_word_embeddings=False)
     group = GroupTokens([7] * 300, [[5] * 100])

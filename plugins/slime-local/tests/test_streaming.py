@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 from contextlib import aclosing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from local_engines import request, with_engine, worker_of
 from slime_core.errors import ModelError, WorkerError
 from slime_core.processes.limits import descendants
 from slime_core.roles import (
-    FinishReason,
     GenerateChunk,
     GenerateOutput,
     GenerateRequest,
@@ -73,21 +71,6 @@ def test_a_worker_says_after_a_while_what_the_watched_ones_have(
     assert all(each.tokens == list(whole.tokens)[: len(each.tokens)] for each in seen)
     assert all(each.log_probs == list(whole.log_probs)[: len(each.tokens)] for each in seen)
     assert {(each.weight_version, each.finish) for each in seen} == {(0, None)}
-
-
-def test_an_abort_ends_a_stream_with_what_there_is(long_model: Path, tmp_path: Path) -> None:
-    async def use(engine: LocalEngine, channel: WeightChannel) -> None:
-        async with aclosing(engine.stream(GenerateRequest([5, 6], ENDLESS, 1))) as chunks:
-            found = [await anext(chunks)]
-            await engine.abort()
-            found += [chunk async for chunk in chunks]
-        assert [chunk.finish for chunk in found] == [None] * (len(found) - 1) + [FinishReason.ABORT]
-        joined = GenerateOutput.joined(found)
-        assert len(found[0].tokens) <= len(joined.tokens) < ENDLESS.max_new_tokens
-        whole = await engine.generate(GenerateRequest([5, 6], replace(ENDLESS, max_new_tokens=len(joined.tokens)), 1))
-        assert (joined.tokens, joined.log_probs) == (list(whole.tokens), list(whole.log_probs))
-
-    with_engine(long_model, tmp_path, use, workers=1)
 
 
 def test_errors_of_a_stream_are_those_of_generate(long_model: Path, tmp_path: Path) -> None:

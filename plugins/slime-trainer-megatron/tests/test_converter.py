@@ -13,6 +13,7 @@ from made import STRETCHED, YARN, write_model
 from safetensors.torch import load_file, save_file
 
 from slime_core.cli import run_cli
+from tests.tables import table
 
 ROOT = Path(__file__).resolve().parents[3]
 FAMILIES: Mapping[str, Mapping[str, object]] = {
@@ -41,11 +42,11 @@ def model(tmp_path: Path) -> Path:
     return write_model(tmp_path / "model", "qwen3")
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("family", FAMILIES)
+@table("family, dtype", [*((family, torch.bfloat16) for family in FAMILIES), ("qwen3_moe", torch.float32)])
 def test_there_and_back_is_the_same_model(
     family: str, dtype: torch.dtype, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    tmp_path = tmp_path / f"{family} {dtype}"
     model = write_model(tmp_path / "model", family, **FAMILIES[family])
     weights = {name: each.to(dtype) for name, each in load_file(model / "model.safetensors").items()}
     save_file(weights, model / "model.safetensors", {"format": "pt"})
@@ -85,8 +86,8 @@ def test_a_checkpoint_with_more_than_the_model_is_refused(tmp_path: Path, capsys
     assert "is of another model: it has 'decoder.layers.self_attention.k_layernorm.weight'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
+@table(
+    "flags, said",
     [
         (
             ["there", "out", "--origin-hf-dir", "model"],
@@ -101,8 +102,8 @@ def test_what_cannot_be_converted_is_said(
     flags: list[str], said: str, model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(model.parent)
-    (model.parent / "there").mkdir()
-    (model.parent / "out" / "release").mkdir(parents=True)
+    (model.parent / "there").mkdir(exist_ok=True)
+    (model.parent / "out" / "release").mkdir(parents=True, exist_ok=True)
     assert run_cli(["convert", *flags]) == 2
     assert said in capsys.readouterr().err
 
