@@ -216,10 +216,9 @@ class SglangEngine:
         server = self.server
         if isinstance(channel, MeetingChannel):
             await asyncio.to_thread(self._publications.check, channel)
-            facts, weights = self._asking.facts, self._weights
+            facts = self._asking.facts
             channel.check(server.url, facts.replicas)
-            holds = None if weights.are_lost or weights.version < 0 else weights.version
-            hello = Hello(channel.secret, self._setup.number, version, server.url, facts.tp_size, holds)
+            hello = Hello(channel.secret, self._setup.number, version, server.url, facts.tp_size)
             async with met(channel, hello, sessions=facts.release.has_sessions) as arrival:
                 await self._switch(arrival, version)
         else:

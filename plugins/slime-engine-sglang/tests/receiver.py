@@ -73,11 +73,6 @@ def tensor(body: dict) -> None:
     state["version"] = body["weight_version"]
 
 
-def rename(body: dict) -> None:
-    assert body["abort_all_requests"] is False
-    state["version"] = body["new_version"]
-
-
 def update(body: dict) -> None:
     require_session()
     assert body["load_format"] == "flattened_bucket"
@@ -108,7 +103,6 @@ CALLS = {
     "/destroy_weights_update_group": destroy,
     "/update_weights_from_distributed": update,
     "/update_weights_from_tensor": tensor,
-    "/update_weight_version": rename,
     "/pause_generation": lambda body: state.update(paused=True),
     "/continue_generation": lambda body: state.update(paused=False),
     "/release_memory_occupation": lambda body: state.update(released=body["tags"]),

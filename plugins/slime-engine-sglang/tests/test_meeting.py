@@ -24,7 +24,7 @@ from slime_core.roles import (
     WeightSlot,
 )
 from slime_engine_sglang.checkpoint import weights_of
-from slime_engine_sglang.collective.sender import Changes, filled
+from slime_engine_sglang.collective.sender import filled
 from slime_engine_sglang.collective.transports import (
     Distributed,
     DistributedSettings,
@@ -237,44 +237,6 @@ async def test_a_trainer_that_fails_is_told_of_and_its_weights_are_not_served(tm
         assert await run.publish(2) == [None] * 2
 
 
-async def test_what_has_not_changed_is_left_out_where_all_servers_have_it(tmp_path: Path, urls: list[str]) -> None:
-    async with running(tmp_path, urls, changed_only=True) as run:
-        engines = run.engines
-        frozen = run.channel.slots[0].name
-        names = {slot.name for slot in run.channel.slots}
-        changed = names - {frozen}
-
-        def weights(version: int) -> dict[str, torch.Tensor]:
-            return {**run.weights(version), frozen: torch.zeros(run.channel.slots[0].shape)}
-
-        async def publish(version: int, of: int, *engines: SglangEngine) -> list[set[str]]:
-            """What each server was sent for a version."""
-            for url in urls:
-                fail(url, "")
-            came = await run.publish(version, list(engines), weights(of))
-            assert came == [None] * (1 + (len(engines) or 2))
-            found = [told(url) for url in urls]
-            assert [(each["version"], each["sums"]) for each in found] == [(str(version), sums(weights(of)))] * 2
-            return [set(each["loaded"]) for each in found]
-
-        assert await publish(0, of=0) == [names] * 2
-        assert await publish(1, of=1) == [changed] * 2
-        assert await publish(2, of=1) == [set()] * 2
-        # A server that was started since has all of it to get.
-        again = run.engine(1)
-        await engines[1].close()
-        run.engines[1] = again
-        await again.start()
-        assert await publish(2, 1, again) == [set(), names]
-        assert await publish(3, of=3) == [changed] * 2
-        # After one that failed, nobody knows what each of them has.
-        fail(urls[1], UPDATE["distributed"])
-        sent, *came = await run.publish(4, None, weights(4))
-        assert sent is None
-        assert any(isinstance(each, WorkerError) for each in came)
-        assert await publish(5, of=4) == [names] * 2
-
-
 async def test_releases_without_sessions_are_sent_weights_without_one(tmp_path: Path, all_urls: list[str]) -> None:
     old = all_urls[2]
     fail(old, "")
@@ -294,17 +256,6 @@ def test_handles_of_memory_go_to_servers_on_loopback_alone(tmp_path: Path) -> No
             channel.check(url, 1)
     with pytest.raises(ModelError, match="runs with dp_size 2, and SGLang takes weights from files alone then"):
         channel.check("http://localhost:30000", 2)
-
-
-def test_a_version_that_was_not_sent_whole_is_not_what_others_are_compared_with() -> None:
-    changes = Changes()
-    one, other = {"a": torch.zeros(2), "b": torch.ones(2)}, {"a": torch.zeros(2), "b": torch.zeros(2)}
-    assert dict(changes.among(iter(one.items()), None)).keys() == {"a", "b"}
-    changes.sent(1)
-    assert dict(changes.among(iter(other.items()), 1)).keys() == {"b"}  # and breaks off
-    assert dict(changes.among(iter(one.items()), 1)) == {}
-    assert dict(changes.among(iter(one.items()), 0)).keys() == {"a", "b"}
-    assert dict(changes.among(iter([("a", torch.zeros(2, dtype=torch.bfloat16))]), 1)).keys() == {"a"}
 
 
 def test_what_lies_in_a_bucket_is_of_one_dtype_and_fits() -> None:

@@ -29,7 +29,6 @@ class Hello:
     version: int  # What it wants
     server: str  # The address of its server: a group is of servers
     ranks: int  # How many the server is split over
-    holds: int | None  # The version that it has; None: none that was sent, or part of one
 
 
 @dataclass(frozen=True, slots=True)

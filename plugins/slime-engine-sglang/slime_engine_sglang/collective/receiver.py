@@ -2,7 +2,7 @@
 
 Example:
 
-    hello = Hello(channel.secret, engine=0, version=3, server=server.url, ranks=1, holds=None)
+    hello = Hello(channel.secret, engine=0, version=3, server=server.url, ranks=1)
     async with met(channel, hello, sessions=True) as source:
         await weights.switch(server, source, 3)
 """
@@ -58,8 +58,6 @@ class Arrival:
             await self._end(server)
             raise Untouched(str(error)) from error
         try:
-            if _is_end(order):  # nothing changed since the version before but the name
-                await server.ask("/update_weight_version", {"new_version": version, "abort_all_requests": False})
             while (call := _call(order, version, flush=flush)) is not None:
                 await self._ask(server, *call)
                 await self._say(DONE)
@@ -98,7 +96,7 @@ class Arrival:
             )
             await self._say(DONE)
             order = await self._hear()
-        if not _is_end(order) and _call(order, "", flush=False) is None:
+        if _call(order, "", flush=False) is None:
             raise WorkerError(f"no weights came: {_why(order)}")
         return order
 

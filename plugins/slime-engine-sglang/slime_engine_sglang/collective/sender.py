@@ -3,8 +3,6 @@
 A bucket is a piece of memory into which weights are copied, one behind the other. It is filled again when all servers
 have taken it. A server that fails half-way ends the publication for all: they are told so, their engines are replaced,
 and each is sent the version again.
-
-`Changes` finds the weights that differ from the version before (XXH3, 128 bits).
 """
 
 import select
@@ -16,44 +14,9 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 import torch
-import xxhash
 
 from slime_engine_sglang.collective.messages import END, READY, Hello, Message, Order, as_a, read, written
 from slime_engine_sglang.collective.transports import MeetingChannel
-
-
-class Changes:
-    """Remembers a sum of every weight that one rank has sent."""
-
-    def __init__(self) -> None:
-        self._sums: dict[str, bytes] = {}
-        self._version: int | None = None
-        self._fresh: dict[str, bytes] = {}
-
-    def among(
-        self, weights: Iterator[tuple[str, torch.Tensor]], since: int | None
-    ) -> Iterator[tuple[str, torch.Tensor]]:
-        """The weights that changed since a version; all of them, unless that is the one that was sent last."""
-        known = self._sums if since is not None and since == self._version else {}
-        self._fresh = {}
-        for name, tensor in weights:
-            self._fresh[name] = digest = _sum_of(tensor)
-            if known.get(name) != digest:
-                yield name, tensor
-
-    def sent(self, version: int) -> None:
-        self._sums, self._version = self._fresh, version
-
-
-def _sum_of(tensor: torch.Tensor) -> bytes:
-    return xxhash.xxh3_128_digest(bytes_of(tensor))
-
-
-def bytes_of(tensor: torch.Tensor) -> memoryview:
-    """A weight's bytes on the CPU: its own where it is there and in one piece."""
-    flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
-    return memoryview(flat.cpu().numpy())  # type: ignore[arg-type]  # an array is one since Python 3.12, for mypy
-
 
 ACCEPT_S = 0.2
 
@@ -158,7 +121,6 @@ class MeetingSender:
         self._pace, self._slots = channel.settings, channel.slots
         self._listening = socket.create_server((channel.address, 0))
         self._guests = Guests(self._listening, channel.secret, self._pace.timeout_s)
-        self._changes = Changes() if self._pace.changed_only else None
         port = channel.place.with_suffix(".tmp")
         port.write_text(str(self._listening.getsockname()[1]), "utf-8")
         port.rename(channel.place)
@@ -171,7 +133,7 @@ class MeetingSender:
             try:
                 self.begin(come)
                 bucket = self.bucket(self._size())
-                for views in filled(self._wanted(buckets, come), bucket):
+                for views in filled(buckets, bucket):
                     self.deliver(come, views, bucket)
             except Broken as error:
                 self._give_up(come, str(error))
@@ -179,8 +141,6 @@ class MeetingSender:
             except BaseException as error:
                 self._give_up(come, f"the trainer failed: {error}")
                 raise
-            if self._changes is not None:
-                self._changes.sent(version)
             for guest in come:
                 guest.say(END)
 
@@ -203,14 +163,6 @@ class MeetingSender:
     def _size(self) -> int:
         sizes = [slot.nbytes for slot in self._slots]
         return max(max(sizes), min(sum(sizes), int(self._pace.bucket_mb * MEGABYTE)))
-
-    def _wanted(
-        self, buckets: Iterator[tuple[str, torch.Tensor]], come: Sequence[Guest]
-    ) -> Iterator[tuple[str, torch.Tensor]]:
-        if self._changes is None:
-            return buckets
-        held = {guest.hello.holds for guest in come}
-        return self._changes.among(buckets, held.pop() if len(held) == 1 else None)
 
     def _give_up(self, come: Iterable[Guest], why: str) -> None:
         for guest in come:

@@ -38,11 +38,6 @@ class MeetingSettings(Settings):
     timeout_s: float = Field(
         300.0, gt=0, le=1e7, description="Seconds that servers have to come, and a bucket to travel."
     )
-    changed_only: bool = Field(
-        False,
-        description="Send the weights alone that are not, byte for byte, those of the version before: where parts of "
-        "the model are frozen.",
-    )
 
 
 @dataclass(frozen=True, slots=True)
