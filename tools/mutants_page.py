@@ -22,7 +22,7 @@ class Survivor:
     """A mutant that no test noticed."""
 
     file: str
-    """Name of the file in the room `train`, or of a sampled one with its room: "rollout/stream.py"."""
+    """Name of the file in the room `train`, or of a sampled one with its room: "rollout/scheduler.py"."""
     was: str
     """The changed lines."""
     now: str

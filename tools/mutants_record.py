@@ -3,7 +3,7 @@
 What was recorded of a file of tests is kept in .cache/mutants, and used while neither it nor the code changes:
 
     record = recorded()
-    record.tests_of(Path("slime_core/rollout/stream.py"), 57)   # node ids, fastest first
+    record.tests_of(Path("slime_core/rollout/scheduler.py"), 57)   # node ids, fastest first
 """
 
 import json

@@ -2,7 +2,7 @@
 
 Every draw is by a digest of the mutant itself: a changed line of a file leaves the rest of its sample as it is.
 
-    for figures in sampled(["rollout/stream", "run/ledger"]):
+    for figures in sampled(["rollout/scheduler", "run/ledger"]):
         print(figures.file, figures.mutants, len(figures.survivors))
 """
 

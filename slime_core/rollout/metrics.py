@@ -163,17 +163,17 @@ class Tally:
     def add_samples(self, groups: Iterable[RunGroup]) -> None:
         """Count the verdicts on some groups, and what generators measured."""
         for group in groups:
-            for ran in group.ran:
-                for metric, verdict in ((m, v) for each in ran.execution.hearings for m, v in each.verdicts.items()):
+            for execution in group.executions:
+                for metric, verdict in ((m, v) for each in execution.hearings for m, v in each.verdicts.items()):
                     if isinstance(verdict, Score):
                         self._rewards[metric].append(verdict.value)
                         for part, number in verdict.components.items():
                             self._rewards[f"{metric}/{part}"].append(number)
                     elif isinstance(verdict, NotApplicable):
                         self._not_applicable[metric] += 1
-                for name, values in ran.measured.items():
+                for name, values in execution.measured.items():
                     self.measured[name] += values
-                self._elsewhere.append(ran.elsewhere_s)
+                self._elsewhere.append(execution.elsewhere_s)
 
     def drop(self, group: Group, reason: str) -> None:
         """Account for a group that is not trained on."""
@@ -230,3 +230,18 @@ class Tally:
     def result(self) -> RolloutResult:
         """The finished rollout."""
         return RolloutResult(self.kept, self.dropped, self.reasons, self.metrics(), self.failed)
+
+
+def evaluation_metrics(name: str, groups: Sequence[RunGroup]) -> dict[str, float]:
+    """Metrics of one data set over its scored executions; failed ones are counted, never scored 0."""
+    rewards = [execution_rewards(one.sample for one in group.scored) for group in groups]
+    scored = [one.sample for group in groups for one in group.scored if one.sample.reward is not None]
+    failed = sum(len(group.executions) for group in groups) - sum(map(len, rewards))
+    found = {f"eval/{name}/failed": float(failed)} if failed else {}
+    if not scored:
+        return found
+    found[f"eval/{name}"] = mean([reward for each in rewards for reward in each])
+    about = sample_metrics("", scored)
+    found[f"eval/{name}-truncated_ratio"] = about.pop("truncated_ratio")
+    found |= {f"eval/{name}/{key}": value for key, value in about.items()}
+    return found | pass_rates(f"eval/{name}-", rewards)

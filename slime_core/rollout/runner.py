@@ -11,7 +11,7 @@ Example:
 import asyncio
 import logging
 from array import array
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import groupby
 from operator import attrgetter
@@ -136,30 +136,18 @@ class Purpose:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
-    """What became of one drawn sample."""
-
-    execution: Execution
-    """Its finished samples: several if it fanned out."""
-    measured: Mapping[str, Sequence[float]]
-    """What its generator measured, by `<generator>/<name>`."""
-    elsewhere_s: float
-    """Seconds in tools and environments."""
-
-
-@dataclass(frozen=True, slots=True)
 class RunGroup:
     """A drawn group and what became of its samples."""
 
     drawn: Group
     """As the data source gave it."""
-    ran: Sequence[Ran]
+    executions: Sequence[Execution]
     """One a drawn sample, in their order."""
 
     @property
     def scored(self) -> list[Hearing]:
         """All finished samples."""
-        return [scored for each in self.ran for scored in each.execution.hearings]
+        return [scored for each in self.executions for scored in each.hearings]
 
     @property
     def is_interrupted(self) -> bool:
@@ -210,14 +198,13 @@ class SampleRunner:
         purpose: Purpose,
         executions: dict[int, Execution],
         freed: Callable[[], None] | None,
-    ) -> Ran:
+    ) -> Execution:
         """Run one drawn sample, and add it to the `executions` of its group; the last one asks the group rewards."""
         scoring = purpose.scoring or self._choices.scoring
         with self.waiting.following(group.id, group.samples[place].index, evaluation=purpose.evaluation) as followed:
-            ran = await self._run_alone(group, place, purpose, followed, freed)
-            executions[place] = ran.execution
+            own = executions[place] = await self._run_alone(group, place, purpose, followed, freed)
             if purpose.budget is not None:
-                purpose.budget.add(ran.execution.failure)
+                purpose.budget.add(own.failure)
             if len(executions) == len(group.samples):
                 heard = [each for _, each in sorted(executions.items()) if not each.is_closed]
                 scored = [each for each in heard if each.failure is None]
@@ -228,14 +215,14 @@ class SampleRunner:
                 for each in scored:
                     if purpose.budget is not None and each.failure is not None:
                         purpose.budget.fail(each.failure)
-            return ran
+            return own
 
     def _context(self, purpose: Purpose, *named: str | int) -> RewardContext:
         return RewardContext(purpose.rollout_id, purpose.evaluation, derive_seed(self._policy.seed, *named))
 
     async def _run_alone(
         self, group: Group, place: int, purpose: Purpose, followed: Followed, freed: Callable[[], None] | None
-    ) -> Ran:
+    ) -> Execution:
         """Generate, and ask the rewards about one sample; it is closed if its row chose its reward."""
         drawn = group.samples[place]
         generator = self._choices.generator_of(drawn) or purpose.generator or self._choices.generator
@@ -257,7 +244,9 @@ class SampleRunner:
                 made = _failure("teacher", error)
         if isinstance(made, Failure):
             # A copy, because the generator may have left its own in any state.
-            return Ran(self._judged(Execution([fresh_copy(drawn)], failure=made)), measured, elsewhere_s)
+            failed = Execution([fresh_copy(drawn)], failure=made)
+            failed.measured, failed.elsewhere_s = measured, elsewhere_s
+            return self._judged(failed)
         scoring = purpose.scoring or self._choices.scoring
         if own_reward is not None:
             scoring = Scoring([own_reward], keeps_parts=scoring.keeps_parts)
@@ -265,10 +254,11 @@ class SampleRunner:
             self._say_once(ENVIRONMENT, UNUSED, generator.name, generator.plugin)
         context = self._context(purpose, *group.id, drawn.index or 0, "reward")
         execution = await hear(made, scoring, context)
+        execution.measured, execution.elsewhere_s = measured, elsewhere_s
         raises = execution.failure is not None and self._policy.reward_on_error is RewardOnError.RAISE
         if own_reward is not None or raises:
             self._judged(execution)  # which raises at once, not when its group is done
-        return Ran(execution, measured, elsewhere_s)
+        return execution
 
     async def _generate(
         self, sample: Sample, use: UsedGenerator, purpose: Purpose, calls: Calls

@@ -1,4 +1,4 @@
-"""Scores finished samples: combines all rewards into a weighted sum and counts failures against a limit.
+"""Scores finished samples: combines all rewards into a weighted sum, counts failures, and filters what was scored.
 
 A failed reward never becomes a score of 0. The reward `environment`, the generator's own score, is also here.
 
@@ -10,8 +10,9 @@ Example:
 """
 
 import asyncio
+import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self, cast
 
@@ -20,10 +21,21 @@ from slime_core.catalog import check_verdict
 from slime_core.catalog.checks import check_verdicts
 from slime_core.errors import ContractError, RolloutError, said_by, shortened
 from slime_core.processes import StartError
-from slime_core.roles import GroupReward, Reward, RewardContext, RewardGrain
+from slime_core.roles import (
+    Decision,
+    Drop,
+    FilterContext,
+    GroupReward,
+    Keep,
+    KeepIfShort,
+    Removal,
+    Reward,
+    RewardContext,
+    RewardGrain,
+)
 from slime_core.rollout.calls import waits_for
 from slime_core.rollout.policy import Scoring, UsedReward
-from slime_core.sample import SCORE, Sample, Status, scalar_reward
+from slime_core.sample import SCORE, Group, Sample, Status, scalar_reward
 from slime_core.score import NotApplicable, Score, Unscored, Verdict
 
 ENVIRONMENT = "environment"
@@ -168,12 +180,16 @@ class Hearing:
 class Execution:
     """The hearings of all samples of one execution; verdicts on the main one hold for all."""
 
-    __slots__ = ("hearings", "is_closed", "main")
+    __slots__ = ("elsewhere_s", "hearings", "is_closed", "main", "measured")
 
     def __init__(self, samples: Sequence[Sample], keeps_parts: bool = False, failure: Failure | None = None) -> None:
         """Siblings without an own score get the main sample's, and end as it did; `failure` is the generator's."""
         self.is_closed = False
         """Whether its samples have their rewards."""
+        self.measured: Mapping[str, Sequence[float]] = {}
+        """What its generator measured, by `<generator>/<name>`."""
+        self.elsewhere_s = 0.0
+        """Seconds in tools and environments."""
         self.hearings = [Hearing(sample, keeps_parts, failure) for sample in samples]
         """One a sample, in order."""
         chosen = main_of(samples)
@@ -324,3 +340,59 @@ class ErrorBudget:
         raise RolloutError(
             f"{self._what}: {failed} of {samples} samples failed, which is over --max-error-rate {limit:g}{still}:{top}"
         )
+
+
+# Filters of groups and samples.
+
+MIN_STD = 1e-6
+"""Unbiased standard deviation of rewards below which they count as alike."""
+
+
+class NonzeroStd:
+    """Keeps groups whose rewards differ (slime's `check_reward_nonzero_std`)."""
+
+    def __call__(self, group: Group, ctx: FilterContext) -> Decision:
+        """`Keep`, or `Drop("zero_std_<reward>")`, also for a lone sample."""
+        reason = zero_std_reason(group)
+        return Keep() if reason is None else Drop(reason)
+
+
+class NonzeroStdWithFallback:
+    """The same, but the other groups fill a rollout that would otherwise come up short."""
+
+    def __call__(self, group: Group, ctx: FilterContext) -> Decision:
+        """`Keep`, or `KeepIfShort("zero_std_<reward>")`."""
+        reason = zero_std_reason(group)
+        return Keep() if reason is None else KeepIfShort(reason)
+
+
+def zero_std_reason(group: Group) -> str | None:
+    """Why a group is dropped: "zero_std_1.0" if all rewards are 1.0; None if they differ."""
+    rewards = group.rewards
+    if not rewards:
+        return "zero_std_unscored"
+    if len(rewards) > 1:
+        mean = math.fsum(rewards) / len(rewards)
+        variance = math.fsum((reward - mean) ** 2 for reward in rewards) / (len(rewards) - 1)
+        if math.sqrt(variance) > MIN_STD:
+            return None
+    return f"zero_std_{round(float(rewards[0]), 1)}"
+
+
+class Truncated:
+    """Leaves truncated responses out of the loss: DAPO's overlong filtering (Yu et al. 2025, arXiv:2503.14476, 3.4).
+
+    Their rewards stay among those of the group, as with TRL's `mask_truncated_completions`. An execution that fanned
+    out is one response: if one of its samples was truncated, all are left out.
+    """
+
+    def __call__(self, groups: Sequence[Group], ctx: FilterContext) -> Sequence[Removal]:
+        """Every sample of an execution with a `TRUNCATED` one, unless it is removed already."""
+        removals = list[Removal]()
+        for group in groups:
+            cut = [run for run in executions(group.samples) if any(each.status is Status.TRUNCATED for each in run)]
+            ids = {id(sample) for run in cut for sample in run}
+            for at, each in enumerate(group.samples):
+                if id(each) in ids and not each.remove_sample:
+                    removals.append(Removal(group.id, at, "truncated"))
+        return removals

@@ -9,7 +9,7 @@ import pytest
 from slime_core.roles import EngineExtras, FinishReason, GenerateOutput, GenerateRequest, RewardContext
 from slime_core.rollout import NonzeroStd
 from slime_core.rollout.metrics import Tally, engine_metrics, pass_rates, sample_metrics, turns
-from slime_core.rollout.runner import Ran, RunGroup
+from slime_core.rollout.runner import RunGroup
 from slime_core.rollout.scoring import Execution
 from slime_core.sample import Group, GroupId, PrefixCacheInfo, Sample, SpecInfo
 from slime_core.score import Score, Verdict
@@ -105,12 +105,18 @@ def test_cached_prompts_are_told_where_an_engine_says() -> None:
     assert engine_metrics([Sample()]) == {}
 
 
+def in_tools(seconds: float) -> Execution:
+    execution = Execution([Sample()])
+    execution.elsewhere_s = seconds
+    return execution
+
+
 def test_time_in_tools_is_told_where_there_was_any() -> None:
     name = "perf/non_generation_time/"
     expected = {f"{name}mean": 2.0, f"{name}max": 5.0, f"{name}min": 0.0, f"{name}median": 1.0}
     for seconds, found in (([0.0, 1.0, 5.0], expected), ([0.0], {})):
         tally, group = Tally("rollout 0"), Group(GroupId("x", 0, 0, 0), [])
-        tally.add_samples([RunGroup(group, [Ran(Execution([Sample()]), {}, each) for each in seconds])])
+        tally.add_samples([RunGroup(group, [in_tools(each) for each in seconds])])
         assert tally.metrics() == found
 
 
