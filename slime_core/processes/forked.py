@@ -7,7 +7,7 @@ The driver's end (`Channel`) never blocks the event loop and can be cancelled at
 
 Example:
 
-    process = server.fork("slime_core.processes.worker:serve_group", title="trainer 0", output=log.fileno())
+    process = server.fork("slime_core.processes.worker:serve", title="trainer 0", output=log.fileno())
     answer = await process.call(b"...")
     process.kill()
     await process.ended()

@@ -28,7 +28,7 @@ from slime_core.aio import cancel_all
 from slime_core.errors import ConfigError, WorkerError
 from slime_core.processes.limits import own_cores
 from slime_core.processes.server import ENVIRONMENT, Server, shared_server
-from slime_core.processes.worker import GROUP_ENTRY, PRELOAD, Order, Reply, pickled
+from slime_core.processes.worker import ENTRY, PRELOAD, Order, Reply, pickled
 from slime_core.roles import LauncherSetup, Needs, Place, WorkerGroupSpec
 
 
@@ -157,9 +157,7 @@ class LocalWorker(GroupWorker):
         try:
             log.parent.mkdir(parents=True, exist_ok=True)
             with log.open("ab") as output:
-                self._process = server.fork(
-                    GROUP_ENTRY, title=self.title, output=output.fileno(), environment=environment
-                )
+                self._process = server.fork(ENTRY, title=self.title, output=output.fileno(), environment=environment)
         except OSError as error:
             raise WorkerError(f"{self.title} could not be started: {error}") from error
 

@@ -33,15 +33,27 @@ from slime_core.processes.forked import Output
 from slime_core.processes.limits import TOO_MANY_FORKS, own_cores
 from slime_core.processes.server import Server
 from slime_core.processes.worker import (
+    ENTRY,
     LARGEST_ANSWER,
     PRELOAD,
-    REWARD_ENTRY,
+    Order,
+    RewardHost,
     RewardOrder,
     pickled,
     receive_verdict,
     ship,
 )
-from slime_core.roles import CallSpec, ChecksLabels, Isolation, PluginSet, RewardContext, Settings, is_async
+from slime_core.roles import (
+    CallSpec,
+    ChecksLabels,
+    Isolation,
+    Place,
+    PluginSet,
+    RewardContext,
+    Settings,
+    WorkerGroupSpec,
+    is_async,
+)
 from slime_core.roles.rewards import misfit
 from slime_core.sample import Json, Sample
 from slime_core.score import Unscored, Verdict
@@ -89,7 +101,7 @@ class RewardWorker:
         self._output, self._busy = Output(LONGEST_TAIL), False
         with self._output.opened() as output:
             self._process = server.fork(
-                REWARD_ENTRY,
+                ENTRY,
                 title=self.title,
                 output=output,
                 memory_mb=order.memory_mb,
@@ -104,21 +116,20 @@ class RewardWorker:
 
     async def ready(self) -> None:
         """Wait until it has built its plugin; StartError, with its output, if it could not."""
+        target = f"{RewardHost.__module__}:{RewardHost.__qualname__}"
+        spec = WorkerGroupSpec(self.title, 1, target, {"order": self._order})
         try:
-            answer = await self._exchange(pickled(self._order), START_TIMEOUT_S)
+            await self._exchange(Order(spec, Place(0), None, plain=True), START_TIMEOUT_S)
         except CallFailure as failure:
-            raise StartError(f"{self.title}: its worker process did not start: {failure.detail}") from None
-        if "ready" not in answer:
-            said = f"{answer.get('failed')}{self._output.printed()}"
-            raise StartError(f"{self.title}: its worker process cannot build it: {said}")
+            raise StartError(f"{self.title}: its worker process cannot build it: {failure.detail}") from None
 
-    async def call(self, request: bytes, timeout_s: float) -> Json:
+    async def call(self, samples: Sequence[Sample], ctx: RewardContext | None, timeout_s: float) -> Json:
         """One call's verdicts, as JSON.
 
         Raises:
             CallFailure: there are none. Unless `alive` still holds, the next call needs another worker.
         """
-        answer = await self._exchange(request, timeout_s)
+        answer = await self._exchange(("answer", (samples, ctx)), timeout_s)
         if "error" not in answer:
             return answer.get("verdicts")
         reason, detail = str(answer["error"]), str(answer.get("detail"))
@@ -126,21 +137,21 @@ class RewardWorker:
             self._process.kill("memory", detail)
         raise CallFailure(reason, detail + self._output.printed())
 
-    async def _exchange(self, request: bytes, timeout_s: float) -> dict[str, Json]:
-        process, answer = self._process, None
+    async def _exchange(self, asked: object, timeout_s: float) -> dict[str, Json]:
+        process, answer, error, body = self._process, None, "", pickled(asked)
         self._output.clear()
         self._output.watch()
         self._busy = True
         try:
             async with asyncio.timeout(timeout_s) as limit:
-                answer = json.loads(bytes(await process.call(request, LARGEST_ANSWER)))
+                answer, error = json.loads(bytes(await process.call(body, LARGEST_ANSWER)))
         except TimeoutError:
             if not limit.expired():
                 raise
             process.kill("timeout", f"no answer in {timeout_s:g} s; it was killed")
         except EOFError:
             pass
-        except (ValueError, RecursionError):
+        except (ValueError, TypeError, RecursionError):
             process.kill("contract", "something other than its answer was written to its socket")
         except BaseException:
             process.kill("killed", "the call was cancelled")
@@ -153,6 +164,8 @@ class RewardWorker:
                 self.close()
         if failure is not None:
             raise failure
+        if error:
+            raise CallFailure("error", f"{error}{self._output.printed()}")
         return answer if isinstance(answer, dict) else {}
 
     def _failure(self) -> CallFailure:
@@ -292,12 +305,12 @@ class Isolated:
             self._all.pop().close()
 
     async def _verdicts(self, samples: Sequence[Sample], ctx: RewardContext | None) -> list[Verdict]:
-        request = pickled(([ship(sample, self._spec.fields) for sample in samples], ctx))
+        shipped = [ship(sample, self._spec.fields) for sample in samples]
         await self._slots.acquire()  # which has no time limit and is not measured
         try:
             worker, began = await self._worker(), perf_counter()
             try:
-                answer = await worker.call(request, self._spec.timeout_s)
+                answer = await worker.call(shipped, ctx, self._spec.timeout_s)
             finally:
                 if ctx is not None:
                     self._calls.seconds.append(perf_counter() - began)

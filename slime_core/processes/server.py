@@ -6,7 +6,7 @@ the driver closes the worker's leash, when the worker is over its limits, and wh
 Example:
 
     server = Server(preload=("torch",), environment={"OMP_NUM_THREADS": "1"})
-    process = server.fork("slime_core.processes.worker:serve_group", title="trainer 0", output=log.fileno())
+    process = server.fork("slime_core.processes.worker:serve", title="trainer 0", output=log.fileno())
     server.close()      # kills every process that it has forked
 """
 

@@ -1,7 +1,7 @@
 """The code that runs inside worker processes: build an object, then answer the driver's calls.
 
-`serve` is the loop of both kinds: a worker of a launcher's group (`Host`) and one with a plugin's reward
-(`RewardHost`). A launcher in another package makes a `Host` in each of its processes.
+`serve` is the loop of every worker, of a launcher's group or with a plugin's reward (`RewardHost`). A launcher in
+another package makes a `Host` in each of its processes.
 
 Example:
 
@@ -30,7 +30,7 @@ from typing import cast
 
 from slime_core.catalog import Catalog, check_verdict, discover_in_worker, find_project_files
 from slime_core.catalog.checks import as_verdict, check_verdicts, checked_label
-from slime_core.errors import ContractError, PluginError, SlimeError, drawn, said_by
+from slime_core.errors import ContractError, PluginError, SlimeError, drawn
 from slime_core.processes.forked import NUMBER, receive, send
 from slime_core.processes.limits import ForkCount, limit_memory
 from slime_core.roles import ChecksLabels, Place, PluginSet, RewardContext, Setup, WorkerGroupSpec
@@ -117,63 +117,64 @@ def pickled(value: object) -> bytes:
 
 PRELOAD = __name__
 """What every server of workers imports before it forks."""
-GROUP_ENTRY, REWARD_ENTRY = f"{__name__}:serve_group", f"{__name__}:serve_reward"
-
-
-def serve(channel_fd: int, answer: Callable[[memoryview], bytes]) -> None:
-    """Answer each call until the driver sends no more."""
-    channel, own = socket.socket(fileno=channel_fd), os.getpid()
-    while True:
-        try:
-            frame = memoryview(receive(channel))
-        except (EOFError, OSError):
-            return
-        body = answer(frame[NUMBER.size :])
-        if os.getpid() != own:
-            os._exit(0)  # a fork that a plugin let return: only the first process answers
-        signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm that was left on would end the next call
-        with suppress(Exception):
-            sys.stdout.flush()
-        send(channel, bytes(frame[: NUMBER.size]) + body)
-
-
-# A worker of a group: the first call builds its object, each later one calls a method. Values are pickled.
+ENTRY = f"{__name__}:serve"
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The first call: what to build."""
+    """The first call: what to build. Each later call is the name of a method and its arguments."""
 
     spec: WorkerGroupSpec
     place: Place
     plugins: PluginSet | None
+    plain: bool = False
+    """Whether answers are JSON, a value and an error's text; else a pickled `Reply`."""
 
 
-def serve_group(channel_fd: int) -> None:
-    """Serve as a worker of the local launcher."""
-    host = Host()
+def serve(channel_fd: int) -> None:
+    """Build one object and answer calls, until the driver sends no more."""
+    channel, own, host = socket.socket(fileno=channel_fd), os.getpid(), Host()
+    plain = False
 
     def work(body: memoryview) -> object:
+        nonlocal plain
         asked = ForkingPickler.loads(body)
         if isinstance(asked, Order):
+            plain = asked.plain
             host.build(asked.spec, asked.place, asked.plugins)
             return None
         method, given = cast(tuple[str, tuple[object, ...]], asked)
         return host.call(method, given)
 
-    def answer(body: memoryview) -> bytes:
-        reply = answered(partial(work, body))
+    while True:
         try:
-            return pickled(reply)
-        except Exception:  # the worker's value cannot be pickled: reply with that error
-            return pickled(answered(lambda: pickled(reply)))
-
-    serve(channel_fd, answer)
+            frame = memoryview(receive(channel))
+        except (EOFError, OSError):
+            break
+        reply = answered(partial(work, frame[NUMBER.size :]))
+        if os.getpid() != own:
+            os._exit(0)  # a fork that a plugin let return: only the first process answers
+        signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm that was left on would end the next call
+        with suppress(Exception):
+            sys.stdout.flush()
+        send(channel, bytes(frame[: NUMBER.size]) + (_as_json(reply) if plain else _as_pickle(reply)))
     host.close()
 
 
-# A worker with one plugin's reward: the first call builds it, each later one scores samples. It gets a copy of the
-# fields that the spec names. Answers are JSON: the driver never unpickles what a reward has made.
+def _as_pickle(reply: Reply) -> bytes:
+    try:
+        return pickled(reply)
+    except Exception:  # the worker's value cannot be pickled: reply with that error
+        return pickled(answered(lambda: pickled(reply)))
+
+
+def _as_json(reply: Reply) -> bytes:
+    error = str(reply.error) if reply.error is not None else reply.traceback.strip().rpartition("\n")[2]
+    return json.dumps([reply.value, error]).encode()
+
+
+# The object of a worker with one plugin's reward. It gets a copy of the fields that the spec names. Its answers are
+# plain: the driver never unpickles what a reward has made.
 
 IDENTITY = ("group_index", "index")
 """Fields of a sample that are always sent: errors name a sample by them."""
@@ -185,7 +186,7 @@ LONGEST_DETAIL = 4_000
 
 @dataclass(frozen=True, slots=True)
 class RewardOrder:
-    """The first call of a reward's worker: what to build, and how much memory it may use."""
+    """Which reward to build, and how much memory it may use."""
 
     role: str
     name: str
@@ -201,9 +202,10 @@ class RewardOrder:
 class RewardHost:
     """One plugin's reward, or group reward, in its worker."""
 
-    def __init__(self, order: RewardOrder) -> None:
+    def __init__(self, rank: int, size: int, order: RewardOrder) -> None:
         """Build the choice that `order` names, as in the driver."""
-        self._role, self._plugin = order.role, order.plugin
+        limit_memory(order.memory_mb)
+        self._role, self._plugin, self._forks = order.role, order.plugin, ForkCount()
         catalog = Catalog.discover(_only(order.plugins, order.plugin), strict=False)
         whole: list[Catalog] = []
 
@@ -224,10 +226,10 @@ class RewardHost:
         self._loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self._loop)
 
-    def answer(self, request: memoryview) -> dict[str, Json]:
-        """The verdicts of a request, or its error."""
+    def answer(self, samples: Sequence[Sample], ctx: RewardContext | None) -> dict[str, Json]:
+        """The verdicts of samples, or an error; without a context, what `check_label` says of the first."""
+        self._forks.restart()
         try:
-            samples, ctx = cast(tuple[list[Sample], RewardContext | None], ForkingPickler.loads(request))
             verdicts = [self._label(samples[0])] if ctx is None else self._verdicts(samples, ctx)
             return {"verdicts": [send_verdict(verdict) for verdict in verdicts]}
         except MemoryError:
@@ -250,34 +252,6 @@ class RewardHost:
         called: object = self._call
         why = checked_label(called.check_label(sample)) if isinstance(called, ChecksLabels) else None
         return NotApplicable() if why is None else Unscored(why)
-
-
-def serve_reward(channel_fd: int) -> None:
-    """Serve as a worker of `Isolated`."""
-    find_project_files()
-    forks, hosts = ForkCount(), list[RewardHost]()
-
-    def work(body: memoryview) -> dict[str, Json]:
-        if hosts:
-            forks.restart()
-            return hosts[0].answer(body)
-        try:
-            order = cast(RewardOrder, ForkingPickler.loads(body))
-            limit_memory(order.memory_mb)
-            hosts.append(RewardHost(order))
-        except BaseException as error:
-            traceback.print_exc()
-            return {"failed": f"{type(error).__name__}: {said_by(error)}"}
-        return {"ready": True}
-
-    def answer(body: memoryview) -> bytes:
-        made = json.dumps(work(body)).encode()
-        if len(made) <= LARGEST_ANSWER:
-            return made
-        text = f"it answered with {len(made)} bytes; {LARGEST_ANSWER} are allowed"
-        return json.dumps(_error("output", text)).encode()
-
-    serve(channel_fd, answer)
 
 
 def _error(reason: str, detail: str) -> dict[str, Json]:
