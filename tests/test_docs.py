@@ -20,8 +20,7 @@ import pytest
 from slime_core import API_VERSION, Sample, Score
 from slime_core.catalog import Catalog
 from slime_core.config import parse_config
-from slime_core.hookspecs import HOOK_OF_EVENT, HOOK_OF_RANK_EVENT, PROVIDER_OF_ROLE
-from slime_core.roles import SPECS, Engine, PluginSet, RewardContext, RewardSpec, Setup
+from slime_core.roles import Engine, PluginSet, RewardContext, RewardSpec, Setup
 from slime_train import plugin as of_train
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -68,12 +67,6 @@ def slime_rewards_of(path: Path) -> list[RewardSpec]:
 
 def _makes_nothing(role: str, name: str, **settings: object) -> object:
     raise AssertionError(f"the example asks for no other choice, yet it asked for {role} {name}")
-
-
-def test_the_project_file_of_the_guide_names_its_entry_point() -> None:
-    project = tomllib.loads(fenced("plugins.md", "pyproject.toml"))["project"]
-    assert project["entry-points"]["slime.plugins"] == {"reward-exact": "slime_reward_exact"}
-    assert project["dependencies"] == ["slime-core>=0.1,<0.2"]
 
 
 def test_the_run_file_of_the_guide_selects_the_reward() -> None:
@@ -191,16 +184,6 @@ def test_every_example_in_python_is_python() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_every_role_and_hook_has_a_heading_with_its_exact_signature() -> None:
-    headings = {line for page in (DOCS / "reference").rglob("*.md") for line in page.read_text("utf-8").splitlines()}
-    for role, hook in PROVIDER_OF_ROLE.items():
-        assert f"## `{hook}() -> Iterable[{SPECS[role].__name__}]`" in headings
-    for event, hook in HOOK_OF_EVENT.items():
-        assert f"### `{hook}(event: {event.__name__}) -> None | Awaitable[None]`" in headings
-    for event, hook in HOOK_OF_RANK_EVENT.items():
-        assert f"### `{hook}(event: {event.__name__}) -> None`" in headings
-
-
 def test_every_estimator_loss_and_correction_of_slime_train_is_documented_with_its_settings() -> None:
     text = (DOCS / "algorithms.md").read_text("utf-8")
     for specs in (of_train.slime_advantages(), of_train.slime_losses(), of_train.slime_corrections()):
@@ -224,12 +207,6 @@ def test_the_run_file_of_the_algorithms_page_chooses_what_it_says() -> None:
     assert config.roles["advantage"].use == {"reinforce_plus_plus_baseline": 1.0}
     assert config.roles["loss"].sections == {"gspo": {"eps_clip": 3e-4, "eps_clip_high": 4e-4}}
     assert config.roles["correction"].use == {"icepop": 1.0}
-
-
-def test_the_run_file_of_the_design_page_is_toml() -> None:
-    text = (DOCS / "design" / "0004-run-file.md").read_text("utf-8")
-    (block,) = re.findall(r"^```toml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    assert tomllib.loads(block)["engine"] == {"use": "local", "local": {}, "sglang": {}}
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="tracebacks are drawn otherwise")

@@ -56,8 +56,6 @@ def _computed(node: ast.expr, variables: Mapping[str, str]) -> int:
             return int(variables[name])
         case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _OPERATORS:
             return _OPERATORS[type(sign)](_computed(left, variables), _computed(right, variables))
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_computed(operand, variables)
     raise ValueError(ast.dump(node))
 
 
@@ -227,7 +225,7 @@ def _value(name: str, node: Node, scope: Scope, at: int = 0) -> Text:
 
 
 def _expansion(node: Node, scope: Scope) -> Text:
-    """`${NAME}`, with a default, or with an end cut off."""
+    """`${NAME}`, perhaps with a default."""
     match = re.fullmatch(r"\$\{(\w+)(?:\[(\d+)\])?\}", scope.raw(node))
     if match:
         return _value(match[1], node, scope, int(match[2] or 0))
@@ -242,24 +240,9 @@ def _expansion(node: Node, scope: Scope) -> Text:
     if operator in (":-", "-", ":=", "="):
         is_set = value is not None and (value != "" or operator in ("-", "="))
         return _value(name, node, scope) if is_set else rest
-    if operator in (":+", "+"):
-        return rest if value not in (None, "") else ""
-    told = _value(name, node, scope)
-    if operator in (":?", "?") or isinstance(told, Unknown):
-        return told
-    if operator in ("%", "%%", "#", "##") and isinstance(rest, str):
-        return _cut(told, operator, rest)
+    if operator in (":?", "?"):
+        return _value(name, node, scope)
     return scope.unknown(node, f"{_short(scope.raw(node))} cannot be told")
-
-
-def _cut(text: str, operator: str, pattern: str) -> str:
-    """`${NAME%pattern}` and the like."""
-    at = range(len(text) + 1)
-    if operator[0] == "%":
-        order = reversed(at) if operator == "%" else at
-        return next((text[:cut] for cut in order if fnmatch.fnmatchcase(text[cut:], pattern)), text)
-    order = at if operator == "#" else reversed(at)
-    return next((text[cut:] for cut in order if fnmatch.fnmatchcase(text[:cut], pattern)), text)
 
 
 def _substitution(node: Node, scope: Scope) -> Text:

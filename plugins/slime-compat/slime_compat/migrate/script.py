@@ -1,6 +1,6 @@
 """Script: a shell script read statement by statement; what it would run as training is what comes of it.
 
-Assignments, arrays, sourced files, functions and conditions that can be told are followed. What cannot be told is
+Assignments, arrays, sourced files and conditions are followed; functions are not. What cannot be told is
 remembered with its line, and said only where a flag depends on it.
 
 Example:
@@ -24,7 +24,7 @@ PROGRAMS = ("train.py", "train_async.py")
 """What slime's scripts start."""
 _BESIDE = ("variable_assignment", "file_redirect", "herestring_redirect", "comment", "(", ")", "\\", "\n")
 DEEPEST = 8
-"""Files that source each other, and functions that call each other."""
+"""Files that source each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,6 @@ class _Reader:
 
     def __init__(self, script: Script, variables: dict[str, Value], fixed: frozenset[str]) -> None:
         self.script, self.variables, self._fixed = script, variables, fixed
-        self._functions: dict[str, tuple[Node, Scope]] = {}
         self._depth = self._loops = 0
 
     def run_file(self, path: Path, name: str) -> None:
@@ -106,7 +105,7 @@ class _Reader:
             case "for_statement" | "c_style_for_statement" | "while_statement" | "until_statement":
                 self._loop(node, scope)
             case "function_definition":
-                self._functions[scope.raw(node.named_children[0])] = (node.named_children[-1], scope)
+                self.script.notes.append(scope.unknown(node, "functions are not followed: write their commands out"))
             case "list":
                 self._list(node, scope)
             case "heredoc_redirect" | "comment" | "file_redirect" | "negated_command" | "test_command":
@@ -172,17 +171,12 @@ class _Reader:
                 self.script.notes.append(scope.unknown(node, f"`{' '.join(scope.raw(node).split())[:60]}` is not run"))
                 for variable in [each for each in self.variables if each in scope.raw(node)]:
                     self._set(variable, scope.unknown(node, "eval may set it"))
-            case "unset":
-                for each in given[1:]:
-                    self.variables.pop(str(each.text), None)
             case "printf" if len(given) > 2 and given[1].text == "-v":
                 self._set(str(given[2].text), scope.unknown(node, "printf makes it"))
             case "read" | "mapfile" | "readarray":
                 for each in given[1:]:
                     if isinstance(each.text, str) and each.text.isidentifier():
                         self._set(each.text, scope.unknown(node, f"{name} reads it"))
-            case str() if name in self._functions and self._depth < DEEPEST:
-                self._call(name, given[1:])
 
     def _trains(self, given: tuple[Word, ...], node: Node) -> bool:
         for at, each in enumerate(given):
@@ -207,17 +201,6 @@ class _Reader:
             self._depth -= 1
         else:
             self.script.notes.append(scope.unknown(node, f"there is no {path}, which it sources"))
-
-    def _call(self, name: str, given: tuple[Word, ...]) -> None:
-        body, scope = self._functions[name]
-        before = {key: value for key, value in self.variables.items() if key.isdecimal()}
-        self.variables |= {str(at): each.text for at, each in enumerate(given, 1)}
-        self._depth += 1
-        self._one(body, scope)
-        self._depth -= 1
-        for key in [key for key in self.variables if key.isdecimal()]:
-            del self.variables[key]
-        self.variables |= before
 
     def _if(self, node: Node, scope: Scope) -> None:
         branches: list[tuple[bool | None, list[Node]]] = []
