@@ -21,9 +21,7 @@ collect_ignore = ["halves", "naive", "tcp"]
 """Packages of strangers: their tests run where they are installed."""
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-HEAVY = ("slime-algorithms", "slime-launcher-ray", "slime-local", "slime-train", "slime-trainer-megatron")
-PLUGINS = tuple(path.parent for path in sorted(ROOT.glob("plugins/*/pyproject.toml")) if path.parent.name not in HEAVY)
-"""All but those that need torch or Ray: the core works without them."""
+KIT = ROOT / "plugins" / "slime-testing"
 TOOLS = ("hatchling", "hypothesis", "pytest")
 """What authors have besides slime-core; hatchling, so that no build needs an environment of its own."""
 
@@ -67,9 +65,8 @@ class Room:
 
 @pytest.fixture(scope="session")
 def room(tmp_path_factory: pytest.TempPathFactory) -> Room:
-    """One clean room of a session: the core and the plugins of this checkout, and what authors have."""
-    needs = {need for plugin in PLUGINS for need in _required(plugin.name, "dev") if not need.startswith("slime-")}
-    return linked_room(tmp_path_factory.mktemp("strangers"), *PLUGINS, also=sorted({*needs, *TOOLS}))
+    """One clean room of a session: the core and the kit of this checkout, and what authors have."""
+    return linked_room(tmp_path_factory.mktemp("strangers"), KIT, also=TOOLS)
 
 
 def linked_room(folder: Path, *sources: Path, also: Sequence[str] = ()) -> Room:
@@ -100,10 +97,10 @@ def _closure(name: str) -> set[Path]:
     return tops
 
 
-def _required(name: str, extra: str = "") -> list[str]:
-    """The names of what a distribution requires here, with one of its extras or with none."""
+def _required(name: str) -> list[str]:
+    """The names of what a distribution requires here, without its extras."""
     needed = map(Requirement, distribution(name).requires or ())
-    return [each.name for each in needed if each.marker is None or each.marker.evaluate({"extra": extra})]
+    return [each.name for each in needed if each.marker is None or each.marker.evaluate({"extra": ""})]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.strangers.conftest import ROOT, Room, linked_room
+from tests.strangers.conftest import KIT, Room, linked_room
 from tests.tables import table
 
 pytestmark = pytest.mark.long
@@ -19,7 +19,7 @@ ABSENT = ("torch", "numpy", "pyarrow", "slime_train", "slime_local", "slime_view
 @pytest.fixture(scope="module")
 def kit(tmp_path_factory: pytest.TempPathFactory) -> Room:
     """An environment with a new plugin of each kind, installed."""
-    made = linked_room(tmp_path_factory.mktemp("kit"), ROOT / "plugins" / "slime-testing", also=["pytest"])
+    made = linked_room(tmp_path_factory.mktemp("kit"), KIT, also=["pytest"])
     for kind in (*GREEN, *TENSORS):
         done = made.run("slime", "plugins", "new", kind, "mine")
         assert done.returncode == 0, done.stderr
