@@ -166,7 +166,7 @@ verifiers: $(VERIFIERS)/stamp ## the library verifiers, in an environment of its
 	@mkdir -p .cache/tmp
 	@$(INSIDE) $(VERIFIERS)/bin/python -m pytest -q -m "" $(wildcard plugins/slime-agent-openai/tests/test_verifiers_*.py) $(ARGS)
 
-fuzz: $(STAMPS)/dev ## anything for the readers of rows, run files, templates and run folders (ARGS="rows --seconds 3600")
+fuzz: $(STAMPS)/dev ## anything for the readers of rows, run files and run folders (ARGS="rows --seconds 3600")
 	@mkdir -p .cache/tmp
 	@$(INSIDE) $(BIN)/python -W ignore tools/fuzz_readers.py $(ARGS)
 

@@ -23,7 +23,7 @@ WORKER = "slime_core.data.template_worker"
 LIMIT_S = 10.0
 """Seconds that one request may take: an ordinary text takes less than a millisecond."""
 START_S = 60.0
-"""Seconds until a new worker is ready; it may have to import Jinja first."""
+"""Seconds until a new worker has compiled the templates; it may have to import Jinja first."""
 MEMORY_MB = 512
 """Mebibytes that a worker may allocate."""
 LARGEST_TEMPLATE = 1 << 20
@@ -155,8 +155,7 @@ class ChatTemplate:
             self._worker = _Worker()
             start = [self._sources, self._day.isoformat(), MEMORY_MB]
             try:
-                self._worker.ask(json.dumps(start), START_S)
-                result, found = cast(tuple[str, str | list[str]], self._worker.ask("null", LIMIT_S))
+                result, found = cast(tuple[str, str | list[str]], self._worker.ask(json.dumps(start), START_S))
             except _Stopped as stopped:
                 result, found = FAILED, f"cannot be compiled: {stopped}"
             if result != MADE:

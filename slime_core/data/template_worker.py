@@ -79,19 +79,15 @@ def main(channel_fd: int) -> None:
     channel = socket.socket(fileno=channel_fd)
     sources, day, memory_mb = cast(tuple[dict[str, str], str, int], _received(channel))
     limit_memory(memory_mb)
-    dialect = Dialect(date.fromisoformat(day))
-    _tell(channel, None)  # ready: what it imports counts as no template's time
     templates = dict[str, Template]()
+    _tell(channel, _compiled(Dialect(date.fromisoformat(day)), sources, templates))
     while True:
         try:
             request = _received(channel)
         except (EOFError, ConnectionError):
             return
-        if request is None:
-            _tell(channel, _compiled(dialect, sources, templates))
-        else:
-            name, variables = cast(tuple[str, dict[str, Json]], request)
-            _tell(channel, _rendered(templates[name], variables))
+        name, variables = cast(tuple[str, dict[str, Json]], request)
+        _tell(channel, _rendered(templates[name], variables))
 
 
 def _compiled(

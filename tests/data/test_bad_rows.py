@@ -26,11 +26,6 @@ def mixed(tmp_path: Path) -> Path:
     return path
 
 
-def test_by_default_they_are_an_error(make_source: MakeSource, mixed: Path) -> None:
-    with pytest.raises(DataError, match=r"rows: 2 of 22 rows are bad, more than max_bad_row_rate = 0 .*\n.*:4: not"):
-        make_source([], path=mixed, label_key="label")
-
-
 @table(
     "text, said",
     [
@@ -48,6 +43,13 @@ def test_files_of_another_form_are_told_from_broken_ones(
         make_source([], path=path)
 
 
+@table("fields, rate", [({}, "0"), ({"max_bad_row_rate": 0.09}, r"0\.09")])
+def test_too_many_are_an_error(make_source: MakeSource, mixed: Path, fields: dict[str, float], rate: str) -> None:
+    says = rf"rows: 2 of 22 rows are bad, more than max_bad_row_rate = {rate} .*\n.*:4: not"
+    with pytest.raises(DataError, match=says):
+        make_source([], path=mixed, label_key="label", **fields)
+
+
 def test_skipped_ones_are_counted_and_told(make_source: MakeSource, mixed: Path) -> None:
     source = make_source([], path=mixed, label_key="label", max_bad_row_rate=0.1)
     assert source.data_metrics()["data/bad_rows"] == 2
@@ -55,13 +57,6 @@ def test_skipped_ones_are_counted_and_told(make_source: MakeSource, mixed: Path)
     groups = asyncio.run(source.draw(20))
     assert [group.samples[0].label for group in groups] == list(range(20))
     assert [group.id.row for group in groups] == [0, 1, 2, 4, 5, 6, 7, *range(9, 22)]  # numbers are the file's
-
-
-def test_too_many_are_an_error_all_the_same(make_source: MakeSource, mixed: Path) -> None:
-    with pytest.raises(
-        DataError, match=r"rows: 2 of 22 rows are bad, more than max_bad_row_rate = 0\.09 .*\n.*:4: not"
-    ):
-        make_source([], path=mixed, label_key="label", max_bad_row_rate=0.09)
 
 
 def test_a_file_of_bad_rows_alone_is_an_error(make_source: MakeSource) -> None:

@@ -42,23 +42,23 @@ def test_a_prompt_becomes_messages_with_parts(make_source: MakeSource) -> None:
     assert sample.multimodal_inputs == {"image": ["a.png", item]}
 
 
-def test_the_chat_template_sees_the_parts(make_source: MakeSource) -> None:
-    sample = one(
-        make_source([{"input": "<audio>Hm?", "sound": "a.wav"}], multimodal_keys=KEYS, apply_chat_template=True)
-    )
-    assert "{'type': 'audio', 'audio': 'a.wav'}" in str(sample.prompt)
-    assert sample.multimodal_inputs == {"audio": ["a.wav"]}
+OWN = [{"role": "user", "content": [{"type": "image", "image": "a.png"}, {"type": "text", "text": "?"}]}]
 
 
-def test_a_row_without_media_is_left_as_it_is(make_source: MakeSource) -> None:
-    sample = one(make_source([{"input": "plain <b>text</b>"}], multimodal_keys=KEYS))
-    assert (sample.prompt, sample.multimodal_inputs) == ("plain <b>text</b>", None)
-
-
-def test_messages_with_parts_of_their_own_stay(make_source: MakeSource) -> None:
-    messages = [{"role": "user", "content": [{"type": "image", "image": "a.png"}, {"type": "text", "text": "?"}]}]
-    sample = one(make_source([{"input": messages, "images": ["a.png"]}], multimodal_keys=KEYS))
-    assert (sample.prompt, sample.multimodal_inputs) == (messages, {"image": ["a.png"]})
+@table(
+    "row, prompt, media",
+    [
+        ({"input": "plain <b>text</b>"}, "plain <b>text</b>", None),
+        ({"input": OWN, "images": ["a.png"]}, OWN, {"image": ["a.png"]}),
+    ],
+)
+def test_what_has_no_placeholder_stays(
+    make_source: MakeSource, row: dict[str, object], prompt: object, media: object
+) -> None:
+    sample = one(make_source([row], multimodal_keys=KEYS))
+    assert (sample.prompt, sample.multimodal_inputs) == (prompt, media)
+    spoken = make_source([{"input": "<audio>Hm?", "sound": "a.wav"}], multimodal_keys=KEYS, apply_chat_template=True)
+    assert "{'type': 'audio', 'audio': 'a.wav'}" in str(one(spoken).prompt)
 
 
 def test_samples_share_no_media(make_source: MakeSource) -> None:

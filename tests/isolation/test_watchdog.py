@@ -86,7 +86,7 @@ def test_waiting_many_short_calls_and_others_code_are_no_plugins_fault(watched: 
     shorts = reward(stats, blocks)
 
     async def many() -> None:
-        await asyncio.gather(*(shorts(make_sample("0.001"), CONTEXT) for _ in range(1000)))
+        await asyncio.gather(*(shorts(make_sample("0.001"), CONTEXT) for _ in range(300)))
 
     async def ours() -> None:
         busy(0.9)
