@@ -333,13 +333,6 @@ def test_penalties_stops_and_the_least_length_count_what_was_made_before() -> No
     assert third.sampling == replace(sampling, max_new_tokens=14, min_new_tokens=0)
 
 
-def test_an_interrupted_answer_says_which_weights_made_which_tokens() -> None:
-    engine = Halting()
-    engine.pausable = PausableEngine(engine)
-    output = asyncio.run(engine.pausable.generate(GenerateRequest([1, 2], SamplingParams(20), 7)))
-    assert (output.weight_version, output.versions) == (1, ((3, 1), (3, 2), (3, 3)))
-
-
 class Talking:
     """Makes the tokens 0, 1, 2 ... up to the budget, each of the newest weights; interrupted calls end between two."""
 

@@ -145,36 +145,15 @@ def test_what_the_generator_filled_is_left() -> None:
     assert sample.prefix_cache_info == PrefixCacheInfo(0, 2)
 
 
-def test_a_sample_has_them_whichever_generator_ran() -> None:
-    async def answered(request: GenerateRequest) -> GenerateOutput:
-        return answer(0, request.prompt, [5, 2])
-
-    async def two_turns(sample: Sample, ctx: GenerateContext) -> list[Sample]:
-        sample.tokens = ctx.tokenizer.encode(str(sample.prompt))
-        for _ in range(2):
-            out = await ctx.generate(sample.tokens, ctx.sampling)
-            sample.append_response_tokens(
-                tokens=out.tokens, log_probs=out.log_probs, weight_version=str(out.weight_version)
-            )
-        sample.status = type(sample.status).COMPLETED
-        return [sample]
-
-    for generator, length in ((None, 3), (two_turns, 5)):
-        bench = make_bench(engine=ScriptedEngine(answered), generator=generator)
-        groups = asyncio.run(bench.scheduler.collect(0, 2)).kept
-        samples = [sample for group in groups for sample in group.samples]
-        assert len(samples) == 4
-        assert {len(sample.rollout_routed_experts) for sample in samples} == {(length - 1) * STRIDE}
-        assert {sample.prefix_cache_info.total_prompt_tokens for sample in samples} == {1 if length == 3 else 4}
-
-
 def test_training_asks_for_what_it_wants_and_evaluation_for_nothing() -> None:
     async def answered(request: GenerateRequest) -> GenerateOutput:
         return answer(0, request.prompt, [5, 2])
 
     want = frozenset({Extra.ROUTED_EXPERTS})
     bench = make_bench(engine=ScriptedEngine(answered), want=want)
-    asyncio.run(bench.scheduler.collect(0, 1))
+    [group] = asyncio.run(bench.scheduler.collect(0, 1)).kept
+    assert {len(sample.rollout_routed_experts) for sample in group.samples} == {(3 - 1) * STRIDE}
+    assert {sample.prefix_cache_info.total_prompt_tokens for sample in group.samples} == {1}
     assert {request.want for request in bench.engine.requests} == {want}
     bench.engine.requests.clear()
     drawn = Group(GroupId("eval", 0, 0, 0), [Sample(group_index=0, index=0, rollout_id=0, prompt="0")])

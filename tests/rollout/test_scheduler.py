@@ -100,12 +100,6 @@ def test_a_filter_that_keeps_nothing_stops_with_its_reasons() -> None:
         asyncio.run(bench.scheduler.collect(7, 2))
 
 
-def test_wanting_nothing_draws_nothing() -> None:
-    bench = make_bench()
-    result = asyncio.run(bench.scheduler.collect(0, 0))
-    assert (result.kept, result.metrics, bench.source.drawn, bench.events) == ([], {}, 0, [])
-
-
 def test_events_come_once_a_wave_and_hold_everything() -> None:
     bench = make_bench(group_filter=Thirds(), over_sampling_batch_size=3)
     result = asyncio.run(bench.scheduler.collect(2, 2))
@@ -414,15 +408,6 @@ def test_one_event_a_data_set() -> None:
     bench = make_bench()
     result = run(bench, eval_set("a", 2), eval_set("b", 1))
     assert bench.events == [SamplesDone(9, result.samples[name], evaluation=True) for name in ("a", "b")]
-
-
-def test_several_samples_give_pass_at_powers_of_two() -> None:
-    result = run(make_bench(), eval_set("tests", 3, n=4))
-    assert {name: value for name, value in result.metrics.items() if "pass@" in name} == {
-        "eval/tests-pass@1": 0.5,
-        "eval/tests-pass@2": pytest.approx(5 / 6),
-        "eval/tests-pass@4": 1.0,
-    }
 
 
 @given(
