@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from slime_core.run import newest_checkpoint
 from slime_testing import write_distribution
 from tests.conftest import Project, Ran, Slime
 from tests.tables import table
@@ -114,36 +113,11 @@ def test_an_incomplete_model(project: Project, slime: Slime, missing: str, said:
     assert not project.run.exists()
 
 
-def test_a_read_only_run_folder(project: Project, slime: Slime, read_only_folder: Path) -> None:
-    root = read_only_folder / "run"
-    said = f"save = '{root}': nothing can be written in {read_only_folder}: "
-    for command in ("plan", "train"):
-        refused(slime(command, "run.toml", "--save", root), root, said)
-
-
 def test_a_disk_too_small_for_the_weights(project: Project, slime: Slime, tiny_disk: Path) -> None:
     """Seen when their number is known; the ranks are stopped in good order instead of by SIGBUS."""
     refusal = slime.refused("train", "run.toml", "--save", tiny_disk / "run")
     assert re.search(r"cannot make room for the weights, \d\.\d MiB, in .*: No space left", refusal)
     assert "Traceback" not in refusal
-
-
-@pytest.mark.parametrize("tiny_disk", ["14m"], indirect=True)
-def test_a_disk_that_fills_up_leaves_the_newest_checkpoint_usable(
-    project: Project, slime: Slime, tiny_disk: Path
-) -> None:
-    """It has room for the weights and one checkpoint; the second fails in a rank's process."""
-    root = tiny_disk / "run"
-    refusal = slime.refused("train", "run.toml", "--save", root, "--save-interval", 1)
-    assert re.search(
-        r"cannot write checkpoint .*/rollout_000001: No space left on device \(.* MiB free\); "
-        "rollout_000000 is untouched: make room and continue from it",
-        refusal,
-    )
-    assert "Traceback" not in refusal
-    newest = newest_checkpoint(root / "checkpoints", pytest.fail)
-    assert newest is not None
-    assert newest.rollout_id == 0
 
 
 TO_TYPE = (

@@ -40,8 +40,6 @@ class Easy(Settings):
 
 
 def model(section):
-    if section.get("place") == "gone":
-        raise OSError("there is no such place")
     return New if section.get("place") == "new" else Old
 
 
@@ -165,13 +163,6 @@ def test_they_are_listed_and_have_no_effect_on_what_is_not_chosen(mine: Project,
     assert "Fold cases." in shown
     mine.write_run(plugins={"modules": ["./judging.py"]})
     assert "judge_depth has no effect here: it is a setting of reward 'judge'" in refusal(slime, "--judge-depth", "2")
-
-
-def test_software_that_does_not_tell_is_blamed_on_who_asks(mine: Project, slime: Slime) -> None:
-    said = (
-        "plugin ./judging.py: reward 'judge': making the settings of passed_on raised OSError: there is no such place"
-    )
-    assert said in refusal(slime, "--judge-place", "gone", "--judge-depth", "2")
 
 
 WITH_A_TABLE = MINE.replace(

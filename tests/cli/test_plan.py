@@ -33,12 +33,6 @@ def test_what_the_groups_of_workers_need_is_summed(project: Project, slime: Slim
     assert "trainer needs" not in plan.out
 
 
-def test_where_a_reward_runs_is_shown(project: Project, slime: Slime) -> None:
-    (project.root / "plain.py").write_text("def plain(sample, ctx): ...\n")
-    ran = slime.ok("plan", "run.toml", "--reward", "./plain.py:plain")
-    assert "process, 30 s, 1024 MiB" in ran.out
-
-
 def test_what_was_given_is_shown_as_a_run_file(project: Project, slime: Slime) -> None:
     few = {"path": "prompts.jsonl@[0:2]", "temperature": 0.0}
     project.write_run(eval_interval=1, eval_prompt_data={"few": few})

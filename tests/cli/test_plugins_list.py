@@ -1,7 +1,6 @@
 """`slime plugins list`: what is installed, in which order, and what it offers."""
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -76,23 +75,3 @@ def test_a_broken_one_is_shown_with_its_reason(slime: Slime, install_plugin: Ins
     assert "ZeroDivisionError" in shown.out
     row = rows(slime, "--load")["slime-bad"]
     assert row["state"] == "failed"
-
-
-def test_another_api_is_shown_as_refused(slime: Slime, install_plugin: Install) -> None:
-    source = WATCHER.replace('SLIME_API = "1"', 'SLIME_API = "0"')
-    install_plugin("slime-old", {"slime_old.py": source}, entry_points={"old": "slime_old"})
-    row = rows(slime, "--role", "loss")["slime-old"]
-    assert (row["state"], row["api"]) == ("failed", "0")
-    assert "pip install --upgrade slime-old" in row["detail"]
-
-
-def test_options_choose_what_is_listed_and_in_which_order(
-    slime: Slime, watcher: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text(WATCHER)
-    given = ("--plugin", "watcher", "--plugin", "./mine.py", "--no-plugin", "slime-reward-math")
-    found = rows(slime, "--role", "loss", *given)
-    assert (found["slime-core"]["order"], found["slime-watcher"]["order"]) == (1, 2)
-    assert (found["slime-reward-math"]["order"], found["slime-reward-math"]["state"]) == (0, "excluded")
-    assert found["./mine.py"]["hooks"][0]["hook"] == "slime_run_end"

@@ -96,22 +96,10 @@ def refused(catalog: Catalog, **changes: Json) -> str:
     return str(raised.value)
 
 
-def test_an_estimator_of_a_plugin_can_take_what_the_cores_take(stranger: Catalog) -> None:
-    config = parsed(stranger, advantage_estimator="whitened", normalize_advantages=True)
-    assert config.roles["advantage"].sections == {"whitened": {"normalize_advantages": True}}
-    config = parsed(stranger, advantage={"use": "slime-stranger/whitened"}, normalize_advantages=True)
-    assert config.roles["advantage"].sections == {"slime-stranger/whitened": {"normalize_advantages": True}}
-
-
 def test_a_loss_that_slime_calls_an_estimator_says_which_goes_with_it(stranger: Catalog) -> None:
     config = parsed(stranger, advantage_estimator="ratio_free", window=2)
     assert (config.roles["advantage"].use, config.roles["loss"].use) == ({"whitened": 1.0}, {"ratio_free": 1.0})
     assert config.roles["advantage"].sections == {"whitened": {"window": 2}}
-
-
-def test_a_prefix_makes_every_setting_a_key(stranger: Catalog) -> None:
-    config = parsed(stranger, engine={"use": "wide"}, wide_dtype="bfloat16", wide_window=8)
-    assert config.roles["engine"].sections == {"wide": {"dtype": "bfloat16", "window": 8}}
 
 
 def test_a_key_of_what_is_not_chosen_is_refused_with_how_to_choose_it(stranger: Catalog) -> None:
@@ -135,11 +123,6 @@ def test_a_key_that_two_choices_have_is_refused_naming_both(stranger: Catalog) -
     )
     sections = parsed(stranger, **{**both, "engine": {"use": "wide", "wide": {"window": 2}}}).roles["engine"].sections
     assert sections == {"wide": {"window": 2}}
-
-
-def test_what_a_key_contradicts_is_named(stranger: Catalog) -> None:
-    said = refused(stranger, engine={"use": "wide", "wide": {"dtype": "float16"}}, wide_dtype="bfloat16")
-    assert said == "wide_dtype = 'bfloat16' contradicts engine.wide.dtype = 'float16': give one of them"
 
 
 def test_a_choice_that_nobody_offers_is_the_trouble_and_not_its_keys(stranger: Catalog) -> None:

@@ -86,15 +86,6 @@ def test_what_does_not_fit_is_named_where_it_is(changes: dict[str, Json], said: 
     assert said in refused(**changes)
 
 
-def test_every_problem_is_in_one_message() -> None:
-    assert len(refused(mood=1, mode=2, fallback={"attempts": 0}).splitlines()) == 3
-
-
-def test_a_choice_without_settings_says_so() -> None:
-    with pytest.raises(ConfigError, match=r"unknown setting reward\.plain\.x\. \[reward\.plain\] has: none\."):
-        read_settings("reward", "plain", PLAIN, {"x": 1})
-
-
 def test_a_model_that_pydantic_cannot_build_names_its_choice() -> None:
     class Unbuildable(Settings):
         @field_validator("nothing")

@@ -108,11 +108,3 @@ def test_sources_are_merged_in_one_form(in_file: str, flags: dict[str, Json], ex
 def test_what_cannot_be_merged_is_refused(values: dict[str, Json], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         canonical([values], CATALOG).required()
-
-
-def test_each_foreign_name_has_a_note() -> None:
-    given: dict[str, Json] = {"rm_type": "math", "use_tis": False, "lr": 1e-5}
-    assert sorted(canonical([given], CATALOG).notes) == [
-        "rm_type is slime's: reward.use = 'math'",
-        "use_tis is slime's: so anyway",
-    ]

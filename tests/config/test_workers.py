@@ -1,14 +1,11 @@
 """How many train and how many generate, by slime's names: one way for all trainers and engines."""
 
-import tomllib
 from collections.abc import Callable, Mapping
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from slime_core.catalog import Catalog
-from slime_core.config import RunConfig, parse_config, write_toml
+from slime_core.config import RunConfig, parse_config
 from slime_core.errors import ConfigError
 from slime_core.sample import Json
 from tests.tables import table
@@ -70,13 +67,6 @@ def test_counts_land_where_trainer_and_engine_have_them(
     changes: Mapping[str, Json], expected: tuple[object, int, object]
 ) -> None:
     assert counts(parsed(changes)) == tuple(int(each) if isinstance(each, str) else each for each in expected)
-
-
-@given(st.integers(1, 64), st.integers(1, 64))
-def test_engines_times_workers_are_the_gpus_and_the_written_config_says_the_same(engines: int, each: int) -> None:
-    config = parsed({"rollout_num_gpus": engines * each, "rollout_num_gpus_per_engine": each})
-    assert counts(config) == (None, engines, each)
-    assert parse_config(tomllib.loads(write_toml(config.to_dict())), CATALOG) == config
 
 
 @table(
