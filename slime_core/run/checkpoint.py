@@ -62,8 +62,8 @@ class Checkpoint:
 
 def list_checkpoints(root: Path) -> list[Path]:
     """Checkpoint directories, oldest first, unverified."""
-    found = [(int(match[1]), match[2] is None, path) for path in root.glob("rollout_*") if (match := _name(path))]
-    return [path for _, _, path in sorted(found)]
+    found = [(int(match[1]), path) for path in root.glob("rollout_*") if (match := _name(path))]
+    return [path for _, path in sorted(found)]
 
 
 def newest_checkpoint(root: Path, report: Callable[[str], None]) -> Checkpoint | None:
@@ -165,7 +165,7 @@ def describe_file(file: Path) -> SavedFile:
 
 def remove_checkpoint(path: Path) -> None:
     """Take a checkpoint's name away, then its files: a kill in between leaves no damaged checkpoint."""
-    nameless = path.with_name(f".{path.name}.tmp")
+    nameless = path.with_name(f".{path.name}.old.tmp")
     with suppress(OSError):
         path.rename(nameless)
         shutil.rmtree(nameless)
@@ -178,8 +178,8 @@ def clear_unfinished(root: Path) -> None:
 
 
 def _name(path: Path) -> re.Match[str] | None:
-    """Number of a checkpoint's directory, and `.old` while its successor takes its place."""
-    return re.fullmatch(r"rollout_(\d+)(\.old)?", path.name) if path.is_dir() else None
+    """Number of a checkpoint's directory."""
+    return re.fullmatch(r"rollout_(\d+)", path.name) if path.is_dir() else None
 
 
 def run_day(save: Path, model: Path) -> date:

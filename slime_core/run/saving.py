@@ -38,8 +38,6 @@ from slime_core.sample import Json
 
 SaveModel = Callable[[Path], Awaitable[None]]
 """Has a trainer copy what it saves; the files stand in this directory now or later."""
-OLD = ".old"
-"""Suffix of a directory while its successor takes its place."""
 
 
 class FinishModel(Protocol):
@@ -53,10 +51,6 @@ class FinishModel(Protocol):
 async def stands(*, wait: bool) -> bool:
     """What is saved is written when `SaveModel` returns."""
     return True
-
-
-class _GivenUp(Exception):
-    """The run is to end at once."""
 
 
 class Saver:
@@ -148,7 +142,7 @@ class Saver:
                 return self._unfinished
         try:
             await self.saved(wait=True)
-        except (RunFolderError, WorkerError, _GivenUp) as error:
+        except (RunFolderError, WorkerError) as error:
             return str(error)
         return ""
 
@@ -163,7 +157,7 @@ class Saver:
             _add_end(directory / MODEL, end_of_turn)
         for path in sorted(directory.rglob("*")):
             if self._given_up.is_set():
-                raise _GivenUp(self._unfinished)
+                raise RunFolderError(self._unfinished)
             if path.is_file():
                 files[path.relative_to(directory).as_posix()] = describe_file(path)
             sync(path)
@@ -199,19 +193,15 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def put_in_place(final: Path, beside: Path, old: Path | None = None) -> None:
-    """Give a finished directory its name. The one that had it is found as `old` (default: with `OLD`) meanwhile.
+def put_in_place(final: Path, beside: Path) -> None:
+    """Give a finished directory its name, in place of the one that had it.
 
     Raises:
         OSError: the storage refused.
     """
-    old = old or final.with_name(final.name + OLD)
-    if final.exists():
-        remove_checkpoint(old)
-        final.rename(old)
+    remove_checkpoint(final)
     beside.rename(final)
     sync(final.parent)
-    remove_checkpoint(old)
 
 
 def _point(link: Path, target: Path) -> None:
@@ -270,23 +260,21 @@ def copy_model(checkpoint: Checkpoint, template: str, run_id: str) -> Path | Non
         run_id: number of the run, by which it knows what it made.
 
     Raises:
-        RunFolderError: it could not be written; what was there before still is.
+        RunFolderError: it could not be written.
     """
     if checkpoint.rollout_id == 0:
         return None
     final = real(template.format(rollout_id=checkpoint.rollout_id))
-    beside, old = (final.with_name(f".{final.name}.{run_id}{end}") for end in (".tmp", OLD))
+    beside = final.with_name(f".{final.name}.{run_id}.tmp")
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
-        if old.exists() and not final.exists():
-            old.rename(final)  # the run was killed between the two renames that put another in its place
         refuse_occupied(f"save_hf = {template!r}", final, run_id)
         shutil.rmtree(beside, ignore_errors=True)
         shutil.copytree(checkpoint.path / MODEL, beside, copy_function=_link_or_copy)
         mark_made(beside, run_id)
         for path in (*sorted(beside.rglob("*")), beside):
             sync(path)
-        put_in_place(final, beside, old)
+        put_in_place(final, beside)
     except (OSError, ConfigError) as error:
         shutil.rmtree(beside, ignore_errors=True)
         raise RunFolderError(f"cannot write save_hf {final}: {error}; {checkpoint.path} has the model") from error
