@@ -435,16 +435,16 @@ async def run_loop(
             f"{folder.root} has no checkpoint of trained weights (save_interval = {plan.config.run.save_interval}): "
             "it begins anew"
         )
-    if checkpoint and done >= session.num_rollout:
-        await session.close()
-        display.message(
-            f"{folder.root} is done: {done} of {session.num_rollout} {unit}s. "
-            f"Make it longer: slime resume {folder.root} --num-rollout N"
-        )
-        return Outcome.DONE
     try:
         for note in check_changes(checkpoint, plan, session.train_steps) if checkpoint else ():
             display.message(note)
+        if checkpoint and done >= session.num_rollout:
+            await session.close()
+            display.message(
+                f"{folder.root} is done: {done} of {session.num_rollout} {unit}s. "
+                f"Make it longer: slime resume {folder.root} --num-rollout N"
+            )
+            return Outcome.DONE
         with run_folder_errors(folder.config_file, "write"):
             folder.write_config()
     except BaseException:

@@ -89,6 +89,7 @@ def test_a_setting_that_changed_under_a_run_is_named_and_refused_or_accepted(pro
     assert Checkpoint(project.run / "checkpoints/rollout_000002", 2).state().config["lr"] == 0.002
     assert "accept_changed" not in kept.read_text()
     assert slime("resume", project.run, "--num-rollout", 3).code == 0  # the new setting is the run's own now
+    assert "was made with other settings" in slime.refused("resume", project.run, "--lr", "1e-5"), "though it is done"
 
 
 def test_a_longer_run_keeps_its_learning_rates_or_is_refused_before_run_toml_changes(

@@ -42,7 +42,9 @@ def examine(root: Path, *, contents: bool) -> list[Examined]:
 
 
 def prune(root: Path, keep: int) -> Sequence[Path]:
-    """Remove checkpoints that are older than the newest `keep` whole ones; a damaged one counts for nothing.
+    """Remove checkpoints that are older than the newest `keep` whole ones, except the best one.
+
+    A damaged one counts for nothing.
 
     Returns:
         What was removed: nothing, when there are fewer whole ones.
@@ -51,9 +53,11 @@ def prune(root: Path, keep: int) -> Sequence[Path]:
     paths = list_checkpoints(root)
     for place in reversed(range(len(paths))):
         if whole == keep:
-            for path in paths[: place + 1]:
+            best = (root.parent / "best").resolve()
+            removed = [path for path in paths[: place + 1] if path.resolve() != best]
+            for path in removed:
                 remove_checkpoint(path)
-            return paths[: place + 1]
+            return removed
         whole += not _problem(paths[place], contents=True)
     return ()
 
