@@ -2,9 +2,6 @@
 
 import asyncio
 import os
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -13,11 +10,6 @@ from slime_agent_openai import Task
 
 async def gives_a_reward(task: Task) -> float:
     return float(str(task.label))
-
-
-def blocks(task: Task) -> bool:
-    time.sleep(0.05)
-    return True
 
 
 async def raises(task: Task) -> float:
@@ -42,10 +34,6 @@ async def ends_as_asked(task: Task) -> float:
         case "exit":
             await asyncio.sleep(0.2)
             os._exit(3)
-        case "kill":
-            os.kill(os.getpid(), signal.SIGKILL)
-        case "segfault":
-            os.kill(os.getpid(), signal.SIGSEGV)
         case "block":
             await asyncio.sleep(0.2)
             time.sleep(600)  # noqa: ASYNC251  # it is not to do so
@@ -81,12 +69,6 @@ async def fills_memory(task: Task) -> float:
     while True:
         eaten.append(b"x" * (32 << 20))
         await asyncio.sleep(0.02)
-
-
-def starts_a_child(task: Task) -> float:
-    child = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"], start_new_session=True)
-    Path(str(task.prompt)).write_text(str(child.pid))
-    return 1.0
 
 
 async def counts_itself(task: Task) -> float:

@@ -1,13 +1,12 @@
 """Agents that are programs of their own, as their makers ship them."""
 
-import asyncio
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from chat import load_chat
-from environments import npm_folder
+from environments import npm_folder, said_last
 from serving import There
 from talker import Talker
 from three_turns import run
@@ -111,19 +110,9 @@ def test_a_program_as_it_is_shipped_leaves_one_sample_of_all_its_tokens(tmp_path
             "ANTHROPIC_BASE_URL": there.url,
             "ANTHROPIC_API_KEY": there.session.key,
         }
-        process = await asyncio.create_subprocess_exec(
-            programs / of.command[0],
-            *of.command[1:],
-            cwd=work,
-            env=env,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        out, err = await process.communicate()
-        assert process.returncode == 0, err.decode()[-3000:]
+        said = await said_last(work, env, programs / of.command[0], *of.command[1:])
         assert (work / "note.txt").read_text() == "84\n"
-        return out.decode().strip().splitlines()[-1]
+        return said
 
     def says(text: str, turn: int) -> str:
         said = (FIRST, SECOND, "It is 84.")[turn]

@@ -1,13 +1,12 @@
 """Clients as their makers ship them, the oldest that works and the newest, each in an environment of its own."""
 
-import asyncio
 import shutil
 from functools import partial
 from pathlib import Path
 
 import pytest
 from chat import load_chat
-from environments import environment, npm_folder
+from environments import environment, npm_folder, said_last
 from serving import There
 from talker import Talker
 from three_turns import CALLS, run
@@ -73,12 +72,7 @@ def _run(tmp_path: Path, program: Path | str, script: Path, *more: str) -> None:
             "OPENAI_API_KEY": there.session.key,  # the Agents SDK's old ones want one to be there
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else it looks on the network first
         }
-        process = await asyncio.create_subprocess_exec(
-            *argv, cwd=tmp_path, env=env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-        )
-        out, err = await process.communicate()
-        assert process.returncode == 0, err.decode()[-3000:]
-        return out.decode().strip().splitlines()[-1]
+        return await said_last(tmp_path, env, *argv)
 
     # LangChain's old ones say temperature = 0.7 on their own.
     limits = SessionLimits(on_sampling="ignore")

@@ -1,8 +1,6 @@
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,7 +13,6 @@ from slime_agent_openai.errors import AgentError
 from slime_agent_openai.task import Task, Verdict
 from slime_agent_openai.workers import Workers, environment
 from slime_core.errors import ConfigError
-from tests.tables import table
 
 HERE = Path(__file__).parent
 
@@ -109,13 +106,6 @@ async def test_one_that_keeps_the_loop_is_no_fault_of_others(monkeypatch: pytest
     assert [error.reason for error in made] == ["agent_timeout", "agent_blocked", "agent_blocked"]  # type: ignore[attr-defined]
 
 
-@table("end, reason", [("kill", "agent_killed"), ("segfault", "agent_signal_11")])
-def test_a_signal_ends_an_agent(end: str, reason: str) -> None:
-    error = failure("ends_as_asked", task(end))
-    assert (error.reason, error.shared) == (reason, False)
-    assert ("Fatal Python error" in error.detail) == (end == "segfault")
-
-
 async def test_many_run_at_once_in_each_process() -> None:
     async with at_work("counts_itself", workers=2, at_once=100) as workers:
         made = await asyncio.gather(*(workers.run(task(), timeout_s=30) for _ in range(200)))
@@ -148,25 +138,6 @@ async def test_closing_ends_all_that_runs(tmp_path: Path) -> None:
     assert [(error.reason, error.shared) for error in ended] == [("agent_stopped", True)] * 3  # type: ignore[attr-defined]
 
 
-def test_a_file_that_breaks_during_a_run_fails_samples_by_name(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("import os\n\n\nasync def solve(task):\n    os._exit(3)\n")
-
-    async def act() -> str:
-        workers = Workers(f"{tmp_path}/mine.py:solve", workers=1, agents_per_worker=1, memory_mb=1024)
-        await workers.start()
-        (tmp_path / "mine.py").write_text("async def solve(task:\n")
-        try:
-            with pytest.raises(AgentError, match="agent_exit_3"):
-                await workers.run(task(), timeout_s=30)
-            with pytest.raises(AgentError, match=r"(?s)mine\.py.*line 1") as caught:
-                await workers.run(task(), timeout_s=30)
-            return caught.value.reason
-        finally:
-            await workers.close()
-
-    assert asyncio.run(act()) == "agent_import"
-
-
 def test_no_proxy_is_between_an_agent_and_the_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://proxy.example")
     monkeypatch.setenv("NO_PROXY", "inner.example")
@@ -188,26 +159,6 @@ def test_an_agent_that_cannot_be_imported_is_said_before_anything_runs(tmp_path:
 
     with pytest.raises(ConfigError, match=r"(?s)broken\.py.*line 1.*no_such_module"):
         asyncio.run(start())
-
-
-def test_nothing_outlives_a_driver_that_is_killed(tmp_path: Path) -> None:
-    driver = f"""
-import asyncio
-from test_workers import Workers, task
-async def main():
-    made = Workers("{HERE}/some_agents.py:starts_a_child", workers=1, agents_per_worker=4, memory_mb=1024)
-    await made.start()
-    await made.run(task("{tmp_path}/pid"), timeout_s=30)
-    print("started", flush=True)
-    await asyncio.sleep(600)
-asyncio.run(main())
-"""
-    env = os.environ | {"PYTHONPATH": str(HERE)}
-    with subprocess.Popen([sys.executable, "-c", driver], stdout=subprocess.PIPE, env=env) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"started\n"
-        process.kill()
-    assert not _lives(int((tmp_path / "pid").read_text()))
 
 
 def _lives(pid: int) -> bool:
