@@ -182,8 +182,10 @@ def _facts(spec: type[Spec[object]]) -> Iterator[str]:
     yield f"| several at once | {_several(spec)} |"
     added, stability = _promise(role)
     yield from (f"| added in | {added} |", f"| promise | {stability} |")
-    contract = CONTRACTS[role].__name__
-    yield from (f"| its contract | [`{contract}`](../checks.md#{contract.lower()}) |", "")
+    if role in CONTRACTS:
+        contract = CONTRACTS[role].__name__
+        yield f"| its contract | [`{contract}`](../checks.md#{contract.lower()}) |"
+    yield ""
 
 
 def _constructor(spec: type[Spec[object]]) -> str:

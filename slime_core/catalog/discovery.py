@@ -255,7 +255,6 @@ _ASKED_BY = {
     "only": f"{VARIABLE} or [plugins] only",
     "without": "--no-plugin or [plugins] without",
     "require": "--plugin or [plugins] require",
-    "order": "--plugin or [plugins] order",
 }
 """What a user typed, by field of `PluginSet`."""
 
@@ -286,14 +285,12 @@ def select(wanted: PluginSet) -> Selected:
         ConfigError: it contradicts itself, or a name means several plugins.
     """
     installed = installed_candidates()
-    without, require, order = (
-        _resolve(name, getattr(wanted, name), installed) for name in ("without", "require", "order")
-    )
+    without, require = (_resolve(name, getattr(wanted, name), installed) for name in ("without", "require"))
     allowed = allowed_by_environment() if wanted.only is None else wanted.only
     only = None if allowed is None else _with_required(_resolve("only", allowed, installed), installed)
     core = [each for each in installed if each.dist == CORE]
     defaults = [each for each in installed if each.dist in DEFAULTS]
-    for asked, named in (("require", require), ("order", order), ("only", only or ())):
+    for asked, named in (("require", require), ("only", only or ())):
         for each in named:
             if each in without:
                 raise ConfigError(
@@ -307,7 +304,7 @@ def select(wanted: PluginSet) -> Selected:
                 )
     if any(each in without for each in core):
         raise ConfigError(f"{CORE} cannot be left out ({_ASKED_BY['without']}): every run needs what it offers")
-    ordered = dict.fromkeys([*core, *order, *(installed if only is None else [*only, *defaults])])
+    ordered = dict.fromkeys([*core, *require, *(installed if only is None else [*only, *defaults])])
     candidates = dict.fromkeys(each for each in ordered if each not in without)
     excluded = tuple(_excluded(each, each in without) for each in installed if each not in candidates)
     modules = project_candidates(wanted.modules, wanted.root or Path.cwd())

@@ -22,7 +22,7 @@ from slime_core.sample import Json
 # The run file's table `[plugins]`: which plugins a run loads, and in which order.
 
 TABLE: Final = "plugins"
-KEYS: Final = ("require", "without", "order", "modules", "only")
+KEYS: Final = ("require", "without", "modules", "only")
 
 
 def parse_plugins(table: Json) -> PluginSet:
@@ -78,7 +78,6 @@ def add_plugins(
     joined: dict[str, list[str]] = {
         "require": [*names, *file.require],
         "without": [*file.without, *left_out],
-        "order": [*names, *file.order],
         "modules": [*file.modules, *modules],
     }
     table: dict[str, Json] = {key: list(dict.fromkeys(each)) for key, each in joined.items() if each}

@@ -14,9 +14,7 @@ class PluginSet:
     without: tuple[str, ...] = ()
     """Leave these out."""
     require: tuple[str, ...] = ()
-    """These must have loaded, or nothing runs."""
-    order: tuple[str, ...] = ()
-    """These first, in this order; the others follow by distribution and name."""
+    """These first, in this order, and nothing runs unless they load; the others follow by distribution and name."""
     modules: tuple[str, ...] = ()
     """Plugin modules of the project, `./my_plugin.py` or dotted, loaded last, in this order."""
     expected: Mapping[str, str] = field(default_factory=dict)

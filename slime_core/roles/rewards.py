@@ -1,8 +1,7 @@
 """The roles that score samples: reward, group reward and reward shaper, and where their calls run.
 
 A reward scores one finished sample, a group reward all samples of a group. A shaper changes rewards just before the
-advantage estimator; the sample keeps the raw reward. A reward written for another framework gets an error with an
-adapter.
+advantage estimator; the sample keeps the raw reward.
 
 Example:
 
@@ -12,6 +11,7 @@ Example:
     RewardSpec.from_function("exact", exact, summary="1.0 when the stripped response equals the label")
 """
 
+import contextlib
 import enum
 import functools
 import inspect
@@ -159,7 +159,7 @@ def describe_isolation(spec: CallSpec[object]) -> str:
     return f"{texts[Isolation.LOOP]} if it is async def; else {texts[Isolation.PROCESS]}"
 
 
-# Functions written for another framework: recognised by the names of their parameters, refused with what to pass.
+# Functions written for another framework: recognised by the names of their parameters.
 
 CALLED_AS: Mapping[str, tuple[str, str]] = {
     "reward": ("sample", "ctx"),
@@ -167,57 +167,39 @@ CALLED_AS: Mapping[str, tuple[str, str]] = {
     "generator": ("sample", "ctx"),
 }
 """Parameters of the roles that are one function."""
-_BATCHED = frozenset({"completions", "responses", "queries", "prompts", "labels", "answers", "solution_strs"})
-"""Parameters of TRL and OpenRLHF that take a list, one item a sample."""
-_FIELDS: Mapping[str, str] = {
-    **dict.fromkeys(("completions", "completion", "responses", "response"), "response"),
-    **dict.fromkeys(("solution_str", "solution_strs"), "response"),
-    "queries": "prompt + sample.response",
-    "prompts": "prompt",
-    "data_source": 'metadata["data_source"]',
-    "extra_info": "metadata",
-    **dict.fromkeys(("answer", "answers", "ground_truth", "labels", "solution"), "label"),
+_FOREIGN = {
+    *("completions", "completion", "responses", "response", "solution_str", "solution_strs", "queries", "prompts"),
+    *("data_source", "extra_info", "answer", "answers", "ground_truth", "labels", "solution"),
 }
-"""Parameters of TRL, verl, OpenRLHF and verifiers, and the field of a sample that each one is here."""
-_VALUES = {**_FIELDS, "prompt": "prompt", **dict.fromkeys(("label", "gold", "target"), "label")}
-"""The same, and parameters that functions for this framework may have, too."""
+"""Parameters of reward functions of TRL, verl, OpenRLHF and verifiers."""
 _COMPAT = {"reward": "rm", "group_reward": "group_rm", "generator": "generate"}
 """Choices of slime-compat that call slime's own functions."""
 
 
 def misfit(function: object, name: str, role: str) -> str | None:
-    """Return why a function does not fit a role that is one function; for other frameworks, with what to pass.
-
-    None where it fits, and where it has no signature.
-    """
+    """Return why a function does not fit a role that is one function; None where it fits, or has no signature."""
     try:
         signature = inspect.signature(function)  # type: ignore[arg-type]  # what is no callable raises
     except (TypeError, ValueError):
         return None
     named = [each for each in signature.parameters.values() if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
-    wanted = CALLED_AS[role]
     required = [each.name for each in named if each.default is inspect.Parameter.empty]
-    from_slime = required[:1] == ["args"]
-    foreign = from_slime or not _FIELDS.keys().isdisjoint(required)
-    try:
-        signature.bind(*wanted)
-        if not foreign:
+    from_slime, foreign = required[:1] == ["args"], not _FOREIGN.isdisjoint(required)
+    if not from_slime and not foreign:
+        with contextlib.suppress(TypeError):
+            signature.bind(*CALLED_AS[role])
             return None
-    except TypeError:
-        pass
-    called = f"{'async def' if role == 'generator' else 'def'} {name.rpartition('.')[2]}({', '.join(wanted)})"
+    taken = ", ".join(CALLED_AS[role])
+    called = f"{'async def' if role == 'generator' else 'def'} {name.rpartition('.')[2]}({taken})"
     why = f"{name}{signature} cannot be called as `{called}`"
     if from_slime:
         return f'{why}: it is for slime. Choose "{_COMPAT[role]}" of slime-compat, with its path in the settings'
     if not foreign or role == "generator":
         return why
-    batched, many = any(each in _BATCHED for each in required), role == "group_reward"
-    values = [(each, f"sample.{_VALUES.get(each, f'metadata[{each!r}]')}") for each in required]
-    listed = "[{} for sample in samples]" if many else "[{}]"
-    passed = ", ".join(f"{each}={listed.format(value) if batched else value}" for each, value in values)
-    each_sample = " for each sample" if many and not batched else ""
-    calls = f"calls it{each_sample} with {passed}"
-    return f"{why}: it is for another framework. Choose a function of ({', '.join(wanted)}) that {calls}"
+    return (
+        f"{why}: it is for another framework. Write a function of ({taken}) that calls it with sample.response, "
+        "sample.label or what else it takes (docs/migrate.md)"
+    )
 
 
 # Reward: scores one finished sample.

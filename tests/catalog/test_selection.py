@@ -76,11 +76,11 @@ def test_the_core_comes_first_then_distributions_by_name() -> None:
 def test_a_plugin_is_named_by_distribution_or_entry_point(name: str) -> None:
     assert mine(Catalog.discover(PluginSet(only=(name,)))) == ["two"]
     assert mine(Catalog.discover(PluginSet(without=(name,)))) == ["one", "three"]
-    assert loaded(Catalog.discover(PluginSet(order=(name,))))[:2] == ["slime-core", "slime-my-two"]
+    assert loaded(Catalog.discover(PluginSet(require=(name,))))[:2] == ["slime-core", "slime-my-two"]
 
 
 def test_order_decides_who_is_told_first() -> None:
-    catalog = Catalog.discover(PluginSet(order=("my-two", "my-one")))
+    catalog = Catalog.discover(PluginSet(require=("my-two", "my-one")))
     told = [each.plugin for each in catalog.listeners("slime_run_end") if each.plugin.startswith("slime-my-")]
     assert told == ["slime-my-two", "slime-my-one", "slime-my-three"]
 
@@ -101,7 +101,7 @@ def test_what_is_left_out_is_a_status_and_is_not_imported(install_plugin: Instal
     assert "--no-plugin" in str(status)
 
 
-@table("field", ["only", "without", "require", "order"])
+@table("field", ["only", "without", "require"])
 def test_a_name_that_nobody_has_is_an_error(field: str) -> None:
     with pytest.raises(UnknownName) as caught:
         Catalog.discover(PluginSet(**{field: ("slime-my-twoo",)}))  # type: ignore[arg-type]
@@ -151,10 +151,9 @@ def test_a_required_plugin_that_is_broken_is_an_error(install_plugin: Install) -
     "wanted, expected",
     [
         (PluginSet(require=("my-two",), without=("slime-my-two",)), "slime-my-two is both asked for .* and left out"),
-        (PluginSet(order=("my-two",), without=("my-two",)), "slime-my-two is both asked for .* and left out"),
         (PluginSet(only=("my-two",), without=("my-two",)), "slime-my-two is both asked for .* and left out"),
         (PluginSet(only=("my-two",), require=("my-one",)), "slime-my-one is asked for .* not in the list .*: my-two"),
-        (PluginSet(only=(), order=("my-one",)), "slime-my-one is asked for .* not in the list .*: nothing"),
+        (PluginSet(only=(), require=("my-one",)), "slime-my-one is asked for .* not in the list .*: nothing"),
         (PluginSet(without=("slime-core",)), "slime-core cannot be left out"),
         (PluginSet(without=("builtin",)), "slime-core cannot be left out"),
     ],
@@ -176,7 +175,7 @@ def test_two_distributions_with_one_entry_point_name_are_told_apart(install_plug
     with pytest.raises(ConfigError, match=r"'my-two' .* is an entry point of slime-my-two and slime-my-zzz: name the"):
         Catalog.discover(PluginSet(require=("my-two",)))
     with pytest.warns(PluginWarning, match="slime-my-two 1.0 .*failed"):
-        assert "zzz" in mine(Catalog.discover(PluginSet(order=("slime-my-zzz",))))
+        assert "zzz" in mine(Catalog.discover(PluginSet(require=("slime-my-zzz",))))
     assert "zzz" in mine(Catalog.discover(PluginSet(without=("slime-my-two",))))
 
 

@@ -50,7 +50,7 @@ def test_a_worker_loads_what_the_driver_loaded_in_its_order(
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "mine.py").write_text(SOURCE)
     monkeypatch.chdir(tmp_path / "project")
-    driver = Catalog.discover(PluginSet(order=("zzz",), without=("slime-reward-math",), modules=("./mine.py",)))
+    driver = Catalog.discover(PluginSet(require=("zzz",), without=("slime-reward-math",), modules=("./mine.py",)))
     monkeypatch.chdir(tmp_path)
     worker = discover_in_worker(driver.plugin_set, "trainer 0")
     assert loaded(worker) == loaded(driver)

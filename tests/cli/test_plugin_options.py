@@ -61,7 +61,7 @@ def test_flags_add_to_the_run_file(two: Project, slime: Slime) -> None:
     two.write_run(plugins={"without": ["my-one"], "require": ["slime-my-two"]})
     assert order(slime) == ["slime-my-two"]
     assert order(slime, "--plugin", "./mine.py") == ["slime-my-two", "./mine.py"]
-    two.write_run(plugins={"order": ["my-two"], "modules": ["mine.py"]})
+    two.write_run(plugins={"require": ["my-two"], "modules": ["mine.py"]})
     assert order(slime, "--plugin", "my-one", "--reward", "mine.py/mine")[:2] == ["slime-my-one", "slime-my-two"]
 
 

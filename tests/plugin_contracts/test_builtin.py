@@ -5,11 +5,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from slime_core.catalog import Catalog
 from slime_testing import (
     BufferContract,
     BufferFilterContract,
-    CheckContract,
     Contract,
     DataSourceContract,
     GeneratorContract,
@@ -41,7 +39,6 @@ class TestPackage(PluginPackageContract):
         (BufferContract, "slime-core/fifo", {}),
         (BufferFilterContract, "slime-core/fifo", {}),
         (TrackerContract, "slime-trackers/tensorboard", {}),
-        *((CheckContract, name, {}) for name in sorted(Catalog.discover(strict=False).choices("check"))),
     ],
 )
 def test_a_choice_keeps_its_contract(contract: type[Contract], choice: str, settings: Mapping[str, object]) -> None:

@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from slime_testing.tensors.algorithm import LossContract as LossContract
     from slime_testing.tensors.trainer import TrainerContract as TrainerContract
     from slime_testing.tensors.transport import TransportContract as TransportContract
-    from slime_testing.watching import CheckContract as CheckContract
     from slime_testing.watching import RunHooksContract as RunHooksContract
     from slime_testing.watching import TrackerContract as TrackerContract
 else:

@@ -31,7 +31,7 @@ from slime_testing.reward import GroupRewardContract, RewardContract
 from slime_testing.tensors.algorithm import AdvantageContract, CorrectionContract, LossContract
 from slime_testing.tensors.trainer import TrainerContract
 from slime_testing.tensors.transport import TransportContract
-from slime_testing.watching import CheckContract, TrackerContract
+from slime_testing.watching import TrackerContract
 
 CONTRACTS: Mapping[str, type[Contract]] = MappingProxyType(
     {
@@ -45,7 +45,6 @@ CONTRACTS: Mapping[str, type[Contract]] = MappingProxyType(
         "batch_transform": BatchTransformContract,
         "launcher": LauncherContract,
         "tracker": TrackerContract,
-        "check": CheckContract,
         "buffer": BufferContract,
         "buffer_filter": BufferFilterContract,
         "advantage": AdvantageContract,

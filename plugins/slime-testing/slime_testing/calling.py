@@ -14,28 +14,27 @@ import dataclasses
 import gc
 import inspect
 import io
-import multiprocessing
 import os
 import select
 import signal
 import socket
-import stat
 import threading
 import time
 import tracemalloc
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Iterator, Set
+from collections.abc import Callable, Collection, Coroutine, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, TypeVar, cast
 from unittest import mock
 
+from slime_core.processes.limits import children, descendants
 from slime_core.sample import Sample
 
 SETTLE_S = 2.0
 """How long what was told to end may take to be gone."""
-PROC = Path("/proc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ class Held:
 
 def held() -> Held:
     """Open descriptors and living descendants of this process now."""
-    return Held(frozenset(_files()), frozenset(_below(os.getpid()) if PROC.is_dir() else _children()))
+    return Held(frozenset(_files()), frozenset(pid for pid in descendants(os.getpid()) if is_running(pid)))
 
 
 def settled(left: Callable[[], Held]) -> Held:
@@ -82,25 +81,13 @@ def _files() -> list[str]:
     return found
 
 
-def _children() -> list[int]:
-    return [child.pid for child in multiprocessing.active_children() if child.pid is not None]
-
-
-def _below(root: int) -> set[int]:
-    parents = {}
-    for folder in PROC.iterdir():
-        if folder.name.isdecimal():
-            try:
-                state, parent, *_ = (folder / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
-            except OSError:
-                continue  # it has ended meanwhile
-            if state != "Z":
-                parents[int(folder.name)] = int(parent)
-    found: set[int] = set()
-    level = {root}
-    while level := {pid for pid, parent in parents.items() if parent in level}:
-        found |= level
-    return found
+def is_running(pid: int) -> bool:
+    """Whether a process is there, and has not ended."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
 
 
 ResultT = TypeVar("ResultT")
@@ -203,13 +190,13 @@ async def _tasks_left(build: Callable[[], Act]) -> int:
 
 
 def _grown(once: Callable[[], int]) -> str:
-    before, threads, files = children(), set(threading.enumerate()), open_files()
+    before, threads, files = set(children(os.getpid())), set(threading.enumerate()), open_files()
     tasks = sum(once() for _ in range(ROUNDS))
     left: dict[str, int] = {}
     for _ in range(10):
         left = {
             "tasks": tasks,
-            "processes": len(children() - before),
+            "processes": len(set(children(os.getpid())) - before),
             "threads": len(set(threading.enumerate()) - threads),
             "open files or sockets": open_files() - files,
         }
@@ -218,16 +205,6 @@ def _grown(once: Callable[[], int]) -> str:
         gc.collect()  # frees what nobody holds any more, and gives what is about to end time for it
         time.sleep(0.1)
     return " and ".join(f"{n} {what}" for what, n in left.items() if n >= ROUNDS)
-
-
-def children() -> set[int]:
-    """Process ids of this process's children, ended ones that nobody waited for included; none where /proc is not."""
-    found, me = set(), os.getpid()
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            if int(file.read_text().rpartition(")")[2].split()[1]) == me:
-                found.add(int(file.parent.name))
-    return found
 
 
 def open_files() -> int:
@@ -335,45 +312,29 @@ def _ended(status: int) -> str:
     return f"exit status {code}" if code >= 0 else f"signal {-code}"
 
 
-Place: TypeAlias = int | str
-"""A port, or the path of a Unix socket."""
+_IN_A_CALL: ContextVar[bool] = ContextVar("_IN_A_CALL", default=False)
 
 
-def listening() -> frozenset[Place]:
-    """Where this process accepts connections now."""
-    return frozenset(place for name in os.listdir("/dev/fd") if (place := _accepted_at(int(name))) is not None)  # noqa: PTH208
+@contextlib.contextmanager
+def tasks_of_calls() -> Iterator[Callable[[], int]]:
+    """How many tasks that were started in this block still run; those that a server starts for connections are not."""
+    loop, made = asyncio.get_running_loop(), list[asyncio.Task[object]]()
 
+    def start(
+        loop: asyncio.AbstractEventLoop, work: Coroutine[object, object, object], **options: object
+    ) -> asyncio.Task[object]:
+        task = asyncio.Task(work, loop=loop, **options)  # type: ignore[arg-type]  # as asyncio gives them
+        if _IN_A_CALL.get():  # tasks and callbacks inherit it; a server's callbacks have its `start`'s
+            made.append(task)
+        return task
 
-def unserved(servers: Set[Place]) -> set["asyncio.Task[object]"]:
-    """The tasks of the running loop but those that serve a connection to one of these places."""
-    return {task for task in asyncio.all_tasks() if servers.isdisjoint(_places(task))}
-
-
-def _accepted_at(descriptor: int) -> Place | None:
+    loop.set_task_factory(start)  # type: ignore[arg-type]  # typeshed's has no generics
+    before = _IN_A_CALL.set(True)
     try:
-        if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
-            return None
-        with socket.socket(fileno=os.dup(descriptor)) as one:
-            is_listening = one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-            return _place(one.getsockname()) if is_listening else None
-    except OSError:
-        return None  # the descriptor that listed the folder, or one of another kind of socket
-
-
-def _places(task: "asyncio.Task[object]") -> Iterator[Place]:
-    frame = getattr(task.get_coro(), "cr_frame", None)
-    for held in list(frame.f_locals.values()) if frame is not None else ():
-        each = getattr(held, "transport", None) if isinstance(held, asyncio.BaseProtocol) else held
-        if isinstance(each, asyncio.StreamWriter):
-            each = each.transport
-        if isinstance(each, asyncio.BaseTransport) and not each.is_closing():
-            yield _place(each.get_extra_info("sockname"))
-        elif isinstance(each, socket.socket) and each.fileno() >= 0:  # just accepted
-            yield _place(each.getsockname())
-
-
-def _place(name: object) -> Place:
-    return int(name[1]) if isinstance(name, tuple) else os.fsdecode(name) if isinstance(name, str | bytes) else ""
+        yield lambda: sum(not task.done() for task in made)
+    finally:
+        _IN_A_CALL.reset(before)
+        loop.set_task_factory(None)
 
 
 FIELDS = frozenset(item.name for item in dataclasses.fields(Sample))

@@ -14,7 +14,6 @@ import shutil
 import sys
 import threading
 import warnings
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import Distribution
@@ -25,18 +24,12 @@ from slime_core.catalog import (
     Catalog,
     PluginWarning,
     Registered,
-    beside_this_core,
-    how_to_install,
-    is_ours,
 )
 from slime_core.roles import CheckSpec, Finding, Health, Setup
 
-GROUP = "slime.plugins"
 MIB = 2**20
 SMALL_SHARED_MEMORY_MIB = 64
 """What a container gets when nobody asks for more; one batch of a data loader fills it."""
-_REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+)")
-_LEAST = re.compile(r">=\s*(?P<least>[\d.]+)")
 
 
 def python_version() -> Finding:
@@ -61,56 +54,6 @@ def _tested_versions() -> list[str]:
 
 def _classifiers(metadata: importlib.metadata.PackageMetadata) -> list[str]:
     return metadata.get_all("Classifier") or []
-
-
-_FROM = {"torch": " --index-url https://download.pytorch.org/whl/cpu (without it, CUDA comes along: some GB)"}
-"""What is better not taken from the package index as it is."""
-
-
-def requirements() -> Finding:
-    """Compares what is installed with what each plugin always needs, by metadata: nothing is imported."""
-    plugins = sorted({each.dist.name for each in importlib.metadata.entry_points(group=GROUP) if each.dist})
-    lacking, advice = list[str](), list[str]()
-    for plugin in plugins:
-        for name, least in _requirements(plugin):
-            if wrong := _lacks(name, least):
-                bound = f">={least}" if least else ""
-                lacking.append(f"{plugin} needs {name}{bound}, {wrong}")
-                advice.append(_advice(name, bound))
-    if lacking:
-        return Finding(Health.WARNING, "; ".join(lacking), "; ".join(dict.fromkeys(advice)))
-    return Finding(Health.OK, f"what {', '.join(plugins)} need is there")
-
-
-def _advice(name: str, bound: str) -> str:
-    if is_ours(name):
-        return how_to_install(name)
-    wanted = f"'{name}{bound}'"
-    return beside_this_core(wanted) if name.startswith("slime-") else f"pip install {wanted}{_FROM.get(name, '')}"
-
-
-def _requirements(plugin: str) -> Iterator[tuple[str, str]]:
-    for line in importlib.metadata.requires(plugin) or []:
-        needed = _REQUIREMENT.match(line)
-        if needed and ";" not in line:  # what is only of an extra, or of another Python
-            least = _LEAST.search(line)
-            yield needed["name"], least["least"] if least else ""
-
-
-def _lacks(name: str, least: str) -> str:
-    try:
-        version = importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return "which is not installed"
-    return f"and there is {version}" if _numbers(version) < _numbers(least) else ""
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    digits = re.match(r"\d+(\.\d+)*", version)
-    numbers = [int(part) for part in digits[0].split(".")] if digits else []
-    while numbers and numbers[-1] == 0:
-        numbers.pop()
-    return tuple(numbers)
 
 
 def cpus(quota_file: Path = Path("/sys/fs/cgroup/cpu.max")) -> Finding:
@@ -147,10 +90,10 @@ OUR_ENTRY_POINT = ("slime.plugins", "slime_core.builtin")
 def core_distribution() -> Finding:
     """Sees that the distribution called slime-core is the one that this module belongs to."""
     here = Path(slime_core.__file__).parent
-    found = [each for each in importlib.metadata.distributions() if _plain(each.name) == CORE]
+    found = [each for each in importlib.metadata.distributions() if re.sub(r"[-_.]+", "-", each.name).lower() == CORE]
     strangers = [each for each in found if not _is_ours(each)]
     if strangers:
-        places = ", ".join(f"{each.version} in {folder_of(each)}" for each in strangers)
+        places = ", ".join(f"{each.version} in {each.locate_file('')}" for each in strangers)
         return Finding(
             Health.ERROR,
             f"the {CORE} that is installed is another project of that name: {places}; ours is at {here}",
@@ -173,46 +116,6 @@ def core_distribution() -> Finding:
 
 def _is_ours(distribution: Distribution) -> bool:
     return OUR_ENTRY_POINT in {(each.group, each.value) for each in distribution.entry_points}
-
-
-def duplicates() -> Finding:
-    """Looks for distributions of slime that are on the import path more than once: only the first one counts."""
-    several = {name: those for name, those in _by_name().items() if len(those) > 1}
-    if not several:
-        return Finding(Health.OK, "every plugin is installed once")
-    texts = [
-        f"{name} is there {len(those)} times, and the first counts: "
-        + ", ".join(f"{each.version} in {_metadata_folder(each)}" for each in those)
-        for name, those in several.items()
-    ]
-    advice = f"pip uninstall {' '.join(sorted(several))}, until it says that there is none, and install again"
-    return Finding(Health.WARNING, "; ".join(texts), advice)
-
-
-def _by_name() -> dict[str, list[Distribution]]:
-    found: dict[str, dict[Path, Distribution]] = defaultdict(dict)
-    ours = {CORE}
-    for each in importlib.metadata.distributions():
-        name = _plain(each.name)
-        # A folder may be on the import path twice.
-        found[name].setdefault(_metadata_folder(each).resolve(), each)
-        if any(point.group.startswith("slime.") for point in each.entry_points):
-            ours.add(name)
-    return {name: list(found[name].values()) for name in sorted(ours & found.keys())}
-
-
-def folder_of(distribution: Distribution) -> Path:
-    """The folder of the import path that a distribution lies in."""
-    return Path(str(distribution.locate_file("")))
-
-
-def _metadata_folder(distribution: Distribution) -> Path:
-    folder = getattr(distribution, "_path", None)  # the standard library offers no public name for it
-    return Path(str(folder)) if folder is not None else folder_of(distribution)
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def plugins() -> Finding:
@@ -252,9 +155,7 @@ def core_checks() -> Iterator[CheckSpec]:
     """The core's own checks, in the order in which they are shown."""
     yield CheckSpec.from_function("python", python_version, "Is this a Python that slime-core is tested on?")
     yield CheckSpec.from_function("core", core_distribution, "Is the slime-core that is installed this one?")
-    yield CheckSpec.from_function("duplicates", duplicates, "Does an old installation shadow a plugin?")
     yield CheckSpec.from_function("plugins", plugins, "Does every installed plugin load?")
-    yield CheckSpec.from_function("requirements", requirements, "Is all there that plugins need?")
     yield CheckSpec.from_function("cpus", cpus, "May this process use the cores that it sees?")
     yield CheckSpec.from_function("shared_memory", shared_memory, "Is /dev/shm large enough?")
     yield CheckSpec.from_function("room", room, "Is there room for runs?")

@@ -30,7 +30,7 @@ from slime_core.roles import (
 )
 from slime_core.sample import Sample, Status
 from slime_testing.blocking import BLOCK_S, blocks
-from slime_testing.calling import RAISED, Act, call, left_behind, listening, refuses_cancellation, unserved
+from slime_testing.calling import RAISED, Act, call, left_behind, refuses_cancellation, tasks_of_calls
 from slime_testing.contract import check, require
 from slime_testing.engine import MAX_NEW_TOKENS, Call, ScriptedEngine
 from slime_testing.role import RoleContract, require_called_as
@@ -515,23 +515,19 @@ class GeneratorContract(PlaysGenerators):
 
     async def _failed(self, engine: ScriptedEngine) -> tuple[list[Sample], int]:
         returned: list[Sample] = []
-        before = listening()
         async with started(self._build()) as generator:
-            servers = listening() - before
-            running = len(unserved(servers))
-            with contextlib.suppress(*FAILED):
-                returned = await limited(generator, self._pending(), engine.context(None))
-            return returned, len(unserved(servers)) - running
+            with tasks_of_calls() as running:
+                with contextlib.suppress(*FAILED):
+                    returned = await limited(generator, self._pending(), engine.context(None))
+                return returned, running()
 
     async def _aborted(self, engine: ScriptedEngine) -> int:
-        before = listening()
         async with started(self._build()) as generator:
-            servers = listening() - before
-            running = len(unserved(servers))
-            async with asyncio.timeout(ABORT_S):
-                await generator(self._pending(), engine.context(None))
-            await asyncio.sleep(0)
-            return len(unserved(servers)) - running
+            with tasks_of_calls() as running:
+                async with asyncio.timeout(ABORT_S):
+                    await generator(self._pending(), engine.context(None))
+                await asyncio.sleep(0)
+                return running()
 
     async def _cancelled(self, engine: ScriptedEngine) -> int:
         async with started(self._build()) as generator:

@@ -37,6 +37,7 @@ from slime_core.roles import (
     WorkerGroupSpec,
 )
 from slime_testing.blocking import blocks
+from slime_testing.calling import is_running
 from slime_testing.contract import check, require
 from slime_testing.role import NOWHERE as NO_PLACE
 from slime_testing.role import SEED, RoleContract
@@ -139,19 +140,11 @@ def captured() -> Iterator[Callable[[], str]]:
 async def alive(pids: list[int]) -> list[int]:
     """Which processes still run, after a while."""
     end = time.monotonic() + GONE_S
-    while left := [pid for pid in pids if _runs(pid)]:
+    while left := [pid for pid in pids if is_running(pid)]:
         if time.monotonic() > end:
             break
         await asyncio.sleep(0.05)
     return left
-
-
-def _runs(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
 
 
 TARGET = "slime_testing.launched:Worker"
@@ -469,7 +462,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
         if not self.local:
             raise SkipTest("the contract says local = False")
         pids = [pid for each in await group.call("spawn") for pid in cast(list[int], each)]
-        require(not (dead := [pid for pid in pids if not _runs(pid)]), f"processes {dead} did not start")
+        require(not (dead := [pid for pid in pids if not is_running(pid)]), f"processes {dead} did not start")
         if how == "close":
             await group.close()
         else:

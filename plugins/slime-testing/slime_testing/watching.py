@@ -1,4 +1,4 @@
-"""The contracts of trackers (TRK), run hooks (HOK) and checks of `slime doctor` (CHK).
+"""The contracts of trackers (TRK) and run hooks (HOK).
 
 Example:
 
@@ -12,11 +12,10 @@ import copy
 import inspect
 import os
 import tempfile
-import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import ClassVar
 from unittest import SkipTest
 
 from slime_core.catalog import ALL_INSTALLED, PluginState
@@ -38,11 +37,11 @@ from slime_core.events import (
     WeightsPublished,
 )
 from slime_core.hookspecs import HOOK_OF_EVENT
-from slime_core.roles import CheckSpec, Finding, Health, PluginSet, Tracker, TrackerSetup, TrackerSpec
+from slime_core.roles import PluginSet, Tracker, TrackerSetup, TrackerSpec
 from slime_testing.blocking import blocks
 from slime_testing.calling import call, left_behind, printed
 from slime_testing.contract import Contract, check, require
-from slime_testing.role import SEED, RoleContract, catalog_of, require_plain_def
+from slime_testing.role import SEED, RoleContract, catalog_of
 from slime_testing.samples import odd_groups, varied_groups
 
 ROWS: tuple[tuple[int, Mapping[str, float]], ...] = (
@@ -161,63 +160,6 @@ class TrackerContract(RoleContract[TrackerSpec]):
             finally:
                 with contextlib.suppress(Exception):  # a failed check has left the tracker open
                     await call(made.close)
-
-
-PATIENCE_S = 2.0
-"""How long a look may take."""
-
-
-class CheckContract(RoleContract[CheckSpec]):
-    """Inherit and name the check."""
-
-    kind = CheckSpec
-
-    @check("CHK-001")
-    def test_the_factory_builds_a_check(self) -> None:
-        """The core calls `check()`, a plain `def` without arguments."""
-        require_plain_def(self.built())
-
-    @check("CHK-002", needs=("CHK-001",))
-    def test_it_answers_with_a_finding(self) -> None:
-        """Return `Finding(health, text)`: one line that says what was looked at and what was found."""
-        found: object = self._look()
-        require(isinstance(found, Finding), f"expected a Finding, got {found!r:.80}")
-        text = cast(Finding, found).text
-        require(text.strip() and "\n" not in text, f"text must be one line, found {text!r}")
-
-    @check("CHK-003", needs=("CHK-002",))
-    def test_what_is_wrong_comes_with_advice(self) -> None:
-        """A warning or an error without something to type leaves the user alone: set `advice`."""
-        found = self._look()
-        helpful = found.health is Health.OK or found.advice
-        require(helpful, f"it found {found.health.value!r}, and does not say what to do")
-
-    @check("CHK-004", needs=("CHK-002",))
-    def test_looking_changes_nothing(self) -> None:
-        """`slime doctor` only looks: say in `advice` what mends."""
-        before, here = dict(os.environ), os.getcwd()  # noqa: PTH109  # compared, not used
-        first, second = self._look(), self._look()
-        require(first.health is second.health, f"it found {first.health.value}, then {second.health.value}")
-        require(os.environ == before and os.getcwd() == here, "it changed the environment")  # noqa: PTH109
-
-    @check("CHK-005", needs=("CHK-002",))
-    def test_it_is_quick_and_silent(self) -> None:
-        """`slime doctor` runs every check that is installed: look at little, and print nothing."""
-        shortest = float("inf")
-        for _ in range(2):  # a busy machine is not the check's fault
-            started = time.perf_counter()
-            self._look()
-            shortest = min(shortest, time.perf_counter() - started)
-        require(shortest < PATIENCE_S, f"it took {shortest:.1f} s")
-
-        async def act() -> object:
-            return self._look()
-
-        text = printed(act)
-        require(not text, f"it printed {text[:80]!r}")
-
-    def _look(self) -> Finding:
-        return cast(Callable[[], Finding], self.built())()
 
 
 class RunHooksContract(Contract):

@@ -1,7 +1,6 @@
 """Honest trackers, run hooks and checks, and each way of breaking them."""
 
 import asyncio
-import itertools
 import os
 import threading
 import time
@@ -11,8 +10,8 @@ from types import SimpleNamespace
 
 from slime_core import hookimpl
 from slime_core.events import RolloutEnd, RunEnd, RunStart, SamplesDone
-from slime_core.roles import CheckSpec, Finding, Health, Settings, TrackerSetup, TrackerSpec
-from slime_testing import CheckContract, Contract, RunHooksContract, TrackerContract
+from slime_core.roles import Settings, TrackerSetup, TrackerSpec
+from slime_testing import Contract, RunHooksContract, TrackerContract
 
 # --- trackers
 
@@ -139,50 +138,7 @@ def says_it(event: RunEnd) -> None:
 
 COUNTED: list[int] = []
 
-# --- checks
-
-
-def check(look: object) -> type[Contract]:
-    class Subject(CheckContract):
-        choice = CheckSpec("subject", lambda settings, setup: look)  # type: ignore[arg-type,return-value]
-
-    return Subject
-
-
-def room() -> Finding:
-    return Finding(Health.WARNING, "1 GiB free", advice="make room")
-
-
-async def awaits() -> Finding:
-    return room()
-
-
-def no_advice() -> Finding:
-    return Finding(Health.ERROR, "broken")
-
-
-def mends() -> Finding:
-    os.environ["SLIME_KIT_MENDED"] = str(next(NUMBERS))
-    return room()
-
-
-def alternates() -> Finding:
-    return Finding(Health.OK if next(NUMBERS) % 2 else Health.WARNING, "it depends", advice="look again")
-
-
-def slow() -> Finding:
-    time.sleep(2.05)
-    return room()
-
-
-def talks() -> Finding:
-    print("looking")
-    return room()
-
-
-NUMBERS = itertools.count()
-
-GOOD = [tracker(Csv), hooks(slime_rollout_end=counts), check(room)]
+GOOD = [tracker(Csv), hooks(slime_rollout_end=counts)]
 MUTANTS = {
     "TRK-001": [tracker(NotAsync)],
     "TRK-002": [tracker(NoEmptyRows), tracker(OnlyOnwards)],
@@ -197,9 +153,4 @@ MUTANTS = {
     "HOK-004": [hooks(slime_rollout_end=uploads)],
     "HOK-005": [hooks(slime_run_start=watches_on), hooks(slime_run_start=thread_a_run)],
     "HOK-006": [hooks(slime_run_end=says_it)],
-    "CHK-001": [check(awaits), check(None)],
-    "CHK-002": [check(lambda: True), check(lambda: Finding(Health.OK, ""))],
-    "CHK-003": [check(no_advice)],
-    "CHK-004": [check(mends), check(alternates)],
-    "CHK-005": [check(slow), check(talks)],
 }

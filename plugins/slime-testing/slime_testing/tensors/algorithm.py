@@ -6,21 +6,19 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from threading import BrokenBarrierError
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 from unittest import SkipTest
 
 from slime_core.roles import (
-    Advantage,
     AdvantageInput,
     AdvantageSpec,
-    Correction,
     CorrectionInput,
     CorrectionOutput,
     CorrectionSpec,
-    Loss,
     LossInput,
     LossOutput,
     LossSpec,
+    Spec,
     ValueAdvantage,
 )
 from slime_testing.contract import check, require
@@ -77,11 +75,34 @@ class Ranks:
         return made
 
 
+SpecT = TypeVar("SpecT", bound=Spec[object])
 FAR = 20.0
 """How far a log-prob may have moved, in nats, in a run that goes badly."""
 
 
-class LossContract(RoleContract[LossSpec]):
+class TensorContract(RoleContract[SpecT]):
+    """What the contracts of roles that compute on a rank share."""
+
+    def _build(self) -> Callable[[Any], Any]:
+        made: Callable[[Any], Any] = self.spec.factory(self.validated(), self.setup())
+        return made
+
+    def _require_plain(self) -> None:
+        need_torch(and_train=True)
+        require_plain_def(self._build(), "batch")
+
+    def _require_unchanged(self, batch: Any) -> None:  # noqa: ANN401  # of any of the roles
+        before = copy.deepcopy(batch)
+        self._build()(batch)
+        for field in fields(before):
+            one, other = getattr(before, field.name), getattr(batch, field.name)
+            if isinstance(one, dict):
+                require(one.keys() == other.keys(), f"it changed {field.name}")
+            elif one is not None and not callable(one):
+                require(equal(one.detach(), other.detach()), f"it changed {field.name}")
+
+
+class LossContract(TensorContract[LossSpec]):
     """Inherit and name the loss."""
 
     kind = LossSpec
@@ -91,8 +112,7 @@ class LossContract(RoleContract[LossSpec]):
     @check("LOS-001")
     def test_the_factory_builds_a_plain_function(self) -> None:
         """Ranks are synchronous: the factory returns an object that is called, not awaited."""
-        need_torch(and_train=True)
-        require_plain_def(self._build(), "batch")
+        self._require_plain()
 
     @check("LOS-002", needs=("LOS-001",))
     def test_it_gives_one_finite_loss_a_token(self) -> None:
@@ -146,12 +166,7 @@ class LossContract(RoleContract[LossSpec]):
     @check("LOS-007", needs=("LOS-001",))
     def test_it_leaves_the_batch_as_it_was(self) -> None:
         """Corrections and metrics read the same tensors: no in-place operation on what was given."""
-        batch, before = loss_input(), loss_input()
-        self._build()(batch)
-        for field in fields(LossInput):
-            one, other = getattr(before, field.name), getattr(batch, field.name)
-            same = one == other if isinstance(one, dict) else equal(one.detach(), other.detach())
-            require(same, f"it changed {field.name}")
+        self._require_unchanged(loss_input())
 
     @check("LOS-008", needs=("LOS-003",), decisive=True)
     def test_a_good_token_becomes_likelier(self) -> None:
@@ -191,9 +206,6 @@ class LossContract(RoleContract[LossSpec]):
         gradient = back(self._gradient(moved(loss_input())))
         require(equal(gradient, self._gradient(loss_input())), "on another device the gradient is another")
 
-    def _build(self) -> Loss:
-        return self.spec.factory(self.validated(), self.setup())
-
     def _output(self, batch: LossInput) -> LossOutput:
         from slime_train.checks import check_loss
 
@@ -217,7 +229,7 @@ class LossContract(RoleContract[LossSpec]):
         return torch.zeros_like(batch.log_probs_T) if gradient is None else gradient
 
 
-class CorrectionContract(RoleContract[CorrectionSpec]):
+class CorrectionContract(TensorContract[CorrectionSpec]):
     """Inherit and name the correction."""
 
     kind = CorrectionSpec
@@ -227,8 +239,7 @@ class CorrectionContract(RoleContract[CorrectionSpec]):
     @check("COR-001")
     def test_the_factory_builds_a_plain_function(self) -> None:
         """Ranks are synchronous: the factory returns an object that is called, not awaited."""
-        need_torch(and_train=True)
-        require_plain_def(self._build(), "batch")
+        self._require_plain()
 
     @check("COR-002", needs=("COR-001",))
     def test_it_gives_a_weight_and_a_mask_for_each_token(self) -> None:
@@ -264,10 +275,7 @@ class CorrectionContract(RoleContract[CorrectionSpec]):
     @check("COR-006", needs=("COR-001",))
     def test_it_leaves_the_batch_as_it_was(self) -> None:
         """The loss and the metrics read the same tensors: no in-place operation on what was given."""
-        batch, before = correction_input(), correction_input()
-        self._build()(batch)
-        for field in fields(CorrectionInput):
-            require(equal(getattr(before, field.name), getattr(batch, field.name)), f"it changed {field.name}")
+        self._require_unchanged(correction_input())
 
     @check("COR-007", needs=("COR-001",))
     def test_far_off_policy_it_stays_finite(self) -> None:
@@ -291,9 +299,6 @@ class CorrectionContract(RoleContract[CorrectionSpec]):
         for values in there.metrics_T.values():
             back(values)
 
-    def _build(self) -> Correction:
-        return self.spec.factory(self.validated(), self.setup())
-
     def _correct(self, batch: CorrectionInput) -> CorrectionOutput:
         from slime_train.checks import check_correction
 
@@ -303,7 +308,7 @@ class CorrectionContract(RoleContract[CorrectionSpec]):
         return output
 
 
-class AdvantageContract(RoleContract[AdvantageSpec]):
+class AdvantageContract(TensorContract[AdvantageSpec]):
     """Inherit and name the estimator."""
 
     kind = AdvantageSpec
@@ -315,8 +320,7 @@ class AdvantageContract(RoleContract[AdvantageSpec]):
     @check("ADV-001")
     def test_the_factory_builds_a_plain_function(self) -> None:
         """Ranks are synchronous: the factory returns an object that is called, not awaited."""
-        need_torch(and_train=True)
-        require_plain_def(self._build(), "batch")
+        self._require_plain()
 
     @check("ADV-002", needs=("ADV-001",))
     def test_it_gives_one_finite_number_a_token(self) -> None:
@@ -362,15 +366,7 @@ class AdvantageContract(RoleContract[AdvantageSpec]):
     @check("ADV-006", needs=("ADV-001",))
     def test_it_leaves_the_batch_as_it_was(self) -> None:
         """Metrics and the loss read the same tensors: no in-place operation on what was given."""
-        batch = self._batch()
-        before = copy.deepcopy(batch)
-        self._build()(batch)
-        for field in fields(AdvantageInput):
-            one, other = getattr(before, field.name), getattr(batch, field.name)
-            if isinstance(one, dict):
-                require(one.keys() == other.keys(), f"it changed {field.name}")
-            elif one is not None and not callable(one):
-                require(equal(one, other), f"it changed {field.name}")
+        self._require_unchanged(self._batch())
 
     @check("ADV-007", needs=("ADV-002",))
     def test_the_same_batch_gets_the_same_advantages(self) -> None:
@@ -458,9 +454,6 @@ class AdvantageContract(RoleContract[AdvantageSpec]):
             reward_keys=keys,
             token_columns=self.spec.token_columns,
         )
-
-    def _build(self) -> Advantage:
-        return self.spec.factory(self.validated(), self.setup())
 
     def _estimate(self, batch: AdvantageInput) -> "torch.Tensor":
         return self._checked(self._build()(batch), batch)
