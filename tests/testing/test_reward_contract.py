@@ -17,8 +17,9 @@ def contract_of(spec: RewardSpec, **attributes: object) -> type[RewardContract]:
     return type("Subject", (RewardContract,), {"choice": spec, "good": GOOD, "bad": BAD} | attributes)
 
 
-def found(contract: type[RewardContract], status: CheckStatus) -> dict[str, str]:
-    return {result.identity: result.detail for result in contract.report() if result.status is status}
+def found(contract: type[RewardContract], status: CheckStatus, *identities: str) -> dict[str, str]:
+    """What all checks say, or these and what they need, of those that ended so."""
+    return {result.identity: result.detail for result in contract.report(*identities) if result.status is status}
 
 
 def test_a_reward_that_draws_is_not_compared_with_itself() -> None:
@@ -29,8 +30,9 @@ def test_a_reward_that_draws_is_not_compared_with_itself() -> None:
         return Score(verdict.value, {"call": next(calls)}) if isinstance(verdict, Score) else verdict
 
     contract = contract_of(RewardSpec.from_function("drawing", drawing), deterministic=False)
-    assert found(contract, CheckStatus.FAILED) == {}
-    assert found(contract, CheckStatus.SKIPPED)["REW-005"] == "the contract says deterministic = False"
+    said = "the contract says deterministic = False"
+    assert found(contract, CheckStatus.SKIPPED, "REW-005", "REW-006") == {"REW-005": said, "REW-006": said}
+    assert contract.result("REW-008").status is CheckStatus.PASSED
 
 
 def test_a_reward_of_form_needs_no_label() -> None:
@@ -38,8 +40,7 @@ def test_a_reward_of_form_needs_no_label() -> None:
         return Score(-len(sample.response))
 
     contract = contract_of(RewardSpec.from_function("shortness", shortness), bad=make_sample("four"))
-    assert found(contract, CheckStatus.FAILED) == {}
-    assert found(contract, CheckStatus.SKIPPED)["REW-011"] == "it does not read the label"
+    assert found(contract, CheckStatus.SKIPPED, "REW-011") == {"REW-011": "it does not read the label"}
 
 
 def test_a_reward_is_called_with_its_own_time_limit() -> None:
@@ -48,7 +49,9 @@ def test_a_reward_is_called_with_its_own_time_limit() -> None:
         return await exact(sample, ctx)
 
     spec = RewardSpec("sleeps", lambda settings, setup: sleeps, timeout_s=0.05)
-    assert found(contract_of(spec), CheckStatus.FAILED) == {"REW-009": "response 'nothing': no answer in 0.05 s"}
+    assert found(contract_of(spec), CheckStatus.FAILED, "REW-009") == {
+        "REW-009": "response 'nothing': no answer in 0.05 s"
+    }
 
 
 def test_a_reward_may_wrap_another_one() -> None:
@@ -63,13 +66,13 @@ def test_a_reward_may_wrap_another_one() -> None:
 
     good, bad = (make_sample(response=rf"\boxed{{{number}}}", label="4") for number in (4, 5))
     spec = RewardSpec("halved", factory)  # type: ignore[arg-type]
-    assert found(contract_of(spec, good=good, bad=bad), CheckStatus.FAILED) == {}
+    assert list(found(contract_of(spec, good=good, bad=bad), CheckStatus.PASSED, "REW-004")) == ["REW-004"]
 
 
 def test_without_an_author_the_kit_scores_its_own_samples() -> None:
     contract = contract_of(RewardSpec.from_function("exact", exact), good=None, bad=None, automatic=True)
-    assert found(contract, CheckStatus.FAILED) == {}
-    assert "needs the author's `good`" in found(contract, CheckStatus.SKIPPED)["REW-004"]
+    assert "needs the author's `good`" in found(contract, CheckStatus.SKIPPED, "REW-004")["REW-004"]
+    assert contract.result("REW-009").status is CheckStatus.PASSED
 
 
 def test_without_an_author_a_reward_that_cannot_use_them_is_not_blamed() -> None:
@@ -77,8 +80,7 @@ def test_without_an_author_a_reward_that_cannot_use_them_is_not_blamed() -> None
         return Score(float(str(sample.metadata["tests"]) in sample.response))
 
     contract = contract_of(RewardSpec.from_function("tests", needs_tests), good=None, bad=None, automatic=True)
-    assert found(contract, CheckStatus.FAILED) == {}
-    assert "the kit's own raised KeyError: 'tests'" in found(contract, CheckStatus.SKIPPED)["REW-002"]
+    assert "the kit's own raised KeyError: 'tests'" in found(contract, CheckStatus.SKIPPED, "REW-002")["REW-002"]
 
 
 def plain_def(sample: Sample, ctx: RewardContext) -> Verdict:
@@ -93,13 +95,12 @@ PLAIN = RewardSpec.from_function("plain", plain_def)
 
 
 def test_a_plain_def_is_judged_in_its_worker_process() -> None:
-    assert found(contract_of(PLAIN), CheckStatus.FAILED) == {}
+    assert found(contract_of(PLAIN), CheckStatus.FAILED, "REW-006", "REW-008", "REW-017") == {}
 
 
 def test_a_plain_def_that_no_worker_can_find_says_how_to_name_it() -> None:
     def hidden(sample: Sample, ctx: RewardContext) -> Verdict:
         return Score(1.0)
 
-    failed = found(contract_of(RewardSpec.from_function("hidden", hidden)), CheckStatus.FAILED)
-    assert list(failed) == ["REW-001"]
+    failed = found(contract_of(RewardSpec.from_function("hidden", hidden)), CheckStatus.FAILED, "REW-001")
     assert "let `choice` be a name" in failed["REW-001"]

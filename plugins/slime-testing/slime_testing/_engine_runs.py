@@ -44,25 +44,19 @@ class Play:
     running: Callable[[], int | None] = lambda: None
 
     async def ask(self, sampling: SamplingParams, prompt: int = 0, seed: int = 0) -> GenerateOutput:
-        """Generate one response."""
         return await self.generate(self.prompts[prompt], sampling, seed)
 
     async def generate(self, prompt: Sequence[int], sampling: SamplingParams, seed: int = 0) -> GenerateOutput:
-        """Generate one response to any prompt."""
         return await self.answer(GenerateRequest(prompt, sampling, seed))
 
     async def answer(self, request: GenerateRequest) -> GenerateOutput:
-        """Generate what a request asks for."""
         return await self.limited(self.engine.generate(request), "generate()")
 
     def open_stream(self, sampling: SamplingParams, seed: int = 0) -> AsyncGenerator[GenerateChunk, None]:
-        """One response in parts, of an engine that streams."""
         engine = cast(StreamsTokens, self.engine)
         return engine.stream(GenerateRequest(self.prompts[0], sampling, seed))
 
     async def stream(self, sampling: SamplingParams, seed: int = 0) -> list[GenerateChunk]:
-        """All parts of one response."""
-
         async def collect() -> list[GenerateChunk]:
             async with aclosing(self.open_stream(sampling, seed)) as chunks:
                 return [chunk async for chunk in chunks]
@@ -70,13 +64,11 @@ class Play:
         return await self.limited(collect(), "stream()")
 
     async def keep_busy(self, tokens: int) -> list[asyncio.Task[GenerateOutput]]:
-        """Put requests of so many tokens under way."""
         asked = [asyncio.create_task(self.ask(SamplingParams(tokens), seed=seed)) for seed in range(BUSY)]
         await self._get_going(asked)
         return asked
 
     async def keep_streaming(self, tokens: int) -> list[asyncio.Task[list[GenerateChunk]]]:
-        """Put streams of so many tokens under way."""
         asked = [asyncio.create_task(self.stream(SamplingParams(tokens), seed)) for seed in range(BUSY)]
         await self._get_going(asked)
         return asked
@@ -119,26 +111,21 @@ class Play:
 
 @dataclass(slots=True)
 class Served:
-    """An engine, its setup and the version that it serves."""
-
     setup: EngineSetup
     play: Play
     publish: Callable[[EngineSetup, int], WeightChannel]
     version: int | None = None
 
     async def start(self) -> None:
-        """Start it with version 0."""
         await self.play.limited(self.play.engine.start(), "start()")
         await self.load(0)
 
     async def load(self, version: int) -> None:
-        """Publish a version and load it."""
         channel = await asyncio.to_thread(self.publish, self.setup, version)
         await self.play.limited(self.play.engine.load_weights(channel, version), "load_weights()")
         self.version = version
 
     async def close(self) -> None:
-        """Close it, and its launcher."""
         await self.play.limited(self.play.engine.close(), "close()")
         await self.setup.launcher.close()
 
@@ -153,8 +140,6 @@ class Kept:
     _served: Served | None = None
 
     def run(self, use: Callable[[Served], Coroutine[None, None, ResultT]]) -> ResultT:
-        """Use it, with version 0 loaded; it is started before the first use."""
-
         async def using() -> ResultT:
             if self._served is None:
                 self._served = self.serve(Path(self._scratch.name))
@@ -166,7 +151,6 @@ class Kept:
         return self._runner.run(using())
 
     def end(self) -> None:
-        """Close it."""
         served, self._served = self._served, None
         try:
             if served is not None:

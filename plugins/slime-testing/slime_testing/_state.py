@@ -29,7 +29,6 @@ FILTERS = "removed filters of warnings"
 
 
 def shared_state() -> Mapping[str, object]:
-    """Each thing that is shared, by what to say if it changed."""
     return {**settings_state(), **code_state()}
 
 
@@ -63,7 +62,6 @@ def changed_state(before: Mapping[str, object]) -> list[str]:
 
 
 def difference(before: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
-    """The keys of `before` whose value is another in `now`."""
     removed = FILTERS in before and not before[FILTERS] <= now[FILTERS]  # type: ignore[operator]  # both are sets under this key
     changed = [what for what, value in before.items() if what != FILTERS and now.get(what) != value]
     return [FILTERS, *changed] if removed else changed

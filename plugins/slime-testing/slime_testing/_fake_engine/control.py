@@ -27,12 +27,10 @@ DRAIN_S = 60.0
 
 
 async def health(state: State, request: Request) -> Reply:
-    """GET /health, /health_generate, /ready."""
     return Reply(200, b"")
 
 
 async def model_info(state: State, request: Request) -> Reply:
-    """GET /model_info."""
     return _json(
         {
             "model_path": MODEL,
@@ -66,7 +64,6 @@ async def server_info(state: State, request: Request) -> Reply:
 
 
 async def models(state: State, request: Request) -> Reply:
-    """GET /v1/models."""
     return _json({"object": "list", "data": [{"id": MODEL, "object": "model", "max_model_len": state.context_length}]})
 
 
@@ -78,13 +75,11 @@ async def abort_request(state: State, request: Request) -> Reply:
 
 
 async def pause_generation(state: State, request: Request) -> Reply:
-    """POST /pause_generation."""
     state.pause(parse(PauseBody, request).mode)
     return _json({"message": "Generation paused successfully.", "status": "ok"})
 
 
 async def continue_generation(state: State, request: Request) -> Reply:
-    """POST /continue_generation."""
     state.pause_mode = None
     return _json({"message": "Generation continued successfully.", "status": "ok"})
 
@@ -118,7 +113,6 @@ async def update_weights_from_disk(state: State, request: Request) -> Reply:
 
 
 async def update_weight_version(state: State, request: Request) -> Reply:
-    """POST /update_weight_version."""
     body = parse(VersionBody, request)
     if body.abort_all_requests:
         state.abort()

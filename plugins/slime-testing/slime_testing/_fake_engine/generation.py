@@ -28,8 +28,6 @@ from slime_testing._fake_engine.state import (
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a generation has come."""
-
     job: Job
     plan: Plan
     count: int
@@ -38,12 +36,10 @@ class Progress:
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """Ids so far."""
         return self.plan.tokens[: self.count]
 
     @property
     def text(self) -> str:
-        """Text so far."""
         return self.plan.text(self.count)
 
     @property
@@ -53,7 +49,6 @@ class Progress:
         return self.plan.log_probs[: self.count][: -1 if short else None]
 
     def meta(self) -> dict[str, Json]:
-        """`meta_info` but for the log-probs."""
         job = self.job
         version, spans = self.version, job.spans()
         if isinstance(job.behaviour, StaleVersion):
@@ -140,7 +135,6 @@ def _of_prompt(progress: Progress, start: int) -> list[tuple[float | None, int, 
 
 
 def _experts(tokens: Sequence[int]) -> str:
-    """Two experts of each of two layers."""
     chosen = [(token + layer + 3 * place) % 8 for token in tokens for layer in range(2) for place in range(2)]
     return base64.b64encode(array("i", chosen).tobytes()).decode()
 

@@ -25,8 +25,6 @@ class Hangup(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request, read to its end."""
-
     method: str
     path: str
     query: Mapping[str, str]
@@ -37,8 +35,6 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What goes back."""
-
     status: int
     body: bytes | Parts
     content_type: str = JSON
@@ -49,7 +45,6 @@ Handler: TypeAlias = Callable[[Request], Awaitable[Reply]]
 
 
 async def serve_connection(handle: Handler, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answer the requests of one connection until either side has enough."""
     try:
         while (request := await _read(reader, writer)) is not None:
             await _write(writer, await handle(request))
@@ -122,16 +117,12 @@ async def _write_parts(writer: asyncio.StreamWriter, body: Parts, *, chunked: bo
 
 
 class Refused(Exception):
-    """The request is answered with an error status."""
-
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
 
 
 class Body(BaseModel):
-    """Base of all bodies."""
-
     model_config = ConfigDict(frozen=True)
 
 
@@ -171,8 +162,6 @@ class Sampling(Body):
 
 
 class GenerateBody(Body):
-    """POST /generate."""
-
     rid: str | None = None
     input_ids: list[int] = Field(min_length=1)
     sampling_params: Sampling = Sampling()
@@ -184,22 +173,16 @@ class GenerateBody(Body):
 
 
 class AbortBody(Body):
-    """POST /abort_request."""
-
     rid: str = ""
     abort_all: bool = False
     abort_message: str | None = None
 
 
 class PauseBody(Body):
-    """POST /pause_generation."""
-
     mode: str = Field("abort", pattern="^(abort|retract|in_place)$")
 
 
 class DiskBody(Body):
-    """POST /update_weights_from_disk."""
-
     model_path: str
     weight_version: str | None = None
     abort_all_requests: bool = False
@@ -213,13 +196,10 @@ class MemoryBody(Body):
 
     @property
     def kinds(self) -> frozenset[str]:
-        """The kinds of memory that the tags name."""
         return frozenset(self.tags or ("weights", "kv_cache", "cuda_graph"))
 
 
 class VersionBody(Body):
-    """POST /update_weight_version."""
-
     new_version: str
     abort_all_requests: bool = True
 

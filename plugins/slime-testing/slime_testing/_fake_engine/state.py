@@ -175,7 +175,6 @@ def text_log_probs(tokens: Sequence[int], version: str) -> list[float]:
 
 
 def aborted(message: str = "Aborted") -> dict[str, Json]:
-    """`finish_reason` of a generation that was ended early."""
     return {"type": "abort", "message": message, "status_code": None, "err_type": None}
 
 
@@ -276,8 +275,6 @@ class Generation:
 
 @dataclass(slots=True)
 class Job:
-    """A generation under way."""
-
     rid: str
     prompt: tuple[int, ...]
     sampling: Sampling
@@ -288,11 +285,9 @@ class Job:
     abort_message: str | None = None
 
     def over(self) -> bool:
-        """Whether it is aborted, or nobody waits for it any more."""
         return self.abort_message is not None or self.gone()
 
     def spans(self) -> list[Json]:
-        """Runs of tokens made by one version, as `weight_versions` has them."""
         spans: list[Json] = []
         start = 0
         for version, tokens in itertools.groupby(self.versions):
@@ -304,8 +299,6 @@ class Job:
 
 @dataclass(slots=True)
 class State:
-    """The engine behind the endpoints."""
-
     script: Script
     context_length: int
     weight_version: str = "default"
@@ -317,7 +310,6 @@ class State:
     asked: int = 0
 
     def next_behaviour(self) -> Behaviour:
-        """What the script has for the generation that has just been requested."""
         self.asked += 1
         return self.script.behaviour(self.asked - 1)
 
@@ -331,14 +323,12 @@ class State:
         return not job.over()
 
     def end(self, job: Job, plan: Plan, ended: Ended) -> None:
-        """Record a generation that is over."""
         self.jobs.remove(job)
         tokens = plan.tokens[: len(job.versions)]
         version = job.versions[-1] if job.versions else self.weight_version
         self.generations.append(Generation(job.rid, job.prompt, job.sampling, job.behaviour, tokens, version, ended))
 
     def abort(self, message: str = "Aborted", *, rid: str | None = None) -> None:
-        """End the running generation of an id, or all of them."""
         for job in self.jobs:
             if rid in (None, job.rid):
                 job.abort_message = message
@@ -353,7 +343,6 @@ class State:
                 job.retractions += 1
 
     async def drained(self, timeout_s: float) -> bool:
-        """Whether nothing runs, within some time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await _until(lambda: not self.jobs)
@@ -361,7 +350,6 @@ class State:
 
     @property
     def may_flush(self) -> bool:
-        """Whether no generation stands on the prefix cache."""
         return not self.jobs or self.pause_mode == "retract"
 
 

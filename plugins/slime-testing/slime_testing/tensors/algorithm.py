@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from threading import BrokenBarrierError
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, cast
 from unittest import SkipTest
 
 from slime_core.roles import (
@@ -84,8 +84,7 @@ class TensorContract(RoleContract[SpecT]):
     """What the contracts of roles that compute on a rank share."""
 
     def _build(self) -> Callable[[Any], Any]:
-        made: Callable[[Any], Any] = self.spec.factory(self.validated(), self.setup())
-        return made
+        return cast(Callable[[Any], Any], self.spec.factory(self.validated(), self.setup()))
 
     def _require_plain(self) -> None:
         need_torch(and_train=True)
