@@ -180,13 +180,13 @@ class Output:
     """The end of what a process prints, read from a pipe."""
 
     def __init__(self, most: int) -> None:
-        """Open nothing yet; keeps the last `most` bytes."""
+        """Open nothing yet. Keeps the last `most` bytes."""
         self._most, self._kept, self._pipe = most, bytearray(), -1
         self._timer: asyncio.TimerHandle | None = None
 
     @contextmanager
     def opened(self) -> Iterator[int]:
-        """The end to write to, which is open for as long as the process is forked."""
+        """The descriptor to write to, for `Server.fork`; closed afterwards, for the process has its own."""
         self._pipe, write = os.pipe()
         os.set_blocking(self._pipe, False)
         try:

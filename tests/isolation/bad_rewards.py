@@ -32,6 +32,11 @@ def sleeps(sample: Sample, ctx: RewardContext) -> Verdict:
     time.sleep(600)
 
 
+def spins(sample: Sample, ctx: RewardContext) -> Verdict:
+    while True:
+        pass
+
+
 def spins_in_c(sample: Sample, ctx: RewardContext) -> Verdict:
     return Score(float(9**9**9))
 
@@ -51,6 +56,12 @@ def exits(sample: Sample, ctx: RewardContext) -> Verdict:
 
 def says_exit(sample: Sample, ctx: RewardContext) -> Verdict:
     sys.exit("enough")
+
+
+def segfaults(sample: Sample, ctx: RewardContext) -> Verdict:
+    import ctypes
+
+    ctypes.string_at(0)
 
 
 def kills_itself(sample: Sample, ctx: RewardContext) -> Verdict:
