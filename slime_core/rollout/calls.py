@@ -315,7 +315,7 @@ class PausableEngine:
         """One continuation, joined from those between pauses. Errors are the engine's."""
         parts, rest, last = list[GenerateOutput](), request, list[GenerateChunk]()
 
-        def hear(chunk: GenerateChunk) -> None:
+        def on_chunk(chunk: GenerateChunk) -> None:
             if chunk.finish is not None:
                 last[:] = [chunk]  # whether the answer ends with it shows only then
             elif tell is not None:
@@ -327,7 +327,7 @@ class PausableEngine:
             if tell is None:
                 part = await self._engine.generate(rest)
             else:
-                part = await cast(Answers, self._engine).generate(rest, hear)
+                part = await cast(Answers, self._engine).generate(rest, on_chunk)
             parts.append(part)
             finish: FinishReason | None = part.finish
             if finish is FinishReason.ABORT and self._pauses != pauses:

@@ -222,15 +222,15 @@ class EnginePool:
             Exception: what several engines raised, or one that had told a part.
         """
         aborts, failed, lost, told = self._aborts, dict[EngineHandle, Exception](), list[str](), list[int]()
-        again, hear = False, None if tell is None else _counted(tell, told)
+        again, on_chunk = False, None if tell is None else _counted(tell, told)
         while True:
             # One request kills its engine again and again, and those beside it become suspects too. One suspect at a
             # time: the others are answered, and the guilty one alone loses engines until it fails.
             async with self._suspects if len(lost) >= SUSPECT_LOST else _AT_ONCE:
                 if aborts != self._aborts:
                     output = GenerateOutput((), (), FinishReason.ABORT, self._weights[1] if self._weights else 0)
-                    if hear is not None:
-                        hear(output.as_chunk)
+                    if on_chunk is not None:
+                        on_chunk(output.as_chunk)
                     return output
                 handle = self._choose(request, failed)
                 if handle is None:
@@ -244,7 +244,7 @@ class EnginePool:
                 if len(self._engines) > 1:
                     waits_at(f"engine {handle.number}")
                 try:
-                    output = await handle.generate(request, hear)
+                    output = await handle.generate(request, on_chunk)
                 except (WorkerError, Withdrawn) as error:
                     lost += self._loss(handle, error, told)
                     if len(lost) >= MOST_LOST:
@@ -496,11 +496,11 @@ class EnginePool:
 def _counted(tell: Tell, told: list[int]) -> Tell:
     """The same, which notes the number of tokens of each part."""
 
-    def hear(chunk: GenerateChunk) -> None:
+    def on_chunk(chunk: GenerateChunk) -> None:
         told.append(len(chunk.tokens))
         tell(chunk)
 
-    return hear
+    return on_chunk
 
 
 async def _close(handle: EngineHandle) -> None:

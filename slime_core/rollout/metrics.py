@@ -164,7 +164,7 @@ class Tally:
         """Count the verdicts on some groups, and what generators measured."""
         for group in groups:
             for execution in group.executions:
-                for metric, verdict in ((m, v) for each in execution.hearings for m, v in each.verdicts.items()):
+                for metric, verdict in ((m, v) for each in execution.scored for m, v in each.verdicts.items()):
                     if isinstance(verdict, Score):
                         self._rewards[metric].append(verdict.value)
                         for part, number in verdict.components.items():

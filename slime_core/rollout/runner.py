@@ -39,9 +39,9 @@ from slime_core.rollout.scoring import (
     ErrorBudget,
     Execution,
     Failure,
-    Hearing,
-    hear,
-    hear_together,
+    ScoredSample,
+    score_execution,
+    score_group,
 )
 from slime_core.sample import Group, Json, PrefixCacheInfo, Sample, SpecInfo, Status
 from slime_core.seeds import derive_seed
@@ -145,9 +145,9 @@ class RunGroup:
     """One a drawn sample, in their order."""
 
     @property
-    def scored(self) -> list[Hearing]:
+    def scored(self) -> list[ScoredSample]:
         """All finished samples."""
-        return [scored for each in self.executions for scored in each.hearings]
+        return [scored for each in self.executions for scored in each.scored]
 
     @property
     def is_interrupted(self) -> bool:
@@ -206,11 +206,13 @@ class SampleRunner:
             if purpose.budget is not None:
                 purpose.budget.add(own.failure)
             if len(executions) == len(group.samples):
-                heard = [each for _, each in sorted(executions.items()) if not each.is_closed]
-                scored = [each for each in heard if each.failure is None]
-                if heard and scoring.group_rewards:
-                    await hear_together(heard, scoring.group_rewards, self._context(purpose, *group.id, "group_reward"))
-                for each in heard:
+                unclosed = [each for _, each in sorted(executions.items()) if not each.is_closed]
+                scored = [each for each in unclosed if each.failure is None]
+                if unclosed and scoring.group_rewards:
+                    await score_group(
+                        unclosed, scoring.group_rewards, self._context(purpose, *group.id, "group_reward")
+                    )
+                for each in unclosed:
                     self._judged(each)
                 for each in scored:
                     if purpose.budget is not None and each.failure is not None:
@@ -253,7 +255,7 @@ class SampleRunner:
         if not scoring.reads_own and any(each.reward is not None for each in made):
             self._say_once(ENVIRONMENT, UNUSED, generator.name, generator.plugin)
         context = self._context(purpose, *group.id, drawn.index or 0, "reward")
-        execution = await hear(made, scoring, context)
+        execution = await score_execution(made, scoring, context)
         execution.measured, execution.elsewhere_s = measured, elsewhere_s
         raises = execution.failure is not None and self._policy.reward_on_error is RewardOnError.RAISE
         if own_reward is not None or raises:

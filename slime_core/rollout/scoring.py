@@ -4,9 +4,9 @@ A failed reward never becomes a score of 0. The reward `environment`, the genera
 
 Example:
 
-    heard = [await hear(samples, scoring, ctx) for samples in finished]
-    await hear_together(heard, scoring.group_rewards, ctx)
-    rewards = [hearing.sample.reward for execution in heard for hearing in execution.close()]
+    executions = [await score_execution(samples, scoring, ctx) for samples in finished]
+    await score_group(executions, scoring.group_rewards, ctx)
+    rewards = [scored.sample.reward for execution in executions for scored in execution.close()]
 """
 
 import asyncio
@@ -115,7 +115,7 @@ class Failure:
     """Whether asking again may succeed."""
 
 
-class Hearing:
+class ScoredSample:
     """One finished sample and the verdicts on it; `close` gives it its reward."""
 
     __slots__ = ("_applied", "_asked", "_keeps_parts", "_parts", "_total", "failure", "is_open", "sample", "verdicts")
@@ -178,9 +178,9 @@ class Hearing:
 
 
 class Execution:
-    """The hearings of all samples of one execution; verdicts on the main one hold for all."""
+    """The samples of one execution and their verdicts; verdicts on the main one hold for all."""
 
-    __slots__ = ("elsewhere_s", "hearings", "is_closed", "main", "measured")
+    __slots__ = ("elsewhere_s", "is_closed", "main", "measured", "scored")
 
     def __init__(self, samples: Sequence[Sample], keeps_parts: bool = False, failure: Failure | None = None) -> None:
         """Siblings without an own score get the main sample's, and end as it did; `failure` is the generator's."""
@@ -190,12 +190,12 @@ class Execution:
         """What its generator measured, by `<generator>/<name>`."""
         self.elsewhere_s = 0.0
         """Seconds in tools and environments."""
-        self.hearings = [Hearing(sample, keeps_parts, failure) for sample in samples]
+        self.scored = [ScoredSample(sample, keeps_parts, failure) for sample in samples]
         """One a sample, in order."""
         chosen = main_of(samples)
-        self.main = next(each for each in self.hearings if each.sample is chosen)
+        self.main = next(each for each in self.scored if each.sample is chosen)
         """The main sample's."""
-        for each in self.hearings:
+        for each in self.scored:
             if each.is_open and each.sample.reward is None:
                 each.sample.reward = chosen.reward
             if each.is_open and not self.main.is_open:
@@ -203,19 +203,19 @@ class Execution:
 
     def add(self, metric: str, use: UsedReward[Reward | GroupReward], answer: Verdict | Failure) -> None:
         """Add a verdict on the main sample to all that are open."""
-        for each in self.hearings:
+        for each in self.scored:
             if each.is_open:
                 each.add(metric, use, answer, counted=each is self.main)
 
     @property
     def failure(self) -> Failure | None:
         """The first failure of its samples, by which it counts as failed."""
-        return next((each.failure for each in self.hearings if each.failure is not None), None)
+        return next((each.failure for each in self.scored if each.failure is not None), None)
 
-    def close(self) -> list[Hearing]:
+    def close(self) -> list[ScoredSample]:
         """Close each sample."""
         self.is_closed = True
-        return [each.close() for each in self.hearings]
+        return [each.close() for each in self.scored]
 
 
 def countable(reason: str) -> str:
@@ -229,33 +229,35 @@ ATTEMPTS = 2
 """Calls that a retryable failure is worth."""
 
 
-async def hear(samples: Sequence[Sample], scoring: Scoring, ctx: RewardContext) -> Execution:
+async def score_execution(samples: Sequence[Sample], scoring: Scoring, ctx: RewardContext) -> Execution:
     """Ask the rewards about one execution, one after another: about its main sample, or about each."""
     execution = Execution(samples, scoring.keeps_parts)
     for use in scoring.rewards:
         by_execution = use.grain is RewardGrain.EXECUTION
-        for hearing in [execution.main] if by_execution else execution.hearings:
-            if hearing.is_open:
-                (answer,) = await _ask(use, [hearing.sample], ctx, group=False)
-                (execution if by_execution else hearing).add("reward", use, answer)
+        for scored in [execution.main] if by_execution else execution.scored:
+            if scored.is_open:
+                (answer,) = await _ask(use, [scored.sample], ctx, group=False)
+                (execution if by_execution else scored).add("reward", use, answer)
     if not scoring.reads_own:
-        for hearing in execution.hearings:
-            if isinstance(own := own_score(hearing.sample), Score):
-                hearing.verdicts[f"reward/{ENVIRONMENT}"] = own  # measured, without a weight
+        for scored in execution.scored:
+            if isinstance(own := own_score(scored.sample), Score):
+                scored.verdicts[f"reward/{ENVIRONMENT}"] = own  # measured, without a weight
     return execution
 
 
-async def hear_together(
+async def score_group(
     executions: Sequence[Execution], uses: Sequence[UsedReward[GroupReward]], ctx: RewardContext
 ) -> None:
     """Ask the group rewards about the main samples of a group's executions, or about all of its samples."""
     mains = [(each, each.main.sample) for each in executions if each.main.is_open]
-    alone = [(hearing, hearing.sample) for each in executions for hearing in each.hearings if hearing.is_open]
+    alone = [(scored, scored.sample) for each in executions for scored in each.scored if scored.is_open]
     for use in uses if mains else ():
-        asked: Sequence[tuple[Execution | Hearing, Sample]] = mains if use.grain is RewardGrain.EXECUTION else alone
+        asked: Sequence[tuple[Execution | ScoredSample, Sample]] = (
+            mains if use.grain is RewardGrain.EXECUTION else alone
+        )
         answers = await _ask(use, [sample for _, sample in asked], ctx, group=True)
-        for (heard, _), answer in zip(asked, answers, strict=True):
-            heard.add("group_reward", use, answer)
+        for (one, _), answer in zip(asked, answers, strict=True):
+            one.add("group_reward", use, answer)
 
 
 async def _ask(

@@ -23,7 +23,7 @@ from slime_core.rollout import (
     executions,
     main_of,
 )
-from slime_core.rollout.scoring import LONGEST_REASON, Execution, Failure, Hearing, countable, hear
+from slime_core.rollout.scoring import LONGEST_REASON, Execution, Failure, ScoredSample, countable, score_execution
 from slime_core.sample import Group, GroupId, Sample, Status
 from slime_core.score import NotApplicable, Score, Unscored, Verdict
 from slime_core.seeds import derive_seed
@@ -35,15 +35,15 @@ from tests.tables import table
 
 
 async def nobody(sample: object, ctx: object) -> Score:
-    raise AssertionError("a hearing asks nobody")
+    raise AssertionError("no reward is asked")
 
 
-def closed(answers: Sequence[tuple[str, float, object]], keeps_parts: bool = False, **fields: object) -> Hearing:
-    """The hearing of a sample with these fields after such answers: name, weight and verdict of each reward."""
-    hearing = Hearing(replace(make_sample(reward=1.0), **fields), keeps_parts)  # type: ignore[arg-type]
+def closed(answers: Sequence[tuple[str, float, object]], keeps_parts: bool = False, **fields: object) -> ScoredSample:
+    """The closed score of a sample with these fields after such answers: name, weight and verdict of each reward."""
+    scored = ScoredSample(replace(make_sample(reward=1.0), **fields), keeps_parts)  # type: ignore[arg-type]
     for name, weight, answer in answers:
-        hearing.add("reward", reward_use(nobody, name, weight), answer)  # type: ignore[arg-type]
-    return hearing.close()
+        scored.add("reward", reward_use(nobody, name, weight), answer)  # type: ignore[arg-type]
+    return scored.close()
 
 
 UNSCORED = "no_reward_applies", "none of a, b scored it"
@@ -148,8 +148,8 @@ async def cancels_itself(sample: object, ctx: object) -> Score:
     raise asyncio.CancelledError
 
 
-def heard(use: UsedReward[Reward]) -> Hearing:
-    execution = hear([make_sample()], Scoring([use]), None)  # type: ignore[arg-type]  # these rewards read no context
+def heard(use: UsedReward[Reward]) -> ScoredSample:
+    execution = score_execution([make_sample()], Scoring([use]), None)  # type: ignore[arg-type]  # these rewards read no context
     return asyncio.run(execution).main
 
 
