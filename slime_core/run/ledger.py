@@ -211,21 +211,6 @@ class Accounts:
         found = self.ended + Counter(self.live.values())
         return {state.value: found[state] for state in GroupState}
 
-    def check(self, buffered: int, in_flight: int, finished: int) -> None:
-        """See that all parts of a run hold as many groups as these accounts say.
-
-        Raises:
-            LedgerError: they differ, or groups came or went without a move.
-        """
-        counts = self.counts()
-        if (counts["drawn"], counts["finished"], counts["buffered"]) != (in_flight, finished, buffered):
-            raise LedgerError(
-                f"{in_flight} groups are in flight, {finished} are finished and the buffer holds {buffered}, "
-                f"and the ledger says {counts}"
-            )
-        if self.recorded["drawn"] != sum(counts.values()):
-            raise LedgerError(f"{self.recorded['drawn']} groups were drawn, and the ledger says {counts}")
-
 
 class Ledger:
     """Accounts of one run and their file; live groups are held by identity, ended ones are counted."""
@@ -292,9 +277,16 @@ class Ledger:
             finished: groups that no rollout handed over yet.
 
         Raises:
-            LedgerError: they differ.
+            LedgerError: they differ, or groups came or went without a move.
         """
-        self.accounts.check(buffered, in_flight, finished)
+        counts, drawn = self.accounts.counts(), self.accounts.recorded["drawn"]
+        if (counts["drawn"], counts["finished"], counts["buffered"]) != (in_flight, finished, buffered):
+            raise LedgerError(
+                f"{in_flight} groups are in flight, {finished} are finished and the buffer holds {buffered}, "
+                f"and the ledger says {counts}"
+            )
+        if drawn != sum(counts.values()):
+            raise LedgerError(f"{drawn} groups were drawn, and the ledger says {counts}")
 
     def state_dict(self) -> dict[str, Json]:
         """`SavedLedger`: the file's length, a digest and the uses allowed; every line is on disk then.

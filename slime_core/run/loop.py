@@ -15,7 +15,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import TypeVar, cast
 
 from slime_core.aio import unless
@@ -393,8 +392,7 @@ def _staleness(draw: Draw, version: int) -> dict[str, float]:
 
 # Which loop a plan asks for, and the frame around every loop: checkpoint, session, signals, the events of its end.
 
-TrainOnly = Callable[[Plan, RunFolder, Display, Path], Awaitable[Outcome]]
-Finetune = Callable[[Plan, RunFolder, Display], Awaitable[Outcome]]
+OtherRun = Callable[[Plan, RunFolder, Display], Awaitable[Outcome]]
 MakeSession = Callable[[Plan, RunFolder, Display], SessionT]
 MakeLoop = Callable[[SessionT, Display, MetricsLog, SampleWriter], BaseLoop]
 
@@ -408,11 +406,9 @@ async def run(plan: Plan, folder: RunFolder, display: Display) -> Outcome:
     """
     debug = plan.config.debug
     if debug.load_debug_rollout_data is not None:
-        train_only = cast(TrainOnly, part("train_only", "slime-train", "load_debug_rollout_data"))
-        return await train_only(plan, folder, display, debug.load_debug_rollout_data)
+        return await cast(OtherRun, part("train_only", "slime-train", "load_debug_rollout_data"))(plan, folder, display)
     if plan.config.finetunes:
-        finetune = cast(Finetune, part("finetune", "slime-train", "finetuning"))
-        return await finetune(plan, folder, display)
+        return await cast(OtherRun, part("finetune", "slime-train", "finetuning"))(plan, folder, display)
     kind: type[Loop] = Loop
     if debug.debug_rollout_only:
         kind = cast(type[Loop], part("rollout_only", "slime-train", "debug_rollout_only"))

@@ -214,9 +214,9 @@ def _point(link: Path, target: Path) -> None:
 def _prune(newest: Path, keep: int, best: Path | None) -> None:
     paths, spared = list_checkpoints(newest.parent), best.resolve() if best else None
     place = paths.index(newest)
-    for path in (*paths[: max(0, place + 1 - keep)], *paths[place + 1 :]):
-        if path.resolve() != spared:
-            remove_checkpoint(path)
+    older = [path for path in paths[: max(0, place + 1 - keep)] if path.resolve() != spared]
+    for path in (*older, *paths[place + 1 :]):
+        remove_checkpoint(path)
 
 
 def _explain(error: OSError | WorkerError, final: Path) -> str | None:

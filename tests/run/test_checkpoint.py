@@ -95,7 +95,7 @@ def test_damage_to_any_file_is_named_and_the_checkpoint_before_is_used(
 
 
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_no_changed_byte_of_the_manifest_changes_what_is_resumed(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
@@ -138,6 +138,21 @@ def test_checkpoints_of_a_future_that_was_given_up_are_removed(tmp_path: Path, k
     remove(write(root, 15, 2).path / "state.json")
     write(root, 12, keep)
     assert names(root) == ["rollout_000010", "rollout_000012"][-keep:]
+
+
+def test_the_best_one_stays_until_there_is_a_better(tmp_path: Path) -> None:
+    link = tmp_path / "best"
+
+    async def go() -> None:
+        saver = Saver(tmp_path / "checkpoints", keep=1, best=link)
+        for number, is_best in ((1, True), (2, False), (3, False), (4, True), (5, False)):
+            await saver.save(number, STATE, save_model, is_best=is_best)
+            await saver.saved(wait=True)
+            best = 1 if number < 4 else 4
+            assert link.resolve() == tmp_path / "checkpoints" / f"rollout_{best:06d}"
+            assert names(tmp_path / "checkpoints") == [f"rollout_{each:06d}" for each in sorted({best, number})]
+
+    asyncio.run(go())
 
 
 def test_one_can_be_replaced(tmp_path: Path) -> None:

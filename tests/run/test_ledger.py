@@ -273,4 +273,4 @@ class Accounts(RuleBasedStateMachine):
 
 
 TestAccounts = Accounts.TestCase
-TestAccounts.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestAccounts.settings = settings(max_examples=20, stateful_step_count=25, deadline=None)

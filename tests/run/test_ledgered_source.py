@@ -10,7 +10,7 @@ import pytest
 from slime_core.catalog.catalog import Used
 from slime_core.errors import ContractError, PluginError
 from slime_core.roles import DataSource
-from slime_core.run import GroupState, Ledger, LedgerError
+from slime_core.run import GroupState, Ledger
 from slime_core.run.ledger import LedgeredSource
 from slime_core.sample import Group, GroupId, Json
 from slime_testing.samples import make_pending
@@ -98,15 +98,6 @@ def test_what_came_back_is_counted_until_it_is_drawn_again_and_after_a_resume(tm
     assert source.returned == 1
     source.hold(ledger.drawn())
     assert source.returned == 3, "none is in flight in a process that begins"
-    ledger.close()
-
-
-def test_a_group_in_flight_that_is_drawn_again_is_an_error(tmp_path: Path) -> None:
-    inner = Source()
-    source, ledger = ledgered(inner, tmp_path)
-    inner.back = asyncio.run(source.draw(1))
-    with pytest.raises(LedgerError, match="cannot become drawn: it is drawn"):
-        asyncio.run(source.draw(1))
     ledger.close()
 
 

@@ -96,7 +96,7 @@ def test_two_ranks_train_as_one_does(plan_of: Callable[..., Plan], tmp_path: Pat
     for ranks in (1, 2):
 
         async def rollouts(trainer: Trainer, ranks: int = ranks) -> None:
-            reports.append([await trainer.train(prepared(varied_groups()), rollout_id) for rollout_id in range(3)])
+            reports.append([await trainer.train(prepared(varied_groups()), rollout_id) for rollout_id in range(2)])
             await trainer.save(tmp_path / f"saved-{ranks}")
             await trainer.finish_save(wait=True)
 
@@ -112,18 +112,6 @@ def test_two_ranks_train_as_one_does(plan_of: Callable[..., Plan], tmp_path: Pat
         assert two.scores == pytest.approx(one.scores, rel=1e-6)
     for name, values in weights[0].items():
         assert weights[1][name] == pytest.approx(values, abs=1e-6), name
-
-
-def test_every_group_gets_a_score_and_one_without_differences_scores_zero(
-    plan_of: Callable[..., Plan], groups: list[Group], tmp_path: Path
-) -> None:
-    async def step(trainer: Trainer) -> TrainReport:
-        return await trainer.train(prepared(groups), rollout_id=0)
-
-    report = with_trainer(plan_of(2, num_steps_per_rollout=2), tmp_path / "scratch", step)
-    assert len(report.steps) == 2
-    assert report.scores.keys() == {group.id for group in groups}
-    assert [report.scores[group.id] > 0 for group in groups] == [True, True, False, True]
 
 
 class Asked(Exception):

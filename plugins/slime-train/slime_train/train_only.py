@@ -33,10 +33,12 @@ class Stored(Protocol):
         ...
 
 
-async def train_only(plan: Plan, folder: RunFolder, display: Display, kept: Path) -> Outcome:
+async def train_only(plan: Plan, folder: RunFolder, display: Display) -> Outcome:
     """Train on the rollouts that a run folder keeps, as many as the plan has and it holds; see `run_loop`."""
     make_stored = cast(Callable[[Path, float], Stored], part("stored", "slime-view", "load_debug_rollout_data"))
-    stored = make_stored(kept, plan.config.debug.load_debug_rollout_data_subsample)
+    debug = plan.config.debug
+    assert debug.load_debug_rollout_data is not None, "this loop was asked for by it"
+    stored = make_stored(debug.load_debug_rollout_data, debug.load_debug_rollout_data_subsample)
 
     def session(plan: Plan, folder: RunFolder, display: Display) -> BaseSession:
         made = BaseSession(plan, folder, display)
