@@ -23,6 +23,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from itertools import accumulate, repeat
 from math import isqrt
@@ -448,16 +449,8 @@ def _copies(prompt: Prompt, count: int) -> Iterable[Prompt]:
     """
     values = (prompt.prompt, prompt.label, prompt.media, *prompt.metadata.values())
     if any(isinstance(value, dict | list) for value in values):
-        return [Prompt._make(_copied([*prompt])) for _ in range(count)]
+        return [deepcopy(prompt) for _ in range(count)]
     return repeat(prompt, count)
-
-
-def _copied(value: T) -> T:
-    if isinstance(value, dict):
-        return cast(T, {key: _copied(each) for key, each in value.items()})
-    if isinstance(value, list):
-        return cast(T, [_copied(each) for each in value])
-    return value
 
 
 def _object(value: Json) -> dict[str, Json]:

@@ -159,20 +159,6 @@ def test_on_the_loop_calls_at_once_are_limited_and_waiting_is_not_charged() -> N
     assert run(six()) > 0.5
 
 
-def test_a_place_is_not_lost_when_a_waiting_call_is_cancelled() -> None:
-    reward = on_loop(PluginStats(), max_concurrency=1)
-
-    async def cancel_the_waiting_one() -> Score:
-        first = asyncio.create_task(reward(make_sample("0.05"), CONTEXT))
-        second = asyncio.create_task(reward(make_sample("60"), CONTEXT))
-        await asyncio.sleep(0.01)
-        second.cancel()
-        await first
-        return await reward(make_sample("0"), CONTEXT)
-
-    assert run(cancel_the_waiting_one()) == Score(1.0)
-
-
 GROUP = """
 from slime_core import Score, Settings, Unscored
 from slime_core.roles import GroupRewardSpec

@@ -14,7 +14,6 @@ import pytest
 from slime_core.errors import ConfigError, ModelError, NonFiniteError, PluginError, SlimeError, WorkerError
 from slime_core.processes import GroupOfWorkers
 from slime_core.processes.launcher import LocalLauncher
-from slime_core.processes.server import Server
 from slime_core.roles import LauncherSetup, Needs, PluginSet, WorkerGroupSpec
 from tests.tables import table
 
@@ -304,21 +303,3 @@ def test_a_module_in_the_folder_of_the_run_is_not_taken_for_another(tmp_path: Pa
     )
     ran = subprocess.run([sys.executable, script], cwd=run, capture_output=True, text=True, check=False, timeout=120)
     assert (ran.returncode, ran.stdout) == (0, "[None]\n"), ran.stderr
-
-
-def test_a_server_takes_nothing_apart_that_it_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its driver waits for its end, and heavy libraries take seconds to go."""
-    beside = "pathlib.Path(__file__).with_name"
-    (tmp_path / "heavy.py").write_text(
-        f"import atexit, pathlib\n{beside}('imported').touch()\natexit.register({beside}('taken-apart').touch)\n"
-        "def work(*descriptors): pass\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    server = Server(preload=["heavy"])
-    with (tmp_path / "output").open("wb") as output:
-        worker = server.fork("heavy:work", title="worker", output=output.fileno())
-    asyncio.run(worker.ended())
-    worker.close()
-    server.close()
-    assert (tmp_path / "imported").exists()
-    assert not (tmp_path / "taken-apart").exists()
