@@ -28,7 +28,6 @@ state: dict[str, object] = {
     "released": [],
 }
 weights: dict[str, torch.Tensor] = {}
-loaded: list[str] = []
 
 
 class Refused(Exception):
@@ -69,7 +68,6 @@ def tensor(body: dict) -> None:
     (payload,) = body["serialized_named_tensors"]
     for name, each in pickle.loads(base64.b64decode(payload)):
         weights[name] = each.clone()
-        loaded.append(name)
     state["version"] = body["weight_version"]
 
 
@@ -82,14 +80,12 @@ def update(body: dict) -> None:
     dist.broadcast(flat, src=0, group=groups[body["group_name"]])
     for name, shape, dtype, part in zip(body["names"], body["shapes"], dtypes, flat.split(sizes), strict=True):
         weights[name] = part.view(dtype).view(shape)
-        loaded.append(name)
     state["version"] = body["weight_version"]
 
 
 def fail(path: str) -> None:
-    """From now on this call fails, and what was asked and loaded before is forgotten."""
+    """From now on this call fails, and what was asked before is forgotten."""
     state.update(fail=path, asked=[])
-    loaded.clear()
 
 
 def session(opened: bool) -> None:
@@ -119,7 +115,7 @@ if SESSIONS:
 
 def told() -> dict[str, object]:
     sums = {name: hashlib.sha256(each.numpy().tobytes()).hexdigest() for name, each in sorted(weights.items())}
-    return {**state, "loaded": loaded, "groups": len(groups), "sums": sums}
+    return {**state, "groups": len(groups), "sums": sums}
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

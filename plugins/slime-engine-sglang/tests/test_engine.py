@@ -157,36 +157,11 @@ async def test_a_budget_is_what_the_context_has_room_for(tmp_path: Path) -> None
     assert [each.sampling.max_new_tokens for each in server.generations] == [3, 1]
 
 
-async def test_an_answer_names_the_weights_of_each_token(tmp_path: Path) -> None:
-    async with on_a_fake(tmp_path, Slow(1.0)) as (engine, server):
-        asked = asyncio.create_task(engine.generate(replace(PLAIN, sampling=SamplingParams(40, ignore_eos=True))))
-        await asyncio.sleep(0.3)
-        await load(engine, tmp_path, 1)
-        output = await asked
-        assert output.weight_version == 0
-        assert output.extras is not None
-        assert output.extras.retractions == 1
-        spans = list(output.versions)
-    assert [version for _, version in spans] == [0, 1]
-    assert sum(count for count, _ in spans) == 40
-    assert not server.paused
-
-
 @table("streamed", [False, True])
 async def test_what_a_server_has_no_room_for_is_asked_again(tmp_path: Path, *, streamed: bool) -> None:
     async with on_a_fake(tmp_path, FailThenOk(503, times=3)) as (engine, server):
         await (taken(engine) if streamed else engine.generate(PLAIN))
     assert [each.ended for each in server.generations] == [Ended.FAILED] * 3 + [Ended.ANSWERED]
-
-
-@table("status", [400, 404, 429, 500, 502])
-async def test_nothing_else_is_asked_again(tmp_path: Path, status: int) -> None:
-    async with on_a_fake(tmp_path, FailThenOk(status)) as (engine, server):
-        with pytest.raises(ModelError if status < 500 else WorkerError) as caught:
-            await engine.generate(PLAIN)
-        said = str(caught.value)
-    assert len(server.generations) == 1
-    assert "the script of the fake engine says that this one fails" in said
 
 
 async def test_a_request_has_a_deadline_and_is_aborted_after_it(tmp_path: Path) -> None:
@@ -223,7 +198,13 @@ async def test_weights_that_nobody_waits_for_are_followed_by_those_before(tmp_pa
     "behaviour, kind, said",
     [
         (FailThenOk(500), WorkerError, "/generate was answered with status 500"),
-        (FailThenOk(400), ModelError, "SGLang refuses /generate: "),
+        (
+            FailThenOk(400),
+            ModelError,
+            "SGLang refuses /generate: the script of the fake engine says that this one fails",
+        ),
+        (FailThenOk(429), ModelError, "SGLang refuses /generate: "),
+        (FailThenOk(502), WorkerError, "/generate was answered with status 502"),
         (Disconnect(), WorkerError, "no answer to /generate"),
         (Malformed(Flaw.BROKEN_JSON), WorkerError, "is not what SGLang answers"),
         (Malformed(Flaw.SHORT_LOG_PROBS), WorkerError, "is not what SGLang answers"),
@@ -232,13 +213,14 @@ async def test_weights_that_nobody_waits_for_are_followed_by_those_before(tmp_pa
     ],
 )
 @table("streamed", [False, True])
-async def test_a_bad_answer_is_an_error_that_names_the_server(
+async def test_a_bad_answer_is_an_error_that_names_the_server_and_is_not_asked_for_again(
     tmp_path: Path, behaviour: Behaviour, kind: type[Exception], said: str, *, streamed: bool
 ) -> None:
-    async with on_a_fake(tmp_path, behaviour) as (engine, _):
+    async with on_a_fake(tmp_path, behaviour) as (engine, server):
         with pytest.raises(kind) as caught:
             await (taken(engine) if streamed else engine.generate(PLAIN))
         told = f"{engine.url} in {caught.value}"
+    assert len(server.generations) == 1
     url, _, error = told.partition(" in ")
     assert url in error
     if not streamed:

@@ -40,22 +40,28 @@ class Between:
         return await self._ask(path, body, **how) if answer is None else answer  # type: ignore[arg-type]
 
 
-async def test_answers_go_on_in_place_and_later_ones_take_nothing_from_the_cache_of_old_weights(tmp_path: Path) -> None:
-    async with on_a_fake(tmp_path, Slow(1.0), new_weights="in_place") as (engine, server):
+@table("new_weights", ["retract", "in_place"])
+async def test_answers_go_on_and_in_place_later_ones_take_nothing_from_the_cache(
+    tmp_path: Path, new_weights: str
+) -> None:
+    async with on_a_fake(tmp_path, Slow(1.0), new_weights=new_weights) as (engine, server):
         asked = asyncio.create_task(engine.generate(LONG))
         await asyncio.sleep(0.3)
         await load(engine, tmp_path, 1)
         output = await asked
+        assert output.weight_version == 0
         assert output.extras is not None
-        assert output.extras.retractions == 0
+        assert output.extras.retractions == (new_weights == "retract")
         await engine.generate(PLAIN)
         spans = list(output.versions)
     assert [version for _, version in spans] == [0, 1]
     assert sum(count for count, _ in spans) == 40
-    asked = [(each.path, each.body) for each in server.received if each.method == "POST"]
-    assert [body["mode"] for path, body in asked if path == PAUSE] == ["in_place"] * 2
-    assert [body["flush_cache"] for path, body in asked if path == LOAD] == [False] * 2
-    assert [body["extra_key"] for path, body in asked if path == "/generate"] == ["0", "1"]
+    assert not server.paused
+    if new_weights == "in_place":
+        posted = [(each.path, each.body) for each in server.received if each.method == "POST"]
+        assert [body["mode"] for path, body in posted if path == PAUSE] == ["in_place"] * 2
+        assert [body["flush_cache"] for path, body in posted if path == LOAD] == [False] * 2
+        assert [body["extra_key"] for path, body in posted if path == "/generate"] == ["0", "1"]
 
 
 @table("new_weights", ["retract", "in_place"])

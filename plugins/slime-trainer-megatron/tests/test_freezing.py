@@ -66,21 +66,25 @@ def test_what_is_not_frozen_is_trained_as_the_local_trainer_does(name: str, tmp_
 
 
 @table(
-    "patterns, said",
+    "config, patterns, said",
     [
-        (Patterns(freeze=["q_proj"]), r"is named like 'q_proj'; names are Megatron's: embedding\.word_embeddings"),
-        (Patterns(only=["mlp", "linear_qvk"]), "Did you mean 'linear_qkv'?"),
-        (Patterns(freeze=["."]), "leaves nothing of the model"),
+        (
+            DENSE,
+            Patterns(freeze=["q_proj"]),
+            r"is named like 'q_proj'; names are Megatron's: embedding\.word_embeddings",
+        ),
+        (DENSE, Patterns(only=["mlp", "linear_qvk"]), "Did you mean 'linear_qkv'?"),
+        (DENSE, Patterns(freeze=["."]), "leaves nothing of the model"),
+        (
+            LATENT,
+            Patterns(freeze=["expert_bias"]),
+            r"no weight of the model \(deepseek_v3\) is named like 'expert_bias'",
+        ),
     ],
 )
-def test_a_pattern_without_a_weight_is_refused(patterns: Patterns, said: str) -> None:
+def test_a_pattern_without_a_weight_is_refused(config: Mapping[str, object], patterns: Patterns, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        frozen_names(read_model(DENSE), patterns)
-
-
-def test_what_is_never_trained_cannot_be_frozen() -> None:
-    with pytest.raises(ConfigError, match=r"no weight of the model \(deepseek_v3\) is named like 'expert_bias'"):
-        frozen_names(read_model(LATENT), Patterns(freeze=["expert_bias"]))
+        frozen_names(read_model(config), patterns)
 
 
 def test_a_router_is_frozen_by_its_name() -> None:
