@@ -45,16 +45,6 @@ def test_prompts_of_a_file_are_answered_in_order_and_again_the_same(project: Pro
     assert all(len(row["tokens"]) == len(row["log_probs"]) <= 9 for row in first)
 
 
-def test_a_long_job_says_how_far_it_is_in_a_log(
-    project: Project, slime: Slime, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("slime_local.count_shown.EVERY_S", 0.0)
-    ran = slime.ok(
-        "generate", project.model, "2+3?", "--n-samples-per-prompt", 3, "--max-new-tokens", 3, "--out", "o.jsonl"
-    )
-    assert ran.err.splitlines() == ["1 of 3", "2 of 3"]
-
-
 def test_a_stop_text_is_cut_off_unless_it_is_asked_for(project: Project, slime: Slime) -> None:
     ran = slime.ok("generate", project.model, "abc", "--max-new-tokens", 40, "--temperature", 0, "--ignore-eos")
     text = ran.out.removesuffix("\n")

@@ -21,22 +21,6 @@ SLIME_API = "1"
 def slime_run_end(event):
     logging.getLogger(__name__).info("the run has ended")
 """
-FILTER = """
-from slime_core import hookimpl
-from slime_core.roles import BufferFilterSpec, Selection
-
-SLIME_API = "1"
-
-
-class Oldest:
-    def select(self, groups, want, ctx):
-        return Selection(take=list(range(min(want, len(groups)))))
-
-
-@hookimpl
-def slime_buffer_filters():
-    yield BufferFilterSpec("oldest", lambda settings, setup: Oldest(), summary="The oldest first")
-"""
 PYPROJECT = """
 [project]
 name = "slime-watcher"
@@ -151,18 +135,6 @@ def test_a_folder_that_is_no_plugin_is_an_error(slime: Slime, folder: Path, text
     else:
         (folder / "pyproject.toml").write_text(text)
     assert said in slime.refused("plugins", "check", folder)
-
-
-def test_a_module_of_the_project_is_checked_for_what_it_offers(
-    slime: Slime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text(FILTER)
-    ran = slime.ok("plugins", "check", "./mine.py", "--json")
-    found = checks(ran.json(), "./mine.py")
-    assert found["BFL-001"]["status"] == "passed"
-    assert found["PKG-008"]["status"] == "passed"
-    assert found["PKG-004"]["detail"] == "it is a module of a project, not a package"
 
 
 def test_an_unknown_plugin_is_told_the_nearest(slime: Slime, watcher: None) -> None:

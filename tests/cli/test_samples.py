@@ -41,18 +41,6 @@ def test_one_rollout_all_of_them_and_evaluations_can_be_named(slime: Slime, run:
     assert [row["response"] for row in rows(slime, run, "--eval", 3)] == ["held out"]
 
 
-def test_the_table_has_a_heading_a_group(slime: Slime, run: Path) -> None:
-    out = slime("samples", run, "--rollout", 0).out.splitlines()
-    assert out == [
-        "   0  kit:e0:r0:d0  What is 2 + 2?  label 4",
-        "       0    0.0000       1 tokens  4",
-        "       1    1.0000       1 tokens  4",
-        "   0  kit:e0:r1:d1  What is 2 + 2?  label 4",
-        "       0    0.0000       1 tokens  4",
-        "       1    1.0000       1 tokens  4",
-    ]
-
-
 def test_what_is_odd_is_said(slime: Slime, tmp_path: Path, write_samples: Callable[..., None]) -> None:
     odd = Sample(
         prompt="<|im_start|>user\nWhat is 1+1?<|im_end|>\n<|im_start|>assistant\n",
