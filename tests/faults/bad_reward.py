@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -11,7 +12,6 @@ from slime_core.events import RolloutEnd, RolloutStart
 from slime_core.roles import RewardContext, RewardSpec, Settings, Setup
 from slime_core.sample import Sample
 from slime_core.score import Verdict
-from tests.isolation.bad_rewards import eats_memory, exits, prints_and_fails, segfaults, sleeps, spins
 
 SLIME_API = "1"
 TIMEOUT_S = 2.0
@@ -19,16 +19,46 @@ TICK_S = 0.002
 LAGS: list[float] = []
 
 
-def returns_garbage(sample: Sample, ctx: RewardContext) -> Verdict:
+def raises() -> Verdict:
+    raise ValueError("no such thing")
+
+
+def sleeps() -> Verdict:
+    time.sleep(600)
+    return Score(1.0)
+
+
+def spins() -> Verdict:
+    while True:
+        pass
+
+
+def takes_32_gb() -> Verdict:
+    eaten = [b"x" * (1 << 30) for _ in range(32)]
+    return Score(float(len(eaten)))
+
+
+def calls_exit() -> Verdict:
+    os._exit(3)
+
+
+def segfaults() -> Verdict:
+    import ctypes
+
+    ctypes.string_at(0)
+    return Score(1.0)
+
+
+def returns_garbage() -> Verdict:
     return [[1.0], [2.0]]  # type: ignore[return-value]
 
 
-BAD: tuple[Callable[[Sample, RewardContext], Verdict], ...] = (
-    prints_and_fails,
+BAD: tuple[Callable[[], Verdict], ...] = (
+    raises,
     sleeps,
     spins,
-    eats_memory,
-    exits,
+    takes_32_gb,
+    calls_exit,
     segfaults,
     returns_garbage,
 )
@@ -38,7 +68,7 @@ def judge(sample: Sample, ctx: RewardContext) -> Verdict:
     """The first sample of row n meets fate n; all others get 0 or 1."""
     row = int(str(sample.prompt)) - 100
     if sample.index == 0 and row < len(BAD) and not ctx.evaluation:
-        return BAD[row](sample, ctx)
+        return BAD[row]()
     return Score(float(sample.response_length % 2))
 
 

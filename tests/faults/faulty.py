@@ -7,7 +7,7 @@ import asyncio
 import json
 import math
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -23,16 +23,13 @@ from slime_core.roles import (
     RankSetup,
     RewardContext,
     RewardSpec,
-    Settings,
-    Setup,
     StepResult,
-    TrainBatch,
     WorkerGroup,
     WorkerGroupSpec,
 )
 from slime_core.sample import Sample
 from slime_core.score import Verdict
-from tests.faults.toy import InProcess, InstantEngine, LauncherSettings, OneWorker, ToyRank
+from tests.faults.toy import InProcess, InstantEngine, OneWorker, ToyRank
 
 SLIME_API = "1"
 RATES = {"dies": 1e-5, "hangs": 2e-6, "errs": 2e-4, "nan": 1e-5, "cut": 1e-5, "stale": 1e-5}
@@ -46,16 +43,14 @@ FORTUNE = random.Random(3)
 
 
 class FaultyEngine(InstantEngine):
-    """Fails at `RATES`; a dead or hung one stays so until it is replaced."""
+    """Fails at some rates; a dead or hung one stays so until it is replaced."""
 
-    rates = RATES
-
-    def __init__(self) -> None:
+    def __init__(self, rates: dict[str, float]) -> None:
         super().__init__()
-        self._fallen = ""
+        self._rates, self._fallen = rates, ""
 
     async def generate(self, request: GenerateRequest) -> GenerateOutput:
-        fate = self._fallen or _fate(self.rates)
+        fate = self._fallen or _fate(self._rates)
         if fate in ("dies", "hangs"):
             self._fallen = fate
         if fate == "hangs":
@@ -72,27 +67,21 @@ class FaultyEngine(InstantEngine):
         return output
 
 
-class OftenFaultyEngine(FaultyEngine):
-    """Fails often."""
-
-    rates = OFTEN
-
-
 class CountingRank(ToyRank):
     """Counts what it was trained on."""
 
     trained = 0
 
-    def train(self, batch: TrainBatch) -> StepResult:
-        CountingRank.trained += len(batch.rewards_S)
-        return super().train(batch)
+    def train_step(self, step: int) -> StepResult:
+        CountingRank.trained += len(self._batches[step].rewards_S)
+        return super().train_step(step)
 
 
 class CountedInProcess(InProcess):
-    """Launcher of the one above."""
+    """Launcher of the one above: a toy.py that is a plugin is another module than the one that this file imports."""
 
     async def start(self, spec: WorkerGroupSpec, *, timeout_s: float | None = None) -> WorkerGroup:
-        return OneWorker(CountingRank(cast(RankSetup, spec.arguments["setup"])), self._step_s)
+        return OneWorker(CountingRank(cast(RankSetup, spec.arguments["setup"])))
 
 
 async def faulty(sample: Sample, ctx: RewardContext) -> Verdict:
@@ -124,36 +113,20 @@ def resident_kib() -> int:
     return int(lines["Anonymous"].split()[0])
 
 
-def _reward(settings: Settings, setup: Setup) -> Callable[[Sample, RewardContext], Awaitable[Verdict]]:
-    return faulty
-
-
-def _engine(settings: Settings, setup: object) -> FaultyEngine:
-    return FaultyEngine()
-
-
-def _often(settings: Settings, setup: object) -> OftenFaultyEngine:
-    return OftenFaultyEngine()
-
-
-def _launcher(settings: Settings, setup: object) -> CountedInProcess:
-    return CountedInProcess(LauncherSettings())
-
-
 @hookimpl
 def slime_rewards() -> Iterable[RewardSpec]:
-    yield RewardSpec("faulty", _reward, timeout_s=TIMEOUT_S)
+    yield RewardSpec("faulty", lambda settings, setup: faulty, timeout_s=TIMEOUT_S)
 
 
 @hookimpl
 def slime_engines() -> Iterable[EngineSpec]:
-    yield EngineSpec("faulty", _engine, transports=("toy",))
-    yield EngineSpec("often_faulty", _often, transports=("toy",))
+    yield EngineSpec("faulty", lambda settings, setup: FaultyEngine(RATES), transports=("toy",))
+    yield EngineSpec("often_faulty", lambda settings, setup: FaultyEngine(OFTEN), transports=("toy",))
 
 
 @hookimpl
 def slime_launchers() -> Iterable[LauncherSpec]:
-    yield LauncherSpec("counted", _launcher)
+    yield LauncherSpec("counted", lambda settings, setup: CountedInProcess())
 
 
 @hookimpl

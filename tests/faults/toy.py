@@ -128,9 +128,7 @@ class ToyRank:
         self._batches = batches
 
     def train_step(self, step: int) -> StepResult:
-        return self.train(self._batches[step])
-
-    def train(self, batch: TrainBatch) -> StepResult:
+        batch = self._batches[step]
         for index in sorted(set(batch.group_index_S)):
             place = batch.prompt_index_S[batch.group_index_S.index(index)]
             prompt = ",".join(map(str, batch.prompts_P[place]))
@@ -180,21 +178,11 @@ class ToyRank:
         self._random.setstate((version, tuple(numbers), gauss))
 
 
-class LauncherSettings(Settings):
-    """`[launcher.in_process]`."""
-
-    step_s: float = 0.0
-    """Of an optimizer step, in which the driver does other things."""
-
-
 class InProcess:
     """Launcher: the one worker is an object of the driver's process."""
 
-    def __init__(self, settings: LauncherSettings) -> None:
-        self._step_s = settings.step_s
-
     async def start(self, spec: WorkerGroupSpec, *, timeout_s: float | None = None) -> WorkerGroup:
-        return OneWorker(ToyRank(cast(RankSetup, spec.arguments["setup"])), self._step_s)
+        return OneWorker(ToyRank(cast(RankSetup, spec.arguments["setup"])))
 
     async def close(self) -> None: ...
 
@@ -205,14 +193,12 @@ class OneWorker:
     size = 1
     places = (Place(0),)
 
-    def __init__(self, worker: object, step_s: float) -> None:
-        self._worker, self._step_s = worker, step_s
+    def __init__(self, worker: object) -> None:
+        self._worker = worker
 
     async def call(
         self, method: str, arguments: Sequence[object] | None = None, *, timeout_s: float | None = None
     ) -> list[object]:
-        if self._step_s and method == "train_step":
-            await asyncio.sleep(self._step_s)
         return [getattr(self._worker, method)(*(arguments or ()))]
 
     async def call_one(self, rank: int, method: str, argument: object, *, timeout_s: float | None = None) -> object:
@@ -257,14 +243,6 @@ def _unused(settings: Settings, setup: object) -> object:
     raise NotImplementedError("the trainer has rewards, and its own step")
 
 
-def _engine(settings: Settings, setup: object) -> InstantEngine:
-    return InstantEngine()
-
-
-def _launcher(settings: LauncherSettings, setup: object) -> InProcess:
-    return InProcess(settings)
-
-
 @hookimpl
 def slime_rewards() -> Iterable[RewardSpec]:
     yield RewardSpec.from_function("even", even)
@@ -273,7 +251,7 @@ def slime_rewards() -> Iterable[RewardSpec]:
 
 @hookimpl
 def slime_engines() -> Iterable[EngineSpec]:
-    yield EngineSpec("instant", _engine, transports=("toy",))
+    yield EngineSpec("instant", lambda settings, setup: InstantEngine(), transports=("toy",))
 
 
 @hookimpl
@@ -299,7 +277,7 @@ def slime_losses() -> Iterable[LossSpec]:
 
 @hookimpl
 def slime_launchers() -> Iterable[LauncherSpec]:
-    yield LauncherSpec("in_process", _launcher, settings=LauncherSettings)
+    yield LauncherSpec("in_process", lambda settings, setup: InProcess())
 
 
 def train(run_file: Path) -> Path:

@@ -38,12 +38,14 @@ def wheel(folder: Path, name: str, version: str, *needs: str) -> Path:
 
 @pytest.fixture(scope="module")
 def index(room: Room) -> Path:
-    """What the public index has for them: what slime-core needs, and the other slime-core."""
+    """What the public index has for them: what the core and the kit need, and the other slime-core."""
     folder = room.folder / "index"
-    core = next(room.folder.glob("*/slime_core-*.whl"))
+    ours = sorted(room.folder.glob("*/slime_*.whl"))
     tools = ("editables", "hatchling>=1.27", "pytest>=8.4")  # editables: what hatchling installs `-e` with
-    checked([sys.executable, "-m", "pip", "download", "--quiet", "-d", str(folder), str(core), *tools], cwd=room.folder)
-    (folder / core.name).unlink()
+    download = [sys.executable, "-m", "pip", "download", "--quiet", "-d", str(folder)]
+    checked([*download, *map(str, ours), *tools], cwd=room.folder)
+    for each in ours:
+        (folder / each.name).unlink()
     for version in ("0.0.1", __version__, "0.1.99", "0.2.0"):
         wheel(folder, "slime-core", version)
     wheel(folder, "slime-reward-older", "1.0", "slime-core>=0.1,<0.2")
