@@ -30,7 +30,6 @@ from slime_core.roles import (
     LauncherSetup,
     LauncherSpec,
     Reward,
-    RewardGrain,
     RewardShaper,
     RewardShaperSpec,
     RewardSpec,
@@ -85,7 +84,7 @@ def slime_rewards() -> Iterable[RewardSpec]:
         "environment",
         _environment,
         summary="What the generator scored itself, as `sample.reward`",
-        grain=RewardGrain.SAMPLE,
+        each_sample=True,
     )
     yield RewardSpec(
         "served_judge",

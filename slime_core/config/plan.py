@@ -275,7 +275,7 @@ def check_media(plan: Plan) -> None:
         ConfigError: one does; names it, and every other part that could not make use of media either.
     """
     config, generator = plan.config, plan.roles.one(GeneratorSpec)
-    engine, trainer = plan.roles.one(EngineSpec), plan.roles.one(TrainerSpec)
+    trainer = plan.roles.one(TrainerSpec)
     whole = [*config.data.multimodal_keys]
     uses = {"multimodal_keys": (whole, generator)}
     for name, own in config.evaluation.eval_prompt_data.items():
@@ -286,8 +286,6 @@ def check_media(plan: Plan) -> None:
         if not (kinds and chosen.spec.text_only and config.generates):
             continue
         unable = [f"generator {chosen.reference!r} gives engines the text of a prompt alone"]
-        if not engine.spec.takes_media:
-            unable.append(f"engine {engine.reference!r} takes no media")
         if SampleField.MULTIMODAL_TRAIN_INPUTS not in trainer.spec.reads(trainer.settings):
             unable.append(f"trainer {trainer.reference!r} reads no multimodal_train_inputs")
         raise ConfigError(

@@ -212,8 +212,6 @@ class EngineSpec(Spec[Engine]):
     """Names of the transports that it can receive by, best first; `ANY_RECEIVER` for any that brings a receiver."""
     bf16: bool = False
     """Whether it can compute in bf16, as `bf16 = true` asks; one that cannot is refused then."""
-    takes_media: bool = False
-    """Whether it heeds `GenerateRequest.media`; for what a plan says where prompts have images, videos or audio."""
     releases: MemoryTags = frozenset()
     """What memory it can give up while ranks train; an engine that can is a `ReleasesMemory`."""
     gives: frozenset[Extra] = frozenset()

@@ -205,15 +205,6 @@ def misfit(function: object, name: str, role: str) -> str | None:
 # Reward: scores one finished sample.
 
 
-class RewardGrain(enum.Enum):
-    """What a reward is asked about."""
-
-    EXECUTION = "execution"
-    """Once for each execution of a generator: of the sample marked by `metadata["main"]`, else the last."""
-    SAMPLE = "sample"
-    """About each sample."""
-
-
 @dataclass(frozen=True, slots=True)
 class RewardContext:
     """What a reward may know besides the sample."""
@@ -272,8 +263,9 @@ class RewardSpec(CallSpec[Reward | SyncReward]):
 
     role: ClassVar[str] = "reward"
 
-    grain: RewardGrain = RewardGrain.EXECUTION
-    """What it is asked about."""
+    each_sample: bool = False
+    """Whether it is asked about each sample; else once an execution of a generator, about the one marked by
+    `metadata["main"]`, else the last."""
     models: Callable[[Settings], Collection[str]] = lambda settings: ()
     """Which models of the run it asks with these settings, by their names in `served_models`: `setup.models`."""
 
@@ -326,5 +318,5 @@ class GroupRewardSpec(CallSpec[GroupReward | SyncGroupReward]):
 
     role: ClassVar[str] = "group_reward"
 
-    grain: RewardGrain = RewardGrain.EXECUTION
-    """Whether it sees one sample of each execution, or all samples."""
+    each_sample: bool = False
+    """Whether it sees all samples; else one of each execution."""

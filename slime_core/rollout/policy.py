@@ -33,7 +33,6 @@ from slime_core.roles import (
     GroupReward,
     Reward,
     RewardContext,
-    RewardGrain,
     SamplingParams,
     ServedModel,
     Setup,
@@ -115,8 +114,8 @@ class UsedReward(Used[ScorerT]):
 
     weight: float = 1.0
     """Its factor in the weighted sum; 0 only measures."""
-    grain: RewardGrain = RewardGrain.EXECUTION
-    """What it is asked about."""
+    each_sample: bool = False
+    """Whether it is asked about each sample; else once an execution."""
     reads_own: bool = False
     """Whether it is what reads a generator's own score."""
 

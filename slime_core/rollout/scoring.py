@@ -31,7 +31,6 @@ from slime_core.roles import (
     Removal,
     Reward,
     RewardContext,
-    RewardGrain,
 )
 from slime_core.rollout.calls import waits_for
 from slime_core.rollout.policy import Scoring, UsedReward
@@ -233,11 +232,10 @@ async def score_execution(samples: Sequence[Sample], scoring: Scoring, ctx: Rewa
     """Ask the rewards about one execution, one after another: about its main sample, or about each."""
     execution = Execution(samples, scoring.keeps_parts)
     for use in scoring.rewards:
-        by_execution = use.grain is RewardGrain.EXECUTION
-        for scored in [execution.main] if by_execution else execution.scored:
+        for scored in execution.scored if use.each_sample else [execution.main]:
             if scored.is_open:
                 (answer,) = await _ask(use, [scored.sample], ctx, group=False)
-                (execution if by_execution else scored).add("reward", use, answer)
+                (scored if use.each_sample else execution).add("reward", use, answer)
     if not scoring.reads_own:
         for scored in execution.scored:
             if isinstance(own := own_score(scored.sample), Score):
@@ -252,9 +250,7 @@ async def score_group(
     mains = [(each, each.main.sample) for each in executions if each.main.is_open]
     alone = [(scored, scored.sample) for each in executions for scored in each.scored if scored.is_open]
     for use in uses if mains else ():
-        asked: Sequence[tuple[Execution | ScoredSample, Sample]] = (
-            mains if use.grain is RewardGrain.EXECUTION else alone
-        )
+        asked: Sequence[tuple[Execution | ScoredSample, Sample]] = alone if use.each_sample else mains
         answers = await _ask(use, [sample for _, sample in asked], ctx, group=True)
         for (one, _), answer in zip(asked, answers, strict=True):
             one.add("group_reward", use, answer)

@@ -260,11 +260,11 @@ class Builder:
     def _reward(self, chosen: Chosen[RewardSpec]) -> UsedReward[Reward]:
         reward = cast(Reward, self._protected(chosen))
         reads_own = chosen.registered.qualified == f"slime-core/{ENVIRONMENT}"
-        return UsedReward(chosen.reference, chosen.plugin, reward, chosen.weight, chosen.spec.grain, reads_own)
+        return UsedReward(chosen.reference, chosen.plugin, reward, chosen.weight, chosen.spec.each_sample, reads_own)
 
     def group_reward(self, chosen: Chosen[GroupRewardSpec]) -> UsedReward[GroupReward]:
         reward = cast(GroupReward, self._protected(chosen))
-        return UsedReward(chosen.reference, chosen.plugin, reward, chosen.weight, chosen.spec.grain)
+        return UsedReward(chosen.reference, chosen.plugin, reward, chosen.weight, chosen.spec.each_sample)
 
     def group_filter(self) -> Used[GroupFilter] | None:
         chosen = self.plan.roles.maybe(GroupFilterSpec)

@@ -182,7 +182,7 @@ def plan_of(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> PlanO
             {"multimodal_keys": IMAGES},
             (
                 "multimodal_keys: prompts with image cannot be used here: generator 'single_turn' gives engines the "
-                "text of a prompt alone; engine 'local' takes no media; trainer 'local' reads no multimodal_train"
+                "text of a prompt alone; trainer 'local' reads no multimodal_train"
             ),
         ),
         (

@@ -15,7 +15,6 @@ from slime_core.roles import (
     GenerateRequest,
     Reward,
     RewardContext,
-    RewardGrain,
 )
 from slime_core.rollout import Environment, RewardOnError, SingleTurn, UsedReward
 from slime_core.sample import Message, Sample, Status
@@ -190,7 +189,7 @@ class ScoresItself(SingleTurn):
 
 
 def own_use(weight: float) -> UsedReward[Reward]:
-    return UsedReward("environment", "tests", Environment(), weight, RewardGrain.SAMPLE, reads_own=True)
+    return UsedReward("environment", "tests", Environment(), weight, True, reads_own=True)
 
 
 def test_a_reward_is_told_what_it_is_asked_for(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from slime_core.errors import ContractError, RolloutError
 from slime_core.processes import OnLoop
-from slime_core.roles import GenerateContext, GroupReward, Reward, RewardContext, RewardGrain, SamplingParams
+from slime_core.roles import GenerateContext, GroupReward, Reward, RewardContext, SamplingParams
 from slime_core.rollout import (
     EvalSet,
     RewardOnError,
@@ -222,7 +222,7 @@ def test_the_main_sample_is_asked_about_and_all_have_the_answer(marked: int | No
 
 def test_a_reward_may_ask_for_every_sample() -> None:
     reward = Asked()
-    each = replace(reward_use(reward), grain=RewardGrain.SAMPLE)
+    each = replace(reward_use(reward), each_sample=True)
     result = asyncio.run(make_bench(generator=FansOut(1), rewards=[each], n=1).scheduler.collect(0, 1))
     assert reward.places == [0, 1, 2]
     assert result.kept[0].rewards == [0.0, 1.0, 2.0]
@@ -378,13 +378,13 @@ def test_it_is_enough_alone_and_weight_zero_only_measures() -> None:
 
 
 @table(
-    "grain, shown, scored",
+    "each_sample, shown, scored",
     [
-        (RewardGrain.EXECUTION, [0, 1], [0.0, 0.0, 1.0, 1.0]),
-        (RewardGrain.SAMPLE, [0, 0, 1, 1], [0.0, 1.0, 2.0, 3.0]),
+        (False, [0, 1], [0.0, 0.0, 1.0, 1.0]),
+        (True, [0, 0, 1, 1], [0.0, 1.0, 2.0, 3.0]),
     ],
 )
-def test_it_sees_one_sample_of_each_execution_or_all(grain: RewardGrain, shown: list[int], scored: list[float]) -> None:
+def test_it_sees_one_sample_of_each_execution_or_all(each_sample: bool, shown: list[int], scored: list[float]) -> None:
     seen: list[list[int | None]] = []
 
     async def look(samples: Sequence[Sample], ctx: RewardContext) -> Sequence[Verdict]:
@@ -392,7 +392,7 @@ def test_it_sees_one_sample_of_each_execution_or_all(grain: RewardGrain, shown: 
         seen.append([sample.rollout_id for sample in samples])
         return [Score(float(place)) for place in range(len(samples))]
 
-    use = replace(group_use(look), grain=grain)
+    use = replace(group_use(look), each_sample=each_sample)
     rewards, metrics = collect(make_bench(rewards=[], group_rewards=[use], generator=FanOut(), n=2))
     assert seen == [shown]
     assert rewards == [scored]

@@ -307,7 +307,7 @@ _offer(
     roles.RewardSpec("digits", lambda settings, setup: digits),
     roles.RewardSpec("wrapped", lambda settings, setup: cast(roles.Reward, setup.make("reward", "digits"))),
 )
-_offer("group_rewards", roles.GroupRewardSpec("ranked", lambda settings, setup: ranked, grain=roles.RewardGrain.SAMPLE))
+_offer("group_rewards", roles.GroupRewardSpec("ranked", lambda settings, setup: ranked, each_sample=True))
 _offer("group_filters", roles.GroupFilterSpec("not_third", lambda settings, setup: not_third))
 _offer(
     "sample_filters",
