@@ -11,7 +11,6 @@ from slime_core.errors import ConfigError, PluginError
 from slime_core.roles import (
     ANY_RECEIVER,
     SPECS,
-    FinishReason,
     GenerateChunk,
     GenerateOutput,
     RewardSpec,
@@ -132,13 +131,6 @@ def test_a_channel_whose_transport_has_no_ends_says_so() -> None:
         channel.sender(0, 1)
     with pytest.raises(PluginError, match=r"^transport 'mine' brings no receiver: choose an engine that"):
         channel.receiver(0)
-
-
-def test_the_parts_of_a_response_are_joined_in_their_order() -> None:
-    first, second = GenerateChunk([5, 6], [-0.5, -0.25], 3), GenerateChunk([7], [-1.0], 3)
-    last = GenerateChunk([], [], 4, FinishReason.STOP, "END")
-    expected = GenerateOutput([5, 6, 7], [-0.5, -0.25, -1.0], FinishReason.STOP, 3, "END")
-    assert GenerateOutput.joined([first, second, last]) == expected
 
 
 @table("chunks", [[], [GenerateChunk([5], [-0.5], 3)]])

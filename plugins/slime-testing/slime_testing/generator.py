@@ -44,60 +44,6 @@ TURNS = 3
 """Turns of a sample at which the kit tries what may happen: the first, and two more."""
 
 
-class PlaysGenerators(RoleContract[GeneratorSpec]):
-    """What the checks of generators play with."""
-
-    kind = GeneratorSpec
-    prompts: ClassVar[tuple[str, str]]
-    answers: ClassVar[Sequence[str]]
-
-    def _build(self) -> Generator:
-        return self.spec.factory(self.validated(), self.setup())
-
-    def _pending(self, number: int = 0) -> Sample:
-        return make_pending(prompt=self.prompts[number])
-
-    def _engine(self, **options: object) -> ScriptedEngine:
-        budget = AMPLE + 4 * sum(map(len, self.answers))
-        given = {"answers": self.answers, "sampling": SamplingParams(budget), "distinct": True, **options}
-        return ScriptedEngine(**given)  # type: ignore[arg-type]  # a check's own arguments, passed on
-
-    def _run(self, engine: ScriptedEngine, sample: Sample) -> list[Sample]:
-        return asyncio.run(lived(self._build(), sample, engine.context(None)))
-
-    def _act(self, engine: Callable[[], ScriptedEngine]) -> Act:
-        generator = self._build()
-        if isinstance(generator, StartsAndStops):
-            return lambda: lived(self._build(), self._pending(), engine().context(None))
-        return lambda: call(generator, self._pending(), engine().context(None))
-
-    @contextlib.asynccontextmanager
-    async def _opened(self) -> AsyncIterator[Act]:
-        async with started(self._build()) as generator:
-            with contextlib.suppress(*RAISED):
-                await call(generator, self._pending(), self._engine().context(None))
-            yield lambda: call(generator, self._pending(), self._engine().context(None))
-
-    def _turns(self) -> list[Call]:
-        engine = self._engine()
-        self._run(engine, self._pending())
-        return turns_of(engine.calls)
-
-    def _each_turn(self) -> list[int]:
-        return [turn.request for turn in self._turns()[:TURNS]]
-
-    def _several_turns(self) -> list[Call]:
-        """The turns of one sample.
-
-        Raises:
-            SkipTest: the generator makes only one.
-        """
-        turns = self._turns()
-        if len(turns) < 2:
-            raise SkipTest("one turn only: if an answer can make it ask again, set `answers` on its GeneratorContract")
-        return turns
-
-
 def turns_of(calls: Sequence[Call]) -> list[Call]:
     """The first call, and those that were made after an answer and ask something new."""
     known: set[tuple[int, ...]] = set()
@@ -211,9 +157,10 @@ DRAWN = ("prompt", "label", "index", "group_index", "source")
 """Fields that belong to the data source."""
 
 
-class GeneratorContract(PlaysGenerators):
+class GeneratorContract(RoleContract[GeneratorSpec]):
     """Inherit and name the generator; say in `answers` what the engine says, so that it makes all its turns."""
 
+    kind = GeneratorSpec
     prompts: ClassVar[tuple[str, str]] = ("What is 2 + 2?", "What is 3 + 4?")
     """Two prompts that it can work on."""
     answers: ClassVar[Sequence[str]] = ()
@@ -539,3 +486,49 @@ class GeneratorContract(PlaysGenerators):
             await asyncio.wait({task}, timeout=CANCEL_S)
             await asyncio.sleep(0)
             return engine.running
+
+    def _build(self) -> Generator:
+        return self.spec.factory(self.validated(), self.setup())
+
+    def _pending(self, number: int = 0) -> Sample:
+        return make_pending(prompt=self.prompts[number])
+
+    def _engine(self, **options: object) -> ScriptedEngine:
+        budget = AMPLE + 4 * sum(map(len, self.answers))
+        given = {"answers": self.answers, "sampling": SamplingParams(budget), "distinct": True, **options}
+        return ScriptedEngine(**given)  # type: ignore[arg-type]  # a check's own arguments, passed on
+
+    def _run(self, engine: ScriptedEngine, sample: Sample) -> list[Sample]:
+        return asyncio.run(lived(self._build(), sample, engine.context(None)))
+
+    def _act(self, engine: Callable[[], ScriptedEngine]) -> Act:
+        generator = self._build()
+        if isinstance(generator, StartsAndStops):
+            return lambda: lived(self._build(), self._pending(), engine().context(None))
+        return lambda: call(generator, self._pending(), engine().context(None))
+
+    @contextlib.asynccontextmanager
+    async def _opened(self) -> AsyncIterator[Act]:
+        async with started(self._build()) as generator:
+            with contextlib.suppress(*RAISED):
+                await call(generator, self._pending(), self._engine().context(None))
+            yield lambda: call(generator, self._pending(), self._engine().context(None))
+
+    def _turns(self) -> list[Call]:
+        engine = self._engine()
+        self._run(engine, self._pending())
+        return turns_of(engine.calls)
+
+    def _each_turn(self) -> list[int]:
+        return [turn.request for turn in self._turns()[:TURNS]]
+
+    def _several_turns(self) -> list[Call]:
+        """The turns of one sample.
+
+        Raises:
+            SkipTest: the generator makes only one.
+        """
+        turns = self._turns()
+        if len(turns) < 2:
+            raise SkipTest("one turn only: if an answer can make it ask again, set `answers` on its GeneratorContract")
+        return turns

@@ -17,6 +17,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
 from slime_core.catalog import PluginStatus, installed_candidates, is_plugin_module
@@ -106,15 +107,7 @@ def main() -> None:
     encode = json.JSONEncoder().encode  # not what a plugin may make of json.dumps
     keep_descendants()
     name, given, output = sys.argv[1:]
-    values = json.loads(given)
-    root = values.pop("root")
-    only = values.pop("only")
-    plugins = PluginSet(
-        only=None if only is None else tuple(only),
-        expected=values.pop("expected"),
-        root=None if root is None else Path(root),
-        **{key: tuple(value) for key, value in values.items()},
-    )
+    plugins: PluginSet = ForkingPickler.loads(bytes.fromhex(given))
     known, wall_s = _known(Path(output)), defaultdict[str, float](float)
     with Path(output).open("a", encoding="utf-8") as lines:
         for title, contract, identity in judged(name, plugins):

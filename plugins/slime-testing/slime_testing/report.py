@@ -8,7 +8,6 @@ Example:
 """
 
 import contextlib
-import dataclasses
 import json
 import os
 import subprocess
@@ -17,7 +16,8 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from types import MappingProxyType
 
@@ -205,8 +205,8 @@ def _lines(output: Path) -> list[dict[str, str]]:
 
 
 def _run(name: str, plugins: PluginSet, output: Path) -> str:
-    given = {**dataclasses.asdict(plugins), "root": str(plugins.root or Path.cwd())}
-    command = [sys.executable, "-P", "-m", "slime_testing.judge", name, json.dumps(given), str(output)]
+    given = bytes(ForkingPickler.dumps(replace(plugins, root=plugins.root or Path.cwd()))).hex()
+    command = [sys.executable, "-P", "-m", "slime_testing.judge", name, given, str(output)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     errors = output.with_name("errors.txt")
     with errors.open("w") as stderr:
