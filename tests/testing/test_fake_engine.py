@@ -146,7 +146,10 @@ def test_what_is_sampled_ends_as_asked(
     "body, told",
     [
         ({"input_ids": [5] * 2048}, "longer than the model's context length"),
-        ({"input_ids": [5], "sampling_params": {"max_tokens": 3}}, "sampling_params takes custom_params"),
+        (
+            {"input_ids": [5], "sampling_params": {"max_tokens": 3}},
+            "sampling_params.max_tokens: Extra inputs are not permitted",
+        ),
         ({"input_ids": [5], "sampling_params": {"max_new_tokens": "many"}}, "sampling_params.max_new_tokens"),
         ({"input_ids": []}, "input_ids: List should have at least 1 item"),
         ({}, "input_ids: Field required"),

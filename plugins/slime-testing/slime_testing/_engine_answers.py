@@ -53,11 +53,7 @@ class SamplingChecks(EngineRuns):
         NaN and infinity come of a log-prob that was taken after top-p or top-k had set it to zero.
         """
         truncated = SamplingParams(max_new_tokens=16, top_p=0.9, top_k=3)
-
-        async def use(play: Play) -> list[GenerateOutput]:
-            return [await play.ask(each) for each in (SAMPLED, truncated, GREEDY)]
-
-        for output in self._run(use):
+        for output in self._answers([SAMPLED, truncated, GREEDY]):
             wrong = [each for each in output.log_probs if not (math.isfinite(each) and each <= 1e-6)]
             require(not wrong, f"log-probs must be finite and at most 0, found {wrong[:3]}")
 
@@ -65,11 +61,7 @@ class SamplingChecks(EngineRuns):
     def test_the_token_budget_is_kept(self) -> None:
         """At most `max_new_tokens` come back, the stop token included; LENGTH means that all of them were used."""
         budgets = (1, 2, 7)
-
-        async def use(play: Play) -> list[GenerateOutput]:
-            return [await play.ask(SamplingParams(budget)) for budget in budgets]
-
-        for budget, output in zip(budgets, self._run(use), strict=True):
+        for budget, output in zip(budgets, self._answers(list(map(SamplingParams, budgets))), strict=True):
             count = len(output.tokens)
             require(count <= budget, f"{count} tokens with a budget of {budget}")
             used = output.finish is not FinishReason.LENGTH or count == budget
@@ -107,22 +99,14 @@ class SamplingChecks(EngineRuns):
     @check("ENG-008", needs=("ENG-001",))
     def test_other_seeds_draw_other_tokens(self) -> None:
         """Samples of a group differ in their seed alone: were they all the same, there would be nothing to learn."""
-
-        async def use(play: Play) -> list[tuple[int, ...]]:
-            return [tuple((await play.ask(SAMPLED, seed=seed)).tokens) for seed in range(8)]
-
-        draws = self._run(use)
+        draws = [tuple(each.tokens) for each in self._answers([SAMPLED] * 8)]
         require(len(set(draws)) > 1, f"8 seeds at temperature 1 all drew {draws[0]}")
 
     @check("ENG-009", needs=("ENG-001",))
     def test_temperature_zero_is_greedy(self) -> None:
         """Evaluation asks for temperature 0: the likeliest token, whatever the seed."""
         self._needs_determinism()
-
-        async def use(play: Play) -> list[list[int]]:
-            return [list((await play.ask(GREEDY, seed=seed)).tokens) for seed in range(4)]
-
-        draws = self._run(use)
+        draws = [list(each.tokens) for each in self._answers([GREEDY] * 4)]
         require(all(each == draws[0] for each in draws), f"4 seeds at temperature 0, different tokens: {draws}")
 
     @check("ENG-010", needs=("ENG-001", "ENG-007"))

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import io
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import parse_headers
@@ -213,11 +213,5 @@ def parse(kind: type[BodyT], request: Request) -> BodyT:
     try:
         return kind.model_validate_json(request.body or b"{}")
     except ValidationError as error:
-        allowed = ", ".join(sorted(Sampling.model_fields))
-        told = [_tell(each["loc"], each["msg"], allowed) for each in error.errors()]
+        told = (f"{'.'.join(map(str, each['loc'])) or 'body'}: {each['msg']}" for each in error.errors())
         raise Refused(400, "; ".join(told)) from None
-
-
-def _tell(place: Sequence[int | str], message: str, allowed: str) -> str:
-    found = f"{'.'.join(map(str, place)) or 'body'}: {message}"
-    return f"{found}; sampling_params takes {allowed}" if "sampling_params" in place and "Extra" in message else found
