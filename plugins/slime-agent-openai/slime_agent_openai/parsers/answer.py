@@ -252,17 +252,14 @@ def _bounds(begins: str, ends: str) -> re.Pattern[str]:
     return re.compile(f"{escaped}{re.escape(begins)}|{re.escape(ends)}", re.DOTALL)
 
 
-def family_of(
-    name: str, summary: str, *sections: Section, think: tuple[str, str] | None = THINK, thinks_after: str | None = None
-) -> Family:
+def family_of(name: str, summary: str, *sections: Section, think: tuple[str, str] | None = THINK) -> Family:
     """A family whose answers are reasoning, then text and sections; `think`: markers around its reasoning."""
     markers = {marker for each in sections for marker in (each.opens, each.closes, *each.markers) if marker}
 
     def parser(new_id: NewId, tools: tuple[Tool, ...], thinks: bool) -> Parser:
         return Answer(sections, think, new_id, tools, thinks)
 
-    opens = think[0] if think else ""
-    after = opens.strip() if thinks_after is None else thinks_after
+    after = think[0].strip() if think else ""
     return Family(name, frozenset(markers | {*(think or ())}), parser, summary, bool(sections), after)
 
 

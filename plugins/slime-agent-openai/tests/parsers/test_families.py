@@ -175,6 +175,7 @@ def test_harmony_begins_with_a_head_that_the_prompt_may_have_written(written: Ma
     reading = written["gpt-oss"].read("Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.", thinks=True)
     assert (reading.message.reasoning, reading.message.text) == ("Hm.", "Yes.")
     assert written["gpt-oss"].read("Just so.").message.text == "Just so."
+    assert written["gpt-oss"].read("<|channel|>final<|message|>So.<|end|><|start|>").message.text == "So."
 
 
 def test_without_tools_harmonys_calls_are_text(written: Mapping[str, "Written"]) -> None:
