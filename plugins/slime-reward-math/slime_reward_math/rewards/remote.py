@@ -4,7 +4,7 @@ Example:
 
     [reward]
     use = "remote_rm"
-    [reward.settings]
+    [reward.remote_rm]
     rm_url = "http://127.0.0.1:9000/score"
 
 The payload is `{"prompt", "response", "label"}`; the answer is a number, or an object with one under `reward_key`.
