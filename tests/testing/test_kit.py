@@ -1,13 +1,18 @@
 """The kit as a third party meets it: names, fixtures, and what it costs to have it installed."""
 
+import asyncio
+import multiprocessing
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import slime_testing
 from slime_core import Group, Sample, Status
 from slime_core.catalog import Catalog, PluginState
+from slime_core.roles import DataSource, DataSourceSetup, DataSourceSpec, FinishReason, PromptFile, Settings
+from slime_testing import CharTokenizer, DataSourceContract, ScriptedEngine, make_pending
 from tests.tables import table
 
 THIRD_PARTY = """
@@ -80,3 +85,44 @@ def test_an_installed_plugin_is_found_and_forgotten(install_plugin: Callable[...
     install_plugin("slime-watch-end", {"watch_end.py": source}, entry_points={"watch-end": "watch_end"})
     found = {status.dist: status.state for status in Catalog.discover().statuses}
     assert found["slime-watch-end"] is PluginState.LOADED
+
+
+@table("finish, length", [(FinishReason.STOP, 4), (FinishReason.LENGTH, 8), (FinishReason.ABORT, 3)])
+def test_the_scripted_engine_ends_as_it_is_told(finish: FinishReason, length: int) -> None:
+    engine = ScriptedEngine(finish=finish)
+    ctx = engine.context(max_new_tokens=8)
+    out = asyncio.run(engine.generate(ctx.tokenizer.encode("2 + 2"), ctx.sampling))
+    assert (out.finish, len(out.tokens), len(out.log_probs)) == (finish, length, length)
+    assert (out.tokens[-1] in ctx.tokenizer.eos_token_ids) == (finish is FinishReason.STOP)
+
+
+def test_the_character_tokenizer_renders_messages() -> None:
+    tokenizer = CharTokenizer()
+    text = tokenizer.apply_chat_template([{"role": "user", "content": "2 + 2?"}])
+    assert text == "user: 2 + 2?\nassistant: "
+    assert tokenizer.decode([*tokenizer.encode(text), 0]) == text
+
+
+def test_a_pending_sample_is_as_a_source_draws_it() -> None:
+    assert make_pending(prompt="2 + 2").status is Status.PENDING
+
+
+def test_a_fork_of_multiprocessing_leaves_the_prompts_where_they_are() -> None:
+    read = list[PromptFile]()
+    spec = Catalog.discover().find("data_source", "slime-core/prompts").spec
+    assert isinstance(spec, DataSourceSpec)
+
+    def factory(settings: Settings, setup: DataSourceSetup) -> DataSource:
+        read.extend(setup.prompts)
+        return spec.factory(settings, setup)
+
+    class Source(DataSourceContract):
+        __test__ = False
+        choice = replace(spec, factory=factory)
+
+    Source().test_the_factory_builds_a_data_source()
+    child = multiprocessing.get_context("fork").Process(target=print)
+    child.start()
+    child.join()
+    assert read
+    assert all(Path(each.path).is_file() for each in read)

@@ -1,4 +1,4 @@
-"""`slime doctor`: looks for what usually goes wrong, says what to type, and mends what it may."""
+"""`slime doctor`: looks for what usually goes wrong, and says what to type."""
 
 import json
 import textwrap
