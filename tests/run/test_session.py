@@ -1,8 +1,9 @@
 """Session: the live parts of a run, with the tiny model in real processes."""
 
 import asyncio
+import gc
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ from slime_core.catalog import Catalog
 from slime_core.config import Plan, parse_config, read_run_file, resolve
 from slime_core.errors import ModelError
 from slime_core.run import RunFolder, Session
+from slime_core.run.session import settled_heap
 from slime_core.sample import Json
 from tests.conftest import Project, workers
+from tests.tables import table
 
 PlanOf = Callable[..., Plan]
 
@@ -78,3 +81,33 @@ def test_what_cannot_be_closed_keeps_nothing_else_open(plan_of: PlanOf, monkeypa
     with open_folder(plan) as folder, pytest.raises(OSError, match="does not answer"):
         asyncio.run(start(Session(plan, folder)))
     assert workers() == []
+
+
+@pytest.fixture
+def keep_threshold() -> Iterator[None]:
+    before = gc.get_threshold()
+    yield
+    gc.set_threshold(*before)
+
+
+def test_what_there_is_is_set_aside_and_given_back() -> None:
+    before = gc.get_freeze_count()
+    with settled_heap():
+        assert gc.get_freeze_count() > before
+    assert gc.get_freeze_count() == 0
+
+
+@pytest.mark.usefixtures("keep_threshold")
+def test_collections_are_rare_within_and_as_before_afterwards() -> None:
+    gc.set_threshold(700, 10, 10)
+    with settled_heap():
+        assert gc.get_threshold()[0] > 700
+    assert gc.get_threshold() == (700, 10, 10)
+
+
+@pytest.mark.usefixtures("keep_threshold")
+@table("asked_for", [0, 10**6])
+def test_a_process_that_asked_for_fewer_keeps_that(asked_for: int) -> None:
+    gc.set_threshold(asked_for, 10, 10)
+    with settled_heap():
+        assert gc.get_threshold() == (asked_for, 10, 10)

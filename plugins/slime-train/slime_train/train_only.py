@@ -2,7 +2,7 @@
 
 Example:
 
-    outcome = await train_only(plan, folder, display, Path("runs/first"))       # continues from its own checkpoints
+    outcome = await train_only(plan, folder, display)       # continues from its own checkpoints
 """
 
 import asyncio
