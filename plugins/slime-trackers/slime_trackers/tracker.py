@@ -17,13 +17,14 @@ import json
 import queue
 import threading
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ParamSpec, Protocol, TypeVar, cast
 
 from slime_core.errors import ConfigError
+from slime_core.telemetry import MetricsLog
 
 P = ParamSpec("P")
 ResultT = TypeVar("ResultT")
@@ -186,8 +187,8 @@ class ServiceTracker:
             opened = self._service.open(record.run, run_file(self._run_dir))
             record.begin(opened.run, opened.last)
             self._record = record
-            for earlier in rows(self._run_dir):
-                self._send(record, *earlier)
+            for row in MetricsLog.read(self._run_dir / "metrics.jsonl"):
+                self._send(record, row.step, row.metrics)
         self._send(record, step, metrics)
 
     def _send(self, record: Record, step: int, metrics: Mapping[str, float]) -> None:
@@ -204,15 +205,6 @@ def run_file(run_dir: Path) -> dict[str, object]:
     """The keys of the run folder's run file, in which secrets are the names of their variables; none without one."""
     path = run_dir / "run.toml"
     return tomllib.loads(path.read_text("utf-8")) if path.exists() else {}
-
-
-def rows(run_dir: Path) -> Iterator[tuple[int, Mapping[str, float]]]:
-    """Step and metrics of each row of the run folder's metrics.jsonl; a torn last line is none."""
-    path = run_dir / "metrics.jsonl"
-    for line in path.read_text("utf-8").splitlines(keepends=True) if path.exists() else ():
-        if line.endswith("\n"):
-            row = json.loads(line)
-            yield row["step"], row["metrics"]
 
 
 def need(library: str, tracker: str) -> None:

@@ -17,6 +17,7 @@ PROCESS = """
 import asyncio, json, os, signal, sys
 from pathlib import Path
 from slime_core.roles import TrackerSetup
+from slime_core.telemetry import MetricsLog, MetricsRow
 from slime_trackers.plugin import slime_trackers
 
 name, settings, run_dir, rows, killed = json.loads(sys.argv[1])
@@ -29,8 +30,8 @@ path.write_text("".join(line for line in lines if json.loads(line)["step"] < row
 
 async def main():
     for step, metrics in rows:
-        with path.open("a") as file:
-            file.write(json.dumps({"step": step, "metrics": metrics}) + "\\n")
+        with MetricsLog(path) as log:
+            log.append(MetricsRow(step, step, 0.0, metrics))
         await tracker.log(step, metrics)
     if killed:
         os.kill(os.getpid(), signal.SIGKILL)

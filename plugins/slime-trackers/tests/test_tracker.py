@@ -1,7 +1,6 @@
 """What is common to all trackers, without any of their libraries."""
 
 import asyncio
-import json
 import threading
 import time
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from slime_core.errors import ConfigError
+from slime_core.telemetry import MetricsLog, MetricsRow
 from slime_trackers.tracker import Opened, OwnThread, Record, ServiceTracker, need
 
 
@@ -85,8 +85,10 @@ def test_another_run_of_the_library_is_sent_everything(tmp_path: Path) -> None:
 
 
 def test_what_the_library_lost_is_sent_again_from_the_metrics_of_the_run(tmp_path: Path) -> None:
-    service, earlier = Kept(), [{"step": step, "metrics": {"a": float(step)}} for step in range(3)]
-    (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in earlier) + '{"step": 3, "met')
+    service = Kept()
+    with MetricsLog(tmp_path / "metrics.jsonl") as log:
+        for step in range(3):
+            log.append(MetricsRow(step, step, 0.0, {"a": float(step)}))
     record = Record(tmp_path / "kept" / "slime.json")
     record.begin("first", None)
     record.sent(2, {"a": 2.0})

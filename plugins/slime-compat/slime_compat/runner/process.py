@@ -21,6 +21,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from slime_core.telemetry import MetricsLog
+
 LOOK_S = 0.2
 """Seconds between two looks at the log."""
 
@@ -188,20 +190,11 @@ def read_result(folder: Path, outcome: Outcome) -> TrainResult:
     """What a run folder says."""
     rewards: dict[int, float] = {}
     evaluations: dict[int, dict[str, float]] = {}
-    for rollout, metrics in _rows(folder / "metrics.jsonl"):
-        if "rollout/raw_reward" in metrics:
-            rewards[rollout] = metrics["rollout/raw_reward"]
-        if found := {name: value for name, value in metrics.items() if name.startswith("eval/")}:
-            evaluations[rollout] = found
+    for row in MetricsLog.read(folder / "metrics.jsonl"):
+        if "rollout/raw_reward" in row.metrics:
+            rewards[row.rollout_id] = row.metrics["rollout/raw_reward"]
+        if found := {name: value for name, value in row.metrics.items() if name.startswith("eval/")}:
+            evaluations[row.rollout_id] = found
     report = folder / "report" / "report.md"
     checkpoints = tuple(sorted((folder / "checkpoints").glob("rollout_*")))
     return TrainResult(outcome, folder, rewards, evaluations, checkpoints, report if report.is_file() else None)
-
-
-def _rows(path: Path) -> Iterator[tuple[int, dict[str, float]]]:
-    if not path.is_file():
-        return
-    for line in path.read_text("utf-8").splitlines(keepends=True):
-        if line.endswith("\n"):  # a torn last line is one that is being written
-            row = json.loads(line)
-            yield row["rollout_id"], row["metrics"]
