@@ -28,7 +28,7 @@ from slime_core.roles import (
 )
 from slime_core.rollout import Parts, RolloutResult, Scheduler, Staleness, Stream, Waves
 from slime_core.sample import Group, Json, Sample
-from slime_core.score import Verdict
+from slime_core.score import Score, Verdict
 from tests.rollout.bench import Bench, make_bench, reward_use
 from tests.tables import table
 
@@ -332,6 +332,21 @@ def test_a_step_that_is_lost_does_not_wait_for_its_hanging_groups() -> None:
     bench = make_bench(engine=DecodingEngine(), rewards=rewards, make=stream(3), max_error_rate=0.05)
     with pytest.raises(RolloutError, match=r"2 of 8 samples failed, .* whatever becomes of the 6 that have not ended"):
         run(bench, 3)
+
+
+def test_what_failed_while_the_trainer_worked_ends_the_next_step() -> None:
+    async def fails_later(sample: Sample, ctx: RewardContext) -> Verdict:
+        if ctx.rollout_id and sample.index == 0:
+            raise ZeroDivisionError("division by zero")
+        return Score(1.0)
+
+    bench = make_bench(
+        engine=DecodingEngine(), rewards=[reward_use(fails_later)], make=stream(4), n=3, max_error_rate=0.05
+    )
+    with pytest.raises(
+        RolloutError, match=r"^rollout 2: \d of \d+ samples failed, which is over --max-error-rate 0.05:"
+    ):
+        run(bench, 4, ticks=2000)
 
 
 def test_an_interrupted_group_is_run_again() -> None:
