@@ -8,10 +8,12 @@ import json
 import os
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, datetime
 from functools import cached_property
-from typing import cast
+from itertools import islice
+from typing import TypeVar, cast
 
 from slime_core.errors import ConfigError, DataError, ModelError, did_you_mean
 from slime_core.processes.forked import Forked, Output, TooLong
@@ -39,6 +41,10 @@ LONGEST_TAIL = 2_000
 MADE, REFUSED, FAILED, MEMORY = "made", "refused", "failed", "memory"
 """What an answer begins with; the text, or what is wrong, follows."""
 Answer = tuple[str, str]
+CHUNK = 64
+"""Rows whose texts share a request: a request for each row would more than double the time to read them."""
+RowT = TypeVar("RowT")
+ReadT = TypeVar("ReadT")
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
@@ -71,7 +77,7 @@ class ChatTemplate:
         self._day = day or datetime.now().astimezone().date()
         self._worker: _Worker | None = None
         self._reads: Sequence[str] = ()
-        self._lock, self._stops = threading.Lock(), 0
+        self._lock, self._stops, self._chunk = threading.Lock(), 0, _Chunk()
 
     @cached_property
     def arguments(self) -> frozenset[str]:
@@ -106,12 +112,36 @@ class ChatTemplate:
             DataError: the template refuses the messages, fails with them, takes too long or makes too much of them.
             ModelError: a template is not valid Jinja, or has passed its limits too often.
         """
-        result, text = cast(Answer, self._ask(self._request(messages, tools, kwargs)))
+        request, answers = self._request(messages, tools, kwargs), self._chunk.answers
+        answer = self._ask([request])[0] if answers is None else answers.setdefault(request, None)
+        if answer is None:
+            raise _NotRendered
+        result, text = answer
         if result == MADE:
             return text
         verb = "refuses" if result == REFUSED else "fails with"
         why = f"it needs more than {MEMORY_MB} MiB of memory" if result == MEMORY else text
         raise DataError(f"the chat template of {self._owner} {verb} the messages: {why}")
+
+    def read_rows(self, rows: Iterable[RowT], read: Callable[[RowT], ReadT]) -> Iterator[tuple[RowT, ReadT]]:
+        """Each row and what `read` makes of it, in order; the texts of many rows are rendered in one request.
+
+        A call of `read` ends where it needs a text that is not rendered yet, and is repeated: it must have no effects.
+        """
+        rows = iter(rows)
+        while chunk := list(islice(rows, CHUNK)):
+            answers, found = dict[str, Answer | None](), dict[int, ReadT]()
+            while len(found) < len(chunk):
+                if missing := [request for request, answer in answers.items() if answer is None]:
+                    answers.update(zip(missing, self._ask(missing), strict=True))
+                self._chunk.answers = answers
+                try:
+                    for place in [each for each in range(len(chunk)) if each not in found]:
+                        with suppress(_NotRendered):
+                            found[place] = read(chunk[place])
+                finally:
+                    self._chunk.answers = None
+            yield from ((row, found[place]) for place, row in enumerate(chunk))
 
     def _request(self, messages: Sequence[Message], tools: Json, kwargs: Mapping[str, Json] | None) -> str:
         name = "tool_use" if tools is not None and "tool_use" in self._sources else "default"
@@ -121,11 +151,10 @@ class ChatTemplate:
         except (TypeError, ValueError, RecursionError) as error:
             raise DataError(f"messages, tools and template arguments must be plain JSON: {error}") from None
 
-    def _ask(self, request: str) -> object:
-        """The worker's answer to one request.
+    def _ask(self, requests: Sequence[str]) -> list[Answer]:
+        """The worker's answers; each request is sent alone if together they pass a limit.
 
         Raises:
-            DataError: it passed a limit, and was stopped.
             ModelError: as of `render`.
         """
         with self._lock:
@@ -136,18 +165,22 @@ class ChatTemplate:
                 )
             worker = self._running()
             try:
-                answer = worker.ask(request, LIMIT_S)
+                answers = cast(list[Answer], worker.ask(f"[{','.join(requests)}]", LIMIT_S))
             except _Stopped as stopped:
                 self._stop()
-                raise DataError(f"the chat template of {self._owner} fails with the messages: {stopped}") from None
+                if len(requests) == 1:
+                    return [(FAILED, str(stopped))]
+                self._stops -= 1  # counted when its request is sent alone
             except BaseException:
                 self._stop()
                 raise
-            if cast(Answer, answer)[0] == MEMORY:
-                self._stop()  # which gives the memory back
             else:
-                self._stops = 0
-            return answer
+                if any(result == MEMORY for result, _ in answers):
+                    self._stop()  # which gives the memory back
+                else:
+                    self._stops = 0
+                return answers
+        return [answer for each in requests for answer in self._ask([each])]
 
     def _running(self) -> "_Worker":
         """A worker that has compiled the templates; another one in a fork of the process that had the last."""
@@ -169,6 +202,15 @@ class ChatTemplate:
             self._worker.end()
         self._worker = None
         self._stops += 1
+
+
+class _Chunk(threading.local):
+    answers: dict[str, Answer | None] | None = None
+    """Of the rows that this thread reads together, by request; None until the request is sent."""
+
+
+class _NotRendered(BaseException):
+    """The request is noted in the chunk."""
 
 
 class _Stopped(Exception):

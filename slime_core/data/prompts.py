@@ -166,8 +166,7 @@ class PromptTable:
         left_out, digest = LeftOut(part.row_format), hashlib.blake2b(digest_size=16)
         check_template_kwargs(part.row_format, part.tokenizer)
         reader, number, prompts = RowReader(part.row_format, part.tokenizer), -1, 0
-        for number, row in enumerate(part.rows):
-            read, dropped_reasoning = reader.read(row)
+        for number, (row, (read, dropped_reasoning)) in enumerate(reader.read_all(part.rows)):
             record = self._record_of(cast(Row, row).where, read, part) if isinstance(read, Prompt) else read
             if not isinstance(record, bytes):
                 left_out.count(record)

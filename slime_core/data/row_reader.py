@@ -5,7 +5,7 @@ Example:
     RowReader(RowFormat(label_key="answer"), tokenizer).read(Row("train.jsonl:3", {"input": "2+2?", "answer": "4"}))
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -18,7 +18,7 @@ from slime_core.data.rows import (
     read_tools,
     refuse_media,
 )
-from slime_core.data.tokenizer import with_bos
+from slime_core.data.tokenizer import HfTokenizer, with_bos
 from slime_core.errors import DataError
 from slime_core.roles import RowFormat, Tokenizer
 from slime_core.sample import Json, Message
@@ -49,6 +49,10 @@ class TooLong:
     """How long it is."""
 
 
+Read = tuple[Prompt | TooLong | BadRow, bool]
+"""A row's prompt, or why there is none; and whether the chat template leaves out reasoning of earlier turns."""
+
+
 class RowReader:
     """Reads rows of one format."""
 
@@ -69,9 +73,15 @@ class RowReader:
         media = (self._format.multimodal_keys or {}).values()
         return (self._format.metadata_key, self._format.tool_key, *media)
 
-    def read(self, row: Row | BadRow) -> tuple[Prompt | TooLong | BadRow, bool]:
-        """The row's prompt, or why there is none; and whether the template leaves out reasoning of earlier turns."""
+    def read(self, row: Row | BadRow) -> Read:
+        """The row's prompt, or why there is none."""
         return read_row(row, self._prompt_of)
+
+    def read_all(self, rows: Iterable[Row | BadRow]) -> Iterator[tuple[Row | BadRow, Read]]:
+        """Each row with what `read` returns, in order."""
+        if isinstance(self._tokenizer, HfTokenizer) and self._tokenizer.template:
+            return self._tokenizer.template.read_rows(rows, self.read)
+        return ((row, self.read(row)) for row in rows)
 
     def _prompt_of(self, row: Row) -> tuple[Prompt | TooLong, bool]:
         metadata, dropped = self._metadata(row), False

@@ -20,6 +20,8 @@ from slime_core.processes.forked import receive, send
 from slime_core.processes.limits import limit_memory
 from slime_core.sample import Json
 
+Renderings = list[tuple[str, dict[str, Json]]]
+"""Name of a template and its variables, of each text to render."""
 LONGEST_DETAIL = 2_000
 """Characters of what is wrong that are sent back."""
 
@@ -86,8 +88,7 @@ def main(channel_fd: int) -> None:
             request = _received(channel)
         except (EOFError, ConnectionError):
             return
-        name, variables = cast(tuple[str, dict[str, Json]], request)
-        _tell(channel, _rendered(templates[name], variables))
+        _tell(channel, [_rendered(templates[name], own) for name, own in cast(Renderings, request)])
 
 
 def _compiled(

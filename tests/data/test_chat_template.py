@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -21,6 +22,7 @@ from slime_core.data import (
 )
 from slime_core.data.settings import MixtureMember, MixtureSettings
 from slime_core.errors import ConfigError, DataError, ModelError
+from slime_core.processes.forked import Channel
 from slime_core.roles import DataSourceSetup, PromptFile, RowFormat
 from slime_core.sample import Message
 from slime_train.dialogs import DialogReader
@@ -91,12 +93,26 @@ def test_a_template_that_was_stopped_often_is_not_tried_again() -> None:
         template.render(HELLO)
 
 
-def test_a_template_renders_on_after_one_text_passed_a_limit() -> None:
-    template = ChatTemplate({"default": "{{ 'x' * messages[0].content }}"}, {}, "m")
-    assert template.render([{"role": "user", "content": 1}]) == "x"
-    with pytest.raises(DataError, match=MEMORY):
-        template.render([{"role": "user", "content": 2 * 10**9}])
-    assert template.render([{"role": "user", "content": 3}]) == "xxx"
+def test_rows_that_are_read_together_are_read_as_one_by_one() -> None:
+    """Some rows need several texts, some none; one text passes a limit, one is refused, and one is wanted twice."""
+    template = ChatTemplate(
+        {"default": "{{ raise_exception('no') if messages[0].content == 4 }}{{ 'x' * messages[0].content }}"}, {}, "m"
+    )
+    rows = [[1], [], [2 * 10**9], [3, 1, 2], [1, 4, 2 * 10**9], [2], *([each] for each in range(5, 150))]
+
+    def read(row: list[int]) -> list[str]:
+        try:
+            return [template.render([{"role": "user", "content": count}]) for count in row]
+        except DataError as error:
+            return [str(error)]
+
+    with patch.object(Channel, "exchange", autospec=True, side_effect=Channel.exchange) as exchange:
+        together = [*template.read_rows(iter(rows), read)]
+    assert exchange.call_count < 20, "requests, of 150 rows"
+    assert together == [(row, read(row)) for row in rows]
+    assert [together[0][1], together[5][1]] == [["x"], ["xx"]]
+    assert re.search(MEMORY, together[2][1][0])
+    assert "refuses the messages: no" in together[4][1][0]
 
 
 @table(
