@@ -112,7 +112,7 @@ layouts: $(STAMPS)/dev ## megatron-core in many layouts of ranks, each against o
 	@mkdir -p .cache/tmp .cache/matplotlib
 	@OMP_NUM_THREADS=1 $(INSIDE) $(BIN)/python -m pytest -m layouts plugins/slime-trainer-megatron/tests $(ARGS)
 
-cluster: $(STAMPS)/dev ## Ray clusters with a server of jobs, and of several nodes on this machine
+cluster: $(STAMPS)/dev ## Ray clusters that a run joins, also of several nodes, on this machine
 	@mkdir -p .cache/tmp .cache/matplotlib
 	@OMP_NUM_THREADS=1 $(INSIDE) $(BIN)/python -m pytest -m cluster plugins/slime-launcher-ray/tests plugins/slime-compat/tests $(ARGS)
 

@@ -2,8 +2,7 @@
 
 An engine comes with `Hello`, says `READY` when its server can take weights, and answers each order with `DONE`. Rank 0
 orders to join a group (`Join`), to take a bucket that is broadcast (`Bucket`) or whose handles it gives (`Handles`),
-and ends with `END`, or with `{"failed": why}`. A closed connection means that the
-other end is gone.
+and ends with `END`, or with `{"failed": why}`. A closed connection means that the other end is gone.
 """
 
 import json
