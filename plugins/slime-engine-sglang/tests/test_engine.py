@@ -16,6 +16,7 @@ from slime_engine_sglang.generate_api import scored
 from slime_engine_sglang.server import Table
 from slime_testing import publish_model
 from slime_testing.fake_engine import (
+    AbortMidway,
     Behaviour,
     Disconnect,
     Ended,
@@ -225,3 +226,9 @@ async def test_a_bad_answer_is_an_error_that_names_the_server_and_is_not_asked_f
     assert url in error
     if not streamed:
         assert said in error
+
+
+async def test_a_server_that_aborts_by_itself_is_an_answer(tmp_path: Path) -> None:
+    async with on_a_fake(tmp_path, AbortMidway(2)) as (engine, _):
+        output = await engine.generate(PLAIN)
+    assert (len(output.tokens), output.finish) == (2, FinishReason.ABORT)

@@ -237,6 +237,13 @@ async def test_a_trainer_that_fails_is_told_of_and_its_weights_are_not_served(tm
         assert await run.publish(2) == [None] * 2
 
 
+async def test_weights_of_another_model_are_refused_before_rank_0_sends(tmp_path: Path, urls: list[str]) -> None:
+    async with running(tmp_path, urls[:1]) as run:
+        slots = (replace(run.slots[0], name="no.such.weight"), *run.slots[1:])
+        with pytest.raises(ModelError, match=r"no\.such\.weight"):
+            await run.engines[0].load_weights(replace(run.channel, slots=slots), 0)
+
+
 async def test_releases_without_sessions_are_sent_weights_without_one(tmp_path: Path, all_urls: list[str]) -> None:
     old = all_urls[2]
     fail(old, "")

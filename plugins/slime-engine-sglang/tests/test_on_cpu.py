@@ -22,10 +22,9 @@ def packages(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def start(packages: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+def start(packages: Path) -> "subprocess.CompletedProcess[str]":
     environment = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(packages)}
-    command = [sys.executable, str(ON_CPU), *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run([sys.executable, str(ON_CPU)], env=environment, capture_output=True, text=True, check=False)
 
 
 @table(

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from servers import stand_in
 
 from slime_core.errors import WorkerError
 from slime_core.roles import GenerateRequest, SamplingParams
-from slime_engine_sglang.host import Company
+from slime_engine_sglang.host import Company, kept_port
 
 REQUEST = GenerateRequest([5, 6, 7], SamplingParams(4), 0)
 
@@ -81,3 +82,12 @@ async def test_a_server_that_is_stopped_is_given_up(tmp_path: Path, python: Path
         async with asyncio.timeout(30):
             while not gone(pid):  # noqa: ASYNC110  # nothing tells when
                 await asyncio.sleep(0.05)
+
+
+def test_a_kept_port_goes_to_its_server_alone() -> None:
+    with kept_port("127.0.0.1", 0) as kept:
+        address = kept.getsockname()
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(address)
+        with socket.create_server(address), kept_port(*address) as another:  # a server sets SO_REUSEADDR
+            assert another.getsockname() != address
