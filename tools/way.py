@@ -3,10 +3,11 @@
 
     .venv/bin/python tools/way.py plan --no-data run.toml
     .venv/bin/python tools/way.py train run.toml --num-rollout 1 --after BaseLoop._one_rollout
-    .venv/bin/python tools/way.py train run.toml --after BaseLoop._one_rollout --list
+    .venv/bin/python tools/way.py train run.toml --after BaseLoop._one_rollout --until Trainer.train --list
 
 Everything after the tool's own flags is a command of `slime`, which runs in this process: what its worker processes run
-is not counted. With `--after NAME` the count begins at the first call of the function with that qualified name.
+is not counted. With `--after NAME` the count begins at the first call of the function with that qualified name, and
+with `--until NAME` it ends at the next call of that function.
 The last line is one JSON object: functions, files, calls, and the processor time of the same command unprofiled.
 """
 
@@ -26,10 +27,11 @@ OURS = ("slime_core", "plugins")
 
 
 class Calls:
-    """Calls by code object, from the first call of the function `after` on, or from the start."""
+    """Calls by code object, from the first call of the function `after` to the next call of `until`."""
 
-    def __init__(self, after: str | None) -> None:
-        self.after = after
+    def __init__(self, after: str | None, until: str | None) -> None:
+        self.after, self.until = after, until
+        self.is_over = False
         self.codes = Counter[CodeType]()
 
     def see(self, frame: FrameType, event: str, _: object) -> None:
@@ -40,7 +42,8 @@ class Calls:
             return
         if self.after == code.co_qualname:
             self.after = None
-        if self.after is None:
+        self.is_over |= self.after is None and self.until == code.co_qualname
+        if self.after is None and not self.is_over:
             self.codes[code] += 1
 
     def of_ours(self) -> dict[CodeType, int]:
@@ -53,9 +56,10 @@ def main() -> int:
     """Count, list, and say how much processor time the command takes."""
     parser = ArgumentParser(description=__doc__, formatter_class=RawTextHelpFormatter)
     parser.add_argument("--after", help="begin at the first call of this function, such as BaseLoop._one_rollout")
+    parser.add_argument("--until", help="end at the next call of this function, such as BaseLoop._save")
     parser.add_argument("--list", action="store_true", help="print the functions, by file")
     options, command = parser.parse_known_args()
-    seen = Calls(options.after)
+    seen = Calls(options.after, options.until)
     sys.argv = ["slime", *command]
     from slime_core.cli import main as slime  # here: importing it is part of the way
 
