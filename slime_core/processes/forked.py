@@ -197,24 +197,27 @@ class Output:
         finally:
             os.close(write)
 
-    def watch(self) -> None:
-        """Read what is there, now and every `DRAIN_S` on the running event loop, until `stop`."""
-        self.read()
-        self._timer = asyncio.get_running_loop().call_later(DRAIN_S, self.watch)
+    def watch(self, busy_s: float = DRAIN_S) -> None:
+        """Read on the running event loop until `stop`: now, then `busy_s` after each output, else every `DRAIN_S`."""
+        pause = busy_s if self.read() else DRAIN_S
+        self._timer = asyncio.get_running_loop().call_later(pause, self.watch, busy_s)
 
     def stop(self) -> None:
         """Read no more."""
         if self._timer is not None:
             self._timer.cancel()
 
-    def read(self) -> None:
-        """Read at most 1 MiB of what is there."""
+    def read(self) -> bool:
+        """Read at most 1 MiB of what is there; returns whether there was any."""
+        before = len(self._kept)
         with suppress(OSError):
             for _ in range(16):
                 if not (chunk := os.read(self._pipe, 1 << 16)):
                     break
                 self._kept += chunk
+        is_more = len(self._kept) > before
         del self._kept[: -self._most]
+        return is_more
 
     def text(self) -> str:
         """All that is kept."""

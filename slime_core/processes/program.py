@@ -29,6 +29,8 @@ MOST_OUTPUT = 1 << 20
 """Bytes that are kept of each output, from its end."""
 MOST_PROCESSES = 256
 """Default limit of a program's processes."""
+BUSY_S = 0.001
+"""Seconds between two reads of a program that writes without a pause: it waits whenever 64 KiB are unread."""
 SHOWN = 2_000
 """Characters of its latest output that an error shows."""
 
@@ -94,8 +96,8 @@ async def command(
                 memory_mb=memory_mb,
                 most_processes=most_processes,
             )
-        out.watch()
-        err.watch()
+        out.watch(BUSY_S)
+        err.watch(BUSY_S)
         try:
             async with asyncio.timeout(timeout_s):
                 with suppress(EOFError, OSError):  # executing the program closes the channel
