@@ -80,7 +80,7 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """A call as an answer writes it. Raises ValueError: no tool has this name, or the arguments are no JSON object."""
+    """A call as an answer writes it. Raises ValueError: no tool can have this name, or the arguments are no object."""
 
     name: str  # The tool's
     arguments: str  # JSON, as it is written
@@ -173,12 +173,16 @@ Raises ValueError or RecursionError: it is not written as calls are.
 """
 
 
+class BrokenCall(ValueError):
+    """A call that can be told from other text, although it is not whole or its arguments are no object."""
+
+
 @dataclass(frozen=True, slots=True)
 class Section:
     """A stretch of an answer that holds calls."""
 
     opens: str
-    """Marker before it; empty: the answer begins with a brace, and is text if it holds no calls."""
+    """Marker before it; empty: the answer begins with a brace, and nothing is counted but a BrokenCall."""
     read: Read
     """Reads what is between the markers."""
     closes: str = ""
@@ -202,18 +206,17 @@ class _Reader:
     def __init__(self, draft: Draft, section: Section, tools: tuple[Tool, ...]) -> None:
         self._draft, self._section, self._tools = draft, section, tools
         self._parts: list[str] = []
-        self._fresh: list[str] = []
-        self._in_value = False
+        self._strings = Strings(section.verbatim)
 
     def feed(self, piece: Piece) -> Piece | None:
         """Read on: None; or the section has ended: what is left of the piece, maybe nothing."""
-        if piece.marker and not self._is_text():
+        if piece.marker and not self._strings.is_open:
             closes = piece.text == self._section.closes
             if closes or piece.text not in self._section.markers:
                 self.end(piece.text if closes else "")
                 return _NOTHING if closes else piece
         self._parts.append(piece.text)
-        self._fresh.append(piece.text)
+        self._strings.add(piece.text)
         return None
 
     def end(self, closing: str = "") -> None:
@@ -222,28 +225,34 @@ class _Reader:
             calls, rest = self._section.read(text, self._tools)
             if not calls or (self._section.must_close and not closing):
                 raise ValueError("no call")
-        except (ValueError, RecursionError):
-            tell = self._draft.back if self._section.opens else self._draft.text
+        except (ValueError, RecursionError) as error:
+            tell = self._draft.back if self._section.opens or isinstance(error, BrokenCall) else self._draft.text
             tell(f"{self._section.opens}{text}{closing}")
             return
         for call in calls:
             self._draft.call(call)
         self._draft.text(rest)
 
-    def _is_text(self) -> bool:
-        """Whether a marker that comes now stands within a value."""
-        if self._section.verbatim is not None:
-            self._in_value = in_string("".join(self._fresh), self._section.verbatim, self._in_value)
-        self._fresh.clear()
-        return self._in_value
 
+class Strings:
+    """Tells of a text that comes in parts whether a string is open at its end: a marker that comes then is text."""
 
-def in_string(text: str, around: tuple[str, str] = ('"', '"'), inside: bool = False) -> bool:
-    """Whether a string is open at the end of a text that begins `inside` one, or not; `around`: its quotes."""
-    for found in _bounds(*around).finditer(text):
-        if found[0] == around[inside]:
-            inside = not inside
-    return inside
+    def __init__(self, around: tuple[str, str] | None = ('"', '"')) -> None:
+        """`around`: the quotes of a string; None: none is ever open."""
+        self._around, self._fresh, self._open = around, list[str](), False
+
+    def add(self, text: str) -> None:
+        if self._around is not None:
+            self._fresh.append(text)
+
+    @property
+    def is_open(self) -> bool:
+        if self._fresh and self._around is not None:
+            for found in _bounds(*self._around).finditer("".join(self._fresh)):
+                if found[0] == self._around[self._open]:
+                    self._open = not self._open
+            self._fresh.clear()
+        return self._open
 
 
 @lru_cache(maxsize=64)

@@ -15,14 +15,13 @@ Example:
     <|channel|>commentary to=functions.add <|constrain|>json<|message|>{"a": 1, "b": 2}<|call|>         gpt-oss
 """
 
-import ast
 import enum
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from slime_agent_openai.message import Delta, Tool
-from slime_agent_openai.parsers.answer import Called, Draft, Family, Read, Section, family_of, in_string
+from slime_agent_openai.parsers.answer import BrokenCall, Called, Draft, Family, Read, Section, Strings, family_of
 from slime_agent_openai.parsers.pieces import Piece
 from slime_agent_openai.wires.wire import NewId
 from slime_core.sample import Json
@@ -67,6 +66,18 @@ def _json_call(text: str, at: int) -> tuple[Called, int]:
     return Called(name if isinstance(name, str) else "", arguments), end
 
 
+def _json_list(text: str) -> tuple[list[Called], int]:
+    at, calls = _past(text, 0), []
+    _, end = _decode(text, at)
+    _refuse_rest(text[at : at + 1].removeprefix("["))
+    at = _past(text, at + 1)
+    while text[at] != "]":
+        call, at = _json_call(text, at)
+        calls.append(call)
+        at = _past(text, _past(text, at) + (text[_past(text, at)] == ","))
+    return calls, end
+
+
 def _read_hermes(text: str, tools: Sequence[Tool]) -> tuple[list[Called], str]:
     call, end = _json_call(text, _past(text, 0))
     _refuse_rest(text, end)
@@ -80,20 +91,32 @@ HERMES = family_of(
 )
 
 _PARTED = re.compile(r"[\s;]*")
-_KEYS = frozenset({"name", "type", "id", "arguments", "parameters"})
+_ARGUMENTS = frozenset({"arguments", "parameters"})
+_KEYS = _ARGUMENTS | {"name", "type", "id"}
+
+
+_BEGUN = re.compile(r'\{\s*(?:"type"[^,]*,\s*)?"name"\s*:\s*"([^"]*)"\s*,\s*"(?:arguments|parameters)"\s*:')
 
 
 def _read_llama(text: str, tools: Sequence[Tool]) -> tuple[list[Called], str]:
-    """JSON alone does not say that it is a call: its keys and the name of a tool do."""
-    calls, known = [], {tool.name for tool in tools}
-    at = _past(text, 0, _PARTED)
+    """JSON alone does not say that it is a call: its keys and the name of a tool do. Text may follow the last call."""
+    calls, known = list[Called](), {tool.name for tool in tools}
+    end, at = 0, _past(text, 0, _PARTED)
     while at < len(text):
-        members, _ = _members(text, at)
-        call, at = _json_call(text, at)
-        if call.name not in known or not members.keys() <= _KEYS or not members.keys() & {"arguments", "parameters"}:
-            raise ValueError("no call")
+        try:
+            members, _ = _members(text, at)
+            call, after = _json_call(text, at)
+            if call.name not in known or not members.keys() <= _KEYS or members.keys().isdisjoint(_ARGUMENTS):
+                raise ValueError("no call")
+        except (ValueError, RecursionError):
+            if calls:
+                return calls, text[end:]
+            if (begun := _BEGUN.match(text, at)) and begun[1] in known:
+                raise BrokenCall from None
+            raise
         calls.append(call)
-        at = _past(text, at, _PARTED)
+        end = after
+        at = _past(text, end, _PARTED)
     return calls, ""
 
 
@@ -105,7 +128,7 @@ LLAMA3 = family_of(
     think=None,
 )
 
-_NAMED = re.compile(r"\s*([^\s\[{]+)\s*(?:\[CALL_ID\][^\[]*)?(?:\[ARGS\])?\s*(?=\{)")
+_NAMED = re.compile(r"\s*([^\s\[{]+)\s*(?:\[CALL_ID\][^\[]*)?(?:\[ARGS\]\s*)?(?=\{)")
 
 
 def _read_mistral(text: str, tools: Sequence[Tool]) -> tuple[list[Called], str]:
@@ -113,14 +136,7 @@ def _read_mistral(text: str, tools: Sequence[Tool]) -> tuple[list[Called], str]:
     if found := _NAMED.match(text):
         _, end = _decode(text, found.end())
         return [Called(found[1], text[found.end() : end])], text[end:]
-    at, calls = _past(text, 0), []
-    _, end = _decode(text, at)
-    _refuse_rest(text[at : at + 1].removeprefix("["))
-    at = _past(text, at + 1)
-    while text[at] != "]":
-        call, at = _json_call(text, at)
-        calls.append(call)
-        at = _past(text, _past(text, at) + (text[_past(text, at)] == ","))
+    calls, end = _json_list(text)
     return calls, text[end:]
 
 
@@ -161,9 +177,9 @@ DEEPSEEK = family_of(
     Section(
         "<｜tool▁calls▁begin｜>",
         _reads_marked(
-            rf"{_DEEPSEEK_CALL}\s*(?:function\s*{_DEEPSEEK_PARTS}(?P<old>[^\n{{]+)\n\s*```(?:json)?"
-            rf"|(?P<name>[^<｜]+?)\s*{_DEEPSEEK_PARTS})\s*(?=\{{)",
-            rf"\s*(?:```)?\s*(?:{_DEEPSEEK_ENDS}\s*|$)",
+            rf"{_DEEPSEEK_CALL}(?:\s*function\s*{_DEEPSEEK_PARTS}(?P<old>[^\n{{]+)\n\s*```(?:json)?"
+            rf"|(?P<name>[^<｜]+){_DEEPSEEK_PARTS})\s*(?=\{{)",
+            rf"\s*(?:```\s*)?(?:{_DEEPSEEK_ENDS}\s*|$)",
         ),
         "<｜tool▁calls▁end｜>",
         frozenset({_DEEPSEEK_CALL, _DEEPSEEK_PARTS, _DEEPSEEK_ENDS}),
@@ -281,7 +297,7 @@ CODER = family_of(
     ),
 )
 
-_KEYED = re.compile(r"\s*<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL)
+_KEYED = re.compile(r"\s*<arg_key>([^<]*)</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL)
 
 
 def _read_glm(text: str, tools: Sequence[Tool]) -> tuple[list[Called], str]:
@@ -305,38 +321,53 @@ GLM = family_of(
 )
 
 
-def _read_python(text: str, tools: Sequence[Tool]) -> tuple[list[Called], str]:
-    """A list of calls in Python's syntax, in which JSON's constants are known, too."""
-    try:
-        listed = ast.parse(text.strip().replace("\0", r"\x00"), mode="eval").body
-    except (SyntaxError, MemoryError):
-        raise ValueError("not Python") from None
-    if not isinstance(listed, ast.List):
-        raise ValueError("no list")
-    calls = []
-    for call in listed.elts:
-        if not isinstance(call, ast.Call) or call.args:
-            raise ValueError("no call with named arguments")
-        given = {str(each.arg): ast.literal_eval(_Constants().visit(each.value)) for each in call.keywords}
-        try:
-            calls.append(Called(ast.unparse(call.func), json.dumps(given)))
-        except TypeError:
-            raise ValueError("no values of JSON") from None
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null")
+_LFM_PARTS = re.compile(
+    r"""(['"])((?:\\.|[^\\])*?)\1(?=\s*[,)\]}:=])|['"].*|,\s*(?=[)\]}])"""
+    r"""|([^\s()\[\]{},:='"]+)\s*([(=]?)\s*|\)""",
+    re.DOTALL,
+)
+"""Strings, or what is left where one does not end; commas before a bracket; words; ends of calls.
+
+Templates of LFM2.5 escape nothing in a string: it ends with the first quote after which the list can go on.
+"""
+_ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
+
+
+def _read_lfm(text: str, tools: Sequence[Tool]) -> tuple[list[Called], str]:
+    """A list of calls in Python's syntax: as JSON, it is a list of objects."""
+    listed = _LFM_PARTS.sub(_lfm_json, text)
+    calls, end = _json_list(listed)
+    _refuse_rest(listed, end)
+    if len(calls) < sum(part[4] == "(" for part in _LFM_PARTS.finditer(text)):
+        raise ValueError("a call within a call")
     return calls, ""
 
 
-class _Constants(ast.NodeTransformer):
-    """Puts Python's constants in the place of JSON's."""
+def _lfm_json(part: re.Match[str]) -> str:
+    quote, inside, word, after = part.groups()
+    if quote:
+        text = _ESCAPED.sub(_unescaped, inside).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return _quoted(text)
+    if after:
+        return f'{{"name": {_quoted(word)}, "arguments": {{' if after == "(" else f"{_quoted(word)}: "
+    if word and not _NUMBER.fullmatch(word := _CONSTANTS.get(word, word)):
+        raise ValueError("a word that is no value")
+    return word or {")": "}}", ",": ""}.get(part[0][0], part[0])
 
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        known = {"true": True, "false": False, "null": None}
-        return ast.copy_location(ast.Constant(known[node.id]), node) if node.id in known else node
+
+def _unescaped(found: re.Match[str]) -> str:
+    what = found[1]
+    if len(what) > 1:
+        return chr(int(what[1:], 16))
+    return _ESCAPES.get(what, what if what in "\\'\"/\n" else found[0])
 
 
 LFM = family_of(
     "lfm2",
     "[add(a=1, b=2)] after <|tool_call_start|>: LFM2 and LFM2.5",
-    Section("<|tool_call_start|>", _read_python, "<|tool_call_end|>", verbatim=None),
+    Section("<|tool_call_start|>", _read_lfm, "<|tool_call_end|>", verbatim=None),
 )
 
 _QUOTE = '<|"|>'
@@ -344,7 +375,6 @@ _GEMMA = re.compile(r"\s*call:([^{]*)(\{.*)", re.DOTALL)
 _GEMMA_PARTS = re.compile(
     rf"{re.escape(_QUOTE)}(.*?){re.escape(_QUOTE)}|((?:(?!<\|\"\|>)[^{{}}\[\]:,])+)(:?)", re.DOTALL
 )
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null")
 
 
 def _read_gemma(text: str, tools: Sequence[Tool]) -> tuple[list[Called], str]:
@@ -373,7 +403,7 @@ GEMMA = family_of(
 
 _START, _CHANNEL_MARK, _MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
 _ENDS = frozenset({"<|end|>", "<|call|>", "<|return|>"})
-_RECIPIENT = re.compile(r"\bto=(?:functions\.)?([^\s<]+)")
+_RECIPIENT = re.compile(r"\bto=(?:functions\.)?(?!functions\.)([^\s<]+)")
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 
 
@@ -397,7 +427,7 @@ class Harmony:
         self._draft = Draft(new_id)
         self._in = _In.REASONING if thinks else _In.HEAD
         self._head = ""
-        self._arguments: list[str] = []
+        self._arguments, self._strings = list[str](), Strings()
 
     @property
     def malformed(self) -> int:
@@ -408,7 +438,7 @@ class Harmony:
         return self._in is _In.REASONING
 
     def feed(self, piece: Piece) -> Iterator[Delta]:
-        if piece.marker and not (self._in is _In.ARGUMENTS and in_string("".join(self._arguments))):
+        if piece.marker and not (self._in is _In.ARGUMENTS and self._strings.is_open):
             self._mark(piece.text)
         else:
             self._say(piece.text)
@@ -421,7 +451,7 @@ class Harmony:
 
     def _mark(self, marker: str) -> None:
         if marker == _START or marker in _ENDS:
-            self._leave(marker)
+            self._leave(marker if marker in _ENDS else "")
             self._head = marker if marker == _START else ""
         elif marker == _MESSAGE and self._in is _In.HEAD:
             self._open()
@@ -438,11 +468,12 @@ class Harmony:
                 self._draft.text(text)
             case _In.ARGUMENTS:
                 self._arguments.append(text)
+                self._strings.add(text)
 
     def _open(self) -> None:
         recipient, channel = _RECIPIENT.search(self._head), _CHANNEL.search(self._head)
         if recipient is not None and self._tools:
-            self._in, self._arguments = _In.ARGUMENTS, []
+            self._in, self._arguments, self._strings = _In.ARGUMENTS, [], Strings()
             return
         head, self._head = self._head, ""
         if recipient is not None:

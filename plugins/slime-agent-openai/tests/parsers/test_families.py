@@ -1,11 +1,16 @@
 """What models get wrong, and each family's own ways."""
 
 import json
+import re
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slime_agent_openai.message import Tool
+from slime_agent_openai.parsers.answer import folded
 from slime_agent_openai.parsers.families import OWN
+from slime_agent_openai.parsers.pieces import Piece
 from tests.tables import table
 
 if TYPE_CHECKING:
@@ -64,6 +69,37 @@ def test_llama_parts_calls_with_semicolons(written: Mapping[str, "Written"]) -> 
         assert reading.malformed == 0
 
 
+def test_llama_says_what_follows_a_call_that_is_no_call(written: Mapping[str, "Written"]) -> None:
+    for after in ("; then more", '{"name": "unheard_of", "parameters": {}}', "{"):
+        reading = written["llama3"].read(f'{{"name": "note", "parameters": {{}}}}{after}')
+        assert [call.arguments for call in reading.message.calls] == ["{}"]
+        assert (reading.message.text, reading.malformed) == (after, 0)
+
+
+@table(
+    "way, begins, repeated",
+    [
+        ("mistral", "[TOOL_CALLS]x", " " * 40_000),
+        ("deepseek", f"{DEEP}x", " " * 40_000),
+        ("gpt-oss", f'{OSS}{{"query": "', "<|start|>" * 10_000),
+        ("lfm2", f"{LFM}[note(query=", "' " * 20_000),
+        ("glm", f"{OPEN}note", "<arg_key></arg_key><arg_value>" * 5_000),
+    ],
+)
+def test_what_a_model_repeats_without_end_is_read_at_once(
+    written: Mapping[str, "Written"], way: str, begins: str, repeated: str
+) -> None:
+    family = written[way].family
+    markers = re.compile(f"({'|'.join(re.escape(marker) for marker in family.markers)})")
+    answer, parser, deltas = f"{begins}{repeated}.", family.parser(str, (Tool("note"),), False), []
+    begun = time.process_time()
+    for text in filter(None, markers.split(answer)):
+        deltas += parser.feed(Piece(text, marker=text in family.markers))
+    deltas += parser.end()
+    assert (folded(deltas).text, parser.malformed) == (answer, 1)
+    assert time.process_time() - begun < 2
+
+
 def test_a_missing_last_marker_is_forgiven(written: Mapping[str, "Written"]) -> None:
     for way, answer in (
         ("hermes", f'{OPEN}{{"name": "note", "arguments": {{}}}}'),
@@ -96,7 +132,10 @@ def test_tagged_values_are_typed_by_the_schema(written: Mapping[str, "Written"])
     "written_as, wanted",
     [
         (r"""query='a\'b\\', tags=['x', "y"]""", r"""{"query": "a'b\\", "tags": ["x", "y"]}"""),
-        (r"query='\ud83d\ude42 \xe9'", r'{"query": "\ud83d\ude42 \u00e9"}'),
+        ("query='it's so', limit=-1", '{"query": "it\'s so", "limit": -1}'),
+        ("query='say \"it\"\nand go', ratio=1.50", r'{"query": "say \"it\"\nand go", "ratio": 1.50}'),
+        (r"query='\ud83d\ude42 \xe9 \d'", r'{"query": "🙂 é \\d"}'),
+        ("from='a', my-class=1", '{"from": "a", "my-class": 1}'),
         (
             "where={'a': [None, true], \"b\": {}}, ratio=1e-05",
             '{"where": {"a": [null, true], "b": {}}, "ratio": 1e-05}',
@@ -104,17 +143,18 @@ def test_tagged_values_are_typed_by_the_schema(written: Mapping[str, "Written"])
         ("query={1, 2}", None),
         ("query=b'x'", None),
         ("'x'", None),
-        (" query = 'x' , ", '{"query": "x"}'),
+        (" query = 'x', ", '{"query": "x"}'),
     ],
 )
-def test_lfm_writes_values_as_python_does(
+def test_lfm_writes_calls_much_as_python_does(
     written: Mapping[str, "Written"], written_as: str, wanted: str | None
 ) -> None:
-    reading = written["lfm2"].read(f"See.{LFM} [note({written_as}), note()] {LFM_ENDS}")
+    reading = written["lfm2"].read(f"See.{LFM} [look-up({written_as}), note()] {LFM_ENDS}")
     if wanted is None:
         assert (reading.message.calls, reading.malformed) == ((), 1)
         return
-    assert [call.arguments for call in reading.message.calls] == [wanted, "{}"]
+    calls = [(call.name, call.arguments) for call in reading.message.calls]
+    assert calls == [("look-up", wanted), ("note", "{}")]
     assert (reading.message.text, reading.malformed) == ("See.", 0)
 
 
