@@ -289,7 +289,7 @@ $(STAMPS)/release: $(STAMPS)/tools
 
 $(LOWEST)/stamp: $(PROJECTS) $(STAMPS)/release
 	$(BIN)/uv venv -q --clear --python $(BIN)/python $(LOWEST)
-	VIRTUAL_ENV=$(LOWEST) $(BIN)/uv pip install -q --resolution lowest-direct -e '.[data,yaml]' \
+	VIRTUAL_ENV=$(LOWEST) $(BIN)/uv pip install -q --resolution lowest-direct -e '.[data]' \
 	  -e ./plugins/slime-reward-math -e './plugins/slime-trackers[tensorboard]' $(LIGHT_PLUGINS) \
 	  'hypothesis>=6.130' 'jinja2>=3.1' 'jsonschema>=4.23' 'matplotlib>=3.10.8' 'numpy>=2.0' 'pytest>=8.4' \
 	  'pytest-timeout>=2.3' 'pytest-xdist>=3.8' 'safetensors>=0.5' 'tokenizers>=0.22' 'transformers>=5.0'

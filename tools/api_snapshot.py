@@ -21,7 +21,7 @@ SNAPSHOT = ROOT / "docs" / "api.txt"
 PUBLIC: dict[str, tuple[str, ...]] = {
     "slime_core": (),
     "slime_core.cli": (),
-    "slime_core.config": ("Installed", "read_run_file", "write_toml"),
+    "slime_core.config": ("Installed", "read_run_file", "refuse_unfit", "write_toml"),
     "slime_core.data": (
         "Finder",
         "HfTokenizer",
@@ -54,7 +54,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "slime_core.sample": (),
     "slime_core.score": (),
     "slime_core.seeds": (),
-    "slime_core.telemetry": ("run_folder_errors",),
+    "slime_core.telemetry": ("MetricsLog", "MetricsRow", "run_folder_errors"),
     "slime_testing": (),
     "slime_testing.fake_engine": (),
     "slime_train": (),
