@@ -80,8 +80,9 @@ class FlatKeys:
             except PluginError as error:  # refused only where it is chosen
                 warnings.warn(str(error), PluginWarning, stacklevel=2)
                 continue
-            for key in set(names) - _OWN:
-                found[key] = (*found.get(key, ()), Owner(registered, (key,)))
+            for key in dict.fromkeys(names):
+                if key not in _OWN:
+                    found[key] = (*found.get(key, ()), Owner(registered, (key,)))
         return found
 
     def owners_of(self, key: str) -> tuple[Owner, ...]:

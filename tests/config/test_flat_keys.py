@@ -125,6 +125,11 @@ def test_a_key_that_two_choices_have_is_refused_naming_both(stranger: Catalog) -
     assert sections == {"wide": {"window": 2}}
 
 
+def test_flat_keys_have_the_order_of_their_choice(stranger: Catalog) -> None:
+    declared = stranger.find("trainer", "local").spec.flat_names
+    assert [key for key in FlatKeys(stranger).owners if key in declared] == [*declared]
+
+
 def test_a_choice_that_nobody_offers_is_the_trouble_and_not_its_keys(stranger: Catalog) -> None:
     config = parsed(stranger, engine={"use": "wild"}, wide_dtype="bfloat16")
     assert config.roles["engine"].use == {"wild": 1.0}
