@@ -215,9 +215,9 @@ def _texts(directory: Path) -> Mapping[int, str]:
     try:
         about: Any = json.loads(path.read_text("utf-8"))
         vocab = about["model"]["vocab"]  # a table, or of Unigram texts with their scores, in order
-        ids = vocab if isinstance(vocab, dict) else {entry[0]: number for number, entry in enumerate(vocab)}
-        added = {each["content"]: each["id"] for each in about.get("added_tokens") or ()}
-        return cast("Mapping[int, str]", {number: text for text, number in {**ids, **added}.items()})
+        ids = vocab.items() if isinstance(vocab, dict) else ((entry[0], number) for number, entry in enumerate(vocab))
+        added = ((each["content"], each["id"]) for each in about.get("added_tokens") or ())
+        return cast("Mapping[int, str]", {number: text for text, number in (*ids, *added)})
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise ModelError(
             f"{path} cannot be read as a tokenizer: {type(error).__name__}: {error}; save it with `save_pretrained` of "
