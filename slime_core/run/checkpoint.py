@@ -163,9 +163,10 @@ def describe_file(file: Path) -> SavedFile:
     return SavedFile(bytes=file.stat().st_size, sha256=digest.hexdigest())
 
 
-def remove_checkpoint(path: Path) -> None:
-    """Take a checkpoint's name away, then its files: a kill in between leaves no damaged checkpoint."""
-    nameless = path.with_name(f".{path.name}.old.tmp")
+def remove_checkpoint(path: Path, nameless: Path | None = None) -> None:
+    """Rename a checkpoint to `nameless`, then remove its files: a kill in between leaves no damaged checkpoint."""
+    nameless = nameless or path.with_name(f".{path.name}.old.tmp")
+    shutil.rmtree(nameless, ignore_errors=True)  # of a kill in between
     with suppress(OSError):
         path.rename(nameless)
         shutil.rmtree(nameless)

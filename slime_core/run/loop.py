@@ -15,6 +15,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import TypeVar, cast
 
 from slime_core.aio import unless
@@ -39,7 +40,7 @@ from slime_core.rollout import RolloutResult
 from slime_core.run.checkpoint import Checkpoint, check_changes, newest_checkpoint, saved_settings
 from slime_core.run.folder import RunFolder, note_resume, on_signals
 from slime_core.run.ledger import GroupState, SavedState, digest_before
-from slime_core.run.saving import Saver, copy_model
+from slime_core.run.saving import Saver, copy_model, point
 from slime_core.run.session import BaseSession, Phase, Session
 from slime_core.run.trainer import TrainReport, means
 from slime_core.sample import Json
@@ -243,10 +244,15 @@ class BaseLoop(ABC):
         self._saved_at = self.rollout_id = checkpoint.rollout_id
         self._step = state.step
         self._metrics.truncate(state.metrics_position)
+        best: Path | None = None
         for row in MetricsLog.read(self._metrics.path):
             self._alarms.look(row)  # the alarms that were shown before
-            if self._best_link and self._best_link.exists():
-                self._is_best(row.metrics)
+            saved = self._saver.path_of(row.rollout_id)
+            if self._best_link and saved.is_dir() and self._is_best(row.metrics):
+                best = saved
+        if self._best_link and best:  # a kill may have come between the checkpoint and its link
+            with run_folder_errors(self._best_link, "write"):
+                point(self._best_link, best)
         note_resume(self._folder.root, self.rollout_id)
         self._display.message(f"continuing after rollout {self.rollout_id} of {self._base.num_rollout}")
         await self._base.emit(CheckpointLoaded(checkpoint.path, self.rollout_id))

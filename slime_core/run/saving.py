@@ -64,6 +64,10 @@ class Saver:
         self._finishing: asyncio.Task[Checkpoint] | None = None
         self._given_up = threading.Event()
 
+    def path_of(self, rollout_id: int) -> Path:
+        """The directory of the checkpoint after so many rollouts."""
+        return self._root / f"rollout_{rollout_id:06d}"
+
     async def save(
         self,
         rollout_id: int,
@@ -86,7 +90,7 @@ class Saver:
         """
         assert self._begin is None, "ask for the checkpoint before it first"
         assert self._finishing is None, "ask for the checkpoint before it first"
-        final = self._final = self._root / f"rollout_{rollout_id:06d}"
+        final = self._final = self.path_of(rollout_id)
         beside = self._root / f".{final.name}.tmp"
         with _explaining(final, beside):
             clear_unfinished(self._root)
@@ -99,7 +103,7 @@ class Saver:
                 self._seal(beside, rollout_id, end_of_turn)
                 put_in_place(final, beside)
                 if is_best and self._best is not None:
-                    _point(self._best, final)
+                    point(self._best, final)
             _prune(final, self._keep, self._best)
             return Checkpoint(final, rollout_id)
 
@@ -199,12 +203,17 @@ def put_in_place(final: Path, beside: Path) -> None:
     Raises:
         OSError: the storage refused.
     """
-    remove_checkpoint(final)
+    remove_checkpoint(final, beside.with_name(f"{beside.name}.old.tmp"))
     beside.rename(final)
     sync(final.parent)
 
 
-def _point(link: Path, target: Path) -> None:
+def point(link: Path, target: Path) -> None:
+    """Make, or replace, a link to a directory.
+
+    Raises:
+        OSError: the storage refused.
+    """
     beside = link.with_name(f".{link.name}.tmp")
     beside.unlink(missing_ok=True)
     beside.symlink_to(os.path.relpath(target, link.parent))

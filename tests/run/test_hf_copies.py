@@ -57,8 +57,12 @@ def test_a_copy_replaces_the_one_before_and_nothing_beside_it(tmp_path: Path) ->
     for name in ("real.old", ".real.tmp", ".real.old", ".real.x"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "mine.txt").write_text("mine")
+    killed = tmp_path / ".real.a1.tmp.old.tmp"  # while the copy before was being removed
+    killed.mkdir()
+    (killed / "config.json").write_text("old")
     for number in (1, 2, 3):
         copy_model(model_of(tmp_path, number), str(tmp_path / "model"), "a1")
     assert len([*tmp_path.rglob("mine.txt")]) == 4
+    assert not killed.exists()
     assert (tmp_path / "model").is_symlink()
     assert (tmp_path / "real" / "config.json").read_text() == '{"number": 3}'
