@@ -50,6 +50,8 @@ class Refusals:
 
     def _is_logged(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, web.RequestPayloadError):  # of a body whose request was refused for that
+            return False
         if not isinstance(error, HttpProcessingError):
             return True
         self.note("not HTTP", str(error).splitlines()[0])

@@ -73,13 +73,15 @@ class Fleet:
         log.warning("the fleet is served at %s; start workers elsewhere: %s", url, self._command)
 
     async def _tell_of_waiting(self) -> None:
-        """Say that tasks wait while no worker asks or has one, again and again, after twice as long each time."""
+        """Say that tasks wait while no worker asks or has one; say it again after twice as long each time."""
         quiet_s = QUIET_S
         while True:
             await asyncio.sleep(quiet_s)
             if self._waiting and not (self._asking or self._taken):
                 log.warning("tasks wait, and no worker of the fleet asks for them: start some, %s", self._command)
                 quiet_s *= 2
+            else:
+                quiet_s = QUIET_S
 
     async def close(self) -> None:
         if self._telling is not None:
@@ -129,7 +131,7 @@ class Fleet:
             raise _error(web.HTTPBadRequest, f"wait_s is {wait_s!r:.80}; expected 0 to {LONGEST_WAIT_S:g}")
         if worker not in self._names:
             self._names.add(worker)
-            log.warning("worker %s of the fleet has come; there were %d so far", worker, len(self._names))
+            log.warning("worker %s of the fleet has come, number %d of this run", worker, len(self._names))
         self._asking += 1
         try:
             async with asyncio.timeout(wait_s), self._news:

@@ -363,11 +363,15 @@ async def test_each_kind_of_refusal_is_logged_once(tokenizer: HfTokenizer, caplo
                     await answer.read()
             async with there.http.post(f"{there.url.partition('/s/')[0]}/v1/messages", data=b"{}") as answer:
                 assert answer.status == 401
+            async with there.http.post(
+                f"{there.url}/v1/chat/completions", data=b"{}", headers={"Content-Encoding": "gzip"}
+            ) as answer:
+                assert await refused(answer) == (400, "invalid_body")
             reader, writer = await connected(there)
             writer.write(b"GET / HTTP/1.1\r\nno header\r\n\r\n")
             assert b"400" in await reader.read()
             writer.close()
     lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     kinds = sorted(line.partition("refused, ")[2].partition(":")[0] for line in lines)
-    assert kinds == ["invalid_api_key", "invalid_json", "not HTTP", "request_too_large"]
+    assert kinds == ["invalid_api_key", "invalid_body", "invalid_json", "not HTTP", "request_too_large"]
     assert not [record for record in caplog.records if record.exc_info]

@@ -26,7 +26,7 @@ def test_a_run_is_served_to_agents_that_run_elsewhere(tmp_path: Path) -> None:
             assert served.returncode == 0, served.stderr
             assert "rollout 1/1  reward 1.000" in served.stdout
             assert served.stderr.count(f"the fleet is served at http://127.0.0.1:{port}; start workers") == 1
-            assert "of the fleet has come; there were 1 so far" in served.stderr
+            assert "of the fleet has come, number 1 of this run" in served.stderr
             said = worker.communicate(timeout=60)[0].decode().splitlines()
             assert said[0] == f"{tmp_path / 'agents.py'}:solve is imported, and up to 3 of it will run at once"
             assert f"connected to http://127.0.0.1:{port} as " in said[-2]
