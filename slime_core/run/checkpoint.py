@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from functools import cache
 from pathlib import Path
+from typing import cast
 
 from slime_core.config import Plan, changed_plugins, default_settings
 from slime_core.config.fit import Schedule
@@ -249,7 +250,8 @@ def derived_changes(
     """
     before, now = {**default_settings(), **before}, {**default_settings(), **now}
     old, new = before.get(DERIVED) or steps_before, now.get(DERIVED) or steps_now
-    if old != new and Schedule.of(_optim(before), steps_before) != Schedule.of(_optim(now), steps_now):
+    has_others = (before.get(DERIVED), steps_before) != (now.get(DERIVED), steps_now)
+    if has_others and _schedule(before, steps_before) != _schedule(now, steps_now):
         yield (
             f"{DERIVED}: {old} -> {new}. The learning rate follows the length of the run; --lr-decay-iters {old} keeps "
             f"the schedule that it began with: the added steps then train at min_lr = {now['min_lr']}"
@@ -261,8 +263,9 @@ def derived_changes(
         )
 
 
-def _optim(values: Mapping[str, Json]) -> OptimArgs:
-    return OptimArgs.model_validate({key: values[key] for key in OptimArgs.model_fields if key in values})
+def _schedule(values: Mapping[str, Json], steps: int) -> Schedule:
+    keys = OptimArgs.model_validate({key: values[key] for key in OptimArgs.model_fields if key in values})
+    return Schedule.of(keys, steps, cast(int, values["num_critic_only_steps"]))
 
 
 def saved_settings(plan: Plan) -> dict[str, Json]:

@@ -83,3 +83,10 @@ def test_a_save_that_publishes_weights_is_a_change_and_others_are_not() -> None:
     rare: dict[str, Json] = {"update_weights_interval": 4}
     assert len(list(derived_changes(rare | {"save_interval": 2}, rare | {"save_interval": 3}, 5, 5))) == 1
     assert list(derived_changes({"save_interval": 2}, {"save_interval": 3}, 5, 5)) == []
+
+
+def test_a_decay_that_the_critic_had_longer_cannot_be_named_as_a_key() -> None:
+    """With `num_critic_only_steps` the policy's decay is shorter than the critic's; `lr_decay_iters` is both."""
+    derived: dict[str, Json] = {"lr_decay_style": "linear", "num_critic_only_steps": 2}
+    assert list(derived_changes(derived, derived, 9, 9)) == []
+    assert len(list(derived_changes(derived, derived | {"lr_decay_iters": 9}, 9, 9))) == 1
