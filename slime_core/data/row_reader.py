@@ -242,9 +242,10 @@ class LeftOut:
         limit = self._format.max_bad_row_rate
         if self.bad > limit * rows:
             listed = "\n  ".join(self._first)
+            other = "label_key, reward or file" if self._format.label_key else "file"
             raise DataError(
                 f"{name}: {self.bad} of {rows} rows are bad, more than max_bad_row_rate = {limit:g} allows; the first:"
-                f"\n  {listed}\nMend or shorten them, or name another label_key, reward or file."
+                f"\n  {listed}\nMend or shorten them, or name another {other}."
             )
 
     def note(self, name: str) -> str:
