@@ -20,6 +20,7 @@ import signal
 import socket
 import struct
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -48,7 +49,7 @@ class Channel:
     def __init__(self, own: socket.socket) -> None:
         own.setblocking(False)
         self._socket = own
-        self._unsent, self._unread = bytearray(), bytearray()
+        self._unsent, self._unread = deque[memoryview](), bytearray()
 
     @property
     def is_closed(self) -> bool:
@@ -112,13 +113,17 @@ class Channel:
             self._socket.shutdown(how)
 
     def _frame(self, body: bytes) -> None:
-        self._unsent += HEADER.pack(len(body))
-        self._unsent += body
+        head = HEADER.pack(len(body))
+        # A small frame is sent at once, for each part would wake the other end; a large one is not copied.
+        self._unsent += map(memoryview, [head + body] if len(body) < _PART else [head, body])
 
     def _sent(self) -> bool:
         with suppress(BlockingIOError):
             while self._unsent:
-                del self._unsent[: self._socket.send(self._unsent)]
+                part = self._unsent[0]
+                self._unsent[0] = part[self._socket.send(part) :]
+                if not self._unsent[0]:
+                    self._unsent.popleft()
         return not self._unsent
 
     def _took(self) -> bool:

@@ -301,7 +301,7 @@ _KEYED = re.compile(r"\s*<arg_key>([^<]*)</arg_key>\s*<arg_value>(.*?)</arg_valu
 
 
 def _read_glm(text: str, tools: Sequence[Tool]) -> tuple[list[Called], str]:
-    name = text.partition("<arg_key>")[0]
+    name = text.partition("<")[0]
     pairs, at = _pairs(_KEYED, text, len(name))
     _refuse_rest(text, at)
     return [Called(name.strip(), typed_arguments(pairs, name.strip(), tools))], ""
