@@ -43,7 +43,7 @@ class Totals:
     """The accounts by the end of the file."""
     problems: list[str]
     """Why the accounts do not balance."""
-    saved: dict[str, int] = field(default_factory=dict)
+    saved: dict[str, int]
     """Groups by state when the checkpoint was made."""
     moves_since: int = 0
     """Moves since the checkpoint, which a resume makes again."""
@@ -87,7 +87,8 @@ class LedgerView:
         Raises:
             RunFolderError: a line is damaged.
         """
-        found, offset, read = Totals(Accounts(self._max_uses), [*self.passed_over]), self.offset, 0
+        accounts, offset, read = Accounts(self._max_uses), self.offset, 0
+        found = Totals(accounts, [*self.passed_over], accounts.counts())
         if self.checkpoint and self.ledger and digest_of(self.path, offset).hexdigest() != self.ledger.sha256:
             changed = f"the first {offset} bytes of {self.path.name} were changed"
             found.problems.append(f"{self.checkpoint.path.name} was made of other lines: {changed}")
