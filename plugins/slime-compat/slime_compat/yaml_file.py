@@ -1,14 +1,20 @@
 """Reads YAML files of other frameworks and of a `SlimeRunner`, in version 1.2: `1e-6` is a number, `yes` is text."""
 
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 
-from slime_core.config import read_run_file, refuse_unfit
+from slime_core.config import MAX_DEPTH, read_run_file, refuse_unfit
 from slime_core.errors import ConfigError
 from slime_core.sample import Json
+
+if TYPE_CHECKING:
+    from ruamel.yaml.nodes import Node
+
+MAX_WRITTEN_OUT = 1024 * 1024
+"""Characters and values of a file with every alias written out."""
 
 
 def read_fields(path: Path) -> dict[str, Json]:
@@ -23,7 +29,10 @@ def read_yaml(path: Path) -> dict[str, Json]:
         ConfigError: it cannot be read, is not YAML (with its line), holds no table, or a value that no key takes.
     """
     try:
-        values = YAML(typ="safe", pure=True).load(path.read_text("utf-8-sig"))
+        yaml = YAML(typ="safe", pure=True)
+        root = yaml.compose(path.read_text("utf-8-sig"))
+        too_long = root is not None and _written_out(root, {}) > MAX_WRITTEN_OUT
+        values = None if root is None or too_long else yaml.constructor.construct_document(root)
     except FileNotFoundError:
         raise ConfigError(f"no file {path}") from None
     except OSError as error:
@@ -33,7 +42,24 @@ def read_yaml(path: Path) -> dict[str, Json]:
         raise ConfigError(f"{path}{line}: {error.problem or error.context}") from None
     except ValueError as error:
         raise ConfigError(f"{path} is not a YAML file: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{path} is nested too deeply: at most {MAX_DEPTH} tables and lists in each other") from None
+    if too_long:
+        raise ConfigError(
+            f"{path}: its aliases stand for over {MAX_WRITTEN_OUT} characters, or hold themselves: write the value out"
+        )
     if not isinstance(values, dict | None):
         raise ConfigError(f"{path} holds a {type(values).__name__}, expected keys and their values, as lr: 1e-6")
     refuse_unfit(values or {}, str(path))
     return cast("dict[str, Json]", values or {})
+
+
+def _written_out(node: "Node", sizes: dict[int, int]) -> int:
+    # Aliases that multiply would take all memory: `<<` and each walk repeat them.
+    if id(node) not in sizes:
+        sizes[id(node)] = MAX_WRITTEN_OUT + 1  # until it is known: the size of a node inside itself
+        inner = [one for each in node.value for one in (each if isinstance(each, tuple) else (each,))]
+        sizes[id(node)] = 1 + (
+            len(node.value) if isinstance(node.value, str) else sum(_written_out(each, sizes) for each in inner)
+        )
+    return sizes[id(node)]

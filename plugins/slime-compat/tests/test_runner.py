@@ -128,6 +128,12 @@ def test_a_dry_run_starts_nothing_and_tells_what_has_no_effect(tmp_path: Path) -
         ("exp_id: a\nexp_id: b\n", 'line 2: found duplicate key "exp_id"'),
         ("exp_id: a\nmodel_dir: m\ndata_path: d\nnum_gpu: 2\n", "Did you mean 'num_gpus'?"),
         ("exp_id: a\nmodel_dir: m\ndata_path: d\ns3_bucket: $env:NOT_SET_ANYWHERE\n", "NOT_SET_ANYWHERE"),
+        ("k: &a [1, *a]", "its aliases stand for over"),
+        (
+            "a0: &a0 {k: 1}\n" + "".join(f"a{i}: &a{i} {{<<: [*a{i - 1}, *a{i - 1}]}}\n" for i in range(1, 99)),
+            "its aliases stand for over",
+        ),
+        ("k: " + "[" * 500 + "]" * 500, "is nested too deeply"),
     ],
 )
 def test_a_file_that_is_wrong_is_named(tmp_path: Path, text: str, said: str) -> None:
