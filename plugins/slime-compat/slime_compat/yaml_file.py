@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 
-from slime_core.config import MAX_DEPTH, read_run_file, refuse_unfit
+from slime_core.config import read_run_file, refuse_unfit
 from slime_core.errors import ConfigError
 from slime_core.sample import Json
 
@@ -43,7 +43,7 @@ def read_yaml(path: Path) -> dict[str, Json]:
     except ValueError as error:
         raise ConfigError(f"{path} is not a YAML file: {error}") from None
     except RecursionError:
-        raise ConfigError(f"{path} is nested too deeply: at most {MAX_DEPTH} tables and lists in each other") from None
+        raise ConfigError(f"{path} is nested too deeply, which no key takes: flatten it") from None
     if too_long:
         raise ConfigError(
             f"{path}: its aliases stand for over {MAX_WRITTEN_OUT} characters, or hold themselves: write the value out"
