@@ -147,6 +147,15 @@ def test_frozen_weights_stay_and_the_others_move_as_without(tiny_hf: TinyHf, fam
     assert some.changed(before) == set(names) - frozen
 
 
+def test_only_the_named_weights_are_trained(tiny_hf: TinyHf) -> None:
+    training = Training(tiny_hf("qwen3"), only_train_params_name_list=[r"layers\.1\..*norm", "k_proj"])
+    before = training.weights.clone()
+    training.step()
+    changed = training.changed(before)
+    assert all(("layers.1." in name and "norm" in name) or "k_proj" in name for name in changed)
+    assert len(changed) == 4 + 2
+
+
 @table(
     "settings, message",
     [

@@ -98,12 +98,24 @@ class Pickling(LocalRank):
         return super().weights()
 
 
+class CopyingNothing(LocalRank):
+    """Writes its files later, of the weights that it has by then."""
+
+    def save(self, directory: Path, *, hf: bool = True) -> None:
+        self._target = directory
+
+    def finish_save(self, *, wait: bool) -> bool:
+        super().save(self._target)
+        return True
+
+
 BAD: dict[type, str] = {
     WithoutSave: "TRN-001",
     PromisingMore: "TRN-002",
     Idle: "TRN-003",
     Unscored: "TRN-003",
     Forgetful: "TRN-004",
+    CopyingNothing: "TRN-004",
     Swallowing: "TRN-005",
     NeedingSamples: "TRN-006",
     Unmasking: "TRN-007",
