@@ -101,8 +101,8 @@ CUT: dict[str, Json] = {"rollout_top_p": 0.9}
 @pytest.fixture(scope="module")
 def plan_of(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> PlanOf:
     root = tmp_path_factory.mktemp("fit")
-    (root / "mine.py").write_text(PLUGIN)
-    catalog = Catalog.discover(PluginSet(modules=("./mine.py",), root=root))
+    (root / "of_fit.py").write_text(PLUGIN)
+    catalog = Catalog.discover(PluginSet(modules=("./of_fit.py",), root=root))
     least: dict[str, Json] = {
         "hf_checkpoint": str(tiny_model),
         "save": str(root / "run"),
@@ -454,7 +454,7 @@ def wants(
         ({"load_debug_rollout_data": "other"}, EXPERTS, {}, NONE),
         (BIASED, TOP_P, {}, "does not give top_p_tokens"),
         ({}, EXPERTS, {}, "trainer 'local' reads rollout_routed_experts of samples, and engine 'local' does not give"),
-        ({}, EXPERTS, {}, "choose one that does (./mine.py/telling"),
+        ({}, EXPERTS, {}, "choose one that does (./of_fit.py/telling"),
         ({}, EXPERTS, {"gives": GIVEN, "withholds": EXPERT}, "does not give routed_experts with its settings: choose"),
     ],
 )
