@@ -91,7 +91,7 @@ async def twice(sample: Sample, ctx: roles.GenerateContext) -> list[Sample]:
 
 
 async def digits(sample: Sample, ctx: roles.RewardContext) -> Verdict:
-    """roles.Reward: the share of digits."""
+    """Reward: the share of digits."""
     if FAIL.exists():  # noqa: ASYNC240  # a test: nothing waits
         raise OSError("the judge is gone")
     return Score(sum(letter.isdigit() for letter in sample.response) / 8, {"letters": float(len(sample.response))})
@@ -165,13 +165,13 @@ class Newest:
 
 
 def double(groups: Sequence[Group], ctx: roles.ShapeContext) -> Sequence[Sequence[float | None]]:
-    """roles.Reward shaper: twice as much."""
+    """Reward shaper: twice as much."""
     note("double", rewards=ctx.rewards)
     return [[None if each is None else 2 * each for each in row] for row in ctx.rewards]
 
 
 def plus_one(groups: Sequence[Group], ctx: roles.ShapeContext) -> Sequence[Sequence[float | None]]:
-    """roles.Reward shaper: one more."""
+    """Reward shaper: one more."""
     note("plus_one", rewards=ctx.rewards)
     return [[None if each is None else each + 1 for each in row] for row in ctx.rewards]
 
