@@ -197,7 +197,8 @@ def _importable(name: str) -> Iterator[str]:
 def _row(name: str, report: PluginReport | PluginError) -> dict[str, Json]:
     if isinstance(report, PluginReport):
         return {**report.to_dict(), "error": ""}
-    return {"plugin": name, "version": "", "passed": False, "cpu_s": 0.0, "subjects": [], "error": str(report)}
+    nothing: dict[str, Json] = {"version": "", "passed": False, "cpu_s": 0.0, "undecided": [], "subjects": []}
+    return {"plugin": name, **nothing, "error": str(report)}
 
 
 def _show(report: PluginReport) -> None:
