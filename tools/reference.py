@@ -21,9 +21,9 @@ HEAD = """\
 
 <!-- Written by tools/reference.py from the contracts' docstrings: change those. -->
 
-What the contract kit asks of a plugin. A number never changes its meaning. *Since* is the plugin API in which a check
-appeared: plugins that declare an older `SLIME_API` are not judged by it. Where a check *needs* another one and that
-one fails, it is skipped, so that one fault is reported once. See [Testing a plugin](../plugins.md) for how to run them.
+What the contract kit asks of a plugin. A number never changes its meaning. Where a check *needs* another one and
+that one fails, it is skipped, so that one fault is reported once. See [Testing a plugin](../plugins.md) for how to run
+them.
 """
 
 
