@@ -18,7 +18,7 @@ from typing_extensions import TypeVar
 
 from slime_core.catalog.discovery import PluginState, PluginStatus, describe
 from slime_core.catalog.packages import beside_this_core, how_to_install, is_ours
-from slime_core.errors import PluginError, did_you_mean
+from slime_core.errors import PluginError, UnknownName, did_you_mean
 from slime_core.hookspecs import (
     API_VERSION,
     HOOK_OF_EVENT,
@@ -228,7 +228,8 @@ class Loader:
             if registered_as in self.order:
                 self.manager.unregister(name=registered_as)
                 del self.order[registered_as]
-            return candidate.ended(PluginState.FAILED, str(error) if isinstance(error, _Fault) else describe(error))
+            says_where = isinstance(error, _Fault | PluginError | UnknownName)
+            return candidate.ended(PluginState.FAILED, str(error) if says_where else describe(error))
         for role, registered in found:
             self.choices[role][registered.qualified] = registered
         return candidate.ended(PluginState.LOADED)

@@ -277,7 +277,7 @@ def test_a_module_of_the_project_is_a_plugin_too(tmp_path: Path) -> None:
 
 def test_a_module_that_was_asked_for_and_is_broken_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("import no_such_module")
-    with pytest.raises(PluginError, match=r"broken.py\): failed: .*No module named 'no_such_module'"):
+    with pytest.raises(PluginError, match=r"broken.py\): failed: \S+broken.py cannot be imported: .*No module"):
         Catalog.discover(PluginSet(modules=(f"{tmp_path}/broken.py",)))
 
 
