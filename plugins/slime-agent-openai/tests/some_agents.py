@@ -83,4 +83,3 @@ async def counts_itself(task: Task) -> float:
 
 
 running = 0
-NOT_A_FUNCTION = 3

@@ -63,19 +63,3 @@ def load_groups() -> vf.Environment:
 
 def load_nothing() -> object:
     return {"no": "environment"}
-
-
-class Thrice(vf.MultiTurnEnv):
-    """Asks for more, twice."""
-
-    async def env_response(self, messages: vf.Messages, state: vf.State, **named: object) -> vf.Messages:
-        return [vf.UserMessage(content=f"More, {len(state['trajectory'])}")]
-
-
-def load_three_turns() -> vf.Environment:
-    """A conversation of three turns, whatever is said, that is worth nothing else than having been had."""
-
-    def done(completion: vf.Messages) -> float:
-        return float(bool(completion))
-
-    return Thrice(dataset=Dataset.from_dict(ROWS), rubric=vf.Rubric(funcs=[done]), max_turns=3)

@@ -37,12 +37,6 @@ def rewards_turns(task: Task) -> Result:
     return Result(0.5, turn_rewards=task.label, metadata={"seen": ["17", 25]})  # type: ignore[arg-type]
 
 
-def asks_twice_anew(task: Task) -> float:
-    for question in ("first", "second"):
-        ask(task, [{"role": "user", "content": question}])
-    return 0.5
-
-
 def ends_with_two_at_once(task: Task) -> float:
     """A second turn of its conversation, and another question, which the model is asked at the same time."""
     asked: list[dict[str, object]] = [{"role": "user", "content": task.prompt}]
