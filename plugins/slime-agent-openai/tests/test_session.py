@@ -98,6 +98,22 @@ def test_a_model_without_a_chat_template_ends_the_run(
     assert session.interrupted.is_set()
 
 
+def test_a_closed_session_answers_nothing(tokenizer: HfTokenizer) -> None:
+    session = session_of(talks(tokenizer, "42"))
+    session.close()
+    assert refusal(lambda: ask(session, Request(ASKED))).code == "session_closed"
+
+
+def test_a_call_that_breaks_off_is_text_is_counted_and_keeps_its_tokens(tokenizer: HfTokenizer) -> None:
+    broken = '<tool_call>{"name": "add", "arguments": {"a": 1'
+    talker = talks(tokenizer, broken)
+    session = session_of(talker)
+    reply = ask(session, Request(ASKED, tools=TOOLS))
+    assert (reply.message.text, reply.message.calls, session.counts["malformed_calls"]) == (broken, (), 1)
+    (chain,) = session.forest.chains()
+    assert tuple(chain[-1][0].ids) == talker.log[0].output
+
+
 def test_messages_that_the_template_refuses_are_refused(
     tokenizer: HfTokenizer, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
