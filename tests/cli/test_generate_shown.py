@@ -4,14 +4,13 @@ import json
 import os
 import pty
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import Project
+from tests.conftest import Project, Slime
 
 SLIME = (sys.executable, "-m", "slime_core")
 
@@ -47,12 +46,11 @@ class Terminal:
         return os.waitstatus_to_exitcode(os.waitpid(self.process, 0)[1])
 
 
-def test_a_terminal_shows_a_single_response_in_parts_that_are_the_same_text(long_model: Path) -> None:
-    flags = ["abc", "--max-new-tokens", "1000", "--ignore-eos", "--set", "workers=1", "--stop", "never so"]
-    command = [*SLIME, "generate", str(long_model), *flags]
-    terminal = Terminal(command)
+def test_a_terminal_shows_a_single_response_in_parts_that_are_the_same_text(long_model: Path, slime: Slime) -> None:
+    flags = ["abc", "--max-new-tokens", "400", "--ignore-eos", "--set", "workers=1", "--stop", "never so"]
+    terminal = Terminal([*SLIME, "generate", str(long_model), *flags])
     shown = list(terminal.reads())
     assert terminal.code() == 0, shown
-    piped = subprocess.run(command, capture_output=True, check=True).stdout
-    assert b"".join(shown) == piped.replace(b"\n", b"\r\n")
+    piped = slime.ok("generate", long_model, *flags).out
+    assert b"".join(shown) == piped.replace("\n", "\r\n").encode()
     assert len(shown) > 2  # a part, more of them, the line's end

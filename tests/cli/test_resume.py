@@ -45,14 +45,6 @@ def test_a_run_killed_before_its_first_checkpoint_says_that_it_begins_anew(proje
     assert [row.rollout_id for row in MetricsLog.read(project.run / "metrics.jsonl")] == [0, 1]
 
 
-def test_a_run_of_epochs_is_made_longer_in_rollouts(project: Project, slime: Slime) -> None:
-    project.write_run(num_rollout=None, num_epoch=1)
-    assert slime("train", "run.toml").code == 0
-    assert len(MetricsLog.read(project.run / "metrics.jsonl")) == 2  # 8 prompts, 4 a rollout
-    assert slime("resume", project.run, "--num-rollout", 3).code == 0
-    assert len(MetricsLog.read(project.run / "metrics.jsonl")) == 3
-
-
 def test_a_folder_without_a_run_is_refused(project: Project, slime: Slime) -> None:
     for command in ("resume", "eval"):
         ran = slime(command, project.root)  # its run.toml is the user's
@@ -92,11 +84,12 @@ def test_a_setting_that_changed_under_a_run_is_named_and_refused_or_accepted(pro
     assert "was made with other settings" in slime.refused("resume", project.run, "--lr", "1e-5"), "though it is done"
 
 
-def test_a_longer_run_keeps_its_learning_rates_or_is_refused_before_run_toml_changes(
+def test_a_longer_run_of_epochs_keeps_its_learning_rates_or_is_refused_before_run_toml_changes(
     project: Project, slime: Slime
 ) -> None:
-    project.write_run(lr_decay_style="cosine")
+    project.write_run(lr_decay_style="cosine", num_rollout=None, num_epoch=1)
     assert slime("train", "run.toml").code == 0
+    assert len(MetricsLog.read(project.run / "metrics.jsonl")) == 2  # 8 prompts, 4 a rollout
     before = (project.run / "run.toml").read_bytes()
     refusal = slime.refused("resume", project.run, "--num-rollout", 4)
     assert "lr_decay_iters: 2 -> 4" in refusal

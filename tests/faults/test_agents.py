@@ -45,7 +45,7 @@ SECONDS = 20.0 if WHOLE else 15.0
 """That an agent may take."""
 ROUNDS = 8 if WHOLE else 1
 GROUPS, ROLLOUTS = 12, 25 if WHOLE else 2
-KILLS = 60 if WHOLE else 4
+KILLS = 60 if WHOLE else 3
 WORKERS = 2
 
 
@@ -119,7 +119,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, agents: Path) -> Iterator[Wo
 def test_a_run_of_agents_that_is_killed_and_resumed_ends_like_one_that_was_not(world: World, agents: Path) -> None:
     draw = random.Random(7)
     with measured("SIGKILL of runs of agents, at boundaries and at any instant") as figures:
-        world.tell(world.at_boundaries(draw, KILLS // 4), figures)
+        world.tell(world.at_boundaries(draw, max(1, KILLS // 4)), figures)
         world.tell(islice(world.at_instants(draw), 20 * KILLS), figures, KILLS)
     assert figures.tried >= KILLS
     assert _are_gone(f"{agents}:two_turns")

@@ -80,26 +80,34 @@ def test_runs_killed_at_random_instants_end_like_one_that_was_not(scene: Scene, 
     ALL.append(figures)
 
 
-def test_stopped_by_sigterm_and_by_ctrl_c_it_saves_and_resumes(scene: Scene, undisturbed: Folder) -> None:
+def test_stopped_while_workers_start_and_then_at_work_it_saves_and_resumes(scene: Scene, undisturbed: Folder) -> None:
     folder = scene.folder("stopped")
-    commands = []
-    for number in (signal.SIGTERM, signal.SIGINT):
-        started = time.time()
-        commands.append(command := scene.start("resume", str(folder.path)) if commands else scene.train("stopped"))
-        command.wait_until(lambda since=started: folder.rows_since(since) >= 2)
-        # A terminal's Ctrl-C reaches the workers too, and so does a service manager's SIGTERM.
-        command.signal_all(number)
-        code, output = command.wait()
-        assert code == STOPPED, output
-        assert f"slime resume {folder.path}" in output
-        done = folder.metrics()[-1]["rollout_id"]
-        assert int(folder.newest().name.removeprefix("rollout_")) >= done
-    commands.append(last := scene.start("resume", str(folder.path)))
+    first = scene.train("stopped")
+    first.wait_until((folder.path / "scratch").exists)
+    time.sleep(1.0)
+    # A terminal's Ctrl-C reaches the workers too, and so does a service manager's SIGTERM.
+    first.signal_all(signal.SIGINT)
+    code, output = first.wait()
+    assert code == STOPPED, output
+    assert folder.newest().name == "rollout_000000"
+    require_gone(first)
+
+    started = time.time()
+    second = scene.start("resume", str(folder.path))
+    second.wait_until(lambda: folder.rows_since(started) >= 2)
+    second.signal_all(signal.SIGTERM)
+    code, output = second.wait()
+    assert code == STOPPED, output
+    assert f"slime resume {folder.path}" in output
+    done = folder.metrics()[-1]["rollout_id"]
+    assert int(folder.newest().name.removeprefix("rollout_")) >= done
+
+    last = scene.start("resume", str(folder.path))
     code, output = last.wait()
     assert code == 0, output
     folder.require_same(undisturbed)
     assert any(name.endswith("optim/adamw.safetensors") for name in folder.results())
-    require_gone(*commands)
+    require_gone(second, last)
 
 
 def test_ctrl_c_twice_stops_at_once_and_keeps_the_newest_checkpoint(scene: Scene, undisturbed: Folder) -> None:
@@ -117,18 +125,7 @@ def test_ctrl_c_twice_stops_at_once_and_keeps_the_newest_checkpoint(scene: Scene
     require_gone(command)
 
 
-def test_ctrl_c_while_workers_start_still_ends_in_good_order(scene: Scene) -> None:
-    folder = scene.folder("early")
-    command = scene.train("early")
-    command.wait_until((folder.path / "scratch").exists)
-    time.sleep(1.0)
-    command.signal_all(signal.SIGINT)
-    code, output = command.wait()
-    assert code == STOPPED, output
-    assert folder.newest().name == "rollout_000000"
-    require_gone(command)
-
-
+@pytest.mark.long
 def test_one_rank_and_one_worker_do_what_two_do(scene: Scene, undisturbed: Folder) -> None:
     flags = ("--trainer.local.ranks", "1", "--engine.local.workers", "1", "--num-rollout", "2")
     code, output = scene.train("single", *flags).wait()

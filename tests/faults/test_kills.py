@@ -46,9 +46,9 @@ SCENES = {
     ),
 }
 WORKERS = 2
-MOST = 200 if WHOLE else 8
+MOST = 200 if WHOLE else 5
 """Boundaries of a fresh and of a resumed run each that are tried, where not all are."""
-INSTANTS = 300 if WHOLE else 8
+INSTANTS = 300 if WHOLE else 4
 """Random instants that are tried."""
 
 MakeWorld = Callable[[str], World]

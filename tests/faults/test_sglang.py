@@ -32,7 +32,7 @@ pytestmark = [
 PROGRAMS = Path(__file__).resolve().parents[2] / "plugins/slime-engine-sglang/tests"
 SERVERS, AT_ONCE = 3, 24
 FALLS = 40 if WHOLE else 4
-EVERY_S = 1.0
+EVERY_S = 1.0 if WHOLE else 0.5
 LIMITS = Limits(silence_s=20.0, restart_s=60.0, probe_s=30.0, load_s=30.0)
 GONE_S = 10.0
 

@@ -178,11 +178,21 @@ class ToyRank:
         self._random.setstate((version, tuple(numbers), gauss))
 
 
+class LauncherSettings(Settings):
+    """`[launcher.in_process]`."""
+
+    step_s: float = 0.0
+    """Of an optimizer step, in which the driver does other things."""
+
+
 class InProcess:
     """Launcher: the one worker is an object of the driver's process."""
 
+    def __init__(self, settings: LauncherSettings) -> None:
+        self._step_s = settings.step_s
+
     async def start(self, spec: WorkerGroupSpec, *, timeout_s: float | None = None) -> WorkerGroup:
-        return OneWorker(ToyRank(cast(RankSetup, spec.arguments["setup"])))
+        return OneWorker(ToyRank(cast(RankSetup, spec.arguments["setup"])), self._step_s)
 
     async def close(self) -> None: ...
 
@@ -193,12 +203,14 @@ class OneWorker:
     size = 1
     places = (Place(0),)
 
-    def __init__(self, worker: object) -> None:
-        self._worker = worker
+    def __init__(self, worker: object, step_s: float) -> None:
+        self._worker, self._step_s = worker, step_s
 
     async def call(
         self, method: str, arguments: Sequence[object] | None = None, *, timeout_s: float | None = None
     ) -> list[object]:
+        if self._step_s and method == "train_step":
+            await asyncio.sleep(self._step_s)
         return [getattr(self._worker, method)(*(arguments or ()))]
 
     async def call_one(self, rank: int, method: str, argument: object, *, timeout_s: float | None = None) -> object:
@@ -277,7 +289,7 @@ def slime_losses() -> Iterable[LossSpec]:
 
 @hookimpl
 def slime_launchers() -> Iterable[LauncherSpec]:
-    yield LauncherSpec("in_process", lambda settings, setup: InProcess())
+    yield LauncherSpec("in_process", lambda settings, setup: InProcess(settings), settings=LauncherSettings)
 
 
 def train(run_file: Path) -> Path:

@@ -145,10 +145,25 @@ REPLAYED = Scene(
 """Rewards are slow and the buffer can feed a step: after a resume not all that was in flight is drawn again at once."""
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def examples(most: int) -> settings:
+    return settings(max_examples=most, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@examples(4)
 @given(scenes(), STOPS)
 @example(REPLAYED, [(2.0, False)])
 def test_wherever_it_is_stopped_it_resumes_to_its_end(scene: Scene, stops: list[tuple[float, bool]]) -> None:
+    ends_as_it_must(scene, stops)
+
+
+@pytest.mark.long
+@examples(25)
+@given(scenes(), STOPS)
+def test_any_run_that_is_stopped_resumes_to_its_end(scene: Scene, stops: list[tuple[float, bool]]) -> None:
+    ends_as_it_must(scene, stops)
+
+
+def ends_as_it_must(scene: Scene, stops: list[tuple[float, bool]]) -> None:
     """Stop a run again and again, and look at its end. One that is done is made longer."""
     with tempfile.TemporaryDirectory(dir=SHARED) as name:
         root, folder, rollouts = Path(name), Path(name) / "run", 7

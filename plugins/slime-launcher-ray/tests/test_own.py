@@ -23,6 +23,7 @@ def refused(settings: RaySettings) -> str:
     return str(told.value)
 
 
+@pytest.mark.long
 def test_a_cluster_that_cannot_be_started_is_told_of_with_what_ray_said() -> None:
     said = refused(RaySettings(object_store_mb=2**24))
     assert "its head ended; it said:\n" in said
