@@ -83,8 +83,7 @@ def test_runs_killed_at_random_instants_end_like_one_that_was_not(scene: Scene, 
 def test_stopped_while_workers_start_and_then_at_work_it_saves_and_resumes(scene: Scene, undisturbed: Folder) -> None:
     folder = scene.folder("stopped")
     first = scene.train("stopped")
-    first.wait_until((folder.path / "scratch").exists)
-    time.sleep(1.0)
+    first.wait_until(lambda: "loading the model" in first.log.read_text())
     # A terminal's Ctrl-C reaches the workers too, and so does a service manager's SIGTERM.
     first.signal_all(signal.SIGINT)
     code, output = first.wait()

@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from slime_core.roles import SELECTABLE
+from slime_testing import write_distribution
 from slime_testing.scaffold import KINDS, License, Names, render, write_package
 from tests.conftest import Project
 
@@ -18,13 +20,14 @@ APART = {"engine", "trainer", "buffer_filter"}
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Every package, and `site`, in which they are installed."""
+    """Every package, and `site`, in which they are as pip would have installed them."""
     folder = tmp_path_factory.mktemp("with-torch")
     for kind in KINDS:
         names = Names.parse(kind, "mine")
-        write_package(render(names, License.MIT), folder / names.dist)
-    offline = ["--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--target", str(folder / "site")]
-    _run([sys.executable, "-m", "pip", "install", *offline, *map(str, folder.glob("slime-*"))], folder)
+        write_package(files := render(names, License.MIT), folder / names.dist)
+        modules = {path: text for path, text in files.items() if path.startswith(f"{names.module}/")}
+        offered = tomllib.loads(files["pyproject.toml"])["project"]["entry-points"]["slime.plugins"]
+        write_distribution(folder / "site", names.dist, modules, entry_points=offered)
     return folder
 
 

@@ -23,7 +23,7 @@ def test_it_is_short() -> None:
     assert sum(len(text.splitlines()) for text in typed().values()) <= MOST_LINES
 
 
-@pytest.mark.long  # test_docs runs it where it lies
+@pytest.mark.long  # test_docs runs it where it is
 def test_it_is_green_and_listed(room: Room) -> None:
     for path, text in typed().items():
         target = room.folder / "by-hand" / path

@@ -103,7 +103,7 @@ def test_a_run_trains_on_two_shares_of_two_ranks_and_has_what_only_the_engine_kn
 def test_a_training_is_the_same_to_the_bit_whatever_its_weights_travel_by(project: Project, site: Site) -> None:
     found = {}
     for name in ("shared-buffer", "tcp"):
-        engine: Json = {"local": {"workers": 2}}
+        engine: Json = {"local": {"workers": 1}}
         project.write_run(save=f"runs/{name}", engine=engine, rollout_num_engines=2, transport={"use": name})
         site.run(project.root, "-m", "slime_core", "train", "run.toml", "--no-progress")
         rows = metrics(project.root / "runs" / name)

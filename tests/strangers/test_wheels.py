@@ -11,6 +11,7 @@ import pytest
 from tests.strangers.conftest import Room
 from tests.tables import table
 
+pytestmark = pytest.mark.long
 NEEDS_TORCH = {"reward": False, "loss": True}
 """Kinds of new plugins, and whether their tests say that they need torch where there is none, as here."""
 

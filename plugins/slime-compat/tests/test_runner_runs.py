@@ -29,23 +29,7 @@ def here(home: Path, small: Callable[..., SlimeRunner]) -> Callable[..., SlimeRu
     return partial(small, exp_id="digits", reward=f"{home / 'digits.py'}:digits", **sizes)
 
 
-def test_ten_rollouts_raise_the_reward(here: Callable[..., SlimeRunner]) -> None:
-    runner = here()
-    trained = runner.train(num_rollout=10)
-    assert trained.outcome is Outcome.DONE
-    assert list(trained.rewards) == list(range(10))
-    assert trained.rewards[9] > trained.rewards[0]
-    assert trained.model is not None
-    assert (trained.model / "config.json").is_file()
-    assert trained.report is not None
-    later = here()
-    assert later.status() == trained
-    assert "rollout 10/10" in later.logs()
-    assert later.stop() is False
-    assert later.status().outcome is Outcome.DONE
-
-
-def test_one_that_is_stopped_goes_on_to_its_end(here: Callable[..., SlimeRunner]) -> None:
+def test_one_that_is_stopped_goes_on_to_its_end_and_raises_the_reward(here: Callable[..., SlimeRunner]) -> None:
     runner = here(exp_id="long")
     with ThreadPoolExecutor() as threads:
         trained = threads.submit(runner.train, num_rollout=6)
@@ -64,6 +48,15 @@ def test_one_that_is_stopped_goes_on_to_its_end(here: Callable[..., SlimeRunner]
     assert whole.outcome is Outcome.DONE
     assert list(whole.rewards) == list(range(6))
     assert {rollout: whole.rewards[rollout] for rollout in stopped.rewards} == dict(stopped.rewards)
+    assert whole.rewards[5] > whole.rewards[0]
+    assert whole.model is not None
+    assert (whole.model / "config.json").is_file()
+    assert whole.report is not None
+    later = here(exp_id="long")
+    assert later.status() == whole
+    assert "rollout 6/6" in later.logs()
+    assert later.stop() is False
+    assert later.status().outcome is Outcome.DONE
 
 
 def test_one_that_has_not_begun_is_new(here: Callable[..., SlimeRunner]) -> None:
