@@ -102,15 +102,20 @@ class RunFolder:
             raise RunFolderError(_explain(root, error)) from None
         return folder
 
-    def write_config(self) -> None:
-        """Write run.toml, once the configuration can continue the newest checkpoint.
+    def write_config(self, text: str = "") -> str:
+        """Write run.toml, once the configuration can continue the newest checkpoint; returns its old text, if any.
+
+        Args:
+            text: what to write; default: the configuration.
 
         Raises:
             OSError: it cannot be written.
         """
+        old = self.config_file.read_text("utf-8", "replace") if self.config_file.is_file() else ""
         beside = self.config_file.with_suffix(".tmp")
-        beside.write_text(self._config, encoding="utf-8")
+        beside.write_text(text or self._config, encoding="utf-8")
         beside.rename(self.config_file)
+        return old
 
     def _acquire(self) -> None:
         lock = (self.root / "lock").open("a+b", buffering=0)  # closing must not fail on a full disk

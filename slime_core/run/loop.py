@@ -14,6 +14,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast
@@ -448,7 +449,7 @@ async def run_loop(
             )
             return Outcome.DONE
         with run_folder_errors(folder.config_file, "write"):
-            folder.write_config()
+            old_config = folder.write_config()
     except BaseException:
         await session.close()
         raise
@@ -462,6 +463,9 @@ async def run_loop(
                 await session.emit(RunEnd(folder.root, loop.rollout_id))
                 return outcome
         except BaseException as error:
+            if isinstance(error, CheckpointError):  # this configuration cannot continue it
+                with suppress(OSError):
+                    folder.write_config(old_config)
             await session.emit(RunFailed(folder.root, error))
             raise
 
