@@ -165,6 +165,12 @@ class GroupFilterContract(DecisionContract[GroupFilterSpec]):
     groups: ClassVar[Sequence[Group] | None] = None
     """Finished groups, of which it keeps at least one; the kit has its own otherwise."""
 
+    @check("GFL-007", needs=("GFL-002",))
+    def test_reasons_can_be_counted(self) -> None:
+        """A reason becomes a metric: name the kind of thing ("zero_std"), without numbers of the group."""
+        asked = [*self.questions(), *([group] for group in varied_groups())]
+        require_countable([reason for groups in asked for reason in self.reasons(self._answer(groups))])
+
     @check("GFL-008", needs=("GFL-002",))
     def test_something_is_kept(self) -> None:
         """Of groups of many kinds it must keep one, or a run would draw prompts for ever. Give it its own `groups`."""
@@ -272,6 +278,14 @@ class BatchTransformContract(DecisionContract[BatchTransformSpec]):
     arguments = ("sample", "group", "ctx")
     groups: ClassVar[Sequence[Group] | None] = None
     """Finished groups that it can read; the kit has its own otherwise."""
+
+    @check("BTR-005", needs=("BTR-001",))
+    def test_it_answers_quickly(self) -> None:
+        """It runs in the driver, once a sample: compute little, and read no file and no network."""
+        made: Any = self.built()
+        (group,) = self.questions()[0]
+        ctx = ShapeContext(rollout_id=3, rewards=raw([group]))
+        require_quick(lambda: made(copy.deepcopy(group.samples[0]), group, ctx), self.limit_s)
 
     def questions(self) -> list[list[Group]]:
         """One about each group, of all its samples."""

@@ -26,6 +26,7 @@ from slime_testing import (
     GroupFilterContract,
     RewardShaperContract,
     SampleFilterContract,
+    make_group,
 )
 
 
@@ -48,11 +49,11 @@ def sleepy(function: Callable[..., object]) -> object:
     return slow
 
 
-def subject(contract: type[Contract], kind: Callable[..., object]) -> Callable[[object], type[Contract]]:
+def subject(contract: type[Contract], kind: Callable[..., object]) -> Callable[..., type[Contract]]:
     """Makes the contract of what a factory returns."""
 
-    def of(made: object) -> type[Contract]:
-        return type("Subject", (contract,), {"choice": kind("subject", lambda settings, setup: made)})
+    def of(made: object, **attributes: object) -> type[Contract]:
+        return type("Subject", (contract,), {"choice": kind("subject", lambda settings, setup: made), **attributes})
 
     return of
 
@@ -226,7 +227,7 @@ MUTANTS = {
     "GFL-004": [group_filter(alternates())],
     "GFL-005": [group_filter(sleepy(spread))],
     "GFL-006": [group_filter(no_rewards)],
-    "GFL-007": [group_filter(numbers_in_reasons)],
+    "GFL-007": [group_filter(numbers_in_reasons), group_filter(numbers_in_reasons, groups=[make_group()])],
     "GFL-008": [group_filter(drops_all)],
     "SFL-001": [sample_filter(asynchronous(short_only)), sample_filter([])],
     "SFL-002": [

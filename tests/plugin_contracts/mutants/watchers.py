@@ -1,4 +1,4 @@
-"""Honest trackers, run hooks and checks, and each way of breaking them."""
+"""Honest trackers and run hooks, and each way of breaking them."""
 
 import asyncio
 import os
