@@ -22,6 +22,8 @@ BLOCKED_S = 0.25
 """Seconds without a turn after which the loop counts as blocked."""
 BEAT_S = 0.05
 """Seconds between two signs of life of the loop, and between two looks at them."""
+LONG_S = 10.0
+"""Seconds after which a call is named while it still keeps the loop, not only when it has ended."""
 END_S = 600.0
 """Seconds after which a call that still keeps the loop ends the process."""
 ISOLATED = ("reward", "group_reward")
@@ -78,6 +80,8 @@ class Watchdog:
                 # The first look may come late: C code that keeps the interpreter's lock stops this thread as well.
                 suspect, since = seen, now if beat == looked else beat + BEAT_S
             until, looked = now, beat if is_late else looked
+            if suspect is not None and now - since > LONG_S:
+                self._warn(suspect, now - since)
             if suspect is not None and now - since > self._end_s:
                 text = f"{suspect.name} has kept the event loop for {now - since:.0f} s in {suspect.place}"
                 os.write(2, f"error: {text}: the run ends. Write {_advice(suspect.calls)}\n".encode())
@@ -100,8 +104,11 @@ class Watchdog:
     def _judge(self, suspect: "_Suspect", seconds: float) -> None:
         if seconds < BLOCKED_S:
             return
+        suspect.calls.blocked += seconds
+        self._warn(suspect, seconds)
+
+    def _warn(self, suspect: "_Suspect", seconds: float) -> None:
         calls = suspect.calls
-        calls.blocked += seconds
         key = f"{calls.role}/{calls.name}"
         if key not in self._warned:
             self._warned.add(key)

@@ -68,6 +68,21 @@ def test_a_reward_that_blocks_is_named_once_with_file_and_line(watched: Callable
     assert stats.take()["plugin/reward/math/blocked"] > 0.5
 
 
+def test_a_long_block_is_named_while_it_lasts(
+    watched: Callable[..., list[str]], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slime_core.processes.watchdog.LONG_S", 0.5)
+    during: list[int] = []
+
+    async def notes(sample: Sample, ctx: RewardContext) -> Score:
+        busy(1.5)
+        during.append(len(caplog.records))
+        return Score(1.0)
+
+    assert len(watched(lambda: reward(PluginStats(), notes)(make_sample(""), CONTEXT))) == 1
+    assert during == [1]
+
+
 def test_a_plugins_own_variable_called_calls_is_not_taken_for_the_cores(watched: Callable[..., list[str]]) -> None:
     stats = PluginStats()
 
