@@ -252,8 +252,7 @@ class BaseLoop(ABC):
             if self._best_link and saved.is_dir() and self._is_best(row.metrics):
                 best = saved
         if self._best_link and best:  # a kill may have come between the checkpoint and its link
-            with run_folder_errors(self._best_link, "write"):
-                point(self._best_link, best)
+            point(self._best_link, best)
         note_resume(self._folder.root, self.rollout_id)
         self._display.message(f"continuing after rollout {self.rollout_id} of {self._base.num_rollout}")
         await self._base.emit(CheckpointLoaded(checkpoint.path, self.rollout_id))

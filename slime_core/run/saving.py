@@ -35,6 +35,7 @@ from slime_core.run.checkpoint import (
 )
 from slime_core.run.ledger import SCHEMA_VERSION, Manifest, SavedFile
 from slime_core.sample import Json
+from slime_core.telemetry import run_folder_errors
 
 SaveModel = Callable[[Path], Awaitable[None]]
 """Has a trainer copy what it saves; the files stand in this directory now or later."""
@@ -102,8 +103,8 @@ class Saver:
             with _explaining(final, beside):
                 self._seal(beside, rollout_id, end_of_turn)
                 put_in_place(final, beside)
-                if is_best and self._best is not None:
-                    point(self._best, final)
+            if is_best and self._best is not None:
+                point(self._best, final)
             _prune(final, self._keep, self._best)
             return Checkpoint(final, rollout_id)
 
@@ -212,12 +213,13 @@ def point(link: Path, target: Path) -> None:
     """Make, or replace, a link to a directory.
 
     Raises:
-        OSError: the storage refused.
+        RunFolderError: the storage refused, or the link's name is that of a directory.
     """
-    beside = link.with_name(f".{link.name}.tmp")
-    beside.unlink(missing_ok=True)
-    beside.symlink_to(os.path.relpath(target, link.parent))
-    beside.replace(link)
+    with run_folder_errors(link, "write"):
+        beside = link.with_name(f".{link.name}.tmp")
+        beside.unlink(missing_ok=True)
+        beside.symlink_to(os.path.relpath(target, link.parent))
+        beside.replace(link)
 
 
 def _prune(newest: Path, keep: int, best: Path | None) -> None:

@@ -156,6 +156,19 @@ def test_the_best_one_stays_until_there_is_a_better(tmp_path: Path) -> None:
     asyncio.run(go())
 
 
+def test_a_directory_in_the_place_of_the_link_to_the_best_is_named(tmp_path: Path) -> None:
+    (tmp_path / "best").mkdir()
+
+    async def go() -> None:
+        saver = Saver(tmp_path / "checkpoints", keep=1, best=tmp_path / "best")
+        await saver.save(1, STATE, save_model, is_best=True)
+        await saver.saved(wait=True)
+
+    with pytest.raises(RunFolderError, match=f"^cannot write {tmp_path / 'best'}: "):
+        asyncio.run(go())
+    assert newest(tmp_path / "checkpoints") == (1, [])
+
+
 def test_one_can_be_replaced(tmp_path: Path) -> None:
     write(tmp_path, 5, keep=1)
     second = write(tmp_path, 5, keep=1, size=77)
