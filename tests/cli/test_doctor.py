@@ -25,6 +25,10 @@ def wrong():
     return "fine"
 
 
+def misspelt():
+    return Finding("ok", "fine")
+
+
 def warns():
     return Finding(Health.WARNING, "there is no flag", "touch flag")
 
@@ -63,10 +67,11 @@ def test_the_cores_checks_are_all_run(slime: Slime, tmp_path: Path, monkeypatch:
 
 
 def test_a_check_that_fails_itself_is_an_error_and_the_others_are_run(slime: Slime, add_checks: Install) -> None:
-    add_checks("broken", "wrong", "warns")
+    add_checks("broken", "wrong", "misspelt", "warns")
     code, rows = found(slime)
     assert code == 1
     assert rows["slime-checks/broken"]["text"] == "the check itself raised RuntimeError: no idea"
     assert "slime_checks.py:" in rows["slime-checks/broken"]["advice"]
     assert rows["slime-checks/wrong"]["text"] == "the check itself returned a str; expected a Finding"
+    assert "Finding(health='ok', text='fine'" in rows["slime-checks/misspelt"]["text"]
     assert rows["slime-checks/warns"]["health"] == "warning"

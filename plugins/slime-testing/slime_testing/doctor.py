@@ -208,9 +208,13 @@ def _finding(registered: Registered[CheckSpec], setup: Setup, patience_s: float)
     thread.join(patience_s)
     if not found:
         return _failed(registered, f"gave no answer in {patience_s:g} s")
-    if not isinstance(found[0], Finding):
-        return _failed(registered, f"returned a {type(found[0]).__name__}; expected a Finding")
-    return found[0]
+    finding = found[0]
+    if not isinstance(finding, Finding):
+        return _failed(registered, f"returned a {type(finding).__name__}; expected a Finding")
+    given: tuple[object, ...] = (finding.health, finding.text, finding.advice)
+    if list(map(type, given)) != [Health, str, str]:
+        return _failed(registered, f"returned {finding!r:.200}; expected a Finding of a Health and two texts")
+    return finding
 
 
 def _failed(registered: Registered, what: str) -> Finding:
