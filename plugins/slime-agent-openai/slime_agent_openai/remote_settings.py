@@ -23,38 +23,42 @@ class RemoteSettings(CommonSettings):
 
     model_config = ConfigDict(protected_namespaces=())  # model_id is the runtime's word
 
-    agent_runtime_arn: str = Field(description="The runtime, by its ARN, which says its region, too.")
-    s3_bucket: str = Field(description="The bucket that results are written to.")
-    exp_id: str = Field(description="Begins the keys of the results: EXP_ID/INPUT_ID/SESSION_ID.json.")
-    model_id: str = Field("default", min_length=1, description="What the agent is told to call the model.")
+    agent_runtime_arn: str = Field(description="ARN of the runtime, which includes its region.")
+    s3_bucket: str = Field(description="Bucket that the results are written to.")
+    exp_id: str = Field(description="First part of the results' keys: EXP_ID/INPUT_ID/SESSION_ID.json.")
+    model_id: str = Field("default", min_length=1, description="Name of the model that the agent receives.")
     prompt_key: str = Field(
-        "prompt", description="Where the payload has the prompt, unless the row's metadata has that; empty: nowhere."
+        "prompt", description="Key of the prompt in the payload, unless the row's metadata has this key; empty: none."
     )
-    label_key: str = Field("answer", description="Where it has the label; the same holds.")
+    label_key: str = Field("answer", description="Key of the label in the payload, by the same rule.")
     reward_key: str = Field(
         "rewards",
-        description="Where the result has the reward: a number, numbers of which the last counts, or numbers by name. "
-        "Empty: the run's rewards give it.",
+        description="Key of the reward in the result: a number, numbers of which the last counts, or numbers by name. "
+        "Empty: use the run's rewards.",
     )
-    rollout: dict[str, JsonValue] = Field({}, description="More for the payload's _rollout, such as sampling_params.")
-    max_concurrent: int = Field(100, ge=1, le=1_000_000, description="Sessions of the runtime at once.")
+    rollout: dict[str, JsonValue] = Field(
+        {}, description="More entries of the payload's _rollout, such as sampling_params."
+    )
+    max_concurrent: int = Field(100, ge=1, le=1_000_000, description="Most sessions of the runtime at once.")
     max_pool_connections: int = Field(
-        100, ge=1, le=65_536, description="Connections to AWS, and calls on them, at once."
+        100, ge=1, le=65_536, description="Most connections to AWS, and calls on them, at once."
     )
     tps_limit: float = Field(
-        25.0, gt=0, le=1_000_000, description="Invocations and stops a second, as the quota of the runtime counts them."
+        25.0, gt=0, le=1_000_000, description="Most invocations and stops a second, as the runtime's quota counts them."
     )
     max_retry_attempts: int = Field(
-        5, ge=0, le=1000, description="Times that an invocation is sent again that the runtime did not take."
+        5, ge=0, le=1000, description="Retries of an invocation that the runtime did not accept."
     )
     invoke_seconds: float = Field(
-        120.0, gt=0, le=1e7, description="Seconds in which the runtime must take an invocation, its cold start counted."
+        120.0, gt=0, le=1e7, description="Seconds for the runtime to accept an invocation, its cold start included."
     )
-    initial_interval: float = Field(0.5, gt=0, le=1e7, description="Seconds until a result is first looked for again.")
-    max_interval: float = Field(5.0, gt=0, le=1e7, description="The most seconds between two looks.")
-    backoff_factor: float = Field(1.5, ge=1, le=1000, description="What the interval grows by with each look.")
-    endpoint_url: str = Field("", description="Where the runtime's API answers; empty: AWS, by the region.")
-    s3_endpoint_url: str = Field("", description="Where S3 answers, as one of your own does; empty: AWS.")
+    initial_interval: float = Field(
+        0.5, gt=0, le=1e7, description="Seconds between the first and the second look for a result."
+    )
+    max_interval: float = Field(5.0, gt=0, le=1e7, description="Most seconds between two looks.")
+    backoff_factor: float = Field(1.5, ge=1, le=1000, description="Factor by which the interval grows with each look.")
+    endpoint_url: str = Field("", description="URL of the runtime's API; empty: AWS, by the region.")
+    s3_endpoint_url: str = Field("", description="URL of S3; empty: AWS.")
 
     @field_validator("agent_runtime_arn")
     @classmethod

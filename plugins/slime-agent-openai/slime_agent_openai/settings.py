@@ -17,50 +17,48 @@ class CommonSettings(Settings):
     """What all generators of agents have."""
 
     seconds: float = Field(
-        600.0, gt=0, le=1e7, description="Seconds that one agent may take, its wait for a place not counted."
+        600.0, gt=0, le=1e7, description="Seconds that one agent may take, without its wait for a place."
     )
     max_turns: int | None = Field(
-        None, ge=1, le=10**9, description="Replies that one sample may ask for; rollout_max_turns holds, too."
+        None, ge=1, le=10**9, description="Most replies for one sample; rollout_max_turns also applies."
     )
     max_turn_tokens: int | None = Field(
-        None, ge=1, le=10**9, description="Tokens of one reply; by default as many as are left."
+        None, ge=1, le=10**9, description="Most tokens of one reply; by default as many as are left."
     )
     parser: str = Field(
         "auto",
-        description="What reads the model's calls of tools and its reasoning, as hermes; auto: the one that fits its "
-        "chat template, which slime agent prove MODEL names.",
+        description="Parser of the model's tool calls and reasoning, such as hermes. auto: the one that fits the chat "
+        "template; slime agent prove MODEL prints it.",
     )
     context: Literal["append", "template"] = Field(
         "append",
-        description="At a new question: what the model saw stays (append); or as its template has it, which may drop "
-        "earlier reasoning, and begin another sample (template).",
+        description="append keeps what the model saw; template lets the chat template drop earlier reasoning at a new "
+        "question, which starts another sample.",
     )
     on_sampling: Literal["refuse", "ignore"] = Field(
         "refuse",
-        description="What becomes of an agent's own temperature, min_p or other settings of the draw in training; "
-        "evaluation takes them.",
+        description="Whether to refuse or ignore an agent's temperature, min_p or other sampling settings in "
+        "training; evaluation uses them.",
     )
     on_constraints: Literal["refuse", "ignore"] = Field(
         "refuse",
-        description="What becomes of what would keep a reply to a form, as tool_choice = required, a JSON Schema or "
-        "guided_json: the model's answers are its own, and the agent may check them (ignore).",
+        description="Whether to refuse or ignore requests for an output format, such as tool_choice = required, a "
+        "JSON Schema or guided_json.",
     )
     hosted_tools: Literal["refuse", "ignore"] = Field(
-        "refuse", description="What becomes of tools that a provider would run, as web_search."
+        "refuse", description="Whether to refuse or ignore tools that a provider runs, such as web_search."
     )
-    subagent_headers: list[str] = Field(
-        [], description="More headers by which clients say which of a session's agents asks."
-    )
+    subagent_headers: list[str] = Field([], description="More request headers that identify a sub-agent.")
     host: str = Field(
-        "127.0.0.1",
-        description="Address of this machine that the gateway binds; for agents on other machines 0.0.0.0, which is "
-        "all of its addresses.",
+        "127.0.0.1", description="Address that the gateway binds; 0.0.0.0 (all addresses) for agents on other machines."
     )
-    port: int = Field(0, ge=0, le=65535, description="Its port; 0 takes a free one, for agents on this machine.")
+    port: int = Field(
+        0, ge=0, le=65535, description="Port of the gateway; 0 takes a free one, for agents on this machine."
+    )
     public_url: str = Field(
         "",
-        description="What agents on other machines reach the gateway by, as http://10.0.0.5:8700; needed where host is "
-        "not a loopback address. Without /v1: base URLs are made of it.",
+        description="URL of the gateway for agents on other machines, such as http://10.0.0.5:8700, without /v1. "
+        "Required unless host is a loopback address.",
     )
 
     @field_validator("parser")
@@ -108,7 +106,7 @@ class ProcessSettings(CommonSettings):
     """What those have whose agents are processes of this machine."""
 
     memory_mb: int = Field(
-        4096, ge=64, le=2**24, description="Resident MiB of one process of agents, with all that it starts."
+        4096, ge=64, le=2**24, description="Resident MiB of one agent process with all its child processes."
     )
 
 
@@ -116,7 +114,7 @@ class PooledSettings(ProcessSettings):
     """What those have whose agents share processes."""
 
     workers: int = Field(2, ge=1, le=4096, description="Processes that run agents.")
-    agents_per_worker: int = Field(64, ge=1, le=65_536, description="Agents in each of them at once.")
+    agents_per_worker: int = Field(64, ge=1, le=65_536, description="Agents that run at once in each process.")
 
 
 class AgentSettings(PooledSettings):
@@ -135,10 +133,10 @@ class CliSettings(ProcessSettings):
     """`[generator.agent_cli]`."""
 
     command: list[str] = Field(
-        description="The command and its arguments; {prompt}, {url}, {openai_base_url}, {anthropic_base_url}, "
-        "{api_key} and {model} are replaced in them. It runs in a folder of its own: files by their whole paths."
+        description="Command and arguments. It runs in a separate folder: use absolute paths. Placeholders: {prompt}, "
+        "{url}, {openai_base_url}, {anthropic_base_url}, {api_key} and {model}."
     )
-    env: dict[str, str] = Field({}, description="More variables; it inherits none but PATH.")
+    env: dict[str, str] = Field({}, description="More environment variables; only PATH is inherited.")
 
     @model_validator(mode="after")
     def _find(self) -> Self:
@@ -152,10 +150,10 @@ class FleetSettings(CommonSettings):
     """`[generator.agent_fleet]`."""
 
     token: SecretStr = Field(
-        description="What workers of the fleet show, from the environment: $env:SLIME_FLEET_TOKEN."
+        description="Token that workers of the fleet send, from the environment: $env:SLIME_FLEET_TOKEN."
     )
     lease_s: float = Field(
-        60.0, ge=1, le=1e7, description="Seconds after which the task of a worker that is not heard of goes to another."
+        60.0, ge=1, le=1e7, description="Seconds without a report from a worker after which its task goes to another."
     )
 
 
@@ -174,8 +172,8 @@ class VerifiersSettings(PooledSettings):
     """`[generator.verifiers]`."""
 
     environment: str = Field(
-        description="The environment: name of its installed package, or ./file.py:function or package.module:function "
-        "that makes one; the function is load_environment where none is named."
+        description="Environment: an installed package's name, or ./file.py:function or package.module:function that "
+        "makes it. The default function is load_environment."
     )
     arguments: dict[str, JsonValue] = Field({}, description="Keyword arguments of that function.")
 
