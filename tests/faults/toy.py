@@ -188,8 +188,8 @@ class LauncherSettings(Settings):
 class InProcess:
     """Launcher: the one worker is an object of the driver's process."""
 
-    def __init__(self, settings: LauncherSettings) -> None:
-        self._step_s = settings.step_s
+    def __init__(self, step_s: float = 0.0) -> None:
+        self._step_s = step_s
 
     async def start(self, spec: WorkerGroupSpec, *, timeout_s: float | None = None) -> WorkerGroup:
         return OneWorker(ToyRank(cast(RankSetup, spec.arguments["setup"])), self._step_s)
@@ -203,7 +203,7 @@ class OneWorker:
     size = 1
     places = (Place(0),)
 
-    def __init__(self, worker: object, step_s: float) -> None:
+    def __init__(self, worker: object, step_s: float = 0.0) -> None:
         self._worker, self._step_s = worker, step_s
 
     async def call(
@@ -289,7 +289,7 @@ def slime_losses() -> Iterable[LossSpec]:
 
 @hookimpl
 def slime_launchers() -> Iterable[LauncherSpec]:
-    yield LauncherSpec("in_process", lambda settings, setup: InProcess(settings), settings=LauncherSettings)
+    yield LauncherSpec("in_process", lambda settings, setup: InProcess(settings.step_s), settings=LauncherSettings)
 
 
 def train(run_file: Path) -> Path:

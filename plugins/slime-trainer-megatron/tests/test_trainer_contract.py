@@ -21,4 +21,4 @@ class Megatron(TrainerContract):
 def test_the_trainer_keeps_the_contract() -> None:
     results = Megatron.report()
     assert {each.identity: each.detail for each in results if each.status is not CheckStatus.PASSED} == {}
-    assert len(results) == 13
+    assert len(results) == 12
