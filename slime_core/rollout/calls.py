@@ -4,8 +4,8 @@ A call's seed follows from its name, so a repeated call gets the same seed. The 
 each sample whose tokens begin with that call's prompt and answer. What each sample waits for is kept, for the live
 display and the spans of a run.
 
-A paused call continues later from its own tokens, with newer weights. Generators do not see the pause; the answer
-records which version made which tokens.
+A paused call continues later from the tokens that it has, with newer weights. Generators do not see the pause; the
+answer records which version made which tokens.
 
 Example:
 
@@ -42,16 +42,16 @@ from slime_core.sample import GroupId, Json, PrefixCacheInfo, Sample, SpecInfo
 from slime_core.seeds import derive_seed
 
 COUNTERS = {"spec_info": SpecInfo(), "prefix_cache_info": PrefixCacheInfo()}
-"""Fields that are summed, and their value where nothing was counted."""
+"""Counters that are summed over calls, and their zero values."""
 Call: TypeAlias = tuple[Sequence[int], GenerateOutput]
-"""A prompt and what was answered."""
+"""Tokens of a prompt, and the engine's answer."""
 
 
 def carry(calls: Sequence[Call], samples: Sequence[Sample]) -> None:
     """Fill the fields of finished samples from the extras of the answers.
 
-    A column is filled where the calls have it of all of its sample: experts of every token, top-p sets of every token
-    that is trained on. The counters of a call are added to the first sample that it is part of, else to the first.
+    A column is filled only if the calls cover the sample: experts for every token, top-p sets for every trained token.
+    The counters of a call are added to the first sample that contains it, else to the first sample.
     """
     known = [_Known(tuple(prompt), tuple(out.tokens), out.extras) for prompt, out in calls if out.extras is not None]
     if not known or not samples:
@@ -74,7 +74,7 @@ def carry(calls: Sequence[Call], samples: Sequence[Sample]) -> None:
 
 
 class _Known(NamedTuple):
-    """One call whose answer has extras."""
+    """One call whose answer has engine extras."""
 
     prompt: tuple[int, ...]
     new: tuple[int, ...]
@@ -113,18 +113,18 @@ def _top_p(calls: Sequence[_Known], sample: Sample) -> "tuple[array[int], array[
 # Waiting: what each sample in flight waits for.
 
 Ended: TypeAlias = Callable[[GroupId, int | None, bool, Sequence[tuple[str, float]], float], None]
-"""Called with group, index and whether it is an evaluation, what the sample waited for from when on, and when it ended;
-times are seconds of `time.monotonic`."""
+"""Called when a sample ends: group, index, whether it is an evaluation, the label and start of each wait, and the end.
+Times are seconds of `time.monotonic`."""
 A_SLOT = "a free slot"
-"""What a sample waits for before its turn."""
+"""Label of a sample that has no slot yet."""
 NOTHING = "its turn"
 """Label of a sample that has not reported what it waits for."""
 FIRST_S = 25.0
-"""Seconds without the end of a sample after which `LongWaits` reports."""
+"""Seconds without a finished sample before `LongWaits` reports."""
 LOOK_S = 1.0
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 MOST_MARKS = 1000
-"""Changes that are kept of one sample."""
+"""Label changes that are kept per sample."""
 MOST_NAMED = 4
 """Samples that a report names, the oldest first."""
 
@@ -142,7 +142,7 @@ class Waiting:
         self.followed: dict[Followed, None] = {}
 
     def following(self, group: GroupId, index: int | None, *, evaluation: bool = False) -> "Followed":
-        """A `with` of all that happens to one sample, in its task and the tasks that it starts."""
+        """Context manager that follows one sample, in its task and the tasks that it starts."""
         return Followed(self, group, index, evaluation)
 
     @property
@@ -153,11 +153,11 @@ class Waiting:
 
     @property
     def in_flight(self) -> int:
-        """Samples that have a slot."""
+        """Number of samples that have a slot."""
         return sum(each.what != A_SLOT for each in tuple(self.followed))
 
     def oldest(self, most: int) -> list[str]:
-        """The samples with a slot that have waited longest for one thing, by identity."""
+        """Labels of the samples with a slot, the longest current wait first."""
         held_up = sorted((each for each in self.followed if each.what != A_SLOT), key=lambda each: each.since)
         return [each.label(time.monotonic()) for each in held_up[:most]]
 
@@ -171,30 +171,30 @@ class Followed:
     _index: int | None
     _evaluation: bool
     what: str = NOTHING
-    """What it waits for."""
+    """Label of what the sample waits for."""
     place: str = ""
-    """Which of several engines its call is made of."""
+    """Engine that handles its call, if there are several."""
     generator: str = ""
-    """Its name."""
+    """Name of its generator."""
     since: float = 0.0
-    """When it began to wait for that."""
+    """Time at which that wait began."""
     _calls: int = 0
     _marks: list[tuple[str, float]] = field(default_factory=list)
     _token: "Token[Followed | None] | None" = None
 
     def waits_for(self, what: str) -> None:
-        """Note what it waits for from now on."""
+        """Record what the sample waits for from now on."""
         self.what, self.since = what, time.monotonic()
         if len(self._marks) < MOST_MARKS:
             self._marks.append((what, self.since))
 
     def is_at(self, place: str) -> None:
-        """Note which of several engines has its call."""
+        """Record which of several engines handles its call."""
         self.place = place
         marks = self._marks
         if marks and marks[-1][0] == "engine":
             marks[-1] = (place, marks[-1][1])
-        elif len(marks) < MOST_MARKS:  # another engine was asked before
+        elif len(marks) < MOST_MARKS:  # the call moved from another engine
             marks.append((place, time.monotonic()))
 
     def call_begins(self) -> "Token[Followed | None]":
@@ -205,14 +205,14 @@ class Followed:
         return _current.set(self)
 
     def call_ends(self, token: "Token[Followed | None]") -> None:
-        """Count one call fewer; after the last one its generator goes on."""
+        """Count one call fewer; after the last one, the sample waits for its generator again."""
         _current.reset(token)
         self._calls -= 1
         if not self._calls and self.what == "engine":
             self.waits_for("generator")
 
     def label(self, now: float) -> str:
-        """Which sample it is, and how long it has waited for what."""
+        """The sample's identity, what it waits for, and for how long."""
         where = self.place if self.what == "engine" and self.place else self.what
         made = f" (generator {self.generator})" if self.generator else ""
         return f"sample {self._index} of group {self._group}, {now - self.since:.0f} s in {where}{made}"
@@ -237,19 +237,19 @@ _current: ContextVar[Followed | None] = ContextVar("sample in flight", default=N
 
 
 def waits_at(place: str) -> None:
-    """Note which of several engines the current sample waits for."""
+    """Record which of several engines the current sample waits for."""
     if (followed := _current.get()) is not None:
         followed.is_at(place)
 
 
 def waits_for(what: str) -> None:
-    """Note what the current sample waits for from now on."""
+    """Record what the current sample waits for from now on."""
     if (followed := _current.get()) is not None:
         followed.waits_for(what)
 
 
 class LongWaits:
-    """Reports what a rollout waits for when no sample has ended for long, and again after twice as long."""
+    """Reports what a rollout waits for when no sample has ended for a long time, and again after twice that time."""
 
     def __init__(self, waiting: Waiting, tell: Callable[[str], None], first_s: float = FIRST_S) -> None:
         self._waiting, self._tell, self._first_s = waiting, tell, first_s
@@ -282,37 +282,37 @@ class LongWaits:
 # PausableEngine: the engine of all samples.
 
 Tell: TypeAlias = Callable[[GenerateChunk], None]
-"""Called with each part of an answer as it comes; what it raises ends the call."""
+"""Called with each part of an answer as it arrives; an exception from it ends the call."""
 
 
 class Answers(Protocol):
-    """`Engine.generate` as the core's own engines have it."""
+    """`Engine.generate` with streaming, as the core's own engines implement it."""
 
     async def generate(self, request: GenerateRequest, tell: Tell | None = None) -> GenerateOutput: ...
 
 
 class PausableEngine:
-    """The `generate` of an engine, whose calls can be paused."""
+    """An engine's `generate` with calls that can be paused."""
 
     def __init__(self, engine: Engine) -> None:
-        """`engine` takes `tell` as well, if any call does; see `Answers`."""
+        """Wrap `engine`; it must accept `tell` if any call passes one, see `Answers`."""
         self._engine = engine
         self._pauses = 0
         self._open = asyncio.Event()
         self._open.set()
 
     async def pause(self) -> None:
-        """Interrupt the calls under way, and hold back new ones."""
+        """Interrupt the calls in progress, and hold back new ones."""
         self._open.clear()
         self._pauses += 1
         await self._engine.abort()
 
     def go_on(self) -> None:
-        """Let all calls go on."""
+        """Continue all calls."""
         self._open.set()
 
     async def generate(self, request: GenerateRequest, tell: Tell | None = None) -> GenerateOutput:
-        """One continuation, joined from those between pauses. Errors are the engine's."""
+        """Return one continuation, joined from the parts between pauses. Errors are the engine's."""
         parts, rest, last = list[GenerateOutput](), request, list[GenerateChunk]()
 
         def on_chunk(chunk: GenerateChunk) -> None:
@@ -359,7 +359,7 @@ def _extras(parts: Sequence[GenerateOutput]) -> EngineExtras | None:
 
 
 def _after(request: GenerateRequest, parts: list[GenerateOutput]) -> GenerateRequest:
-    """The rest of a request; it draws with another seed."""
+    """The rest of a request; it samples with another seed."""
     made = [token for part in parts for token in part.tokens]
     asked = request.sampling
     left, least = asked.max_new_tokens - len(made), max(0, asked.min_new_tokens - len(made))
@@ -372,11 +372,11 @@ def _after(request: GenerateRequest, parts: list[GenerateOutput]) -> GenerateReq
 # Calls: the engine as one sample sees it.
 
 ATTEMPT = 0
-"""Part of every call's seed: a call that is made again draws what it drew."""
+"""Part of every call's seed. A repeated call uses the same one, so it samples the same tokens."""
 
 
 class Calls:
-    """The calls of one sample, and what its generator measured."""
+    """The engine calls of one sample, and the values that its generator measured."""
 
     def __init__(
         self,
@@ -386,14 +386,14 @@ class Calls:
         where: tuple[GroupId, int, Followed],
         want: frozenset[Extra] = frozenset(),
     ) -> None:
-        """Take the sample's group, its number in it and the sample in flight as `where`."""
+        """Set up the calls of one sample; `where` is its group, its index and its `Followed`."""
         group, index, self._followed = where
         self.answers: list[tuple[int, GenerateOutput]] = []
-        """Tokens of the prompt and the answer of each, in order of arrival."""
+        """Prompt length and answer of each call, in order of arrival."""
         self.known: list[Call] = []
-        """Prompts and answers of those with extras."""
+        """Prompts and answers of the calls with engine extras."""
         self.measured: dict[str, list[float]] = {}
-        """Values by name."""
+        """Measured values by name."""
         self._engine, self._policy, self._sampling, self._group = engine, policy, sampling, group
         self._want = want
         self._identity = (policy.seed, group, index)
@@ -404,18 +404,18 @@ class Calls:
         self._busy, self._busy_s = 0, 0.0
 
     def begin(self) -> None:
-        """Start the generator's time."""
+        """Start the generator's clock."""
         self._begun, self._busy_s = time.monotonic(), 0.0
 
     def note(self, samples: Sequence[Sample]) -> None:
-        """Give finished samples the one session that all calls named, if their generator gave none."""
+        """Set the session of finished samples that have none, if all calls named the same one."""
         for sample in samples:
             if sample.session_id is None and len(self._sessions) == 1:
                 (sample.session_id,) = self._sessions
 
     @property
     def elsewhere_s(self) -> float:
-        """Seconds without any call, between several: those of tools and environments."""
+        """Seconds outside of engine calls, spent in tools and environments; 0 with fewer than two calls."""
         return max(0.0, time.monotonic() - self._begun - self._busy_s) if len(self.answers) > 1 else 0.0
 
     async def generate(
@@ -428,9 +428,9 @@ class Calls:
         tell: Callable[[GenerateChunk], None] | None = None,
         media: Mapping[str, Json] | None = None,
     ) -> GenerateOutput:
-        """One engine call; see `slime_core.roles.Generate`."""
+        """Make one engine call; see `slime_core.roles.Generate`."""
         name, asked = self._named(turn), sampling or self._sampling
-        names, answers, known = self._names, self.answers, self.known  # of a call that `anew` forgets, forgotten ones
+        names, answers, known = self._names, self.answers, self.known  # of a call before `anew`: the discarded ones
         token = self._followed.call_begins()
         self._busy_since = self._busy_since if self._busy else time.monotonic()
         self._busy += 1
@@ -460,7 +460,7 @@ class Calls:
         self.begin()
 
     def measure(self, name: str, value: float) -> None:
-        """Note a value; see `slime_core.roles.GenerateContext`."""
+        """Record a value; see `slime_core.roles.GenerateContext`."""
         if not name or not isfinite(value):
             raise ContractError(f"measured {name!r} = {value!r}; expected a name and a finite number")
         self.measured.setdefault(name, []).append(float(value))
@@ -494,5 +494,5 @@ class Calls:
 
 
 def seed_of_call(seed: int, group: GroupId, index: int, name: int | str) -> int:
-    """The seed of a call of sample `index`: `name` is the call's, or its number among those without one, from 0."""
+    """The seed of a call of sample `index`; `name` is the call's name, or its number among unnamed calls, from 0."""
     return derive_seed(seed, *group, index, name, ATTEMPT)

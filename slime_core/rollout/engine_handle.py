@@ -1,6 +1,6 @@
 """EngineHandle: one engine of a pool, with its checks, limits and requests.
 
-A request at an engine that is taken out raises `Withdrawn`: another engine must answer it.
+A request raises `Withdrawn` when its engine is taken out; another engine must then answer it.
 
 Example:
 
@@ -32,13 +32,13 @@ from slime_core.roles import (
 from slime_core.rollout.calls import Tell
 
 LEAST_START_S = 600.0
-"""Seconds that an engine has to start; a spec may allow more."""
+"""Minimum start timeout of an engine in seconds; a spec may allow more."""
 Cause: TypeAlias = Literal["died", "hung", "garbage", "errors", "stale"]
-"""Why an engine was taken out, as metrics name it."""
+"""Why an engine was taken out, as named in metrics."""
 
 
 class Lost(WorkerError):
-    """An engine must be replaced."""
+    """The engine failed and must be replaced."""
 
     def __init__(self, cause: Cause, detail: str) -> None:
         super().__init__(detail.strip())
@@ -46,84 +46,84 @@ class Lost(WorkerError):
 
 
 class Withdrawn(Exception):
-    """The engine of a request was taken out meanwhile; another engine must answer."""
+    """The engine of a request was taken out before it answered; another engine must answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many seconds engines may take."""
+    """Time limits of engines, in seconds."""
 
     silence_s: float
-    """Without any answer while there are requests; also for an abort."""
+    """Time without any answer while there are requests; also the limit of an abort."""
     restart_s: float
-    """Without any engine that serves, until the run ends."""
+    """Time without a serving engine after which the run ends."""
     probe_s: float
-    """For the first answer of an engine that was restarted."""
+    """Time for the first answer of a restarted engine."""
     load_s: float
-    """For loading weights, from the end of the requests that were under way."""
+    """Time to load weights, counted from the end of the requests in progress."""
 
     @classmethod
     def of(cls, spec: EngineSpec, silence_s: float) -> Self:
-        """Those that the spec of an engine states."""
+        """Limits that the spec of an engine states."""
         return cls(silence_s, spec.restart_s, spec.probe_s, spec.load_s)
 
     @property
     def start_s(self) -> float:
-        """For starting an engine."""
+        """Time to start an engine."""
         return max(LEAST_START_S, self.restart_s)
 
 
 class _Attempt(Cancellation):
-    """A request at an engine; cancelled when the engine is taken out."""
+    """A request at one engine; cancelled when the engine is taken out."""
 
     __slots__ = ("newest", "version")
 
     def __init__(self, version: int, newest: int) -> None:
         super().__init__()
         self.version, self.newest = version, newest
-        """Weights that the engine had, and was last told to load."""
+        """Version that the engine had, and the version it was last asked to load."""
 
 
 @dataclass(slots=True, eq=False)
 class EngineHandle:
-    """One engine of a pool, from its start to its end. Answers are checked, and errors name its plugin."""
+    """One engine of a pool, from start to close. Checks its answers, and names its plugin in errors."""
 
     number: int
-    """Its place in the pool, from 0."""
+    """Its index in the pool, from 0."""
     use: Used[Engine]
-    """The engine, and whose it is."""
+    """The engine and its plugin."""
     limits: Limits
-    """How long it may take."""
+    """Its time limits."""
     loads_checkpoint: bool = False
     """Whether it is a `ServesCheckpoint`, which serves its model directory instead of published weights."""
     lost: Lost | None = None
     """Why it was taken out; None while it serves."""
     falls: int = 0
-    """How often in a row the engine of this number was taken out or failed to start."""
+    """How many times in a row the engine with this number was taken out or failed to start."""
     restart_error: str = ""
-    """Why the last engine that was started in its place could not serve."""
+    """Why its last replacement could not serve."""
     since: float = 0.0
     """Loop time at which it began to serve."""
     attempts: dict[_Attempt, None] = field(default_factory=dict)
-    """Its requests under way."""
+    """Its requests in progress."""
     work: int = 0
-    """Tokens that these may have it compute."""
+    """Most tokens that these requests may still make it compute."""
     strikes: int = 0
-    """Requests in a row that it failed."""
+    """Requests in a row that failed on it."""
     sign: float = 0.0
-    """Loop time of its last sign of life."""
+    """Loop time at which it last made progress."""
     version: int = -1
     """Version of its weights."""
     newest: int = sys.maxsize
-    """Version that it was last told to load."""
+    """Version that it was last asked to load."""
     answers: int = 0
     """Answers since the last metrics."""
     tokens: int = 0
-    """Tokens of these."""
+    """Tokens of these answers."""
     _loading: asyncio.Timeout | None = None
 
     async def call(self, method: str, *arguments: object, limit_s: float | None = None) -> None:
-        """Call a method of the engine other than `generate`.
+        """Call a method of the engine other than `generate`, with a time limit.
 
         Raises:
             Lost: it took too long.
@@ -143,11 +143,11 @@ class EngineHandle:
             raise Lost("hung", f"it did not answer {method}() within {limit_s:g} s") from None
 
     async def generate(self, request: GenerateRequest, tell: Tell | None = None) -> GenerateOutput:
-        """One answer; each part is a sign of life, and is told. An engine that cannot stream gives one part.
+        """Return one checked answer; each part counts as progress and goes to `tell`. An unstreamed answer is one part.
 
         Raises:
-            Withdrawn: the engine was taken out meanwhile. Another engine must answer.
-            Lost: the answer was made with weights that the engine should no longer, or not yet, serve.
+            Withdrawn: the engine was taken out before it answered. Another engine must answer.
+            Lost: the answer was made with weights that the engine must not serve any more, or not yet.
             ContractError: a part, or the whole, breaks the contract.
         """
         work, attempt = len(request.prompt) + request.sampling.max_new_tokens, _Attempt(self.version, self.newest)
@@ -181,7 +181,7 @@ class EngineHandle:
     async def _answer(
         self, request: GenerateRequest, attempt: _Attempt, tell: Tell | None
     ) -> tuple[GenerateOutput, GenerateChunk | None]:
-        """The checked answer, and its last part if it was streamed; the other parts are told."""
+        """The checked answer, and its last part if it was streamed. Earlier parts go to `tell`."""
         engine, plugin = self.use.part, self.use.plugin
         if tell is None or not isinstance(engine, StreamsTokens):
             return check_output(await engine.generate(request), plugin=plugin, request=request), None
@@ -199,7 +199,7 @@ class EngineHandle:
         raise ContractError(f"engine of plugin {plugin} (stream): it ended after {before} tokens without a finish")
 
     def _check(self, attempt: _Attempt) -> None:
-        """Note a sign of life. What an engine returns or raises after it was taken out is no answer."""
+        """Record progress; raises if the engine was taken out, since nothing it returns or raises afterwards counts."""
         if self.lost is not None:
             attempt.undo()
             raise Withdrawn from None
@@ -211,7 +211,7 @@ class EngineHandle:
             raise Lost("stale", f"it answered with weights of version {version}, expected {expected}")
 
     async def load(self, channel: WeightChannel, version: int) -> None:
-        """Load weights. The time limit starts when the requests that were under way have ended.
+        """Load weights. The time limit starts when the requests in progress have ended.
 
         Raises:
             Lost: it took too long.
@@ -228,27 +228,27 @@ class EngineHandle:
         except TimeoutError:
             raise Lost("hung", f"it did not answer load_weights({version}) within {self.limits.load_s:g} s") from None
         finally:
-            if self.is_loading:  # requests that it held back wait for an answer from now on
+            if self.is_loading:  # requests that it held back are waiting from now on
                 self.sign = asyncio.get_running_loop().time()
             self._loading = None
         self.version = version
 
     def limit_load(self) -> None:
-        """Start the time limit of a load, if the requests from before it have ended."""
+        """Start the time limit of a load, if the earlier requests have ended."""
         limit = self._loading
         if limit and limit.when() is None and all(each.newest == self.newest for each in self.attempts):
             limit.reschedule(asyncio.get_running_loop().time() + self.limits.load_s)
 
     @property
     def is_loading(self) -> bool:
-        """Whether it loads weights under their own time limit, and may hold requests back."""
+        """Whether it is loading weights within the load's time limit, and may hold requests back."""
         return self._loading is not None and self._loading.when() is not None
 
     def withdraw(self) -> None:
-        """Have all requests under way raise `Withdrawn`."""
+        """Make all requests in progress raise `Withdrawn`."""
         for attempt in tuple(self.attempts):
             attempt.cancel()
 
     def silent_for(self, now: float) -> float:
-        """Seconds for which it has answered none of its requests."""
+        """Seconds since it last made progress on a request."""
         return now - self.sign if self.attempts and not self.is_loading else 0.0

@@ -1,4 +1,4 @@
-"""EnginePool: several engines of one kind as one engine, which lives as long as one of them does.
+"""EnginePool: several engines of one kind that act as one, as long as at least one works.
 
 An engine that dies, hangs, answers garbage or answers with old weights is taken out. Its requests go to another engine
 with the same seed, and a new engine is started in its place until one answers a probe.
@@ -40,31 +40,31 @@ from slime_core.sample import GroupId
 
 Load: TypeAlias = Callable[[int], Coroutine[object, object, None]]
 SendAgain: TypeAlias = Callable[[int, Load], Awaitable[None]]
-"""Called with an engine's number and with what receives a version there."""
+"""Called with an engine's number and the load that receives the version there."""
 
 AHEAD = 8
-"""Requests of this size that an engine may have more than the idlest, for a group to stay together."""
+"""Extra work, in requests of this size, that a group's engine may have over the idlest one and still be chosen."""
 MOST_HOMES = 8192
-"""Groups and sessions whose engine is remembered."""
+"""Groups and sessions whose engine is remembered, for cache reuse."""
 MOST_FAILED = 3
 """Engines that may raise or return garbage for a request before it fails."""
 MOST_STRIKES = 3
 """Requests in a row that an engine may fail before it is taken out, if another engine answers the last one."""
 SUSPECT_LOST = 2
-"""Engines that may die or hang over a request before it runs without other such requests beside it."""
+"""Engines that may die or hang over a request before it must run apart from other suspects."""
 MOST_LOST = 6
 """Engines that may die or hang over a request before it fails."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S, URGENT_PAUSE_S = 1.0, 300.0, 4.0
-"""Pause before the first restart, which doubles; its limit; its limit while no engine serves."""
+"""First restart delay, which doubles each time; its maximum; and its maximum while no engine serves."""
 SERVED_PAUSES = 10.0
-"""An engine that served for this many pauses starts with the first pause again."""
+"""An engine that served for this many delays restarts with the first delay again."""
 CLOSE_S = 15.0
-"""Seconds that an engine that was taken out has to close."""
+"""Seconds that a failed engine has to close."""
 LOOK_S = 1.0
-"""Seconds between two looks for silent engines."""
+"""Seconds between two checks for silent engines."""
 
 LATE, LEAST_LATE_S = 3.0, 60.0
-"""Once one engine of a run has started, the others may take so many times as long, or so many seconds."""
+"""Start limit of the others, once one engine has started: a multiple of its start time; and the least, in seconds."""
 
 _LEAST, _SOUNDEST = attrgetter("work", "number"), attrgetter("strikes", "work", "number")
 _AT_ONCE = nullcontext()
@@ -73,7 +73,7 @@ log = logging.getLogger(__name__)
 
 
 class EnginePool:
-    """Implements `slime_core.roles.Engine`; its `generate` tells an answer in parts, too."""
+    """Implements `slime_core.roles.Engine`; its `generate` can also stream an answer."""
 
     def __init__(
         self,
@@ -87,29 +87,29 @@ class EnginePool:
         """Build the engines; `start` starts them.
 
         Args:
-            make: builds the engine of a number, from 0; called again to replace one.
-            count: how many.
-            limits: how long they may take.
-            probe: what a restarted engine must have answered before it serves.
-            load_checkpoint: whether they serve their model directory, whatever is published.
+            make: builds the engine with a number, from 0; called again to replace one.
+            count: number of engines.
+            limits: time limits of each engine.
+            probe: request that a restarted engine must answer before it serves.
+            load_checkpoint: whether engines serve their model directory instead of published weights.
         """
         self._make, self._limits, self._probe = make, limits, probe
         self._load_checkpoint = load_checkpoint
         self._engines = [self._build(number) for number in range(count)]
-        """The newest of each number."""
+        """The newest engine of each number."""
         self._serving: list[EngineHandle] = []
-        """Those that take requests, in order of their numbers."""
+        """Engines that take requests, by number."""
         self._homes: dict[GroupId | str | None, EngineHandle] = {}
         self._aborts = 0
         self._weights: tuple[WeightChannel, int] | None = None
-        """Where the weights are that engines are to serve, and their version."""
+        """Channel and version of the weights that engines must serve."""
         self._released: MemoryTags = frozenset()
         self._send_again: SendAgain | None = None
         self._counts: Counter[str] = Counter()
         self._suspects = asyncio.Lock()
         self._news = asyncio.Event()
         self._ended = ""
-        """Why no engine will serve any more."""
+        """Why no engine will serve again; empty while one may."""
         self._served_at = 0.0
         """Loop time at which an engine last served."""
         self._timer: asyncio.TimerHandle | None = None
@@ -122,7 +122,7 @@ class EnginePool:
     # --- what a run calls
 
     async def start(self) -> None:
-        """Start all; those that cannot be started, or take much longer than the first, are tried again later.
+        """Start all engines; retry later each one that fails or takes much longer than the first.
 
         Raises:
             WorkerError: none could be started.
@@ -155,15 +155,15 @@ class EnginePool:
         return tuple(handle.number for handle in self._serving)
 
     def catch_up_by(self, send_again: SendAgain) -> None:
-        """Set how a restarted engine gets weights that it cannot read alone."""
+        """Set how to send weights again to a restarted engine that cannot read them alone."""
         self._send_again = send_again
 
     async def load_weights(self, channel: WeightChannel, version: int) -> None:
-        """Switch all; one that cannot is taken out, and returns with this version or a later one.
+        """Load a version into all engines. One that fails is taken out, and returns with this version or a later one.
 
         Raises:
-            WorkerError: no engine serves, and none came back.
-            Exception: what all engines raise; they serve what they served.
+            WorkerError: no engine serves, and none was restarted.
+            Exception: what all engines raised; they keep the weights that they served.
         """
         before, self._weights = self._weights, (channel, version)
         try:
@@ -175,18 +175,18 @@ class EnginePool:
             await self._change()
 
     async def abort(self) -> None:
-        """Interrupt the requests under way, and those that wait for an engine."""
+        """Interrupt the requests in progress and the ones that wait for an engine."""
         self._aborts += 1
         self._wake()
         await self._everywhere(lambda handle: handle.call("abort", limit_s=self._limits.silence_s))
 
     async def release(self, tags: MemoryTags) -> None:
-        """Have all give memory up, restarted ones too; one that cannot is taken out."""
+        """Release memory of all engines, restarted ones included; one that fails is taken out."""
         self._released |= tags
         await self._everywhere(lambda handle: self._memory(handle, "release", tags))
 
     async def resume(self, tags: MemoryTags) -> None:
-        """Have all take memory back; one that cannot is taken out."""
+        """Reacquire memory of all engines; one that fails is taken out."""
         self._released -= tags
         await self._everywhere(lambda handle: self._memory(handle, "resume", tags))
 
@@ -201,7 +201,7 @@ class EnginePool:
                 raise error
 
     def take(self) -> dict[str, float]:
-        """Metrics since the last call: what happened to engines, and what each of several answered."""
+        """Return metrics since the last call: engine failures and restarts, and the load of each of several engines."""
         counts, self._counts = self._counts, Counter()
         found = {f"perf/engine/{name}": float(count) for name, count in sorted(counts.items())}
         for handle in self._engines:
@@ -214,18 +214,18 @@ class EnginePool:
     # --- requests
 
     async def generate(self, request: GenerateRequest, tell: Tell | None = None) -> GenerateOutput:
-        """One answer of one engine, told in parts if wanted; until one was told, another is asked with the same seed.
+        """Return one answer, streamed to `tell` if given. Before the first part, other engines retry with the same seed.
 
         Raises:
-            WorkerError: no engine serves, and none came back.
-            RequestError: too many engines died or hung over the request, or one did that after a part was told.
-            Exception: what several engines raised, or one that had told a part.
+            WorkerError: no engine serves, and none was restarted.
+            RequestError: too many engines died or hung over the request, or one did after it had streamed a part.
+            Exception: what several engines raised, or one that had streamed a part.
         """
         aborts, failed, lost, told = self._aborts, dict[EngineHandle, Exception](), list[str](), list[int]()
         again, on_chunk = False, None if tell is None else _counted(tell, told)
         while True:
-            # One request kills its engine again and again, and those beside it become suspects too. One suspect at a
-            # time: the others are answered, and the guilty one alone loses engines until it fails.
+            # A request that kills engines makes the requests on the same engine suspects too. Suspects therefore run
+            # one at a time: innocent ones get an answer, and the bad one loses engines alone until it fails.
             async with self._suspects if len(lost) >= SUSPECT_LOST else _AT_ONCE:
                 if aborts != self._aborts:
                     output = GenerateOutput((), (), FinishReason.ABORT, self._weights[1] if self._weights else 0)
@@ -261,10 +261,10 @@ class EnginePool:
                     return output
 
     def _loss(self, handle: EngineHandle, error: WorkerError | Withdrawn, told: list[int]) -> list[str]:
-        """Take an engine out. Returns what happened, if a request can do that to an engine.
+        """Take an engine out. Returns the cause, if a request can be to blame for it.
 
         Raises:
-            RequestError: parts were told, which no other engine can continue.
+            RequestError: parts were streamed already, and another engine cannot continue them.
         """
         if self._ended and isinstance(error, WorkerError):
             raise error
@@ -280,7 +280,7 @@ class EnginePool:
         return [f"engine {handle.number} {lost.cause}: {lost}"] if lost.cause in ("died", "hung") else []
 
     def _strike(self, handle: EngineHandle, error: Exception) -> None:
-        """Take an engine out that failed a request which another engine answered, if that was no exception."""
+        """Take out an engine whose request another engine answered: at once for garbage, else after `MOST_STRIKES`."""
         detail = f"another engine answered what this one could not: {_text(error)}"
         if isinstance(error, ContractError):
             self._take_out(handle, Lost("garbage", detail))
@@ -288,10 +288,10 @@ class EnginePool:
             self._take_out(handle, Lost("errors", f"{detail} ({handle.strikes} requests in a row)"))
 
     def _choose(self, request: GenerateRequest, avoid: Collection[EngineHandle]) -> EngineHandle | None:
-        """The engine for a request: that of its session, else of its group, else the one with the least work.
+        """Choose the engine of a request's session, else the engine of its group, else the one with the least work.
 
-        Requests of a group share a prompt, and each turn of a session begins with the last one, so one engine computes
-        that once; unless it is too far behind the others.
+        Requests of a group share a prompt, and each turn of a session extends the last one. One engine computes such a
+        prefix once. A group's engine is not used if it has much more work than the others.
         """
         serving = self._serving
         if avoid:
@@ -325,14 +325,14 @@ class EnginePool:
         self._wake()
 
     async def _watch(self, handle: EngineHandle) -> None:
-        """Take an engine out that dies without a request."""
+        """Take an engine out if it dies without a request."""
         try:
             await handle.call("watch")
         except Exception as error:
             self._take_out(handle, error)
 
     def _take_out(self, handle: EngineHandle, error: Exception) -> None:
-        """Give an engine no more requests, have others answer those that it has, and start another in its place."""
+        """Stop sending requests to an engine, move its requests to other engines, and start its replacement."""
         if handle.lost is not None or self._ended:
             return
         loop = asyncio.get_running_loop()
@@ -360,7 +360,7 @@ class EnginePool:
         loop = asyncio.get_running_loop()
         now = loop.time()
         for handle in tuple(self._serving):
-            if now - due > LOOK_S:  # the loop stood still: answers may have come that nobody has read
+            if now - due > LOOK_S:  # the loop was blocked: unread answers may have arrived
                 handle.sign = now
             handle.limit_load()
             if (silent := handle.silent_for(now)) > self._limits.silence_s:
@@ -394,7 +394,7 @@ class EnginePool:
         self._wake()
 
     async def _change(self) -> None:
-        """Wait until an engine is back, or requests are aborted.
+        """Wait until an engine is back, or until requests are aborted.
 
         Raises:
             WorkerError: no engine will come back.
@@ -409,7 +409,7 @@ class EnginePool:
         self._news = asyncio.Event()
 
     async def _everywhere(self, call: Callable[[EngineHandle], Coroutine[object, object, None]]) -> None:
-        """Call all engines that serve. Raises if all fail by errors of their own; if some fail, takes those out."""
+        """Call all serving engines. If some fail, take those out; raise if all fail and none was lost."""
         handles = tuple(self._serving)
         errors = await _outcomes([call(handle) for handle in handles])
         if handles and all(error is not None and not isinstance(error, WorkerError) for error in errors):
@@ -425,8 +425,8 @@ class EnginePool:
         return min(FIRST_PAUSE_S * 2.0 ** min(max(falls, 1) - 1, 30), most)
 
     async def _replace(self, old: EngineHandle) -> None:
-        """Close an engine that was taken out, and start others until one answers the probe."""
-        for _ in range(round(CLOSE_S)):  # its requests may clean up for long before they are free
+        """Close a failed engine, and start replacements until one answers the probe."""
+        for _ in range(round(CLOSE_S)):  # its requests may need long to clean up
             await asyncio.sleep(0)
             if not old.attempts:
                 break
@@ -436,7 +436,7 @@ class EnginePool:
         number = old.number
         while True:
             for second in count():
-                if second >= self._pause_s(old.falls):  # it gets shorter once no engine serves
+                if second >= self._pause_s(old.falls):  # the pause gets shorter once no engine serves
                     break
                 await asyncio.sleep(1.0)
             try:
@@ -454,7 +454,7 @@ class EnginePool:
             return
 
     async def _bring_up(self, number: int, falls: int) -> EngineHandle:
-        """Build and start an engine, and bring it to the weights and the memory of those that serve."""
+        """Build and start an engine, and give it the weights and memory state of the serving engines."""
         handle, probe_s = self._build(number, falls), self._limits.probe_s
         try:
             await handle.call("start", limit_s=self._limits.start_s)
@@ -478,7 +478,7 @@ class EnginePool:
             raise
 
     async def _catch_up(self, handle: EngineHandle) -> None:
-        """Load the newest weights; the trainer sends them again if an engine cannot read them alone."""
+        """Load the newest weights; the trainer sends them again if the engine cannot read them alone."""
         if self._weights is None:
             return
         channel, version = self._weights
@@ -494,7 +494,7 @@ class EnginePool:
 
 
 def _counted(tell: Tell, told: list[int]) -> Tell:
-    """The same, which notes the number of tokens of each part."""
+    """Wrap `tell` so that it also records the number of tokens of each part."""
 
     def on_chunk(chunk: GenerateChunk) -> None:
         told.append(len(chunk.tokens))
@@ -512,7 +512,7 @@ async def _close(handle: EngineHandle) -> None:
 
 
 async def _outcomes(calls: list[Coroutine[object, object, None]]) -> list[Exception | None]:
-    """What each of several calls raised, if anything; all of them end."""
+    """The exception of each call, or None; waits for all calls."""
     found: list[Exception | None] = []
     for outcome in await asyncio.gather(*calls, return_exceptions=True):
         if outcome is not None and not isinstance(outcome, Exception):

@@ -24,15 +24,15 @@ from slime_core.score import NotApplicable, Score
 from slime_core.stats import percentile
 
 PASSING_REWARD = 1.0
-"""A sample passes, for pass@k, when its reward is at least this."""
+"""Least reward with which a sample passes, for pass@k."""
 ROUNDS = "round_number"
-"""Key of a sample's metadata with its number of turns, as in slime."""
+"""Metadata key of a sample's number of turns, as in slime."""
 LOOKED_AT, REPEATS = 10_000, 10.0
-"""Characters at a response's end, and the factor by which zlib shrinks repetition; slime's."""
+"""Characters checked at a response's end, and the zlib compression ratio that counts as repetition; both slime's."""
 
 
 def sample_metrics(prefix: str, samples: Sequence[Sample]) -> dict[str, float]:
-    """Lengths, truncation and repetition of some samples."""
+    """Return length, truncation and repetition metrics of samples."""
     if not samples:
         return {}
     return {
@@ -43,7 +43,7 @@ def sample_metrics(prefix: str, samples: Sequence[Sample]) -> dict[str, float]:
 
 
 def repeats_itself(text: str) -> bool:
-    """Whether the end of a long text compresses to less than a tenth."""
+    """Whether the last `LOOKED_AT` characters of a long text compress by more than the factor `REPEATS`."""
     if len(text) <= LOOKED_AT:
         return False
     end = text[-LOOKED_AT:].encode("utf-8", "surrogatepass")
@@ -51,7 +51,7 @@ def repeats_itself(text: str) -> bool:
 
 
 def turns(samples: Sequence[Sample]) -> dict[str, float]:
-    """Lengths with and without tokens of tools, if there are any; turns, if a generator counts them."""
+    """Return lengths with and without tool tokens, if there are any, and turns, if a generator counts them."""
     found: dict[str, float] = {}
     whole = [sample.response_length for sample in samples]
     own = [sample.effective_response_length for sample in samples]
@@ -65,16 +65,16 @@ def turns(samples: Sequence[Sample]) -> dict[str, float]:
 
 
 def pass_rates(prefix: str, rewards: Sequence[Sequence[float]]) -> dict[str, float]:
-    """`pass@1`, `pass@2`, `pass@4`, … of prompts with several samples, by their rewards; nothing of single ones."""
+    """Return `pass@1`, `pass@2`, `pass@4`, … from the rewards of each prompt; prompts with one sample do not count."""
     size = max(map(len, rewards), default=0)
     powers = [2**power for power in range(size.bit_length())] if size > 1 else []
     return {f"{prefix}pass@{k}": pass_at_k(rewards, k) for k in powers}
 
 
 def pass_at_k(rewards: Sequence[Sequence[float]], k: int) -> float:
-    """Mean chance that one of k samples passes, from n samples of each prompt of which c pass.
+    """Mean probability that one of k samples passes, from n samples per prompt of which c pass.
 
-    The unbiased estimator 1 - C(n-c, k) / C(n, k) of Chen et al. 2021 (arXiv:2107.03374), eq. 1; prompts of fewer
+    The unbiased estimator 1 - C(n-c, k) / C(n, k) of Chen et al. 2021 (arXiv:2107.03374), eq. 1. Prompts with fewer
     than k samples are left out.
     """
     passed = [(len(each), sum(reward >= PASSING_REWARD for reward in each)) for each in rewards if len(each) >= k]
@@ -82,9 +82,9 @@ def pass_at_k(rewards: Sequence[Sequence[float]], k: int) -> float:
 
 
 def engine_metrics(samples: Sequence[Sample]) -> dict[str, float]:
-    """Accepted tokens of speculative decoding, which depend on the engine's load, and prompt tokens from its cache.
+    """Return the acceptance of speculative decoding, which depends on the engine's load, and prefix cache hit rates.
 
-    Nothing of what no engine reports.
+    Leaves out metrics that no engine reports.
     """
     found: dict[str, float] = {}
     if known := [sample.spec_info for sample in samples if sample.spec_info.spec_verify_ct]:
@@ -100,7 +100,7 @@ def engine_metrics(samples: Sequence[Sample]) -> dict[str, float]:
 
 
 def measured_metrics(prefix: str, measured: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Mean and 99th percentile, nearest rank, of what generators measured."""
+    """Return mean and 99th percentile (nearest rank) of each value that generators measured."""
     found: dict[str, float] = {}
     for name, values in sorted(measured.items()):
         found[f"{prefix}{name}/mean"] = mean(values)
@@ -127,31 +127,31 @@ class RolloutResult:
     """A finished rollout."""
 
     kept: Sequence[Group]
-    """Groups to train on, frozen, oldest first; surplus ones included, for the buffer."""
+    """Groups to train on, frozen, oldest first, with surplus groups for the buffer."""
     dropped: Sequence[Group]
-    """The others, frozen."""
+    """Groups that were dropped, frozen."""
     reasons: Mapping[GroupId, str]
-    """Why each dropped group was."""
+    """Reason of each dropped group."""
     metrics: Mapping[str, float]
-    """Under slime's names."""
+    """Metrics under slime's names."""
     failed: Sequence[Group] = ()
-    """Samples that failed, frozen, by the groups that went on without them."""
+    """Failed samples, frozen, in the groups that continued without them."""
 
 
 class Tally:
-    """Accounts of one rollout, or of one evaluation."""
+    """Statistics of one rollout or one evaluation."""
 
     def __init__(self, what: str, metrics: Mapping[str, float] = {}) -> None:
-        """`what` is its name in error texts: "rollout 3"; `metrics` are of a part of it before a resume."""
+        """`what` names it in errors, as "rollout 3"; `metrics` are from its part before a resume."""
         self._what, self.errors = what, ErrorBudget(what)
         self.kept: list[Group] = []
-        """In order of the draws."""
+        """Kept groups, in the order that they were drawn."""
         self.dropped: list[Group] = []
-        """In order of the draws."""
+        """Dropped groups, in the order that they were drawn."""
         self.reasons: dict[GroupId, str] = {}
-        """Why each dropped group was."""
+        """Reason of each dropped group."""
         self.failed: list[Group] = []
-        """Failed samples, frozen, by the groups that go on without them."""
+        """Failed samples, frozen, in the groups that continue without them."""
         self.measured: defaultdict[str, list[float]] = defaultdict(list)
         """What generators measured, by `<generator>/<name>`."""
         self._rewards: defaultdict[str, list[float]] = defaultdict(list)
@@ -161,7 +161,7 @@ class Tally:
         self._before_resume = metrics
 
     def add_samples(self, groups: Iterable[RunGroup]) -> None:
-        """Count the verdicts on some groups, and what generators measured."""
+        """Count the verdicts on groups, and record what their generators measured."""
         for group in groups:
             for execution in group.executions:
                 for metric, verdict in ((m, v) for each in execution.scored for m, v in each.verdicts.items()):
@@ -176,12 +176,12 @@ class Tally:
                 self._elsewhere.append(execution.elsewhere_s)
 
     def drop(self, group: Group, reason: str) -> None:
-        """Account for a group that is not trained on."""
+        """Count a group that is not trained on."""
         self.dropped.append(group)
         self.reasons[group.id] = reason
 
     def remove(self, removals: Iterable[Removal]) -> None:
-        """Take samples of kept groups out of training, in copies of these groups."""
+        """Exclude samples of kept groups from training; changes copies of these groups."""
         by_group: defaultdict[GroupId, set[int]] = defaultdict(set)
         for removal in removals:
             by_group[removal.group].add(removal.position)
@@ -195,7 +195,7 @@ class Tally:
                 self.kept[at] = replace(group, samples=samples)
 
     def give_up(self, want: int, waves: int) -> RolloutError:
-        """The error of a rollout that came up short, with the reasons of its dropped groups."""
+        """Return the error of a rollout with too few groups, with the reasons of the dropped ones."""
         counts = Counter(self.reasons.values()).most_common()
         histogram = "".join(f"\n  {count} x {reason}" for reason, count in counts) or "\n  none: all were interrupted"
         return RolloutError(
@@ -205,7 +205,7 @@ class Tally:
         )
 
     def metrics(self) -> dict[str, float]:
-        """The rollout's metrics; lengths and rewards are of kept groups, as in slime."""
+        """Return the rollout's metrics. Lengths and rewards cover kept groups, as in slime."""
         samples = [sample for group in self.kept for sample in group.samples if sample.reward is not None]
         found = sample_metrics("rollout/", samples)
         if samples:
@@ -233,7 +233,7 @@ class Tally:
 
 
 def evaluation_metrics(name: str, groups: Sequence[RunGroup]) -> dict[str, float]:
-    """Metrics of one data set over its scored executions; failed ones are counted, never scored 0."""
+    """Return metrics of one data set over its scored executions. Failed ones are counted and never scored 0."""
     rewards = [execution_rewards(one.sample for one in group.scored) for group in groups]
     scored = [one.sample for group in groups for one in group.scored if one.sample.reward is not None]
     failed = sum(len(group.executions) for group in groups) - sum(map(len, rewards))

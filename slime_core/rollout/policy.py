@@ -1,13 +1,13 @@
 """The settings of a rollout, and which generator, rewards and served models each sample uses.
 
-A choice in a sample's row comes first, then its data set's choice, then the run's choice. A row chooses with slime's
-names: `metadata["rm_type"]`, `sample.custom_rm_path`, `sample.generate_function_path`.
+A choice in a sample's row takes precedence over its data set's choice, and that over the run's. A row chooses with
+slime's names: `metadata["rm_type"]`, `sample.custom_rm_path`, `sample.generate_function_path`.
 
 Example:
 
-    reward = choices.reward_of(sample)          # None: the run's
+    reward = choices.reward_of(sample)          # None: use the run's rewards
     lifecycle = Lifecycle("agent", "slime-agent-openai", generator, limit_s=600.0)
-    await lifecycle.start()                     # once in a run, also for a generator that only a row names
+    await lifecycle.start()                     # once per run, even if only a row names the generator
     await lifecycle.close()
 """
 
@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 
 class Lifecycle:
-    """Starts a generator once, before its first sample, and closes it; `limit_s` is how long a start may take."""
+    """Starts a generator once, before its first sample, and closes it. A start may take `limit_s` seconds."""
 
     def __init__(self, name: str, plugin: str, part: StartsAndStops, limit_s: float) -> None:
         self._name, self._plugin, self._part, self._limit_s = name, plugin, part, limit_s
@@ -56,7 +56,7 @@ class Lifecycle:
         self._began = self._is_up = False
 
     async def start(self) -> None:
-        """Start it, unless it is up.
+        """Start the generator, unless it is started already.
 
         Raises:
             PluginError: it raised, or took too long.
@@ -76,7 +76,7 @@ class Lifecycle:
             self._is_up = True
 
     async def close(self) -> None:
-        """Close it, if its start was tried; an error is logged."""
+        """Close the generator if a start was tried; an error is logged."""
         if not self._began:
             return
         self._began = self._is_up = False
@@ -90,99 +90,99 @@ ScorerT = TypeVar("ScorerT", bound=Reward | GroupReward, covariant=True)
 
 
 class RewardOnError(enum.Enum):
-    """What becomes of a sample that could not be generated or scored."""
+    """What to do with a sample that could not be generated or scored."""
 
     DROP = "drop"
-    """It leaves its group; a group of which fewer than two samples are left is dropped."""
+    """Remove it from its group; drop a group with fewer than two samples left."""
     MASK = "mask"
-    """It stays in its group, where it can be looked at: not normalised with the others, not trained on."""
+    """Keep it in its group, so that it can be inspected, but out of the normalisation and the loss."""
     RAISE = "raise"
-    """It ends the run."""
+    """End the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class UsedGenerator(Used[Generator]):
-    """A generator, within its own limits."""
+    """A generator, called within its limits."""
 
     lifecycle: Lifecycle | None = None
-    """Starts and closes it, if it has something to start."""
+    """Starts and closes the generator, if it has such methods."""
 
 
 @dataclass(frozen=True, slots=True)
 class UsedReward(Used[ScorerT]):
-    """A reward or a group reward, within its own limits; its name is that of its metrics."""
+    """A reward or group reward, called within its limits; its name is also its metrics' name."""
 
     weight: float = 1.0
-    """Its factor in the weighted sum; 0 only measures."""
+    """Factor in the weighted sum; 0 only measures."""
     each_sample: bool = False
-    """Whether it is asked about each sample; else once an execution."""
+    """Whether it scores each sample; else it scores the main sample of each execution."""
     reads_own: bool = False
-    """Whether it is what reads a generator's own score."""
+    """Whether it is the reward that reads the generator's own score."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scoring:
-    """All that scores a sample: a weighted sum over both."""
+    """All rewards that score a sample; its reward is their weighted sum."""
 
     rewards: Sequence[UsedReward[Reward]] = ()
-    """Each asked about the sample alone."""
+    """Rewards that score one sample at a time."""
     group_rewards: Sequence[UsedReward[GroupReward]] = ()
-    """Each asked about all finished samples of its group."""
+    """Rewards that score all finished samples of a group together."""
     keeps_parts: bool = False
-    """Whether a sample's reward keeps what each of them said beside the sum, for an estimator that reads it."""
+    """Whether a sample's reward keeps each reward's score next to the sum, for an estimator that reads it."""
 
     @property
     def reads_own(self) -> bool:
-        """Whether a generator's own score has a weight."""
+        """Whether the generator's own score has a weight."""
         return any(each.reads_own for each in self.rewards)
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutPolicy:
-    """How rollouts are run."""
+    """Settings of the rollouts."""
 
     seed: int
     """The run's seed."""
     sampling: SamplingParams
-    """How training samples."""
+    """Sampling parameters of training samples."""
     over_sampling_batch_size: int | None = None
-    """Groups drawn at a time when a group filter is on; None: as many as are wanted."""
+    """Groups per draw when there is a group filter; None: as many as are wanted."""
     max_concurrency: int = 4096
-    """Samples being generated at once."""
+    """Most samples generated at once."""
     max_filter_waves: int = 16
-    """Waves of draws after which a rollout that still comes up short gives up."""
+    """Waves of draws before a rollout that still lacks groups raises an error."""
     reward_on_error: RewardOnError = RewardOnError.DROP
-    """What becomes of failed samples."""
+    """What to do with failed samples."""
     max_error_rate: float = 0.05
-    """Share of failed samples in a rollout over which it stops."""
+    """Largest share of failed samples in a rollout; the run stops above it."""
     max_staleness: int = 1
-    """Where generation goes on while weights change: most versions that a group's oldest trainable token may be behind
-    the version that is trained, when it is handed over."""
+    """Limit when generation continues while weights change: most versions between a group's oldest trainable token and
+    the version that is trained when the group is handed over."""
     partial_rollout: bool = False
-    """Whether samples in flight are interrupted before the weights change, and go on with the new ones."""
+    """Whether samples in flight are interrupted before the weights change, and continue with the new ones."""
     mask_offpolicy_in_partial_rollout: bool = False
-    """Whether tokens that older weights made are then left out of the loss."""
+    """Whether tokens from older weights are then left out of the loss."""
     want: frozenset[Extra] = frozenset()
-    """What training wants of an engine's answers beyond tokens and log-probs; evaluation wants nothing."""
+    """Engine extras that training needs beyond tokens and log-probs; evaluation needs none."""
     max_context: int | None = None
-    """Tokens of a prompt and its answer together; None: as many as the engine takes."""
+    """Most tokens of a prompt and its answer together; None: the engine's limit."""
     max_turns: int | None = None
-    """Engine calls of one sample; None: as many as its generator makes."""
+    """Most engine calls per sample; None: no limit."""
     vocab_size: int | None = None
-    """Tokens that the model has; a sample with another one has failed. None: nobody knows."""
+    """Vocabulary size of the model; a sample with a token outside it fails. None: unknown, not checked."""
 
 
 class ServedTeacher:
-    """Fills samples with the log-probs of `served_models.NAME`, at the temperature of `sampling`, for distillation."""
+    """Fills samples with log-probs of `served_models.NAME`, at the temperature of `sampling`, for distillation."""
 
     def __init__(self, name: str, model: ServedModel, sampling: SamplingParams) -> None:
         self._name, self._model, self._sampling = name, model, sampling
 
     async def teach(self, samples: Sequence[Sample]) -> None:
-        """Fill `teacher_log_probs` of those that can be trained on and have none.
+        """Fill `teacher_log_probs` of trainable samples that have none.
 
         Raises:
-            ExceptionGroup: of the model's errors; of `ModelError` if its context has no room for a sample.
+            ExceptionGroup: errors of the model; `ModelError` if its context has no room for a sample.
         """
         async with asyncio.TaskGroup() as tasks:
             for sample in samples:
@@ -202,7 +202,7 @@ class ServedTeacher:
 
 
 RM_TYPE = "rm_type"
-"""Key of a row's metadata that names the reward of its samples."""
+"""Metadata key of a row that names the reward of its samples."""
 UseT = TypeVar("UseT")
 
 
@@ -212,32 +212,32 @@ def _nobody(name: str) -> NoReturn:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What the run chose, and a way to what rows choose."""
+    """The generator and rewards of the run, and lookups for the ones that rows name."""
 
     generator: UsedGenerator
     """The run's generator."""
     scoring: Scoring
     """The run's rewards and group rewards."""
     find_generator: Callable[[str], UsedGenerator] = _nobody
-    """The generator that a row names; raises UnknownName where there is none."""
+    """Returns the generator that a row names; raises UnknownName if there is none."""
     find_reward: Callable[[str], UsedReward[Reward]] = _nobody
-    """The reward that a row names, with weight 1; raises UnknownName where there is none."""
+    """Returns the reward that a row names, with weight 1; raises UnknownName if there is none."""
     teacher: ServedTeacher | None = None
-    """Tells its log-probs of the samples that are trained on."""
+    """Adds its log-probs to the samples that are trained on."""
 
     def generator_of(self, drawn: Sample) -> UsedGenerator | None:
-        """The generator that a drawn sample names.
+        """Return the generator that a drawn sample names, or None.
 
         Raises:
-            ContractError: there is none of that name.
+            ContractError: no generator has that name.
         """
         return _find(drawn, drawn.generate_function_path, self.find_generator)
 
     def reward_of(self, drawn: Sample) -> UsedReward[Reward] | None:
-        """The reward that a drawn sample names; it is scored by that alone.
+        """Return the reward that a drawn sample names, which alone scores it, or None.
 
         Raises:
-            ContractError: there is none of that name.
+            ContractError: no reward has that name.
         """
         return _find(drawn, drawn.custom_rm_path or drawn.metadata.get(RM_TYPE), self.find_reward)
 
@@ -255,7 +255,7 @@ def _find(drawn: Sample, name: object, find: Callable[[str], UseT]) -> UseT | No
 
 
 class Judge:
-    """The reward `served_judge`: a served model reads a response and gives a verdict."""
+    """The reward `served_judge`: a served model reads a response and returns a verdict."""
 
     def __init__(self, settings: JudgeSettings, setup: Setup) -> None:
         self._settings, self._models = settings, setup.models
@@ -263,7 +263,7 @@ class Judge:
         self._scores = {text.casefold(): value for text, value in settings.scores.items()}
 
     async def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
-        """The score of its last verdict; Unscored without one.
+        """Return the score of the last verdict in the model's answer; Unscored if there is none.
 
         Raises:
             ConfigError: the run serves no such model.
@@ -299,7 +299,7 @@ class Judge:
         if not isinstance(prompt, str):
             prompt = "\n\n".join(f"{each.get('role')}: {each.get('content')}" for each in prompt)
         parts = {"prompt": prompt, "response": sample.response, "label": label}
-        # In one pass: a response that contains "{label}" does not receive it.
+        # Replace all in one pass: a "{label}" inside a response must stay as it is.
         return re.sub(r"\{(prompt|response|label)\}", lambda found: parts[found[1]], self._settings.prompt)
 
     def _worth(self, verdict: str) -> float | None:

@@ -1,6 +1,6 @@
-"""Runs one drawn sample from prompt to reward, by default in one turn, and masks tokens whose weights are too old.
+"""Runs one drawn sample from prompt to reward, by default in one turn, and masks tokens of old weights.
 
-An error in a plugin costs that sample alone.
+An error in a plugin fails only that sample.
 
 Example:
 
@@ -46,14 +46,14 @@ from slime_core.rollout.scoring import (
 from slime_core.sample import Group, Json, PrefixCacheInfo, Sample, SpecInfo, Status
 from slime_core.seeds import derive_seed
 
-# Versions: which weights made which token of a finished sample.
+# Versions: which weights generated which tokens of a finished sample.
 
 
 def note_versions(samples: Sequence[Sample], answers: Sequence[tuple[int, GenerateOutput]]) -> None:
-    """Set which version made which tokens, if several did and the generator has not set it.
+    """Set the version of each range of tokens, if there are several and the generator has not set them.
 
-    `answers` come with the lengths of their prompts. A generator that rewrites the tokens of an answer must set
-    versions itself; else those tokens count as made by the oldest one.
+    `answers` come with their prompt lengths. A generator that rewrites the tokens of an answer must set the
+    versions itself; otherwise those tokens get the oldest version.
     """
     if len({version for _, answer in answers for _, version in answer.versions}) < 2:
         return
@@ -65,7 +65,7 @@ def note_versions(samples: Sequence[Sample], answers: Sequence[tuple[int, Genera
 
 
 def mask_stale(sample: Sample) -> None:
-    """Take tokens out of the loss that older weights made than the sample's newest."""
+    """Exclude tokens from the loss that are older than the sample's newest weights."""
     stretches = list(sample.stretches)
     newest = max((version for *_, version in stretches), default=0)
     stale = [(begin, end) for begin, end, version in stretches if version < newest]
@@ -87,9 +87,9 @@ def _runs(versions: Sequence[int | None]) -> Iterator[tuple[int, int]]:
 
 
 def _versions_of(sample: Sample, answers: Sequence[tuple[int, GenerateOutput]]) -> list[int | None]:
-    """The version of each response token; None if no weights made it, the oldest if a trained one is unknown.
+    """The version of each response token; tokens outside of all answers have None if masked, else the oldest version.
 
-    A token is of the answer that stands at its place, with its log-prob, since the end of that call's prompt.
+    A token is part of an answer if id and log-prob match there, and match for all tokens before it in the answer.
     """
     length = sample.response_length
     ids, mask = sample.tokens[sample.prompt_length :], sample.loss_mask or [0] * length
@@ -119,30 +119,30 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Purpose:
-    """What samples are run for."""
+    """What samples are generated for, and how."""
 
     rollout_id: int
     """Number of the rollout, from 0."""
     evaluation: bool
-    """Whether it is for evaluation."""
+    """Whether the samples are for evaluation."""
     sampling: SamplingParams
-    """How to sample."""
+    """Sampling parameters."""
     generator: UsedGenerator | None = None
-    """Instead of the run's."""
+    """Replaces the run's generator."""
     scoring: Scoring | None = None
-    """Instead of the run's."""
+    """Replaces the run's rewards."""
     budget: ErrorBudget | None = None
-    """Counts failures while samples still run."""
+    """Counts failures while other samples still run."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunGroup:
-    """A drawn group and what became of its samples."""
+    """A drawn group and the executions of its samples."""
 
     drawn: Group
-    """As the data source gave it."""
+    """The group as the data source returned it."""
     executions: Sequence[Execution]
-    """One a drawn sample, in their order."""
+    """One execution per drawn sample, in their order."""
 
     @property
     def scored(self) -> list[ScoredSample]:
@@ -156,13 +156,13 @@ class RunGroup:
 
 
 class SampleRunner:
-    """Generates and scores samples under one set of slots."""
+    """Generates and scores samples, at most `max_concurrency` at once."""
 
     def __init__(self, *, policy: RolloutPolicy, engine: Engine, tokenizer: Tokenizer, choices: Choices) -> None:
         self.waiting = Waiting()
-        """What the samples in flight wait for."""
+        """What each sample in flight waits for."""
         self.engine = PausableEngine(engine)
-        """The engine of all calls."""
+        """The engine that all calls use."""
         self._policy = policy
         self._tokenizer = tokenizer
         self._choices = choices
@@ -172,13 +172,13 @@ class SampleRunner:
     async def run(
         self, groups: Sequence[Group], purpose: Purpose, freed: Callable[[], None] | None = None
     ) -> list[RunGroup]:
-        """Run all samples of some drawn groups at once; `freed` is called when one is generated and its slot is free.
+        """Run all samples of drawn groups concurrently; calls `freed` whenever a generated sample frees its slot.
 
         Raises:
-            RolloutError: a sample failed and the policy is to raise, or more failed than the budget allows.
+            RolloutError: a sample failed and the policy is to raise, or too many failed for the budget.
             ContractError: a drawn sample names a generator or a reward that does not exist.
-            WorkerError: the engine is gone.
-            ConfigError: with the settings of a generator no sample can be generated.
+            WorkerError: the engine has failed for good.
+            ConfigError: no sample can be generated with the settings of a generator.
         """
         made: list[dict[int, Execution]] = [{} for _ in groups]
         ran = await all_or_none(
@@ -199,7 +199,7 @@ class SampleRunner:
         executions: dict[int, Execution],
         freed: Callable[[], None] | None,
     ) -> Execution:
-        """Run one drawn sample, and add it to the `executions` of its group; the last one asks the group rewards."""
+        """Run one drawn sample and add it to its group's `executions`; the last one also runs the group rewards."""
         scoring = purpose.scoring or self._choices.scoring
         with self.waiting.following(group.id, group.samples[place].index, evaluation=purpose.evaluation) as followed:
             own = executions[place] = await self._run_alone(group, place, purpose, followed, freed)
@@ -225,7 +225,7 @@ class SampleRunner:
     async def _run_alone(
         self, group: Group, place: int, purpose: Purpose, followed: Followed, freed: Callable[[], None] | None
     ) -> Execution:
-        """Generate, and ask the rewards about one sample; it is closed if its row chose its reward."""
+        """Generate and score one sample; closes the execution if the row chose its reward."""
         drawn = group.samples[place]
         generator = self._choices.generator_of(drawn) or purpose.generator or self._choices.generator
         own_reward = self._choices.reward_of(drawn)
@@ -245,7 +245,7 @@ class SampleRunner:
             except Exception as error:
                 made = _failure("teacher", error)
         if isinstance(made, Failure):
-            # A copy, because the generator may have left its own in any state.
+            # The generator may have left its sample in any state: use a fresh copy.
             failed = Execution([fresh_copy(drawn)], failure=made)
             failed.measured, failed.elsewhere_s = measured, elsewhere_s
             return self._judged(failed)
@@ -259,7 +259,7 @@ class SampleRunner:
         execution.measured, execution.elsewhere_s = measured, elsewhere_s
         raises = execution.failure is not None and self._policy.reward_on_error is RewardOnError.RAISE
         if own_reward is not None or raises:
-            self._judged(execution)  # which raises at once, not when its group is done
+            self._judged(execution)  # raises at once, not only when its group is done
         return execution
 
     async def _generate(
@@ -303,7 +303,7 @@ class SampleRunner:
             return _failure("generator", error)
 
     def _judged(self, execution: Execution) -> Execution:
-        """Close it, apply the policy to failed samples, and log the first failure of each kind."""
+        """Close an execution, apply the policy to its failed samples, and log the first failure of each kind."""
         for sample, failure in ((each.sample, each.failure) for each in execution.close()):
             if failure is None:
                 continue
@@ -322,7 +322,7 @@ class SampleRunner:
 
 
 def _failure(whose: str, error: Exception) -> Failure:
-    """The failure of a sample by an error; a `WorkerError` or `ConfigError` would fail every sample and is raised."""
+    """Return a sample's failure by an error. Raises a `WorkerError` or `ConfigError`, which would fail every sample."""
     if isinstance(error, ExceptionGroup):
         final, _ = error.split((WorkerError, ConfigError))
         return _failure(whose, (final or error).exceptions[0])
@@ -339,7 +339,7 @@ def _failure(whose: str, error: Exception) -> Failure:
 
 
 async def all_or_none(work: Sequence[Coroutine[object, object, T]]) -> list[T]:
-    """Run coroutines at once and return their results in order; when one fails, the others are cancelled."""
+    """Run coroutines concurrently and return their results in order; if one fails, cancel the others."""
     tasks = [asyncio.create_task(each) for each in work]
     if not tasks:
         return []
@@ -359,7 +359,7 @@ _cached = attrgetter(*(item.name for item in fields(PrefixCacheInfo)))
 
 
 def fresh_copy(sample: Sample) -> Sample:
-    """A copy that shares nothing mutable, for a generator to change."""
+    """Return a copy that shares nothing mutable, which a generator may change."""
     made = Sample(*_values(sample))
     made.metadata = {key: _copied(value) for key, value in sample.metadata.items()}
     made.weight_versions = list(sample.weight_versions)
@@ -384,11 +384,11 @@ STATUS_OF_FINISH = {
     FinishReason.LENGTH: Status.TRUNCATED,
     FinishReason.ABORT: Status.ABORTED,
 }
-"""Status of a sample by the finish of its response."""
+"""Status of a sample by its finish reason."""
 
 
 def response_text(tokenizer: Tokenizer, output: GenerateOutput, sampling: SamplingParams) -> str:
-    """The text of a response; `sampling` says whether special tokens and the stop text stay."""
+    """Return the text of a response; `sampling` decides whether special tokens and the stop text stay."""
     keep = {} if sampling.skip_special_tokens else {"skip_special_tokens": False}
     text = tokenizer.decode(output.tokens, **keep)
     if isinstance(output.matched, str) and not sampling.no_stop_trim:
@@ -415,7 +415,7 @@ class SingleTurn:
         return [sample]
 
     def _encode(self, sample: Sample, tokenizer: Tokenizer) -> Sequence[int]:
-        # The samples of a group share one encoding.
+        # Samples of a group share one encoding.
         text = self.prompt_text(sample, tokenizer)
         if tokenizer is not self._tokenizer or len(self._ids) >= self.CACHED_PROMPTS:
             self._ids, self._tokenizer = {}, tokenizer
@@ -425,7 +425,7 @@ class SingleTurn:
         return ids
 
     def prompt_text(self, sample: Sample, tokenizer: Tokenizer) -> str:
-        """What the model continues: a text prompt as it is, messages rendered.
+        """Return the text that the model continues: a text prompt unchanged, messages rendered.
 
         Raises:
             DataError: the messages cannot be used.

@@ -1,9 +1,9 @@
 """Decides when groups are generated (the policies `sync`, `async` and `continuous`), and which are kept.
 
-Results depend on the draws alone, never on which sample finishes first. A rollout that is cancelled or fails
-returns its groups to the data source. Evaluation has its own rows and seeds, so equal weights give equal answers at
-any time of a run. With `continuous` no group is dropped for its age: `Staleness` limits what is generated and says when
-a step has to wait.
+Results depend only on the draws, never on which sample finishes first. A rollout that fails or is cancelled returns
+its groups to the data source. Evaluation has its own rows and seeds, so equal weights give equal answers at any time
+of a run. `continuous` drops no group for its age: `Staleness` limits what is generated, and decides when a step must
+wait.
 
 Example:
 
@@ -54,98 +54,98 @@ class Parts:
     """What a scheduler works with."""
 
     policy: RolloutPolicy
-    """How to run."""
+    """Settings of the rollouts."""
     source: DataSource
-    """Where prompts come from."""
+    """Data source of the prompts."""
     engine: Engine
-    """What generates; started by the caller."""
+    """Engine that generates; the caller starts it."""
     tokenizer: Tokenizer
-    """The policy's."""
+    """Tokenizer of the policy."""
     choices: Choices
-    """How samples are run and scored."""
+    """Generators and rewards of the samples."""
     group_filter: Used[GroupFilter] | None
-    """Which groups are kept; None keeps all."""
+    """Decides which groups are kept; None keeps all."""
     sample_filters: Sequence[Used[SampleFilter]]
-    """Which samples of the kept groups are not trained on, one after another."""
+    """Applied in order, to exclude samples of kept groups from training."""
     emit: Callable[[Event], Awaitable[None]]
-    """Told of finished samples and groups."""
+    """Receives an event for finished samples and groups."""
 
 
 class Scheduler(ABC):
-    """Fills rollouts. One `collect` at a time; a policy decides when groups are drawn and handed over."""
+    """Collects groups for rollouts, one `collect` at a time. Subclasses decide when to draw groups and hand them over."""
 
     def __init__(self, parts: Parts) -> None:
         self.policy = policy = parts.policy
-        """How it runs."""
+        """Settings of the rollouts."""
         self.runner = SampleRunner(policy=policy, engine=parts.engine, tokenizer=parts.tokenizer, choices=parts.choices)
-        """Runs the samples; evaluation shares its slots."""
+        """Runs the samples; evaluation uses the same slots."""
         self.emit = parts.emit
-        """Where events go."""
+        """Receives events."""
         self._source, self._group_filter = parts.source, parts.group_filter
         self._sample_filters = parts.sample_filters
 
     @property
     def waiting_for(self) -> str:
-        """What the samples in flight wait for: "engine: 37 samples"."""
+        """Return what the samples in flight wait for, as "engine: 37 samples"."""
         return self.runner.waiting.text
 
     @abstractmethod
     async def collect(self, rollout_id: int, want: int) -> RolloutResult:
-        """Hand over at least `want` kept groups.
+        """Return at least `want` kept groups.
 
         Raises:
             RolloutError: too many samples failed, or too few groups were kept.
-            ContractError: a filter's answer breaks its contract.
+            ContractError: a filter returned something that breaks its contract.
             PluginError: a filter raised.
-            WorkerError: the engine is gone.
+            WorkerError: the engine has failed for good.
         """
 
     def look_ahead(self, rollout_id: int, want: int) -> None:
-        """Start to generate this next rollout while the trainer works, if the policy does that."""
+        """Start to generate the next rollout while the trainer works, if the policy allows it."""
 
     async def settle(self) -> None:
-        """Return when the weights may change. Errors as in `collect`."""
+        """Wait until the weights may change. Errors as in `collect`."""
 
     def published(self, version: int) -> None:
-        """Note that the engine has a new version of the weights."""
+        """Record that the engine has a new version of the weights."""
 
     def undisturbed(self) -> AbstractAsyncContextManager[None]:
-        """A `with` during which no draw begins, for a consistent state."""
+        """Context manager during which no draw begins, so that the state is consistent."""
         return nullcontext()
 
     def live(self) -> tuple[int, int]:
-        """Groups in flight, and finished ones that no `collect` handed over."""
+        """Return the number of groups in flight, and of finished ones not handed over yet."""
         return 0, 0
 
     def state_dict(self) -> dict[str, Json]:
-        """Groups drawn or finished and not yet handed over, as plain JSON."""
+        """Return the groups drawn or finished and not handed over yet, as plain JSON."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
-        """Continue from a saved state; groups that were in flight go back to the data source.
+        """Restore a saved state; groups that were in flight go back to the data source.
 
         Raises:
-            CheckpointError: another policy left unfinished work.
+            CheckpointError: the unfinished work is from another policy.
         """
         refuse_foreign(state, set())
 
     async def close(self) -> None:
-        """Cancel all work in flight."""
+        """Cancel all groups in flight."""
 
     # --- which groups and samples are kept
 
     def sort(self, finished: Sequence[RunGroup], context: FilterContext, tally: Tally, want: int) -> None:
-        """Keep or drop each group, and freeze it; second choices are kept while the tally has fewer than `want`.
+        """Keep or drop each group, and freeze it. `KeepIfShort` groups are kept while the tally has fewer than `want`.
 
         Raises:
-            ContractError: a filter's answer breaks its contract.
+            ContractError: a filter returned something that breaks its contract.
             PluginError: a filter raised.
         """
         drops_failed = self.policy.reward_on_error is RewardOnError.DROP
         groups = list[Group]()
         for ran in finished:
             left = [one.sample for one in ran.scored if one.failure is None or not drops_failed]
-            # A group that lost all its samples keeps them, to show why.
+            # A group without a usable sample keeps all of them, to show why it failed.
             groups.append(Group(ran.drawn.id, left or [one.sample for one in ran.scored], ran.drawn.metadata))
             if 0 < len(left) < len(ran.scored):
                 tally.failed.append(replace(groups[-1], samples=[one.sample for one in ran.scored if one.failure]))
@@ -174,7 +174,7 @@ class Scheduler(ABC):
         return check_decision(answer, plugin=use.plugin, group=group)
 
     def remove_samples(self, tally: Tally, context: FilterContext, since: int = 0) -> None:
-        """Ask each sample filter about the kept groups from number `since` on. Errors as in `sort`."""
+        """Apply each sample filter to the kept groups from index `since` on. Errors as in `sort`."""
         for use in self._sample_filters:
             groups = tuple(tally.kept[since:])
             with blaming("sample filter", use.plugin):
@@ -183,10 +183,10 @@ class Scheduler(ABC):
 
 
 def refuse_foreign(state: Mapping[str, Json], keys: set[str]) -> None:
-    """Refuse unfinished work of another policy, by its keys.
+    """Raise unless the unfinished work in a checkpoint, known by its keys, is from this policy.
 
     Raises:
-        CheckpointError: it is of another one.
+        CheckpointError: it is from another one.
     """
     if state and set(state) != keys:
         raise CheckpointError(
@@ -196,33 +196,33 @@ def refuse_foreign(state: Mapping[str, Json], keys: set[str]) -> None:
 
 
 class Waves(Scheduler):
-    """The policies `sync` and `async`: run a wave of groups at once, filter, and draw again while short.
+    """The policies `sync` and `async`: generate a wave of groups, filter it, and repeat until there are enough.
 
-    With `ahead`, the next rollout is generated during a training step, by one version of the weights.
+    With `ahead`, the next rollout is generated during a training step, by a single version of the weights.
     """
 
     def __init__(self, parts: Parts, *, ahead: bool = False) -> None:
         super().__init__(parts)
         self._looks_ahead = ahead
         self._tally: Tally | None = None
-        """The rollout that was generated ahead, or is generated by the task `_ahead`."""
+        """The rollout that was generated ahead, or that the task `_ahead` is generating."""
         self._ahead: asyncio.Task[None] | None = None
 
     async def collect(self, rollout_id: int, want: int) -> RolloutResult:
-        """Run groups until at least `want` are kept; errors as in `Scheduler`."""
+        """Generate until at least `want` groups are kept; errors as in `Scheduler`."""
         await self.settle()
         tally, self._tally = self._tally or Tally(f"rollout {rollout_id}"), None
         await self._fill(tally, rollout_id, want)
         return tally.result()
 
     def look_ahead(self, rollout_id: int, want: int) -> None:
-        """Begin to generate that rollout, if it may be generated ahead."""
+        """Start to generate the next rollout, with `ahead`."""
         if self._looks_ahead:
             self._tally = Tally(f"rollout {rollout_id}")
             self._ahead = asyncio.create_task(self._fill(self._tally, rollout_id, want))
 
     async def settle(self) -> None:
-        """Wait for the rollout under way."""
+        """Wait for the rollout that is generated ahead."""
         if self._ahead is not None:
             task, self._ahead = self._ahead, None
             try:
@@ -233,14 +233,14 @@ class Waves(Scheduler):
                 raise
 
     async def _fill(self, tally: Tally, rollout_id: int, want: int) -> None:
-        """Run waves until the tally keeps `want` groups; on an error its new groups go back to the source."""
+        """Run waves until the tally has `want` groups; on an error, the drawn groups go back to the source."""
         drawn: list[Group] = []
         waves, before = 0, len(tally.kept)
         try:
             while len(tally.kept) < want:
                 if waves == self.policy.max_filter_waves:
                     raise tally.give_up(want, waves)
-                missing = want - len(tally.kept)  # with a filter more are drawn, because some will be dropped
+                missing = want - len(tally.kept)  # a filter will drop some: draw more
                 size = (self.policy.over_sampling_batch_size or want) if self._group_filter else missing
                 groups = await self._source.draw(size)
                 drawn += groups
@@ -255,7 +255,7 @@ class Waves(Scheduler):
             raise
 
     async def _run_wave(self, rollout_id: int, drawn: Sequence[Group], tally: Tally, want: int) -> list[Group]:
-        """Run one wave into the tally; returns the groups that an engine interrupted, as they were drawn."""
+        """Run one wave into the tally; returns the groups that the engine interrupted, as they were drawn."""
         tally.errors.expect(sum(len(group.samples) for group in drawn), self.policy.max_error_rate)
         ran = await self.runner.run(drawn, Purpose(rollout_id, False, self.policy.sampling, budget=tally.errors))
         interrupted = [group for group in ran if group.is_interrupted]
@@ -271,24 +271,24 @@ class Waves(Scheduler):
         return [group.drawn for group in interrupted]
 
     def live(self) -> tuple[int, int]:
-        """Nothing is in flight once it settled; what is ready waits."""
+        """After `settle` nothing is in flight; a rollout generated ahead is ready."""
         return 0, len(self._tally.kept) if self._tally else 0
 
     def state_dict(self) -> dict[str, Json]:
-        """The rollout that waits for its training."""
+        """Return the rollout that was generated ahead."""
         if self._tally is None:
             return {}
         return {"kept": [group.to_dict() for group in self._tally.kept], "metrics": {**self._tally.metrics()}}
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
-        """Hold that rollout again, without its dropped groups. Errors as in `Scheduler`."""
+        """Restore that rollout, without its dropped groups. Errors as in `Scheduler`."""
         refuse_foreign(state, {"kept", "metrics"})
         if state:
             self._tally = Tally("the rollout of the checkpoint", cast(Mapping[str, float], state["metrics"]))
             self._tally.kept = [Group.from_dict(each) for each in cast(list[Mapping[str, Json]], state["kept"])]
 
     async def close(self) -> None:
-        """End the rollout under way."""
+        """Cancel the rollout that is generated ahead."""
         if self._ahead is not None:
             await cancel_all([self._ahead])
             self._ahead = None
@@ -296,29 +296,29 @@ class Waves(Scheduler):
 
 @dataclass(frozen=True, slots=True)
 class Staleness:
-    """The staleness limit: step r trains on no group whose weights were of a version below r - `most`.
+    """The staleness limit: step r trains on no group from weights older than version r - `most`.
 
-    A group of version v may be trained on until step v + `most`, and a step takes the oldest finished groups. So once
-    step r has taken its groups, those of versions up to v that are left, finished or in flight, must fit into the steps
-    r + 1 to v + `most`:
+    A group of version v may be trained on until step v + `most`, and a step takes the oldest finished groups. Once
+    step r has taken its groups, let left(v) count the other groups of versions up to v, finished or in flight. They must
+    fit into the steps r + 1 to v + `most`:
 
         left(v) <= batch * (v + most - r)        for each v
 
-    `room` keeps it for new groups, whose version is the newest. `must_wait` keeps it for those in flight: the step
-    waits for them while the inequality fails for some v.
+    `room` ensures this for new groups, which have the newest version. `must_wait` ensures it for groups in flight: the
+    step waits for them while the inequality fails for some v.
     """
 
     batch: int
     """Fresh groups that a step takes."""
     num_rollout: int
-    """Steps of the run; nothing is generated for later ones."""
+    """Steps of the run; no group is generated for later ones."""
     most: int = 1
     """Most versions that a group may be behind (`max_staleness`)."""
     over_sampling: int | None = None
-    """Groups alive while a step waits, if nothing is drawn at other times; None draws at any time."""
+    """Groups in flight or ready while a step waits, with no draws at other times; None: draw at any time."""
 
     def room(self, version: int, collected: int, waiting_for: int | None) -> int:
-        """Most groups that may be alive with weights of this version, after so many steps were handed over."""
+        """Most groups that may be in flight or ready with weights of this version, after `collected` steps."""
         steps = min(version + self.most + 1, self.num_rollout) - collected
         bound = max(self.batch * steps, waiting_for or 0)
         if self.over_sampling is None:
@@ -326,11 +326,11 @@ class Staleness:
         return min(bound, max(self.over_sampling, waiting_for)) if waiting_for else 0
 
     def is_last_step(self, version: int, rollout_id: int) -> bool:
-        """Whether a group of this version would be too old for the step after this one."""
+        """Whether a group of this version would be too old for the next step."""
         return rollout_id - version >= self.most
 
     def must_wait(self, rollout_id: int, want: int, finished: Mapping[int, int], flying: Mapping[int, int]) -> bool:
-        """Whether this step has to wait for groups in flight; `finished` and `flying` count groups by version."""
+        """Whether this step must wait for groups in flight; `finished` and `flying` count groups by version."""
         to_take, left, in_flight = want, 0, 0
         for version in sorted({*finished, *flying}):
             done, under_way = finished.get(version, 0), flying.get(version, 0)
@@ -344,7 +344,7 @@ class Staleness:
 
 
 class _Flight(NamedTuple):
-    """A group in flight, as drawn, and the weights then."""
+    """A group in flight as it was drawn, and the version of the weights then."""
 
     version: int
     group: Group
@@ -352,7 +352,7 @@ class _Flight(NamedTuple):
 
 
 class Stream(Scheduler):
-    """The policy `continuous`; and `sync` with partial rollouts, which are interrupted while the trainer works."""
+    """The policy `continuous`, and `sync` with partial rollouts, which pause while the trainer works."""
 
     def __init__(self, parts: Parts, staleness: Staleness) -> None:
         super().__init__(parts)
@@ -360,21 +360,21 @@ class Stream(Scheduler):
         self._version = self._collected = 0
         self._flights: dict[GroupId, _Flight] = {}
         self._ready: list[tuple[int, int, Group]] = []
-        """A heap of version, number of the draw and group."""
+        """Heap of (version, draw number, group)."""
         self._tally = Tally("rollout 0")
         self._waiting_for: int | None = None
         self._per_group: int | None = None
         self._generating = 0
-        """Samples that hold a slot or wait for one."""
+        """Samples that have or await a slot."""
         self._changed = asyncio.Event()
         self._drawing = asyncio.Lock()
         self._drawer: asyncio.Task[None] | None = None
         self._error: BaseException | None = None
 
     async def collect(self, rollout_id: int, want: int) -> RolloutResult:
-        """The oldest finished groups, once there are enough and the staleness limit need not wait for others."""
+        """Return the oldest finished groups, once there are enough and the staleness limit allows it."""
         self._waiting_for = want
-        self._changed.set()  # more may be drawn for a step that waits
+        self._changed.set()  # a waiting step may allow more draws
         self._drawer = self._drawer or asyncio.create_task(self._draw_on())
         try:
             while not self._is_complete(rollout_id, want):
@@ -388,12 +388,12 @@ class Stream(Scheduler):
         return result
 
     async def settle(self) -> None:
-        """Interrupt what is in flight, for partial rollouts; else the engine decides when it switches."""
+        """Pause groups in flight with partial rollouts; otherwise the engine decides when it switches weights."""
         if self.policy.partial_rollout and self._flights:
             await self.runner.engine.pause()
 
     def published(self, version: int) -> None:
-        """Set the version of groups that are drawn from now on."""
+        """Set the version of groups drawn from now on."""
         if self._drawer is None:
             self._collected, self._tally = version, Tally(f"rollout {version}")
         self._version = version
@@ -409,7 +409,7 @@ class Stream(Scheduler):
         return len(self._flights), len(self._ready)
 
     def state_dict(self) -> dict[str, Json]:
-        """Groups alive, as drawn or as finished."""
+        """Return the groups in flight as they were drawn, and the finished ones."""
         return {
             "collected": self._collected,
             "in_flight": [flight.group.to_dict() for flight in self._flights.values()],
@@ -445,7 +445,7 @@ class Stream(Scheduler):
             self._fail(error)
 
     def _free(self) -> int:
-        # The first group is drawn alone, to see how many samples it has.
+        # Draw the first group alone, to learn how many samples it has.
         alive = len(self._flights) + len(self._ready)
         free = self._staleness.room(self._version, self._collected, self._waiting_for) - alive
         if self._per_group is None:
@@ -494,7 +494,7 @@ class Stream(Scheduler):
         await self.emit(GroupsDone(self._collected, kept.kept, kept.reasons))
 
     def _fail(self, error: BaseException) -> None:
-        # The first error is kept for `collect`; `close` cancels tasks.
+        # Keep the first error for `collect`; a cancelled task is no error, since `close` cancels tasks.
         if not isinstance(error, asyncio.CancelledError):
             self._error = self._error or error
         self._changed.set()
@@ -533,11 +533,11 @@ class Stream(Scheduler):
 
 
 POLICIES = ("sync", "async", "continuous")
-"""Names of `rollout_policy`."""
+"""Allowed values of `rollout_policy`."""
 
 
 def make_scheduler(policy: str, parts: Parts, batch: int, rollouts: int) -> Scheduler:
-    """The scheduler of a policy of `POLICIES`, for steps of `batch` fresh groups and a run of so many rollouts."""
+    """Return the scheduler of a policy of `POLICIES`, for `rollouts` steps of `batch` fresh groups each."""
     limit = Staleness(batch, rollouts, parts.policy.max_staleness)
     if policy == "continuous":
         return Stream(parts, limit)
@@ -551,15 +551,15 @@ class EvalSet:
     """One data set to evaluate on."""
 
     name: str
-    """Names its metrics: `eval/<name>`."""
+    """Name in its metrics, `eval/<name>`."""
     groups: Sequence[Group]
-    """Its prompts, each with `n_samples_per_eval_prompt` pending samples; they stay pending."""
+    """Prompts, each with `n_samples_per_eval_prompt` pending samples, which evaluation does not change."""
     sampling: SamplingParams
-    """How to sample."""
+    """Sampling parameters."""
     generator: UsedGenerator | None = None
-    """Instead of the run's."""
+    """Replaces the run's generator."""
     scoring: Scoring | None = None
-    """Instead of the run's."""
+    """Replaces the run's rewards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -567,17 +567,17 @@ class EvalResult:
     """A finished evaluation."""
 
     samples: Mapping[str, Sequence[Sample]]
-    """By data set, in order of its rows, frozen."""
+    """Frozen samples by data set, in the order of its rows."""
     metrics: Mapping[str, float]
-    """Of all data sets."""
+    """Metrics of all data sets."""
 
 
 async def evaluate(scheduler: Scheduler, sets: Sequence[EvalSet], *, rollout_id: int) -> EvalResult:
-    """Evaluate all data sets at once.
+    """Evaluate on all data sets at once.
 
     Raises:
         RolloutError: more than `max_error_rate` of a data set's samples failed.
-        WorkerError: the engine is gone.
+        WorkerError: the engine has failed for good.
     """
     runner, limit = scheduler.runner, scheduler.policy.max_error_rate
     tallies = [Tally(f"evaluation of {each.name}") for each in sets]

@@ -1,6 +1,6 @@
-"""Scores finished samples: combines all rewards into a weighted sum, counts failures, and filters what was scored.
+"""Scores finished samples: combines all rewards into a weighted sum, counts failures, and filters scored groups.
 
-A failed reward never becomes a score of 0. The reward `environment`, the generator's own score, is also here.
+A failed reward never becomes a score of 0. The reward `environment`, which reads the generator's score, is also here.
 
 Example:
 
@@ -44,7 +44,7 @@ NO_SCORE = (
     'numbers by name, as {"score": 1.0, "steps": 0.4}; a command returns none: choose a reward that judges the answer, '
     "such as math"
 )
-"""Why a sample without an own score has no reward."""
+"""Why a sample without its generator's score has no reward."""
 NO_SCORE_AT_LIMIT = (
     "environment is the reward that the generator itself gives, and it gave none for a sample that was cut off at a "
     "limit of the run. Return what the sample is worth, as 0.0; or raise the limit: rollout_max_response_len, "
@@ -54,28 +54,28 @@ NO_SCORE_AT_LIMIT = (
 
 
 class Environment:
-    """The reward `environment`: the generator's own score, its other parts as components."""
+    """The reward `environment`: the generator's own score. Its other parts become components."""
 
     async def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
         return own_score(sample)
 
 
 def own_score(sample: Sample) -> Score | NotApplicable:
-    """The generator's score of a sample that is not closed yet."""
+    """Return the generator's score of a sample that is not closed yet."""
     if sample.reward is None:
         return NotApplicable()
     parts = sample.reward if isinstance(sample.reward, dict) else {}
     return Score(scalar_reward(sample), {name: value for name, value in parts.items() if name != SCORE})
 
 
-# Executions: one run of one drawn sample; the samples that it fanned out into share `rollout_id`.
+# Executions: one run of one drawn sample. Samples that one execution fanned out into share `rollout_id`.
 
 MAIN = "main"
-"""Key of a sample's metadata: true for the sample by which its execution is judged."""
+"""Metadata key; true for the sample that stands for its execution."""
 
 
 def executions(samples: Iterable[Sample]) -> list[list[Sample]]:
-    """Samples by execution, in order; one without `rollout_id` is an execution."""
+    """Group samples by execution, in order. A sample without `rollout_id` is its own execution."""
     found: dict[tuple[str, int], list[Sample]] = {}
     for sample in samples:
         key = ("sample", id(sample)) if sample.rollout_id is None else ("execution", sample.rollout_id)
@@ -84,20 +84,20 @@ def executions(samples: Iterable[Sample]) -> list[list[Sample]]:
 
 
 def main_of(siblings: Sequence[Sample]) -> Sample:
-    """The one marked by `metadata["main"]`, else the last."""
+    """Return the sample marked by `metadata["main"]`, else the last one."""
     return next((sample for sample in siblings if sample.metadata.get(MAIN) is True), siblings[-1])
 
 
 def execution_rewards(samples: Iterable[Sample]) -> list[float]:
-    """The reward of each execution with a scored sample: that of its main one, if it is scored."""
+    """Return one reward for each execution with a scored sample: the reward of its main scored sample."""
     scored = executions(sample for sample in samples if sample.reward is not None)
     return [scalar_reward(main_of(siblings)) for siblings in scored]
 
 
-# Verdicts on one sample, and on one execution, until they are closed with a reward or a failure.
+# Verdicts on samples and executions, which `close` turns into a reward or a failure.
 
 LONGEST_REASON = 200
-"""Characters of a reason, which becomes the name of a metric."""
+"""Characters of a reason, which becomes part of a metric's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,28 +105,28 @@ class Failure:
     """Why a sample carries no training signal."""
 
     reason: str
-    """Short and countable; becomes `rollout/errors/<reason>`."""
+    """Short and countable; the metric is `rollout/errors/<reason>`."""
     detail: str = ""
-    """What happened to the first such sample, for error texts."""
+    """What happened to the first such sample, for errors."""
     cause: Exception | None = None
-    """The exception behind it, for its traceback."""
+    """The exception that caused it, for its traceback."""
     retryable: bool = False
-    """Whether asking again may succeed."""
+    """Whether a retry may succeed."""
 
 
 class ScoredSample:
-    """One finished sample and the verdicts on it; `close` gives it its reward."""
+    """One finished sample and its verdicts; `close` sets its reward."""
 
     __slots__ = ("_applied", "_asked", "_keeps_parts", "_parts", "_total", "failure", "is_open", "sample", "verdicts")
 
     def __init__(self, sample: Sample, keeps_parts: bool = False, failure: Failure | None = None) -> None:
-        """Open, unless the generator failed, which `failure` says if the sample does not, or was interrupted."""
+        """Open unless the sample failed or was interrupted; `failure` is the generator's, if the sample has none."""
         self.sample = sample
-        """Its reward is the generator's own, if any, until `close`."""
+        """The sample. Until `close`, its reward is the generator's own score, if any."""
         self.is_open = failure is None and sample.status not in (Status.FAILED, Status.ABORTED)
-        """Whether rewards are asked."""
+        """Whether rewards score it."""
         self.verdicts: dict[str, Verdict] = {}
-        """By `reward/<name>` and `group_reward/<name>`; what was said of its execution is with the main sample."""
+        """By `reward/<name>` and `group_reward/<name>`. The main sample has the verdicts on its execution."""
         self.failure = failure
         """Why it has no reward: the first failure with a weight."""
         if failure is None and sample.status is Status.FAILED:
@@ -139,12 +139,12 @@ class ScoredSample:
     def add(
         self, metric: str, use: UsedReward[Reward | GroupReward], answer: Verdict | Failure, *, counted: bool = True
     ) -> None:
-        """Add one answer; a failure or `Unscored` of a reward with a weight leaves the sample without a reward.
+        """Add one verdict. A failure or `Unscored` of a reward with a weight leaves the sample without a reward.
 
-        A verdict on a sibling is not counted in the metrics.
+        With `counted=False`, for the verdict on another sample of the execution, metrics leave it out.
         """
         verdict = Unscored(answer.reason, answer.retryable, answer.detail) if isinstance(answer, Failure) else answer
-        if isinstance(verdict, Unscored):  # it goes into metrics' names, rows and transcripts
+        if isinstance(verdict, Unscored):  # it becomes part of metric names, rows and transcripts
             verdict = Unscored(verdict.reason[:LONGEST_REASON], verdict.retryable, shortened(verdict.detail))
         if counted:
             self.verdicts[f"{metric}/{use.name}"] = verdict
@@ -177,23 +177,23 @@ class ScoredSample:
 
 
 class Execution:
-    """The samples of one execution and their verdicts; verdicts on the main one hold for all."""
+    """The samples of one execution and their verdicts. A verdict on the main sample holds for all."""
 
     __slots__ = ("elsewhere_s", "is_closed", "main", "measured", "scored")
 
     def __init__(self, samples: Sequence[Sample], keeps_parts: bool = False, failure: Failure | None = None) -> None:
-        """Siblings without an own score get the main sample's, and end as it did; `failure` is the generator's."""
+        """Samples without a score get the main sample's, and are closed if it is closed; `failure` is the generator's."""
         self.is_closed = False
-        """Whether its samples have their rewards."""
+        """Whether its samples have their final rewards."""
         self.measured: Mapping[str, Sequence[float]] = {}
-        """What its generator measured, by `<generator>/<name>`."""
+        """Values that its generator measured, by `<generator>/<name>`."""
         self.elsewhere_s = 0.0
-        """Seconds in tools and environments."""
+        """Seconds spent in tools and environments."""
         self.scored = [ScoredSample(sample, keeps_parts, failure) for sample in samples]
-        """One a sample, in order."""
+        """One per sample, in order."""
         chosen = main_of(samples)
         self.main = next(each for each in self.scored if each.sample is chosen)
-        """The main sample's."""
+        """The entry of the main sample."""
         for each in self.scored:
             if each.is_open and each.sample.reward is None:
                 each.sample.reward = chosen.reward
@@ -201,35 +201,35 @@ class Execution:
                 each.is_open, each.failure = False, self.main.failure
 
     def add(self, metric: str, use: UsedReward[Reward | GroupReward], answer: Verdict | Failure) -> None:
-        """Add a verdict on the main sample to all that are open."""
+        """Add a verdict on the main sample to all open samples."""
         for each in self.scored:
             if each.is_open:
                 each.add(metric, use, answer, counted=each is self.main)
 
     @property
     def failure(self) -> Failure | None:
-        """The first failure of its samples, by which it counts as failed."""
+        """The first failure among its samples; with one, the execution counts as failed."""
         return next((each.failure for each in self.scored if each.failure is not None), None)
 
     def close(self) -> list[ScoredSample]:
-        """Close each sample."""
+        """Close each sample and return them."""
         self.is_closed = True
         return [each.close() for each in self.scored]
 
 
 def countable(reason: str) -> str:
-    """A reason as a part of a metric's name."""
+    """Return a reason as part of a metric name."""
     return "_".join(reason.split())[:LONGEST_REASON]
 
 
-# Asking the rewards: about one execution, then about a group.
+# Calling the rewards: on one execution, then on a group.
 
 ATTEMPTS = 2
-"""Calls that a retryable failure is worth."""
+"""Most calls when failures are retryable."""
 
 
 async def score_execution(samples: Sequence[Sample], scoring: Scoring, ctx: RewardContext) -> Execution:
-    """Ask the rewards about one execution, one after another: about its main sample, or about each."""
+    """Score one execution with each reward in turn, on its main sample or on each sample."""
     execution = Execution(samples, scoring.keeps_parts)
     for use in scoring.rewards:
         for scored in execution.scored if use.each_sample else [execution.main]:
@@ -239,14 +239,14 @@ async def score_execution(samples: Sequence[Sample], scoring: Scoring, ctx: Rewa
     if not scoring.reads_own:
         for scored in execution.scored:
             if isinstance(own := own_score(scored.sample), Score):
-                scored.verdicts[f"reward/{ENVIRONMENT}"] = own  # measured, without a weight
+                scored.verdicts[f"reward/{ENVIRONMENT}"] = own  # a metric without weight
     return execution
 
 
 async def score_group(
     executions: Sequence[Execution], uses: Sequence[UsedReward[GroupReward]], ctx: RewardContext
 ) -> None:
-    """Ask the group rewards about the main samples of a group's executions, or about all of its samples."""
+    """Score a group with each group reward, on the executions' main samples or on all samples."""
     mains = [(each, each.main.sample) for each in executions if each.main.is_open]
     alone = [(scored, scored.sample) for each in executions for scored in each.scored if scored.is_open]
     for use in uses if mains else ():
@@ -259,7 +259,7 @@ async def score_group(
 async def _ask(
     use: UsedReward[Reward] | UsedReward[GroupReward], samples: Sequence[Sample], ctx: RewardContext, *, group: bool
 ) -> Sequence[Verdict | Failure]:
-    """The checked answers about one sample or a group. A failure is every sample's; a retryable one is asked again."""
+    """Return checked verdicts on one sample or a group, with retries. A failed call is a failure of each sample."""
     answers: Sequence[Verdict | Failure] = ()
     for _ in range(ATTEMPTS):
         try:
@@ -277,7 +277,7 @@ async def _ask(
                 raise
             return [Failure(f"{use.name}_cancelled", "the reward cancelled itself")] * len(samples)
         except StartError:
-            raise  # no call of this reward will ever be answered
+            raise  # every later call of this reward would fail too
         except Exception as error:
             kind = "contract" if isinstance(error, ContractError) else type(error).__name__
             return [Failure(f"{use.name}_{kind}", said_by(error), error)] * len(samples)
@@ -287,14 +287,14 @@ async def _ask(
 
 
 MOST_REASONS = 3
-"""Reasons that an error text gives, the commonest first."""
+"""Most reasons in an error, the most common first."""
 
 
 class ErrorBudget:
-    """Counts the executions that ended, and the failed ones by reason, against the limit of a rollout."""
+    """Counts finished executions, and failed ones by reason, against the limit of a rollout."""
 
     def __init__(self, what: str) -> None:
-        """Of "rollout 3", say."""
+        """Start at zero; `what` names the rollout in errors, as "rollout 3"."""
         self.counts: Counter[str] = Counter()
         """Failed executions by reason."""
         self._what, self._ended = what, 0
@@ -302,31 +302,31 @@ class ErrorBudget:
         self._limit, self._expected = 1.0, 0
 
     def expect(self, drawn: int, limit: float) -> None:
-        """Have `add` check that at most `limit`, a share, of the samples so far and of so many more fail."""
+        """Set the limit for `add`: largest share of failures among the executions so far and `drawn` more."""
         self._limit, self._expected = limit, self._ended + drawn
 
     def add(self, failure: Failure | None) -> None:
-        """Count one execution that ended, and its failure.
+        """Count one finished execution, and its failure if it has one.
 
         Raises:
-            RolloutError: the expected samples cannot stay within their limit any more.
+            RolloutError: too many of the expected executions have failed already.
         """
         self._ended += 1
         if failure is not None:
             self.fail(failure)
 
     def fail(self, failure: Failure) -> None:
-        """Count the failure of an execution that ended; errors as in `add`."""
+        """Count the failure of a finished execution; errors as in `add`."""
         self.counts[failure.reason] += 1
         self._first.setdefault(failure.reason, failure)
         if self._ended < self._expected:
             self.check(self._limit, self._expected)
 
     def check(self, limit: float, expected: int = 0) -> None:
-        """Compare with the limit, of the executions so far or of those that are expected.
+        """Check the failures against a share of the executions so far, or of `expected` if that is more.
 
         Raises:
-            RolloutError: more failed; names the commonest reasons.
+            RolloutError: too many failed; the message lists the most common reasons.
         """
         samples, failed = max(self._ended, expected), self.counts.total()
         if failed <= limit * samples:
@@ -343,29 +343,29 @@ class ErrorBudget:
 # Filters of groups and samples.
 
 MIN_STD = 1e-6
-"""Unbiased standard deviation of rewards below which they count as alike."""
+"""Rewards with a smaller unbiased standard deviation count as equal."""
 
 
 class NonzeroStd:
     """Keeps groups whose rewards differ (slime's `check_reward_nonzero_std`)."""
 
     def __call__(self, group: Group, ctx: FilterContext) -> Decision:
-        """`Keep`, or `Drop("zero_std_<reward>")`, also for a lone sample."""
+        """Return `Keep`, or `Drop("zero_std_<reward>")`, also for a group of one sample."""
         reason = zero_std_reason(group)
         return Keep() if reason is None else Drop(reason)
 
 
 class NonzeroStdWithFallback:
-    """The same, but the other groups fill a rollout that would otherwise come up short."""
+    """Keeps groups whose rewards differ, and other groups only to fill a rollout that lacks groups."""
 
     def __call__(self, group: Group, ctx: FilterContext) -> Decision:
-        """`Keep`, or `KeepIfShort("zero_std_<reward>")`."""
+        """Return `Keep`, or `KeepIfShort("zero_std_<reward>")`."""
         reason = zero_std_reason(group)
         return Keep() if reason is None else KeepIfShort(reason)
 
 
 def zero_std_reason(group: Group) -> str | None:
-    """Why a group is dropped: "zero_std_1.0" if all rewards are 1.0; None if they differ."""
+    """Return the reason to drop a group, "zero_std_1.0" if all rewards are 1.0; None if they differ."""
     rewards = group.rewards
     if not rewards:
         return "zero_std_unscored"
@@ -380,12 +380,12 @@ def zero_std_reason(group: Group) -> str | None:
 class Truncated:
     """Leaves truncated responses out of the loss: DAPO's overlong filtering (Yu et al. 2025, arXiv:2503.14476, 3.4).
 
-    Their rewards stay among those of the group, as with TRL's `mask_truncated_completions`. An execution that fanned
-    out is one response: if one of its samples was truncated, all are left out.
+    Their rewards still count in the group's normalisation, as with TRL's `mask_truncated_completions`. An execution
+    that fanned out is one response: if one of its samples was truncated, all are left out.
     """
 
     def __call__(self, groups: Sequence[Group], ctx: FilterContext) -> Sequence[Removal]:
-        """Every sample of an execution with a `TRUNCATED` one, unless it is removed already."""
+        """Return a removal for each sample of an execution with a `TRUNCATED` one, unless it is removed already."""
         removals = list[Removal]()
         for group in groups:
             cut = [run for run in executions(group.samples) if any(each.status is Status.TRUNCATED for each in run)]
