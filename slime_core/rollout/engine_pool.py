@@ -214,7 +214,7 @@ class EnginePool:
     # --- requests
 
     async def generate(self, request: GenerateRequest, tell: Tell | None = None) -> GenerateOutput:
-        """Return one answer, streamed to `tell` if given. Before the first part, other engines retry with the same seed.
+        """Return one answer, streamed to `tell` if given. Other engines retry with the same seed until a part is sent.
 
         Raises:
             WorkerError: no engine serves, and none was restarted.

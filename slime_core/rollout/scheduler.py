@@ -72,7 +72,7 @@ class Parts:
 
 
 class Scheduler(ABC):
-    """Collects groups for rollouts, one `collect` at a time. Subclasses decide when to draw groups and hand them over."""
+    """Collects groups for rollouts, one `collect` at a time. Subclasses decide when groups are drawn and returned."""
 
     def __init__(self, parts: Parts) -> None:
         self.policy = policy = parts.policy
@@ -299,8 +299,8 @@ class Staleness:
     """The staleness limit: step r trains on no group from weights older than version r - `most`.
 
     A group of version v may be trained on until step v + `most`, and a step takes the oldest finished groups. Once
-    step r has taken its groups, let left(v) count the other groups of versions up to v, finished or in flight. They must
-    fit into the steps r + 1 to v + `most`:
+    step r has taken its groups, let left(v) count the other groups of versions up to v, finished or in flight. They
+    must fit into the steps r + 1 to v + `most`:
 
         left(v) <= batch * (v + most - r)        for each v
 

@@ -182,7 +182,7 @@ class Execution:
     __slots__ = ("elsewhere_s", "is_closed", "main", "measured", "scored")
 
     def __init__(self, samples: Sequence[Sample], keeps_parts: bool = False, failure: Failure | None = None) -> None:
-        """Samples without a score get the main sample's, and are closed if it is closed; `failure` is the generator's."""
+        """Samples without a score get the main sample's, and close if it is closed; `failure` is the generator's."""
         self.is_closed = False
         """Whether its samples have their final rewards."""
         self.measured: Mapping[str, Sequence[float]] = {}
