@@ -1,7 +1,7 @@
 """Prepares a draw for training, and checks what shapers, batch transforms and trainers return. No torch.
 
-Preparing shapes rewards, adds columns and replaces masks, and leaves the groups unchanged. The core's own columns, the
-penalty for overlong responses and the limits on the distance of trainer and sampler are also here.
+Preparation shapes rewards, adds columns and replaces masks; the groups stay unchanged. The core's own columns, the
+penalty for overlong responses and the limits on log-prob mismatch between trainer and sampler are also here.
 
 Example:
 
@@ -70,25 +70,25 @@ class Overlong:
         ]
 
     def penalty(self, length: int) -> float:
-        """Penalty of a response of so many tokens, in units of reward."""
+        """Return the penalty of a response of `length` tokens, in units of reward."""
         settings = self._settings
         over = length - (settings.max_response_len - settings.overlong_buffer_len)
         return settings.overlong_penalty_factor * min(1.0, max(0.0, over / settings.overlong_buffer_len))
 
 
-# Checks of what reward shapers, batch transforms and trainers return.
+# Checks of results from reward shapers, batch transforms and trainers.
 
 Rewards = Sequence[Sequence[float | None]]
-"""A row a group, a number a sample, None where it has none."""
+"""One row per group with one number per sample, None for a sample without a reward."""
 
 
 def check_shaped(
     returned: object, *, plugin: str, groups: Sequence[Group], before: Rewards
 ) -> list[list[float | None]]:
-    """A reward shaper's rewards, which were `before`.
+    """Return a reward shaper's result after checks against the rewards that it received, `before`.
 
     Raises:
-        ContractError: not a row a group and a number a sample, one that is not finite, or None at the wrong place.
+        ContractError: the shape is wrong, a value is not finite, or None is not where `before` has it.
     """
     where = f"reward shaper of plugin {plugin}"
     rows = check_list(where, "a row of rewards a group", returned)
@@ -115,11 +115,11 @@ def check_shaped(
 def check_columns(
     returned: object, *, plugin: str, sample: Sample, grains: Mapping[str, Grain]
 ) -> dict[str, float | Sequence[float]]:
-    """A batch transform's values for one sample: a float for a sample column, one a response token for a token column.
+    """Return a batch transform's values for one sample: a float per sample column, a list per token column.
 
     Raises:
-        ContractError: not a value for every declared column and no other, one of the wrong length, one that is not
-            finite, or a loss mask that puts tokens in.
+        ContractError: columns are missing or undeclared, a list does not have one value per response token, a value
+            is not finite, or a loss mask adds tokens.
     """
     where = f"batch transform of plugin {plugin}, sample {sample.index} of group {sample.group_index}"
     if not isinstance(returned, Mapping):
@@ -144,11 +144,11 @@ def check_columns(
 
 
 def check_step_result(returned: object, *, plugin: str, rank: int, groups: Collection[int]) -> StepResult:
-    """The report of a trainer's rank on a step with the groups of these numbers.
+    """Return a trainer rank's report on a step, after checks; `groups` are the group numbers that it received.
 
     Raises:
-        ContractError: not a `StepResult`, a value that is not a number, a name in `over_all_tokens` that is not a
-            metric, or scores of other groups.
+        ContractError: the report is not a `StepResult`, a value is not a number, `over_all_tokens` names an unknown
+            metric, or scores are of other groups.
     """
     where = f"trainer of plugin {plugin}, rank {rank}"
     if not isinstance(returned, StepResult):
@@ -170,10 +170,10 @@ def check_step_result(returned: object, *, plugin: str, rank: int, groups: Colle
 
 
 def check_slots(returned: object, *, plugin: str) -> Sequence[WeightSlot]:
-    """The weight slots of a trainer's rank.
+    """Return the weight slots of a trainer's rank, after checks.
 
     Raises:
-        ContractError: not a sequence of `WeightSlot`, an empty one, or two slots of one name.
+        ContractError: not a sequence of `WeightSlot`, no slots, or two slots with one name.
     """
     where = f"trainer of plugin {plugin}, weight_slots"
     slots = check_list(where, "WeightSlots", returned)
@@ -208,23 +208,23 @@ def _number(where: str, value: object) -> float:
     return float(value)
 
 
-# Preparation: shaped rewards, extra columns, replaced masks.
+# Preparation: shaped rewards, added columns, replaced masks.
 
 
 @dataclass(frozen=True, slots=True)
 class TrainSample:
-    """One sample of a group that is about to be trained on."""
+    """One sample of a prepared group."""
 
     sample: Sample
-    """As it was generated and scored."""
+    """The sample as it was generated and scored."""
     reward: float | None
-    """Its reward, shaped; None where it has none, and is left out."""
+    """Shaped reward; None for a sample without one, which training leaves out."""
     loss_mask: Sequence[int]
-    """1 where trained on; zeros for a removed sample: [response_length]."""
+    """1 for trained tokens; all zeros for a removed sample: [response_length]."""
     columns_S: Mapping[str, float]
-    """Its numbers of the sample columns."""
+    """Values of the sample columns."""
     columns_T: Mapping[str, Sequence[float]]
-    """Its numbers of the token columns: [response_length] each."""
+    """Values of the token columns: [response_length] each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,37 +232,37 @@ class TrainGroup:
     """One group of a draw, prepared."""
 
     group: Group
-    """As the buffer handed it out."""
+    """The group as the buffer returned it."""
     weight: float
-    """Its importance weight."""
+    """Importance weight of the group."""
     samples: Sequence[TrainSample]
-    """All of its samples, in their order."""
+    """All samples, in the group's order."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnMaker:
-    """A batch transform in use."""
+    """A batch transform and its columns."""
 
     use: Used[BatchTransform]
     """The transform."""
     columns: Mapping[str, Grain]
-    """What its spec declares."""
+    """Columns that its spec declares."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """The run's reward shapers and batch transforms."""
+    """The run's reward shapers and batch transforms, in order."""
 
     shapers: Sequence[Used[RewardShaper]] = ()
-    """Applied one after another."""
+    """Reward shapers; each receives the rewards of the one before."""
     makers: Sequence[ColumnMaker] = ()
-    """Each makes columns of its own."""
+    """Batch transforms, each with different columns."""
 
     def of(self, draw: Draw, rollout_id: int) -> list[TrainGroup]:
-        """Prepare what the buffer handed out for a rollout's training.
+        """Prepare a draw from the buffer for a rollout's training.
 
         Raises:
-            ContractError: what a shaper or a transform returned breaks its contract.
+            ContractError: a shaper or a transform returned something that breaks its contract.
             PluginError: one raised.
         """
         rewards = self._shaped(draw.groups, rollout_id)
@@ -315,7 +315,7 @@ def _mask(sample: Sample, replaced: Sequence[float] | None) -> Sequence[int]:
 
 
 def shaping_metrics(groups: Sequence[TrainGroup]) -> dict[str, float]:
-    """Mean of the shaped rewards; nothing when there are none."""
+    """Return the mean of the shaped rewards; empty if there are none."""
     rewards = [sample.reward for group in groups for sample in group.samples if sample.reward is not None]
     return {"rollout/shaped_reward": sum(rewards) / len(rewards)} if rewards else {}
 
@@ -326,12 +326,12 @@ OWN = "slime-core"
 
 
 def teacher_column() -> ColumnMaker:
-    """The teacher's log-probs that samples bring along."""
+    """Return the column of the teacher's log-probs that samples carry."""
     return ColumnMaker(Used(TEACHER_COLUMN, OWN, _teacher_log_probs), {TEACHER_COLUMN: Grain.TOKEN})
 
 
 def reward_columns(keys: Sequence[str]) -> ColumnMaker:
-    """The parts of a sample's reward, each as `reward/KEY`."""
+    """Return columns with the parts of a sample's reward, each named `reward/KEY`."""
 
     def parts(sample: Sample, group: Group, ctx: ShapeContext) -> Mapping[str, float]:
         reward = sample.reward
@@ -362,7 +362,7 @@ def _teacher_log_probs(sample: Sample, group: Group, ctx: ShapeContext) -> Mappi
     return {TEACHER_COLUMN: [0.0] * sample.response_length}
 
 
-# Limits of the distance between trainer and sampler.
+# Limits on the log-prob mismatch between trainer and sampler.
 
 MEAN = "train/train_rollout_logprob_abs_diff"
 LARGEST = "train/train_rollout_logprob_abs_diff_max"
@@ -370,19 +370,19 @@ LARGEST = "train/train_rollout_logprob_abs_diff_max"
 
 @dataclass(frozen=True, slots=True)
 class MismatchLimits:
-    """In nats, over the trained tokens of an optimizer step; None: any."""
+    """Largest allowed mismatch in nats, over the trained tokens of an optimizer step; None: no limit."""
 
     mean: float | None = None
-    """Of the mean distance (`max_mean_logprob_abs_diff`)."""
+    """Limit of the mean mismatch (`max_mean_logprob_abs_diff`)."""
     largest: float | None = None
-    """Of the largest one (`max_logprob_abs_diff`)."""
+    """Limit of the largest mismatch (`max_logprob_abs_diff`)."""
 
     def check(self, metrics: Mapping[str, float], rollout_id: int, tokens: int) -> None:
-        """Check a rollout's first optimizer step, whose weights sampled, by its metrics and its number of tokens.
+        """Check the metrics of a rollout's first optimizer step, whose weights are the sampler's, over `tokens` tokens.
 
         Raises:
-            MismatchError: over a limit.
-            ContractError: the trainer reports no such metric.
+            MismatchError: the mismatch is over a limit.
+            ContractError: the trainer does not report a limited metric.
         """
         for key, name, limit in (
             ("max_mean_logprob_abs_diff", MEAN, self.mean),

@@ -1,4 +1,4 @@
-"""Splits prepared groups into optimizer steps, and each step into shares for the ranks, without torch.
+"""Splits prepared groups into optimizer steps, and each step into shares for the ranks. No torch.
 
 Groups stay whole, and every group is in exactly one share. Shares are balanced by estimated floating-point
 operations. Several ranks may receive the same share and must then report the same results.
@@ -6,7 +6,7 @@ operations. Several ranks may receive the same share and must then report the sa
 Example:
 
     for groups in steps_of(prepared, num_steps=2):
-        batches = split_step(groups, 2, rollout_id=3)         # of two shares, a TrainBatch each
+        batches = split_step(groups, 2, rollout_id=3)         # two shares, one TrainBatch each
 """
 
 import heapq
@@ -22,41 +22,41 @@ from slime_core.roles import StepResult, TrainBatch
 from slime_core.roles.trainer import INPUT_FIELDS, Carried, SampleField
 from slime_core.sample import Json
 
-# Shares: the parts of a step by rank.
+# Shares: the part of a step that each rank computes.
 
 T = TypeVar("T")
 CLOSE = 1e-4
-"""Relative difference allowed between two ranks: kernels that add in any order do not give the same bits."""
+"""Relative difference allowed between two ranks; kernels that add in varying order do not give the same bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Which part of a step's samples each rank computes; ranks of one model replica have the same."""
+    """Which share of a step's samples each rank computes; ranks of one model replica have the same share."""
 
     of_ranks: Sequence[int]
-    """The share of each rank, from 0 without gaps."""
+    """Share number of each rank; the numbers are 0 to `count` - 1."""
     plugin: str
-    """Whose trainer it is."""
+    """Plugin of the trainer."""
 
     @property
     def count(self) -> int:
-        """How many parts a step has."""
+        """Number of shares."""
         return max(self.of_ranks) + 1
 
     @property
     def reporting(self) -> Sequence[int]:
-        """For each share the rank whose report counts: its first."""
+        """For each share, its first rank, whose report counts."""
         return [self.of_ranks.index(share) for share in range(self.count)]
 
     def dealt(self, of_shares: Sequence[T]) -> list[T]:
-        """The part of each rank, from parts by share."""
+        """Return the part for each rank, from one part per share."""
         return [of_shares[share] for share in self.of_ranks]
 
     def agreed(self, results: Sequence[StepResult]) -> list[StepResult]:
-        """One report for each share, from one report for each rank.
+        """Return one report per share, from one report per rank.
 
         Raises:
-            ContractError: two ranks of one share report different things.
+            ContractError: two ranks of one share report different values.
         """
         reporting = self.reporting
         for rank, share in enumerate(self.of_ranks):
@@ -71,14 +71,14 @@ class Shares:
 
 
 def _difference(one: StepResult, other: StepResult) -> tuple[str, object, object] | None:
-    """The first thing that two reports differ in, and both values."""
+    """Return the first difference between two reports, with both values, or None."""
     if one.tokens != other.tokens:
         return "tokens", one.tokens, other.tokens
     if one.over_all_tokens != other.over_all_tokens:
         return "over_all_tokens", sorted(one.over_all_tokens), sorted(other.over_all_tokens)
     scores, others = ({str(group): score for group, score in each.scores.items()} for each in (one, other))
     for kind, mine, theirs, slack in (
-        # Sums of positive and negative numbers may be near 0, where a relative tolerance means nothing.
+        # Sums of positive and negative numbers can be near 0, where a relative tolerance is too strict.
         ("metrics", one.metrics, other.metrics, CLOSE / 100 * max(1, one.tokens)),
         ("scalars", one.scalars, other.scalars, CLOSE),
         ("scores of group", scores, others, CLOSE),
@@ -98,21 +98,21 @@ def _difference(one: StepResult, other: StepResult) -> tuple[str, object, object
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Multiplications and additions of a training forward; the backward pass has twice as many of each kind."""
+    """Floating-point operations of the forward pass in training; the backward pass has twice as many."""
 
     token: float
     """Operations of one token in the matrices of all layers."""
     seen: float
-    """Operations for each earlier token that a token attends to, in all layers."""
+    """Operations per earlier token that a token attends to, in all layers."""
     predicted: float
     """Operations of one predicted token in the output head."""
 
     @classmethod
     def of_config(cls, config: Mapping[str, Json]) -> "Cost":
-        """For the model of a config.json.
+        """Return the cost of the model that a config.json describes.
 
         Raises:
-            ConfigError: it does not say how large the model is.
+            ConfigError: the config lacks a size of the model.
         """
 
         def number(*names: str, default: float | None = None) -> float:
@@ -127,30 +127,30 @@ class Cost:
         keys = queries / heads * number("num_key_value_heads", default=heads)
         inner = number("moe_intermediate_size", "intermediate_size", "n_inner", default=4 * width)
         experts = number("num_experts_per_tok", default=1)
-        # No configuration says whether the inner layer is gated: where it is, by SiLU, or by GELU in the Gemma family.
+        # No config says whether the inner layer is gated: with SiLU it is, and with GELU in the Gemma family.
         gated = config.get("hidden_act") in ("silu", "swish") or str(config.get("model_type")).startswith("gemma")
         matrices = width * (2 * queries + 2 * keys) + (3 if gated else 2) * width * inner * experts
         return cls(2 * layers * matrices, 4 * layers * queries, 2 * width * number("vocab_size"))
 
     def of(self, prompt: int, responses: Sequence[int]) -> float:
-        """Operations of a prompt of `prompt` tokens, computed once, and of responses of these lengths."""
+        """Return the operations of a prompt of `prompt` tokens, computed once, and of responses of these lengths."""
         total = sum(responses)
         seen = prompt**2 / 2 + sum(length * (prompt + length / 2) for length in responses)
         return self.token * (prompt + total) + self.seen * seen + self.predicted * total
 
 
 TOKENS = Cost(1.0, 0.0, 0.0)
-"""Counts tokens: of each prompt once, of all responses."""
+"""Counts tokens: each prompt once, and all responses."""
 
 
 def karmarkar_karp(sizes: Sequence[float], parts: int) -> list[list[int]]:
-    """Indices of `sizes` in `parts` shares of nearly equal sums, every index once.
+    """Return the indices of `sizes` in `parts` shares of nearly equal sums.
 
-    The largest differencing method (Karmarkar & Karp 1982, UCB/CSD 82/113): the two partial partitions that differ most
-    within are joined, the largest share of one with the smallest of the other. Shares differ by at most the largest
-    size.
+    The largest differencing method (Karmarkar & Karp 1982, UCB/CSD 82/113) repeatedly joins the two partial partitions
+    with the largest internal differences: the largest share of one with the smallest share of the other. Shares differ
+    by at most the largest size.
     """
-    # Each entry: (-difference, number of the entry, shares as (sum, indices), largest first).
+    # Each entry: (-difference, entry number, shares as (sum, indices), largest first).
     empty: tuple[float, tuple[int, ...]] = (0.0, ())
     heap: list[tuple[float, int, list[tuple[float, tuple[int, ...]]]]] = [
         (-size, index, [(size, (index,)), *[empty] * (parts - 1)]) for index, size in enumerate(sizes)
@@ -170,7 +170,7 @@ _Siblings: TypeAlias = dict[tuple[int, ...], list[TrainSample]]
 
 
 def steps_of(groups: Sequence[TrainGroup], num_steps: int) -> Iterator[Sequence[TrainGroup]]:
-    """Deal groups to optimizer steps in turn, so that steps differ by one group at most; empty steps are left out."""
+    """Deal groups to optimizer steps round-robin; step sizes differ by one group at most. Leaves out empty steps."""
     for step in range(num_steps):
         if share := groups[step::num_steps]:
             yield share
@@ -184,13 +184,13 @@ def split_step(
     reads: frozenset[SampleField] = frozenset(),
     step: int = 0,
 ) -> list[TrainBatch]:
-    """One step's groups as one batch a share, whole and in their order; the step is number `step` of its rollout.
+    """Split one step's groups into one batch per share; groups stay whole and in order. `step` counts from the rollout.
 
-    Longest first, each to the share with the fewest tokens so far; with a `cost`, by that and by `karmarkar_karp`.
-    Groups of equal rewards, which most trainers need not compute, are balanced among themselves. Denominators
-    (`step_tokens`, `step_samples`) count the whole step by its masks, and samples of one execution (`rollout_id`) as
-    one. A sample with `remove_sample` keeps its reward for the normalisation and has a mask of zeros. Samples without
-    a reward and groups without a response token are left out. `reads` are the fields that the trainer reads.
+    The longest groups come first, each to the share with the fewest tokens so far. With a `cost`, `karmarkar_karp`
+    balances the cost instead. Groups of equal rewards, which most trainers skip, are balanced separately.
+    Denominators (`step_tokens`, `step_samples`) count the masks of the whole step, with samples of one execution
+    (`rollout_id`) as one. A sample with `remove_sample` keeps its reward for the normalisation and has a mask of zeros.
+    Samples without a reward and groups without response tokens are left out. `reads` lists fields the trainer reads.
 
     Raises:
         ContractError: a sample has inputs that the trainer does not read.
@@ -250,7 +250,7 @@ def _size(by_prompt: _Siblings, cost: Cost) -> float:
 
 
 def _rollouts(groups: Sequence[TrainGroup]) -> dict[int, int]:
-    """Number of each sample's rollout, by `id` of the sample."""
+    """The execution number of each sample, by the `id()` of its `TrainSample`."""
     numbers: dict[tuple[int, int | None, int], int] = {}
     found: dict[int, int] = {}
     for group_number, group in enumerate(groups):
@@ -262,7 +262,7 @@ def _rollouts(groups: Sequence[TrainGroup]) -> dict[int, int]:
 
 
 def _by_prompt(group: TrainGroup) -> _Siblings:
-    """Its samples with a reward."""
+    """The group's samples that have a reward, by prompt."""
     found: _Siblings = {}
     for each in group.samples:
         if each.reward is not None:
@@ -283,7 +283,7 @@ def _columns(
     prompt_index, group_index, rollout_index, lengths = array("i"), array("i"), array("i"), array("i")
     rewards, importance = array("d"), array("d")
     tokens, mask, log_probs = array("i"), array("b"), array("f")
-    # Every rank has every column, also one without a group.
+    # Every rank needs every column, even for a share without groups.
     first = next((each for group in groups for each in group.samples), None)
     columns_S = {name: array("d") for name in (first.columns_S if first else ())}
     columns_T = {name: array("f") for name in (first.columns_T if first else ())}
