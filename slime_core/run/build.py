@@ -1,13 +1,13 @@
 """Builds the live objects of a run from a plan's choices, and names the plugin whose factory fails.
 
-Each factory gets the small setup of its role. `setup.make` builds other choices of that role, so a choice can wrap
+Each factory gets the setup of its role. `setup.make` builds other choices of that role, so that a choice can wrap
 another one.
 
 Example:
 
     generator = build(plan.roles.one(GeneratorSpec), setup)
     setup = with_own_make("engine", EngineSetup(make, seed, ...), catalog)
-    setup.make("engine", "local")           # an engine's factory may do this; a reward's factory gets an error
+    setup.make("engine", "local")           # works in an engine's factory; a reward's factory gets an error
 """
 
 from collections.abc import Callable, Sequence
@@ -76,16 +76,16 @@ SpecT = TypeVar("SpecT", bound="Spec[object]")
 
 
 def build(chosen: Chosen[Spec[PartT]], setup: Setup) -> PartT:
-    """What a choice's factory makes.
+    """Build the part with the factory of a choice.
 
     Raises:
-        PluginError: the factory raised, or made something else than its role needs.
+        PluginError: the factory raised, or returned the wrong kind of object for its role.
     """
     spec = chosen.spec
     with blaming(f"the factory of {spec.role} {chosen.reference!r}", chosen.plugin):
         made = spec.factory(chosen.settings, setup)
     [made_of] = get_args(type(spec).__orig_bases__[0])  # type: ignore[attr-defined]  # Engine of Spec[Engine]
-    needed = next(iter(get_args(made_of)), made_of)  # the async one of two ways to write a reward
+    needed = next(iter(get_args(made_of)), made_of)  # the async one of the two reward signatures
     if not isinstance(made, needed):
         raise ContractError(
             f"the factory of {spec.role} {chosen.reference!r} of plugin {chosen.plugin} made "
@@ -95,18 +95,18 @@ def build(chosen: Chosen[Spec[PartT]], setup: Setup) -> PartT:
 
 
 def build_used(chosen: Chosen[Spec[PartT]], setup: Setup) -> Used[PartT]:
-    """The same, with the names that error texts and metrics call it by."""
+    """Build the part, together with its name and plugin for errors and metrics."""
     return Used(chosen.reference, chosen.plugin, build(chosen, setup))
 
 
 SetupT = TypeVar("SetupT", bound=Setup)
 
 OF_A_RUN = frozenset({"buffer", "data_source", "engine", "launcher", "tracker", "trainer", "transport"})
-"""Roles whose factories get more than a plain `Setup`."""
+"""Roles whose factories need more than a plain `Setup`."""
 
 
 def with_own_make(own_role: str, setup: SetupT, catalog: Catalog) -> SetupT:
-    """The setup of a role's factory, with which it can build other choices of that role."""
+    """Return a setup whose `make` can also build choices of the factory's own role."""
 
     def make(role: str, name: str, **settings: object) -> object:
         if role != own_role:
@@ -123,40 +123,40 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., object])
 
 @dataclass(frozen=True, slots=True)
 class Builder:
-    """Builds what a plan chose."""
+    """Builds the parts that a plan chose."""
 
     plan: Plan
     """The resolved configuration."""
     stats: PluginStats
-    """Where the calls of what is built are counted."""
+    """Counts the calls of the parts that are built."""
     protection: Protection
-    """Isolates rewards."""
+    """Runs rewards in isolation."""
     models: dict[str, ServedModel] = field(default_factory=dict)
-    """What `serve` has made, for factories."""
+    """Served models, which factories get."""
     day: date = field(default_factory=today)
-    """The date that chat templates write."""
+    """Date that chat templates insert."""
     tokenizers: dict[Path, HfTokenizer] = field(default_factory=dict)
-    """Tokenizers that were loaded, by model directory."""
+    """Loaded tokenizers, by model directory."""
     _generators: dict[str, UsedGenerator] = field(default_factory=dict)
     _rewards: dict[str, UsedReward[Reward]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, plan: Plan) -> "Builder":
-        """A builder whose calls are counted and isolated on their own."""
+        """Return a builder with call statistics and isolation of its own plan."""
         stats, run = PluginStats(), plan.config.run
         protection = Protection(plugins=plan.catalog.plugin_set, seed=run.seed, stats=stats)
         return cls(plan, stats, protection, day=run_day(run.save, run.hf_checkpoint))
 
     @property
     def setup(self) -> Setup:
-        """The setup that every factory may expect."""
+        """The setup that every factory gets at least."""
         return Setup(self.make, self.plan.config.run.seed, models=self.models)
 
     def make(self, role: str, name: str, **settings: object) -> object:
-        """Build another registered choice; plugins get this as `setup.make`. A reward is isolated as in a run.
+        """Build another registered choice; plugins call this as `setup.make`. A reward is isolated as in a run.
 
         Raises:
-            PluginError: it is of a role that only its own factories can build.
+            PluginError: only a factory of the same role can build it.
         """
         if role in OF_A_RUN:
             raise PluginError(
@@ -170,7 +170,7 @@ class Builder:
         )
 
     def own(self, chosen: Chosen[Spec[PartT]], setup: Setup) -> Used[PartT]:
-        """What a choice's factory makes, with a setup by which it can build other choices of that role."""
+        """Build a choice with a setup whose `make` can build other choices of that role."""
         return build_used(chosen, with_own_make(chosen.spec.role, setup, self.plan.catalog))
 
     def _protected(self, chosen: Chosen) -> object:
@@ -183,13 +183,13 @@ class Builder:
         return self.tokenizer_of(self.plan.config.run.hf_checkpoint)
 
     def tokenizer_of(self, model: Path) -> HfTokenizer:
-        """The tokenizer of a model directory, loaded once; its chat template writes the run's day."""
+        """Return the tokenizer of a model directory, loaded once; its chat template inserts the run's date."""
         if model not in self.tokenizers:
             self.tokenizers[model] = HfTokenizer.load(model, self.day)
         return self.tokenizers[model]
 
     def tokenizer_notes(self) -> Sequence[str]:
-        """What the policy's tokenizer and chat template do that a user may not expect, in sentences.
+        """Return sentences about surprising behaviour of the policy's tokenizer and chat template.
 
         Raises:
             ModelError: the tokenizer cannot be read, or the chat template is not valid Jinja.
@@ -199,7 +199,7 @@ class Builder:
         return self.tokenizer().notes(chat=chat)
 
     def data_source(self, check: Callable[[Sample], str | None] | None = None) -> DataSource:
-        """The run's data source; reads the prompts, so bad rows and rows that fail a check are found here."""
+        """Return the run's data source. It reads the prompts, so bad rows and rows that fail a check raise here."""
         config, row_format = self.plan.config, replace(self.row_format(), check=check)
         setup = DataSourceSetup(
             self.make,
@@ -219,11 +219,11 @@ class Builder:
         return RowFormat(**same, max_prompt_len=data.rollout_max_prompt_len)
 
     def generator(self, name: str) -> UsedGenerator:
-        """The generator of that name, with its own limits, built once; UnknownName where there is none."""
+        """Return the generator of that name, with its own limits, built once; UnknownName if there is none."""
         return self._once(self._generators, GeneratorSpec, name, self._generator)
 
     def reward(self, name: str) -> UsedReward[Reward]:
-        """The reward of that name, with weight 1, built once; UnknownName where there is none."""
+        """Return the reward of that name, with weight 1, built once; UnknownName if there is none."""
         return self._once(self._rewards, RewardSpec, name, self._reward)
 
     def _once(self, built: dict[str, T], of: type[SpecT], name: str, make: Callable[[Chosen[SpecT]], T]) -> T:
@@ -236,7 +236,7 @@ class Builder:
 
     @property
     def lifecycles(self) -> list[Lifecycle]:
-        """Of the generators that were built, each once."""
+        """Lifecycles of the generators that were built, without duplicates."""
         found = (use.lifecycle for use in self._generators.values())
         return list(dict.fromkeys(each for each in found if each is not None))
 
@@ -279,7 +279,7 @@ class Builder:
         return replace(used, part=cast(FunctionT, measured))
 
     def preparation(self) -> Preparation:
-        """What is done to the groups of a draw before they are trained on."""
+        """Return the steps that prepare a draw for training."""
         makers = [
             ColumnMaker(build_used(chosen, self.setup), chosen.spec.columns)
             for chosen in self.plan.roles.all(BatchTransformSpec)
@@ -294,18 +294,18 @@ class Builder:
         return Preparation(shapers, makers)
 
     def reward_keys(self) -> Sequence[str]:
-        """The parts of a sample's reward that the advantage estimator reads."""
+        """Return the names of the reward parts that the advantage estimator reads."""
         chosen = self.plan.roles.one(AdvantageSpec)
         return chosen.spec.reward_keys(chosen.settings)
 
     def buffer(self) -> CheckedBuffer:
-        """The run's buffer, with its filter."""
+        """Return the run's buffer, with its filter."""
         buffer_filter = CheckedFilter(build_used(self.plan.roles.one(BufferFilterSpec), self.setup))
         setup = BufferSetup(self.make, self.plan.config.run.seed, buffer_filter=buffer_filter)
         return CheckedBuffer(self.own(self.plan.roles.one(BufferSpec), setup), self.replay().max_uses)
 
     def replay(self) -> Replay:
-        """How often the run's buffer hands out one group."""
+        """Return how often the run's buffer may return one group."""
         chosen = self.plan.roles.one(BufferSpec)
         with blaming("buffer (replay)", chosen.plugin):
             return chosen.spec.replay(chosen.settings)
@@ -316,7 +316,7 @@ class Builder:
         return self.own(self.plan.roles.one(LauncherSpec), setup).part
 
     def transport(self, folder: RunFolder) -> Used[Transport]:
-        """The way from the run's trainer to its engines, not opened."""
+        """Return the transport from the run's trainer to its engines, not opened yet."""
         engine, scratch = self.plan.roles.one(EngineSpec), folder.scratch / "weights"
         scratch.mkdir(parents=True, exist_ok=True)
         with blaming("engine (workers)", engine.plugin):

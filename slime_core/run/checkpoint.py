@@ -1,6 +1,6 @@
 """Checkpoints on disk: their files and schemas, how to find and verify one, and what changed since it was saved.
 
-A checkpoint is complete or absent. A damaged one is reported, and the one before it is used. A resume with changed
+A checkpoint is complete or absent. A damaged one is reported, and the previous one is used. A resume with changed
 settings or plugins is refused unless the user accepts the change with its flag.
 
 Example:
@@ -36,7 +36,7 @@ MANIFEST = "manifest.json"
 STATE = "state.json"
 MODEL = "hf"
 OWN_DEPTH = 3
-"""Names of a checkpoint file's path that lie inside the run folder, as checkpoints/rollout_000020/state.json."""
+"""Path components of a checkpoint file inside the run folder, as in checkpoints/rollout_000020/state.json."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +46,13 @@ class Checkpoint:
     path: Path
     """Its directory."""
     rollout_id: int
-    """Rollouts it contains."""
+    """Number of rollouts that it contains."""
 
     def state(self) -> SavedState:
-        """What the driver saved.
+        """Return the driver's saved state.
 
         Raises:
-            CheckpointError: the file is not what it should be.
+            CheckpointError: the file is damaged or has another schema.
         """
         try:
             return SavedState.model_validate_json(_read(self.path, STATE))
@@ -62,16 +62,16 @@ class Checkpoint:
 
 
 def list_checkpoints(root: Path) -> list[Path]:
-    """Checkpoint directories, oldest first, unverified."""
+    """Return checkpoint directories, oldest first, without checks."""
     found = [(int(match[1]), path) for path in root.glob("rollout_*") if (match := _name(path))]
     return [path for _, path in sorted(found)]
 
 
 def newest_checkpoint(root: Path, report: Callable[[str], None]) -> Checkpoint | None:
-    """The newest checkpoint that is whole; damaged ones are reported and passed over. None when there are none at all.
+    """Return the newest undamaged checkpoint, and report each damaged one. None if there are no checkpoints.
 
     Raises:
-        CheckpointError: there are checkpoints, and all are damaged.
+        CheckpointError: all checkpoints are damaged.
     """
     paths = list_checkpoints(root)
     problems = []
@@ -87,10 +87,10 @@ def newest_checkpoint(root: Path, report: Callable[[str], None]) -> Checkpoint |
 
 
 def verify(path: Path, contents: bool = True) -> Checkpoint:
-    """Check every file of a checkpoint against its manifest; without `contents`, its size alone.
+    """Check every file of a checkpoint against its manifest; without `contents`, check only sizes.
 
     Raises:
-        CheckpointError: a file is missing or differs; names it.
+        CheckpointError: a file is missing or differs; the message names it.
     """
     manifest, name = read_manifest(path), _name(path)
     rollout_id, files = manifest.rollout_id, manifest.files
@@ -142,10 +142,10 @@ def _of_checkpoint(path: Path) -> Iterator[None]:
 
 
 def model_of(path: Path) -> Path:
-    """The model of a checkpoint's directory, in HF format.
+    """Return the model directory of a checkpoint, in HF format.
 
     Raises:
-        CheckpointError: it was left out, or links lead out of it.
+        CheckpointError: the checkpoint has no model, or links lead out of it.
     """
     with _of_checkpoint(path):
         check_tree(nofollow(path / MODEL, OWN_DEPTH))
@@ -158,37 +158,37 @@ def model_of(path: Path) -> Path:
 
 
 def describe_file(file: Path) -> SavedFile:
-    """A file's entry in the manifest."""
+    """Return a file's entry in the manifest."""
     with file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256")
     return SavedFile(bytes=file.stat().st_size, sha256=digest.hexdigest())
 
 
 def remove_checkpoint(path: Path, nameless: Path | None = None) -> None:
-    """Rename a checkpoint to `nameless`, then remove its files: a kill in between leaves no damaged checkpoint."""
+    """Rename a checkpoint to `nameless`, then remove its files; if killed in between, no damaged checkpoint remains."""
     nameless = nameless or path.with_name(f".{path.name}.old.tmp")
-    shutil.rmtree(nameless, ignore_errors=True)  # of a kill in between
+    shutil.rmtree(nameless, ignore_errors=True)  # left by an earlier kill
     with suppress(OSError):
         path.rename(nameless)
         shutil.rmtree(nameless)
 
 
 def clear_unfinished(root: Path) -> None:
-    """Remove what a killed process left half-written or half-removed; nothing of it has a checkpoint's name."""
+    """Remove the unfinished directories of a killed process; none of them has a checkpoint's name."""
     for stale in root.glob(".rollout_*.tmp"):
         shutil.rmtree(stale)
 
 
 def _name(path: Path) -> re.Match[str] | None:
-    """Number of a checkpoint's directory."""
+    """Match a checkpoint directory's name, with its number."""
     return re.fullmatch(r"rollout_(\d+)", path.name) if path.is_dir() else None
 
 
 def run_day(save: Path, model: Path) -> date:
-    """The day of a run: its checkpoints', else that of the checkpoint that `model` is a part of, else today.
+    """Return the date of a run: from its newest readable checkpoint, else from the checkpoint of `model`, else today.
 
     Args:
-        save: the run folder; there may be none.
+        save: the run folder; it may not exist.
         model: the model directory.
     """
     for path in reversed(list_checkpoints(save / "checkpoints")):
@@ -198,39 +198,39 @@ def run_day(save: Path, model: Path) -> date:
 
 
 def model_day(model: Path) -> date:
-    """The day of the checkpoint that a model directory is a part of, else today."""
+    """Return the date of the checkpoint that contains a model directory, else today."""
     folder = model.resolve().parent
     return (_day_of(folder) if (folder / STATE).is_file() else None) or today()
 
 
 @cache
 def today() -> date:
-    """The local date when this process asked first: one process reads all prompts with one date."""
+    """Return the local date at the first call, so that one process reads all prompts with one date."""
     return datetime.now().astimezone().date()
 
 
 def _day_of(path: Path) -> date | None:
     try:
         return Checkpoint(path, 0).state().day
-    except CheckpointError:  # reported where it is loaded
+    except CheckpointError:  # reported when it is loaded
         return None
 
 
-# Changed settings and plugins since a checkpoint: a resume is refused unless the user accepts them by a flag.
+# Settings and plugins that changed since a checkpoint. A resume refuses them unless the user accepts them by a flag.
 
 CHANGEABLE = frozenset({"save", "save_interval", "save_keep", "save_best", "async_save", "checkpoint_hf"}) | frozenset(
     {"num_rollout", "num_epoch", "step_timeout_s", "plugins"}
 )
-"""Keys that may differ when a run is continued: they do not change what was computed so far. `derived_changes` compares
-what is derived from them, and `changed_plugins` the plugins."""
+"""Keys that may differ in a resume, since they do not change earlier results. `derived_changes` compares values that
+depend on them, and `changed_plugins` compares plugins."""
 DERIVED = "lr_decay_iters"
-"""Its default is derived from the length of the run."""
+"""Key whose default depends on the length of the run."""
 
 
 def changed_settings(before: Mapping[str, Json], now: Mapping[str, Json]) -> list[str]:
-    """A line about each key that differs and that changes what a run computes, `derived_changes` left out.
+    """Return a line for each changed key that affects the run's results, without `derived_changes`.
 
-    A key that was not there before, written by a version of slime-core that did not have it, was as its default is.
+    A key that an older version of slime-core did not have counts as having its default.
     """
     before, now = {**default_settings(), **before}, {**default_settings(), **now}
     keys = sorted((before.keys() | now.keys()) - CHANGEABLE - {DERIVED})
@@ -240,13 +240,13 @@ def changed_settings(before: Mapping[str, Json], now: Mapping[str, Json]) -> lis
 def derived_changes(
     before: Mapping[str, Json], now: Mapping[str, Json], steps_before: int, steps_now: int
 ) -> Iterator[str]:
-    """A line about each value that is derived from `CHANGEABLE` keys, differs, and changes what a run computes.
+    """Yield a line for each changed value that depends on `CHANGEABLE` keys and affects the run's results.
 
     Args:
-        before: settings of the checkpoint.
+        before: settings in the checkpoint.
         now: settings of this start.
-        steps_before: optimizer steps of the whole run, as the checkpoint knows it.
-        steps_now: the same of this start.
+        steps_before: optimizer steps of the whole run, from the checkpoint.
+        steps_now: optimizer steps of the whole run, from this start.
     """
     before, now = {**default_settings(), **before}, {**default_settings(), **now}
     old, new = before.get(DERIVED) or steps_before, now.get(DERIVED) or steps_now
@@ -269,21 +269,21 @@ def _schedule(values: Mapping[str, Json], steps: int) -> Schedule:
 
 
 def saved_settings(plan: Plan) -> dict[str, Json]:
-    """The configuration, as a checkpoint keeps it."""
+    """Return the configuration as a checkpoint stores it."""
     settings: dict[str, Json] = json.loads(json.dumps(plan.config.to_dict()))
     return settings
 
 
 def check_changes(checkpoint: Checkpoint, plan: Plan, train_steps: int) -> Sequence[str]:
-    """Compare plugins and settings with those that a checkpoint was made with; returns what changed and was accepted.
+    """Compare plugins and settings with a checkpoint's; returns the changes that the user accepted.
 
     Args:
-        checkpoint: what is continued.
-        plan: of this start.
+        checkpoint: the one to continue from.
+        plan: plan of this start.
         train_steps: optimizer steps of the whole run.
 
     Raises:
-        CheckpointError: something changed that was not accepted.
+        CheckpointError: something changed that the user did not accept.
     """
     state, run = checkpoint.state(), plan.config.run
     plugins = changed_plugins(state.plugins, plan)

@@ -1,7 +1,7 @@
-"""Creates the engines of a run, a pool for each served model, and engines that serve a model without a run.
+"""Creates the engines of a run, a pool for each served model, and engines that serve a model outside of a run.
 
-The policy's engines act as one. A served model, such as a judge, has its own pool. `Serving` needs no trainer and
-uses the launcher of this machine.
+The policy's engines form one pool. A served model, such as a judge, has its own pool. `Serving` needs no trainer and
+uses this machine's launcher.
 
 Example:
 
@@ -46,7 +46,7 @@ from slime_core.run.trainer import TRAINER_GROUP
 from slime_core.sample import Json
 
 LONGEST_SILENCE_S = 300.0
-"""Default of the longest time without a token from an engine, however long a sample may take."""
+"""Default for the longest time without a token from an engine, however long a sample may take."""
 _NEEDS_TRAINER = "{} gets its weights from a trainer alone (it has no load_checkpoint): choose another engine"
 
 
@@ -54,20 +54,20 @@ class ServedPool:
     """Implements `slime_core.roles.ServedModel`."""
 
     def __init__(self, tokenizer: Tokenizer, pool: EnginePool) -> None:
-        """Of engines that serve their model directory, not started."""
+        """Take over a pool that is not started, of engines that serve their model directory."""
         self.tokenizer, self._pool = tokenizer, pool
 
     async def start(self) -> None:
-        """Start the engines, and have them serve their model directory.
+        """Start the engines and serve their model directory.
 
         Raises:
-            WorkerError: none could be started.
+            WorkerError: no engine could be started.
         """
         await self._pool.start()
         await self._pool.load_weights(WeightChannel("none", ()), 0)
 
     async def generate(self, request: GenerateRequest) -> GenerateOutput:
-        """One continuation; errors as of the engines."""
+        """Return one continuation; errors as of the engines."""
         return await self._pool.generate(request)
 
     async def close(self) -> None:
@@ -76,10 +76,10 @@ class ServedPool:
 
 
 def policy_engines(build: Builder, launcher: Launcher, tokenizer: Tokenizer, folder: RunFolder) -> EnginePool:
-    """The run's engines as one, not started.
+    """Return the pool of the run's engines, not started yet.
 
     Raises:
-        ConfigError: there will be no trainer, and this engine needs one.
+        ConfigError: the run has no trainer, and this engine needs one.
     """
     config = build.plan.config
     setup = replace(
@@ -109,7 +109,7 @@ def _setup(build: Builder, launcher: Launcher, folder: RunFolder, model: Path, t
 
 
 def served_models(build: Builder, launcher: Launcher, folder: RunFolder) -> Mapping[str, ServedPool]:
-    """The models beside the policy, not started; from now on the builder gives them to factories.
+    """Return the run's served models, not started yet. From now on the builder passes them to factories.
 
     Raises:
         ConfigError: an engine needs a trainer.
@@ -132,7 +132,7 @@ def served_models(build: Builder, launcher: Launcher, folder: RunFolder) -> Mapp
 
 
 def _pool(build: Builder, chosen: Chosen[EngineSpec], setup: EngineSetup, *, serves_checkpoint: str) -> EnginePool:
-    """Engines of one kind as one; `serves_checkpoint` says why no trainer gives them weights, empty if one does."""
+    """Return a pool of one kind of engine. `serves_checkpoint` is why no trainer sends weights; empty if one does."""
     run, rollout = build.plan.config.run, build.plan.config.rollout
 
     def make_engine(number: int) -> Used[Engine]:
@@ -153,10 +153,10 @@ def _pool(build: Builder, chosen: Chosen[EngineSpec], setup: EngineSetup, *, ser
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """An engine that serves a model directory without a run: no trainer, and this machine's launcher."""
+    """A way to serve a model directory outside of a run: no trainer, and this machine's launcher."""
 
     catalog: Catalog
-    """Where its spec is found."""
+    """Catalog that contains the engine's spec."""
     hf_checkpoint: Path
     """The model directory."""
     spec: EngineSpec
@@ -175,12 +175,12 @@ class Serving:
         seed: int = 0,
         bf16: bool = False,
     ) -> Self:
-        """An engine by name, with settings as a run file has them in the engine's section.
+        """Choose an engine by name, with settings as in the engine's section of a run file.
 
         Raises:
             ModelError: there is no model in the directory.
             UnknownName: no installed plugin offers the engine.
-            ConfigError: its settings are refused, or it cannot do what is asked with them.
+            ConfigError: its settings are invalid, or it cannot serve the model with them.
         """
         catalog, given = Catalog.discover(), given or {}
         check_model_dir(model, "MODEL")
@@ -196,7 +196,7 @@ class Serving:
         return cls(catalog, model, spec, settings, seed, bf16)
 
     def engine_setup(self, tokenizer: Tokenizer, scratch: Path) -> EngineSetup:
-        """The setup of the engine's factory, with this machine's launcher."""
+        """Return the setup of the engine's factory, with this machine's launcher."""
         spec, plugins = self.catalog.find(LauncherSpec, "local").spec, self.catalog.plugin_set
         launcher = spec.factory(spec.model(), LauncherSetup(_make, self.seed, scratch=scratch, plugins=plugins))
         return EngineSetup(
@@ -216,11 +216,11 @@ def _make(role: str, name: str, **settings: object) -> object:
 
 @asynccontextmanager
 async def started(serving: Serving, tokenizer: Tokenizer) -> AsyncIterator[Engine]:
-    """An engine that serves the model, for the time of a `with`.
+    """Async context manager with an engine that serves the model.
 
     Raises:
         ConfigError: it cannot serve a model directory.
-        SlimeError: the engine's.
+        SlimeError: errors of the engine.
     """
     with tempfile.TemporaryDirectory(prefix="slime-serving-") as name:
         setup = serving.engine_setup(tokenizer, Path(name))

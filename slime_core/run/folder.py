@@ -1,11 +1,11 @@
-"""The run folder: everything that one run writes, its lock, its list of resumes, and the stop on Ctrl-C.
+"""The run folder: all files that one run writes, its lock, its list of resumes, and the stop on Ctrl-C.
 
-Only one process can hold the lock. The first Ctrl-C finishes the step and saves, the second stops at once. SIGTERM
+Only one process can hold the lock. The first Ctrl-C finishes the step and saves; the second one stops at once. SIGTERM
 and SIGHUP count as one Ctrl-C.
 
 Example:
 
-    with RunFolder.open(path, config) as folder: ...      # made when missing, refused when it holds another run
+    with RunFolder.open(path, config) as folder: ...      # created if missing, refused if it holds another run
 """
 
 import asyncio
@@ -31,14 +31,14 @@ from slime_core.telemetry.metrics import LineLog
 
 NOTHING_TRAINED = "rollout_000000"
 SCRATCH = "scratch"
-"""Removed when a run opens the folder; workers keep links and sockets in it."""
+"""Removed when a run opens the folder; workers keep links and sockets there."""
 
 
 class RunFolder:
     """Paths of one run, and its lock."""
 
     def __init__(self, root: Path) -> None:
-        """Name the paths; nothing is touched."""
+        """Set the paths; does not touch the disk."""
         self.root = root
         self.config_file = root / "run.toml"
         self.metrics = root / "metrics.jsonl"
@@ -53,17 +53,17 @@ class RunFolder:
 
     @classmethod
     def open(cls, root: Path, config: Mapping[str, Json]) -> "RunFolder":
-        """Make or reopen a run folder for a configuration, and lock it.
+        """Create or reopen a run folder for a configuration, and lock it.
 
-        run.toml gets the configuration where nothing was trained yet; else a run compares it with its checkpoint's
-        first, and then calls `write_config`.
+        Writes the configuration to run.toml if nothing was trained yet. Otherwise a run first compares it with its
+        checkpoint's, and then calls `write_config`.
 
         Args:
-            root: where.
-            config: what the run is of, as a run file's keys.
+            root: path of the folder.
+            config: the run's configuration, by the keys of a run file.
 
         Raises:
-            RunFolderError: it cannot be written, another process runs in it, or it holds a link that leads out of it.
+            RunFolderError: it cannot be written, another process runs in it, or a link in it leads out of it.
         """
         folder = cls(root)
         try:
@@ -89,7 +89,7 @@ class RunFolder:
 
     @classmethod
     def locked(cls, root: Path) -> "RunFolder":
-        """Lock an existing run folder, to change its files; no run can start in it meanwhile.
+        """Lock an existing run folder to change its files, so that no run can start in it.
 
         Raises:
             RunFolderError: another process runs in it, or it cannot be written.
@@ -103,10 +103,10 @@ class RunFolder:
         return folder
 
     def write_config(self, text: str = "") -> str:
-        """Write run.toml, once the configuration can continue the newest checkpoint; returns its old text, if any.
+        """Write run.toml, once the configuration is known to fit the newest checkpoint; returns its old text, if any.
 
         Args:
-            text: what to write; default: the configuration.
+            text: text to write; default: the configuration.
 
         Raises:
             OSError: it cannot be written.
@@ -129,7 +129,7 @@ class RunFolder:
         except OSError:
             lock.close()
             raise
-        # Only now: `close` clears the scratch files of whoever holds the lock.
+        # Only after the lock is taken: `close` clears scratch files if this process holds the lock.
         self._lock = lock
         lock.truncate(0)
         lock.write(f"process {os.getpid()}".encode())
@@ -164,11 +164,11 @@ def _explain(root: Path, error: OSError) -> str:
 
 
 RESUMES = "resumes.jsonl"
-"""A line for each time the run was continued; curves are marked there."""
+"""Has a line for each resume; plots mark them."""
 
 
 def note_resume(run: Path, rollout_id: int) -> None:
-    """Append a line of a resume from a checkpoint of so many rollouts.
+    """Append a line for a resume from a checkpoint of `rollout_id` rollouts.
 
     Raises:
         RunFolderError: the file cannot be written.
@@ -179,16 +179,16 @@ def note_resume(run: Path, rollout_id: int) -> None:
 
 
 class StopRequest:
-    """Whether the run is to end early."""
+    """Whether the run should end early."""
 
     def __init__(self) -> None:
         self.asked = False
-        """End after the current step."""
+        """Whether to end after the current step."""
         self.enough = False
-        """A run hook or an alarm ended the run as complete."""
+        """Whether a run hook or an alarm ended the run as complete."""
 
     def ask(self, enough: bool = False) -> None:
-        """End after the current step."""
+        """Request an end after the current step; with `enough`, the run counts as complete."""
         self.asked = True
         self.enough = self.enough or enough
 

@@ -1,9 +1,9 @@
-"""The ledger: an append-only file of every group's state changes, which proves that no group is lost or overused.
+"""The ledger: an append-only file of every group's state changes, to prove that no group is lost or overused.
 
-A group is drawn, finished, buffered, then trained or dropped; a change that skips or repeats a state is an error. The
-schemas of a checkpoint's manifest.json and state.json are here too.
+A group is drawn, finished, buffered, then trained or dropped; skipping or repeating a state is an error. The schemas
+of a checkpoint's manifest.json and state.json are here too.
 
-On resume the file is truncated to the checkpoint's offset, and its moves are made again: the file is the only record.
+A resume truncates the file to the checkpoint's offset and applies its lines again: the file is the only record.
 `LedgeredSource` records each draw of a data source.
 
 Example:
@@ -42,34 +42,34 @@ from slime_core.sample import Group, GroupId, Json
 from slime_core.secrets import REDACTOR
 from slime_core.telemetry.metrics import LineLog
 
-# What a checkpoint's own two files hold, as a schema: a value of another shape is damage, like a byte that changed.
+# Schemas of a checkpoint's own two files. A value of another shape is damage, like a changed byte.
 
 SCHEMA_VERSION = 1
 
 
 class GroupState(enum.Enum):
-    """Where a group stands."""
+    """State of a group."""
 
     DRAWN = "drawn"
-    """Its prompt left the data source; it is being generated."""
+    """Its prompt was drawn from the data source, and its samples are being generated."""
     FINISHED = "finished"
-    """Generated, scored and kept by the filter."""
+    """It was generated, scored and kept by the filter."""
     BUFFERED = "buffered"
-    """Waiting in the buffer."""
+    """It waits in the buffer."""
     TRAINED = "trained"
-    """Used in an optimizer step; still buffered until it was used as often as it may be."""
+    """It was used in an optimizer step; it stays in the buffer until it has no uses left."""
     DROPPED = "dropped"
-    """Will never be trained; the line has the reason."""
+    """It will never be trained on; the line has the reason."""
 
 
 Line = Mapping[str, Json]
-"""A line of the ledger: `id`, `state`, `rollout_id`; `use` of a trained group, `reason` of a dropped one."""
+"""A line of the ledger: `id`, `state`, `rollout_id`; `use` for a trained group, `reason` for a dropped one."""
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-"""In hexadecimal."""
+"""SHA-256 in hexadecimal."""
 
 
 def first_problem(error: ValueError) -> str:
-    """The first validation error, in a line."""
+    """Return the first validation error, on one line."""
     if not isinstance(error, ValidationError):
         return str(error)
     first = error.errors(include_url=False)[0]
@@ -82,61 +82,61 @@ class _Saved(BaseModel):
 
 
 class SavedFile(_Saved):
-    """Size in bytes and checksum of a file as it was written."""
+    """Size in bytes and checksum of a file."""
 
     bytes: NonNegativeInt
     sha256: Sha256
 
 
 class Manifest(_Saved):
-    """manifest.json: every other file of a checkpoint, by its path there."""
+    """manifest.json: all other files of a checkpoint, by path in it."""
 
     schema_version: int
-    """Of both files."""
+    """Schema version of both files."""
     rollout_id: NonNegativeInt
-    """Rollouts that the checkpoint contains."""
+    """Number of rollouts that the checkpoint contains."""
     files: dict[str, SavedFile]
 
 
 class SavedLedger(_Saved):
-    """The lines of the ledger that a checkpoint was made of; a resume makes their moves again."""
+    """The ledger's lines up to a checkpoint, which a resume applies again."""
 
     offset: NonNegativeInt
-    """Bytes of the ledger's file."""
+    """Size in bytes of these lines."""
     sha256: Sha256
-    """Of those bytes."""
+    """Digest of these lines."""
     max_uses: PositiveInt
-    """Uses that a group was allowed."""
+    """Most uses of a group."""
 
 
 class SavedState(_Saved):
-    """state.json; buffer, data source and scheduler check their own parts, and a loop may add others."""
+    """state.json. Buffer, data source and scheduler check their own parts; a loop may add others."""
 
     model_config = ConfigDict(extra="allow")
 
     step: NonNegativeInt
     """Optimizer steps done."""
     metrics_position: NonNegativeInt
-    """Bytes of metrics.jsonl."""
+    """Size in bytes of metrics.jsonl."""
     plugins: dict[str, JsonValue]
-    """Versions, by what they were chosen for."""
+    """Plugin versions, by the choices that use them."""
     config: dict[str, JsonValue]
-    """Keys of the run."""
+    """Configuration of the run."""
     day: date | None = None
-    """The date that chat templates write: of the run's first start."""
+    """Date that chat templates insert: the date of the run's first start."""
     data_source: dict[str, JsonValue] | None = None
-    """Of a run that generates, as the next three."""
+    """State of the data source. It and the next two exist only in a run that generates."""
     scheduler: dict[str, JsonValue] | None = None
-    """Work that was in flight."""
+    """Unfinished work."""
     buffer: dict[str, JsonValue] | None = None
-    """Groups that wait."""
+    """Groups that wait for training."""
     train_steps: NonNegativeInt | None = None
-    """Optimizer steps of the whole run, which the learning rate's decay follows; None: unknown."""
+    """Optimizer steps of the whole run, for the learning rate's decay; None: unknown."""
     ledger: SavedLedger | None = None
-    """Where its lines end."""
+    """The ledger's lines at this checkpoint."""
 
 
-# Accounts: the state and uses of every live group, and how many ended how; what the ledger's lines add up to.
+# Accounts: state and uses of every live group, and counts of ended ones; the sum of the ledger's lines.
 
 _BEFORE: dict[GroupState, frozenset[GroupState | None]] = {
     GroupState.DRAWN: frozenset({None}),
@@ -148,34 +148,34 @@ _BEFORE: dict[GroupState, frozenset[GroupState | None]] = {
 
 
 class LedgerError(SlimeError):
-    """The accounts do not balance."""
+    """Raised when the accounts do not balance."""
 
 
 class Accounts:
-    """All groups of one run."""
+    """State and uses of all groups of one run."""
 
     def __init__(self, max_uses: int) -> None:
-        """Start without any; each may be trained on `max_uses` times."""
+        """Start without groups; each may be trained on `max_uses` times."""
         self.max_uses = max_uses
         self.live: dict[GroupId, GroupState] = {}
-        """Groups that have not ended."""
+        """State of each group that has not ended."""
         self.uses: dict[GroupId, int] = {}
-        """How often a live group was trained on; none that never was."""
+        """How often each live group was trained on, if ever."""
         self.recorded: Counter[str] = Counter()
-        """Moves to each state, by its value."""
+        """State changes, by the new state's value."""
         self.ended: Counter[GroupState] = Counter()
-        """Ended groups by their last state."""
+        """Ended groups, by their last state."""
 
     def apply(self, line: Line) -> int:
-        """Make the move of a ledger's line; returns the group's uses so far, errors as in `move`."""
+        """Apply a line of the ledger; returns the group's uses so far, errors as in `move`."""
         [uses] = self.move(GroupState(line["state"]), [GroupId.parse(str(line["id"]))])
         return uses
 
     def move(self, state: GroupState, groups: Collection[GroupId]) -> Sequence[int]:
-        """Move groups to a state; returns the uses of each so far.
+        """Move groups to a state; returns each group's uses so far.
 
         Raises:
-            LedgerError: a group cannot move there from where it is; nothing is moved.
+            LedgerError: a group cannot move there from its state; nothing is moved.
         """
         before = _BEFORE[state]
         for group_id in groups:
@@ -202,18 +202,18 @@ class Accounts:
         return self.uses.pop(group_id, 0)
 
     def fresh(self, batch: int, ratio: float) -> int:
-        """Groups to generate so that, `batch` uses later, there are at most `ratio` uses a group; below 1 for none."""
+        """Return the number of groups to generate so that `batch` more uses keep at most `ratio` uses per group."""
         uses, entered = self.recorded["trained"], self.recorded["buffered"]
         return math.ceil((uses + batch) / ratio) - entered
 
     def counts(self) -> dict[str, int]:
-        """Groups by state; one that waits for another use is buffered."""
+        """Return the number of groups by state; a group that waits for another use is buffered."""
         found = self.ended + Counter(self.live.values())
         return {state.value: found[state] for state in GroupState}
 
 
 class Ledger:
-    """Accounts of one run and their file; live groups are held by identity, ended ones are counted."""
+    """The file of a run's state changes and its accounts. Ended groups are only counted."""
 
     def __init__(self, path: Path, max_uses: int = 1) -> None:
         """Open the file for appending; each group may be trained on `max_uses` times.
@@ -226,10 +226,10 @@ class Ledger:
         self._digest = hashlib.sha256()
 
     def record(self, state: GroupState, ids: Iterable[GroupId], rollout_id: int) -> None:
-        """Move groups to a state.
+        """Move groups to a state, and append their lines.
 
         Raises:
-            LedgerError: a group cannot move there from where it is, or is named twice; nothing is recorded.
+            LedgerError: a group cannot move there from its state, or is named twice; nothing is recorded.
             RunFolderError: the file cannot be written.
         """
         listed = list(ids)
@@ -260,24 +260,24 @@ class Ledger:
         self._digest.update(written)
 
     def drawn(self) -> set[GroupId]:
-        """The groups that were drawn and have not finished."""
+        """Return the groups that were drawn and have not finished."""
         return {group_id for group_id, state in self.accounts.live.items() if state is GroupState.DRAWN}
 
     def buffered(self) -> dict[GroupId, int]:
-        """The groups that wait in the buffer, and how often each was trained on."""
+        """Return the groups in the buffer, and how often each was trained on."""
         live, uses = self.accounts.live.items(), self.accounts.uses
         return {group_id: uses.get(group_id, 0) for group_id, state in live if state is GroupState.BUFFERED}
 
     def reconcile(self, buffered: int, in_flight: int = 0, finished: int = 0) -> None:
-        """See that buffer and scheduler hold what the accounts say.
+        """Check that buffer and scheduler hold the groups that the accounts list.
 
         Args:
-            buffered: groups in the buffer.
-            in_flight: groups that were drawn and have not finished, groups that went back to the source included.
-            finished: groups that no rollout handed over yet.
+            buffered: number of groups in the buffer.
+            in_flight: drawn groups that have not finished, including the ones back in the data source.
+            finished: finished groups that were not handed over yet.
 
         Raises:
-            LedgerError: they differ, or groups came or went without a move.
+            LedgerError: the numbers differ, or groups came or went without a state change.
         """
         counts, drawn = self.accounts.counts(), self.accounts.recorded["drawn"]
         if (counts["drawn"], counts["finished"], counts["buffered"]) != (in_flight, finished, buffered):
@@ -289,7 +289,7 @@ class Ledger:
             raise LedgerError(f"{drawn} groups were drawn, and the ledger says {counts}")
 
     def state_dict(self) -> dict[str, Json]:
-        """`SavedLedger`: the file's length, a digest and the uses allowed; every line is on disk then.
+        """Return a `SavedLedger`: the file's length, digest and allowed uses. All lines are on disk first.
 
         Raises:
             RunFolderError: the disk is full.
@@ -298,11 +298,10 @@ class Ledger:
         return {"offset": offset, "sha256": sha256, "max_uses": self.accounts.max_uses}
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
-        """Go back to a commit point, a `SavedLedger`: its lines are read again, and later ones are cut off.
+        """Go back to a commit point, a `SavedLedger`: reads its lines again and cuts off later ones.
 
         Raises:
-            CheckpointError: the file is shorter than the commit point, or was changed before it; or a group was allowed
-                another number of uses.
+            CheckpointError: the file is shorter than the commit point or was changed before it, or `max_uses` differs.
         """
         saved, max_uses = SavedLedger.model_validate(state), self.accounts.max_uses
         if saved.max_uses != max_uses:
@@ -317,7 +316,7 @@ class Ledger:
         self._log.truncate(saved.offset)
 
     def rewind(self) -> None:
-        """Start over: nothing was recorded."""
+        """Start over with an empty ledger."""
         nothing = hashlib.sha256().hexdigest()
         self.load_state_dict({"offset": 0, "sha256": nothing, "max_uses": self.accounts.max_uses})
 
@@ -330,7 +329,7 @@ def digest_before(path: Path, offset: int, expected: str) -> "hashlib._Hash":
     """SHA-256 of a ledger's lines before a commit point.
 
     Raises:
-        CheckpointError: the file is shorter, or was changed.
+        CheckpointError: the file is shorter or was changed.
         RunFolderError: the file cannot be read.
     """
     LineLog.check(path, offset)
@@ -344,7 +343,7 @@ def digest_before(path: Path, offset: int, expected: str) -> "hashlib._Hash":
 
 
 def digest_of(path: Path, size: int) -> "hashlib._Hash":
-    """SHA-256 of a file's first bytes, which can be updated further.
+    """Return the SHA-256 of a file's first bytes; more bytes can be added.
 
     Raises:
         RunFolderError: the file cannot be read.
@@ -358,10 +357,10 @@ def digest_of(path: Path, size: int) -> "hashlib._Hash":
 
 
 def read_ledger(path: Path, end: int | None = None) -> Iterator[Line]:
-    """The complete lines of a ledger, those that begin before an offset.
+    """Yield the complete lines of a ledger that begin before an offset.
 
     Raises:
-        RunFolderError: there is no ledger, or a complete line is not one of a ledger.
+        RunFolderError: there is no ledger, or a complete line is not valid.
     """
     place = 0
     with open_ledger(path) as file:
@@ -373,10 +372,10 @@ def read_ledger(path: Path, end: int | None = None) -> Iterator[Line]:
 
 
 def parse_line(text: bytes, path: Path, end: int) -> Line:
-    """A line of a ledger, which ends at an offset.
+    """Parse a line of a ledger; `end` is the offset after it.
 
     Raises:
-        RunFolderError: it is not one.
+        RunFolderError: the line is not valid.
     """
     try:
         line = json.loads(text)
@@ -391,7 +390,7 @@ def parse_line(text: bytes, path: Path, end: int) -> Line:
 
 
 def open_ledger(path: Path) -> BinaryIO:
-    """The file for reading.
+    """Open a ledger for reading.
 
     Raises:
         RunFolderError: it cannot be read.
@@ -403,27 +402,27 @@ def open_ledger(path: Path) -> BinaryIO:
 
 
 class LedgeredSource:
-    """A data source whose draws are checked and recorded; a returned group that is drawn again is recorded once."""
+    """A data source whose draws are checked and recorded. A returned group is not recorded again when it is redrawn."""
 
-    # It keeps which groups came back: the scheduler no longer has them, and a source may not say.
+    # It tracks returned groups itself: the scheduler no longer has them, and a source may not report them.
 
     def __init__(self, use: Used[DataSource], ledger: Ledger) -> None:
         self._source, self._plugin, self._ledger = use.part, use.plugin, ledger
         self._returned: set[GroupId] = set()
         self.rollout_id = 0
-        """Recorded with each draw."""
+        """Rollout that new draws are recorded with."""
 
     @property
     def returned(self) -> int:
-        """Drawn groups that came back and wait to be drawn again."""
+        """Number of drawn groups that were returned and not redrawn yet."""
         return len(self._returned)
 
     async def draw(self, count: int) -> list[Group]:
-        """Draw, and record what was drawn for the first time.
+        """Draw groups, and record the ones drawn for the first time.
 
         Raises:
-            ContractError: what it drew breaks the contract.
-            PluginError: it raised.
+            ContractError: the draw breaks the contract.
+            PluginError: the source raised.
         """
         with blaming("data source (draw)", self._plugin):
             answer = await self._source.draw(count)
@@ -434,7 +433,7 @@ class LedgeredSource:
         return groups
 
     def add(self, groups: Sequence[Group]) -> None:
-        """Give unfinished groups back."""
+        """Return unfinished groups to the source."""
         with blaming("data source (add)", self._plugin):
             self._source.add(groups)
         self._returned.update(group.id for group in groups)
@@ -449,7 +448,7 @@ class LedgeredSource:
             self._source.load_state_dict(state)
 
     def hold(self, drawn: Iterable[GroupId]) -> None:
-        """After a resume: take all drawn groups as returned, since none is in flight."""
+        """Treat all drawn groups as returned; after a resume none is in flight."""
         self._returned = set(drawn)
 
     def data_metrics(self) -> Mapping[str, float]:

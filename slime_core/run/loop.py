@@ -1,6 +1,6 @@
-"""The training loop: rollout, buffer, train, publish, with a commit point at the end of every saved step.
+"""The training loop: rollout, buffer, train, publish; each saved step ends with a commit point.
 
-`run` picks the loop that a plan needs. `BaseLoop` has the order of every loop: resume from a checkpoint, then per
+`run` picks the loop that a plan needs. `BaseLoop` has the order of all loops: resume from a checkpoint, then for each
 rollout take groups, train, publish, evaluate and save. `Loop` adds the steps that need engines.
 
 Example:
@@ -56,7 +56,7 @@ class Outcome(enum.Enum):
     """How a run ended."""
 
     DONE = "done"
-    """All rollouts are trained, or a run hook ended the run as complete."""
+    """All rollouts are trained, or a run hook or an alarm ended the run as complete."""
     STOPPED = "stopped"
     """A signal stopped it; the last step is saved."""
 
@@ -65,7 +65,7 @@ class BaseLoop(ABC):
     """One run in progress, without engines. A subclass supplies the groups of each rollout."""
 
     def __init__(self, session: BaseSession, display: Display, metrics: MetricsLog, samples: SampleWriter) -> None:
-        """Take over a started session; rows are appended to `metrics`, generated samples go to `samples`."""
+        """Take over a started session; writes rows to `metrics` and generated samples to `samples`."""
         plan = session.plan
         self._plan, self._config, self._folder, self._base = plan, plan.config, session.folder, session
         self._display, self._metrics, self._samples = display, metrics, samples
@@ -74,41 +74,41 @@ class BaseLoop(ABC):
             part_of("alarms", "slime-view", "stop_on_alarms")
         self._alarms = recorder("alarms", AlarmWatch, self._config.alarms, self._config.rollout)
         self.rollout_id = 0
-        """Rollouts done."""
+        """Number of rollouts done."""
         self._step = 0
         best = self._config.run.save_best
         self._best_link = self._folder.root / "best" if best is not None else None
         self._best_metric, self._best = names.eval_reward(best) if best is not None else "", -math.inf
         self._saver = Saver(self._folder.checkpoints, self._config.run.save_keep, self._best_link)
         self._saved_at = -1
-        self._own_state: dict[str, Json] = {}  # checkpoints hold it, and a resume must find the same
-        self._plugins = lock_plugins(plan)  # now: this code is loaded, and files may be edited while the run goes on
+        self._own_state: dict[str, Json] = {}  # stored in checkpoints; a resume must find it unchanged
+        self._plugins = lock_plugins(plan)  # now: files may be edited after this code was loaded
 
     async def _begin(self, *, resumed: bool) -> None:
-        """What comes before the first rollout of this start."""
+        """Do the work before the first rollout of this start."""
         if not resumed:
-            self._saved_at = 0  # nothing is to be resumed before the first step
+            self._saved_at = 0  # a resume before the first step starts over
             await self._evaluate_if_due()
 
     @abstractmethod
     async def _next(self) -> tuple[Draw, dict[str, float], int | None]:
-        """The groups to train on, their metrics, and the tokens that were generated; None where nothing generates."""
+        """Return a draw to train on, its metrics, and the number of generated tokens (None if nothing is generated)."""
 
     async def _after_training(self, draw: Draw, report: TrainReport) -> None:  # noqa: B027  # an optional step
-        """What follows the optimizer steps of a rollout, before its row of metrics."""
+        """Do the work after the optimizer steps of a rollout, before its metrics are written."""
 
     async def _evaluate_if_due(self) -> None:  # noqa: B027  # an optional step
-        """Evaluate after so many rollouts, where the run asks for it."""
+        """Evaluate if an evaluation is due after this rollout."""
 
     async def _parts(self) -> Mapping[str, Json]:
-        """What a checkpoint holds of this loop besides the model, its place and the plugins."""
+        """Return this loop's part of a checkpoint, apart from the model, its progress and the plugins."""
         return self._own_state
 
     def _restore(self, checkpoint: Checkpoint, state: SavedState) -> None:
-        """Restore what `_parts` returned.
+        """Restore the part that `_parts` returned.
 
         Raises:
-            CheckpointError: it cannot be used.
+            CheckpointError: the part does not fit this run.
         """
         accepts, kept = self._config.data.accept_changed_data, state.model_extra or {}
         if not accepts and any(kept.get(key) != value for key, value in self._own_state.items()):
@@ -118,12 +118,12 @@ class BaseLoop(ABC):
             )
 
     def _start_over(self) -> None:
-        """Remove what a run that was stopped before its first checkpoint wrote."""
+        """Remove the output of an earlier start that ended before its first checkpoint."""
         self._metrics.truncate(0)
         self._spans.clear()
 
     async def run(self, checkpoint: Checkpoint | None) -> Outcome:
-        """All remaining rollouts, after those that a checkpoint contains."""
+        """Run all rollouts that remain after a checkpoint; without one, all rollouts."""
         try:
             return await self._run(checkpoint)
         except BaseException as error:
@@ -190,7 +190,7 @@ class BaseLoop(ABC):
         return interval is not None and (done % interval == 0 or done == self._base.num_rollout)
 
     async def _log(self, rollout_id: int, metrics: Mapping[str, float]) -> None:
-        """Write one row, show it and send it to the trackers."""
+        """Write one row of metrics, show it and send it to the trackers."""
         metrics = {REDACTOR.redact(name): value for name, value in {**metrics, **self._base.take_stats()}.items()}
         row = MetricsRow(rollout_id, self._step, time.time(), metrics)
         self._metrics.append(row)
@@ -230,14 +230,14 @@ class BaseLoop(ABC):
         await self._finish_save(wait=not self._config.run.async_save)
 
     async def _finish_save(self, *, wait: bool) -> None:
-        """Report the checkpoint that is finished now, or what prevented it."""
+        """Report a checkpoint that has finished, or raise the error that prevented it."""
         if checkpoint := await self._saver.saved(wait=wait):
             if template := self._config.run.save_hf:
                 await asyncio.to_thread(copy_model, checkpoint, template, run_id_of(self._folder.root))
             await self._base.emit(CheckpointSaved(checkpoint.path, checkpoint.rollout_id))
 
     async def _resume(self, checkpoint: Checkpoint) -> None:
-        """Restore a checkpoint; later rows of metrics are cut off."""
+        """Restore a checkpoint, and cut off later rows of metrics."""
         self._display.phase(f"loading {checkpoint.path.name}")
         state = checkpoint.state()
         self._restore(checkpoint, state)
@@ -247,11 +247,11 @@ class BaseLoop(ABC):
         self._metrics.truncate(state.metrics_position)
         best: Path | None = None
         for row in MetricsLog.read(self._metrics.path):
-            self._alarms.look(row)  # the alarms that were shown before
+            self._alarms.look(row)  # mark alarms as shown that were shown before
             saved = self._saver.path_of(row.rollout_id)
             if self._best_link and saved.is_dir() and self._is_best(row.metrics):
                 best = saved
-        if self._best_link and best:  # a kill may have come between the checkpoint and its link
+        if self._best_link and best:  # repair the link after a kill between checkpoint and link
             point(self._best_link, best)
         note_resume(self._folder.root, self.rollout_id)
         self._display.message(f"continuing after rollout {self.rollout_id} of {self._base.num_rollout}")
@@ -259,7 +259,7 @@ class BaseLoop(ABC):
 
 
 class Loop(BaseLoop):
-    """The whole loop, with engines."""
+    """The training loop with engines."""
 
     def __init__(self, session: Session, display: Display, metrics: MetricsLog, samples: SampleWriter) -> None:
         super().__init__(session, display, metrics, samples)
@@ -286,14 +286,14 @@ class Loop(BaseLoop):
         return result
 
     async def _next(self) -> tuple[Draw, dict[str, float], int]:
-        """Generate until the buffer can feed a step, and so much that no group is used too often."""
+        """Generate until the buffer can supply a batch, and enough that no group is used too often."""
         session, batch = self._session, self._config.rollout.rollout_batch_size
         result = await self._collect(self._wanted(being_trained=0))
         session.buffer.add(result.kept)
         session.ledger.record(GroupState.BUFFERED, [group.id for group in result.kept], self.rollout_id)
         draw = session.buffer.sample(batch, BufferContext(self.rollout_id, self.rollout_id))
         following = self.rollout_id + 1
-        if following < session.num_rollout and not session.stop.asked:  # generate while the trainer works
+        if following < session.num_rollout and not session.stop.asked:  # generate during training
             session.source.rollout_id = following
             session.scheduler.look_ahead(following, self._wanted(being_trained=len(draw.groups)))
         generated = Generated(result.kept, result.dropped, result.reasons, result.failed)
@@ -306,7 +306,7 @@ class Loop(BaseLoop):
         )
 
     def _wanted(self, being_trained: int) -> int:
-        """Fresh groups that the next batch needs."""
+        """Return the number of fresh groups that the next batch needs."""
         session, batch = self._session, self._config.rollout.rollout_batch_size
         fresh = session.ledger.accounts.fresh(being_trained + batch, session.replay.ratio)
         return max(0, batch - len(session.buffer), fresh)
@@ -316,8 +316,8 @@ class Loop(BaseLoop):
         session.buffer.update(report.scores)
         session.ledger.record(GroupState.TRAINED, [group.id for group in draw.groups], self.rollout_id)
         session.ledger.drop(session.buffer.evict(BufferContext(done, done)), self.rollout_id)
-        # What is evaluated or saved is published first: an evaluation is of the weights that are trained, and a
-        # resumed run serves the same weights as one that was never stopped.
+        # Publish before an evaluation, which must use the trained weights, and before a save: a resumed run must serve
+        # the same weights as an uninterrupted one.
         due = done % self._config.rollout.update_weights_interval == 0 or self._evaluates_after(done)
         if due or self._is_due(self._config.run.save_interval, done):
             self._display.phase("engine: new weights")
@@ -359,7 +359,7 @@ class Loop(BaseLoop):
             }
 
     def _reconcile(self) -> None:
-        """See that every live group is somewhere: in flight, back in the source, finished, or in the buffer."""
+        """Check that every live group is in flight, back in the source, finished or in the buffer."""
         session = self._session
         in_flight, finished = session.scheduler.live()
         session.ledger.reconcile(len(session.buffer), in_flight + session.source.returned, finished)
@@ -391,12 +391,12 @@ class Loop(BaseLoop):
 
 
 def _staleness(draw: Draw, version: int) -> dict[str, float]:
-    """Versions between the weights that made a group's oldest trainable token and those that are trained."""
+    """Return metrics of staleness: the trained version minus the version of each group's oldest trainable token."""
     ages = [version - oldest for group in draw.groups if (oldest := group.oldest_weight_version) is not None]
     return {"rollout/staleness/mean": sum(ages) / len(ages), "rollout/staleness/max": float(max(ages))} if ages else {}
 
 
-# Which loop a plan asks for, and the frame around every loop: checkpoint, session, signals, the events of its end.
+# `run` chooses the loop of a plan; `run_loop` adds checkpoint, session, signals and the events at the end.
 
 OtherRun = Callable[[Plan, RunFolder, Display], Awaitable[Outcome]]
 MakeSession = Callable[[Plan, RunFolder, Display], SessionT]
@@ -404,11 +404,11 @@ MakeLoop = Callable[[SessionT, Display, MetricsLog, SampleWriter], BaseLoop]
 
 
 async def run(plan: Plan, folder: RunFolder, display: Display) -> Outcome:
-    """Run, or continue, the plan in its folder.
+    """Run the plan in its folder, or resume it.
 
     Raises:
-        SlimeError: what ended the run; the newest checkpoint stays usable.
-        ConfigError: the plan asks for a loop of slime-train, which is not installed.
+        SlimeError: error that ended the run; the newest checkpoint stays usable.
+        ConfigError: the plan needs a loop of slime-train, which is not installed.
     """
     debug = plan.config.debug
     if debug.load_debug_rollout_data is not None:
@@ -424,10 +424,10 @@ async def run(plan: Plan, folder: RunFolder, display: Display) -> Outcome:
 async def run_loop(
     plan: Plan, folder: RunFolder, display: Display, make_session: MakeSession[SessionT], make_loop: MakeLoop[SessionT]
 ) -> Outcome:
-    """Run, or continue, the plan by one kind of session and loop; errors as of `run`."""
+    """Run or resume the plan with one kind of session and loop; errors as of `run`."""
     checkpoint = newest_checkpoint(folder.checkpoints, display.message)
     if checkpoint and checkpoint.rollout_id == 0:
-        checkpoint = None  # nothing is trained yet; what stopped the run may have been a row that is mended now
+        checkpoint = None  # nothing is trained yet: start over, perhaps with repaired rows
     if checkpoint:
         check_records(checkpoint, folder)
     session = make_session(plan, folder, display)
@@ -462,7 +462,7 @@ async def run_loop(
                 await session.emit(RunEnd(folder.root, loop.rollout_id))
                 return outcome
         except BaseException as error:
-            if isinstance(error, CheckpointError):  # this configuration cannot continue it
+            if isinstance(error, CheckpointError):  # this configuration does not fit the checkpoint
                 with suppress(OSError):
                     folder.write_config(old_config)
             await session.emit(RunFailed(folder.root, error))
@@ -470,7 +470,7 @@ async def run_loop(
 
 
 def check_records(checkpoint: Checkpoint, folder: RunFolder) -> None:
-    """See that metrics.jsonl and ledger.jsonl reach as far as a checkpoint says, before anything starts.
+    """Check, before anything starts, that metrics.jsonl and ledger.jsonl contain everything up to a checkpoint.
 
     Raises:
         CheckpointError: one is missing, shorter than it was, or changed.

@@ -37,59 +37,59 @@ from slime_core.run.build import Builder
 from slime_core.sample import Json, Message, Sample
 
 CHECKED = 2_000
-"""Rows of a data set whose labels are checked, and whose prompts are measured."""
+"""Rows per data set whose labels are checked and whose prompts are measured."""
 SHOWN = 60
-"""Characters of a label that a reason quotes."""
+"""Characters of a label that an error quotes."""
 BYTES = 4
-"""Most bytes of a character; no token has less than one."""
+"""Most bytes per character; a token has at least one byte."""
 
 RowCheck = Callable[[Sample], str | None]
-"""Returns why a run cannot use a row, given as a pending sample; None if it can."""
+"""Returns why a run cannot use a row, which it gets as a pending sample; None if the run can."""
 
 
 @dataclass(slots=True)
 class DataSetReport:
-    """What was read of one data set, without the rows that were left out."""
+    """Statistics of the usable rows of one data set."""
 
     name: str
-    """Its file's name, `eval:NAME` for an evaluation set."""
+    """Name of its file; `eval:NAME` for an evaluation set."""
     prompts: int = 0
-    """Rows that were read and can be used."""
+    """Number of usable rows."""
     first_prompt: str | list[Message] = ""
-    """The first one's prompt, rendered if the run renders prompts."""
+    """Prompt of the first row, rendered if the run renders prompts."""
     label: Json = None
-    """The first one's label, or the answer of a dialog."""
+    """Label of the first row, or the answer of a dialog."""
     lengths: list[int] = field(default_factory=list)
-    """Tokens of the first `CHECKED` prompts that are texts, or of dialogs; empty unless measured."""
+    """Tokens of the first `CHECKED` text prompts or dialogs; empty unless measured."""
     unit: Literal["prompt", "dialog"] = "prompt"
-    """What its rows are."""
+    """What one row is."""
 
 
 class RowChecks:
-    """Reads all data sets of a run, and checks their rows."""
+    """Reads all data sets of a run and checks their rows."""
 
     def __init__(self, build: Builder, *, measures: bool = False) -> None:
-        """With `measures`, reports hold the lengths of prompts."""
+        """Prepare the checks; with `measures`, reports contain prompt lengths."""
         self.reports: dict[str, DataSetReport] = {}
         config = build.plan.config
         self.context = config.rollout.rollout_max_context_len or read_positions(config.run.hf_checkpoint)
-        """Tokens of a prompt and its answer together; None where the model names no limit."""
+        """Most tokens of a prompt and its answer together; None if the model states no limit."""
         self._build, self._tokenizer, self._measures = build, build.tokenizer(), measures
         self._labels: dict[str, tuple[str, LabelCheck] | None] = {}
         self._open = ExitStack()
 
     def close(self) -> None:
-        """End what checks labels."""
+        """Stop the label checks and their workers."""
         self._open.close()
 
     def read(self) -> tuple[DataSource, list[tuple[EvalSet, Sequence[str]]]]:
-        """The data source, and every evaluation set with a sentence about each kind of row that was left out.
+        """Return the data source, and each evaluation set with a sentence per kind of row that was left out.
 
         Builds the generators and rewards that rows name.
 
         Raises:
             DataError: a file cannot be read, a row cannot be used, or a row names a choice that does not exist.
-            ConfigError: a set's sampling contradicts itself, or its reward needs a label and there is no label_key.
+            ConfigError: a set's sampling is inconsistent, or its reward needs a label and label_key is not set.
         """
         config = self._build.plan.config
         files = [path for path, _ in name_files(config.data.prompt_data)]
@@ -142,7 +142,7 @@ class RowChecks:
                     return str(error)
                 if (why := self._misfit(text, prefix)) is not None:
                     return why
-            # All labels, where bad rows are left out.
+            # Check all labels if bad rows are left out.
             checks = report.prompts < CHECKED or plan.config.data.max_bad_row_rate > 0
             if checks and (why := self._unscorable(sample, rewards, file, prefix)) is not None:
                 return f"{why}{_places(sample.label, key, prefix)}"
@@ -161,7 +161,7 @@ class RowChecks:
             return None
         config = self._build.plan.config
         evaluated = {each.path for each in config.evaluation.eval_prompt_data.values()}
-        # Evaluation sets are read whole, so a file that is one, too, stays refused.
+        # The length limit does not apply to evaluation sets, so it cannot help with a file that is also one of them.
         helps = not prefix and evaluated.isdisjoint(str(path) for path, _ in name_files(config.data.prompt_data))
         advice = f"; --rollout-max-prompt-len {context - 1} leaves such prompts out" if helps else ""
         return (
@@ -200,14 +200,14 @@ class RowChecks:
         try:
             chosen = self._build.plan.choose(RewardSpec, name)
         except (UnknownName, ConfigError):
-            return None  # the reader of the rows names the first row that asks for it
+            return None  # the row reader reports the first row that names it
         if not may_check_labels(chosen.spec):
             return None
         try:
             reward = self._build.reward(name)
         except SlimeError:
             if chosen.spec.models(chosen.settings) and not self._build.models:
-                return None  # it needs models that are not served yet
+                return None  # needs models that are not served yet
             raise
         return chosen.plugin, self._open.enter_context(LabelCheck(reward.part))
 
@@ -235,17 +235,17 @@ def _columns(file: Path | None) -> str:
 
 
 def eval_file(name: str, own: EvalSetArgs, config: RunConfig, training: RowFormat) -> PromptFile:
-    """A set's file, read by its own keys, else those of all sets, else as in training; of any prompt length."""
+    """Return a set's prompt file. Its own keys come first, then keys of all sets, then training's; no length limit."""
     keys = {each.name: each.name for each in fields(RowFormat)}
     row_format = replace(training, **_given(keys, own, config), max_prompt_len=None, flag_prefix="eval-")
     return PromptFile.of(Path(own.path), f"eval:{name}", row_format)
 
 
 def eval_sampling(name: str, own: EvalSetArgs, config: RunConfig, training: SamplingParams) -> SamplingParams:
-    """The set's own keys, else those of all sets, else as in training.
+    """Return a set's sampling. Its own keys come first, then the keys of all sets, then training's.
 
     Raises:
-        ConfigError: the least length is above the budget.
+        ConfigError: `min_new_tokens` is above the token budget.
     """
     keys = {each.name: each.name for each in fields(SamplingParams)} | {"max_new_tokens": "max_response_len"}
     given = _given(keys, own, config)
@@ -260,7 +260,7 @@ def eval_sampling(name: str, own: EvalSetArgs, config: RunConfig, training: Samp
 
 
 def _given(keys: Mapping[str, str], own: EvalSetArgs, config: RunConfig) -> dict[str, Any]:
-    """Values of a set's own keys, else of those of all sets (`eval_KEY`), by field; without those not given."""
+    """Return the values that a set or all sets (`eval_KEY`) define, by field; a set's own value comes first."""
     every = config.evaluation
     of_all = {field: getattr(every, f"eval_{key}", None) for field, key in keys.items()}
     of_set = {field: value for field, key in keys.items() if (value := getattr(own, key, None)) is not None}
@@ -268,10 +268,10 @@ def _given(keys: Mapping[str, str], own: EvalSetArgs, config: RunConfig) -> dict
 
 
 def count_rollouts(rollout: RolloutArgs, prompts: Callable[[], Sized]) -> int:
-    """Rollouts of a run; `prompts` is called only where it is said in epochs.
+    """Return the number of rollouts of a run. Calls `prompts` only if the run is set in epochs.
 
     Raises:
-        ConfigError: the epochs are less than one rollout.
+        ConfigError: the epochs have too few prompts for one rollout.
     """
     if rollout.num_rollout is not None:
         return rollout.num_rollout
@@ -287,24 +287,24 @@ def count_rollouts(rollout: RolloutArgs, prompts: Callable[[], Sized]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class DataRead:
-    """What a run would read."""
+    """What a run reads before it starts."""
 
     notes: Sequence[str]
-    """A sentence about each surprise of the tokenizer, and each kind of row that was left out."""
+    """Sentences about surprises of the tokenizer and each kind of row that was left out."""
     reports: Sequence[DataSetReport] = ()
-    """Each data set that was read whole."""
+    """Reports of the data sets that were read whole."""
     context: int | None = None
-    """Tokens of a prompt and its answer together; None where the model names no limit."""
+    """Most tokens of a prompt and its answer together; None if the model states no limit."""
 
 
 def read_all_prompts(plan: Plan) -> DataRead:
-    """Read the tokenizer, the prompts and the evaluation sets as a run would, to find what is wrong with them.
+    """Read the tokenizer, the prompts and the evaluation sets as a run would, to find errors in them.
 
     Raises:
         DataError: a prompt file cannot be read, a row cannot be used, or one names a choice that does not exist.
-        ConfigError: a reward needs labels, and there is no label_key.
+        ConfigError: a reward needs labels, and label_key is not set.
         ModelError: the tokenizer cannot be read.
-        RunFolderError: kept samples are to be trained on, and cannot be.
+        RunFolderError: the run trains on kept samples that it cannot use.
     """
     builder = Builder.of(plan)
     if (kept := plan.config.debug.load_debug_rollout_data) is not None:

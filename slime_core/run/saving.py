@@ -6,8 +6,8 @@ removed, except the best one, to which a link points. Copies are hard links wher
 Example:
 
     saver = Saver(folder.checkpoints, keep=2)
-    await saver.save(20, state, trainer.save)       # returns with the snapshot; the one before is still the newest
-    checkpoint = await saver.saved(wait=True)       # complete and renamed; or the error that prevented it
+    await saver.save(20, state, trainer.save)       # returns after the snapshot; the previous one is still the newest
+    checkpoint = await saver.saved(wait=True)       # complete and renamed; raises if that failed
 """
 
 import asyncio
@@ -38,35 +38,35 @@ from slime_core.sample import Json
 from slime_core.telemetry import run_folder_errors
 
 SaveModel = Callable[[Path], Awaitable[None]]
-"""Has a trainer copy what it saves; the files stand in this directory now or later."""
+"""Makes a trainer copy its state into a directory; the files may be written later."""
 
 
 class FinishModel(Protocol):
-    """Asks whether all that was copied is written."""
+    """Reports whether the trainer has written all files."""
 
     async def __call__(self, *, wait: bool) -> bool:
-        """Whether it is; with `wait`, once it is."""
+        """Return whether all files are written; with `wait`, wait for them."""
         ...
 
 
 async def stands(*, wait: bool) -> bool:
-    """What is saved is written when `SaveModel` returns."""
+    """Return True, for a `SaveModel` that returns only after all files are written."""
     return True
 
 
 class Saver:
-    """The checkpoints that one run writes; at most one of them is unfinished."""
+    """Writes the checkpoints of one run, at most one at a time."""
 
     def __init__(self, root: Path, keep: int, best: Path | None = None) -> None:
-        """Write to `root`, where the newest `keep` stay, and the one to which the link `best` points."""
+        """Write to `root`; keep the newest `keep` checkpoints and the one that the link `best` points to."""
         self._root, self._keep, self._best = root, keep, best
-        self._final = root  # of the snapshot that is being finished
+        self._final = root  # path of the snapshot that is being finished
         self._begin: Callable[[bool], Awaitable[bool]] | None = None
         self._finishing: asyncio.Task[Checkpoint] | None = None
         self._given_up = threading.Event()
 
     def path_of(self, rollout_id: int) -> Path:
-        """The directory of the checkpoint after so many rollouts."""
+        """Return the path of the checkpoint after `rollout_id` rollouts."""
         return self._root / f"rollout_{rollout_id:06d}"
 
     async def save(
@@ -81,12 +81,12 @@ class Saver:
     ) -> None:
         """Take a snapshot and begin to finish it; `saved` returns the checkpoint.
 
-        Where the model's files do not stand yet, `saved` begins when they do. Old checkpoints are removed then, and
-        later ones: those belong to a future that was abandoned. `end_of_turn` is added to the end ids of the model's
-        generation_config.json. With `is_best`, the link `best` points to this one from then on.
+        If the model's files are not written yet, a later `saved` begins to finish it. Finishing removes old checkpoints,
+        and later ones, which an earlier resume has abandoned. `end_of_turn` is added to the end ids of the model's
+        generation_config.json. With `is_best`, the link `best` then points to this checkpoint.
 
         Raises:
-            RunFolderError: the disk is full or read-only; names the checkpoint that was there before and still is.
+            RunFolderError: the disk is full or read-only; the message names the previous checkpoint, which remains.
             WorkerError: the trainer failed for another reason.
         """
         assert self._begin is None, "ask for the checkpoint before it first"
@@ -123,10 +123,10 @@ class Saver:
             self._begin = begin
 
     async def saved(self, *, wait: bool) -> Checkpoint | None:
-        """The checkpoint that was finished since the last call, if one was; `wait` for one that is not.
+        """Return the checkpoint that finished since the last call, or None; with `wait`, wait for an unfinished one.
 
         Raises:
-            RunFolderError: it could not be finished.
+            RunFolderError: the checkpoint could not be finished.
             WorkerError: the trainer could not write it.
         """
         await self._try_begin(wait=wait)
@@ -140,7 +140,7 @@ class Saver:
                 self._finishing = None
 
     async def close(self, *, at_once: bool) -> str:
-        """End a run that failed: finish what is unfinished, or abandon it `at_once`; returns what went wrong."""
+        """Finish the last checkpoint of a failed run, or abandon it `at_once`; returns what went wrong, or ""."""
         if at_once:
             self._given_up.set()
             if self._begin is not None:
@@ -156,7 +156,7 @@ class Saver:
         return f"checkpoint {self._final.name} was not finished"
 
     def _seal(self, directory: Path, rollout_id: int, end_of_turn: int | None) -> None:
-        """Checksum and sync every file, and write the manifest."""
+        """Checksum and sync every file, then write the manifest."""
         files = dict[str, SavedFile]()
         if end_of_turn is not None:
             _add_end(directory / MODEL, end_of_turn)
@@ -174,7 +174,7 @@ class Saver:
 
 @contextmanager
 def _explaining(final: Path, beside: Path) -> Iterator[None]:
-    """Name what the storage refused, and leave nothing of this checkpoint."""
+    """Turn a storage error into one that explains it, and remove the unfinished checkpoint."""
     try:
         yield
     except (OSError, WorkerError) as error:
@@ -189,7 +189,7 @@ def sync(path: Path) -> None:
     """Wait until a file or a directory is on disk (fsync).
 
     Raises:
-        OSError: the storage refused.
+        OSError: the storage reported an error.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -199,10 +199,10 @@ def sync(path: Path) -> None:
 
 
 def put_in_place(final: Path, beside: Path) -> None:
-    """Give a finished directory its name, in place of the one that had it.
+    """Rename a finished directory to its final name, replacing an older one.
 
     Raises:
-        OSError: the storage refused.
+        OSError: the storage reported an error.
     """
     remove_checkpoint(final, beside.with_name(f"{beside.name}.old.tmp"))
     beside.rename(final)
@@ -210,10 +210,10 @@ def put_in_place(final: Path, beside: Path) -> None:
 
 
 def point(link: Path, target: Path) -> None:
-    """Make, or replace, a link to a directory.
+    """Create or replace a symbolic link to a directory.
 
     Raises:
-        RunFolderError: the storage refused, or the link's name is that of a directory.
+        RunFolderError: the storage reported an error, or a directory has the link's name.
     """
     with run_folder_errors(link, "write"):
         beside = link.with_name(f".{link.name}.tmp")
@@ -231,7 +231,7 @@ def _prune(newest: Path, keep: int, best: Path | None) -> None:
 
 
 def _explain(error: OSError | WorkerError, final: Path) -> str | None:
-    """What the storage refused and what is still there; None if a worker failed for another reason."""
+    """Explain a storage error and name what remains; None if a worker failed for another reason."""
     if isinstance(error, OSError):
         refusal: str | None = error.strerror or str(error)
     else:
@@ -246,10 +246,10 @@ def _explain(error: OSError | WorkerError, final: Path) -> str | None:
 
 
 def _add_end(model: Path, end: int) -> None:
-    """Have generation_config.json of a model directory that a trainer wrote name an end id besides its own.
+    """Add an end id to generation_config.json of a model directory, next to the ids that the trainer wrote.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     config, generation = (
         json.loads(path.read_text("utf-8")) if path.is_file() else {}
@@ -263,15 +263,15 @@ def _add_end(model: Path, end: int) -> None:
 
 
 def copy_model(checkpoint: Checkpoint, template: str, run_id: str) -> Path | None:
-    """Copy a finished checkpoint's model for `save_hf`; None for the one that training begins with.
+    """Copy a finished checkpoint's model for `save_hf`; None for the checkpoint before any training.
 
     Args:
-        checkpoint: has the model.
-        template: of the directory's path, `{rollout_id}` filled in; a directory that the run made is replaced.
-        run_id: number of the run, by which it knows what it made.
+        checkpoint: checkpoint with the model.
+        template: path with `{rollout_id}` to fill in; replaces a directory that the run itself created.
+        run_id: identity of the run, which marks its directories.
 
     Raises:
-        RunFolderError: it could not be written.
+        RunFolderError: the copy could not be written.
     """
     if checkpoint.rollout_id == 0:
         return None
@@ -293,7 +293,7 @@ def copy_model(checkpoint: Checkpoint, template: str, run_id: str) -> Path | Non
 
 
 def _link_or_copy(source: str, target: str) -> None:
-    """Make a file of the same contents: a hard link where the storage can, else a copy."""
+    """Create a file with the same contents: a hard link if possible, else a copy."""
     try:
         os.link(source, target)
     except OSError:  # another file system, or one without links

@@ -1,6 +1,6 @@
 """The session: starts every live part of one run in order, and closes them all at its end.
 
-A custom loop can open a session from the keys of a run file. Engine and trainer on shared devices take turns in
+A custom loop can open a session from the keys of a run file. Engine and trainer on shared devices take turns with the
 memory. `settled_heap` keeps Python's garbage collector from scanning long-lived objects.
 
 Example:
@@ -87,7 +87,7 @@ NONE: MemoryTags = frozenset()
 
 
 class Phase(enum.Enum):
-    """The part of a step that a run is in, and so whose memory is needed."""
+    """The part of a step that a run is in; it determines who needs memory."""
 
     GENERATE = "generate"
     TRAIN = "train"
@@ -95,18 +95,18 @@ class Phase(enum.Enum):
 
 
 class Memory:
-    """Has engine and ranks, on devices that they share, release memory in turns; at first both hold all of it."""
+    """Makes engine and ranks on shared devices release memory in turn. At the start both hold all of it."""
 
     def __init__(
         self, engine: ReleasesMemory, trainer: ReleasesMemory, of_engine: MemoryTags, of_trainer: MemoryTags
     ) -> None:
-        """The engine releases `of_engine` while ranks train, and ranks release `of_trainer` while engines generate."""
+        """Set what the engine releases while ranks train, and what the ranks release while engines generate."""
         self._engine, self._trainer, self._of_engine, self._of_trainer = engine, trainer, of_engine, of_trainer
         self._phase = Phase.PUBLISH
         self._out_of_engine = self._out_of_trainer = NONE
 
     async def go_to(self, phase: Phase) -> None:
-        """Release what the phase has no use for, then reacquire what it needs, so that both sides never hold all."""
+        """Release memory that the phase does not need before reacquiring any, so that both sides never hold all of it."""
         engine = {
             Phase.GENERATE: NONE,
             Phase.PUBLISH: self._of_engine - {MemoryTag.WEIGHTS},
@@ -125,7 +125,7 @@ class Memory:
 
     @asynccontextmanager
     async def during(self, phase: Phase) -> AsyncIterator[None]:
-        """Be in another phase for a while."""
+        """Context manager that switches to another phase and back."""
         before = self._phase
         await self.go_to(phase)
         yield
@@ -133,12 +133,12 @@ class Memory:
 
 
 NEW_OBJECTS = 100_000
-"""New objects after which the youngest generation is collected."""
+"""Garbage collection threshold of the youngest generation, in new objects."""
 
 
 @contextmanager
 def settled_heap() -> Iterator[None]:
-    """Within it, the objects of now are frozen and collections are rare, process-wide; a rarer setting is kept."""
+    """Context manager that freezes existing objects and makes garbage collection rare in this process."""
     before = gc.get_threshold()
     gc.collect()
     gc.freeze()
@@ -152,18 +152,18 @@ def settled_heap() -> Iterator[None]:
 
 
 class BaseSession:
-    """What every kind of run has: hooks, trackers, launcher, trainer and the request to stop."""
+    """The parts that every kind of run has: hooks, trackers, launcher, trainer and the stop request."""
 
     num_rollout: int
-    """Rollouts of the whole run."""
+    """Number of rollouts of the whole run."""
     train_steps: int
-    """Optimizer steps of the whole run."""
+    """Number of optimizer steps of the whole run."""
     preparation: Preparation
-    """From a draw to what is trained on."""
+    """Turns a draw into prepared groups."""
     trainer: Trainer
 
     def __init__(self, plan: Plan, folder: RunFolder, display: Display | None = None, *, unit: str = "rollout") -> None:
-        """Build what needs no process; `unit` is what the run counts. Call `count` before it is entered."""
+        """Build the parts without processes; `unit` is what the run counts. Call `count` before entering a session."""
         self.plan, self.folder, self.unit = plan, folder, unit
         self.build = Builder.of(plan)
         self.stats = self.build.stats
@@ -178,16 +178,16 @@ class BaseSession:
             self._message(note)
 
     def count(self, prompts: Callable[[], Sized]) -> None:
-        """Set the length of the run; `prompts` are asked for only where it is given in epochs."""
+        """Set the length of the run; calls `prompts` only if the run is set in epochs."""
         self.num_rollout = count_rollouts(self.plan.config.rollout, prompts)
         self.train_steps = self.num_rollout * self.plan.config.optim.num_steps_per_rollout
 
     async def __aenter__(self) -> Self:
-        """Start processes: the trainer, then what the kind of run adds.
+        """Start processes: the trainer, then the parts of the subclass.
 
         Raises:
-            PluginError: a tracker, a shaper, a transform or a reward in its process could not be built, or a generator
-                not started.
+            PluginError: a tracker, shaper, transform or isolated reward could not be built, or a generator did not
+                start.
             WorkerError: a process could not be started.
         """
         try:
@@ -211,21 +211,21 @@ class BaseSession:
         await self.close()
 
     async def close(self) -> None:
-        """Stop all processes and flush all files; an error of one part is raised after the others are closed."""
+        """Stop all processes and flush all files; an error is raised only after all parts are closed."""
         async with AsyncExitStack() as last_first:
             last_first.push_async_callback(self.trackers.close)
             last_first.push_async_callback(self.launcher.close)
 
     async def watch(self) -> None:
-        """Wait for the end of the trainer's ranks; the pool watches engines.
+        """Wait until the trainer's ranks end; the pool watches the engines.
 
         Raises:
-            WorkerError: one died between two calls.
+            WorkerError: a rank died between two calls.
         """
         await self.trainer.watch()
 
     async def emit(self, event: Event) -> None:
-        """Call the run hooks; one that raises `StopRun` ends the run after this step."""
+        """Call the run hooks; a hook that raises `StopRun` ends the run after this step."""
         try:
             await self.hooks.emit(event)
         except StopRun as reason:
@@ -233,27 +233,27 @@ class BaseSession:
             self._message(f"a run hook ends the run after this step: {reason}")
 
     def take_stats(self) -> Mapping[str, float]:
-        """What was counted since the last call."""
+        """Return the statistics since the last call."""
         return self.stats.take()
 
     async def go_to(self, phase: Phase) -> None:
-        """Have engines or ranks release memory for a phase, where they share devices."""
+        """Release and reacquire memory for a phase, if engines and ranks share devices."""
         if self._memory is not None:
             await self._memory.go_to(phase)
 
     def training(self) -> AbstractAsyncContextManager[None]:
-        """A `with` in which the ranks have their memory; afterwards it goes back."""
+        """Context manager during which the ranks have their memory."""
         return self._memory.during(Phase.TRAIN) if self._memory is not None else nullcontext()
 
 
 class Session(BaseSession):
-    """Every live part of one run. Building it reads the prompts; entering it starts processes.
+    """All live parts of one run. Creating it reads the prompts; entering it starts processes.
 
-    The engine serves nothing before the first `publish`.
+    The engine serves no weights before the first `publish`.
     """
 
     def __init__(self, plan: Plan, folder: RunFolder, display: Display | None = None) -> None:
-        """Build everything that needs no process; what it waits for is shown on the display.
+        """Build the parts that need no process; the display shows progress.
 
         Raises:
             DataError: the prompts cannot be read, or a row names a reward or a generator that does not exist.
@@ -323,24 +323,24 @@ class Session(BaseSession):
             last_first.callback(self._watching.close)
 
     async def publish(self, version: int) -> None:
-        """Make the trainer's current weights the engine's, as a version; without a trainer, those of the model.
+        """Load the trainer's weights, or without a trainer the model directory's, into the engine as a version.
 
         Raises:
-            SlimeError: they could not be sent or loaded; the version before is served on.
+            SlimeError: sending or loading failed; the previous version is still served.
         """
         await self.scheduler.settle()
         await self.go_to(Phase.PUBLISH)
         if self._publishing is not None:
             await self._publishing.publish(version)
         else:
-            await self.engine.load_weights(WeightChannel("none", ()), version)  # which are the model directory's
+            await self.engine.load_weights(WeightChannel("none", ()), version)  # loads the model directory
         await self.go_to(Phase.GENERATE)
         self.served_version = version
         self.scheduler.published(version)
         await self.emit(WeightsPublished(version))
 
     async def serve_on(self) -> None:
-        """Go on with the version that is served, though the trainer's weights are newer."""
+        """Continue to serve the same version, although the trainer has newer weights."""
         await self.scheduler.settle()
         await self.go_to(Phase.GENERATE)
         self.scheduler.published(self.served_version)
@@ -350,7 +350,7 @@ class Session(BaseSession):
         return await evaluate(self.scheduler, self.eval_sets, rollout_id=rollout_id)
 
     async def emit(self, event: Event) -> None:
-        """Enter finished groups into the ledger, then call the run hooks."""
+        """Record finished groups in the ledger, then call the run hooks."""
         if isinstance(event, GroupsDone):
             self.ledger.record(GroupState.FINISHED, [group.id for group in event.kept], event.rollout_id)
             self.ledger.drop(event.dropped, event.rollout_id)
@@ -393,7 +393,7 @@ class Session(BaseSession):
         return make_scheduler(rollout.rollout_policy, parts, batch, self.num_rollout)
 
     def _choices(self) -> Choices:
-        """The run's generator and rewards, shared with the rows that name them."""
+        """Return the run's generator and rewards, which are also the ones that rows name."""
         roles = self.plan.roles
         rewards = [replace(self.build.reward(each.reference), weight=each.weight) for each in roles.all(RewardSpec)]
         group_rewards = [self.build.group_reward(each) for each in roles.all(GroupRewardSpec)]
@@ -409,10 +409,10 @@ def _ignore(text: str) -> None: ...
 
 @contextmanager
 def open_session(values: Mapping[str, Json]) -> Iterator[Session]:
-    """Resolve a configuration and open its run folder for the time of a `with`; nothing is started.
+    """Context manager that resolves a configuration and opens its run folder; starts no process.
 
     Raises:
-        SlimeError: as `slime train` would stop before it starts a process.
+        SlimeError: same errors as `slime train` before it starts processes.
     """
     config = parse_config(values)
     plan = resolve(config, Catalog.discover(config.plugins))
@@ -421,7 +421,7 @@ def open_session(values: Mapping[str, Json]) -> Iterator[Session]:
 
 
 async def evaluate_model(plan: Plan, folder: RunFolder, display: Display) -> dict[str, float]:
-    """Evaluate the plan's `hf_checkpoint` on its evaluation sets; samples go to the folder."""
+    """Evaluate the plan's `hf_checkpoint` on its evaluation sets; writes samples to the folder."""
     session = Session(plan, folder, display)
     count = sum(len(group.samples) for each in session.eval_sets for group in each.groups)
     display.start(count, f"evaluation of {plan.config.run.hf_checkpoint}", unit="sample")

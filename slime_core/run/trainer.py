@@ -1,7 +1,7 @@
 """The driver's side of training: splits a step over the ranks, sends it, gathers reports and publishes weights.
 
-It works the same for every trainer. Ranks wait for each other, so one slow rank stops all. While a call takes long,
-a message names each rank without a reply.
+It works the same for every trainer. Ranks wait for each other, so one slow rank delays all. During a long call, a
+message names each rank that has not replied.
 
 Example:
 
@@ -48,9 +48,9 @@ from slime_core.rollout import EnginePool
 from slime_core.sample import GroupId
 
 QUIET_SHARE = 0.1
-"""Share of its time limit that a call takes without a message."""
+"""Share of a call's time limit before the first message."""
 MOST_NAMED = 8
-"""Ranks that a message names."""
+"""Most ranks that a message names."""
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 async def call_ranks(
     group: WorkerGroup, method: str, arguments: Sequence[object], limit_s: float, tell: Callable[[str], None]
 ) -> list[object]:
-    """Call a method of every rank; while it takes long, `tell` gets lines that name the ranks without a reply.
+    """Call a method of every rank; during a long call, `tell` receives lines that name the ranks without a reply.
 
     Raises:
         WorkerError: a rank raised, died, or did not answer in `limit_s` seconds.
@@ -91,23 +91,23 @@ START_TIMEOUT_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class TrainReport:
-    """What a rollout's training did."""
+    """Results of a rollout's training."""
 
     steps: Sequence[Mapping[str, float]]
     """Metrics of each optimizer step."""
     scores: Mapping[GroupId, float]
     """Mean absolute advantage of each group."""
     perf: Mapping[str, float] = field(default_factory=dict)
-    """Seconds and speed, `perf/`."""
+    """Seconds and speed, with names `perf/…`."""
     worked: tuple[float, float] | None = None
-    """From when to when it made its steps, in seconds of `time.monotonic`; None if it made none."""
+    """Begin and end of the optimizer steps, in seconds of `time.monotonic`; None without steps."""
 
 
 class Trainer:
-    """The ranks as one object."""
+    """All ranks of the trainer as one object."""
 
     def __init__(self, plan: Plan, group: WorkerGroup, tell: Callable[[str], None]) -> None:
-        """Take over started ranks of the plan's trainer; use `start`."""
+        """Take over started ranks of the plan's trainer; call `start` instead."""
         chosen, keys = plan.roles.one(TrainerSpec), plan.config.optim
         self._group, self._limit_s, self._tell = group, plan.config.run.step_timeout_s, tell
         self._shares = Shares(chosen.spec.share_of_ranks(chosen.settings), chosen.plugin)
@@ -117,7 +117,7 @@ class Trainer:
         self._cost: Cost | None = None
         try:
             self._cost = Cost.of_config(plan.model_config())
-        except ConfigError:  # its config.json does not say how large the model is
+        except ConfigError:  # config.json lacks the model's size
             if self._balances:
                 raise
         self._turn = asyncio.Condition()
@@ -134,7 +134,7 @@ class Trainer:
         *,
         tell: Callable[[str], None] = lambda text: None,
     ) -> "Trainer":
-        """Start the ranks; `tell` gets a line of text while a call takes long.
+        """Start the ranks; `tell` receives a line of text during long calls.
 
         Raises:
             WorkerError: a rank could not be built.
@@ -143,7 +143,7 @@ class Trainer:
         arguments = {"trainer": chosen.choice(), "setup": _rank_setup(plan, scratch, train_steps)}
         needs, preload = chosen.spec.needs(chosen.settings), chosen.spec.preload
         size, nodes = chosen.spec.world_size(chosen.settings), plan.config.cluster.actor_num_nodes or 1
-        per_node = size // nodes if needs.gpus else None  # on a CPU it counts ranks alone
+        per_node = size // nodes if needs.gpus else None  # on a CPU only the number of ranks matters
         ranks = WorkerGroupSpec(TRAINER_GROUP, size, HOST, arguments, needs=needs, preload=preload, per_node=per_node)
         return cls(plan, await launcher.start(ranks, timeout_s=START_TIMEOUT_S), tell)
 
@@ -157,21 +157,21 @@ class Trainer:
         """Wait until the ranks are closed.
 
         Raises:
-            WorkerError: one died between two calls.
+            WorkerError: a rank died between two calls.
         """
         await self._group.watch()
 
     async def weight_slots(self) -> Sequence[WeightSlot]:
-        """What the ranks publish.
+        """Return the weight slots that the ranks publish.
 
         Raises:
-            ContractError: they are not slots of distinct names.
+            ContractError: the slots are invalid, or two have the same name.
         """
         [slots, *_] = await self._group.call("weight_slots", timeout_s=START_TIMEOUT_S)
         return check_slots(slots, plugin=self._shares.plugin)
 
     async def connect(self, channel: WeightChannel) -> None:
-        """Have every rank open its end of a channel."""
+        """Make every rank open its end of a channel."""
         await self._group.call("connect", [channel] * self._group.size, timeout_s=START_TIMEOUT_S)
 
     async def train(self, groups: Sequence[TrainGroup], rollout_id: int) -> TrainReport:
@@ -180,8 +180,8 @@ class Trainer:
         Raises:
             NonFiniteError: a loss or gradient is not finite, and the weights are as before that step; or a weight is
                 not finite after it.
-            MismatchError: the trainer's log-probs are further from the sampler's than the run allows.
-            PluginError: a rank hook raised, or what the trainer or a tensor role returned breaks its contract.
+            MismatchError: the mismatch between the trainer's and the sampler's log-probs is over a limit.
+            PluginError: a rank hook raised, or the trainer or a tensor role returned a result that breaks its contract.
             WorkerError: a rank died, raised or did not answer.
         """
         steps: list[Mapping[str, float]] = []
@@ -207,7 +207,7 @@ class Trainer:
         return TrainReport(steps, scores, self._perf(groups, ended - began), (began, ended))
 
     def _perf(self, groups: Sequence[TrainGroup], seconds: float) -> dict[str, float]:
-        """How fast steps were, as slime counts: tokens of whole sequences, and three times their forward, a rank."""
+        """Return training speed as slime counts it: tokens of whole sequences, and three forward passes, per rank."""
         lengths = [(each.sample.prompt_length, each.sample.response_length) for one in groups for each in one.samples]
         found = {
             "perf/actor_train_time": seconds,
@@ -219,10 +219,10 @@ class Trainer:
         return found
 
     async def measure(self, groups: Sequence[TrainGroup], rollout_id: int) -> Mapping[str, float]:
-        """Means over the trained tokens of groups that are not trained on, `loss` among them; nothing changes.
+        """Return means, `loss` included, over the trained tokens of groups that are not trained on. Changes nothing.
 
         Raises:
-            PluginError: this trainer does not measure.
+            PluginError: this trainer cannot measure.
             WorkerError: a rank died, raised or did not answer.
         """
         batches = self._split(groups, rollout_id, step=0)
@@ -235,7 +235,7 @@ class Trainer:
         return split_step(groups, self._shares.count, rollout_id, cost, self._reads, step)
 
     def _checked(self, replies: Sequence[object], batches: Sequence[TrainBatch]) -> list[StepResult]:
-        """The report of each share, from what all ranks answered."""
+        """Return the checked report of each share, from the replies of all ranks."""
         groups = self._shares.dealt([set(batch.group_index_S) for batch in batches])
         plugin = self._shares.plugin
         results = [
@@ -245,11 +245,11 @@ class Trainer:
         return self._shares.agreed(results)
 
     async def publish(self, version: int, engines: Sequence[int]) -> None:
-        """Send the current weights as a version; an engine switches by its own `load_weights`.
+        """Send the current weights as a version; an engine switches in its own `load_weights`.
 
         Args:
-            version: its number.
-            engines: those that receive it meanwhile, where the transport waits for them.
+            version: number of the version.
+            engines: engines that receive during the call, if the transport waits for them.
         """
         async with self._turn:
             await self._call_all("publish", (version, tuple(engines)))
@@ -257,19 +257,19 @@ class Trainer:
             self._turn.notify_all()
 
     async def release(self, tags: MemoryTags) -> None:
-        """Have every rank release memory; an engine that comes late then waits for the next version."""
+        """Release memory of every rank; `publish_again` then waits for the next version."""
         async with self._turn:
             self._published = None
         await self._call_all("release", tags)
 
     async def resume(self, tags: MemoryTags) -> None:
-        """Have every rank reacquire memory."""
+        """Reacquire memory of every rank."""
         await self._call_all("resume", tags)
 
     async def publish_again(self, engine: int, receive: Callable[[int], Coroutine[object, object, None]]) -> None:
-        """Send the last published version to one more engine, which receives it meanwhile.
+        """Send the published version again, to one engine that receives during the call.
 
-        It waits for as long as the weights are newer than what is published.
+        Waits while the trainer's weights are newer than the published version.
         """
         async with self._turn:
             await self._turn.wait_for(lambda: self._published is not None)
@@ -282,33 +282,33 @@ class Trainer:
             await together(send(), receive(version))
 
     async def save(self, directory: Path, *, hf: bool = True) -> None:
-        """Write the optimizer and, with `hf`, the model in HF format into a directory, after an earlier save ended.
+        """Write the optimizer and, with `hf`, the model in HF format into a directory, after any earlier save.
 
-        The files stand when `finish_save` returns True.
+        The files are complete when `finish_save` returns True.
         """
         await self.finish_save(wait=True)
         self._saving = True
         await self._call_all("save", (directory, hf))
 
     async def finish_save(self, *, wait: bool) -> bool:
-        """Whether the files of the last `save` stand; with `wait`, once they do."""
+        """Return whether the files of the last `save` are complete; with `wait`, wait for them."""
         if self._saving:
             self._saving = not all(await self._call_all("finish_save", wait))
         return not self._saving
 
     async def load(self, directory: Path) -> None:
-        """Continue from what `save` wrote."""
+        """Restore the state that `save` wrote."""
         await self._call_all("load", directory)
 
 
 def means(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Mean of each metric over optimizer steps."""
+    """Return the mean of each metric over optimizer steps."""
     names = sorted({name for step in steps for name in step})
     return {name: sum(step.get(name, 0.0) for step in steps) / len(steps) for name in names}
 
 
 def _gather(results: Sequence[StepResult], step_tokens: int) -> dict[str, float]:
-    """Means over the tokens that were computed, or over all trained ones, and the values that all ranks share."""
+    """Return means over computed tokens or over all trained tokens, and the scalars that all ranks share."""
     computed = sum(result.tokens for result in results)
     over_all = frozenset().union(*(result.over_all_tokens for result in results))
     means = {
@@ -349,18 +349,18 @@ def _rank_setup(plan: Plan, scratch: Path, train_steps: int) -> RankSetup:
 
 
 def optim_of(keys: OptimArgs, train_steps: int) -> Optim:
-    """The optimizer's keys as trainers get them, for a run of so many optimizer steps."""
+    """Return the optimizer's settings for trainers, for a run of `train_steps` optimizer steps."""
     same: dict[str, Any] = {each.name: getattr(keys, each.name) for each in fields(Optim) if hasattr(keys, each.name)}
     return Optim(**same | {"lr_warmup_iters": Schedule.of(keys, train_steps).warmup, "train_steps": train_steps})
 
 
 class Publishing:
-    """Makes the trainer's weights the engine's, by the run's transport, one version at a time."""
+    """Publishes the trainer's weights to the engine over the run's transport, one version at a time."""
 
     def __init__(
         self, trainer: Trainer, engine: EnginePool, transport: Used[Transport], channel: WeightChannel, rendezvous: bool
     ) -> None:
-        """Take over an opened channel; use `start`."""
+        """Take over an opened channel; call `start` instead."""
         self._trainer, self._engine, self._transport, self._channel = trainer, engine, transport, channel
         self._rendezvous = rendezvous
         self._newest: int | None = None
@@ -369,10 +369,10 @@ class Publishing:
     async def start(
         cls, trainer: Trainer, engine: EnginePool, transport: Used[Transport], *, rendezvous: bool
     ) -> "Publishing":
-        """Open the channel for what the ranks publish, and their ends of it.
+        """Open the channel for the ranks' weight slots, and the ranks' ends of it.
 
         Raises:
-            ContractError: what the ranks publish, or the channel, is no such thing.
+            ContractError: the weight slots or the channel are invalid.
             RunFolderError: there is no room for the weights.
         """
         slots = await trainer.weight_slots()
@@ -388,10 +388,10 @@ class Publishing:
         return cls(trainer, engine, transport, channel, rendezvous)
 
     async def publish(self, version: int) -> None:
-        """Make the trainer's current weights the engine's, as a version.
+        """Load the trainer's current weights into the engine, as a version.
 
         Raises:
-            SlimeError: they could not be sent or loaded; says which version is served on.
+            SlimeError: sending or loading failed; the message says which version is still served.
         """
         try:
             if self._rendezvous:
@@ -408,6 +408,6 @@ class Publishing:
         self._newest = version
 
     async def close(self) -> None:
-        """Close the driver's end."""
+        """Close the driver's end of the channel."""
         with blaming(f"transport {self._transport.name!r} (close)", self._transport.plugin):
             await self._transport.part.close()

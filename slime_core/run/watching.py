@@ -1,7 +1,7 @@
 """Calls run hooks and trackers during a run without letting their errors or delays end it.
 
 Each kind of error is logged once and counted. A call that hangs costs its time limit; after `MOST_TIMEOUTS` timeouts
-it is skipped. Only `StopRun` from a run hook ends the run. metrics.jsonl stays the complete record.
+it is skipped. Only `StopRun` from a run hook ends the run. metrics.jsonl remains the complete record.
 
 Example:
 
@@ -28,30 +28,30 @@ from slime_core.stats import CallStats, PluginStats
 
 P = ParamSpec("P")
 MOST_TIMEOUTS = 3
-"""Timeouts after which a call is skipped."""
+"""Timeouts of a call before it is skipped from then on."""
 LIMIT_S = 30.0
-"""Seconds that a watcher may take for one event, or a tracker for one row."""
+"""Time limit in seconds of a hook for one event, or a tracker for one row."""
 _log = logging.getLogger(__name__)
 
 
 class BestEffort:
-    """Calls of one kind, whose errors are logged and counted instead of raised."""
+    """Makes calls of one kind; logs and counts their errors instead of raising them."""
 
     def __init__(self, what: str, *, limit_s: float) -> None:
-        """`what` they are, for the log; `limit_s` is each one's time."""
+        """`what` names the calls in the log; `limit_s` is the time limit of each."""
         self._what, self._limit_s = what, limit_s
         self.errors: Counter[str] = Counter()
-        """How often one failed, by `name/ErrorType`."""
+        """Number of errors, by `name/ErrorType`."""
         self._timeouts: Counter[str] = Counter()
 
     async def call(
         self, name: str, calls: CallStats, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs
     ) -> None:
-        """Call it, and await its result if that is awaitable; time and errors are counted in `calls`.
+        """Make one call, and await an awaitable result; records time and errors in `calls`.
 
         Raises:
             StopRun: the function raised it.
-            CancelledError: the task that this runs in was cancelled.
+            CancelledError: the current task was cancelled.
         """
         if self._timeouts[name] >= MOST_TIMEOUTS:
             return
@@ -63,7 +63,7 @@ class BestEffort:
                 await limited(result, self._limit_s)
         except StopRun:
             raise
-        except BaseException as error:  # SystemExit and its like too: asyncio would end the run with it
+        except BaseException as error:  # SystemExit too: in asyncio it would end the run
             if isinstance(error, asyncio.CancelledError) and task.cancelling() > cancels:
                 raise
             self._note(name, calls, error)
@@ -87,7 +87,7 @@ class RunHooks:
     """The run hooks of a catalog's plugins."""
 
     def __init__(self, catalog: Catalog, stats: PluginStats, *, limit_s: float = LIMIT_S) -> None:
-        """Take the listeners; each may take `limit_s` for one event."""
+        """Collect the hooks of the plugins; each has `limit_s` seconds per event."""
         self._listeners = {
             event: [
                 (f"{each.plugin}/{hook}", stats.calls("run_hook", each.plugin, each.plugin), each)
@@ -97,13 +97,13 @@ class RunHooks:
         }
         self._calls = BestEffort("run hook", limit_s=limit_s)
         self.errors: Mapping[str, int] = self._calls.errors
-        """How often a watcher failed, by `plugin/hook/ErrorType`."""
+        """Number of errors, by `plugin/hook/ErrorType`."""
 
     async def emit(self, event: Event) -> None:
-        """Call every watcher of this event.
+        """Call every hook of this event.
 
         Raises:
-            StopRun: a watcher asks to end the run; raised after all were called.
+            StopRun: a hook requests the end of the run; raised after all hooks were called.
         """
         stop: StopRun | None = None
         for name, calls, listener in self._listeners[type(event)]:
@@ -116,14 +116,14 @@ class RunHooks:
 
 
 class Trackers:
-    """The run's trackers as one."""
+    """The run's trackers, called together."""
 
     def __init__(self, stats: PluginStats, uses: Sequence[Used[Tracker]] = (), *, limit_s: float = LIMIT_S) -> None:
-        """Take over built trackers, whose calls are counted in `stats`; each may take `limit_s` for a row."""
+        """Take over built trackers; counts their calls in `stats`, and gives each `limit_s` seconds per row."""
         self._uses = [(f"{use.plugin}/{use.name}", stats.calls("tracker", use.name, use.plugin), use) for use in uses]
         self._calls = BestEffort("tracker", limit_s=limit_s)
         self.errors: Mapping[str, int] = self._calls.errors
-        """How often one failed, by `plugin/name/ErrorType`."""
+        """Number of errors, by `plugin/name/ErrorType`."""
 
     async def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Send one row to every tracker."""
