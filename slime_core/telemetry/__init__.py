@@ -1,4 +1,4 @@
-"""Telemetry: what a run writes and shows about itself. Metrics, samples, the display, the report.
+"""Telemetry: the files and messages that a run produces about itself: metrics, samples, the display, the report.
 
 Formats are documented in docs/formats.md. Nothing here imports torch; pyarrow, matplotlib and TensorBoard are
 imported on use.

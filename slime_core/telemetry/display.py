@@ -27,27 +27,27 @@ from slime_core.telemetry import names
 
 @dataclass(slots=True)
 class Progress:
-    """What a display knows of the run; times are of `time.monotonic`."""
+    """State of a run as the display shows it; times are of `time.monotonic`."""
 
     title: str
     total: int
-    """Rollouts of the whole run."""
+    """Number of rollouts of the whole run."""
     done: int
-    """Rollouts done, those before a resume included."""
+    """Rollouts done, including the ones before a resume."""
     began: float
-    """When this process began."""
+    """Time at which this process began."""
     phase: str = ""
     phase_began: float = 0.0
     detail: Callable[[], str] | None = None
-    """What the phase itself waits for now; called from the thread that draws."""
+    """Returns what the phase waits for now; called from the display's thread."""
     unit: str = "rollout"
     first: int = 0
     """Rollouts done before this process began."""
     paced_from: float = 0.0
-    """When the first rollout of this process began."""
+    """Time at which the first rollout of this process began."""
 
     def finish(self, rollout_id: int, metrics: Mapping[str, float]) -> None:
-        """Note that a rollout is done; the pace counts from the start of this process's first, without the start-up."""
+        """Record that a rollout is done. The pace counts from this process's first rollout, without the start-up."""
         if self.done == self.first:
             now = time.monotonic()
             self.paced_from = max(self.began, now - metrics.get(names.STEP_TIME, math.inf))
@@ -55,26 +55,26 @@ class Progress:
 
     @property
     def waits_for(self) -> str:
-        """The phase, and what it waits for itself."""
+        """The phase, with what it waits for."""
         if not self.phase or self.detail is None:
             return self.phase
         return f"{self.phase} ({safe_line(self.detail())})"
 
     def remaining(self) -> float | None:
-        """Seconds to go at this process's mean pace; None before its first rollout is done."""
+        """Seconds left at this process's mean pace; None before its first rollout is done."""
         done = self.done - self.first
         return (time.monotonic() - self.paced_from) / done * (self.total - self.done) if done else None
 
 
 class Display(ABC):
-    """Shows progress. Every call is cheap and safe from any thread."""
+    """Shows progress. Every call is cheap and thread-safe."""
 
     def __init__(self) -> None:
         self.progress: Progress | None = None
         self.lock = threading.RLock()
 
     def start(self, total_rollouts: int, title: str, first_rollout: int = 0, unit: str = "rollout") -> None:
-        """Begin; `first_rollout` is how many rollouts a resumed run has behind it, `unit` what they are called."""
+        """Begin; `first_rollout` counts rollouts before a resume, and `unit` is what the run counts."""
         now = time.monotonic()
         self.progress = Progress(
             safe_line(title), total_rollouts, first_rollout, now, phase_began=now, first=first_rollout, unit=unit
@@ -82,14 +82,14 @@ class Display(ABC):
         self._started(self.progress)
 
     def phase(self, text: str, detail: Callable[[], str] | None = None) -> None:
-        """Say what is being waited for, from now on; `detail` is asked, from any thread, whenever it is shown."""
+        """Show what the run waits for from now on; `detail` is called from any thread whenever the phase is shown."""
         if self.progress is not None:
             with self.lock:
                 self.progress.phase, self.progress.phase_began = safe_line(text), time.monotonic()
                 self.progress.detail = detail
 
     def row(self, rollout_id: int, metrics: Mapping[str, float]) -> None:
-        """Show a row of metrics; one that holds more than an evaluation ends its rollout."""
+        """Show a row of metrics. A row with more than an evaluation ends its rollout."""
         if self.progress is None:
             return
         with self.lock:
@@ -103,7 +103,7 @@ class Display(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """End; what is on the screen stays. May be called twice."""
+        """Stop, and leave the screen as it is. May be called twice."""
 
     @abstractmethod
     def _started(self, progress: Progress) -> None: ...
@@ -119,17 +119,17 @@ class Display(ABC):
 
 
 def is_evaluation(metrics: Mapping[str, float]) -> bool:
-    """Whether a row holds an evaluation, and what its plugins and engines did, and no step."""
+    """Whether a row has evaluation metrics (and perhaps statistics of plugins and engines), but no step."""
     return names.STEP_TIME not in metrics and any(name.startswith(names.EVAL_PREFIX) for name in metrics)
 
 
 def safe_line(text: str) -> str:
-    """Text from anywhere on one line, without secrets."""
+    """Return a text on one line, without secrets."""
     return one_line(REDACTOR.redact(text), " ").strip()
 
 
 def seconds(value: float) -> str:
-    """A duration for people: 4.2 s, 1:05, 2:01:05."""
+    """Format a duration: 4.2 s, 1:05, 2:01:05."""
     if value < 60:
         return f"{value:.1f} s"
     minutes, rest = divmod(round(value), 60)
@@ -138,15 +138,15 @@ def seconds(value: float) -> str:
 
 
 WARM_UP_INTERVAL = 2.0
-"""Least seconds between two lines about steps without a reward."""
+"""Minimum seconds between two lines about steps without a reward."""
 
 
 class PlainDisplay(Display):
-    """One short line per rollout and evaluation; after `silence` seconds without one, what is being waited for.
+    """Prints one line per rollout and evaluation; after `silence` seconds without one, what the run waits for.
 
-    Until the first of them each phase has a line: that workers start and models load takes a while.
+    Before the first of them, each phase gets a line, since starting workers and loading models takes a while.
 
-    Steps without a reward, those of a warm start, are many and short: a line every two seconds, the first and the last.
+    Steps without a reward (a warm start) are many and short: the first, the last, and one every two seconds get a line.
     """
 
     def __init__(self, stream: TextIO | None = None, silence: float = 30.0) -> None:
@@ -201,12 +201,12 @@ class PlainDisplay(Display):
             self.stream.write(printable(line) + "\n")
             self.stream.flush()
         except (OSError, ValueError):
-            # The reader left, the disk is full or the stream is closed: the run outlives what shows it.
+            # The reader is gone, the disk is full or the stream is closed: the run must continue without its display.
             self._stopped.set()
 
 
 def make_display(progress: bool = True) -> Display:
-    """The dashboard where `progress` is wanted, slime-view is installed, and the terminal can show it; else lines."""
+    """Return the dashboard if `progress` is set, slime-view is installed and the terminal supports it; else lines."""
     entry = entry_point_of(PARTS, "dashboard") if progress else None
     dashboard = cast(Callable[[], Display | None], entry.load())() if entry else None
     return dashboard or PlainDisplay()
@@ -220,7 +220,7 @@ def _rollout_line(progress: Progress, metrics: Mapping[str, float]) -> str:
         ("{:.0f} tokens/s", names.THROUGHPUT),
         ("{:.2f} s", names.STEP_TIME),
     ]
-    hidden = names.LOSS if names.REWARD in metrics else None  # a policy's loss tells nothing beside its reward
+    hidden = names.LOSS if names.REWARD in metrics else None  # a policy's loss adds nothing to its reward
     shown = [form.format(metrics[name]) for form, name in parts if name in metrics and name != hidden]
     remaining = progress.remaining()
     if remaining is not None and progress.done < progress.total:

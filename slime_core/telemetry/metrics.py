@@ -22,7 +22,7 @@ from slime_core.outputs import nofollow, open_nofollow
 from slime_core.sample import Json, count_of, number_of
 from slime_core.telemetry.names import MEASURED
 
-# Turns an operating system's refusal into an error of the run folder that names the file.
+# Turns an OSError into an error of the run folder that names the file.
 
 
 @contextmanager
@@ -41,7 +41,7 @@ def run_folder_errors(path: Path, verb: str) -> Iterator[None]:
 
 SCHEMA_VERSION = 1
 _DAMAGE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, NonFiniteError)
-"""What a line that is not a row raises."""
+"""Errors that parsing raises for a line that is not a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +53,13 @@ class MetricsRow:
     """
 
     rollout_id: int
-    """Number of the rollout, from 0; for an evaluation, rollouts done before it."""
+    """Number of the rollout, from 0; for an evaluation, the number of rollouts done before it."""
     step: int
-    """Optimizer steps done when it was written."""
+    """Optimizer steps done at that time."""
     time: float
-    """Seconds since 1970, UTC."""
+    """Unix time in seconds."""
     metrics: Mapping[str, float]
-    """Finite numbers by name."""
+    """Finite values by metric name."""
 
     def __post_init__(self) -> None:
         for name, value in self.metrics.items():
@@ -69,7 +69,7 @@ class MetricsRow:
                 )
 
     def to_dict(self) -> dict[str, Json]:
-        """The line as plain JSON."""
+        """Return the row as plain JSON."""
         metrics: dict[str, Json] = {name: float(value) for name, value in self.metrics.items()}
         return {
             "schema_version": SCHEMA_VERSION,
@@ -81,7 +81,7 @@ class MetricsRow:
 
 
 class LineLog:
-    """An append-only file of lines. Opening it cuts a torn last line, the mark of a kill in the middle of a write.
+    """An append-only file of lines. Opening it cuts off an incomplete last line, which a kill during a write leaves.
 
     Raises:
         RunFolderError: the file cannot be opened or written (read-only folder, full disk).
@@ -95,26 +95,26 @@ class LineLog:
             self._file.truncate(self._size)
 
     def write(self, lines: bytes) -> None:
-        """Write complete lines through to the operating system; after a failure the file is as before."""
+        """Write complete lines to the operating system; on failure, restore the file as it was."""
         with run_folder_errors(self.path, "write"):
             try:
                 written = 0
                 while written < len(lines):
                     written += self._file.write(lines[written:])
             except OSError:
-                with suppress(OSError):  # opening the file again cuts a torn line too
+                with suppress(OSError):  # opening the file again also cuts an incomplete line
                     self._file.truncate(self._size)
                 raise
         self._size += len(lines)
 
     def position(self) -> int:
-        """Bytes written so far, all of them on disk: what a checkpoint keeps."""
+        """Return the size in bytes for a checkpoint, after all bytes are on disk."""
         with run_folder_errors(self.path, "write"):
             os.fsync(self._file.fileno())
         return self._size
 
     def truncate(self, position: int) -> None:
-        """Cut the lines after `position`.
+        """Cut off the lines after `position`.
 
         Raises:
             CheckpointError: the file is shorter, or no line ends there.
@@ -126,10 +126,10 @@ class LineLog:
 
     @staticmethod
     def check(path: Path, position: int) -> None:
-        """See that a file has a line that ends where a checkpoint says.
+        """Check that a line of a file ends at a checkpoint's position.
 
         Raises:
-            CheckpointError: it does not.
+            CheckpointError: the file is shorter, or no line ends there.
             RunFolderError: the file cannot be read.
         """
         with run_folder_errors(path, "read"):
@@ -153,7 +153,7 @@ class LineLog:
 
 
 class MetricsLog(LineLog):
-    """The rows of metrics.jsonl."""
+    """Writer and reader of metrics.jsonl."""
 
     def append(self, row: MetricsRow) -> None:
         """Write one row; errors as of `write`."""
@@ -161,7 +161,7 @@ class MetricsLog(LineLog):
 
     @staticmethod
     def read(path: Path) -> list[MetricsRow]:
-        """Every complete row of a file, oldest first; none if there is no file. A torn last line is left out.
+        """Return every complete row, oldest first; none without a file. An incomplete last line is left out.
 
         Raises:
             RunFolderError: a complete line is not a metrics row; the message names it.
@@ -182,13 +182,13 @@ class MetricsLog(LineLog):
 
 
 def strip_timing(row: MetricsRow) -> dict[str, Json]:
-    """The row without `time`, `perf/` and `plugin/`: what two runs of one seed have in common."""
+    """Return the row without `time`, `perf/` and `plugin/`: the part that two runs with the same seed share."""
     kept: dict[str, Json] = {name: each for name, each in row.metrics.items() if not name.startswith(MEASURED)}
     return {"rollout_id": row.rollout_id, "step": row.step, "metrics": kept}
 
 
 def read_lines(path: Path) -> list[bytes]:
-    """Complete lines of a file, without their ends; none if there is no file."""
+    """Return the complete lines of a file without line ends; none without a file."""
     try:
         with open_nofollow(path) as file:
             return file.read().split(b"\n")[:-1]
@@ -197,7 +197,7 @@ def read_lines(path: Path) -> list[bytes]:
 
 
 def end_of_last_line(path: Path, limit: int | None = None, chunk: int = 1 << 16) -> int:
-    """Offset just after the last line end among the first `limit` bytes, 0 if there is none; reads backwards."""
+    """Return the offset after the last line end among the first `limit` bytes, 0 without one. Reads backwards."""
     with open_nofollow(path) as file:
         end = file.seek(0, os.SEEK_END) if limit is None else limit
         while end > 0:

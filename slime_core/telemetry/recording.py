@@ -1,7 +1,7 @@
-"""What other packages add to a run: what is kept for readers of a finished run.
+"""Interfaces of the packages that record a run for later analysis.
 
-An entry point of the group `slime.run` offers each part. A run needs none of them: without slime-view it writes
-metrics, ledger and checkpoints, and no samples. Each base class here keeps nothing, and is what such a run has.
+Entry points of the group `slime.run` provide the parts. All are optional: without slime-view, a run writes metrics,
+ledger and checkpoints, but no samples. The base classes here record nothing; a run uses them without such a package.
 
 Example:
 
@@ -25,35 +25,35 @@ from slime_core.telemetry.metrics import MetricsRow
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """The groups of a rollout's shard."""
+    """All groups that a rollout generated."""
 
     kept: Sequence[Group]
-    """In order of the draws; without the buffer's notes."""
+    """Groups to train on, in the order that they were drawn, without the buffer's notes."""
     dropped: Sequence[Group]
-    """The others."""
+    """The other groups."""
     reasons: Mapping[GroupId, str]
-    """Why each dropped group was."""
+    """Reason of each dropped group."""
     failed: Sequence[Group] = ()
-    """Samples that failed, by the groups that went on without them."""
+    """Failed samples, in the groups that continued without them."""
 
 
 KeeperT = TypeVar("KeeperT")
 
 
 class SampleWriter:
-    """Keeps the samples of a run; slime-view's `SampleStore` is one."""
+    """Records the samples of a run, for example slime-view's `SampleStore`."""
 
     async def write(self, rollout_id: int, generated: Generated, draw: Draw) -> None:
-        """Keep what a rollout generated, and what it is trained on."""
+        """Record the groups that a rollout generated and the draw that it trains on."""
 
     async def write_eval(self, rollout_id: int, samples: Mapping[str, Sequence[Sample]]) -> None:
-        """Keep the samples of an evaluation, by data set."""
+        """Record the samples of an evaluation, by data set."""
 
     async def flush(self) -> None:
-        """Wait until everything is on disk."""
+        """Wait until all records are on disk."""
 
     def rewind(self, rollouts: int | None) -> None:
-        """Remove what came after a commit point of so many rollouts; None removes everything."""
+        """Remove records after a commit point of `rollouts` rollouts; None removes all."""
 
     def __enter__(self) -> Self:
         return self
@@ -62,51 +62,51 @@ class SampleWriter:
 
 
 class SpanWriter:
-    """Keeps what a run did when; slime-view's `SpanLog` is one. Times are seconds of `time.monotonic`."""
+    """Records when a run did what, for example slime-view's `SpanLog`. Times are seconds of `time.monotonic`."""
 
     def add_phase(self, name: str, rollout_id: int, began: float, ended: float) -> None:
-        """Note a part of the loop's work."""
+        """Record a span of the loop."""
 
     def phase(self, name: str, rollout_id: int) -> AbstractContextManager[None]:
-        """Note what is done inside as a part of the loop's work."""
+        """Context manager that records a span of the loop."""
         return nullcontext()
 
     def add_sample(
         self, group: GroupId, index: int | None, evaluation: bool, marks: Sequence[tuple[str, float]], ended: float
     ) -> None:
-        """Note a sample that is no longer in flight."""
+        """Record a sample that is no longer in flight."""
 
     async def write(self, rollout_id: int) -> None:
-        """Append what was noted since the line before."""
+        """Append the records since the last line."""
 
     def clear(self) -> None:
-        """Remove what is kept so far."""
+        """Remove all records."""
 
 
 class RaisedAlarm(Protocol):
-    """What an alarm saw; `str()` is the line that is shown."""
+    """A raised alarm; `str()` is the line that is shown."""
 
     @property
     def name(self) -> AlarmName:
-        """Which alarm, as in `stop_on_alarms`."""
+        """Name of the alarm, as in `stop_on_alarms`."""
         ...
 
 
 class AlarmWatch:
-    """Looks at rows of metrics in their order; slime-view's `Alarms` is one."""
+    """Checks rows of metrics in order, for example slime-view's `Alarms`."""
 
     def look(self, row: MetricsRow) -> Sequence[RaisedAlarm]:
-        """The alarms that this row raises and the row before did not."""
+        """Return the alarms that this row raises and the previous row did not."""
         return ()
 
 
 def recorder(name: str, without: type[KeeperT], *given: object) -> KeeperT:
-    """What an installed package offers under a name, made with what is given; without one, what keeps nothing."""
+    """Return the recorder that an installed package provides under a name, built with `given`; else `without()`."""
     entry = entry_point_of(PARTS, name)
     return cast(Callable[..., KeeperT], entry.load())(*given) if entry else without()
 
 
 def write_run_report(run_dir: Path) -> Sequence[tuple[str, Path]]:
-    """Write the report of a run, and name what was written; nothing without a package that writes reports."""
+    """Write a run's report and return what was written; empty if no package writes reports."""
     entry = entry_point_of(PARTS, "report")
     return cast(Callable[[Path], Sequence[tuple[str, Path]]], entry.load())(run_dir) if entry else ()
