@@ -142,7 +142,7 @@ class Builder:
 
     @classmethod
     def of(cls, plan: Plan) -> "Builder":
-        """Return a builder with call statistics and isolation of its own plan."""
+        """Return a builder for a plan, with new call statistics and a new isolation of rewards."""
         stats, run = PluginStats(), plan.config.run
         protection = Protection(plugins=plan.catalog.plugin_set, seed=run.seed, stats=stats)
         return cls(plan, stats, protection, day=run_day(run.save, run.hf_checkpoint))

@@ -81,7 +81,7 @@ class Saver:
     ) -> None:
         """Take a snapshot and begin to finish it; `saved` returns the checkpoint.
 
-        If the model's files are not written yet, a later `saved` begins to finish it. Finishing removes old checkpoints,
+        If the model's files are not written yet, a later `saved` continues. Finishing removes old checkpoints,
         and later ones, which an earlier resume has abandoned. `end_of_turn` is added to the end ids of the model's
         generation_config.json. With `is_best`, the link `best` then points to this checkpoint.
 

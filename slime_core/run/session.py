@@ -106,7 +106,7 @@ class Memory:
         self._out_of_engine = self._out_of_trainer = NONE
 
     async def go_to(self, phase: Phase) -> None:
-        """Release memory that the phase does not need before reacquiring any, so that both sides never hold all of it."""
+        """Release memory that the phase does not need before reacquiring any: both sides never hold all of theirs."""
         engine = {
             Phase.GENERATE: NONE,
             Phase.PUBLISH: self._of_engine - {MemoryTag.WEIGHTS},
