@@ -1,6 +1,6 @@
-"""Starts, limits and ends every process of a run: the launcher's worker groups and isolated plugin calls.
+"""Starts, limits and ends all processes of a run: the launcher's worker groups and isolated plugin calls.
 
-A fork server starts the processes, limits them, and kills them with their children at the driver's end. A plugin with
+A fork server starts the processes, limits them, and kills them with their children when the driver ends. A plugin with
 its own launcher uses `Host` in its processes and `GroupOfWorkers` in the driver. `Protection` runs rewards with time
 and memory limits; `command` does so for a program.
 

@@ -1,6 +1,6 @@
-"""A forked process, as the driver sees it: calls over its channel, its output, and its end over its leash.
+"""The driver's handle of a forked process: calls over its channel, its output, and its end over its leash.
 
-The process answers one call at a time. Its server reports the process id and the end, and kills the process with all
+The process answers one call at a time. Its server reports the process id and the exit, and kills the process with all
 its descendants when the driver closes the leash. A channel carries frames: an 8-byte length, followed by the payload.
 The driver's end (`Channel`) never blocks the event loop and can be cancelled at any byte; the worker's end (`send`,
 `receive`) is blocking code.
@@ -25,22 +25,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 HEADER = struct.Struct(">Q")
-"""The length of a frame, before its payload."""
+"""Header of a frame: the length of its payload."""
 NOTE = struct.Struct(">ii")
-"""A note of the server on the leash. First: process id or a negative errno, and 0. At the end: exit code, and what was
-over a limit: MiB of memory, or a negative number of processes; else 0."""
+"""A message of the server on the leash. First: process id or a negative errno, and 0. At the end: exit code, and
+the exceeded limit: MiB of memory, or a negative number of processes; else 0."""
 NUMBER = struct.Struct(">Q")
-"""The number of a call, before its body and before its answer."""
+"""Number of a call, which precedes the call and its answer."""
 DEATH_S = 10.0
-"""Seconds within which a process ends that was killed, or that closed its connection."""
+"""Seconds that a process may take to end after it was killed or has closed its connection."""
 DRAIN_S = 0.05
-"""Seconds between two reads of a process's output: a flood of output slows the process, not the driver."""
+"""Seconds between two reads of a process's output, so that much output slows the process and not the driver."""
 _PART = 1 << 20
-"""Bytes that are read at a time; other tasks get a turn between two parts."""
+"""Most bytes per read; other tasks run between two reads."""
 
 
 class TooLong(Exception):
-    """A frame is longer than its limit; `args[0]` is its length."""
+    """A frame is longer than the limit; `args[0]` is its length."""
 
 
 class Channel:
@@ -53,7 +53,7 @@ class Channel:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the other end is closed and nothing is left to receive."""
+        """Whether the other end is closed and all frames were received."""
         try:
             return not self._socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -62,7 +62,7 @@ class Channel:
             return True
 
     async def send(self, body: bytes) -> None:
-        """Send one frame, after the rest of a frame whose sending was cancelled; OSError if the other end is closed."""
+        """Send one frame, after the rest of any cancelled one; OSError if the other end is closed."""
         loop = asyncio.get_running_loop()
         self._frame(body)
         while not self._sent():
@@ -85,7 +85,7 @@ class Channel:
         return body
 
     def exchange(self, body: bytes, *, limit: int, timeout_s: float) -> bytes:
-        """Send one frame and wait for the next, outside an event loop; TimeoutError, or errors as of `receive`."""
+        """Send one frame and wait for the next, without an event loop; TimeoutError, or errors as of `receive`."""
         deadline = time.monotonic() + timeout_s
         self._frame(body)
         while (answer := self._whole(limit)) is None:
@@ -97,7 +97,7 @@ class Channel:
         return answer
 
     def end(self) -> None:
-        """Send no more: the worker reads end-of-file after the frames that were sent."""
+        """Close this end for sending: the worker reads end-of-file after the last frame."""
         self._shut(socket.SHUT_WR)
 
     def cut(self) -> None:
@@ -109,12 +109,12 @@ class Channel:
         self._socket.close()
 
     def _shut(self, how: int) -> None:
-        with suppress(OSError):  # the other end is gone, or this one is closed
+        with suppress(OSError):  # the other end or this one is closed already
             self._socket.shutdown(how)
 
     def _frame(self, body: bytes) -> None:
         head = HEADER.pack(len(body))
-        # A small frame is sent at once, for each part would wake the other end; a large one is not copied.
+        # Send a small frame in one piece, since each piece wakes the other end; do not copy a large one.
         self._unsent += map(memoryview, [head + body] if len(body) < _PART else [head, body])
 
     def _sent(self) -> bool:
@@ -155,13 +155,13 @@ class Channel:
         try:
             await ready.wait()
         finally:
-            if self._socket.fileno() >= 0:  # else another file may have the number by now
+            if self._socket.fileno() >= 0:  # another file may have the number by now
                 remove(descriptor)
 
 
 def send(channel: socket.socket, body: bytes) -> None:
     """Send one frame."""
-    channel.sendall(HEADER.pack(len(body)) + body)  # at once: each part would wake the other end
+    channel.sendall(HEADER.pack(len(body)) + body)  # in one piece: each piece wakes the other end
 
 
 def receive(channel: socket.socket) -> bytearray:
@@ -182,16 +182,16 @@ def _exactly(channel: socket.socket, count: int) -> bytearray:
 
 
 class Output:
-    """The end of what a process prints, read from a pipe."""
+    """The latest output of a process, read from a pipe."""
 
     def __init__(self, most: int) -> None:
-        """Open nothing yet. Keeps the last `most` bytes."""
+        """Keep the last `most` bytes; opens no pipe yet."""
         self._most, self._kept, self._pipe = most, bytearray(), -1
         self._timer: asyncio.TimerHandle | None = None
 
     @contextmanager
     def opened(self) -> Iterator[int]:
-        """The descriptor to write to, for `Server.fork`; closed afterwards, for the process has its own."""
+        """Context manager with the descriptor for `Server.fork`, closed afterwards, since the process has a copy."""
         self._pipe, write = os.pipe()
         os.set_blocking(self._pipe, False)
         try:
@@ -203,17 +203,17 @@ class Output:
             os.close(write)
 
     def watch(self, busy_s: float = DRAIN_S) -> None:
-        """Read on the running event loop until `stop`: now, then `busy_s` after each output, else every `DRAIN_S`."""
+        """Read on the running event loop until `stop`: every `busy_s` while there is output, else every `DRAIN_S`."""
         pause = busy_s if self.read() else DRAIN_S
         self._timer = asyncio.get_running_loop().call_later(pause, self.watch, busy_s)
 
     def stop(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         if self._timer is not None:
             self._timer.cancel()
 
     def read(self) -> bool:
-        """Read at most 1 MiB of what is there; returns whether there was any."""
+        """Read at most 1 MiB of the available output; returns whether there was any."""
         before = len(self._kept)
         with suppress(OSError):
             for _ in range(16):
@@ -225,17 +225,17 @@ class Output:
         return is_more
 
     def text(self) -> str:
-        """All that is kept."""
+        """Return the kept output."""
         self.read()
         return self._kept.decode(errors="replace")
 
     def printed(self) -> str:
-        """What is kept, as the end of an error; empty if it is blank."""
+        """Return the kept output as the end of an error text; empty if it is blank."""
         text = self.text().strip()
         return f"\nit printed:\n{text}" if text else ""
 
     def clear(self) -> None:
-        """Forget what was printed until now."""
+        """Discard the output so far."""
         self.read()
         self._kept.clear()
 
@@ -255,13 +255,13 @@ class Forked:
         """Take over the driver's ends; use `Server.fork`."""
         leash.setblocking(False)
         self.channel = Channel(own)
-        """Frames to and from the process."""
+        """Sends and receives frames."""
         self.pid = 0
-        """Process id, which is also its session and its group; 0 until it is known."""
+        """Process id, also of its session and process group; 0 until it is known."""
         self.code: int | None = None
-        """Exit code, negative for a signal; None while the process runs, and if its server ended first."""
+        """Exit code, negative for a signal; None while the process runs, or if its server ended first."""
         self.cause: tuple[str, str] | None = None
-        """Reason ("memory", "processes", "timeout", ...) and text, if it was killed for one."""
+        """Reason ("memory", "processes", "timeout", ...) and text, if the process was killed for one."""
         self._leash, self._last_words, self._limits = leash, last_words, limits
         self._is_over = False
         self._errno = 0
@@ -269,11 +269,11 @@ class Forked:
         self._waiting: list[asyncio.Future[None]] = []
 
     async def call(self, body: bytes, limit: int | None = None) -> memoryview:
-        """Send a call and wait for its answer. Answers to earlier calls, which were cancelled, are skipped.
+        """Send a call and wait for its answer. Skips answers to earlier, cancelled calls.
 
         Raises:
-            EOFError: the process has ended; or was killed, for it closed its connection, sent a frame that answers no
-                call, or answered with more than `limit` bytes.
+            EOFError: the process ended. It is killed for closing its connection, for a frame that answers no call, and
+                for an answer of more than `limit` bytes.
         """
         if self.is_over:
             raise EOFError
@@ -300,13 +300,13 @@ class Forked:
 
     @property
     def is_over(self) -> bool:
-        """Whether the process has ended; then all its descendants were sent SIGKILL."""
+        """Whether the process has ended; all its descendants then got a SIGKILL."""
         self._read_notes()
         return self._is_over
 
     @property
     def how(self) -> str:
-        """How it ended: "exit code 1"."""
+        """How the process ended, as "exit code 1"."""
         if self.cause is not None:
             return self.cause[1]
         if self._errno:
@@ -316,14 +316,14 @@ class Forked:
         return how_it_ended(self.code)
 
     def kill(self, reason: str = "", detail: str = "") -> None:
-        """Kill it and its descendants; the first reason becomes its `cause`."""
+        """Kill the process and its descendants; the first reason becomes its `cause`."""
         if reason and self.cause is None:
             self.cause = reason, detail
         with suppress(OSError):
             self._leash.shutdown(socket.SHUT_WR)
 
     async def ended(self) -> None:
-        """Wait until it has ended; several tasks may wait at once."""
+        """Wait until the process has ended; several tasks may wait."""
         while not self.is_over:
             waiting = self._watch()
             try:
@@ -332,7 +332,7 @@ class Forked:
                 self._unwatch(waiting)
 
     async def see_end(self, reason: str, detail: str, grace_s: float = DEATH_S) -> None:
-        """Wait until it has ended; kill it after `grace_s` seconds, and give up after `DEATH_S` more."""
+        """Wait until the process has ended. Kills it after `grace_s` seconds; stops waiting after `DEATH_S` more."""
         for seconds in (grace_s, DEATH_S):
             try:
                 async with asyncio.timeout(seconds):
@@ -343,7 +343,7 @@ class Forked:
         self._forget()
 
     def close(self) -> None:
-        """Kill it and close its files; no task may be waiting for a frame."""
+        """Kill the process and close its files; no task may be waiting for a frame."""
         self.kill()
         self._forget()
         self.channel.close()
@@ -356,7 +356,7 @@ class Forked:
         self._leash.close()
 
     def _watch(self) -> "asyncio.Future[None]":
-        """Read notes as they arrive; the future is done after each."""
+        """Return a future that is done at the next message of the server."""
         loop = asyncio.get_running_loop()
         waiting: asyncio.Future[None] = loop.create_future()
         self._waiting.append(waiting)
@@ -370,7 +370,7 @@ class Forked:
 
     def _wake(self) -> None:
         if self.is_over:
-            self.channel.cut()  # a descendant may still hold the other end open
+            self.channel.cut()  # a descendant may hold the other end open
         for waiting in self._waiting:
             if not waiting.done():
                 waiting.set_result(None)
@@ -386,7 +386,7 @@ class Forked:
             if len(note) == NOTE.size:
                 self._note(*NOTE.unpack(note))
                 continue
-            self._forget()  # its server has ended, and the process with it; its group may still run
+            self._forget()  # the server has ended, and so has the process; its process group may still run
             if self.pid:
                 with suppress(ProcessLookupError):
                     os.killpg(self.pid, signal.SIGKILL)
@@ -408,13 +408,13 @@ class Forked:
 
 
 def how_it_ended(code: int | None) -> str:
-    """In words: exit code 7, killed by SIGSEGV. None: the server that started it ended first."""
+    """Describe an exit code: exit code 7, killed by SIGSEGV. None: the server of the process ended first."""
     if code is None:
         return "gone with the process that started it"
     if code >= 0:
         return f"exit code {code}"
     try:
         name = signal.Signals(-code).name
-    except ValueError:  # most real-time signals have none
+    except ValueError:  # most real-time signals have no name
         name = f"signal {-code}"
     return f"killed by {name}{', perhaps for want of memory' if code == -signal.SIGKILL else ''}"

@@ -1,9 +1,8 @@
-"""Worker groups and the local launcher, which starts them on this machine, within its GPUs and cores.
+"""Worker groups, and the local launcher that starts them on this machine's GPUs and cores.
 
-All workers of a group are called together. They wait for each other in collective operations, so the others cannot
-finish after one has died: all end when one fails. A launcher derives from `GroupWorker` and implements how to send a
-call and how to end the process. The local one forks workers from a server, so torch is imported once for all. Groups
-may share cores, but not GPUs.
+All workers of a group are called together. They wait for each other in collective operations, so they all end when
+one fails. A launcher derives from `GroupWorker` and implements how to send a call and how to end the process. The
+local launcher forks workers from a server, which imports torch once for all. Groups may share cores, but not GPUs.
 
 Example:
 
@@ -33,10 +32,10 @@ from slime_core.roles import LauncherSetup, Needs, Place, WorkerGroupSpec
 
 
 class GroupWorker(ABC):
-    """One worker of a group, whichever launcher started its process."""
+    """One worker of a group; subclasses define how a launcher reaches its process."""
 
     BUSY_GRACE_S: ClassVar[float] = 2.0
-    """Seconds that a worker in the middle of a call has to end."""
+    """Seconds that a worker has to end if a call is in progress."""
     CLOSE_S: ClassVar[float] = 10.0
     """Seconds that an idle worker has for its `close`."""
     DEATH_S: ClassVar[float] = 10.0
@@ -47,9 +46,9 @@ class GroupWorker(ABC):
         """Start nothing yet.
 
         Args:
-            title: its group and rank, for errors: "trainer 3".
-            place: where it lives.
-            log: file of its output.
+            title: group and rank for errors, as "trainer 3".
+            place: host, devices and ports of the worker.
+            log: file with its output.
         """
         self.title, self.place, self.log = title, place, log
         self._turn = asyncio.Lock()
@@ -57,7 +56,7 @@ class GroupWorker(ABC):
         self._told_of_death = asyncio.Event()
 
     async def call(self, method: str, given: Sequence[object], timeout_s: float | None) -> object:
-        """Call `worker.method(*given)`; calls queue up.
+        """Call `worker.method(*given)`; concurrent calls wait for each other.
 
         Raises:
             WorkerError: the worker raised, died or did not answer in time.
@@ -74,7 +73,7 @@ class GroupWorker(ABC):
                 ) from None
 
     async def died_idle(self) -> None:
-        """Wait until the process has ended outside of a call; a death in a call is that call's error."""
+        """Wait until the process ends outside of a call. If it dies in a call, the call raises instead."""
         await self._over()
         async with self._turn:
             if not self._told_of_death.is_set():
@@ -83,22 +82,22 @@ class GroupWorker(ABC):
 
     @property
     def is_asked(self) -> bool:
-        """Whether a call is under way."""
+        """Whether a call is in progress."""
         return self._turn.locked()
 
     def death(self) -> WorkerError:
-        """The error of a worker that has ended."""
+        """Return the error for a worker that has ended."""
         if self._is_asked_to_end:
             return WorkerError(f"{self.title} was stopped with its group; its log is {self.log}")
         return WorkerError(f"{self._how_it_died()}; the end of its log, {self.log}:\n{self.log_tail()}")
 
     def log_tail(self) -> str:
-        """The last lines of its output."""
+        """Return the last lines of the worker's output."""
         lines = self.log.read_text(errors="replace").splitlines() if self.log.is_file() else []
         return "\n".join(lines[-self.LOG_TAIL_LINES :])
 
     def ask_to_end(self) -> None:
-        """Announce that no more calls come."""
+        """Announce that there will be no more calls."""
         self._is_asked_to_end = True
 
     @property
@@ -109,19 +108,19 @@ class GroupWorker(ABC):
     @property
     @abstractmethod
     def state(self) -> str:
-        """Its process in words: "pid 4711"."""
+        """The process as shown to users, as "pid 4711"."""
 
     @abstractmethod
     async def built(self) -> None:
-        """Wait until its object is built; errors as in `call`."""
+        """Wait until the worker's object is built; errors as in `call`."""
 
     @abstractmethod
     async def end(self) -> None:
-        """End the process with its descendants, and wait until they have ended."""
+        """End the process with its descendants, and wait for their end."""
 
     @abstractmethod
     async def _asked(self, method: str, given: Sequence[object]) -> object:
-        """Call a method in the process; errors as in `call`, but for its time."""
+        """Call a method in the process; errors as in `call`, without a time limit."""
 
     @abstractmethod
     async def _over(self) -> None:
@@ -129,10 +128,10 @@ class GroupWorker(ABC):
 
     @abstractmethod
     def _how_it_died(self) -> str:
-        """Which worker died, where, and how: "trainer 3 died (exit code 1)"."""
+        """Describe which worker died, where, and how, as "trainer 3 died (exit code 1)"."""
 
     def _value(self, what: str, reply: Reply) -> object:
-        """The value of a reply; raises WorkerError with the worker's traceback, or the error of ours that it raised."""
+        """Return the value of a reply; raise the `SlimeError` in it, or WorkerError with the worker's traceback."""
         if reply.error is not None:
             raise reply.error
         if reply.traceback:
@@ -147,10 +146,10 @@ class LocalWorker(GroupWorker):
     """One forked process."""
 
     def __init__(self, server: Server, order: Order, log: Path, environment: Mapping[str, str]) -> None:
-        """Have the process forked; waits for no import. Its output is appended to `log`.
+        """Start to fork the process, without waiting for imports; its output is appended to `log`.
 
         Raises:
-            WorkerError: the system has no room for another process.
+            WorkerError: the system cannot start another process.
         """
         super().__init__(f"{order.spec.name} {order.place.rank}", order.place, log)
         self._order, self._busy = order, False
@@ -162,13 +161,13 @@ class LocalWorker(GroupWorker):
             raise WorkerError(f"{self.title} could not be started: {error}") from error
 
     async def built(self) -> None:
-        """Send the order and wait until it is built; errors as in `call`."""
+        """Send the order and wait until the object is built; errors as in `call`."""
         async with self._turn:
             await self._exchange("its construction", self._order)
 
     @property
     def state(self) -> str:
-        """Its process id."""
+        """The process id, in words."""
         return f"pid {self._process.pid}"
 
     @property
@@ -182,11 +181,11 @@ class LocalWorker(GroupWorker):
         self._process.channel.end()
 
     async def end(self) -> None:
-        """Wait until the process and its descendants have ended, kill them if need be, and close its files."""
+        """Wait until the process and its descendants have ended, after a kill if necessary, and close its files."""
         process = self._process
         await process.see_end("stopped", "it was stopped", self.BUSY_GRACE_S if self._busy else self.CLOSE_S)
         process.channel.cut()
-        async with self._turn:  # a call under way sees the end first
+        async with self._turn:  # a call in progress handles the end first
             process.close()
 
     async def _asked(self, method: str, given: Sequence[object]) -> object:
@@ -215,14 +214,14 @@ class LocalWorker(GroupWorker):
 ResultT = TypeVar("ResultT")
 
 LAST_WORDS_S = 0.3
-"""Seconds within which a process's end is known, after another worker's error about it."""
+"""Seconds to wait for the death of a worker when another worker reports an error."""
 
 
 class GroupOfWorkers:
     """Implements `slime_core.roles.WorkerGroup`."""
 
     def __init__(self, workers: Sequence[GroupWorker]) -> None:
-        """Take over started workers, in rank order."""
+        """Take over started workers, ordered by rank."""
         self._workers = list(workers)
         self._closing: asyncio.Task[None] | None = None
         self._is_closed = asyncio.Event()
@@ -235,16 +234,16 @@ class GroupOfWorkers:
 
     @property
     def places(self) -> Sequence[Place]:
-        """Where each worker lives."""
+        """Place of each worker."""
         return [worker.place for worker in self._workers]
 
     @property
     def is_closed(self) -> bool:
-        """Whether its owner or a worker's failure has closed it."""
+        """Whether the group was closed, by its owner or after a failure."""
         return self._closing is not None
 
     async def built(self, timeout_s: float | None) -> None:
-        """Wait until every worker has built its object; WorkerError if one fails or takes too long."""
+        """Wait until every worker has built its object; WorkerError if one fails or the time is over."""
         tasks = {asyncio.create_task(worker.built()): worker for worker in self._workers}
         try:
             await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_EXCEPTION)
@@ -276,7 +275,7 @@ class GroupOfWorkers:
         return (await self._all([self._workers[rank].call(method, (argument,), timeout_s)]))[0]
 
     def unanswered(self) -> Mapping[int, str]:
-        """Workers at a call; see `WorkerGroup.unanswered`."""
+        """Return the workers with a call in progress; see `WorkerGroup.unanswered`."""
         return {rank: worker.state for rank, worker in enumerate(self._workers) if worker.is_asked}
 
     async def watch(self) -> None:
@@ -294,10 +293,10 @@ class GroupOfWorkers:
             raise error
 
     async def close(self) -> None:
-        """Stop all workers; calls under way fail."""
+        """Stop all workers; calls in progress fail."""
         if self._closing is None:
             self._closing = asyncio.create_task(self._close())
-        await asyncio.shield(self._closing)  # a cancelled caller leaves nothing half closed
+        await asyncio.shield(self._closing)  # closing continues if the caller is cancelled
 
     async def _close(self) -> None:
         for worker in self._workers:
@@ -310,7 +309,7 @@ class GroupOfWorkers:
         try:
             return list(await asyncio.gather(*tasks))
         except WorkerError as error:
-            # The other ranks wait for the failed one in collective operations: none can be used again.
+            # The other ranks wait for the failed one in collective operations, so no worker is usable any more.
             cause = await self._cause(error)
             await self.close()
             raise cause from (error if cause is not error else None)
@@ -318,7 +317,7 @@ class GroupOfWorkers:
             await cancel_all(tasks)
 
     async def _cause(self, error: WorkerError) -> WorkerError:
-        """The death behind an error: a worker may report a lost peer before that peer's end is known."""
+        """Return the death behind an error: a worker may report a lost peer before the peer's end is known."""
         if self._death is not None:
             return self._death
         until = asyncio.get_running_loop().time() + LAST_WORDS_S
@@ -332,15 +331,15 @@ class GroupOfWorkers:
 # The local launcher.
 
 DEVICES = "CUDA_VISIBLE_DEVICES"
-"""The variable that lists the GPUs of a process."""
+"""Environment variable that lists the GPUs of a process."""
 
 
 class Taken(NamedTuple):
-    """What a running group has."""
+    """Resources of a running group."""
 
     group: str
     needs: Needs
-    """Of each worker."""
+    """Needs of each worker."""
     devices: Sequence[tuple[str, ...]]
     """GPUs of each worker."""
 
@@ -354,7 +353,7 @@ class Machine:
 
     @classmethod
     def here(cls) -> Self:
-        """This machine, as far as this process may use it."""
+        """Return the resources of this machine that this process may use."""
         return cls(own_cores(), _gpus())
 
     def __str__(self) -> str:
@@ -362,7 +361,7 @@ class Machine:
         return f"{self.cores} core{'' if self.cores == 1 else 's'}, {gpus}"
 
     def share(self, group: str, needs: Needs, workers: int, taken: Sequence[Taken]) -> list[tuple[str, ...]]:
-        """The GPUs of each worker of another group; ConfigError if what it needs is not free."""
+        """Return the GPUs for each worker of another group; ConfigError if its needs do not fit."""
         free = dict.fromkeys(self.gpus, 1.0)
         for each in taken:
             for name in chain.from_iterable(each.devices):
@@ -402,14 +401,14 @@ OWN_ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "GLOO_SOCKET_IFNAME": "lo",
 }
-"""Variables of its workers besides `ENVIRONMENT`: they meet on this machine alone."""
+"""Additional variables for local workers, which communicate only on this machine."""
 
 
 class LocalLauncher:
     """Implements `slime_core.roles.Launcher`."""
 
     def __init__(self, setup: LauncherSetup) -> None:
-        """Read what this machine has."""
+        """Detect the resources of this machine."""
         self._logs, self._plugins = setup.scratch, setup.plugins
         self._machine = Machine.here()
         self._running: list[tuple[Taken, GroupOfWorkers]] = []
@@ -425,7 +424,7 @@ class LocalLauncher:
         ]
         threads = str(max(1, int(spec.needs.cpus)))
         own = OWN_ENVIRONMENT | {name: threads for name in ENVIRONMENT if name.endswith("_THREADS")}
-        # CUDA does not outlive a fork, and an import may start it, as that of megatron-core does where there is a GPU.
+        # CUDA does not survive a fork, and importing some modules (megatron-core) initializes it if there is a GPU.
         preload = () if spec.needs.gpus else spec.preload
         server = shared_server([PRELOAD, *preload], own | dict(spec.environment))
         workers: list[LocalWorker] = []
@@ -447,7 +446,7 @@ class LocalLauncher:
         await asyncio.gather(*(group.close() for _, group in self._running))
 
     def _take(self, spec: WorkerGroupSpec) -> Taken:
-        """What a group gets; ConfigError if there is no room."""
+        """Return the resources for a group; ConfigError if they are not available."""
         self._running = [each for each in self._running if not each[1].is_closed]
         taken = [each for each, _ in self._running]
         if spec.per_node is not None and spec.per_node < spec.size:
@@ -470,8 +469,8 @@ class LocalLauncher:
 def free_port(address: str) -> int:
     """A free port that the OS will not assign to another process for about a minute.
 
-    A connection that this side closes first leaves its port in TIME_WAIT: a server, which sets SO_REUSEADDR, can bind
-    it, and the OS gives it to no client.
+    A connection that this side closes first leaves its port in TIME_WAIT. A server, which sets SO_REUSEADDR, can bind
+    the port, but the OS gives it to no client.
     """
     with socket.socket() as listening, socket.socket() as client:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

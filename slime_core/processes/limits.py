@@ -1,6 +1,6 @@
-"""Memory limits, process trees from /proc, and limits on what a worker starts.
+"""Memory limits, process trees from /proc, and limits on the processes that a worker starts.
 
-On systems without /proc no child processes are seen.
+Without /proc, child processes are not found.
 """
 
 import ctypes
@@ -15,13 +15,13 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 MOST_SEEN = 1_000
-"""Descendants after which a search stops."""
+"""Number of descendants at which a search stops."""
 
 
 def limit_memory(memory_mb: int) -> None:
-    """Cap the private writable memory of this process, so that a larger allocation raises MemoryError.
+    """Limit the private writable memory of this process; a larger allocation raises MemoryError.
 
-    RLIMIT_AS would also count what libraries only map or reserve. A system that refuses the limit (macOS) has none.
+    RLIMIT_AS would also count memory that libraries only map or reserve. Has no effect if the system refuses (macOS).
     """
     for limit, wanted in ((resource.RLIMIT_DATA, memory_mb << 20), (resource.RLIMIT_CORE, 0)):
         _, hard = resource.getrlimit(limit)
@@ -31,24 +31,24 @@ def limit_memory(memory_mb: int) -> None:
 
 
 def own_cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def keep_descendants() -> None:
-    """Become the parent of orphaned descendants, so that a search from here still finds them."""
+    """Adopt orphaned descendants, so that a later search from this process finds them."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when the process that forked it ends."""
+    """Let the kernel kill this process when its parent ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def children(pid: int) -> list[int]:
-    """Children of a process, including ended ones that it has not reaped."""
+    """Return the children of a process, including zombies."""
     found: list[int] = []
     with suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -58,7 +58,7 @@ def children(pid: int) -> list[int]:
 
 
 def descendants(pid: int) -> list[int]:
-    """Descendants of a process, parents before children."""
+    """Return the descendants of a process, parents before children."""
     found: list[int] = []
     unseen = [pid]
     while unseen and len(found) < MOST_SEEN:
@@ -69,13 +69,13 @@ def descendants(pid: int) -> list[int]:
 
 
 def end_descendants(pid: int) -> None:
-    """Kill all descendants of a process that can still be found."""
+    """Kill all descendants of a process that can be found."""
     _kill(descendants(pid))
 
 
 def end_tree(pid: int) -> None:
     """Kill a process group, its leader, and the leader's descendants."""
-    others = descendants(pid)  # before the leader dies: afterwards they are not to be found
+    others = descendants(pid)  # before the leader dies: later they cannot be found
     with suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
     _kill([pid, *others])
@@ -88,7 +88,7 @@ def _kill(pids: list[int]) -> None:
 
 
 def private_mb(pid: int) -> float:
-    """Resident memory in MiB that belongs to no file, shared memory included; 0 if the process has ended."""
+    """Return resident MiB of anonymous and shared memory; 0 if the process has ended."""
     with suppress(OSError, ValueError, IndexError):
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         return sum(int(line.split()[1]) for line in lines if line.startswith(("RssAnon:", "RssShmem:"))) / 1024
@@ -96,20 +96,20 @@ def private_mb(pid: int) -> float:
 
 
 MOST_FORKS = 256
-"""`os.fork` calls of one worker and its children during one call."""
+"""Most `os.fork` calls of a worker and its children in one call."""
 TOO_MANY_FORKS = f"more than {MOST_FORKS} forks in one call"
-"""Printed by a worker before it kills its process group for this."""
+"""Printed by a worker that kills its process group for too many forks."""
 
 
 class ForkCount:
-    """Counts forks of this process and its descendants, and kills the process group after `MOST_FORKS`."""
+    """Counts forks of this process and its descendants; kills the process group after `MOST_FORKS`."""
 
     def __init__(self) -> None:
-        self._count = mmap.mmap(-1, 8)  # forks share it
+        self._count = mmap.mmap(-1, 8)  # shared with forks
         os.register_at_fork(before=self._count_one)
 
     def restart(self) -> None:
-        """Begin another call."""
+        """Reset the count for the next call."""
         self._count[:8] = bytes(8)
 
     def _count_one(self) -> None:

@@ -1,4 +1,4 @@
-"""`command` runs one program for one sample under limits; its descendants end with it.
+"""`command` runs a program for one sample under limits, and kills its descendants when it ends.
 
 Example:
 
@@ -26,37 +26,37 @@ __all__ = ["CommandError", "Ended", "command"]
 
 ENTRY = f"{__name__}:execute"
 MOST_OUTPUT = 1 << 20
-"""Bytes that are kept of each output, from its end."""
+"""Bytes kept of each output, from its end."""
 MOST_PROCESSES = 256
-"""Default limit of a program's processes."""
+"""Default limit on the processes of a program."""
 BUSY_S = 0.001
-"""Seconds between two reads of a program that writes without a pause: it waits whenever 64 KiB are unread."""
+"""Seconds between two reads while a program writes continuously: it blocks whenever 64 KiB are unread."""
 SHOWN = 2_000
-"""Characters of its latest output that an error shows."""
+"""Characters of the latest output in an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A program that ended by itself."""
+    """Result of a program that exited without being killed at a limit."""
 
     code: int
-    """Exit code; negative: the signal that killed it."""
+    """Exit code; negative: the signal that ended it."""
     stdout: str
-    """Its standard output, secrets redacted; at most `MOST_OUTPUT` bytes from the end."""
+    """Standard output with secrets redacted; at most the last `MOST_OUTPUT` bytes."""
     stderr: str
-    """The same of its standard error."""
+    """Standard error, in the same way."""
     seconds: float
-    """Run time."""
+    """Run time in seconds."""
 
 
 class CommandError(SlimeError):
-    """A program that could not be started, or was killed at a limit."""
+    """Raised when a program could not be started or was killed at a limit."""
 
     def __init__(self, reason: str, text: str) -> None:
         """`reason` is "start", "timeout", "memory", "processes" or "killed"."""
         super().__init__(text)
         self.reason = reason
-        """Short and countable: fit for `Sample.failure_reason`."""
+        """Short and countable, suitable for `Sample.failure_reason`."""
 
 
 async def command(
@@ -68,20 +68,20 @@ async def command(
     timeout_s: float,
     most_processes: int = MOST_PROCESSES,
 ) -> Ended:
-    """Run a program in its own session and wait for its end.
+    """Run a program in its own session and wait until it ends.
 
-    All its descendants are killed when it has ended, when the call is cancelled, and when the driver dies.
+    Kills all its descendants when it ends, when the call is cancelled, and when the driver dies.
 
     Args:
-        argv: the program, found by `PATH`, and its arguments; no shell is involved.
-        env: its whole environment, besides `PATH` and `LANG`; nothing else of the driver's is inherited.
-        cwd: its folder.
-        memory_mb: resident MiB of the program and its descendants.
-        timeout_s: seconds that it may take.
-        most_processes: processes that it may have at once.
+        argv: the program, looked up in `PATH`, and its arguments; not run by a shell.
+        env: its environment; of the driver's variables it inherits only `PATH` and `LANG`.
+        cwd: its working directory.
+        memory_mb: limit on resident MiB of the program and its descendants.
+        timeout_s: time limit in seconds.
+        most_processes: limit on processes at the same time.
 
     Raises:
-        CommandError: it could not be started, or was killed at a limit; `reason` says which.
+        CommandError: the program could not be started, or was killed at a limit; see its `reason`.
     """
     own = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", **(env or {})}
     order = {"argv": list(argv), "env": own, "cwd": str(cwd)}
@@ -100,7 +100,7 @@ async def command(
         err.watch(BUSY_S)
         try:
             async with asyncio.timeout(timeout_s):
-                with suppress(EOFError, OSError):  # executing the program closes the channel
+                with suppress(EOFError, OSError):  # the channel closes when the program is executed
                     await process.channel.send(json.dumps(order).encode())
                     failed = await process.channel.receive()
                 await process.ended()
@@ -121,11 +121,11 @@ async def command(
 
 
 def execute(channel_fd: int) -> None:
-    """Replace this process, which a server has forked, by the program of the order."""
+    """Replace this forked process by the program of the order."""
     channel = socket.socket(fileno=channel_fd)
     order = json.loads(bytes(receive(channel)))
     for each in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(each, signal.SIG_DFL)  # Python ignores them, and a program would inherit that
+        signal.signal(each, signal.SIG_DFL)  # Python ignores these signals, and the program would inherit that
     try:
         os.chdir(order["cwd"])
         os.execvpe(order["argv"][0], order["argv"], order["env"])

@@ -1,14 +1,14 @@
-"""Runs each reward where its spec places it, with limits: on the event loop, or in worker processes.
+"""Runs each reward where its spec says, with limits: on the event loop, or in worker processes.
 
-Callers await every reward in the same way. A worker process gets a copy of the fields that the spec names, so a plugin
-cannot change the run's samples. Workers are started on demand, killed at their limits and replaced: a failed call
-becomes a verdict with a reason, such as "timeout" or "memory", and no other call fails.
+Callers await every reward in the same way. A worker process gets copies of the fields that the spec names, so a plugin
+cannot change the run's samples. Workers start on demand; one that exceeds a limit is killed and replaced. A failed
+call becomes a verdict with a reason, such as "timeout" or "memory", and does not affect other calls.
 
 Example:
 
     protection = Protection(plugins=catalog.plugin_set, seed=1, stats=PluginStats())
     reward = protection.protect(registered, settings, lambda: registered.spec.factory(settings, setup), name="math")
-    await protection.start()             # a plugin that a worker cannot build fails here
+    await protection.start()             # raises if a worker cannot build its plugin
     verdict = await reward(sample, ctx)
     protection.close()
 """
@@ -61,21 +61,21 @@ from slime_core.secrets import REDACTOR
 from slime_core.stats import CallStats, PluginStats, measures
 
 LONGEST_REASON = 60
-"""Characters; a reason becomes the name of a metric."""
+"""Characters of a reason, which becomes part of a metric's name."""
 MOST_PROCESSES = 64
-"""Processes that one worker may be at once, its descendants included."""
+"""Most processes of one worker, with its descendants."""
 LONGEST_TAIL = 4_000
-"""Bytes of its latest output that errors show."""
+"""Bytes of the latest output that errors show."""
 START_TIMEOUT_S = 120.0
-"""Seconds that importing a plugin and calling its factory may take."""
+"""Seconds to import a plugin and call its factory."""
 
 
 class StartError(PluginError):
-    """A worker process could not build its plugin; ends the run, since another worker would fail the same way."""
+    """A worker process could not build its plugin. Ends the run, since other workers would fail the same way."""
 
 
 class CallFailure(Exception):
-    """A call without a verdict."""
+    """A call that returned no verdict."""
 
     def __init__(self, reason: str, detail: str, *, retryable: bool = False) -> None:
         super().__init__(reason, detail)
@@ -84,18 +84,18 @@ class CallFailure(Exception):
         self.retryable = retryable
 
     def verdict(self) -> Unscored:
-        """The verdict in its place."""
+        """Return the verdict `Unscored` with this reason."""
         return Unscored(self.reason, self.retryable, self.detail)
 
 
 class RewardWorker:
-    """One process with a plugin's reward, and the end of its output."""
+    """A process with a plugin's reward, and its latest output."""
 
     def __init__(self, server: Server, order: RewardOrder) -> None:
         """Fork the process; `order` is its first call, which builds the plugin.
 
         Raises:
-            OSError: the system has no room for another process.
+            OSError: the system cannot start another process.
         """
         self.title, self._order = f"{order.role} {order.name}", order
         self._output, self._busy = Output(LONGEST_TAIL), False
@@ -110,12 +110,12 @@ class RewardWorker:
 
     @property
     def alive(self) -> bool:
-        """Whether it can take a call; a closed socket shows its death before the server does."""
+        """Whether the worker can take a call; a closed socket shows its death before the server reports it."""
         process = self._process
         return process.cause is None and not process.is_over and not process.channel.is_closed
 
     async def ready(self) -> None:
-        """Wait until it has built its plugin; StartError, with its output, if it could not."""
+        """Wait until the plugin is built; StartError with the worker's output if that fails."""
         target = f"{RewardHost.__module__}:{RewardHost.__qualname__}"
         spec = WorkerGroupSpec(self.title, 1, target, {"order": self._order})
         try:
@@ -124,10 +124,10 @@ class RewardWorker:
             raise StartError(f"{self.title}: its worker process cannot build it: {failure.detail}") from None
 
     async def call(self, samples: Sequence[Sample], ctx: RewardContext | None, timeout_s: float) -> Json:
-        """One call's verdicts, as JSON.
+        """Return the verdicts of one call, as JSON.
 
         Raises:
-            CallFailure: there are none. Unless `alive` still holds, the next call needs another worker.
+            CallFailure: there is no answer. Unless `alive` is still True, the next call needs another worker.
         """
         answer = await self._exchange(("answer", (samples, ctx)), timeout_s)
         if "error" not in answer:
@@ -181,9 +181,9 @@ class RewardWorker:
         return CallFailure(reason, detail + printed, retryable=reason == "timeout")
 
     def close(self) -> None:
-        """Kill it and close its files; a call under way fails and closes the files itself."""
+        """Kill the worker and close its files; a call in progress fails and closes the files itself."""
         self._process.kill("killed", "it was closed")
-        self._process.channel.cut()  # ends a call under way
+        self._process.channel.cut()  # ends a call in progress
         if not self._busy:
             self._process.close()
             self._output.close()
@@ -197,7 +197,7 @@ ResultT = TypeVar("ResultT")
 
 
 class OnLoop(Generic[SubjectT, ContextT, ResultT]):
-    """Calls `call(subject, ctx)` on the event loop, limited and measured; its errors pass through."""
+    """Calls `call(subject, ctx)` on the event loop with limits and statistics; its errors propagate."""
 
     def __init__(
         self,
@@ -208,14 +208,14 @@ class OnLoop(Generic[SubjectT, ContextT, ResultT]):
         calls: CallStats,
         convert: Callable[[object], object] | None = None,
     ) -> None:
-        """Wrap it.
+        """Wrap an async callable.
 
         Args:
             call: the async callable.
-            timeout_s: its time limit; waiting for a place does not count.
-            max_concurrency: calls at once; None: no limit.
+            timeout_s: time limit of a call, without the wait for a slot.
+            max_concurrency: most concurrent calls; None: no limit.
             calls: counts the calls.
-            convert: makes the caller's result from the answer.
+            convert: converts the answer for the caller.
         """
         self.called = call
         self._timeout_s, self._calls = timeout_s, calls
@@ -224,11 +224,11 @@ class OnLoop(Generic[SubjectT, ContextT, ResultT]):
 
     @measures
     async def __call__(self, subject: SubjectT, ctx: ContextT) -> ResultT:
-        """One call.
+        """Make one call.
 
         Raises:
-            TimeoutError: it took too long, and was cancelled.
-            PluginError: it raised `SystemExit` or another error that would end the event loop.
+            TimeoutError: the call exceeded its time limit and was cancelled.
+            PluginError: the call raised `SystemExit` or another error that would end the event loop.
         """
         calls = self._calls
         if self._slots is not None:
@@ -253,10 +253,10 @@ class OnLoop(Generic[SubjectT, ContextT, ResultT]):
 
 
 class Isolated:
-    """A reward or group reward whose calls run in worker processes; a failed call gives `Unscored`."""
+    """A reward or group reward that runs in worker processes; a failed call returns `Unscored`."""
 
     def __init__(self, spec: CallSpec[object], calls: CallStats, launch: Callable[[], RewardWorker]) -> None:
-        """Start no process yet; `launch` starts one."""
+        """Start no process yet; `launch` creates a worker."""
         self._spec, self._calls, self._launch = spec, calls, launch
         self._slots = Slots(spec.max_concurrency or own_cores())
         self._idle: list[RewardWorker] = []
@@ -264,7 +264,7 @@ class Isolated:
         self._ever_ready = self._closed = False
 
     async def start(self) -> None:
-        """Start one worker, so that a broken plugin is found before a sample waits for it; StartError if it is."""
+        """Start one worker, to find a broken plugin before any sample needs it; raises StartError for one."""
         await self._slots.acquire()
         try:
             self._idle.append(await self._worker())
@@ -272,10 +272,10 @@ class Isolated:
             self._slots.release()
 
     async def __call__(self, subject: Sample | Sequence[Sample], ctx: RewardContext) -> Verdict | list[Verdict]:
-        """The verdict of a sample, or of each sample of a group.
+        """Return the verdict on a sample, or on each sample of a group.
 
         Raises:
-            StartError: the first worker of all could not be started.
+            StartError: the very first worker could not be started.
         """
         samples = [subject] if isinstance(subject, Sample) else subject
         try:
@@ -289,16 +289,16 @@ class Isolated:
         return verdicts[0] if isinstance(subject, Sample) else verdicts
 
     async def check_label(self, sample: Sample) -> str | None:
-        """The answer of the reward's `check_label`; None if it has none. The run does not count the call.
+        """Return the result of the reward's `check_label`; None if it has none. Statistics leave the call out.
 
         Raises:
-            CallFailure: there is no answer.
+            CallFailure: the call failed.
         """
         (verdict,) = await self._verdicts([sample], None)
         return verdict.reason if isinstance(verdict, Unscored) else None
 
     def close(self) -> None:
-        """Kill every worker; calls under way fail. Idempotent."""
+        """Kill every worker; calls in progress fail. Idempotent."""
         self._closed = True
         self._idle.clear()
         while self._all:
@@ -306,7 +306,7 @@ class Isolated:
 
     async def _verdicts(self, samples: Sequence[Sample], ctx: RewardContext | None) -> list[Verdict]:
         shipped = [ship(sample, self._spec.fields) for sample in samples]
-        await self._slots.acquire()  # which has no time limit and is not measured
+        await self._slots.acquire()  # has no time limit and is not measured
         try:
             worker, began = await self._worker(), perf_counter()
             try:
@@ -326,7 +326,7 @@ class Isolated:
         return verdicts
 
     async def _worker(self) -> RewardWorker:
-        """A free worker, or another one."""
+        """Return an idle worker, or start one."""
         if self._closed:
             raise CallFailure("closed", "the run is over")
         while self._idle:
@@ -361,14 +361,14 @@ class Isolated:
 
 
 class Protection:
-    """Owns the worker processes of a run's rewards and group rewards."""
+    """Owns the worker processes of all rewards and group rewards of a run."""
 
     def __init__(self, *, plugins: PluginSet, seed: int, stats: PluginStats) -> None:
         """Start nothing yet.
 
         Args:
-            plugins: the driver's plugins and their versions, which workers load.
-            seed: the run's, for factories.
+            plugins: the driver's plugins with versions, which workers load.
+            seed: the run's seed, for factories.
             stats: counts the calls.
         """
         self._plugins, self._seed, self._stats = plugins, seed, stats
@@ -376,13 +376,13 @@ class Protection:
         self._server = Server(preload=[PRELOAD])
 
     def protect(self, registered: Registered, settings: Settings, build: Callable[[], object], *, name: str) -> object:
-        """A choice as the run calls it; a reward or a group reward may be awaited, wherever its calls run.
+        """Return a choice as the run calls it. Rewards and group rewards become awaitable, in a process or not.
 
-        With `isolation=Isolation.PROCESS`, `build` is not called: only workers build it. `name` is the run's name of
+        With `isolation=Isolation.PROCESS`, only workers call `build`. `name` is the choice's name in the run.
         the choice.
 
         Raises:
-            PluginError: the spec and the object that its factory makes do not fit.
+            PluginError: the object that the factory returned does not fit the spec.
         """
         spec = registered.spec
         if not isinstance(spec, CallSpec):
@@ -412,10 +412,10 @@ class Protection:
         return self._isolated[-1]
 
     async def start(self) -> None:
-        """Start a worker of each choice that runs in processes.
+        """Start one worker for each choice that runs in processes.
 
         Raises:
-            PluginError: a worker cannot build its plugin; shows its output.
+            PluginError: a worker cannot build its plugin; the message has its output.
         """
         try:
             async with asyncio.TaskGroup() as starting:
@@ -425,17 +425,17 @@ class Protection:
             raise group.exceptions[0] from None
 
     def close(self) -> None:
-        """End all workers; idempotent."""
+        """Stop all workers; idempotent."""
         for each in self._isolated:
             each.close()
         self._server.close()
 
 
 def isolation_of(spec: CallSpec[object], made: object) -> Isolation:
-    """Where the calls of a made object run: as the spec says, else `async def` on the loop and `def` in a process.
+    """Return where an object's calls run: as the spec says, else `async def` on the loop and `def` in a process.
 
     Raises:
-        PluginError: it cannot be called as its role is, or a plain `def` is to run on the event loop.
+        PluginError: it cannot be called as its role requires, or the spec puts a plain `def` on the event loop.
     """
     what = f"{spec.role} {spec.name!r}"
     if spec.isolation is Isolation.PROCESS:
@@ -455,12 +455,12 @@ def isolation_of(spec: CallSpec[object], made: object) -> Isolation:
 
 
 class LabelCheck:
-    """`check_label` of one protected reward, called where the reward runs, from plain code."""
+    """The `check_label` of a protected reward, for callers outside of an event loop. Runs where the reward runs."""
 
     def __init__(self, reward: object) -> None:
-        """Start nothing; a reward that runs in processes gets its first worker with the first call."""
+        """Start no worker; a reward that runs in processes gets one at the first call."""
         self._reward = reward.called if isinstance(reward, OnLoop) else reward
-        # The caller's thread may have a running event loop, so the worker is awaited in another thread.
+        # The caller's thread may have a running event loop, so another thread awaits the worker.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="check_label")
         self._runner = asyncio.Runner()
 
@@ -468,16 +468,16 @@ class LabelCheck:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """End the thread and its event loop; the worker stays, for the run."""
+        """Stop the thread and its event loop; the worker remains for the run."""
         self._thread.submit(self._runner.close).result()
         self._thread.shutdown()
 
     def __call__(self, sample: Sample) -> str | None:
-        """Return why no response can earn full marks against the label; None if one can, or if nothing is known.
+        """Return why no response can get full marks with the label; None if one can, or if that is unknown.
 
         Raises:
-            CallFailure: the reward runs in a process, and failed there.
-            StartError: its worker cannot be started.
+            CallFailure: the reward's worker process failed.
+            StartError: the reward's worker cannot be started.
         """
         reward = self._reward
         if isinstance(reward, Isolated):
@@ -491,6 +491,6 @@ class LabelCheck:
 
 
 def may_check_labels(spec: CallSpec[object]) -> bool:
-    """Whether a spec may offer a `check_label`; False where its function or class shows that it has none."""
+    """Whether a spec may have a `check_label`; False if its function or class has none."""
     made: object = inspect.unwrap(spec.factory)
     return hasattr(made, "check_label") or (made is spec.factory and not isinstance(made, type))

@@ -1,13 +1,13 @@
-"""The fork server: one process with slow imports done, which forks workers, limits them, and ends what they start.
+"""The fork server: a process with slow imports done, which forks workers, limits them, and ends their descendants.
 
 Workers start fast and share the memory of preloaded modules. The server kills a worker with all its descendants when
-the driver closes the worker's leash, when the worker is over its limits, and when the driver ends or crashes.
+the driver closes the worker's leash, when the worker exceeds its limits, and when the driver ends or crashes.
 
 Example:
 
     server = Server(preload=("torch",), environment={"OMP_NUM_THREADS": "1"})
     process = server.fork("slime_core.processes.worker:serve", title="trainer 0", output=log.fileno())
-    server.close()      # kills every process that it has forked
+    server.close()      # kills all processes that it forked
 """
 
 import importlib
@@ -39,14 +39,14 @@ from slime_core.processes.limits import children, descendants, die_with_parent, 
 DRIVER_SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 """Signals that stop a run; only the driver handles them."""
 ENVIRONMENT = {
-    # Workers are many and of one core each; a pool of threads in each would also count against its memory.
+    # Each worker has one core; a thread pool in each would also count against its memory limit.
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "PYTHONUNBUFFERED": "1",
     "PYTHONFAULTHANDLER": "1",
 }
-"""Default variables of every worker; some libraries read them when they are imported."""
+"""Default variables of every worker; some libraries read them at import."""
 END_S = 5.0
 """Seconds that a server has to end all workers."""
 LONGEST_TAIL = 4_000
@@ -57,14 +57,14 @@ _MAIN = (
 
 
 class Server:
-    """Starts its process with the first worker, and again should it die."""
+    """Starts its process with the first worker, and again if it died."""
 
     def __init__(self, *, preload: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> None:
         """Start nothing yet.
 
         Args:
-            preload: modules to import before anything is forked; a failed import is left to the workers.
-            environment: variables, besides the driver's and `ENVIRONMENT`, that are set before that.
+            preload: modules to import before any fork; if an import fails, workers repeat it and report the error.
+            environment: variables for these imports, added to the driver's and `ENVIRONMENT`.
         """
         self._preload = list(preload)
         self._environment = ENVIRONMENT | dict(environment or {})
@@ -83,22 +83,22 @@ class Server:
         memory_mb: int | None = None,
         most_processes: int = 1_000,
     ) -> Forked:
-        """Have a process forked that calls `entry`, `module:function`, with its channel's descriptor.
+        """Fork a process that calls `entry` ("module:function") with its channel's descriptor.
 
-        It leads its own session, with the driver's environment, folder and `sys.path` as they are now. Waits for no
-        import.
+        The process leads its own session, with the driver's current environment, folder and `sys.path`. Returns before
+        any import.
 
         Args:
-            entry: what it calls; the process ends when that returns.
-            title: the process's name.
-            output: descriptor of its standard output, which stays the caller's.
-            errors: the same of its standard error; None: `output`.
-            environment: variables besides the driver's.
-            memory_mb: MiB that it may use with all its descendants; None: neither memory nor processes are limited.
-            most_processes: processes that it may be, its descendants included.
+            entry: function to call; the process ends when it returns.
+            title: name of the process.
+            output: descriptor for its standard output; the caller keeps its own copy.
+            errors: descriptor for its standard error; None: `output`.
+            environment: variables to add to the driver's.
+            memory_mb: MiB for the process and all descendants; None: no limit on memory or processes.
+            most_processes: limit on its processes, with descendants.
 
         Raises:
-            OSError: the system has no room for another process.
+            OSError: the system cannot start another process.
         """
         request = {
             "entry": entry,
@@ -128,7 +128,7 @@ class Server:
         return Forked(leash, own, running.last_words, (memory_mb, most_processes))
 
     def close(self) -> None:
-        """End every worker and its descendants; idempotent."""
+        """Kill every worker and its descendants; idempotent."""
         with self._lock:
             self._end()
             self._running = None
@@ -136,8 +136,8 @@ class Server:
     def _start(self) -> "_Running":
         self._end()
         control, theirs = socket.socketpair()
-        output = tempfile.TemporaryFile()  # noqa: SIM115  # open for as long as the process
-        # The process inherits what this thread blocks: a Ctrl-C while it starts must not end it.
+        output = tempfile.TemporaryFile()  # noqa: SIM115  # open as long as the process runs
+        # The process inherits the blocked signals of this thread, so that a Ctrl-C does not end it while it starts.
         unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, DRIVER_SIGNALS)
         arguments = [json.dumps(sys.path), str(theirs.fileno()), json.dumps(self._preload)]
         try:
@@ -190,21 +190,21 @@ _SHARED: dict[tuple[int, tuple[str, ...], tuple[tuple[str, str], ...]], Server] 
 
 
 def shared_server(preload: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> Server:
-    """This process's server for these modules and variables, so that slow imports happen once."""
+    """Return this process's server for these modules and variables, so that slow imports happen once."""
     key = (os.getpid(), tuple(preload), tuple(sorted((environment or {}).items())))
     if key not in _SHARED:
         _SHARED[key] = Server(preload=preload, environment=environment)
     return _SHARED[key]
 
 
-# The server process, started by `Server` alone.
+# The server process, which only `Server` starts.
 
 LONGEST_TITLE = 15
-"""Characters of a process's name that Linux keeps."""
+"""Characters of a process name that Linux keeps."""
 WEIGH_S = 0.25
 """Seconds between two measurements of limited processes."""
 LEFTOVERS_S = 5.0
-"""Seconds after which an end is reported though a killed descendant still runs."""
+"""Seconds before the end of a process is reported although a killed descendant still runs."""
 
 
 def main(control_fd: int, preload: Sequence[str]) -> NoReturn:
@@ -215,14 +215,14 @@ def main(control_fd: int, preload: Sequence[str]) -> NoReturn:
     for module in preload:
         try:
             importlib.import_module(module)
-        except BaseException:  # a worker that needs it reports the error
+        except BaseException:  # a worker that needs the module reports the error
             traceback.print_exc()
     set_by_modules = {name: value for name, value in os.environ.items() if name not in before}
     _Nursery(socket.socket(fileno=control_fd), set_by_modules).serve()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):
             stream.flush()
-    os._exit(0)  # the driver waits, and interpreter shutdown with heavy imports takes seconds
+    os._exit(0)  # the driver waits, and a shutdown of the interpreter takes seconds after heavy imports
 
 
 @dataclass(slots=True)
@@ -234,7 +234,7 @@ class _Child:
 
 
 class _Nursery:
-    """The processes that this one has forked: takes requests from `control`."""
+    """The server's forked processes; handles requests from `control`."""
 
     def __init__(self, control: socket.socket, environment: Mapping[str, str]) -> None:
         self._control, self._environment = control, environment
@@ -245,7 +245,7 @@ class _Nursery:
         self._woken, self._wakeup = socket.socketpair()
         for each in (self._woken, self._wakeup):
             each.setblocking(False)
-        signal.signal(signal.SIGCHLD, lambda number, frame: None)  # it wakes the selector by the wakeup descriptor
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)  # wakes the selector, by the wakeup descriptor
         signal.set_wakeup_fd(self._wakeup.fileno(), warn_on_full_buffer=False)
         self._selector.register(self._woken, selectors.EVENT_READ)
         self._selector.register(control, selectors.EVENT_READ)
@@ -278,7 +278,7 @@ class _Nursery:
             header, fds, _, _ = socket.recv_fds(leash, HEADER.size, 3)
             body = leash.recv(HEADER.unpack(header)[0], socket.MSG_WAITALL)
             request = json.loads(body)
-        except (OSError, ValueError, struct.error):  # the driver was killed while it sent
+        except (OSError, ValueError, struct.error):  # the driver was killed while sending
             leash.close()
             return bool(asked)
         try:
@@ -350,7 +350,7 @@ class _Nursery:
                 end_tree(pid)
 
     def _reap(self, options: int) -> bool:
-        """Report processes that have ended, once all that they left has ended too; returns whether any is left."""
+        """Report ended processes after their descendants have ended; returns whether any process still runs."""
         pid = -1
         while pid:
             try:
@@ -385,7 +385,7 @@ class _Nursery:
 
 
 def _dress(request: dict[str, Any], defaults: Mapping[str, str]) -> None:
-    """Take on the driver's directory, path and environment; `defaults` are for variables that it does not set."""
+    """Set the driver's folder, path and environment; `defaults` apply to variables that it does not set."""
     with suppress(OSError):
         Path("/proc/self/comm").write_text(request["title"][:LONGEST_TITLE])
     os.environ.clear()
@@ -398,10 +398,10 @@ def _dress(request: dict[str, Any], defaults: Mapping[str, str]) -> None:
 def _code_of(leaving: SystemExit) -> int:
     if leaving.code is None or isinstance(leaving.code, int):
         return leaving.code or 0
-    print(leaving.code, file=sys.stderr)  # noqa: T201  # as Python does
+    print(leaving.code, file=sys.stderr)  # noqa: T201  # like Python
     return 1
 
 
 def _tell(leash: socket.socket, number: int, excess: int = 0) -> None:
-    with suppress(OSError):  # the driver has closed its end
+    with suppress(OSError):  # the driver closed its end
         leash.sendall(NOTE.pack(number, excess))

@@ -1,4 +1,4 @@
-"""Finds calls of plugins that block the event loop: a warning names plugin and line; a block without end ends the run.
+"""Finds plugin calls that block the event loop. A warning names plugin and line; an endless block ends the run.
 
 Example:
 
@@ -19,15 +19,15 @@ from typing import Self
 from slime_core.stats import CallStats, call_in
 
 BLOCKED_S = 0.25
-"""Seconds without a turn after which the loop counts as blocked."""
+"""Seconds without a turn after which the event loop counts as blocked."""
 BEAT_S = 0.05
-"""Seconds between two signs of life of the loop, and between two looks at them."""
+"""Seconds between two heartbeats of the loop, and between two checks."""
 LONG_S = 10.0
-"""Seconds after which a call is named while it still keeps the loop, not only when it has ended."""
+"""Seconds after which a warning names a call that still blocks the loop."""
 END_S = 600.0
-"""Seconds after which a call that still keeps the loop ends the process."""
+"""Seconds after which a call that still blocks the loop ends the process."""
 ISOLATED = ("reward", "group_reward")
-"""Roles of which a plain `def` runs in a process of its own."""
+"""Roles whose plain `def` functions run in a separate process."""
 IN_A_PROCESS = "`await` for what takes time, or a plain `def`, which runs in a process of its own"
 IN_A_THREAD = "`await` for what takes time, and `await asyncio.to_thread(...)` for what computes"
 
@@ -35,17 +35,17 @@ log = logging.getLogger(__name__)
 
 
 class Watchdog:
-    """A daemon thread that looks at the loop's stack when the loop shows no sign of life."""
+    """A daemon thread that inspects the loop's stack when its heartbeat stops."""
 
     def __init__(self, end_s: float = END_S) -> None:
-        """Watch nothing yet; `end_s` is the time after which it ends the process."""
+        """Do not watch yet; a block of `end_s` seconds will end the process."""
         self._end_s = end_s
         self._stop = threading.Event()
         self._warned: set[str] = set()
         self._beat = 0.0
 
     def __enter__(self) -> Self:
-        """Watch the running loop, from its own thread."""
+        """Watch the running loop from a new thread."""
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
         self._pulse()
@@ -54,7 +54,7 @@ class Watchdog:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """Watch no more."""
+        """Stop watching."""
         self._stop.set()
         self._timer.cancel()
         self._thread.join()
@@ -64,9 +64,9 @@ class Watchdog:
         self._timer = self._loop.call_later(BEAT_S, self._pulse)
 
     def _watch(self) -> None:
-        """Look at the stack while the loop shows no sign of life, and judge a call that was there long enough.
+        """Inspect the stack while there is no heartbeat, and judge a call that stayed there too long.
 
-        Only one and the same call counts: a thousand short ones in a row are not a plugin's fault.
+        Only a single long call counts; many short calls in a row are not a plugin's fault.
         """
         suspect, looked, since, until = None, 0.0, 0.0, 0.0
         while not self._stop.wait(BEAT_S):
@@ -77,7 +77,7 @@ class Watchdog:
                 self._judge(suspect, until - since)
                 suspect = None
             if suspect is None and seen is not None:
-                # The first look may come late: C code that keeps the interpreter's lock stops this thread as well.
+                # The first look may be late: C code that holds the GIL stops this thread too.
                 suspect, since = seen, now if beat == looked else beat + BEAT_S
             until, looked = now, beat if is_late else looked
             if suspect is not None and now - since > LONG_S:
@@ -125,7 +125,7 @@ class Watchdog:
 class _Suspect:
     calls: CallStats
     entry: FrameType
-    """Where the core called the plugin; held, so that no later call has the same identity."""
+    """Frame of the core that called the plugin; the reference keeps its identity unique."""
     place: str
 
     @property

@@ -1,12 +1,12 @@
-"""The code that runs inside worker processes: build an object, then answer the driver's calls.
+"""Code inside worker processes: build an object, then answer the driver's calls.
 
-`serve` is the loop of every worker, of a launcher's group or with a plugin's reward (`RewardHost`). A launcher in
-another package makes a `Host` in each of its processes.
+`serve` is the main loop of all workers, both of a launcher's group and with a plugin's reward (`RewardHost`). A
+launcher in another package creates a `Host` in each of its processes.
 
 Example:
 
     host = Host()
-    reply = answered(lambda: host.build(spec, place, setup.plugins))        # a Reply, also after an error
+    reply = answered(lambda: host.build(spec, place, setup.plugins))        # a Reply, even after an error
     reply = answered(lambda: host.call("train_step", (batch,)))
     host.close()
 """
@@ -42,7 +42,7 @@ from slime_core.secrets import REDACTOR, redact_output
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer to one call: a value, an error of ours to raise again in the driver, or another one's traceback."""
+    """Answer to one call: a value, a `SlimeError` for the driver to raise, or another error's traceback."""
 
     value: object = None
     error: SlimeError | None = None
@@ -50,20 +50,20 @@ class Reply:
 
 
 class Host:
-    """One worker of a group, whichever launcher started its process."""
+    """Builds and calls the object of one worker, under any launcher."""
 
     def __init__(self) -> None:
-        """Build nothing yet; redacts secrets in what this process prints from now on."""
+        """Build no object yet; from now on secrets are redacted in this process's output."""
         redact_output(drawn)
-        find_project_files()  # before anything that another process pickled is decoded here
+        find_project_files()  # before the first unpickling of another process's data
         self._worker: object = None
 
     def build(self, spec: WorkerGroupSpec, place: Place, plugins: PluginSet | None) -> None:
-        """Build `Class(rank, size, **arguments)`, with `place` where it takes one.
+        """Build `Class(rank, size, **arguments)`, with `place` if the class accepts it.
 
         Raises:
-            PluginError: this process lacks a plugin of `plugins`, the launcher's, or has another version.
-            Exception: the class's own.
+            PluginError: a plugin in the launcher's `plugins` is missing or has another version here.
+            Exception: what the class raises.
         """
         if plugins is not None:
             discover_in_worker(plugins, f"{spec.name} {place.rank}")
@@ -72,17 +72,17 @@ class Host:
         self._worker = target(place.rank, spec.size, **spec.arguments, **placed)
 
     def call(self, method: str, given: tuple[object, ...]) -> object:
-        """Call a method of the worker."""
+        """Call a method of the object."""
         return getattr(self._worker, method)(*given)
 
     def close(self) -> None:
-        """Call the worker's `close`, if it has one; an error is printed."""
+        """Call the object's `close` if it has one; an error is printed."""
         if callable(close := getattr(self._worker, "close", None)):
             answered(close)
 
 
 def answered(call: Callable[[], object]) -> Reply:
-    """What a call returns or raises; an error is printed as well."""
+    """Return the reply with a call's value or error; an error is also printed."""
     try:
         return Reply(call())
     except SlimeError as error:
@@ -102,37 +102,37 @@ def _load(target: str) -> Callable[..., object]:
 def _takes_place(target: Callable[..., object]) -> bool:
     try:
         return "place" in inspect.signature(target).parameters
-    except ValueError:  # a class of C code
+    except ValueError:  # a class written in C
         return False
 
 
 def pickled(value: object) -> bytes:
-    """Pickle a value. `ForkingPickler.dumps` returns a view of its buffer, which warns when it dies in a cycle."""
+    """Pickle a value. `ForkingPickler.dumps` returns a buffer view, which warns when it is collected in a cycle."""
     buffer = io.BytesIO()
     ForkingPickler(buffer).dump(value)
     return buffer.getvalue()
 
 
-# The loop of every worker: answer the numbered calls that come down the channel.
+# The main loop of every worker: answer the numbered calls from the channel.
 
 PRELOAD = __name__
-"""What every server of workers imports before it forks."""
+"""Module that every server of workers imports before a fork."""
 ENTRY = f"{__name__}:serve"
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The first call: what to build. Each later call is the name of a method and its arguments."""
+    """The first call: what to build. Each later call is a method name with arguments."""
 
     spec: WorkerGroupSpec
     place: Place
     plugins: PluginSet | None
     plain: bool = False
-    """Whether answers are JSON, a value and an error's text; else a pickled `Reply`."""
+    """Whether answers are JSON with a value and an error text; otherwise a pickled `Reply`."""
 
 
 def serve(channel_fd: int) -> None:
-    """Build one object and answer calls, until the driver sends no more."""
+    """Build one object and answer calls until the driver sends no more."""
     channel, own, host = socket.socket(fileno=channel_fd), os.getpid(), Host()
     plain = False
 
@@ -153,8 +153,8 @@ def serve(channel_fd: int) -> None:
             break
         reply = answered(partial(work, frame[NUMBER.size :]))
         if os.getpid() != own:
-            os._exit(0)  # a fork that a plugin let return: only the first process answers
-        signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm that was left on would end the next call
+            os._exit(0)  # a plugin returned from a fork: only the first process may answer
+        signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm that a plugin left on would hit the next call
         with suppress(Exception):
             sys.stdout.flush()
         send(channel, bytes(frame[: NUMBER.size]) + (_as_json(reply) if plain else _as_pickle(reply)))
@@ -164,7 +164,7 @@ def serve(channel_fd: int) -> None:
 def _as_pickle(reply: Reply) -> bytes:
     try:
         return pickled(reply)
-    except Exception:  # the worker's value cannot be pickled: reply with that error
+    except Exception:  # the value cannot be pickled: reply with that error
         return pickled(answered(lambda: pickled(reply)))
 
 
@@ -173,20 +173,20 @@ def _as_json(reply: Reply) -> bytes:
     return json.dumps([reply.value, error]).encode()
 
 
-# The object of a worker with one plugin's reward. It gets a copy of the fields that the spec names. Its answers are
-# plain: the driver never unpickles what a reward has made.
+# A worker's object with one plugin's reward. It gets a copy of the fields that the spec names. Its answers are JSON,
+# because the driver must not unpickle data from a reward.
 
 IDENTITY = ("group_index", "index")
-"""Fields of a sample that are always sent: errors name a sample by them."""
+"""Sample fields that are always sent, to name the sample in errors."""
 LARGEST_ANSWER = 1 << 20
-"""Bytes of one reward's answer."""
+"""Most bytes of one reward's answer."""
 LONGEST_DETAIL = 4_000
-"""Characters of an error's text that are sent back, from its end."""
+"""Characters of an error text that are sent back, from its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class RewardOrder:
-    """Which reward to build, and how much memory it may use."""
+    """Which reward to build, with its memory limit."""
 
     role: str
     name: str
@@ -194,16 +194,16 @@ class RewardOrder:
     settings: Mapping[str, object]
     plugins: PluginSet
     secrets: Mapping[str, str]
-    """Words by secret value."""
+    """Replacement words for each secret value."""
     seed: int
     memory_mb: int
 
 
 class RewardHost:
-    """One plugin's reward, or group reward, in its worker."""
+    """Builds and calls one plugin's reward or group reward in its worker."""
 
     def __init__(self, rank: int, size: int, order: RewardOrder) -> None:
-        """Build the choice that `order` names, as in the driver."""
+        """Build the choice in `order` as the driver does."""
         limit_memory(order.memory_mb)
         self._role, self._plugin, self._forks = order.role, order.plugin, ForkCount()
         catalog = Catalog.discover(_only(order.plugins, order.plugin), strict=False)
@@ -227,7 +227,7 @@ class RewardHost:
         asyncio.set_event_loop(self._loop)
 
     def answer(self, samples: Sequence[Sample], ctx: RewardContext | None) -> dict[str, Json]:
-        """The verdicts of samples, or an error; without a context, what `check_label` says of the first."""
+        """Return verdicts on samples, or an error. Without a context, return `check_label` of the first sample."""
         self._forks.restart()
         try:
             verdicts = [self._label(samples[0])] if ctx is None else self._verdicts(samples, ctx)
@@ -270,7 +270,7 @@ def _awaited(made: object, convert: Callable[[object], object]) -> object:
 
 
 def _only(plugins: PluginSet, plugin: str) -> PluginSet:
-    """The set reduced to one plugin: importing the others would cost time and memory."""
+    """Reduce the set to one plugin, to save the time and memory of importing the others."""
     return replace(
         plugins,
         only=tuple(each for each in plugins.only or () if each == plugin),
@@ -280,7 +280,7 @@ def _only(plugins: PluginSet, plugin: str) -> PluginSet:
 
 
 class ShippedSample(Sample):
-    """A copy of the fields of a sample that the spec names; reading another field raises ContractError."""
+    """A copy of a sample with the fields that the spec names; reading another field raises ContractError."""
 
     __slots__ = ()
 
@@ -293,7 +293,7 @@ class ShippedSample(Sample):
         )
 
     def shipped(self) -> dict[str, object]:
-        """The fields that are there."""
+        """Return the fields that were copied."""
         return {name: getattr(Sample, name).__get__(self) for name in Sample.__dataclass_fields__ if _has(self, name)}
 
     def __getstate__(self) -> tuple[None, dict[str, object]]:
@@ -312,7 +312,7 @@ def _has(sample: Sample, name: str) -> bool:
 
 
 def ship(sample: Sample, wanted: Collection[str]) -> ShippedSample:
-    """A copy of the wanted fields of a sample and its `IDENTITY`; shares lists and tables with it."""
+    """Copy the wanted fields of a sample and its `IDENTITY`; lists and dicts are shared."""
     copied = object.__new__(ShippedSample)
     for name in {*IDENTITY, *wanted}:
         setattr(copied, name, getattr(sample, name))
@@ -320,7 +320,7 @@ def ship(sample: Sample, wanted: Collection[str]) -> ShippedSample:
 
 
 def send_verdict(verdict: Verdict) -> dict[str, Json]:
-    """A checked verdict, as plain JSON."""
+    """Convert a checked verdict to plain JSON."""
     match verdict:
         case Score(value=value, components=components):
             return {"score": float(value), "components": {str(name): float(each) for name, each in components.items()}}
@@ -331,7 +331,7 @@ def send_verdict(verdict: Verdict) -> dict[str, Json]:
 
 
 def receive_verdict(values: Json) -> Verdict:
-    """The inverse of `send_verdict`; ValueError for anything else."""
+    """Convert JSON from `send_verdict` back to a verdict; ValueError for any other value."""
     match values:
         case {"score": float(value), "components": dict(components)}:
             parts = {name: each for name, each in components.items() if isinstance(each, float)}
