@@ -1,4 +1,4 @@
-"""Data: the tokenizer, the readers of prompt files, and the data sources of the core, with exact state."""
+"""Data: the tokenizer, the readers of prompt files, and the core's data sources, which resume exactly."""
 
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,7 @@
 """Turns chat messages into prompt text with the model's own Jinja template, in a worker process with limits.
 
-The template is code that comes with a model, so only a sandboxed worker compiles and runs it. The result depends on
-the messages and one fixed date alone, so a run resumed on another day gets the same prompts.
+The template is code that comes with a model, so only a sandboxed worker compiles and runs it. The text depends only on
+the messages and one fixed date, so a run resumed on another day gets the same prompts.
 """
 
 import json
@@ -21,49 +21,49 @@ from slime_core.processes.server import shared_server
 from slime_core.sample import Json, Message
 
 WORKER = "slime_core.data.template_worker"
-"""Module of the worker process, which the server of such workers imports before it forks."""
+"""Module of the worker process; the fork server imports it in advance."""
 LIMIT_S = 10.0
-"""Seconds that one request may take: an ordinary text takes less than a millisecond."""
+"""Time limit of a request in seconds; an ordinary text takes less than a millisecond."""
 START_S = 60.0
-"""Seconds until a new worker has compiled the templates; it may have to import Jinja first."""
+"""Seconds for a new worker to compile the templates; it may first have to import Jinja."""
 MEMORY_MB = 512
-"""Mebibytes that a worker may allocate."""
+"""Memory limit of a worker in MiB."""
 LARGEST_TEMPLATE = 1 << 20
-"""Characters of one template; those of well-known models have at most 30,000."""
+"""Most characters of a template; well-known models have at most 30,000."""
 LARGEST_ANSWER = 32 << 20
-"""Bytes of one answer."""
+"""Most bytes of an answer."""
 MOST_STOPS = 3
-"""Requests in a row after whose failure at a limit the template is not tried again."""
+"""Requests stopped at a limit in a row before the template is not used any more."""
 _ROWS = frozenset({"messages", "tools"})
-"""What a template reads of a row."""
+"""Template variables that come from a row."""
 LONGEST_TAIL = 2_000
-"""Bytes of what a worker printed that an error shows."""
+"""Bytes of a worker's output that an error shows."""
 MADE, REFUSED, FAILED, MEMORY = "made", "refused", "failed", "memory"
-"""What an answer begins with; the text, or what is wrong, follows."""
+"""First item of an answer; the text or the problem follows."""
 Answer = tuple[str, str]
 CHUNK = 64
-"""Rows whose texts share a request: a request for each row would more than double the time to read them."""
+"""Rows whose texts share a request; one request per row would more than double the reading time."""
 RowT = TypeVar("RowT")
 ReadT = TypeVar("ReadT")
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 class ChatTemplate:
-    """A model's chat templates by name: "default", and maybe "tool_use" for prompts with tools.
+    """The chat templates of a model, by name: "default", and perhaps "tool_use" for prompts with tools.
 
-    Its worker starts with the first call, and again after a call that passed a limit. Threads take turns.
+    The worker starts at the first call, and again after a call that exceeded a limit. Threads take turns.
     """
 
     def __init__(
         self, sources: Mapping[str, str], special_tokens: Mapping[str, str], owner: str, day: date | None = None
     ) -> None:
-        """Keep the templates; a broken one is found at the first call.
+        """Keep the templates; the first call finds a broken one.
 
         Args:
             sources: Jinja text of each template.
             special_tokens: variables such as `bos_token`.
-            owner: the model directory, for error texts.
-            day: what `strftime_now` formats; None: today.
+            owner: the model directory, for errors.
+            day: the date that `strftime_now` formats; None: today.
 
         Raises:
             ModelError: a template is too long.
@@ -81,7 +81,7 @@ class ChatTemplate:
 
     @cached_property
     def arguments(self) -> frozenset[str]:
-        """Names that any of the templates reads, but for what it gets from a row.
+        """Names that the templates read, except for the ones from a row.
 
         Raises:
             ModelError: a template is not valid Jinja.
@@ -91,10 +91,10 @@ class ChatTemplate:
             return frozenset(self._reads) - _ROWS
 
     def check_kwargs(self, kwargs: Mapping[str, Json]) -> None:
-        """See that the templates read every argument.
+        """Check that the templates read every argument.
 
         Raises:
-            ConfigError: they never read one of them.
+            ConfigError: the templates do not read an argument.
             ModelError: a template is not valid Jinja.
         """
         for name in kwargs:
@@ -106,11 +106,11 @@ class ChatTemplate:
                 )
 
     def render(self, messages: Sequence[Message], tools: Json = None, kwargs: Mapping[str, Json] | None = None) -> str:
-        """The messages as prompt text; the generation prompt is added unless `kwargs` say otherwise.
+        """Return the messages as prompt text, with the generation prompt unless `kwargs` exclude it.
 
         Raises:
-            DataError: the template refuses the messages, fails with them, takes too long or makes too much of them.
-            ModelError: a template is not valid Jinja, or has passed its limits too often.
+            DataError: the template rejects the messages, fails on them, or exceeds a limit of time or size.
+            ModelError: a template is not valid Jinja, or has exceeded its limits too often.
         """
         request, answers = self._request(messages, tools, kwargs), self._chunk.answers
         answer = self._ask([request])[0] if answers is None else answers.setdefault(request, None)
@@ -124,9 +124,9 @@ class ChatTemplate:
         raise DataError(f"the chat template of {self._owner} {verb} the messages: {why}")
 
     def read_rows(self, rows: Iterable[RowT], read: Callable[[RowT], ReadT]) -> Iterator[tuple[RowT, ReadT]]:
-        """Each row and what `read` makes of it, in order; the texts of many rows are rendered in one request.
+        """Yield each row with the result of `read`, in order; one request renders the texts of many rows.
 
-        A call of `read` ends where it needs a text that is not rendered yet, and is repeated: it must have no effects.
+        `read` stops at a text that is not rendered yet, and is called again later: it must have no side effects.
         """
         rows = iter(rows)
         while chunk := list(islice(rows, CHUNK)):
@@ -152,10 +152,10 @@ class ChatTemplate:
             raise DataError(f"messages, tools and template arguments must be plain JSON: {error}") from None
 
     def _ask(self, requests: Sequence[str]) -> list[Answer]:
-        """The worker's answers; each request is sent alone if together they pass a limit.
+        """Return the worker's answers; if together the requests exceed a limit, send each one alone.
 
         Raises:
-            ModelError: as of `render`.
+            ModelError: as in `render`.
         """
         with self._lock:
             if self._stops >= MOST_STOPS:
@@ -170,20 +170,20 @@ class ChatTemplate:
                 self._stop()
                 if len(requests) == 1:
                     return [(FAILED, str(stopped))]
-                self._stops -= 1  # counted when its request is sent alone
+                self._stops -= 1  # counted when it is sent alone
             except BaseException:
                 self._stop()
                 raise
             else:
                 if any(result == MEMORY for result, _ in answers):
-                    self._stop()  # which gives the memory back
+                    self._stop()  # frees the memory
                 else:
                     self._stops = 0
                 return answers
         return [answer for each in requests for answer in self._ask([each])]
 
     def _running(self) -> "_Worker":
-        """A worker that has compiled the templates; another one in a fork of the process that had the last."""
+        """Return a worker that has compiled the templates; a fork of this process gets a new one."""
         if self._worker is None or self._worker.owner != os.getpid():
             self._worker = _Worker()
             start = [self._sources, self._day.isoformat(), MEMORY_MB]
@@ -206,15 +206,15 @@ class ChatTemplate:
 
 class _Chunk(threading.local):
     answers: dict[str, Answer | None] | None = None
-    """Of the rows that this thread reads together, by request; None until the request is sent."""
+    """Answers for the rows that this thread reads together, by request; None until it is sent."""
 
 
 class _NotRendered(BaseException):
-    """The request is noted in the chunk."""
+    """The text is not rendered yet; its request is in the chunk."""
 
 
 class _Stopped(Exception):
-    """Why a worker gave no answer."""
+    """Raised when a worker gives no answer; the text says why."""
 
 
 class _Worker:
@@ -224,13 +224,13 @@ class _Worker:
         with self._output.opened() as output:
             self._process = shared_server([WORKER], {}).fork(f"{WORKER}:main", title="chat template", output=output)
         self.end = weakref.finalize(self, _end, self._process, self._output)
-        """Kill it, unless that was done before."""
+        """Kills the worker, once."""
 
     def ask(self, request: str, timeout_s: float) -> object:
-        """The answer to one request.
+        """Return the answer to one request.
 
         Raises:
-            _Stopped: there is none.
+            _Stopped: there is no answer.
         """
         try:
             body = request.encode("utf-8", "surrogatepass")

@@ -1,9 +1,9 @@
 """The core's data sources: `prompts` from files, `mixture` of several files with weights, and rows in memory.
 
-Prompt files are read and checked once. Records of their usable rows are in an unnamed temporary file (in TMPDIR), and
-memory is eight bytes a record, so a data set may be larger than memory. Every draw is a function of the seed, the data
-and the draw's number. Each position is a few numbers, and each entry of a shuffled epoch is computed on demand, so a
-resume continues at exactly the same prompt.
+Prompt files are read and checked once. Usable rows go to an unnamed temporary file (in TMPDIR), with eight bytes of
+memory per row, so a data set may be larger than memory. Each draw depends only on the seed, the data and the draw's
+number. A position is a few numbers, and a shuffled order is computed on demand. A resume therefore continues exactly
+at the next prompt.
 
 Example:
 
@@ -42,26 +42,26 @@ from slime_core.seeds import derive_seed
 
 T = TypeVar("T")
 ROUNDS = 4
-"""Rounds of a permutation; each mixes both coordinates once."""
+"""Rounds of a permutation; each round shifts both coordinates once."""
 SMALL = 64
-"""Up to this size there are twice as many: permutations of five rows are visibly uneven after four, not after eight."""
+"""Up to this size, twice as many rounds: permutations of five rows are visibly uneven after four, not after eight."""
 GOLDEN = (5**0.5 - 1) / 2
-"""Multiples of it modulo 1 fall into every interval as often as it is wide."""
+"""Golden ratio: its multiples modulo 1 are evenly spread, so each interval is hit in proportion to its length."""
 _ENCODER = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 _DECODER = json.JSONDecoder()
 
 
 class RecordFile:
-    """Records written once, one after the other, and read back at random; memory is eight bytes a record."""
+    """A file of records, written once in sequence and read at random; uses eight bytes of memory per record."""
 
     def __init__(self, records: Iterable[bytes]) -> None:
-        """Write them all, each at least one byte.
+        """Write all records, each of at least one byte.
 
         Raises:
             DataError: the disk is full.
         """
         self._ends = array("Q", [0])
-        file: IO[bytes] = _stored(tempfile.TemporaryFile, prefix="slime-prompts-")  # closed when this object goes
+        file: IO[bytes] = _stored(tempfile.TemporaryFile, prefix="slime-prompts-")  # closed with this object
         weakref.finalize(self, _close, file)
         self._descriptor = file.fileno()
         for record in records:
@@ -70,7 +70,7 @@ class RecordFile:
         _stored(file.flush)
 
     def __getitem__(self, number: int) -> bytes:
-        # Not mmap: the first touch of each page takes three times as long, and its pages count as our memory.
+        # Not mmap: its first access to each page takes three times as long, and its pages count as our memory.
         start = self._ends[number]
         return os.pread(self._descriptor, self._ends[number + 1] - start, start)
 
@@ -98,68 +98,68 @@ class Part:
     """One data set to read."""
 
     name: str
-    """The first part of its groups' identities."""
+    """First part of its group ids."""
     where: str
-    """What error texts call it, such as its path."""
+    """Name in errors, such as its path."""
     rows: Iterable[Row | BadRow]
     row_format: RowFormat
-    """How they are read."""
+    """How its rows are read."""
     tokenizer: Tokenizer
 
     @classmethod
     def of(cls, file: PromptFile, tokenizer: Tokenizer) -> "Part":
-        """A prompt file."""
+        """Return the part for a prompt file."""
         reader = RowReader(file, tokenizer)
         return cls(file.name, str(file.path), scan_rows(file.path, reader.needed, reader.optional), file, tokenizer)
 
 
 @dataclass(frozen=True, slots=True)
 class PartRead:
-    """What a part held."""
+    """Result of reading a part."""
 
     name: str
-    """Its name."""
+    """Name of the part."""
     prompts: int
-    """Usable rows, at least one."""
+    """Number of usable rows, at least one."""
     digest: str
-    """Hash of their prompts, labels, metadata and media: two parts with one digest are the same data."""
+    """Hash of prompts, labels, metadata and media; parts with the same digest have the same data."""
     left_out: LeftOut
-    """The other rows."""
+    """Counts of the other rows."""
 
 
 class PromptTable:
-    """Usable rows, in the order of the files."""
+    """Usable rows of all parts, in the order of the files."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
-        """Read every row.
+        """Read all rows.
 
         Raises:
             DataError: a file cannot be read, rows are bad, or a file has no usable row.
-            ModelError: a chat template is wanted and the model has none.
+            ModelError: a chat template is needed and the model has none.
         """
         self.named: dict[tuple[str, str], str] = {}
-        """Where each role and name that rows choose is named first."""
+        """First row that names each choice, by role and name."""
         self.parts: list[PartRead] = []
-        """What was read, file by file."""
+        """Results by file."""
         self._records = RecordFile(record for part in parts for record in self._scan(part))
         self._starts = [0, *accumulate(part.prompts for part in self.parts)]
 
     def __len__(self) -> int:
-        """Usable rows."""
+        """Number of usable rows."""
         return len(self._records)
 
     def __getitem__(self, number: int) -> tuple[str, int, Prompt]:
-        """The name of its file, its number in it (counting rows left out), and a prompt that shares nothing."""
+        """Return a row's file name, its number there (left-out rows count), and a prompt that shares no objects."""
         row, _, record = self._records[number].partition(b" ")
         prompt = Prompt._make(_DECODER.raw_decode(record.decode())[0])
         return self.parts[bisect_right(self._starts, number) - 1].name, int(row), prompt
 
     def identity(self) -> dict[str, Json]:
-        """Each file by its content, wherever it lies and whenever it was written."""
+        """Return the number of prompts and the digest of each file; path and file times do not matter."""
         return {part.name: {"prompts": part.prompts, "digest": part.digest} for part in self.parts}
 
     def notes(self) -> list[str]:
-        """A sentence about each kind of row that was left out of a file."""
+        """Return a sentence for each kind of row that was left out of a file."""
         return [note for part in self.parts for note in part.left_out.notes(part.name)]
 
     def _scan(self, part: Part) -> Iterator[bytes]:
@@ -184,7 +184,7 @@ class PromptTable:
     def _record_of(self, where: str, read: Prompt, part: Part) -> bytes | BadRow:
         try:
             record = _ENCODER.encode([*read]).encode()
-        except (TypeError, ValueError) as error:  # dates, bytes or NaN of a parquet file, which no checkpoint keeps
+        except (TypeError, ValueError) as error:  # dates, bytes or NaN of a parquet file: no checkpoint can store them
             return BadRow(f"{where}: prompt, label, metadata and media must be plain JSON: {error}")
         for key, role in NAMING.items():
             if isinstance(name := read.metadata.get(key), str):
@@ -216,7 +216,7 @@ def _pending(
     place: int = 0,
     number: int = 0,
 ) -> Sample:
-    """A row's prompt as a sample that waits to be generated, at a place in the group of a draw."""
+    """Return a row's prompt as a pending sample, at index `place` of the group of draw `draw`."""
     return Sample(
         draw,
         place,
@@ -234,14 +234,14 @@ def _pending(
 
 
 class EpochOrder:
-    """A pseudo-random permutation, position in the epoch -> row, whose entries are computed on demand."""
+    """A pseudo-random permutation (position in the epoch to row), computed on demand."""
 
     def __init__(self, size: int, seed: int) -> None:
-        """Draw the tables that the order follows from; `size` is at least one."""
+        """Draw the tables that define the order; `size` is at least one."""
         self._size = size
         self._width = isqrt(size - 1) + 1
         self._height = -(-size // self._width)
-        # `random()` alone: of all its methods Python promises that this one draws alike in every version.
+        # Only `random()`: of all methods, Python guarantees the same sequence in every version for this one alone.
         draw = Random(seed).random
         self._tables = [
             (
@@ -269,7 +269,7 @@ class EpochOrder:
 
 
 class _Stream:
-    """The rows of a table, epoch after epoch, each in an order of its own if shuffled."""
+    """The rows of a table, epoch after epoch; each epoch has a different order if shuffled."""
 
     def __init__(self, name: str, table: PromptTable, setup: DataSourceSetup) -> None:
         self.name, self.table = name, table
@@ -287,7 +287,7 @@ class _Stream:
         return {"epoch": self.epoch, "offset": self._offset}
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
-        """Continue at a place; one behind the last row is the end of its epoch."""
+        """Continue at a position; an offset after the last row starts the next epoch."""
         epoch, offset = cast(int, state["epoch"]), cast(int, state["offset"])
         if epoch < 0 or offset < 0:
             raise CheckpointError(f"the saved position in {self.name} is epoch {epoch}, row {offset}")
@@ -300,15 +300,15 @@ class _Stream:
 
 
 class PromptSource:
-    """Prompts of one table or of several with weights. Implements `DataSource`, `NamesChoices` and `DescribesData`."""
+    """Prompts of one table or several weighted ones. Implements `DataSource`, `NamesChoices` and `DescribesData`."""
 
     def __init__(self, setup: DataSourceSetup, tables: Mapping[str, PromptTable], weights: Sequence[float]) -> None:
-        """At the first draw.
+        """Start before the first draw.
 
         Args:
-            setup: the run's.
-            tables: by name, at least one.
-            weights: how often each is drawn from.
+            setup: setup of the data source.
+            tables: tables by name, at least one.
+            weights: relative frequency of draws from each.
         """
         self._setup = setup
         self._streams = [_Stream(name, table, setup) for name, table in tables.items()]
@@ -320,7 +320,7 @@ class PromptSource:
         self._requeued: deque[Group] = deque()
 
     async def draw(self, count: int) -> list[Group]:
-        """Exactly `count` groups: those that came back first, oldest first, then new ones."""
+        """Return exactly `count` groups: returned groups first, from the oldest, then new ones."""
         groups = [self._requeued.popleft() for _ in range(min(count, len(self._requeued)))]
         with _collecting_no_garbage():
             while len(groups) < count:
@@ -328,18 +328,18 @@ class PromptSource:
         return groups
 
     def add(self, groups: Sequence[Group]) -> None:
-        """Take back groups that were drawn and not finished."""
+        """Take back groups that were drawn but not finished."""
         self._requeued.extend(groups)
 
     def named_choices(self) -> Mapping[tuple[str, str], str]:
-        """Rewards and generators that rows choose in their metadata, and the first row of each."""
+        """Return the rewards and generators that rows choose in their metadata, with the first row of each."""
         named: dict[tuple[str, str], str] = {}
         for stream in self._streams:
             named = {**stream.table.named, **named}
         return named
 
     def data_metrics(self) -> Mapping[str, float]:
-        """Of each table: `data/prompts`, `data/filtered`, `data/bad_rows`, `data/epoch`; with its name if several."""
+        """Return `data/prompts`, `data/filtered`, `data/bad_rows`, `data/epoch`; with a table's name if several."""
         found: dict[str, float] = {}
         for stream in self._streams:
             end, parts = f"/{stream.name}" if len(self._streams) > 1 else "", stream.table.parts
@@ -350,11 +350,11 @@ class PromptSource:
         return found
 
     def data_notes(self) -> Sequence[str]:
-        """A sentence about each kind of row that was left out."""
+        """Return a sentence for each kind of row that was left out."""
         return [note for stream in self._streams for note in stream.table.notes()]
 
     def state_dict(self) -> dict[str, Json]:
-        """Places, requeued groups, and what they are places in."""
+        """Return the positions, the returned groups, and identities of settings and data."""
         return {
             "of": {"run": self._run(), "data": {stream.name: stream.table.identity() for stream in self._streams}},
             "draws": self._draws,
@@ -364,10 +364,10 @@ class PromptSource:
         }
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
-        """Continue from a saved state.
+        """Restore a saved state.
 
         Raises:
-            CheckpointError: the state is of other settings; or of other data, which the setup does not accept.
+            CheckpointError: settings differ from the saved ones, or data does and the setup does not accept that.
         """
         saved = _object(state.get("of"))
         before = _object(saved.get("run"))
@@ -391,7 +391,7 @@ class PromptSource:
                 stream.load_state_dict(_object(places[stream.name]))
 
     def __len__(self) -> int:
-        """Prompts in one epoch of every table, without those left out."""
+        """Return the number of usable prompts in one epoch of every table."""
         return sum(len(stream.table) for stream in self._streams)
 
     def _run(self) -> dict[str, Json]:
@@ -416,13 +416,13 @@ class PromptSource:
         size, (place, prompt) = self._setup.n_samples_per_prompt, stream.next()
         group = _group_of(place._replace(draw=self._draws), prompt, self._samples, size, self._template_kwargs)
         self._draws += 1
-        self._samples += size  # which may be another after a resume
+        self._samples += size  # another size is possible after a resume
         return group
 
 
 @contextmanager
 def _collecting_no_garbage() -> Iterator[None]:
-    """Put Python's collector off while objects are made that all stay: looking through them cost as much as making."""
+    """Disable Python's garbage collector while many lasting objects are made; scanning them doubles the time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -433,7 +433,7 @@ def _collecting_no_garbage() -> Iterator[None]:
 
 
 def _group_of(place: GroupId, prompt: Prompt, first: int, size: int, template_kwargs: Mapping[str, Json]) -> Group:
-    """A group of `size` pending samples, the first of which has the number `first` among all that were drawn."""
+    """Return a group of `size` pending samples, numbered from `first` among all drawn samples."""
     samples = [
         _pending(own, place.source, template_kwargs, draw=place.draw, place=index, number=first + index)
         for index, own in enumerate(_copies(prompt, size))
@@ -442,9 +442,9 @@ def _group_of(place: GroupId, prompt: Prompt, first: int, size: int, template_kw
 
 
 def _copies(prompt: Prompt, count: int) -> Iterable[Prompt]:
-    """Prompts that share nothing that can be changed, but for the outermost of their metadata.
+    """Return prompts that share no mutable objects, except for the outer dict of their metadata.
 
-    Copying them all whole would double the time of a draw, and most rows have nothing in them that can be changed.
+    Deep copies of all prompts would double the time of a draw, and most rows contain nothing mutable.
     """
     values = (prompt.prompt, prompt.label, prompt.media, *prompt.metadata.values())
     if any(isinstance(value, dict | list) for value in values):
@@ -465,11 +465,11 @@ def _difference(before: Mapping[str, Json], now: Mapping[str, Json]) -> str:
 
 
 def prompt_source(setup: DataSourceSetup) -> PromptSource:
-    """The rows of the run's prompt files, all in one epoch.
+    """Return a data source of the run's prompt files, which together are one epoch.
 
     Raises:
-        ConfigError: no prompt file was given.
-        DataError: one cannot be read, or has no usable row.
+        ConfigError: there is no prompt file.
+        DataError: a file cannot be read, or has no usable row.
     """
     if not setup.prompts:
         raise ConfigError("the data source 'prompts' reads files: give --prompt-data FILE (.jsonl or .parquet)")
@@ -479,15 +479,15 @@ def prompt_source(setup: DataSourceSetup) -> PromptSource:
 
 
 def row_source(rows: Iterable[Mapping[str, Json]], name: str, setup: DataSourceSetup) -> PromptSource:
-    """Rows that lie in memory, or in an HF `Dataset`, as a data source: for factories of plugins.
+    """Return a data source of rows in memory, or of an HF `Dataset`; for the factories of plugins.
 
     Args:
-        rows: read once, in `setup.row_format`.
-        name: the first part of every group's identity.
-        setup: the run's.
+        rows: rows in `setup.row_format`; read once.
+        name: first part of every group id.
+        setup: setup of the data source.
 
     Raises:
-        DataError: rows are bad, or none is usable.
+        DataError: rows are bad, or no row is usable.
     """
     is_arrow = hasattr(rows, "features")  # a `Dataset`
     read = (arrow_values(values) if is_arrow else dict(values) for values in rows)
@@ -497,7 +497,7 @@ def row_source(rows: Iterable[Mapping[str, Json]], name: str, setup: DataSourceS
 
 
 def mixture_source(settings: MixtureSettings, setup: DataSourceSetup) -> PromptSource:
-    """Several data sets, each with epochs of its own, drawn from by weight.
+    """Return a data source of several data sets, each with separate epochs, drawn by weight.
 
     Raises:
         DataError: a file cannot be read, or has no usable row.
@@ -518,21 +518,21 @@ def _member_files(name: str, member: MixtureMember, setup: DataSourceSetup) -> l
 
 @dataclass(frozen=True, slots=True)
 class EveryPrompt:
-    """A whole prompt file, for evaluation."""
+    """All prompts of a file, for evaluation."""
 
     groups: Sequence[Group]
-    """Each prompt once, in file order, numbered as its row."""
+    """Each prompt once, in file order, with its row number."""
     named: Mapping[tuple[str, str], str]
-    """Rewards and generators that rows choose, and the first row of each."""
+    """Rewards and generators that rows choose, with the first row of each."""
     notes: Sequence[str]
-    """A sentence about each kind of row that was left out."""
+    """A sentence for each kind of row that was left out."""
 
 
 def every_prompt(file: PromptFile, tokenizer: Tokenizer, n_samples_per_prompt: int) -> EveryPrompt:
-    """Read a prompt file for evaluation.
+    """Read all prompts of a file, for evaluation.
 
     Raises:
-        DataError: it cannot be read, or has no usable row.
+        DataError: the file cannot be read, or has no usable row.
     """
     table = PromptTable([Part.of(file, tokenizer)])
     kwargs, size = file.apply_chat_template_kwargs or {}, n_samples_per_prompt
@@ -542,10 +542,10 @@ def every_prompt(file: PromptFile, tokenizer: Tokenizer, n_samples_per_prompt: i
 
 
 def name_files(paths: Sequence[str]) -> list[tuple[Path, str]]:
-    """Paths with names that tell them apart: the last part, or as many as it takes.
+    """Name paths by as many trailing components as it takes to tell them apart, at least one.
 
     Raises:
-        ConfigError: one is given twice.
+        ConfigError: a path is given twice.
     """
     if twice := sorted({path for path in paths if paths.count(path) > 1}):
         raise ConfigError(f"{', '.join(twice)}: given twice; a mixture gives weights ([data_source] use = 'mixture')")

@@ -1,6 +1,6 @@
-"""Renders messages by the chat template, checks that no text is lost, and reads media columns.
+"""Renders messages with the chat template, checks that no text is lost, and reads media columns.
 
-The check searches the rendered text for each message. A message that the template drops or cuts is an error that
+The check searches the rendered text for each message. If the template drops or cuts a message, an error names it.
 names it.
 """
 
@@ -16,29 +16,29 @@ from slime_core.roles import MediaKeys, Tokenizer
 from slime_core.sample import Json, Message
 
 MARK = "qSENTINELq"
-"""A text that no template trims, escapes or writes."""
+"""A text that templates leave unchanged and never produce."""
 ANYWHERE = ("system", "developer")
-"""Roles whose text may stand elsewhere: some templates write it before the last of the user's messages."""
+"""Roles whose text may be in another place: some templates put it before the last user message."""
 
 
 class Renderer:
-    """Renders messages in the form that one template reads."""
+    """Renders messages, in the form that one template reads."""
 
     def __init__(self, tokenizer: Tokenizer, kwargs: Mapping[str, Json] | None) -> None:
-        """Render nothing yet; `kwargs` are the template's arguments."""
+        """Set the tokenizer and the template's arguments, `kwargs`."""
         self._tokenizer, self._kwargs = tokenizer, dict(kwargs or {})
 
     def is_of(self, tokenizer: Tokenizer, kwargs: Mapping[str, Json]) -> bool:
-        """Whether it renders with this tokenizer and these arguments."""
+        """Whether it renders with the given tokenizer and arguments."""
         return tokenizer is self._tokenizer and kwargs == self._kwargs
 
     def text(self, messages: Sequence[Message], tools: Json = None, *, opens: bool | None = None) -> str:
-        """The messages as the template writes them; errors as of `prompt`.
+        """Return the messages as the template renders them; errors as in `prompt`.
 
         Args:
             messages: as `read_messages` returns them.
             tools: as `read_tools` returns them.
-            opens: whether the assistant's next turn is opened; None leaves it to the template's arguments.
+            opens: whether to open the assistant's next turn; None: as the template's arguments say.
         """
         rows = [{**each, "content": _as_parts(each["content"])} for each in messages] if self._reads_parts else messages
         if any("tool_calls" in each for each in rows) and self.reads_text_arguments:
@@ -47,10 +47,10 @@ class Renderer:
         return self._tokenizer.apply_chat_template(rows, tools, kwargs)
 
     def prompt(self, messages: Sequence[Message], tools: Json = None) -> "Finder":
-        """The text from which the model generates, checked; the last message, if the assistant's, is continued.
+        """Return the checked text from which the model generates. A final assistant message is continued.
 
         Raises:
-            DataError: the template refuses the messages, or leaves out something that they say.
+            DataError: the template rejects the messages, or drops some of their text.
             ModelError: the model has no chat template.
         """
         is_begun = messages[-1]["role"] == "assistant"
@@ -66,7 +66,7 @@ class Renderer:
         *before, last = messages
         if not isinstance(last["content"], str) or not last["content"] or "tool_calls" in last:
             raise DataError("a final assistant message that is to be continued must be a text without tool calls")
-        if "<think>" in last["content"] and "</think>" not in last["content"]:  # which templates take for an answer
+        if "<think>" in last["content"] and "</think>" not in last["content"]:  # to templates it is a finished answer
             return joined(self.text(before, tools, opens=True), last["content"])
         marked = {**last, "content": last["content"] + MARK}
         text, mark, _ = self.text([*before, marked], tools, opens=False).rpartition(MARK)
@@ -76,15 +76,15 @@ class Renderer:
 
     @cached_property
     def _reads_parts(self) -> bool:
-        """Whether the template makes nothing of a content that is a text, and something of a list of parts."""
+        """Whether the template ignores a content that is a text, but renders a list of parts."""
         text = self._written([{"role": "user", "content": MARK}])
         parts = self._written([{"role": "user", "content": _as_parts(MARK)}])
-        # A template that cuts a text short writes a list whole, in Python's way or as JSON.
+        # A template that cuts off a text renders a list as its Python or JSON form.
         return MARK not in text and MARK in parts and not re.search(f"text['\"]: *['\"]{MARK}", parts)
 
     @cached_property
     def reads_text_arguments(self) -> bool:
-        """Whether the template writes arguments as they are given: a mapping fails, or is written in Python's way."""
+        """Whether the template writes tool arguments unchanged: it fails on a dict, or writes its Python form."""
         call: Message = {"id": "call00000", "type": "function", "function": {"name": "f", "arguments": {MARK: True}}}
         messages: list[Message] = [{"role": "user", "content": "x"}, {"role": "assistant", "content": ""}]
         messages[1]["tool_calls"] = [call]
@@ -101,32 +101,32 @@ class Renderer:
 
 
 class Finder:
-    """Finds what messages say in a rendered text, one message after the other.
+    """Searches a rendered text for each message in turn.
 
-    A text counts as found trimmed, and escaped as JSON or HTML has it.
+    A text may be trimmed, or escaped for JSON or HTML.
     """
 
     def __init__(self, text: str) -> None:
-        """At the beginning of the text."""
+        """Start at the beginning of the text."""
         self.text = text
         """The rendered text."""
         self.at = 0
-        """Where the last message ends."""
+        """End of the last message."""
         self.begin = 0
-        """Where the last message begins."""
+        """Start of the last message."""
         self.dropped = 0
-        """Messages whose reasoning is left out."""
+        """Number of messages without their reasoning."""
 
     def take(self, message: Message, where: str, *, keeps_reasoning: bool = False) -> None:
-        """Go on to the end of the next message.
+        """Find the next message and move to its end.
 
         Args:
-            message: the next.
-            where: names it in errors.
-            keeps_reasoning: whether reasoning that is left out is an error; otherwise it is counted.
+            message: the next message.
+            where: its name in errors.
+            keeps_reasoning: whether missing reasoning is an error; otherwise it is counted.
 
         Raises:
-            DataError: the template leaves out something that it says.
+            DataError: the template leaves out a text of the message.
         """
         begin = 0 if message["role"] in ANYWHERE else self.at
         found = [
@@ -142,11 +142,11 @@ class Finder:
             self.at = max((each[1] for each in found), default=begin)
 
     def holds(self, message: Message, begin: int) -> bool:
-        """Whether all that a message says follows."""
+        """Whether all texts of a message come after `begin`."""
         return all(self._find(text, begin) for each in visible(message) if (text := each.strip()))
 
     def take_tools(self, tools: Json) -> None:
-        """See that the name of each tool is in the text; errors as of `take`."""
+        """Check that the name of each tool is in the text; errors as in `take`."""
         for function in calls_of({"tool_calls": tools}):
             if isinstance(name := function.get("name"), str) and not self._find(name, 0):
                 _left_out(name, "the row's tools")
@@ -154,7 +154,7 @@ class Finder:
     def _find(self, text: str, begin: int) -> tuple[int, int] | None:
         place = self.text.find(text, begin)
         found = (place, place + len(text)) if place >= 0 else None
-        if found and place - begin <= len(text):  # no room for a longer way of writing it before that
+        if found and place - begin <= len(text):  # an escaped form is longer and does not fit before it
             return found
         for escaped in _escaped(text):
             place = self.text.find(escaped, begin, found[0] if found else None)
@@ -163,7 +163,7 @@ class Finder:
 
 
 def shared_beginning(one: str, other: str) -> str:
-    """The longest text with which both begin."""
+    """Return the longest common prefix of two texts."""
     return os.path.commonprefix([one, other])  # noqa: RUF071  # by character
 
 
@@ -183,7 +183,7 @@ def _left_out(text: str, where: str) -> tuple[int, int]:
 
 
 def joined(opened: str, answer: str) -> str:
-    """A turn's opening and its answer; if both open the thinking, once."""
+    """Join a turn's opening and its answer; if both open the thinking, keep one `<think>`."""
     head = opened.rstrip()
     both = head.endswith("<think>") and answer.lstrip().startswith("<think>")
     return (head.removesuffix("<think>") if both else opened) + answer
@@ -205,16 +205,16 @@ def _with_text_arguments(value: Message) -> Message:
 
 
 KINDS = ("image", "video", "audio")
-"""Kinds of media; each is also the key of its part of a message."""
+"""Kinds of media; each is also a key in its message part."""
 _PLACEHOLDER = re.compile(f"<({'|'.join(KINDS)})>")
 
 
 def collect_media(values: Mapping[str, Json], keys: MediaKeys) -> dict[str, list[Json]]:
-    """The items of each kind in a row; a single one counts as a list of one, an absent column as none.
+    """Return the items of each kind in a row. A single item becomes a list; a missing column gives an empty one.
 
     Args:
         values: the row.
-        keys: column by kind.
+        keys: name of the column for each kind.
     """
     return {kind: _as_list(values.get(key)) for kind, key in keys.items()}
 
@@ -226,10 +226,10 @@ def _as_list(items: Json) -> list[Json]:
 
 
 def place_media(messages: Sequence[Message], media: Mapping[str, Sequence[Json]]) -> list[Message]:
-    """The messages with every placeholder replaced; messages whose content is already a list stay as they are.
+    """Return the messages with items for all placeholders. Messages with a list as content stay unchanged.
 
     Raises:
-        ValueError: more placeholders than items, or fewer.
+        ValueError: the number of placeholders and items differs.
     """
     left = {kind: list(items) for kind, items in media.items()}
     placed: list[Message] = []
@@ -252,7 +252,7 @@ def _parts(text: str, left: Mapping[str, list[Json]]) -> Json:
         if number % 2 == 0:
             parts += [{"type": "text", "text": piece}] if piece else []
         elif piece not in left:
-            parts.append({"type": "text", "text": f"<{piece}>"})  # a kind that has no column is plain text
+            parts.append({"type": "text", "text": f"<{piece}>"})  # a kind without a column is plain text
         elif left[piece]:
             item = left[piece].pop(0)
             parts.append(item if isinstance(item, dict) else {"type": piece, piece: item})

@@ -1,4 +1,4 @@
-"""Turns a row of a prompt file into a prompt, and counts the rows that are left out.
+"""Turns rows of prompt files into prompts, and counts the rows that are left out.
 
 Example:
 
@@ -25,20 +25,20 @@ from slime_core.sample import Json, Message
 
 ReadT = TypeVar("ReadT")
 NAMING = {"rm_type": "reward", "custom_rm_path": "reward", "generate_function_path": "generator"}
-"""Keys of a row's metadata that name a choice for its samples, in slime's words, and the role of each."""
+"""Metadata keys that choose a part for a row's samples, with slime's names, and the role of each."""
 
 
 class Prompt(NamedTuple):
     """One usable row."""
 
     prompt: str | list[Message]
-    """Text, or messages that were not rendered."""
+    """Text, or messages that are not rendered."""
     label: Json
     """The gold answer."""
     metadata: dict[str, Json]
     """The row's metadata; tool definitions are its "tools"."""
     media: dict[str, Json] | None
-    """Its media by kind, as the row gave them."""
+    """Media by kind, as in the row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +46,18 @@ class TooLong:
     """A row whose prompt is longer than `max_prompt_len`."""
 
     tokens: int
-    """How long it is."""
+    """Tokens of the prompt."""
 
 
 Read = tuple[Prompt | TooLong | BadRow, bool]
-"""A row's prompt, or why there is none; and whether the chat template leaves out reasoning of earlier turns."""
+"""A row's prompt, or why it has none; and whether the chat template left out reasoning of earlier turns."""
 
 
 class RowReader:
     """Reads rows of one format."""
 
     def __init__(self, row_format: RowFormat, tokenizer: Tokenizer) -> None:
-        """Take the format and the tokenizer whose chat template and lengths count."""
+        """Set the format, and the tokenizer whose chat template and lengths apply."""
         self._format = row_format
         self._tokenizer = tokenizer
         self._renderer = Renderer(tokenizer, row_format.apply_chat_template_kwargs)
@@ -74,11 +74,11 @@ class RowReader:
         return (self._format.metadata_key, self._format.tool_key, *media)
 
     def read(self, row: Row | BadRow) -> Read:
-        """The row's prompt, or why there is none."""
+        """Return the row's prompt, or why it has none."""
         return read_row(row, self._prompt_of)
 
     def read_all(self, rows: Iterable[Row | BadRow]) -> Iterator[tuple[Row | BadRow, Read]]:
-        """Each row with what `read` returns, in order."""
+        """Yield each row with its `read` result, in order."""
         if isinstance(self._tokenizer, HfTokenizer) and self._tokenizer.template:
             return self._tokenizer.template.read_rows(rows, self.read)
         return ((row, self.read(row)) for row in rows)
@@ -159,7 +159,7 @@ class RowReader:
 def read_row(
     row: Row | BadRow, read: Callable[[Row], tuple[ReadT | TooLong | BadRow, bool]]
 ) -> tuple[ReadT | TooLong | BadRow, bool]:
-    """What `read` makes of a row; a bad row where it raises."""
+    """Return the result of `read` on a row, or a bad row if it raises."""
     if isinstance(row, BadRow):
         return row, False
     try:
@@ -171,18 +171,18 @@ def read_row(
 
 
 def column(row: Row, key: str, flag: str) -> Json:
-    """The value of a column that the row must have; a DataError names the columns that it has."""
+    """Return the value of a required column; if it is missing, the DataError lists the row's columns."""
     if key not in row.values:
         keys = ", ".join(row.values) or "no keys at all"
         inside = [f"{each}.{key}" for each, held in row.values.items() if isinstance(held, dict) and key in held]
-        if inside and flag.endswith("label-key"):  # the one key that may be dotted
+        if inside and flag.endswith("label-key"):  # only this key may be dotted
             raise DataError(f"no key {key!r}; the row has it in a column: give {flag} {' or '.join(inside)}")
         raise DataError(f"no key {key!r}; the row has {keys}: give {flag} one of these")
     return row.values[key]
 
 
 def read_dialog(row: Row, key: str, flag: str) -> str | list[Message]:
-    """A column that is a text, or a list of messages or its JSON; a DataError says what else it is."""
+    """Return a column with a text, a list of messages, or such a list as JSON; DataError for other values."""
     value = column(row, key, flag)
     if isinstance(value, str) and value:
         return value if (found := messages_in(value)) is None else read_messages(found, key)
@@ -193,34 +193,34 @@ def read_dialog(row: Row, key: str, flag: str) -> str | list[Message]:
 
 
 def tools_of(row: Row, key: str) -> list[Json] | None:
-    """The row's tool definitions, None for none; a DataError if they are not a list of objects."""
+    """Return the row's tool definitions, or None; DataError if they are not a list of objects."""
     return read_tools(row.values.get(key), key)
 
 
 def as_messages(prompt: str | list[Message]) -> list[Message]:
-    """A text as a message of the user."""
+    """Return a text as a user message; messages stay unchanged."""
     return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
 
 
 SHOWN = 3
-"""Bad rows that an error or a note quotes."""
+"""Most bad rows that an error or a note quotes."""
 
 
 class LeftOut:
-    """Counts of one data set."""
+    """Counts of the rows of a data set that were left out."""
 
     def __init__(self, row_format: RowFormat, kind: str = "prompts") -> None:
-        """Nothing is left out yet; `kind` names what `max_prompt_len` is about."""
+        """Start at zero; `kind` names what `max_prompt_len` limits."""
         self._format, self._kind = row_format, kind
         self.bad, self.too_long = 0, 0
         self.shortest: int | None = None
-        """Tokens of the shortest row that was too long."""
+        """Tokens of the shortest row that is too long."""
         self.without_reasoning = 0
-        """Rows that are used, of whose earlier turns the chat template leaves out the reasoning."""
+        """Usable rows without the reasoning of earlier turns, which the chat template left out."""
         self._first: list[str] = []
 
     def count(self, row: BadRow | TooLong) -> None:
-        """Count one more row that is left out."""
+        """Count a row that is left out."""
         if isinstance(row, TooLong):
             self.too_long += 1
             self.shortest = row.tokens if self.shortest is None else min(self.shortest, row.tokens)
@@ -230,14 +230,14 @@ class LeftOut:
             self._first.append(row.why)
 
     def check(self, name: str, rows: int) -> None:
-        """See that the bad ones are few.
+        """Check that there are not too many bad rows.
 
         Args:
-            name: of the data set.
-            rows: read so far, those left out included.
+            name: name of the data set.
+            rows: number of rows read, including left-out ones.
 
         Raises:
-            DataError: they are more than `max_bad_row_rate` allows.
+            DataError: there are more bad rows than `max_bad_row_rate` allows.
         """
         limit = self._format.max_bad_row_rate
         if self.bad > limit * rows:
@@ -249,7 +249,7 @@ class LeftOut:
             )
 
     def note(self, name: str) -> str:
-        """What was left out, as a sentence; empty when nothing was."""
+        """Return a sentence about the rows that were left out; empty if there are none."""
         parts = []
         if self.too_long:
             parts.append(f"{self.too_long} {self._kind} longer than {self._format.max_prompt_len} tokens")
@@ -258,7 +258,7 @@ class LeftOut:
         return f"{name}: left out {'; '.join(parts)}" if parts else ""
 
     def notes(self, name: str) -> list[str]:
-        """A sentence for each kind of thing that was left out."""
+        """Return a sentence for each kind of row or text that was left out."""
         found = [note] if (note := self.note(name)) else []
         if count := self.without_reasoning:
             rows = f"{count} row{'s' if count > 1 else ''}"

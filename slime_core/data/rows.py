@@ -1,8 +1,8 @@
 """Reads the rows of prompt files, and the chat messages in them.
 
-Files are .jsonl or .parquet, or a slice of one. They are read as a stream, so memory does not grow with the file. A bad
-row becomes a `BadRow` with file and line; only blank lines are skipped. Training, finetuning and evaluation share one
-form of messages. Parquet files need pyarrow.
+Files are .jsonl or .parquet, or a slice of one. They are read as a stream, so memory does not grow with the file. A
+bad row becomes a `BadRow` with file and line; only blank lines are skipped. Training, finetuning and evaluation share
+one form of messages. Parquet files need pyarrow.
 
 Example:
 
@@ -29,20 +29,20 @@ class Row(NamedTuple):
     """One row."""
 
     where: str
-    """File and line, for error texts."""
+    """File and line, for errors."""
     values: dict[str, Json]
-    """The row by column."""
+    """Values by column."""
 
 
 class BadRow(NamedTuple):
     """A row that cannot be used."""
 
     why: str
-    """File, line, and what is wrong."""
+    """File, line, and the problem."""
 
 
 def split_slice(path: Path) -> tuple[Path, int | None, int | None]:
-    """The file of `file@[start:stop]`, and its bounds."""
+    """Split `file@[start:stop]` into the file and its bounds."""
     match = _SLICE.fullmatch(str(path))
     if match is None:
         return path, None, None
@@ -51,7 +51,7 @@ def split_slice(path: Path) -> tuple[Path, int | None, int | None]:
 
 
 def jsonl_rows(file: Path, start: int | None, stop: int | None) -> Iterator[Row | BadRow]:
-    """The rows from `start` to before `stop`, counted as Python does; nothing is skipped but blank lines."""
+    """Yield the rows of a slice, with Python's slice semantics; skips only blank lines."""
     if (start or 0) < 0 or (stop or 0) < 0:
         start, stop, _ = slice(start, stop).indices(sum(1 for _ in _jsonl_lines(file)))
     for number, line in islice(_jsonl_lines(file), start, stop):
@@ -79,14 +79,14 @@ def _each_once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 
 
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_each_once)
-"""One for all rows: `json.loads` makes a new one for every call with an argument, which doubles its time."""
+"""One decoder for all rows: `json.loads` with arguments creates one per call, which doubles its time."""
 
 
 def parse_json(text: str) -> Json:
-    """The value of a JSON text.
+    """Return the value of a JSON text.
 
     Raises:
-        ValueError: it is not JSON, holds NaN or half of a surrogate pair, or names a key twice.
+        ValueError: it is not JSON, contains NaN or half of a surrogate pair, or has a key twice.
     """
     value: Json = _DECODER.decode(text)
     if "\\ud" in text or "\\uD" in text:
@@ -122,20 +122,20 @@ def _shorten(text: str) -> str:
 
 
 ROLES = {"human": "user", "gpt": "assistant"}
-"""Roles of ShareGPT files, which chat templates write as they are, and what the row must say instead."""
+"""Roles of ShareGPT files that chat templates do not know, and the roles to write instead."""
 REASONING = ("reasoning_content", "reasoning", "thinking")
-"""Keys under which templates look for what the model thought."""
+"""Keys from which templates read the model's reasoning."""
 MEDIA = ("image", "video", "audio", "image_url", "video_url", "audio_url", "input_audio")
-"""Types of parts that are no text."""
+"""Types of parts that are not text."""
 SWITCHES = re.compile("/(?:no_)?think")
-"""Words of a system message that some templates obey and leave out."""
+"""Words in a system message that some templates act on and remove."""
 _JSON_OF_MESSAGES = re.compile(r'\s*\[\s*\{\s*"(role|content)"')
 TOOL_ROLES = ("tool", "function")
-"""Roles of messages that hold what a tool returned."""
+"""Roles of messages with the result of a tool."""
 
 
 def arrow_values(row: Mapping[str, Json]) -> dict[str, Json]:
-    """A row of an Arrow table; its objects lose the keys that are null, which Arrow adds for those of other rows."""
+    """Return a row of an Arrow table without null keys in its objects; Arrow adds such keys if other rows have them."""
     return {name: _without_added_keys(value) for name, value in row.items()}
 
 
@@ -146,16 +146,16 @@ def _without_added_keys(value: Json) -> Json:
 
 
 def read_messages(value: list[Json], key: str) -> list[Message]:
-    """The messages of a column.
+    """Return the messages of a column.
 
     Raises:
-        DataError: names the message, counted from 0.
+        DataError: a message is invalid; the error names it, counted from 0.
     """
     return [_message(each, f"message {number} of {key!r}") for number, each in enumerate(value)]
 
 
 def messages_in(text: str) -> list[Json] | None:
-    """The messages of which a text is the JSON; None for any other text."""
+    """Return the messages in a text if it is JSON of messages, else None."""
     if not _JSON_OF_MESSAGES.match(text):
         return None
     try:
@@ -168,10 +168,10 @@ def messages_in(text: str) -> list[Json] | None:
 
 
 def read_tools(value: Json, key: str) -> list[Json] | None:
-    """The tool definitions of a column: objects, or their JSON; None for none.
+    """Return the tool definitions of a column, which are objects or their JSON; None if there are none.
 
     Raises:
-        DataError: names the tool, counted from 0.
+        DataError: a tool is invalid; the error names it, counted from 0.
     """
     value = _parsed(value, f"{key!r}") if isinstance(value, str) else value
     if not isinstance(value, list | None):
@@ -180,7 +180,7 @@ def read_tools(value: Json, key: str) -> list[Json] | None:
 
 
 def visible(message: Message) -> list[str]:
-    """What a message says: the texts of its content, names and arguments of its tool calls, without its reasoning."""
+    """Return the visible texts of a message: its content, and names and arguments of tool calls; no reasoning."""
     content = message.get("content")
     parts = content if isinstance(content, list) else [content]
     texts = [str(part.get("text", "")) if isinstance(part, dict) else str(part) for part in parts]
@@ -194,10 +194,10 @@ def visible(message: Message) -> list[str]:
 
 
 def refuse_media(messages: Sequence[Message]) -> None:
-    """See that no message has a part that is no text.
+    """Check that all parts of all messages are text.
 
     Raises:
-        DataError: one has, and templates would write its description as text.
+        DataError: a part is not text; templates would render its description.
     """
     for number, message in enumerate(messages):
         for part in content if isinstance(content := message.get("content"), list) else []:
@@ -211,7 +211,7 @@ def refuse_media(messages: Sequence[Message]) -> None:
 
 
 def reasoning(message: Message) -> list[str]:
-    """What an assistant's message thinks: under a key, or in `<think>` tags."""
+    """Return the reasoning of an assistant's message, from its keys or its `<think>` tags."""
     if message["role"] != "assistant":
         return []
     content, found = message.get("content"), [str(message.get(key, "")) for key in REASONING]
@@ -221,7 +221,7 @@ def reasoning(message: Message) -> list[str]:
 
 
 def calls_of(message: Message) -> list[dict[str, Json]]:
-    """Name and arguments of each tool call."""
+    """Return name and arguments of each tool call."""
     calls = message.get("tool_calls")
     found = [call.get("function", call) for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
     return [each for each in found if isinstance(each, dict)]
@@ -268,7 +268,7 @@ def _content(message: Message, where: str) -> Json:
 
 
 def _is_part(part: Json, is_tool: bool) -> bool:
-    """Whether it is a text or media; an array of texts that a tool returned is its result, not parts."""
+    """Whether a value is a text or media part; a tool's array of texts is its result and not a list of parts."""
     if isinstance(part, dict):
         return _text(part) is not None or part.get("type") in MEDIA or any(kind in part for kind in MEDIA)
     return isinstance(part, str) and not is_tool
@@ -328,13 +328,13 @@ def _kind(value: Json) -> str:
 BATCH_ROWS = 1024
 """Rows decoded at a time; 1,024 rows of 10 kB are 10 MB."""
 _READ_BYTES = 1 << 20
-"""Bytes read of a column at a time; without it a row group's whole column is, and writers put up to 2^20 rows there."""
+"""Bytes per read of a column; the default reads whole row groups, and writers put up to 2^20 rows into one."""
 
 
 def parquet_rows(
     file: Path, start: int | None, stop: int | None, needed: Collection[str], optional: Collection[str]
 ) -> Iterator[Row]:
-    """Rows of a parquet file.
+    """Yield the rows of a parquet file.
 
     Raises:
         DataError: it is not a parquet file, or pyarrow is missing.
@@ -359,7 +359,7 @@ def parquet_rows(
 
 
 def _columns(names: Collection[str], needed: Collection[str], optional: Collection[str]) -> list[str] | None:
-    """The columns to read; None for all. Of a dotted place within a column, the column."""
+    """Return the columns to read, None for all; a dotted key needs the column before its dot."""
     needed = {each if each in names else each.partition(".")[0] for each in needed}
     if not needed or not needed <= set(names):
         return None
@@ -368,10 +368,10 @@ def _columns(names: Collection[str], needed: Collection[str], optional: Collecti
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """The rows of a file or of `file@[start:stop]`, in order; a slice counts rows as Python does.
+    """Yield the rows of a file or of `file@[start:stop]`, in order, with Python's slice semantics.
 
     Raises:
-        DataError: as of `scan_rows`; or a row is bad.
+        DataError: as in `scan_rows`, or for a bad row.
     """
     for row in scan_rows(path):
         if isinstance(row, BadRow):
@@ -380,15 +380,15 @@ def read_rows(path: Path) -> Iterator[Row]:
 
 
 def scan_rows(path: Path, needed: Collection[str] = (), optional: Collection[str] = ()) -> Iterator[Row | BadRow]:
-    """The same, bad rows in their places.
+    """Yield the rows of a file or a slice, with a `BadRow` for each bad row.
 
     Args:
         path: the file or the slice.
-        needed: columns that are wanted; where one does not exist, all are read, so that an error can name them.
-        optional: columns that are read where they exist; without `needed`, every column is read.
+        needed: columns to read; if one does not exist, all are read, so that an error can list them.
+        optional: columns to read if they exist; without `needed`, all columns are read.
 
     Raises:
-        DataError: no such file, an unknown ending, a damaged file.
+        DataError: the file is missing or damaged, or its suffix is unknown.
     """
     file, start, stop = split_slice(path)
     if not file.is_file():

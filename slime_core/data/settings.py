@@ -1,6 +1,6 @@
 """Settings of the core's data sources and of the reward `served_judge`.
 
-They are separate from the code that uses them, so the catalog imports neither readers nor tokenizers.
+They are separate from the code that uses them, so that the catalog imports neither readers nor tokenizers.
 
 Example:
 
@@ -21,7 +21,7 @@ MediaKeys = dict[Literal["image", "video", "audio"], str]
 
 
 class MixtureMember(Settings):
-    """One member of a mixture; what it leaves out is as for the whole run."""
+    """A member of a mixture; the run's setting applies where it has none."""
 
     path: str | list[str] = Field(description="Prompt file, or several; file@[a:b] takes a slice.")
     weight: Weight = Field(1.0, description="How often it is drawn from, in proportion to the others.")
@@ -36,7 +36,7 @@ class MixtureMember(Settings):
     )
 
     def row_format(self, run: RowFormat) -> RowFormat:
-        """How its rows are read."""
+        """Return the format of its rows, based on the run's."""
         own = self.model_dump(exclude={"path", "weight"}, exclude_none=True)
         return replace(run, **own)
 
@@ -47,7 +47,7 @@ class MixtureSettings(Settings):
     sources: dict[str, MixtureMember] = Field(min_length=1, description="Members by name.")
 
 
-# Settings of the reward `served_judge`, for the catalog.
+# Settings of the reward `served_judge`, separate for the catalog.
 
 PROMPT = """Is the response right? Say what speaks for it and against it, and end with "Verdict: yes" or "Verdict: no".
 

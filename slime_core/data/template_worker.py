@@ -1,6 +1,6 @@
-"""The worker process that compiles and renders one model's chat templates, under limits that the driver enforces.
+"""The worker process that compiles and renders a model's chat templates, within limits that the driver enforces.
 
-Jinja is imported here alone: a run whose prompts need no template works without it.
+Only this module imports Jinja: a run whose prompts need no template works without it.
 """
 
 import json
@@ -21,38 +21,38 @@ from slime_core.processes.limits import limit_memory
 from slime_core.sample import Json
 
 Renderings = list[tuple[str, dict[str, Json]]]
-"""Name of a template and its variables, of each text to render."""
+"""For each text to render, the name of its template and the variables."""
 LONGEST_DETAIL = 2_000
-"""Characters of what is wrong that are sent back."""
+"""Characters of an error that are sent back."""
 
 
 _OF_DICTS = frozenset(dir(dict))
-"""What is an attribute of a dict before it is a member."""
+"""Attributes of dicts, which take precedence over keys."""
 
 
 class Generation(Extension):
-    """`{% generation %}` marks the assistant's part for trainers; it prints its body."""
+    """`{% generation %}` marks the assistant's text for trainers; it renders its body."""
 
     tags = {"generation"}  # noqa: RUF012  # jinja2 declares it a plain set
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
-        """The body alone."""
+        """Return only the body."""
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
 class Dialect(ImmutableSandboxedEnvironment):
-    """Compiles templates."""
+    """Jinja environment for chat templates."""
 
     def __init__(self, day: date) -> None:
-        """Set up as transformers does, so that a text is the same; `strftime_now` formats the beginning of `day`."""
+        """Configure Jinja as transformers does, for identical texts; `strftime_now` formats midnight of `day`."""
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, "jinja2.ext.loopcontrols"])
         self.filters["tojson"] = _to_json
         self.globals["raise_exception"] = _refuse
         self.globals["strftime_now"] = datetime.combine(day, time()).strftime
 
     def getattr(self, obj: object, attribute: str) -> object:
-        """`message.role`: of a plain dict the member at once, for to fail as an attribute first takes longer."""
+        """Resolve `message.role` on a plain dict directly, which is faster than trying an attribute first."""
         if type(obj) is dict and attribute in obj and attribute not in _OF_DICTS:
             return obj[attribute]
         return super().getattr(obj, attribute)
@@ -69,7 +69,7 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """JSON as templates expect it: no HTML escapes, unlike Jinja's own filter."""
+    """Return JSON without HTML escapes, as templates expect, unlike Jinja's own filter."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
@@ -77,7 +77,7 @@ def _to_json(
 
 
 def main(channel_fd: int) -> None:
-    """Serve until the other end closes."""
+    """Serve requests until the other end closes."""
     channel = socket.socket(fileno=channel_fd)
     sources, day, memory_mb = cast(tuple[dict[str, str], str, int], _received(channel))
     limit_memory(memory_mb)
@@ -94,7 +94,7 @@ def main(channel_fd: int) -> None:
 def _compiled(
     dialect: Dialect, sources: Mapping[str, str], templates: dict[str, Template]
 ) -> tuple[str, str | list[str]]:
-    """Compile all; returns the variables that they read, or what is wrong."""
+    """Compile all templates; returns the variables that they read, or the problem."""
     try:
         templates.update({name: dialect.from_string(text) for name, text in sources.items()})
         read = [meta.find_undeclared_variables(dialect.parse(text)) for text in sources.values()]
@@ -110,14 +110,14 @@ def _compiled(
 
 
 def _rendered(template: Template, variables: Mapping[str, Json]) -> Answer:
-    random.seed(0)  # what a template draws is the same whenever it is rendered
+    random.seed(0)  # repeatable, if a template uses random numbers
     try:
         return MADE, template.render(variables)
     except TemplateError as error:
         return REFUSED, str(error)[:LONGEST_DETAIL]
     except MemoryError:
         return MEMORY, ""
-    except Exception as error:  # a template may do anything with these messages
+    except Exception as error:  # templates may raise any error
         return FAILED, _described(error)
 
 

@@ -1,7 +1,7 @@
 """The tokenizer of a model directory in HF format, without torch or transformers.
 
-Some properties, such as the end-of-turn text, are in no config file. `end_of_turn` and `bos_text` run the tokenizer
-or the chat template on a short text.
+Some properties, such as the end-of-turn text, are in no config file. `end_of_turn` and `bos_text` find them by running
+the chat template or the tokenizer on a short text.
 
 Example:
 
@@ -30,24 +30,24 @@ if TYPE_CHECKING:
 
 
 _ANSWER = "qANSWERq"
-"""Nothing that a template quotes or trims."""
+"""A text that templates neither quote nor trim."""
 _CONTENTS: Sequence[Json] = (_ANSWER, [{"type": "text", "text": _ANSWER}])
-"""As most templates read it; as some of models with images do."""
+"""Content as most templates read it, and as some models with images read it."""
 
 
 def end_of_turn(render: Callable[[Sequence[Message]], str], special: Collection[str]) -> str | None:
-    """The first special token that a template writes after the assistant's answer; None: there is none.
+    """Return the first special token that a template writes after an assistant's answer, or None.
 
     Args:
-        render: messages to text, without the beginning of another answer.
-        special: texts of the tokenizer's special tokens.
+        render: renders messages as text, without opening another answer.
+        special: the tokenizer's special tokens.
     """
     for content in _CONTENTS:
         try:
             _, answer, after = render(
                 [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": content}]
             ).rpartition(_ANSWER)
-        except DataError:  # it refuses so small a dialog, or content of this shape
+        except DataError:  # rejects such a short dialog, or this form of content
             continue
         if answer:
             found = [(after.index(token), -len(token), token) for token in special if token in after]
@@ -56,9 +56,9 @@ def end_of_turn(render: Callable[[Sequence[Message]], str], special: Collection[
 
 
 def bos_text(backend: "tokenizers.Tokenizer") -> str:
-    """Text of the special tokens that the tokenizer puts before every text, mostly one BOS; empty if none.
+    """Return the special tokens that the tokenizer puts before every text, usually one BOS; else an empty text.
 
-    Put before a text that is encoded without special tokens, it gives the ids of the text encoded with them.
+    A text with this prefix, encoded without special tokens, has the ids of the bare text encoded with them.
     """
     plain, whole = (list(backend.encode("a", add_special_tokens=special).ids) for special in (False, True))
     places = [at for at in range(len(whole)) if whole[at : at + len(plain)] == plain]
@@ -66,7 +66,7 @@ def bos_text(backend: "tokenizers.Tokenizer") -> str:
         return ""
     wanted = [*whole[: places[0]], *plain]
     bos = str(backend.decode(wanted[: places[0]], skip_special_tokens=False))
-    # Tokenizers that begin the first piece of a text with a space do not take what follows the BOS for the first.
+    # Tokenizers that put a space before a text's first piece do not do so after a BOS.
     ways = [each for each in (bos, f"{bos} ") if backend.encode(f"{each}a", add_special_tokens=False).ids == wanted]
     return ways[0] if ways else bos
 
@@ -83,28 +83,28 @@ class HfTokenizer:
         *,
         adds_bos: bool = True,
     ) -> None:
-        """What `load` has found in a model directory."""
+        """Take over the files of a model directory; call `load` instead."""
         self._backend = backend
         self._named_ends = eos_token_ids
         self.template = template
-        """The chat template, if the model has one."""
+        """Chat template of the model, or None."""
         self._owner = owner
         self._adds_bos = adds_bos
 
     def __str__(self) -> str:
-        """The model directory, for messages."""
+        """Return the model directory, for messages."""
         return self._owner
 
     @classmethod
     def load(cls, directory: Path, day: date | None = None) -> "HfTokenizer":
-        """Read `tokenizer.json`, the chat template and the end-of-sequence ids of a model directory.
+        """Load `tokenizer.json`, the chat template and the end-of-sequence ids of a model directory.
 
         Args:
-            directory: in HF format.
-            day: the date that the chat template may write; None: today.
+            directory: model directory in HF format.
+            day: date that the chat template may insert; None: today.
 
         Raises:
-            ModelError: the directory or a file is missing or unreadable; says what to type.
+            ModelError: the directory or a file is missing or unreadable; the message says what to do.
         """
         backend = _read_backend(directory)
         config = _read_json(directory, "tokenizer_config.json")
@@ -124,12 +124,12 @@ class HfTokenizer:
 
     @cached_property
     def eos_token_ids(self) -> frozenset[int]:
-        """Every id that the model's files call an end, a base model's own and the chat format's, and `end_of_turn`."""
+        """All end ids: from the model's files, of the base model and of the chat format, and `end_of_turn`."""
         return self._named_ends | ({self.end_of_turn} if self.end_of_turn is not None else frozenset())
 
     @cached_property
     def end_of_turn(self) -> int | None:
-        """Id of the special token with which the chat template ends an answer; None: it has none.
+        """Id of the special token with which the chat template ends an answer; None if there is none.
 
         Raises:
             ModelError: the template is not valid Jinja.
@@ -141,18 +141,18 @@ class HfTokenizer:
 
     @cached_property
     def bos_text(self) -> str:
-        """Text that a prompt begins with unless a chat template wrote it: the BOS, or nothing."""
+        """Prefix of a prompt that no chat template wrote: the BOS, or an empty text."""
         return bos_text(self._backend) if self._adds_bos else ""
 
     @cached_property
     def joins_pieces(self) -> bool:
-        """Whether pieces of a text can be encoded one by one; Llama 2's tokenizer begins each of them with a space."""
+        """Whether pieces of a text can be encoded separately; Llama 2's tokenizer would put a space before each."""
         pieces, whole = [*self.encode("a"), *self.encode("b")], self.encode("ab")
         read, wanted = (self.decode(ids, skip_special_tokens=False) for ids in (pieces, whole))
-        return read == wanted or wanted != "ab"  # one that cannot write "ab" shows nothing
+        return read == wanted or wanted != "ab"  # a tokenizer that cannot encode "ab" proves nothing
 
     def notes(self, *, chat: bool) -> Sequence[str]:
-        """What the tokenizer does that a user may not expect, in sentences; `chat`: a template writes the prompts.
+        """Return sentences about surprising behaviour; `chat`: prompts are written by the chat template.
 
         Raises:
             ModelError: the chat template is not valid Jinja.
@@ -179,14 +179,14 @@ class HfTokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """Ids known, added tokens included; the model's embedding may have more rows."""
+        """Number of ids, including added tokens; the model's embedding may have more rows."""
         return self._backend.get_vocab_size()
 
     @cached_property
     def longest_token(self) -> int:
-        """Bytes of the longest token: a text with more than n times as many is more than n tokens.
+        """Bytes of the longest token: a text with more than n times as many bytes has more than n tokens.
 
-        (Unless a normalizer drops characters, or unknown ones are merged into one token.)
+        (Unless a normalizer drops characters, or unknown characters are merged into one token.)
         """
         from tokenizers.pre_tokenizers import ByteLevel
 
@@ -197,24 +197,24 @@ class HfTokenizer:
         return max([1, *(len(text if is_bytes else text.encode()) for text in own), *(len(t.encode()) for t in added)])
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text, no special tokens added.
+        """Return the ids of a text, without special tokens.
 
         Raises:
-            DataError: it has half of a surrogate pair.
+            DataError: the text has half of a surrogate pair.
         """
-        # The fast way notes no offsets, a quarter of the time; it is there for batches alone.
+        # The fast method computes no offsets and takes a quarter of the time; it exists only for batches.
         try:
             return list(self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)
         except TypeError:
             raise DataError("a text has half of a surrogate pair, as \\ud83d, which no tokenizer encodes") from None
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """Ids of a text, and where the characters of each begin and end."""
+        """Return the ids of a text, and the range of characters of each."""
         encoding = self._backend.encode(text, add_special_tokens=False)
         return list(encoding.ids), list(encoding.offsets)
 
     def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        """Text of ids, special tokens left out or not."""
+        """Return the text of ids, with or without special tokens."""
         return str(self._backend.decode(list(tokens), skip_special_tokens=skip_special_tokens))
 
     def apply_chat_template(
@@ -225,11 +225,11 @@ class HfTokenizer:
         *,
         add_generation_prompt: bool = True,
     ) -> str:
-        """The messages as the model's prompt text, with or without the beginning of its answer.
+        """Return the messages as prompt text, with or without an opened answer.
 
         Raises:
             ModelError: the model has no chat template.
-            DataError: its template refuses the messages.
+            DataError: the chat template rejects the messages.
         """
         if self.template is None:
             raise ModelError(
@@ -242,13 +242,13 @@ class HfTokenizer:
 
 
 def check_template_kwargs(row_format: RowFormat, tokenizer: Tokenizer) -> None:
-    """See that the chat template, where it renders rows, reads every argument; errors as of `ChatTemplate`."""
+    """Check that the chat template, if it renders rows, reads every argument; errors as in `ChatTemplate`."""
     if row_format.apply_chat_template and isinstance(tokenizer, HfTokenizer) and tokenizer.template:
         tokenizer.template.check_kwargs(row_format.apply_chat_template_kwargs or {})
 
 
 def with_bos(text: str, tokenizer: Tokenizer) -> str:
-    """A prompt that no chat template wrote, with the BOS that the tokenizer adds, unless it is there already."""
+    """Return a prompt that no chat template wrote with the tokenizer's BOS, added unless it is there."""
     bos = tokenizer.bos_text if isinstance(tokenizer, HfTokenizer) else ""
     if text.startswith(bos.strip()):
         return text
@@ -260,7 +260,7 @@ def _read_backend(directory: Path) -> "tokenizers.Tokenizer":
         import tokenizers
     except ImportError:
         raise ModelError(_without("tokenizer", "tokenizers", directory)) from None
-    # Texts come one by one, so no threads are needed; those of the library would warn whenever a process is forked.
+    # Texts come one at a time, so threads are useless; the library's threads also warn at every fork.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     path = directory / "tokenizer.json"
     if not path.is_file():
@@ -316,7 +316,7 @@ def _eos_token_ids(directory: Path, backend: "tokenizers.Tokenizer", config: Map
 
 
 def _token_text(token: Json) -> str | None:
-    """A special token's text; older files wrap it in an object."""
+    """Return a special token's text; older files wrap it in an object."""
     value = token.get("content") if isinstance(token, dict) else token
     return value if isinstance(value, str) else None
 
@@ -345,9 +345,9 @@ def _template_sources(directory: Path, config: Mapping[str, Json]) -> dict[str, 
 
 
 def token_texts(ids: Sequence[int], tokenizer: Tokenizer) -> Iterator[tuple[str, int]]:
-    """The text of a sequence in pieces, each with how many tokens it is of, special tokens included.
+    """Yield the text of a sequence in pieces, each with its number of tokens, special tokens included.
 
-    A character may be spread over several tokens, none of which has a text of its own: those come together.
+    Tokens that share a character, and so have no separate texts, come as one piece.
     """
     held: list[int] = []
     for number in ids:
