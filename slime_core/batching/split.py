@@ -184,7 +184,7 @@ def split_step(
     reads: frozenset[SampleField] = frozenset(),
     step: int = 0,
 ) -> list[TrainBatch]:
-    """Split one step's groups into one batch per share; groups stay whole and in order. `step` counts from the rollout.
+    """Split one step's groups into one batch per share; groups stay whole and in order. `step` is its index.
 
     The longest groups come first, each to the share with the fewest tokens so far. With a `cost`, `karmarkar_karp`
     balances the cost instead. Groups of equal rewards, which most trainers skip, are balanced separately.

@@ -63,7 +63,7 @@ class Server:
         """Start nothing yet.
 
         Args:
-            preload: modules to import before any fork; if an import fails, workers repeat it and report the error.
+            preload: modules to import before any fork; workers that need a failed import report the error.
             environment: variables for these imports, added to the driver's and `ENVIRONMENT`.
         """
         self._preload = list(preload)

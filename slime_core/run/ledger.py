@@ -202,7 +202,7 @@ class Accounts:
         return self.uses.pop(group_id, 0)
 
     def fresh(self, batch: int, ratio: float) -> int:
-        """Return the number of groups to generate so that `batch` more uses keep at most `ratio` uses per group."""
+        """Return how many groups to generate so that `batch` more uses keep at most `ratio` a group; below 1: none."""
         uses, entered = self.recorded["trained"], self.recorded["buffered"]
         return math.ceil((uses + batch) / ratio) - entered
 

@@ -138,7 +138,7 @@ NEW_OBJECTS = 100_000
 
 @contextmanager
 def settled_heap() -> Iterator[None]:
-    """Context manager that freezes existing objects and makes garbage collection rare in this process."""
+    """Context manager that freezes existing objects and makes garbage collection rare; keeps a rarer setting."""
     before = gc.get_threshold()
     gc.collect()
     gc.freeze()
