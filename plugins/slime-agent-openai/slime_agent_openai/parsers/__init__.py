@@ -1,1 +1,1 @@
-"""Reads an answer's tokens: what is reasoning, what is said, which tools are called."""
+"""Parse an answer's tokens into reasoning, text and tool calls."""

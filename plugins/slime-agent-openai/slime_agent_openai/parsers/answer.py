@@ -1,13 +1,13 @@
-"""Reads one answer: from pieces of text to deltas to a message. What differs by model is a `Family`.
+"""Parses one answer: pieces of text become deltas, and those become a message. A `Family` holds what differs by model.
 
-`Reading` feeds tokens to a family's `Parser`. `Answer` is the parser that families of this package share: reasoning,
-then text with sections of calls in between. The text of a `Section` is read when it is complete. Chunking changes
-nothing: the deltas, put together, are the message.
+`Reading` feeds tokens to a family's `Parser`. `Answer` is the parser that most families of this package share:
+reasoning, then text with sections of calls. The text of a `Section` is read once it is complete. Chunking has no
+effect: the joined deltas are the message.
 
 Example:
 
-    section = Section("<tool_call>", read, closes="</tool_call>")       # read(text, tools): the calls that it holds
-    family = family_of("hermes", "JSON in <tool_call>", section)        # or of another package, by entry point:
+    section = Section("<tool_call>", read, closes="</tool_call>")       # read(text, tools): the section's calls
+    family = family_of("hermes", "JSON in <tool_call>", section)        # or one from another package, by entry point:
     # [project.entry-points."slime.agent_parsers"]
     # shouted = "my_package.shouted:FAMILY"
     reading = Reading(tokenizer, family, new_id, request.tools, thinks=family.thinks(prompt))
@@ -32,11 +32,11 @@ from slime_core.roles import Tokenizer
 
 
 class Parser(Protocol):
-    """Reads one answer. Its deltas, put together, are the message: none is ever taken back."""
+    """Parses one answer. Its deltas, joined, are the message; no delta is ever withdrawn."""
 
     @property
     def malformed(self) -> int:
-        """Sections of calls that could not be read: their text, markers included, is part of the message's text."""
+        """Number of call sections that could not be read: their text, with markers, stays in the message's text."""
         ...
 
     @property
@@ -45,46 +45,46 @@ class Parser(Protocol):
     def feed(self, piece: Piece) -> Iterator[Delta]: ...
 
     def end(self) -> Iterator[Delta]:
-        """What the end of the answer makes certain."""
+        """The remaining deltas once the answer has ended."""
         ...
 
 
 MakeParser: TypeAlias = Callable[[NewId, tuple[Tool, ...], bool], Parser]
-"""Makes the parser of one answer: ids of calls, the tools offered, whether the prompt opened the reasoning already.
+"""Makes the parser of one answer from: a maker of call ids, the tools offered, whether the prompt opened the reasoning.
 
-Without tools no call is read.
+Without tools it reads no calls.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A way of writing calls."""
+    """A format of tool calls."""
 
     name: str
-    """What a user types."""
+    """Name that a user types."""
     markers: frozenset[str]
-    """Texts that mean something when they are a token, or where there is none for them."""
+    """Texts with a meaning: as a single token if the tokenizer has one, else as characters."""
     parser: MakeParser
-    """Reads one answer."""
+    """Makes the parser of one answer."""
     summary: str
-    """Which models, in a line."""
+    """Models that use it, in one line."""
     reads_calls: bool = True
-    """Whether it reads calls; where it reads none, no tools may be offered."""
+    """Whether it reads calls; if not, no tools may be offered."""
     thinks_after: str = "<think>"
-    """A prompt that ends with this opened the reasoning already; empty: none does."""
+    """Ending of a prompt that has opened the reasoning already; empty: no prompt opens it."""
 
     def thinks(self, prompt: str) -> bool:
-        """Whether the answer to this prompt begins within its reasoning."""
+        """Whether the answer to this prompt begins inside its reasoning."""
         return bool(self.thinks_after) and prompt.rstrip().endswith(self.thinks_after)
 
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """A call as an answer writes it. Raises ValueError: no tool can have this name, or the arguments are no object."""
+    """A call as an answer writes it. Raises ValueError: the name is impossible, or the arguments are not an object."""
 
-    name: str  # The tool's
-    arguments: str  # JSON, as it is written
-    id: str = ""  # That the model gave it, if it gave one
+    name: str  # Name of the tool
+    arguments: str  # JSON, as the model wrote it
+    id: str = ""  # Id that the model gave it, if any
 
     def __post_init__(self) -> None:
         if not self.name or not self.name.isprintable() or " " in self.name:
@@ -94,7 +94,7 @@ class Called:
 
 
 class Draft:
-    """Collects what parsers read."""
+    """Collects the results of a parser."""
 
     def __init__(self, new_id: NewId) -> None:
         self.malformed = 0
@@ -145,14 +145,14 @@ class Draft:
             self._deltas.append(TextDelta(known))
 
     def back(self, text: str) -> None:
-        """What looked like a call is none: it is text, and counted."""
+        """Return a section that is not a call to the text, and count it."""
         self.malformed += 1
         self.text(text)
 
     def call(self, called: Called) -> None:
         if not self._said:
             self._held = ""
-        self._skip_space = True  # what is held comes between the texts if more text follows the call
+        self._skip_space = True  # held-back space belongs between the texts if more text follows the call
         name = called.id if called.id and called.id not in self._ids else self._new_id("call")
         self._deltas.append(CallDelta(len(self._ids), ToolCall(name, called.name, called.arguments)))
         self._ids.append(name)
@@ -163,45 +163,45 @@ class Draft:
         self._held = ""
 
 
-THINK = ("<think>", "</think>")  # What most models write around their reasoning
-_NOTHING = Piece("")  # Nothing is left of a piece
+THINK = ("<think>", "</think>")  # Markers of most models around their reasoning
+_NOTHING = Piece("")  # An empty rest of a piece
 
 Read: TypeAlias = Callable[[str, Sequence[Tool]], tuple[Sequence[Called], str]]
-"""Reads a section's text, given the tools offered: its calls, and the text after them.
+"""Reads a section's text, given the tools offered. Returns its calls, and the text after them.
 
-Raises ValueError or RecursionError: it is not written as calls are.
+Raises ValueError or RecursionError: the text does not have the format of calls.
 """
 
 
 class BrokenCall(ValueError):
-    """A call that can be told from other text, although it is not whole or its arguments are no object."""
+    """A recognizable call that is incomplete, or whose arguments are not an object."""
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A stretch of an answer that holds calls."""
+    """A part of an answer that holds calls."""
 
     opens: str
-    """Marker before it; empty: the answer begins with a brace, and nothing is counted but a BrokenCall."""
+    """Marker before it; empty: the answer begins with a brace, and only a BrokenCall counts as malformed."""
     read: Read
-    """Reads what is between the markers."""
+    """Reads the text between the markers."""
     closes: str = ""
-    """Marker after it; empty: it reaches to the next marker that does not belong to it, or to the end."""
+    """Marker after it; empty: it ends at the next marker that does not belong to it, or with the answer."""
     inside: frozenset[str] = frozenset()
     """Markers that belong to it."""
     verbatim: tuple[str, str] | None = ('"', '"')
-    """What stands around values in which a marker is text: JSON's quotes, or markers; None: it is text nowhere."""
+    """Delimiters of values in which a marker is text: JSON's quotes, or markers; None: a marker is never text."""
     must_close: bool = False
-    """Whether it is text without the marker after it: its own text does not tell whether it was cut off."""
+    """Whether a section without its closing marker is text, for formats that do not show where they were cut off."""
 
     @property
     def markers(self) -> frozenset[str]:
-        """All markers within it."""
+        """All its markers."""
         return self.inside | {each for each in self.verbatim or () if each != '"'}
 
 
 class _Reader:
-    """Collects the text of a section, and tells its calls when it is complete."""
+    """Collects the text of a section, and yields its calls once it is complete."""
 
     def __init__(self, draft: Draft, section: Section, tools: tuple[Tool, ...]) -> None:
         self._draft, self._section, self._tools = draft, section, tools
@@ -209,7 +209,7 @@ class _Reader:
         self._strings = Strings(section.verbatim)
 
     def feed(self, piece: Piece) -> Piece | None:
-        """Read on: None; or the section has ended: what is left of the piece, maybe nothing."""
+        """Read on. Returns None, or at the section's end the rest of the piece, which may be empty."""
         if piece.marker and not self._strings.is_open:
             closes = piece.text == self._section.closes
             if closes or piece.text not in self._section.markers:
@@ -235,10 +235,10 @@ class _Reader:
 
 
 class Strings:
-    """Tells of a text that comes in parts whether a string is open at its end: a marker that comes then is text."""
+    """Tracks, over chunks of text, whether a string is open: a marker inside a string is text."""
 
     def __init__(self, around: tuple[str, str] | None = ('"', '"')) -> None:
-        """`around`: the quotes of a string; None: none is ever open."""
+        """`around`: the delimiters of a string; None: no string is ever open."""
         self._around, self._fresh, self._open = around, list[str](), False
 
     def add(self, text: str) -> None:
@@ -262,7 +262,7 @@ def _bounds(begins: str, ends: str) -> re.Pattern[str]:
 
 
 def family_of(name: str, summary: str, *sections: Section, think: tuple[str, str] | None = THINK) -> Family:
-    """A family whose answers are reasoning, then text and sections; `think`: markers around its reasoning."""
+    """A family whose answers are reasoning, then text and sections; `think`: markers around the reasoning."""
     markers = {marker for each in sections for marker in (each.opens, each.closes, *each.markers) if marker}
 
     def parser(new_id: NewId, tools: tuple[Tool, ...], thinks: bool) -> Parser:
@@ -340,13 +340,13 @@ class Answer:
 
 
 class Reading:
-    """Reads one answer."""
+    """Parses one answer's tokens."""
 
     def __init__(
         self, tokenizer: Tokenizer, family: Family, new_id: NewId, tools: tuple[Tool, ...], thinks: bool
     ) -> None:
-        """Nothing is read; `thinks`: the prompt ends within the reasoning."""
-        self.reasoning_tokens = 0  # Tokens up to the reasoning's end, its marker included; 0 if there is none
+        """`thinks`: whether the prompt ends inside the reasoning."""
+        self.reasoning_tokens = 0  # Tokens up to the reasoning's end, including its marker; 0 without reasoning
         self._pieces = Pieces(tokenizer, family.markers)
         self._parser = family.parser(new_id, tools, thinks)
         self._tokens = 0
@@ -385,7 +385,7 @@ class Reading:
 
 
 def joined(deltas: Iterable[Delta]) -> list[Delta]:
-    """The same with fewer deltas."""
+    """The same deltas, with adjacent ones joined."""
     made: list[Delta] = []
     for kind, run in groupby(deltas, type):
         if kind is CallDelta:
@@ -396,7 +396,7 @@ def joined(deltas: Iterable[Delta]) -> list[Delta]:
 
 
 def folded(deltas: Sequence[Delta]) -> Message:
-    """The message that the deltas tell."""
+    """The message that the deltas form."""
     text = "".join(each.text for each in deltas if isinstance(each, TextDelta))
     reasoning = "".join(each.text for each in deltas if isinstance(each, ReasoningDelta))
     calls = tuple(each.call for each in deltas if isinstance(each, CallDelta))

@@ -1,4 +1,4 @@
-r"""The ways in which models write calls: each family of this package has a function that reads the text of a section.
+r"""Formats of tool calls: each family of this package has a function that reads the text of a section.
 
 Example:
 
@@ -29,7 +29,7 @@ from slime_core.sample import Json
 _decode = json.JSONDecoder().raw_decode
 _SPACE = re.compile(r"\s*")
 _CONSTANTS: Mapping[str, str] = {"True": "true", "False": "false", "None": "null"}
-"""JSON of values that templates print as Python does."""
+"""JSON for values that templates print as Python does."""
 
 
 def _past(text: str, at: int, pattern: re.Pattern[str] = _SPACE) -> int:
@@ -43,7 +43,7 @@ def _refuse_rest(text: str, at: int = 0) -> None:
 
 
 def _members(text: str, at: int) -> tuple[dict[str, str], int]:
-    """The members of the JSON object at a place, each value as it is written, and where the object ends."""
+    """Members of the JSON object at a position, each value as it is written, and the position behind the object."""
     value, end = _decode(text, at)
     if not isinstance(value, dict):
         raise ValueError("no object")
@@ -99,7 +99,7 @@ _BEGUN = re.compile(r'\{\s*(?:"type"[^,]*,\s*)?"name"\s*:\s*"([^"]*)"\s*,\s*"(?:
 
 
 def _read_llama(text: str, tools: Sequence[Tool]) -> tuple[list[Called], str]:
-    """JSON alone does not say that it is a call: its keys and the name of a tool do. Text may follow the last call."""
+    """Calls are JSON objects with the right keys and a known tool's name. Text may follow the last call."""
     calls, known = list[Called](), {tool.name for tool in tools}
     end, at = 0, _past(text, 0, _PARTED)
     while at < len(text):
@@ -132,7 +132,7 @@ _NAMED = re.compile(r"\s*([^\s\[{]+)\s*(?:\[CALL_ID\][^\[]*)?(?:\[ARGS\]\s*)?(?=
 
 
 def _read_mistral(text: str, tools: Sequence[Tool]) -> tuple[list[Called], str]:
-    """A list of calls, or one call with its name before its arguments; then maybe text."""
+    """A list of calls, or one call with its name before its arguments; text may follow."""
     if found := _NAMED.match(text):
         _, end = _decode(text, found.end())
         return [Called(found[1], text[found.end() : end])], text[end:]
@@ -149,7 +149,7 @@ MISTRAL = family_of(
 
 
 def _reads_marked(head: str, tail: str) -> Read:
-    """Reads calls that have markers around name and JSON: `head` has the groups `name` and `id`."""
+    """Reads calls with markers around name and JSON: `head` has the groups `name` and `id`."""
     begins, ends = re.compile(head), re.compile(tail)
 
     def read(text: str, tools: Sequence[Tool]) -> tuple[list[Called], str]:
@@ -201,7 +201,7 @@ KIMI = family_of(
     ),
 )
 
-_DEPTH = 8  # References of a schema to schemas that are followed
+_DEPTH = 8  # Most nested references between schemas that are followed
 _TYPES: Mapping[type, str] = {
     str: "string",
     bool: "boolean",
@@ -214,7 +214,7 @@ _TYPES: Mapping[type, str] = {
 
 
 def typed_arguments(pairs: Iterable[tuple[str, str]], name: str, tools: Sequence[Tool]) -> str:
-    """Arguments that are written as texts, as JSON of the types that the schema of the tool names."""
+    """Converts arguments written as text to JSON of the types in the tool's schema."""
     given = next((tool.parameters for tool in tools if tool.name == name), "{}")
     try:
         schema: Json = json.loads(given)
@@ -327,16 +327,16 @@ _LFM_PARTS = re.compile(
     r"""|([^\s()\[\]{},:='"]+)\s*([(=]?)\s*|\)""",
     re.DOTALL,
 )
-"""Strings, or what is left where one does not end; commas before a bracket; words; ends of calls.
+"""Tokens of LFM's syntax: strings (or an unfinished rest), commas before a bracket, words, ends of calls.
 
-Templates of LFM2.5 escape nothing in a string: it ends with the first quote after which the list can go on.
+LFM2.5's templates escape nothing in a string: it ends at the first quote after which the list can continue.
 """
 _ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 
 
 def _read_lfm(text: str, tools: Sequence[Tool]) -> tuple[list[Called], str]:
-    """A list of calls in Python's syntax: as JSON, it is a list of objects."""
+    """A list of calls in Python's syntax, converted to a JSON list of objects."""
     listed = _LFM_PARTS.sub(_lfm_json, text)
     calls, end = _json_list(listed)
     _refuse_rest(listed, end)
@@ -378,7 +378,7 @@ _GEMMA_PARTS = re.compile(
 
 
 def _read_gemma(text: str, tools: Sequence[Tool]) -> tuple[list[Called], str]:
-    """Objects with bare keys, and strings between markers."""
+    """Objects with bare keys, and with strings between markers."""
     if (found := _GEMMA.fullmatch(text)) is None:
         raise ValueError("no call")
     return [Called(found[1].strip(), _GEMMA_PARTS.sub(_gemma_json, found[2]))], ""
@@ -408,7 +408,7 @@ _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 
 
 class _In(enum.Enum):
-    """Where the parser is."""
+    """Position of the parser."""
 
     HEAD = enum.auto()
     REASONING = enum.auto()
@@ -417,9 +417,9 @@ class _In(enum.Enum):
 
 
 class Harmony:
-    """Implements `Parser`: an answer is several messages, and the head of each says what it is.
+    """Implements `Parser`: an answer is several messages, and each one's head tells its type.
 
-    A prompt ends where a head begins, after `<|start|>assistant`.
+    A prompt ends where a head begins, behind `<|start|>assistant`.
     """
 
     def __init__(self, new_id: NewId, tools: tuple[Tool, ...], thinks: bool) -> None:
@@ -489,7 +489,7 @@ class Harmony:
                 self._draft.text("\n\n")
 
     def _leave(self, marker: str = "") -> None:
-        """A message is over; what was a head only, and no more, is text."""
+        """End a message; a head without a body becomes text."""
         inside, self._in = self._in, _In.HEAD
         head, self._head = self._head, ""
         recipient = _RECIPIENT.search(head)
@@ -512,7 +512,7 @@ HARMONY = Family(
 )
 PLAIN = family_of("plain", "no calls, only <think>")
 RAW = family_of("raw", "no chat template, so all of it is text", think=None)
-"""Reads the answer to a prompt that was given as it is."""
+"""Reads the answer to a raw prompt."""
 OWN = {
     family.name: family for family in (HERMES, CODER, GLM, DEEPSEEK, KIMI, MISTRAL, LLAMA3, LFM, GEMMA, HARMONY, PLAIN)
 }  # The families of this package

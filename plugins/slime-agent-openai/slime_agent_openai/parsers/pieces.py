@@ -1,15 +1,15 @@
-"""Pieces: an answer's tokens as text and markers, while they come.
+"""Pieces: splits an answer's tokens into text and markers as they arrive.
 
-A marker that the tokenizer has a token for is that token alone: the same characters, spelled by other tokens, are
-text. A marker that it has none for is known by its characters. What is put out is never taken back: half a character
-and what may be the beginning of a marker wait for what follows.
+If the tokenizer has a token for a marker, only that token counts: the same characters from other tokens are text. Other
+markers are matched by their characters. Output is never withdrawn: half a character, or text that may begin a marker,
+waits for more tokens.
 
 Example:
 
     pieces = Pieces(tokenizer, {"<tool_call>", "</tool_call>"})
     for piece in pieces.feed(chunk.tokens):
         piece.marker, piece.text
-    pieces.end()                         # what was still held back, but no token that ends answers
+    pieces.end()                         # the text held back so far, without tokens that end answers
 """
 
 import re
@@ -19,13 +19,13 @@ from functools import lru_cache
 
 from slime_core.roles import Tokenizer
 
-CUT = "\ufffd"  # What tokenizers make of bytes that are not a character, or not yet
-WINDOW = 24  # Tokens from which on the first of them are no longer decoded again
-CONTEXT = 8  # Those that stay at least: more than a character has bytes
+CUT = "\ufffd"  # What tokenizers make of bytes that are not (yet) a character
+WINDOW = 24  # Number of tokens above which the first ones are no longer decoded again
+CONTEXT = 8  # Tokens that stay at least: more than the bytes of a character
 LARGEST = 96
-"""Tokens from which on the first of them go whatever they are: the text of those that stay does not fit the others'."""
-TOGETHER = 48  # Tokens that are decoded at once at most, where an answer comes whole; each call costs 4 µs
-HALF = 3  # Bytes of a character that may be missing its last one
+"""Number of tokens above which the first ones are always dropped, even if the remaining text no longer matches."""
+TOGETHER = 48  # Most tokens decoded at once where an answer arrives whole; each call costs 4 µs
+HALF = 3  # Bytes of a character that may lack its last byte
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,22 +33,22 @@ class Piece:
     """A marker, or text between markers."""
 
     text: str  # Never empty
-    marker: bool = False  # Whether it is one of the markers asked for
+    marker: bool = False  # Whether it is one of the given markers
 
 
 @dataclass(frozen=True, slots=True)
 class _Signs:
-    """How the markers of a family are known in a tokenizer's tokens."""
+    """How a tokenizer writes the markers of a family."""
 
-    by_id: Mapping[int, str]  # Markers that are a token
-    spelled: re.Pattern[str] | None  # The others, if there are any
-    begun: Set[str]  # What those begin with
-    longest: int  # Characters of the longest of these
+    by_id: Mapping[int, str]  # Markers with their own token
+    spelled: re.Pattern[str] | None  # Matches the other markers, if any
+    begun: Set[str]  # Beginnings of those markers
+    longest: int  # Most characters of a beginning
     ends: Set[int]  # Tokens that end answers and are not markers
     alone: Set[int]  # Tokens that are decoded alone
 
 
-@lru_cache(maxsize=8)  # a run has one or two, and each answer would call the tokenizer for every marker
+@lru_cache(maxsize=8)  # a run has one or two; otherwise each answer would tokenize every marker
 def _signs_of(tokenizer: Tokenizer, markers: frozenset[str]) -> _Signs:
     encoded = {marker: tokenizer.encode(marker) for marker in markers}
     by_id = {ids[0]: marker for marker, ids in encoded.items() if len(ids) == 1}
@@ -60,10 +60,10 @@ def _signs_of(tokenizer: Tokenizer, markers: frozenset[str]) -> _Signs:
 
 
 class Pieces:
-    """The pieces of one answer, which together are its text."""
+    """The pieces of one answer; together they are its text."""
 
     def __init__(self, tokenizer: Tokenizer, markers: Iterable[str]) -> None:
-        self._signs = signs = _signs_of(tokenizer, frozenset(markers))  # type: ignore[arg-type]  # which is known by itself
+        self._signs = signs = _signs_of(tokenizer, frozenset(markers))  # type: ignore[arg-type]  # hashed by identity
         self._by_id, self._spelled, self._ends = signs.by_id, signs.spelled, signs.ends
         self._held_ends: list[int] = []
         self._tokenizer = tokenizer
@@ -84,7 +84,7 @@ class Pieces:
         yield from self._add(run)
 
     def runs(self, tokens: Iterable[int]) -> Iterator[Sequence[int]]:
-        """Tokens that are decoded together: those between markers and ends, each of which is alone."""
+        """Tokens that are decoded together, split at markers and at tokens that end answers."""
         given, alone = list(tokens), self._signs.alone
         if self._spelled is not None:
             yield from ([token] for token in given)
@@ -124,19 +124,19 @@ class Pieces:
             yield from self._search(fresh)
 
     def _known(self, text: str) -> int:
-        """How many characters more tokens cannot change."""
+        """Number of characters that more tokens cannot change."""
         if not text.endswith(CUT):
             return len(text)
         if not text.startswith(self._told) and len(self._window) <= LARGEST:
-            return 0  # tokens of single bytes: as long as the last character is half, all of the run are in doubt
+            return 0  # tokens of single bytes: an incomplete last character leaves the whole run undecided
         return max(len(text.rstrip(CUT)), len(text) - HALF)
 
     def _settle(self, text: str, known: int) -> None:
-        """The text is told up to there; let go of the first tokens when there are many."""
+        """Mark the text as put out up to `known`, and drop the first tokens when there are many."""
         self._told = text[:known]
         if len(self._window) < WINDOW:
             return
-        for size in range(CONTEXT, CONTEXT + HALF + 1):  # one of them begins with a whole character
+        for size in range(CONTEXT, CONTEXT + HALF + 1):  # one of these begins with a whole character
             rest = self._tokenizer.decode(self._window[-size:], skip_special_tokens=False)
             if text.endswith(rest) or (len(self._window) > LARGEST and size > CONTEXT + HALF - 1):
                 self._window = self._window[-size:]

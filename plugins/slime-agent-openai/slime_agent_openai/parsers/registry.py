@@ -1,12 +1,12 @@
-"""Families by name, those of other packages first; and which family reads what a model's chat template writes.
+"""Families by name, with other packages' first, and the search for the family that reads a chat template's calls.
 
-`fitting` ignores the template's text and the model's name: it has the template render calls of tools, encodes that, and
-returns the first family that reads the same calls from the tokens.
+`fitting` ignores the template's text and the model's name: it has the template render tool calls, encodes the text, and
+returns the first family that reads the same calls back.
 
 Example:
 
     family = family_named("hermes")
-    family = fitting(tokenizer, families().values())        # None: say `none_fits(...)`
+    family = fitting(tokenizer, families().values())        # None: raise with `none_fits(...)`
     misfit(tokenizer, OWN["glm"], families().values())      # None: it fits, or no family does
 """
 
@@ -22,7 +22,7 @@ from slime_core.errors import DataError, ModelError, PluginError, UnknownName, d
 from slime_core.roles import Tokenizer
 from slime_core.sample import Json
 
-GROUP = "slime.agent_parsers"  # Entry points of families from other packages: name = "module:FAMILY"
+GROUP = "slime.agent_parsers"  # Entry points of other packages' families: name = "module:FAMILY"
 
 
 def names() -> list[str]:
@@ -31,13 +31,13 @@ def names() -> list[str]:
 
 
 def families() -> Mapping[str, Family]:
-    """Every family; those of other packages come first, in the order of their names."""
+    """Every family; other packages' families come first, sorted by name."""
     others = {entry.name: _loaded(entry) for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name)}
     return others | {name: family for name, family in OWN.items() if name not in others}
 
 
 def family_named(name: str) -> Family:
-    """The family of this name."""
+    """The family with this name."""
     for entry in entry_points(group=GROUP, name=name):
         return _loaded(entry)
     if name in OWN:
@@ -46,12 +46,12 @@ def family_named(name: str) -> Family:
 
 
 def unknown(name: str) -> str:
-    """What to say of a name that no family has."""
+    """Error message for a name without a family."""
     return f"no agent parser {name!r}.{did_you_mean(name, names())} There are: {', '.join(names())}."
 
 
 def none_fits(template: str, parser: str) -> str:
-    """What to say where tools are offered and the parser reads no calls; `template` says whose chat template it is."""
+    """Error message if tools are offered and the parser reads no calls; `template` names whose chat template it is."""
     return (
         f"an agent offers tools, and {parser!r}, the agent parser for the chat template of {template}, reads no calls "
         'of them: none would ever be seen. Where parser is "auto", no other one reads what the template writes. '
@@ -61,7 +61,7 @@ def none_fits(template: str, parser: str) -> str:
 
 
 def another_fits(template: str, parser: str, other: str, written: str) -> str:
-    """What to say where tools are offered and the parser does not read the calls that the template writes."""
+    """Error message if tools are offered and the parser cannot read the template's calls."""
     return (
         f'an agent offers tools, and parser = "{parser}" does not read the calls that the chat template of {template} '
         f'writes: none would ever be seen. It writes {written.strip()!r:.200}, which parser = "{other}" reads: write '
@@ -70,7 +70,7 @@ def another_fits(template: str, parser: str, other: str, written: str) -> str:
 
 
 def there_are() -> str:
-    """The families that read calls, a line each, and how to add one."""
+    """The families that read calls, one per line, and how to add one."""
     known = "\n".join(f"  {name}: {family.summary}" for name, family in families().items() if family.reads_calls)
     return f"There are:\n{known}\nOr write one, and name it in the entry-point group {GROUP}."
 
@@ -79,7 +79,7 @@ def _loaded(entry: EntryPoint) -> Family:
     owner = f"agent parser {entry.name!r} of {entry.dist.name if entry.dist else 'a package'} ({entry.value})"
     try:
         family = entry.load()
-    except Exception as error:  # whatever another package raises
+    except Exception as error:  # errors of another package's import
         raise PluginError(f"{owner} cannot be loaded: {type(error).__name__}: {error}") from error
     if not isinstance(family, Family):
         raise PluginError(f"{owner} is a {type(family).__name__}, expected a slime_agent_openai.parsers.answer.Family")
@@ -111,7 +111,7 @@ _ARGUMENTS: tuple[dict[str, Json], ...] = (
 
 
 def fitting(tokenizer: Tokenizer, among: Iterable[Family]) -> Family | None:
-    """The first family that reads back, from its tokens, what the chat template writes for calls of tools."""
+    """The first family that reads back, from tokens, the tool calls that the chat template writes."""
     known = tuple(among)
     for trial in _trials():
         written = _written(tokenizer, trial)
@@ -124,16 +124,16 @@ def fitting(tokenizer: Tokenizer, among: Iterable[Family]) -> Family | None:
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """A call that one family does not read, and another one does."""
+    """A call that one family cannot read and another family can."""
 
-    written: str  # What the chat template wrote
-    family: Family  # The one that reads it
+    written: str  # The text of the chat template
+    family: Family  # The family that reads it
 
 
 def misfit(tokenizer: Tokenizer, family: Family, among: Iterable[Family]) -> Misfit | None:
-    """What shows that a family does not read what the chat template writes for calls of tools.
+    """Evidence that a family cannot read the chat template's tool calls.
 
-    None: it reads some, or none of them all reads any, so that nobody knows what the model writes.
+    None: the family reads some of them, or no family reads any, so the model's format is unknown.
     """
     others, found = tuple(among), None
     for trial in _trials():
@@ -149,7 +149,7 @@ def misfit(tokenizer: Tokenizer, family: Family, among: Iterable[Family]) -> Mis
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """A way of giving calls to a template: some take two, some take one, and some want arguments as text."""
+    """A set of calls for a template: some templates take two calls, some one, and some want arguments as text."""
 
     calls: tuple[ToolCall, ...]
     as_text: bool
@@ -173,7 +173,7 @@ class _Trial:
 
 def _trials() -> Iterator[_Trial]:
     for many in (2, 1):
-        for ids in (("functions.look_up:0", "functions.note:1"), ("call00000", "call00001")):  # some templates check
+        for ids in (("functions.look_up:0", "functions.note:1"), ("call00000", "call00001")):  # some check ids
             calls = tuple(
                 ToolCall(call_id, tool.name, json.dumps(arguments, ensure_ascii=False))
                 for call_id, tool, arguments in list(zip(ids, TOOLS, _ARGUMENTS, strict=True))[:many]
@@ -186,14 +186,14 @@ def _trials() -> Iterator[_Trial]:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """What the template wrote for the assistant."""
+    """The text that the template wrote for the assistant."""
 
     tokens: list[int]
     after: str
 
 
 def _written(tokenizer: Tokenizer, trial: _Trial) -> _Written | None:
-    """The assistant's turn: what comes after all that is the same as in the prompt for it; None: refused."""
+    """The assistant's turn: the text behind what it has in common with its prompt; None: the template refused it."""
     asked = Message(Role.USER, "Look it up and note it.").for_template
     tools: list[Json] = [tool.for_template for tool in TOOLS]
     try:
