@@ -1,1 +1,1 @@
-"""Wires: the protocols that agents speak, each read into a `Request` and written from a `Reply` or its deltas."""
+"""Wires: the protocols that agents speak; each reads a `Request`, and writes a `Reply` or its deltas."""

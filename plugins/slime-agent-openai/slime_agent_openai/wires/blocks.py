@@ -1,7 +1,7 @@
-"""Blocks: a reply as runs of reasoning, text and calls, for protocols that number those.
+"""Blocks: a reply as runs of reasoning, text and calls, for protocols that number them.
 
-A block ends when another kind begins. A reply comes as steps, which a wire writes as events; a reply that comes whole
-has the same blocks.
+A block ends when another kind begins. A reply arrives as steps, which a wire writes as events; a complete reply has the
+same blocks.
 
 Example:
 
@@ -19,7 +19,7 @@ from slime_agent_openai.wires.wire import NewId
 
 
 class Kind(enum.Enum):
-    """What a block is."""
+    """Content of a block."""
 
     REASONING = "reasoning"
     TEXT = "text"
@@ -27,7 +27,7 @@ class Kind(enum.Enum):
 
 
 class Moment(enum.Enum):
-    """What happens to a block."""
+    """Event in a block's life."""
 
     BEGUN = "begun"
     MORE = "more"
@@ -36,13 +36,13 @@ class Moment(enum.Enum):
 
 @dataclass(slots=True)
 class Block:
-    """A stretch of one kind."""
+    """A run of one kind of content."""
 
-    kind: Kind  # What it is
+    kind: Kind  # Its content
     index: int  # Its number in the reply
-    id: str  # By which clients know it
-    call: ToolCall | None = None  # The call, of a call
-    parts: list[str] = field(default_factory=list)  # What it says so far; of a call: its arguments
+    id: str  # Id for clients
+    call: ToolCall | None = None  # The call, in a block of that kind
+    parts: list[str] = field(default_factory=list)  # Its text so far; of a call: the arguments
 
     @property
     def text(self) -> str:
@@ -51,15 +51,15 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a wire tells next."""
+    """The next event that a wire writes."""
 
     moment: Moment
     block: Block
-    text: str = ""  # What is added, at MORE
+    text: str = ""  # Added text, at MORE
 
 
 class Blocks:
-    """A reply, as far as it is known."""
+    """A reply's blocks so far."""
 
     def __init__(self, new_id: NewId, prefixes: Mapping[Kind, str]) -> None:
         self._new_id, self._prefixes = new_id, prefixes
@@ -85,7 +85,7 @@ class Blocks:
         yield from self._ended()
 
     def of(self, message: Message) -> list[Block]:
-        """The blocks of a whole message: as they were told, if they were."""
+        """Blocks of a whole message: the streamed ones, if it was streamed."""
         if not self._blocks:
             for delta in deltas_of(message):
                 for _ in self.add(delta):
@@ -101,7 +101,7 @@ class Blocks:
 
     @property
     def _says_nothing(self) -> bool:
-        """Clients look for a text where there is no call: an empty one is told then."""
+        """Whether the reply has neither text nor calls: clients expect a text then, so an empty one is added."""
         return all(block.kind is Kind.REASONING for block in self._blocks)
 
     def _made(self, kind: Kind, call: ToolCall | None = None) -> Block:
@@ -129,7 +129,7 @@ class Blocks:
 
 
 def deltas_of(message: Message) -> Iterator[Delta]:
-    """A whole message in deltas."""
+    """A whole message as deltas."""
     if message.reasoning:
         yield ReasoningDelta(message.reasoning)
     if message.text:

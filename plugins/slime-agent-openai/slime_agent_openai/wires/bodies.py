@@ -1,7 +1,7 @@
-"""Bodies and Known: a conversation's requests repeat its history; only what is new is parsed and read.
+"""Bodies and Known: parse only the new part of a request, since a conversation's requests repeat its history.
 
-If a body is, byte for byte, the one before with more messages at the end, the messages of both are the same objects.
-`Known` recognises an object by identity (in Python 1 == True, so equal JSON may differ) and reuses what was read of it.
+If a body is, byte for byte, the previous one with more messages at the end, both share their message objects. `Known`
+recognises an object by identity (in Python 1 == True, so equal JSON may differ) and reuses what was read of it.
 
 Example:
 
@@ -25,11 +25,11 @@ from slime_agent_openai.wires.values import Value
 from slime_agent_openai.wires.wire import Body
 from slime_core.sample import Json
 
-HISTORY = "messages"  # The list that grows; protocols that store histories call theirs otherwise
+HISTORY = "messages"  # The list that grows; protocols that store histories name theirs otherwise
 _BEGINS = re.compile(rf'"{HISTORY}"\s*:\s*\['.encode())
 _SPACE = " \t\n\r"
 _MARK = secrets.token_hex(16)
-"""Stands where the list was: what a client sends never says it, so where it comes out is where the list belongs."""
+"""Placeholder of the list. Clients cannot guess it, so the list belongs exactly where it appears."""
 _read_one = json.JSONDecoder().raw_decode
 
 
@@ -41,30 +41,30 @@ def _hash(raw: bytes = b"") -> blake2b:
 class _Known:
     """A body that was read."""
 
-    begins: int  # Bytes before the list's first message
+    begins: int  # Number of bytes before the list's first message
     raw: bytes  # Its bytes up to the end of the last message
     rows: list[Json]  # The messages
-    rest: str = ""  # What comes after the list
-    others: Body = field(default_factory=dict)  # What it says beside the list, the mark in its place
-    hashed: blake2b = field(default_factory=_hash)  # State of the hash of `raw`
+    rest: str = ""  # Text behind the list
+    others: Body = field(default_factory=dict)  # The other fields, and the mark in place of the list
+    hashed: blake2b = field(default_factory=_hash)  # Hash state of `raw`
 
 
 class Bodies:
     """Reads the bodies of one conversation."""
 
     def __init__(self) -> None:
-        self.digest = b""  # Of the bytes of the latest
+        self.digest = b""  # Digest of the latest body's bytes
         self._known: _Known | None = None
 
     def read(self, raw: bytes) -> Json:
-        """A body: the same as `json.loads` makes of it."""
+        """A body, equal to what `json.loads` returns."""
         known, self._known = self._known, None
         if known is None or not raw.startswith(known.raw):
             begins = _BEGINS.search(raw)
             head = raw[: begins.end()] if begins else b""
             known = _Known(begins.end(), head, [], hashed=_hash(head)) if begins else None
         if known is not None:
-            with suppress(ValueError):  # what is wrong is said of the whole below
+            with suppress(ValueError):  # errors are reported for the whole body below
                 self._known = _grown(known, raw)
         if self._known is None:
             self.digest = _hash(raw).digest()
@@ -75,7 +75,7 @@ class Bodies:
 
 
 def _grown(known: _Known, raw: bytes) -> _Known | None:
-    """A body that begins as a known one does; None: its list is not where it seemed to be."""
+    """A body that begins like a known one; None: its list is somewhere else."""
     fresh = raw[len(known.raw) :].decode().lstrip(_SPACE)
     goes_on = bool(known.rows) and fresh.startswith(",")
     if known.rows and not goes_on and not fresh.startswith("]"):
@@ -88,9 +88,9 @@ def _grown(known: _Known, raw: bytes) -> _Known | None:
     others = known.others
     if not others or rest != known.rest:
         others = json.loads(f'{raw[: known.begins - 1].decode()}"{_MARK}"{rest}')
-        if not isinstance(others, dict) or others.get(HISTORY) != _MARK:  # a list of that name within something else
+        if not isinstance(others, dict) or others.get(HISTORY) != _MARK:  # a list of that name inside another field
             return None
-    last = len(raw) - len(rest.encode()) - 1  # the list's bracket
+    last = len(raw) - len(rest.encode()) - 1  # position of the list's closing bracket
     whole = raw[:last].rstrip()
     hashed = _more(known.hashed, whole[len(known.raw) :])
     return _Known(known.begins, whole, [*known.rows, *more], rest, others, hashed)
@@ -106,14 +106,14 @@ Read = TypeVar("Read")
 
 
 class Rows(Generic[Read]):
-    """One such list."""
+    """Cache of the members read from one list."""
 
     def __init__(self) -> None:
         self._rows: list[Json] = []
         self._made: list[tuple[Read, ...]] = []
 
     def read(self, given: Value, one: Callable[[Value], Iterable[Read]]) -> tuple[Read, ...]:
-        """What the members of a list are, in order; `one` reads a member."""
+        """The members of a list, in order; `one` reads a member."""
         rows = given.json if isinstance(given.json, list) else []
         pairs = enumerate(zip(rows, self._rows, strict=False))
         same = next((place for place, (row, before) in pairs if row is not before), min(len(rows), len(self._rows)))
@@ -128,4 +128,4 @@ class Known:
     """What was read of one conversation."""
 
     messages: Rows[Message] = field(default_factory=Rows)  # The history
-    tools: Rows[Tool] = field(default_factory=Rows)  # What is offered
+    tools: Rows[Tool] = field(default_factory=Rows)  # The tools offered

@@ -57,7 +57,7 @@ TEXTS = {"text": "text", "refusal": "refusal"}
 
 
 def read_chat(body: Body, new_id: NewId, known: Known | None = None) -> tuple[Request, Wire]:
-    """A request, and what writes its reply; `known`: what was read of the conversation before."""
+    """A request, and the wire that writes its reply; `known`: what was read of the conversation before."""
     asked, known = read_fields(body, REFUSED), known or Known()
     messages = known.messages.read(asked.at("messages"), lambda said: (_read_message(said),))
     if not messages:
@@ -100,7 +100,7 @@ def _read_message(said: Value) -> Message:
             return Message(Role.ASSISTANT, content, reasoning, _calls(said))
         case "tool":
             return Message(Role.TOOL, content, answers=said.at("tool_call_id").text(""))
-        case "function":  # before there were tools: it has no id
+        case "function":  # the predecessor of tools, without an id
             return Message(Role.TOOL, content)
     raise role.wrong("system, developer, user, assistant, tool or function")
 
@@ -126,18 +126,18 @@ def _function(at: Value) -> Value:
 
 
 FINISHES = {Finish.STOP: "stop", Finish.LENGTH: "length", Finish.CALLS: "tool_calls"}
-LEAST_LOG_PROB = -9999.0  # What OpenAI writes for what has no probability: JSON has no infinity
+LEAST_LOG_PROB = -9999.0  # OpenAI's value for a probability of 0: JSON has no infinity
 
 
 @dataclass(frozen=True, slots=True)
 class ChatWire:
     """Writes one reply."""
 
-    id: str  # Of the completion
-    model: str  # As the agent calls it
+    id: str  # Id of the completion
+    model: str  # Model name from the request
     streams: bool  # Whether the request asks for a stream
-    tells_usage: bool = False  # Whether a stream tells how many tokens it took
-    log_probs: bool = False  # Whether each token is told
+    tells_usage: bool = False  # Whether a stream reports token counts
+    log_probs: bool = False  # Whether to report each token's log-prob
     created: int = field(default_factory=lambda: int(time.time()))  # Seconds since 1970
     _heads: list[str] = field(default_factory=list, repr=False)
 
@@ -170,14 +170,14 @@ class ChatWire:
         yield event("[DONE]")
 
     def fail(self, error: ApiError) -> Iterator[bytes]:
-        """An error, and no end: clients take a stream that just stops for a whole answer."""
+        """An error without a regular end: clients take a stream that just stops for a complete answer."""
         yield event(openai_error(error))
 
     def _head(self, kind: str) -> Body:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
 
     def _chunk(self, delta: str, rest: str = '"logprobs":null,"finish_reason":null') -> bytes:
-        """A chunk, of what it says as JSON: its head is the same each time, and written once."""
+        """A chunk with its delta as JSON; the constant head is encoded only once."""
         if not self._heads:
             self._heads.append(as_json(self._head("chat.completion.chunk"))[:-1])
         return f'data: {self._heads[0]},"choices":[{{"index":0,"delta":{delta},{rest}}}]}}\n\n'.encode()
@@ -198,7 +198,7 @@ class ChatWire:
 
 
 def usage(reply: Reply) -> Body:
-    """How many tokens it took, as chat and legacy completions tell it."""
+    """Token counts, in the format of chat and legacy completions."""
     made = len(reply.tokens)
     return {
         "prompt_tokens": reply.prompt_tokens,

@@ -1,4 +1,4 @@
-"""OpenAI's legacy completions, `POST /v1/completions`: a prompt goes to the model as it is, without a chat template.
+"""OpenAI's legacy completions, `POST /v1/completions`: the prompt goes to the model without a chat template.
 
 Example:
 
@@ -36,7 +36,7 @@ REFUSED: Mapping[str, Only] = {
 
 
 def read_completions(body: Body, new_id: NewId) -> tuple[Request, Wire]:
-    """A request, and what writes its reply."""
+    """A request, and the wire that writes its reply."""
     asked = read_fields(body, REFUSED)
     if not (prompt := asked.at("prompt").text()):
         raise asked.at("prompt").wrong("a text of at least a character")
@@ -58,12 +58,12 @@ def read_completions(body: Body, new_id: NewId) -> tuple[Request, Wire]:
 
 @dataclass(frozen=True, slots=True)
 class CompletionsWire:
-    """Writes one reply: its text, for a raw prompt's has nothing else."""
+    """Writes one reply, which is only text."""
 
-    id: str  # Of the completion
-    model: str  # As the agent calls it
+    id: str  # Id of the completion
+    model: str  # Model name from the request
     streams: bool  # Whether the request asks for a stream
-    tells_usage: bool = False  # Whether a stream tells how many tokens it took
+    tells_usage: bool = False  # Whether a stream reports token counts
     created: int = field(default_factory=lambda: int(time.time()))  # Seconds since 1970
 
     def whole(self, reply: Reply) -> Body:

@@ -1,7 +1,7 @@
 """Anthropic's Messages: reads the bodies of `POST /v1/messages` and `/v1/messages/count_tokens`, and writes replies.
 
-Each block of a reply is one content block. Arguments of a call are sent when they are complete, as Anthropic does by
-default: clients that parse partial JSON fail where the model's JSON is wrong.
+Each block of a reply is one content block. A call's arguments are sent when complete, which is Anthropic's default:
+clients that parse partial JSON fail if the model's JSON is wrong.
 
 Example:
 
@@ -47,13 +47,13 @@ BLOCKS = "text, thinking, redacted_thinking, tool_use and tool_result are read"
 def read_messages(
     body: Body, new_id: NewId, known: Known | None = None, *, hosted: Hosted = "refuse"
 ) -> tuple[Request, Wire]:
-    """A request, and what writes its reply; `known`: what was read before; `hosted`: for tools of a provider."""
+    """A request, and the wire that writes its reply; `known`: earlier parts; `hosted`: for a provider's tools."""
     asked, known = read_fields(body, REFUSED), known or Known()
     after = _continued(asked.at("thread"))
     said = known.messages.read(asked.at("messages"), _messages)
     if not said:
         raise refused("messages is empty; a conversation has at least one", "messages")
-    if asked.at("max_tokens").is_given and said[-1].role is Role.ASSISTANT:  # tokens of any history can be counted
+    if asked.at("max_tokens").is_given and said[-1].role is Role.ASSISTANT:  # any history can be counted
         raise refused("the last of messages is the assistant's: no reply is begun for the model", "messages")
     if (system := text_of(asked.at("system"), TEXTS)) and not after:
         said = (Message(Role.SYSTEM, system), *said)
@@ -84,7 +84,7 @@ def _wants_one_call(choice: Value) -> bool:
 
 
 def _continued(thread: Value) -> str:
-    """Id of the message that a thread goes on from; empty: a new thread, or none."""
+    """Id of the message that a thread continues; empty: a new thread, or none."""
     if not thread.is_given:
         return ""
     match thread.at("type").text():
@@ -98,7 +98,7 @@ def _continued(thread: Value) -> str:
 
 
 def _messages(said: Value) -> Iterator[Message]:
-    """One of theirs: answers of tools are messages of their own, in their place."""
+    """Converts one message: answers of tools become separate messages, in their place."""
     role, content = said.at("role"), said.at("content")
     match role.text():
         case "system":
@@ -162,7 +162,7 @@ def _tools(offered: Value, hosted: Hosted) -> Iterator[Tool]:
 
 FINISHES = {Finish.STOP: "end_turn", Finish.LENGTH: "max_tokens", Finish.CALLS: "tool_use"}
 BLOCK_IDS = {Kind.REASONING: "sig", Kind.TEXT: "text", Kind.CALL: "use"}
-"""Of ids; the only ones that clients see are those of reasoning: its signatures."""
+"""Prefixes of block ids. Clients see only the ids of reasoning blocks, as signatures."""
 
 
 class MessagesWire:
@@ -221,7 +221,7 @@ def _step_events(step: Step) -> Iterator[bytes]:
 
 
 _NOTHING: dict[Kind, Body] = {Kind.REASONING: {"thinking": "", "signature": ""}, Kind.TEXT: {}, Kind.CALL: {}}
-"""What a block that begins has not yet."""
+"""Empty fields of a block at its start."""
 
 
 def _block(block: Block) -> Body:
@@ -241,7 +241,7 @@ def _stop(reply: Reply) -> Body:
 
 
 def _usage(reply: Reply) -> Body:
-    """Tokens; those that were there already are counted apart, as Anthropic does."""
+    """Token counts; as in Anthropic's API, cached prompt tokens are counted separately."""
     return {
         "input_tokens": reply.prompt_tokens - reply.cached_tokens,
         "cache_creation_input_tokens": 0,

@@ -19,7 +19,7 @@ from slime_core.sample import Json
 
 
 def sampling_of(asked: Value) -> tuple[Wanted, ...]:
-    """What a request wants of the draw, in the words of any protocol or engine."""
+    """Sampling settings of a request, under the names of any protocol or engine."""
     found = []
     for at in asked.given(SETTINGS):
         setting, read = SETTINGS[at.path]
@@ -29,13 +29,13 @@ def sampling_of(asked: Value) -> tuple[Wanted, ...]:
 
 
 def number(asked: Value, name: str, most: float) -> float:
-    """A setting that a reply repeats; 1 if it is not given."""
+    """A setting that the reply repeats; 1 if not given."""
     given = asked.at(name).number(0, most)
     return 1.0 if given is None else given
 
 
 def stop_texts(stop: Value) -> tuple[str, ...]:
-    """Texts that end a reply: one, or a list of them."""
+    """Texts that end a reply: one text, or a list."""
     texts = [stop] if isinstance(stop.json, str) else list(stop.each())
     for text in texts:
         if not text.text():
@@ -44,13 +44,13 @@ def stop_texts(stop: Value) -> tuple[str, ...]:
 
 
 def wants_usage(asked: Value) -> bool:
-    """Whether a stream shall tell how many tokens it took."""
+    """Whether a stream must report token counts."""
     options = asked.at("stream_options")
     return options.is_given and options.at("include_usage").flag()
 
 
 def _within(name: str, most: float | None = None) -> Callable[[Value], float]:
-    """Reads a setting of `SamplingParams` in the range that it has everywhere, or up to a protocol's own `most`."""
+    """Reads a `SamplingParams` setting within its usual range, or up to a protocol's own `most`."""
     allowed = RANGES[name]
 
     def read(at: Value) -> float:
@@ -63,7 +63,7 @@ def _within(name: str, most: float | None = None) -> Callable[[Value], float]:
 
 
 def _top_k(at: Value) -> float:
-    return at.whole(-1) or -1  # some engines write 0 for all
+    return at.whole(-1) or -1  # some engines write 0 for all tokens
 
 
 def _count(at: Value) -> float:
@@ -82,7 +82,7 @@ SETTINGS: Mapping[str, tuple[str, Callable[[Value], float]]] = {
     "min_tokens": ("min_new_tokens", _count),
     "min_new_tokens": ("min_new_tokens", _count),
     "ignore_eos": ("ignore_eos", Value.flag),
-}  # By field: which setting of `SamplingParams` it is, and what reads it. vLLM, SGLang and llama.cpp take them all.
+}  # By field: the `SamplingParams` setting and its reader. vLLM, SGLang and llama.cpp accept all of these.
 UNDRAWN: Mapping[str, tuple[Json, ...]] = {
     "allowed_token_ids": ([],),
     "bad_words": ([],),
@@ -102,12 +102,12 @@ UNDRAWN: Mapping[str, tuple[Json, ...]] = {
     "typical_p": (1,),
     "use_beam_search": (False,),
     "xtc_probability": (0,),
-}  # Fields by which engines draw otherwise, and nothing here does; each with the values that ask for nothing
+}  # Sampling fields of engines without effect here, each with its neutral values
 
 
-KWARGS = "chat_template_kwargs"  # The field, in all protocols that have messages
+KWARGS = "chat_template_kwargs"  # The field's name in all protocols with messages
 OWN = frozenset({"add_generation_prompt", "continue_final_message", "documents", "messages", "tokenize", "tools"})
-"""Variables of templates that are not a request's to set."""
+"""Template variables that a request may not set."""
 _BEGUN = "a reply is begun by the model: send the text as the user's, or post a whole prompt to /v1/completions"
 _TEXT_ONLY_REPLY = "replies are told as text; the run keeps their tokens"
 TOLD: Mapping[str, Only] = {
@@ -120,7 +120,7 @@ TOLD: Mapping[str, Only] = {
     "return_tokens_as_token_ids": Only((False,), _TEXT_ONLY_REPLY),
     "skip_special_tokens": Only((True,), "a reply's text has no special tokens"),
     "truncate_prompt_tokens": Only((), "what is too long is refused; send less"),
-}  # Fields of vLLM and SGLang that would have a reply be told otherwise, in all protocols
+}  # Fields of vLLM and SGLang that change a reply's format, in all protocols
 TEMPLATED: Mapping[str, Only] = {
     "add_generation_prompt": Only((True,), _BEGUN),
     "add_special_tokens": Only((False,), "the chat template writes all tokens of the prompt"),
@@ -134,11 +134,11 @@ TEMPLATED: Mapping[str, Only] = {
     "separate_reasoning": Only((True,), "reasoning is told apart from the text"),
     "stream_reasoning": Only((True,), "reasoning is told while it is made"),
     **TOLD,
-}  # The same, and what would have the prompt be another, in protocols that have messages
+}  # The same, and fields that change the prompt, in protocols with messages
 
 
 def template_of(kwargs: Value) -> str:
-    """What the template is to be given, as JSON; empty: nothing."""
+    """Arguments for the template, as JSON; empty: none."""
     given = kwargs.object()
     if own := sorted(OWN & given.keys()):
         raise unsupported(f"{kwargs.path}.{own[0]}", "it follows from the request's other fields")
@@ -151,40 +151,40 @@ UNFORCED = 'what the model calls is its own choice; send "auto" or "none"'
 TEXT_ONLY = "the model's answers are text that is not constrained; check them in the agent"
 OPENAI_CHOICES = {"auto": True, "none": False, "required": None}
 ANTHROPIC_CHOICES = {"auto": True, "none": False, "any": None, "tool": None}
-"""By name: whether the model may call tools; None: it has to."""
+"""By name: whether the model may call tools; None: it must."""
 FORMS = (
     *("ebnf", "grammar", "guided_choice", "guided_grammar", "guided_json", "guided_json_object", "guided_regex"),
     *("json_schema", "regex", "structural_tag", "structured_outputs"),
-)  # Fields by which vLLM, SGLang and llama.cpp keep a reply to a form, in all protocols
+)  # Fields by which vLLM, SGLang and llama.cpp constrain a reply's format, in all protocols
 
 
 def choice_of(choice: Value) -> tuple[bool, tuple[Constraint, ...]]:
-    """Whether the model may call tools, and whether it is kept to that, from OpenAI's `tool_choice`."""
-    if isinstance(choice.json, dict):  # one tool by its name, or some of those that are offered
+    """Whether the model may call tools, and the constraint if it must, from OpenAI's `tool_choice`."""
+    if isinstance(choice.json, dict):  # one tool by name, or a subset of the tools
         choice.at("type").text()
         return True, (Constraint(choice.path, UNFORCED),)
     return _chosen(choice, choice, OPENAI_CHOICES)
 
 
 def typed_choice_of(choice: Value) -> tuple[bool, tuple[Constraint, ...]]:
-    """The same from Anthropic's, which is an object."""
+    """The same from Anthropic's `tool_choice`, an object."""
     return _chosen(choice, choice.at("type") if choice.is_given else choice, ANTHROPIC_CHOICES)
 
 
 def format_of(wanted: Value) -> tuple[Constraint, ...]:
-    """Whether a reply is to be anything but text."""
+    """The constraint of a response format other than text."""
     if not wanted.is_given or wanted.at("type").text() == "text":
         return ()
     return (Constraint(wanted.path, TEXT_ONLY),)
 
 
 def forms_of(asked: Value) -> tuple[Constraint, ...]:
-    """What of a body would keep the reply to a form, in the words of engines."""
+    """Format constraints of a body, under the names that engines use."""
     return tuple(Constraint(at.path, TEXT_ONLY) for at in asked.given(FORMS) if at.json)
 
 
 def has_call_rules(tools: Iterable[Tool], *, one_call: bool) -> bool:
-    """Whether calls of tools that are offered are to be one at most, or to fit their schemas, which nothing sees to."""
+    """Whether tools are offered with at most one call, or with strict schemas; neither rule is enforced."""
     return any(one_call or tool.is_strict for tool in tools)
 
 
@@ -196,12 +196,12 @@ def _chosen(choice: Value, kind: Value, known: Mapping[str, bool | None]) -> tup
 
 
 Hosted: TypeAlias = Literal["refuse", "ignore"]
-"""What becomes of tools that are not functions of the agent's, such as a provider's search: some agents always list
-them, and do without."""
+"""How tools that are not the agent's functions are handled, such as a provider's search. Some agents always list them
+but work without them."""
 
 
 def function_tool(at: Value, parameters: str) -> Tool:
-    """A function, its JSON Schema in the member `parameters`."""
+    """A function tool; its JSON Schema is in the member `parameters`."""
     name = at.at("name").text()
     if not name:
         raise at.at("name").wrong("a name")
@@ -211,7 +211,7 @@ def function_tool(at: Value, parameters: str) -> Tool:
 
 
 def hosted_tool(at: Value, hosted: Hosted) -> None:
-    """Nothing, or an error: a tool that a provider would run."""
+    """Ignores or refuses a tool that a provider would run."""
     if hosted == "refuse":
         kind = at.at("type").text("")
         why = f"a tool of type {kind!r} would be run by a provider; offer functions only"

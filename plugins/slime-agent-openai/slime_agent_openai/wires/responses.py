@@ -1,7 +1,7 @@
 """OpenAI's Responses: reads the body of `POST /v1/responses`, and writes its reply.
 
-Each block of a reply is an item, which has the same id in all events and in the body. A later request may name an item
-instead of sending it, or the reply that it goes on from.
+Each block of a reply is an item with one id in all events and in the body. A later request may refer to an item
+by its id, or to the reply that it continues, instead of sending them.
 
 Example:
 
@@ -65,7 +65,7 @@ class ResponseStore:
 def read_responses(
     body: Body, new_id: NewId, store: ResponseStore | None = None, *, hosted: Hosted = "refuse"
 ) -> tuple[Request, Wire]:
-    """A request, and what writes its reply; `store`: what its session has stored."""
+    """A request, and the wire that writes its reply; `store`: the replies that its session stored."""
     asked = read_fields(body, REFUSED)
     _refuse_more(asked)
     said = _messages(_items(asked.at("input"), store.items if store is not None else {}))
@@ -105,7 +105,7 @@ def read_responses(
 
 
 def _items(given: Value, known: Mapping[str, Body]) -> Iterator[Value]:
-    """An input, item by item; what only refers to an item is that item."""
+    """The items of an input; references are replaced by their items."""
     if isinstance(given.json, str):
         yield Value({"type": "message", "role": "user", "content": given.text()}, given.path)
         return
@@ -121,7 +121,7 @@ def _items(given: Value, known: Mapping[str, Body]) -> Iterator[Value]:
 
 
 def _messages(items: Iterable[Value]) -> list[Message]:
-    """What they say, those of one reply put together."""
+    """Messages of the items; consecutive items of one reply form one message."""
     said: list[Message] = []
     for item in items:
         new = _item_message(item)
@@ -153,7 +153,7 @@ def _item_message(item: Value) -> Message:
 
 
 def _prefix(space: str) -> str:
-    """What a namespace adds to the names of its functions, as the model sees them."""
+    """Prefix of a namespace's function names, as the model sees them."""
     return space if not space or space.endswith("__") else f"{space}__"
 
 

@@ -1,4 +1,4 @@
-"""Value: a part of a body with its path, so that an error names it; and the fields that a protocol refuses.
+"""Value: a part of a body with its path, for error messages; and the fields that a protocol refuses.
 
 Example:
 
@@ -15,15 +15,15 @@ from slime_agent_openai.wires.wire import Body
 from slime_core.sample import Json
 
 NO_MODEL_READS = frozenset({"audio", "document", "file", "input_audio", "input_file", "video", "video_url"})
-"""Types of parts that hold recordings or files, in all protocols."""
+"""Types of parts with recordings or files, in all protocols."""
 
 
-@dataclass(slots=True)  # not frozen: a body has dozens, and those take twice as long to make
+@dataclass(slots=True)  # not frozen: a body has dozens, and frozen ones take twice as long to make
 class Value:
-    """A value of JSON. What is missing is null, as SDKs write what was not given either way."""
+    """A JSON value. A missing value is null, because SDKs write unset fields either way."""
 
     json: Json  # The value
-    path: str = ""  # Where it is, such as "messages[2].content[0]"; empty: it is the body itself
+    path: str = ""  # Its place, such as "messages[2].content[0]"; empty: the body itself
 
     @property
     def is_given(self) -> bool:
@@ -41,7 +41,7 @@ class Value:
         yield from (self.at(name) for name in names if get(name) is not None)
 
     def each(self, since: int = 0) -> Iterator["Value"]:
-        """The members of this list, from that one on; none if there is no list."""
+        """Members of this list from index `since` on; none if it is null."""
         if self.json is None:
             return
         if not isinstance(self.json, list):
@@ -50,7 +50,7 @@ class Value:
             yield Value(member, f"{self.path}[{index}]")
 
     def text(self, default: str | None = None) -> str:
-        """A text; without a default there must be one."""
+        """A text; required if there is no default."""
         value = default if self.json is None else self.json
         if not isinstance(value, str):
             raise self.wrong("a text")
@@ -102,7 +102,7 @@ class Value:
 
 
 def text_of(content: Value, kinds: Mapping[str, str]) -> str:
-    """A content: a text, or parts that are texts, put together; `kinds`: the member that has it, by type of part."""
+    """Text of a content: a text, or text parts, joined; `kinds`: by type of part, the member with its text."""
     if not isinstance(content.json, list):
         return content.text("")
     return "".join(part_text(part, kinds) for part in content.each())
@@ -117,7 +117,7 @@ def part_text(part: Value, kinds: Mapping[str, str]) -> str:
 
 
 def unreadable(part: Value, kind: str, known: str) -> ApiError:
-    """What to raise for a part of a type that is not read here: a picture, mostly, or a recording or a file."""
+    """Error for a part of an unsupported type: usually a picture, a recording or a file."""
     if kind in NO_MODEL_READS:
         return unsupported(part.path, f"no model is given what is of type {kind!r}; send what it says as text")
     return refused(
@@ -142,14 +142,14 @@ def _described(value: Json) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Only:
-    """A field that is refused but for values that ask for nothing."""
+    """A field that accepts only neutral values."""
 
-    values: tuple[Json, ...]  # Those, beside null
-    why: str  # Why others are refused, and what to do
+    values: tuple[Json, ...]  # The accepted values; null is always accepted
+    why: str  # Why other values are refused, and what to do
 
 
 def read_fields(body: Body, not_supported: Mapping[str, Only]) -> Value:
-    """A body without the fields that its protocol refuses. Fields that nothing knows are left aside."""
+    """A body, checked for fields that its protocol refuses. Unknown fields are ignored."""
     for name, only in not_supported.items():
         value = body.get(name)
         if value is not None and value not in only.values:
@@ -157,5 +157,5 @@ def read_fields(body: Body, not_supported: Mapping[str, Only]) -> Value:
     return Value(body)
 
 
-NO_RECORDING = "the model's answers are text"  # Why others than text are refused
+NO_RECORDING = "the model's answers are text"  # Why output other than text is refused
 ONE_REPLY = "a request has one reply; send it again for another"  # Why more replies are refused

@@ -1,7 +1,7 @@
-"""Wire: how one request's reply is written, whole or as server-sent events; bodies of errors and of models.
+"""Wire: writes one request's reply, whole or as server-sent events; also the bodies of errors and model lists.
 
-A wire is made for one request by the function that reads its body. It does no I/O and knows no session. Use up what
-a method yields before you call the next.
+The function that reads a request's body makes its wire. A wire does no I/O and has no session. Consume what a method
+yields before you call the next.
 
 Example:
 
@@ -19,7 +19,7 @@ from slime_agent_openai.message import Delta, Reply
 from slime_core.sample import Json
 
 NewId: TypeAlias = Callable[[str], str]
-"""Makes an id that nobody can guess, `new_id("call")` is "call_...": unique for ever."""
+"""Makes a unique id that cannot be guessed: `new_id("call")` is "call_..."."""
 Body: TypeAlias = dict[str, Json]
 
 
@@ -30,7 +30,7 @@ class Wire(Protocol):
     def streams(self) -> bool: ...
 
     def whole(self, reply: Reply) -> Body:
-        """The body of a reply that is not streamed; of one that is, before `end` or after: as its events tell it."""
+        """The body of a complete reply. If the reply is streamed, the body has the ids of the stream's events."""
         ...
 
     def begin(self, prompt_tokens: int) -> Iterator[bytes]: ...
@@ -38,11 +38,11 @@ class Wire(Protocol):
     def add(self, delta: Delta) -> Iterator[bytes]: ...
 
     def end(self, reply: Reply) -> Iterator[bytes]:
-        """The last events; only after them the client has an answer."""
+        """The last events; without them the client has no answer."""
         ...
 
     def fail(self, error: ApiError) -> Iterator[bytes]:
-        """The last events of a stream that broke off: an error, which no client takes for an end."""
+        """The last events of a broken stream: an error, which clients do not mistake for a regular end."""
         ...
 
 
@@ -50,29 +50,29 @@ as_json = json.JSONEncoder(separators=(",", ":")).encode  # JSON in ASCII, witho
 
 
 def event(data: Json, name: str | None = None) -> bytes:
-    """One server-sent event (HTML standard, section 9.2), in ASCII: some clients end lines at U+2028 and its like."""
+    """One server-sent event (HTML standard, section 9.2), in ASCII: some clients split lines at U+2028."""
     text = data if isinstance(data, str) else as_json(data)
     return (f"event: {name}\n" if name else "").encode() + f"data: {text}\n\n".encode()
 
 
 def openai_error(error: ApiError) -> Body:
-    """As OpenAI's clients read it."""
+    """The error in the format of OpenAI's clients."""
     return {"error": {"message": error.message, "type": error.kind, "param": error.param, "code": error.code}}
 
 
 def anthropic_error(error: ApiError) -> Body:
-    """As Anthropic's clients read it; some go by `details.error_code`, as when threads are refused."""
+    """The error in the format of Anthropic's clients; some read `details.error_code`, as for refused threads."""
     details: dict[str, Json] = {"error_code": error.code}
     if error.param is not None:
         details["param"] = error.param
     return {"type": "error", "error": {"type": error.kind, "message": error.message, "details": details}}
 
 
-MODEL = "policy"  # What the model is called when nobody calls it anything
+MODEL = "policy"  # Default name of the model
 
 
 def models_body(*names: str) -> Body:
-    """The list of models; without names, of the one that there is."""
+    """The list of models; without names, a list of the default one."""
     known = names or (MODEL,)
     models: list[Json] = [model_body(name) for name in known]
     return {"object": "list", "data": models, "first_id": known[0], "last_id": known[-1], "has_more": False}
