@@ -1,4 +1,4 @@
-"""`slime agent`: what there is to do with agents besides training them."""
+"""`slime agent`: commands for agents other than training."""
 
 import click
 
@@ -14,4 +14,4 @@ COMMANDS: Commands = {
 
 @click.group(cls=LazyGroup, known=COMMANDS)
 def agent() -> None:
-    """Look at what agents said, prove a chat template, serve a fleet."""
+    """Look at agents' conversations, prove a chat template, serve a fleet."""

@@ -21,8 +21,8 @@ from slime_core.cli import run_cli
 from slime_core.config import read_run_file
 from slime_core.errors import ConfigError
 
-TOKEN = "SLIME_FLEET_TOKEN"  # Variable that has the fleet's token
-KINDS = ("agent_fleet", "agent", "agent_cli")  # Generators whose settings a fleet takes; the first that a run file has
+TOKEN = "SLIME_FLEET_TOKEN"  # Environment variable with the fleet's token
+KINDS = ("agent_fleet", "agent", "agent_cli")  # A fleet uses the settings of the first one in the run file
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -32,7 +32,7 @@ KINDS = ("agent_fleet", "agent", "agent_cli")  # Generators whose settings a fle
 @click.option("--public-url", help="What workers reach it by; needed where --host is not a loopback address.")
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
 def serve(run_file: Path, host: str | None, port: int, public_url: str | None, flags: Sequence[str]) -> int:
-    """Train as RUN_FILE says, with agents that run elsewhere and ask for work. FLAGS are those of slime train.
+    """Train as RUN_FILE says, with agents that run elsewhere and ask for work. FLAGS are the same as for slime train.
 
     \b
     export SLIME_FLEET_TOKEN=$(openssl rand -hex 16)
@@ -48,7 +48,7 @@ def serve(run_file: Path, host: str | None, port: int, public_url: str | None, f
 
 
 def require_token() -> str:
-    """What workers of the fleet show. Raises ConfigError: the environment has none."""
+    """Token that the fleet's workers send. Raises ConfigError: the environment has none."""
     if token := os.environ.get(TOKEN):
         return token
     raise ConfigError(
@@ -80,9 +80,8 @@ def _literal(value: object) -> str:
 def work(url: str, agent: str, agents: int, workers: int, memory_mb: int, patience_s: float) -> None:
     """Run AGENT (./file.py:function) for the run that serves at URL, until that ends.
 
-    The token of the fleet is in the variable SLIME_FLEET_TOKEN. A run that cannot be reached is tried again for
-    --patience-s: it may be about to start, or to be resumed. Says when it has reached the run, and at its end how many
-    agents ended how.
+    The fleet's token is in the variable SLIME_FLEET_TOKEN. An unreachable run is retried for --patience-s: it may be
+    about to start or to resume. Prints a line when it has reached the run, and at the end how many agents ended how.
     """
     token = require_token()
     try:
@@ -96,7 +95,7 @@ def work(url: str, agent: str, agents: int, workers: int, memory_mb: int, patien
 
 
 async def _worked(runs: Workers, client: FleetClient, agents: int, agent: str) -> Counter[str]:
-    """Work until the run ends; SIGTERM is Ctrl-C: what is under way goes to another worker."""
+    """Work until the run ends. SIGTERM acts like Ctrl-C: tasks under way go to another worker."""
     task = asyncio.current_task()
     assert task is not None, "asyncio.run made it"
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

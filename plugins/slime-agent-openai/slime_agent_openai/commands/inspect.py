@@ -1,6 +1,6 @@
-"""`slime agent show RUN`: a rollout's conversations. `slime agent prove MODEL`: turns that are trained without a fork.
+"""`slime agent show RUN`: a rollout's conversations. `slime agent prove MODEL`: turns that train without a fork.
 
-`prove` runs what a run runs: the bridge's proofs, and the search for a parser.
+`prove` runs the same code as a run: the bridge's proofs and the search for a parser.
 """
 
 import json
@@ -22,7 +22,7 @@ from slime_core.roles import Tokenizer
 from slime_core.rollout import main_of
 from slime_view.samples import Shard, list_shards
 
-SHOWN = 400  # Characters of a span that are shown in the terminal
+SHOWN = 400  # Characters of a span shown in the terminal
 
 
 @click.command()
@@ -126,9 +126,9 @@ def _span_lines(span: Span, tokenizer: Tokenizer | None) -> Iterator[str]:
 
 
 ANSWERS = (("words", 0, True), ("a call", 1, False), ("words and a call", 1, True), ("calls", 2, False))
-"""What the model said: its name, how many calls, whether there are words."""
+"""Kinds of answer: name, number of calls, whether there is text."""
 AFTER_WORDS: Sequence[tuple[Role, ...]] = ((Role.USER,), (Role.SYSTEM, Role.USER))
-AFTER_CALLS: Sequence[tuple[Role, ...]] = ((Role.TOOL,), (Role.TOOL, Role.USER))  # Who speaks next
+AFTER_CALLS: Sequence[tuple[Role, ...]] = ((Role.TOOL,), (Role.TOOL, Role.USER))  # Roles of the next messages
 
 
 @click.command()
@@ -137,8 +137,8 @@ AFTER_CALLS: Sequence[tuple[Role, ...]] = ((Role.TOOL,), (Role.TOOL, Role.USER))
 def prove(model: Path, as_json: bool) -> int:
     """Show which turns of the model in folder MODEL, or of a run's newest one, are trained without a fork.
 
-    A turn that is proved goes on from exactly what the engine saw: one sample a conversation. Where the chat template
-    changes what came before, the history is written anew, which is as exact and costs a sample. Ends with 1 where
+    A proved turn goes on from exactly what the engine saw, so a conversation is one sample. Where the chat template
+    changes earlier text, the history is rendered again, which is as exact and costs one sample more. Exit code 1 if
     some turn is not proved or no parser reads the model's calls.
     """
     tokenizer = HfTokenizer.load(_model_in(model))
@@ -163,7 +163,7 @@ def _model_in(folder: Path) -> Path:
 
 
 def kinds() -> list[tuple[str, Kind]]:
-    """Every kind of turn that is shown, with what the answer before it is called."""
+    """Every kind of turn that is shown, with the name of the answer before it."""
     return [
         (name, Kind(calls, speaks, _tail(tail, calls), tools))
         for name, calls, speaks in ANSWERS
