@@ -1,13 +1,13 @@
 """Fleet: agents on other machines that ask for work over HTTP, so that the run needs no route to them.
 
-A worker of the fleet takes a task, keeps it as long as it says that it is alive, asks the model at the task's URL, and
-posts the result. A worker that is silent for the lease loses its task, which the next worker runs again, once.
+A worker of the fleet takes a task, keeps it by reporting that it is alive, queries the model at the task's URL, and
+posts the result. A worker that is silent for the lease loses its task; the next worker runs it again, once.
 
     POST /fleet/next  {"wait_s": 20, "worker": "a name"} 200 and a task; 204: ask again; 410: the run has ended
     POST /fleet/ID/alive                                 200; 410: the task is no longer needed
     POST /fleet/ID/done  {"reward": 1.0}                 200; 410; 400 where that is not a verdict
     POST /fleet/ID/failed  {"reason": "KeyError", "detail": "..."}
-    POST /fleet/ID/back                                  not its agent's fault: as if the worker were silent
+    POST /fleet/ID/back                                  not the agent's fault: treated like a silent worker
 """
 
 import asyncio
@@ -25,21 +25,21 @@ from slime_agent_openai.errors import AgentError, ApiError, late
 from slime_agent_openai.task import Result, Task, Verdict, said_of, verdict_of
 from slime_core.sample import Json
 
-QUIET_S = 15.0  # Seconds that a task waits before it is said that no worker is there; each time after twice as long
+QUIET_S = 15.0  # Seconds that a task waits before the first warning that no worker is there; doubles each time
 LONGEST_WAIT_S = 60.0  # Seconds that a request for work may wait: proxies cut longer ones
-LONGEST_NAME = 100  # Characters of a worker's name
-LOST, TIMEOUT = "agent_lost", "agent_timeout"  # Why a sample failed whose worker fell silent twice, or took too long
+LONGEST_NAME = 100  # Most characters of a worker's name
+LOST, TIMEOUT = "agent_lost", "agent_timeout"  # Failure reasons: its worker fell silent twice, or it took too long
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False, slots=True)
 class _Job:
-    """A task that somebody is to do."""
+    """A task for a worker."""
 
     task: Task
     timeout_s: float
-    is_alone: bool  # Whether it was lost before: nobody else is to run where its agent does
+    is_alone: bool  # Whether a worker lost it before: its agent must run alone
     key: str = field(default_factory=lambda: secrets.token_urlsafe(12))
     ended: asyncio.Future[Verdict] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     taken_at: float | None = None
@@ -47,7 +47,7 @@ class _Job:
 
 
 class Fleet:
-    """Implements `slime_agent_openai.generator.Agents`; its routes are the gateway's."""
+    """Implements `slime_agent_openai.generator.Agents`; the gateway serves its routes."""
 
     def __init__(self, token: str, *, lease_s: float) -> None:
         self._token, self._lease_s = token, lease_s
@@ -55,8 +55,8 @@ class Fleet:
         self._taken: dict[str, _Job] = {}
         self._news = asyncio.Condition()
         self._is_closed = False
-        self._names: set[str] = set()  # Workers that have asked
-        self._asking = 0  # Requests for work that wait
+        self._names: set[str] = set()  # Names of workers that have asked
+        self._asking = 0  # Requests for work that are waiting
         self._command = ""
         self._telling: asyncio.Task[None] | None = None
 
@@ -68,12 +68,12 @@ class Fleet:
         self._telling = asyncio.create_task(self._tell_of_waiting())
 
     def announce(self, url: str) -> None:
-        """Say where workers ask; a run shows nothing that is less than a warning."""
+        """Log the URL for workers as a warning: a run shows only warnings."""
         self._command = f"slime agent work {url} FILE.py:FUNCTION"
         log.warning("the fleet is served at %s; start workers elsewhere: %s", url, self._command)
 
     async def _tell_of_waiting(self) -> None:
-        """Say that tasks wait while no worker asks or has one; say it again after twice as long each time."""
+        """Warn that tasks wait while no worker asks or has one; repeat after twice as long each time."""
         quiet_s = QUIET_S
         while True:
             await asyncio.sleep(quiet_s)
@@ -93,7 +93,7 @@ class Fleet:
             _fail(job, AgentError("agent_stopped", "the run has ended", shared=True))
 
     async def run(self, task: Task, *, timeout_s: float) -> Verdict:
-        """Have one done. What it waits for a worker does not count against its time."""
+        """Have one task done. Its time limit does not include the wait for a worker."""
         return await self._done(_Job(task, timeout_s, is_alone=False))
 
     async def run_alone(self, task: Task, *, timeout_s: float) -> Verdict:
@@ -120,7 +120,7 @@ class Fleet:
             return
         if now - job.heard_at > self._lease_s:
             _lose(job, f"its worker has not been heard of for {self._lease_s:g} s")
-        elif now - job.taken_at > job.timeout_s + self._lease_s:  # its worker sees to that, and has a little longer
+        elif now - job.taken_at > job.timeout_s + self._lease_s:  # its worker checks, too, and has a little longer
             _fail(job, AgentError(TIMEOUT, late(job.timeout_s)))
 
     async def _next(self, request: web.Request) -> web.Response:
@@ -187,7 +187,7 @@ def _fail(job: _Job, error: AgentError) -> None:
 
 
 def _lose(job: _Job, detail: str) -> None:
-    """Let another worker do it; of one that was lost before it is the agent's fault."""
+    """Requeue a task for another worker; a task that was lost before fails as its agent's fault."""
     _fail(job, AgentError(LOST, detail, shared=not job.is_alone))
 
 

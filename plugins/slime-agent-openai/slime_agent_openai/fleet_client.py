@@ -1,4 +1,4 @@
-"""FleetClient: the other side of a fleet: takes tasks over HTTP, has them done, says what came of them.
+"""FleetClient: the worker side of a fleet. It takes tasks over HTTP, runs them and reports their results.
 
 Example:
 
@@ -20,20 +20,19 @@ from slime_agent_openai.task import Task, said_of
 from slime_core.errors import ConfigError, WorkerError
 from slime_core.sample import Json
 
-WAIT_S = 20.0  # Seconds that a request for work waits for some
-AGAIN_S = 1.0  # Seconds before a run that could not be reached is tried again
+WAIT_S = 20.0  # Seconds that a request for work may wait
+AGAIN_S = 1.0  # Seconds between attempts to reach a run
 
 
 class FleetClient:
-    """Asks one run."""
+    """Takes tasks from one run."""
 
     def __init__(
         self, url: str, token: str, *, patience_s: float = 120.0, tell: Callable[[str], None] = lambda line: None
     ) -> None:
         """Ask the run at `url`; raises ConfigError if that is not a URL.
 
-        A run that cannot be reached is tried again for `patience_s` seconds. `tell` gets a line when that is
-        reached, or cannot be.
+        An unreachable run is retried for `patience_s` seconds. `tell` gets a line when it is reached, or cannot be.
         """
         if not url.startswith(("http://", "https://")):
             raise ConfigError(f"{url!r} is not a URL: write http://HOST:PORT, as slime agent serve has it")
@@ -94,7 +93,7 @@ class FleetClient:
             status, _ = await self._asked(http, f"{key}/{how}", what)
             self._counts[how if status == 200 else "too late"] += 1
         except asyncio.CancelledError:
-            with suppress(ConfigError, WorkerError, TimeoutError):  # its lease ends, too
+            with suppress(ConfigError, WorkerError, TimeoutError):  # the task's lease ends anyway
                 async with asyncio.timeout(AGAIN_S):
                     await self._asked(http, f"{key}/back", {})
             raise
@@ -110,7 +109,7 @@ class FleetClient:
         while True:
             try:
                 async with http.post(f"{self._url}/fleet/{path}", json=body) as answer:
-                    if answer.status >= 500:  # a proxy's, while the run is resumed
+                    if answer.status >= 500:  # from a proxy, while the run is resumed
                         raise aiohttp.ClientError(f"status {answer.status}")
                     status, said = answer.status, await answer.json() if answer.status != 204 else {}
             except (aiohttp.ClientError, TimeoutError, ValueError) as error:
@@ -128,7 +127,7 @@ class FleetClient:
 
 
 def told(counts: Mapping[str, int]) -> str:
-    """How agents ended, as one line."""
+    """One line with how many agents ended how."""
     return ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
 
 
