@@ -1,8 +1,8 @@
-"""A worker: a process that runs many agents at once, of one function; tasks come as JSON lines, verdicts go back.
+"""Worker process: runs many agents of one function at once; reads tasks and writes verdicts as JSON lines.
 
     python -m slime_agent_openai.worker ./agents.py:solve /tmp/.../socket
 
-`async def` runs on its loop, `def` in a thread each. It ends when the driver hangs up.
+`async def` agents run on its loop, `def` agents in a thread each. It ends when the driver disconnects.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from slime_agent_openai.reference import NoAgent, resolve
 from slime_agent_openai.task import Task, said_of
 from slime_core.sample import Json
 
-LONGEST = 64 << 20  # Bytes of one task
+LONGEST = 64 << 20  # Most bytes of one task
 
 
 class Worker:
@@ -41,7 +41,7 @@ class Worker:
                 running.add_done_callback(partial(self._answer, number))
             elif number in self._running:
                 self._say({"number": number, "heard": True})
-                if not self._running[number].cancelling():  # told again: a thread that it waits for goes on
+                if not self._running[number].cancelling():  # a second cancel would interrupt the wait for a thread
                     self._running[number].cancel()
 
     async def _run(self, task: Task) -> Json:
@@ -49,7 +49,7 @@ class Worker:
             return said_of(await self._ended(task))
         except asyncio.CancelledError:
             return {"failed": "cancelled"}
-        except BaseException as error:  # an agent's SystemExit is its own, too
+        except BaseException as error:  # includes an agent's SystemExit
             return {"failed": type(error).__name__, "detail": raised(error)}
 
     async def _ended(self, task: Task) -> object:
@@ -69,7 +69,7 @@ class Worker:
 
 
 async def _in_thread(act: Callable[[], object]) -> object:
-    """Run it in a thread of its own: one that never ends takes no other's place. It has ended when the thread has."""
+    """Run a function in a new thread, so that a hanging one blocks no other. Returns once the thread has ended."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[tuple[object, BaseException | None]] = loop.create_future()
 
@@ -94,7 +94,7 @@ async def _in_thread(act: Callable[[], object]) -> object:
 
 
 async def main(reference: str, socket: str, arguments: str = "null") -> None:
-    """Connect, import the agent, or make it with arguments in JSON, and serve."""
+    """Connect, import the agent, or make it from arguments in JSON, and serve."""
     reader, writer = await asyncio.open_unix_connection(socket, limit=LONGEST)
     try:
         given = json.loads(arguments)
@@ -109,7 +109,7 @@ async def main(reference: str, socket: str, arguments: str = "null") -> None:
         os._exit(1)
     writer.write(b'{"ready": true}\n')
     await Worker(agent, writer).serve(reader)
-    os._exit(0)  # whatever threads still run: nobody waits for them
+    os._exit(0)  # threads may still run; the process must not wait for them
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Workers: processes that run the agents of a Python function, many at once in each.
+"""Workers: processes that run the agents of a Python function, many per process.
 
-Each is a supervised program (`slime_core.processes.command`): it has a limit of memory, dies with the driver, and takes
-with it what its agents started. An agent that does not end when it is told to makes its worker retire: it takes no more
-tasks, and is killed when the other agents in it have ended. A worker that does not confirm such a message within
-seconds has a blocked event loop and is killed. If a process ends with several agents in it, each of them fails with
-`AgentError.shared`, and `run_alone` runs them again to find out which one it was.
+Each is a supervised program (`slime_core.processes.command`): it has a memory limit, and dies with the driver, together
+with all processes that its agents started. An agent that ignores its cancellation makes its worker retire: the worker
+takes no more tasks, and is killed when its other agents have ended. A worker that does not confirm a message within
+seconds has a blocked event loop and is killed. If a process ends with several agents in it, each fails with
+`AgentError.shared`; `run_alone` repeats them one by one to find the culprit.
 
 Example:
 
@@ -31,13 +31,13 @@ from slime_core.processes import CommandError, command
 from slime_core.sample import Json
 
 START_S = 300.0  # Seconds to import an agent: on a busy machine three SDKs took 43 s
-GRACE_S = 2.0  # Seconds that an agent has to end once its time is over
+GRACE_S = 2.0  # Seconds that an agent has to end after its time limit
 LEAVING_S = 30.0
-"""Seconds that it has where it is the run that needs it no more: a thread ends when what it waits for has."""
-BLOCKED_S = 10.0  # Seconds after which a worker that does not hear is killed
-LAST_WORDS_S = 1.0  # Seconds for what a process said before it ended to arrive
-FOR_EVER_S = 3e7  # Seconds that a worker may live: a year
-FORKS_EACH = 16  # Processes that one agent may have at once, taken over all of a worker
+"""Seconds that it has if the run no longer needs it: a thread ends only when its blocking call returns."""
+BLOCKED_S = 10.0  # Seconds after which a worker that does not confirm is killed
+LAST_WORDS_S = 1.0  # Seconds to wait for the last output of a process
+FOR_EVER_S = 3e7  # Most seconds that a worker may live: a year
+FORKS_EACH = 16  # Processes per agent; the limit applies to a worker's total
 
 _Answer = Mapping[str, Json] | AgentError
 
@@ -48,11 +48,11 @@ class RunningWorker:
     def __init__(
         self, argv: Sequence[str], env: Mapping[str, str], memory_mb: int, socket: Path, *, most: int = 1
     ) -> None:
-        """Nothing runs; `argv` connects to the socket, and `most` agents are in it at once."""
-        self.has_ended = False  # Whether its process is gone, or was never there
-        self.is_stuck = False  # Whether an agent in it did not end when it was told to
+        """Starts nothing; `argv` must connect to the socket, and at most `most` agents run in it at once."""
+        self.has_ended = False  # Whether its process has ended or never started
+        self.is_stuck = False  # Whether one of its agents ignored its cancellation
         self._argv, self._env, self._memory_mb, self._socket, self._most = argv, env, memory_mb, socket, most
-        self._answers: dict[int, asyncio.Future[_Answer]] = {}  # of agents that are at work, told to end or not
+        self._answers: dict[int, asyncio.Future[_Answer]] = {}  # of running agents, cancelled or not
         self._heard: dict[int, asyncio.Future[None]] = {}
         self._number, self._runs = 0, 0
         self._is_idle = asyncio.Event()
@@ -113,7 +113,7 @@ class RunningWorker:
                 self._server.close()
 
     def _leave(self, number: int, answer: "asyncio.Future[_Answer]") -> None:
-        """Tell an agent to end; nobody waits, for it may itself wait for what its caller is about to take away."""
+        """Cancel an agent without waiting: it may itself wait for something that its caller is about to close."""
         self._send({"number": number})
         look = asyncio.get_running_loop().call_later(LEAVING_S, self._find_stuck, answer)
         answer.add_done_callback(lambda answer: look.cancel())
@@ -122,7 +122,7 @@ class RunningWorker:
         self.is_stuck = self.is_stuck or not answer.done()
 
     async def _stop(self, number: int, answer: "asyncio.Future[_Answer]") -> bool:
-        """Tell an agent to end, and see whether it does; returns whether another may have kept it from its work."""
+        """Cancel an agent and wait for its end; returns whether another agent may have blocked it."""
         heard = self._heard[number] = asyncio.get_running_loop().create_future()
         self._send({"number": number})
         await asyncio.wait({answer, heard}, timeout=BLOCKED_S, return_when=asyncio.FIRST_COMPLETED)
@@ -137,7 +137,7 @@ class RunningWorker:
 
     async def _kill(self) -> None:
         if self._life is not None:
-            if not self._life.cancelling():  # once: the second would interrupt the first
+            if not self._life.cancelling():  # only once: a second cancel would interrupt the first
                 self._life.cancel()
             await asyncio.wait({self._life})
 
@@ -150,7 +150,7 @@ class RunningWorker:
             writer.close()
             return
         self._writer, self._serving = writer, asyncio.create_task(self._serve(reader))
-        self._serving.add_done_callback(lambda _: writer.close())  # also of a task that is cancelled before it begins
+        self._serving.add_done_callback(lambda _: writer.close())  # also if the task is cancelled before it begins
 
     async def _serve(self, reader: asyncio.StreamReader) -> None:
         with suppress(ConnectionError):
@@ -183,7 +183,7 @@ class RunningWorker:
         finally:
             self.has_ended = True
             try:
-                if self._serving is not None:  # what they said before it ended counts
+                if self._serving is not None:  # verdicts sent before its end still count
                     await asyncio.wait({self._serving}, timeout=LAST_WORDS_S)
                     self._serving.cancel()
                     await asyncio.wait({self._serving})
@@ -191,7 +191,7 @@ class RunningWorker:
                 self._tell_all()
 
     def _tell_all(self) -> None:
-        """All agents in it are gone: whoever it was, if there were several or one that left much behind."""
+        """Fail all its agents; the fault is shared if there are several, or if earlier ones may have used the memory."""
         reason, detail = self._end
         others = len(self._answers) > 1 or (reason == "agent_memory" and self._number > 1)
         shared = others or reason == "agent_stopped"
@@ -210,7 +210,7 @@ def _verdict_of(said: _Answer) -> Verdict:
     return verdict_of(said)
 
 
-LONGEST_FOLDER = 60  # Characters of a folder of temporary files in which a socket fits: the path of one has about 100
+LONGEST_FOLDER = 60  # Longest folder, in characters, for a socket, whose path may have about 100
 MAIN = (
     "import asyncio, json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from slime_agent_openai.worker import main; asyncio.run(main(*sys.argv[2:]))"
@@ -229,7 +229,7 @@ class Workers:
         memory_mb: int,
         arguments: Mapping[str, Json] | None = None,
     ) -> None:
-        """`memory_mb` is of each process, with all that it starts; from `arguments` the function makes the agent."""
+        """`memory_mb` limits each process with all its children; with `arguments`, the function makes the agent."""
         self._arguments = json.dumps(arguments)
         self._agent, self._memory_mb, self._most = agent, memory_mb, agents_per_worker
         self._slots = asyncio.Semaphore(workers * agents_per_worker)
@@ -237,7 +237,7 @@ class Workers:
         self._places: list[RunningWorker | None] = [None] * workers
         self._loads = [0] * workers
         self._locks = [asyncio.Lock() for _ in range(workers)]
-        self._running: set[RunningWorker] = set()  # those of places, those that retire, those for one agent alone
+        self._running: set[RunningWorker] = set()  # workers in their places, retiring ones, and single-agent ones
         self._retiring: set[asyncio.Task[None]] = set()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
@@ -253,7 +253,7 @@ class Workers:
                 raise made
 
     async def close(self) -> None:
-        """End all of them, and whatever their agents started; who still waits for an agent meets an AgentError."""
+        """End all workers with their agents' processes; callers that still wait get an AgentError."""
         folder, self._folder = self._folder, None
         await asyncio.gather(*(each.close() for each in list(self._running)), return_exceptions=True)
         await asyncio.gather(*self._retiring, return_exceptions=True)
@@ -262,7 +262,7 @@ class Workers:
             folder.cleanup()
 
     async def run(self, task: Task, *, timeout_s: float) -> Verdict:
-        """Run one agent. What it waits for a free place does not count against its time."""
+        """Run one agent. Its time limit does not include the wait for a free place."""
         async with self._slots:
             place = self._loads.index(min(self._loads))
             self._loads[place] += 1
@@ -273,7 +273,7 @@ class Workers:
                 self._loads[place] -= 1
 
     async def run_alone(self, task: Task, *, timeout_s: float) -> Verdict:
-        """Run one in a process of its own: what ends that is its own doing."""
+        """Run one agent in its own process: if that ends, the agent is at fault."""
         async with self._alone:
             worker = await self._started()
             try:
@@ -282,7 +282,7 @@ class Workers:
                 await self._end(worker)
 
     async def _at(self, place: int) -> RunningWorker:
-        """The worker of a place, a new one where the last has ended or takes no more."""
+        """The worker of a place; a new one if the last has ended or takes no more tasks."""
         async with self._locks[place]:
             worker = self._places[place]
             if worker is not None and not worker.has_ended and not worker.is_stuck:
@@ -306,7 +306,7 @@ class Workers:
         if self._folder is None:
             raise AgentError("agent_stopped", "the workers were ended", shared=True)
         socket = Path(tempfile.mkdtemp(dir=self._folder.name)) / "socket"
-        paths = json.dumps([*sys.path, str(Path.cwd())])  # what the driver finds, they find, too
+        paths = json.dumps([*sys.path, str(Path.cwd())])  # workers import what the driver can import
         command = [sys.executable, "-c", MAIN, paths, self._agent, str(socket), self._arguments]
         worker = RunningWorker(command, environment(), self._memory_mb, socket, most=self._most)
         self._running.add(worker)
@@ -323,7 +323,7 @@ class Workers:
 
 
 def environment() -> dict[str, str]:
-    """The driver's, in which no proxy stands between an agent and the gateway, and the last words are not lost."""
+    """The driver's environment, with a direct route to the gateway, unbuffered output and crash traces."""
     env = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", **os.environ}
     direct = env.get("no_proxy") or env.get("NO_PROXY") or ""
     if direct != "*":
