@@ -1,4 +1,4 @@
-"""Gateway: the HTTP server that agents talk to. A key, in the path or in a header, names the session.
+"""Gateway: the HTTP server that agents query. A key, in the path or in a header, selects the session.
 
 Example:
 
@@ -32,11 +32,11 @@ from slime_agent_openai.wires.wire import Body, NewId, Wire, anthropic_error, mo
 from slime_core.errors import ConfigError
 
 Read = Callable[[Body, NewId, ResponseStore, Known], tuple[Request, Wire]]
-"""Reads a body, given what the session stores, and what was read of the body before."""
+"""Reads a body, given the session's stored replies and what was read of the body before."""
 
 
 def readers(hosted: Hosted) -> dict[str, Read]:
-    """What reads the requests of each path that replies."""
+    """The reader of each path that replies."""
     return {
         "chat/completions": lambda body, new_id, _, known: read_chat(body, new_id, known),
         "completions": lambda body, new_id, _, __: read_completions(body, new_id),
@@ -45,47 +45,47 @@ def readers(hosted: Hosted) -> dict[str, Read]:
     }
 
 
-MOST_CLOSED = 100_000  # Keys of sessions that have ended that are told from unknown ones; 12 MB
-BACKLOG = 4096  # Connections that may wait to be accepted: a thousand agents begin at once
+MOST_CLOSED = 100_000  # Most keys of ended sessions that are remembered, to tell them from unknown keys; 12 MB
+BACKLOG = 4096  # Connections that may wait to be accepted: a thousand agents may start at once
 CLOSE_S = 0.2
-"""Seconds, twice, that a close gives each connection: one that was just made and asks nothing yet waits that long."""
+"""Seconds, twice, that a close gives each connection; a new connection without a request waits that long."""
 LINGER_S = 2.0
-"""Seconds in which the rest of a refused body is read and thrown away, so that its client reads the answer."""
-TURNS = 5  # Turns of the event loop within which a connection that was accepted is made
-SUBAGENT_HEADERS = ("x-claude-code-agent-id",)  # By which clients say which of their agents asks; a setting adds more
+"""Seconds in which the rest of a refused body is read and discarded, so that its client reads the answer."""
+TURNS = 5  # Event loop turns within which an accepted connection is set up
+SUBAGENT_HEADERS = ("x-claude-code-agent-id",)  # Headers by which clients name the agent that asks; a setting adds more
 COUNTS = {"messages/count_tokens": "messages", "responses/input_tokens": "responses"}
-"""Paths that say how many tokens the prompt of a request would have, and whose request that is."""
-RETRIES = "x-stainless-retry-count"  # How often a client sent the request before; SDKs of both protocols say it
+"""Paths that count the prompt tokens of a request, with the path whose request they take."""
+RETRIES = "x-stainless-retry-count"  # Header with a request's number of retries; SDKs of both protocols send it
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a gateway is."""
+    """Where a gateway listens, and the URL that agents use."""
 
     host: str = "127.0.0.1"
-    """Address to bind; others than this machine's agents reach one that is not a loopback address."""
-    port: int = 0  # 0 takes a free one
-    public_url: str = ""  # What agents elsewhere reach it by; empty: host and port
+    """Address to bind. Agents on other machines can reach it only if it is not a loopback address."""
+    port: int = 0  # 0 takes a free port
+    public_url: str = ""  # URL for agents on other machines; empty: host and port
 
 
 @dataclass(frozen=True, slots=True)
 class _Asker:
-    """What was read of one agent's requests of one kind: it begins its next one with the same."""
+    """What was read of one agent's requests on one route, since its next request begins with the same history."""
 
-    bodies: Bodies = field(default_factory=Bodies)  # As JSON
-    known: Known = field(default_factory=Known)  # As messages and tools
+    bodies: Bodies = field(default_factory=Bodies)  # The request bodies, as JSON
+    known: Known = field(default_factory=Known)  # Their messages and tools
 
 
 @dataclass(slots=True)
 class _Opened:
-    """A session that may be asked, and what was asked of it."""
+    """An open session and its requests."""
 
     session: Session
     exchanges: dict[tuple[str, str, bytes], Exchange] = field(default_factory=dict)
-    """The latest of each route, agent and body, for a client that sends it again."""
+    """The latest exchange of each route, agent and body, for a client that sends it again."""
     askers: defaultdict[tuple[str, str], _Asker] = field(default_factory=lambda: defaultdict(_Asker))
-    """By the route, and the name of the agent."""
-    store: ResponseStore = field(default_factory=ResponseStore)  # Replies that requests may name
+    """By route and agent name."""
+    store: ResponseStore = field(default_factory=ResponseStore)  # Replies that requests may refer to
 
 
 class Gateway:
@@ -100,9 +100,9 @@ class Gateway:
         beside: Sequence[web.RouteDef] = (),
         limits: Limits | None = None,
     ) -> None:
-        """`hosted`: what becomes of tools that a provider would run; `subagent_headers` name the agent of a session.
+        """`hosted`: how tools that a provider would run are handled; `subagent_headers` name the agent of a session.
 
-        `beside`: what else its server answers, for no session.
+        `beside`: more routes for its server, which belong to no session.
         """
         self._address = address or Address()
         self._readers = readers(hosted)
@@ -114,13 +114,13 @@ class Gateway:
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> None:
-        """Bind and listen. Raises ConfigError: the address is taken, or none of this machine's."""
+        """Bind and listen. Raises ConfigError: the address is in use or not on this machine."""
         app = web.Application(client_max_size=self._limits.body)
         app[LIMITS] = self._limits
         app.add_routes(self._beside)
         app.router.add_route("*", "/s/{key}/{path:.*}", self._handle)
         app.router.add_route("*", "/{path:.*}", self._handle)
-        # Without handler_cancellation nobody hears of a client that went away, and its turn would be trained on.
+        # Without handler_cancellation a request whose client hung up would go on, and its turn would be trained on.
         self._runner = web.AppRunner(
             app,
             access_log=None,
@@ -147,12 +147,12 @@ class Gateway:
         try:
             for site in list(runner.sites):
                 await site.stop()
-            for _ in range(TURNS):  # aiohttp forgets, and does not close, what is made while it closes the others
+            for _ in range(TURNS):  # aiohttp never closes connections that are set up while it closes the others
                 await asyncio.sleep(0)
             await runner.cleanup()
         finally:
             if server is not None:
-                for connection in server.connections:  # those that a cancelled cleanup has left open
+                for connection in server.connections:  # connections that a cancelled cleanup left open
                     connection.force_close()
 
     @property
@@ -165,7 +165,7 @@ class Gateway:
 
     @asynccontextmanager
     async def opened(self, session: Session) -> AsyncIterator[str]:
-        """Let a session be asked, at the URL that this gives; afterwards its key is refused."""
+        """Accept requests for a session at the URL that this yields; refuse its key afterwards."""
         opened = self._opened[session.key] = _Opened(session)
         try:
             yield f"{self.url}/s/{session.key}"
@@ -181,7 +181,7 @@ class Gateway:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         path = _path(request)
         if request.method == "HEAD":
-            return web.Response()  # some clients look first whether anybody is there
+            return web.Response()  # some clients first check that the server is up
         is_anthropic = path.startswith("messages") or "anthropic-version" in request.headers
         describe = anthropic_error if is_anthropic else openai_error
         try:
@@ -192,7 +192,7 @@ class Gateway:
             headers = {"x-should-retry": "true" if told.retry else "false"}
             response = web.json_response(describe(told), status=told.status, headers=headers)
             if told.status in (408, 413):
-                response.force_close()  # what else comes is the rest of the body
+                response.force_close()  # whatever follows would be the rest of the body
             return response
 
     async def _answered(self, request: web.Request, path: str) -> web.StreamResponse:
@@ -254,7 +254,7 @@ def _path(request: web.Request) -> str:
 
 
 def _is_again(request: web.Request, exchange: Exchange) -> bool:
-    """Whether a client sends what it has sent before; two that live and ask the same are two, as those of a vote."""
+    """Whether this is a retry or follows a lost connection. Equal requests that overlap otherwise get two answers."""
     return request.headers.get(RETRIES, "0") != "0" or exchange.was_lost
 
 
@@ -264,24 +264,24 @@ async def _sent(exchange: Exchange, request: web.Request) -> web.StreamResponse:
         was_sent = False
         try:
             await exchange.begun()
-            if not exchange.status:  # it was given up with its session, before there was anything to say
+            if not exchange.status:  # it was cancelled with its session, before it had a status
                 raise session_closed()
             response = _response(exchange, b"" if exchange.streams else await exchange.whole())
             await response.prepare(request)
             if exchange.streams:
-                async for chunk in exchange.chunks():  # the last one takes the stream's end with it
+                async for chunk in exchange.chunks():  # the last chunk carries the end of the stream
                     await (response.write_eof(chunk) if exchange.is_over else response.write(chunk))
             await response.write_eof()
             was_sent = True
             return response
-        except ConnectionError:  # whoever asked is gone, and that is not a fault to be logged
+        except ConnectionError:  # the client is gone, which is not an error to log
             return response
         finally:
             exchange.was_lost = not was_sent
 
 
 def _response(exchange: Exchange, body: bytes) -> web.StreamResponse:
-    """Status and headers, and the body of what is not a stream: one that is known is one packet, not three."""
+    """Status and headers; with a body that is not streamed, so that it takes one packet, not three."""
     kind = "text/event-stream" if exchange.streams else "application/json"
     headers = {"Content-Type": f"{kind}; charset=utf-8", "Cache-Control": "no-cache"}
     if exchange.status != 200:

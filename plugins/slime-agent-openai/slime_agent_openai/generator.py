@@ -1,6 +1,6 @@
-"""AgentGenerator: runs an agent for each sample against the gateway, and makes samples of what it asked.
+"""AgentGenerator: runs an agent per sample against the gateway, and makes training samples of its requests.
 
-It holds one gateway and one set of agents for the whole run; what belongs to a sample is its session's.
+One gateway and one set of agents serve the whole run; each sample has its own session.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from slime_core.roles import GenerateContext, Tokenizer
 
 
 class Agents(Protocol):
-    """What runs agents."""
+    """Runs agents."""
 
     async def start(self) -> None: ...
 
@@ -34,7 +34,7 @@ class Agents(Protocol):
 
 
 class Run(Protocol):
-    """One of the ways to run an agent."""
+    """A method of `Agents` that runs one agent."""
 
     async def __call__(self, task: Task, *, timeout_s: float) -> Verdict: ...
 
@@ -52,9 +52,9 @@ class AgentGenerator:
         seconds: float,
         announce: Callable[[str], None] | None = None,
     ) -> None:
-        """`parser` names the family that reads the answers, "auto" finds it; `seconds` is the time limit of one agent.
+        """`parser` names the family that reads answers ("auto" finds it); `seconds` is the time limit of one agent.
 
-        `announce` gets the gateway's URL once agents can be run.
+        `announce` gets the gateway's URL once agents can run.
         """
         self._agents, self._gateway, self._limits = agents, gateway, limits
         self._parser, self._seconds = parser, seconds
@@ -76,13 +76,13 @@ class AgentGenerator:
             await self._gateway.close()
 
     async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
-        """Run the agent on one sample. Raises ConfigError: agents offer tools, and the parser reads no calls."""
+        """Run the agent on one sample. Raises ConfigError: the agent offers tools, and the parser reads no calls."""
         try:
             session, outcome = await self._session(sample, ctx, self._agents.run)
         except AgentError as error:
             if not error.shared:
                 raise
-            ctx.anew()  # its turns are counted from zero, and the engine says the same as it would have
+            ctx.anew()  # turns are counted from zero again, so the engine repeats its answers
             session, outcome = await self._session(sample, ctx, self._agents.run_alone)
         if session.broken is not None:
             raise session.broken
@@ -91,7 +91,7 @@ class AgentGenerator:
         return made
 
     async def _session(self, sample: Sample, ctx: GenerateContext, run: Run) -> tuple[Session, Outcome]:
-        """One session, from its first request to how its agent ended; AgentError where nobody knows by whose fault."""
+        """One session and how its agent ended. Raises AgentError: an agent that shares the process may be at fault."""
         bridge = self._bridge(ctx.tokenizer, sample)
         family, unfit = await self._family_of(ctx.tokenizer)
         name = f"{sample.source}:{sample.group_index}:{sample.index}"
@@ -100,7 +100,7 @@ class AgentGenerator:
             return session, await self._ended(_task(sample, session, url, ctx), session, run)
 
     async def _ended(self, task: Task, session: Session, run: Run) -> Outcome:
-        """How the agent ends; one whose engine is taken away is not waited for."""
+        """How the agent ended; returns at once if the run takes the engine away."""
         running = asyncio.create_task(run(task, timeout_s=self._seconds))
         interrupted = asyncio.create_task(session.interrupted.wait())
         try:
@@ -119,9 +119,9 @@ class AgentGenerator:
             await asyncio.wait({running, interrupted})
 
     async def _family_of(self, tokenizer: Tokenizer) -> tuple[Family, str]:
-        """The family of the answers; and why it does not read the model's calls, if another does.
+        """The family that reads the answers, and why it cannot read the model's calls, if another family can.
 
-        Found once, in a thread: families read a dozen rendered dialogs, which takes up to a second.
+        Determined once, in a thread: reading a dozen rendered dialogs for each family lasts up to a second.
         """
         async with self._finding:
             if self._family is None:
@@ -129,7 +129,7 @@ class AgentGenerator:
         return self._family
 
     def _bridge(self, tokenizer: Tokenizer, sample: Sample) -> Bridge:
-        """One for all samples whose template has the same arguments: what it has proved stays proved."""
+        """One bridge for all samples with the same template arguments, so that its proofs are reused."""
         kwargs = sample.apply_chat_template_kwargs
         key = json.dumps(kwargs, sort_keys=True)
         if key not in self._bridges:
@@ -138,7 +138,7 @@ class AgentGenerator:
 
 
 def _family_of(tokenizer: Tokenizer, parser: str) -> tuple[Family, str]:
-    """The same; what reads no calls at all, where nothing fits the template."""
+    """The same, synchronously; a family without calls if none fits the template."""
     if parser == "auto":
         return fitting(tokenizer, families().values()) or PLAIN, ""
     family = family_named(parser)
