@@ -1,14 +1,14 @@
-"""Aws: the calls that a run makes of AWS, on boto3's clients; each blocks, and its error says what went wrong.
+"""Aws: a run's calls to AWS through boto3 clients. Each call blocks; its error says what went wrong.
 
-An invocation that may have begun an agent is never sent twice: two agents would share one session. botocore retries
-none, and `NotTaken` says which may be repeated.
+An invocation that may have started an agent is never sent twice: two agents would share one session. botocore does not
+retry; `NotTaken` marks the calls that may be repeated.
 
 Example:
 
     aws = Aws(settings)
     aws.open()                                          # ConfigError: no credentials, no such bucket
     answer = aws.invoke(session_id, payload)
-    raw = aws.fetch("math/1/2.json")                    # None: it is not there yet
+    raw = aws.fetch("math/1/2.json")                    # None: not there yet
 """
 
 from collections.abc import Callable
@@ -21,16 +21,16 @@ from slime_agent_openai.remote_settings import RemoteSettings
 from slime_core.errors import ConfigError
 
 CONNECT_S = 10.0  # Seconds to connect
-ANSWER_S = 60.0  # Seconds for an answer of S3
+ANSWER_S = 60.0  # Seconds for an answer from S3
 BUSY = (402, 409, 429, 503)
-"""What is answered where the same may be taken later: over a quota, busy with the session, throttled, unavailable."""
-REFUSED = (400, 401, 403, 404)  # What is answered where it never will
-LONGEST = 64 << 20  # Bytes of an answer or a result
+"""HTTP statuses after which the same call may succeed later: over a quota, session busy, throttled, unavailable."""
+REFUSED = (400, 401, 403, 404)  # HTTP statuses that a retry does not change
+LONGEST = 64 << 20  # Most bytes of an answer or a result
 ResultT = TypeVar("ResultT")
 
 
 class NotTaken(AgentError):
-    """A call that has changed nothing: an invocation that has begun no agent."""
+    """A call that changed nothing: the invocation started no agent."""
 
     def __init__(self, reason: str, detail: str, *, again: bool) -> None:
         super().__init__(reason, detail)
@@ -38,13 +38,13 @@ class NotTaken(AgentError):
 
 
 class Body(Protocol):
-    """Of an answer."""
+    """Body of an answer."""
 
     def read(self, amt: int | None = None) -> bytes: ...
 
 
 class RuntimeClient(Protocol):
-    """What is used of boto3's client of `bedrock-agentcore`."""
+    """The part of boto3's `bedrock-agentcore` client that is used here."""
 
     def invoke_agent_runtime(
         self, *, agentRuntimeArn: str, runtimeSessionId: str, contentType: str, accept: str, payload: bytes
@@ -54,7 +54,7 @@ class RuntimeClient(Protocol):
 
 
 class S3Client(Protocol):
-    """What is used of boto3's client of `s3`."""
+    """The part of boto3's `s3` client that is used here."""
 
     def head_bucket(self, *, Bucket: str) -> object: ...
     def get_object(self, *, Bucket: str, Key: str) -> dict[str, Body]: ...
@@ -72,7 +72,7 @@ class Aws:
         self._s3: S3Client | None = None
 
     def open(self) -> None:
-        """Make the clients. Raises ConfigError: no credentials, no such bucket, or it may not be listed."""
+        """Make the clients. Raises ConfigError: no credentials, no such bucket, or the bucket may not be listed."""
         import boto3
         from botocore.config import Config
         from botocore.session import Session
@@ -102,11 +102,11 @@ class Aws:
             self._see_bucket(self._s3)
         finally:
             with self._lock:
-                if self._is_closed:  # nobody waited for this
+                if self._is_closed:  # closed meanwhile
                     self._close()
 
     def _see_bucket(self, s3: S3Client) -> None:
-        """Refuse a bucket that may not be listed: S3 would answer 403 for a result that is not there yet."""
+        """Refuse a bucket that may not be listed: S3 answers 403 there for a result that does not exist yet."""
         bucket = self._settings.s3_bucket
         try:
             _called(lambda: s3.head_bucket(Bucket=bucket))
@@ -117,7 +117,7 @@ class Aws:
             ) from None
 
     def invoke(self, session_id: str, payload: bytes) -> bytes:
-        """Begin an agent, and return what the runtime says. Raises NotTaken: no agent was begun."""
+        """Start an agent and return the runtime's answer. Raises NotTaken: no agent was started."""
         runtime, arn = self._runtime, self._settings.agent_runtime_arn
         assert runtime is not None, "it was opened"
         return _called(
@@ -136,7 +136,7 @@ class Aws:
         _called(lambda: runtime.stop_runtime_session(agentRuntimeArn=arn, runtimeSessionId=session_id))
 
     def fetch(self, key: str) -> bytes | None:
-        """What is there; None if nothing is. Raises AgentError: it cannot be read."""
+        """The object under a key; None if it does not exist. Raises AgentError: it cannot be read."""
         s3, bucket = self._s3, self._settings.s3_bucket
         assert s3 is not None, "it was opened"
         try:
@@ -159,14 +159,14 @@ class Aws:
 
 @cache
 def _loader() -> object:
-    """What reads AWS's descriptions of its services, once in a process: while they are parsed, no loop goes on."""
+    """Loader of AWS's service descriptions, one per process: parsing them blocks every event loop."""
     from botocore.loaders import Loader
 
     return Loader()
 
 
 def _called(act: Callable[[], ResultT]) -> ResultT:
-    """What a call returns; raises NotTaken if it has changed nothing, else AgentError."""
+    """The result of a call. Raises NotTaken if the call changed nothing, else AgentError."""
     from botocore.exceptions import BotoCoreError, ClientError, ConnectTimeoutError, EndpointConnectionError
 
     try:

@@ -1,13 +1,13 @@
-"""Bridge: from one turn to the next without writing the history anew: what the model made stays, token for token.
+"""Bridge: extends a conversation by one turn without rendering its history again; the model's tokens stay as they are.
 
-After an answer a chat template writes the end of the assistant's turn, the messages that follow, and the beginning of
-the next turn. That is all that is encoded. Where in a template's text it begins is found by a marker in place of the
-answer, and every kind of turn is proved first, on a dialog of its own, against what the template writes of the whole.
+After an answer, a chat template writes the end of the assistant's turn, the next messages and the start of the next
+turn. Only this suffix is encoded. A marker in place of the answer shows where the suffix begins. Each kind of turn is
+proved first: on a separate test dialog, the suffix must equal what the template writes for the whole dialog.
 
 Example:
 
     bridge = Bridge(tokenizer)
-    text = bridge.suffix(anchor, tail, tools)     # None: this template changes what came before, so render it anew
+    text = bridge.suffix(anchor, tail, tools)     # None: this template changes earlier text: render all of it
     prompt = [*everything_so_far, *without_overlap(answer, tokenizer.encode(text))]
 """
 
@@ -23,25 +23,25 @@ from slime_core.errors import DataError, ModelError
 from slime_core.roles import Tokenizer
 from slime_core.sample import Json
 
-MARK = "qSENTINELq"  # Stands where the model's answer is; nothing that a template quotes or trims
-OVERLAP = 8  # Tokens of the turn's end that the model may have made itself
-MOST_OTHERS = 64  # Sets of arguments of requests for which what was proved is kept
+MARK = "qSENTINELq"  # Stands in for the model's answer; no template quotes or trims it
+OVERLAP = 8  # Last tokens of a turn that the model may have generated itself
+MOST_OTHERS = 64  # Most sets of request arguments whose proofs are cached
 WHY_A_TEMPLATE = "agents are trained on conversations, which a template writes"
 _HEAD = (Message(Role.USER, "x"),)
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What decides whether and how a turn is bridged."""
+    """Properties of a turn that decide whether and how it is bridged."""
 
-    calls: int  # Tools that the answer calls, 2 standing for more
-    speaks: bool  # Whether it also says something
-    tail: tuple[Role, ...]  # Who speaks after it, in order
+    calls: int  # Tool calls in the answer; 2 means two or more
+    speaks: bool  # Whether the answer also has text
+    tail: tuple[Role, ...]  # Roles of the messages after the answer, in order
     tools: bool  # Whether tools are offered
 
 
 class Strategy(Protocol):
-    """Gives what a template writes after an answer; None where it cannot tell."""
+    """What a template writes after an answer; None if this strategy cannot find it."""
 
     def __call__(self, bridge: "Bridge", anchor: Message, tail: Sequence[Message]) -> str | None: ...
 
@@ -57,7 +57,7 @@ class Bridge:
         self._others: dict[str, Bridge] = {}
 
     def under(self, template: str) -> "Bridge":
-        """The bridge of the same template given some more arguments, a JSON object; empty: this one."""
+        """The bridge for the same template with more arguments, a JSON object; empty: this bridge."""
         if not template:
             return self
         if template not in self._others:
@@ -67,7 +67,7 @@ class Bridge:
         return self._others[template]
 
     def whole(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, open_turn: bool = True) -> str:
-        """All messages as the template writes them, and the beginning of the model's turn."""
+        """All messages as the template renders them, and the start of the model's turn."""
         offered: Json = [tool.for_template for tool in tools] if tools else None
         rows = [message.for_template for message in messages]
         if any(message.calls for message in messages) and self._renderer.reads_text_arguments:
@@ -75,23 +75,23 @@ class Bridge:
         return self._tokenizer.apply_chat_template(rows, offered, self._kwargs, add_generation_prompt=open_turn)
 
     def suffix(self, anchor: Message, tail: Sequence[Message], tools: Sequence[Tool]) -> str | None:
-        """What the template writes after an answer, up to where the next one begins; None where that is not proved."""
+        """What the template writes after an answer, up to the start of the next one; None if no strategy is proved."""
         kind = kind_of(anchor, tail, tools)
         strategy = self.proved(kind)
         try:
             return strategy(self, anchor, tail) if strategy is not None else None
-        except DataError:  # the marker is not what this template can be told in place of the answer
+        except DataError:  # the template refuses the marker in place of the answer
             return None
 
     def proved(self, kind: Kind) -> Strategy | None:
-        """The way of bridging that is right for this kind of turn; None: none is."""
+        """The strategy that is proved for this kind of turn; None if there is none."""
         if kind not in self._proved:
             ways: tuple[Strategy, ...] = (_after_calls,) if kind.calls else (_after_text, _after_thought)
             self._proved[kind] = next((way for way in ways if self._is_right(way, kind)), None)
         return self._proved[kind]
 
     def _is_right(self, way: Strategy, kind: Kind) -> bool:
-        """Whether what it gives is what the template writes of a whole dialog, which has nothing of the usual one."""
+        """Whether a strategy's suffixes match the template on whole test dialogs, with and without a system message."""
         answer, tail, tools = _dialog(kind)
         head = (Message(Role.SYSTEM, "Be brief."), Message(Role.USER, "How many?"))
         try:
@@ -106,7 +106,7 @@ class Bridge:
         whole = self.whole([*head, answer, *tail], tools)
         if not suffix or not whole.startswith(self.whole(head, tools, open_turn=False)) or not whole.endswith(suffix):
             return False
-        if answer.text in suffix and answer.text:  # a template that moves what was said before the calls behind them
+        if answer.text in suffix and answer.text:  # the template moves the answer's text behind its calls
             return False
         return self._ends_with(whole[: -len(suffix)], answer)
 
@@ -122,14 +122,14 @@ class Bridge:
         return _after_mark(self.whole([*_HEAD, Message(Role.ASSISTANT, MARK)], open_turn=False)) or ""
 
     def call_end(self, marked: Message, kind: tuple[int, bool]) -> str | None:
-        """What closes the last argument and its call; the same for all answers of a kind, as proofs show."""
+        """What closes the last argument and its call. The proofs show that all answers of a kind share it."""
         if kind not in self._call_ends:
             alone = _after_mark(self.whole([*_HEAD, marked], open_turn=False))
             self._call_ends[kind] = self._until_closed(alone) if alone is not None else None
         return self._call_ends[kind]
 
     def _until_closed(self, text: str) -> str | None:
-        """The end of a turn without what ends it, which may be another token after calls than after words."""
+        """The text of a turn without its end token, which may differ after calls and after text."""
         if text.endswith(self.closer):
             return text[: len(text) - len(self.closer)]
         ids = self._tokenizer.encode(text)
@@ -144,7 +144,7 @@ def kind_of(anchor: Message, tail: Sequence[Message], tools: Sequence[Tool]) -> 
 
 
 def without_overlap(answer: Sequence[int], suffix: Sequence[int]) -> list[int]:
-    """A suffix without what the model made of it: the token that ended its turn, mostly."""
+    """The suffix without the tokens that the model generated already, usually its end-of-turn token."""
     for size in range(min(OVERLAP, len(answer), len(suffix)), 0, -1):
         if list(answer[-size:]) == list(suffix[:size]):
             return list(suffix[size:])
@@ -156,12 +156,12 @@ def _after_text(bridge: Bridge, anchor: Message, tail: Sequence[Message]) -> str
 
 
 def _after_thought(bridge: Bridge, anchor: Message, tail: Sequence[Message]) -> str | None:
-    """The same, for templates that write an answer with reasoning otherwise."""
+    """The same, for templates that write an answer with reasoning differently."""
     return _after_mark(bridge.whole([*_HEAD, Message(Role.ASSISTANT, MARK, reasoning="r"), *tail]))
 
 
 def _after_calls(bridge: Bridge, anchor: Message, tail: Sequence[Message]) -> str | None:
-    """After calls of tools: what follows the marked argument, less what closes argument and call."""
+    """After tool calls: the text behind the marked argument, less what closes the argument and the call."""
     calls = tuple(ToolCall(call.id, call.name, f'{{"k": "{MARK}"}}') for call in anchor.calls)
     answer = Message(Role.ASSISTANT, anchor.text.strip(), calls=calls)
     call_end = bridge.call_end(answer, (min(2, len(calls)), bool(answer.text)))

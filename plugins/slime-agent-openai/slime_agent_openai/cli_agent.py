@@ -1,4 +1,4 @@
-"""CliAgents: agents that are commands: a process for each sample, with a folder and an environment of its own.
+"""CliAgents: agents that are commands. Each sample gets its own process, folder and environment.
 
 Example:
 
@@ -28,16 +28,16 @@ class CliAgents:
     """Implements `slime_agent_openai.generator.Agents`."""
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], memory_mb: int) -> None:
-        """`env` are variables beside those that say where the model is; `memory_mb` MiB of each, with all it starts."""
-        first = shutil.which(argv[0], path=env.get("PATH")) or argv[0]  # as seen from here, not from its folder
+        """`env` adds to the variables that locate the model; `memory_mb` (MiB) limits a command and its children."""
+        first = shutil.which(argv[0], path=env.get("PATH")) or argv[0]  # resolved here, not in the command's folder
         self._argv = [str(Path(first).absolute()) if os.sep in first else first, *argv[1:]]
         self._env, self._memory_mb = dict(env), memory_mb
 
     async def start(self) -> None:
-        """There is nothing to start before a sample comes."""
+        """Does nothing: each sample starts its own command."""
 
     async def close(self) -> None:
-        """Each command ends with its sample."""
+        """Does nothing: each command ends with its sample."""
 
     async def run(self, task: Task, *, timeout_s: float) -> Verdict:
         values = values_of(task)
@@ -49,16 +49,16 @@ class CliAgents:
         except CommandError as error:
             raise AgentError(f"agent_{error.reason}", str(error)) from None
         finally:
-            await asyncio.to_thread(folder.cleanup)  # there may be much in it
+            await asyncio.to_thread(folder.cleanup)  # it may hold many files
         if ended.code:
             raise AgentError(ended_reason(ended.code), last_words(ended.stdout + ended.stderr))
         return None
 
-    run_alone = run  # Each has a process of its own already
+    run_alone = run  # Each sample has its own process already
 
 
 def check_command(argv: Sequence[str], env: Mapping[str, str]) -> None:
-    """See that there is such a command, and what its arguments name."""
+    """Check that the command exists and that its arguments use known placeholders."""
     if not argv:
         raise ValueError('no command: write command = ["codex", "exec", "{prompt}"]')
     if shutil.which(argv[0], path=env.get("PATH")) is None:
@@ -78,7 +78,7 @@ def check_command(argv: Sequence[str], env: Mapping[str, str]) -> None:
 
 
 def values_of(task: Task) -> Mapping[str, str]:
-    """What placeholders stand for."""
+    """Value of each placeholder."""
     return {
         "prompt": prompt_of(task),
         "url": task.url,
@@ -90,7 +90,7 @@ def values_of(task: Task) -> Mapping[str, str]:
 
 
 def prompt_of(task: Task) -> str:
-    """The prompt as one text: of chat messages all that they say, a paragraph each."""
+    """The prompt as one text. Chat messages are joined, one paragraph each."""
     if isinstance(task.prompt, str):
         return task.prompt
     return "\n\n".join(filter(None, (_text(message.get("content")) for message in task.prompt)))
@@ -104,7 +104,7 @@ def _text(content: object) -> str:
 
 
 def environment(task: Task, folder: str) -> dict[str, str]:
-    """What a command sees: where the model is, and nothing of the driver's."""
+    """Environment of a command: where the model is, without the driver's own variables."""
     return {
         "HOME": folder,
         "TERM": "dumb",

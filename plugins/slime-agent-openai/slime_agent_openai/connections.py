@@ -20,18 +20,18 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one gateway takes."""
+    """Limits of one gateway."""
 
     body: int = 32 << 20  # Bytes of one request: a history may hold whole files
-    body_s: float = 60.0  # Seconds in which it has to come
-    idle_s: float = 120.0  # Seconds that a connection is kept for another request: longer than clients keep it
+    body_s: float = 60.0  # Seconds in which the body must arrive
+    idle_s: float = 120.0  # Seconds that an idle connection stays open: longer than clients keep it
 
 
 LIMITS = web.AppKey("limits", Limits)
 
 
 class Refusals:
-    """Logs the first refusal of each kind, and no other: one agent may be refused a thousand times a second."""
+    """Logs only the first refusal of each kind: one agent may be refused a thousand times a second."""
 
     def __init__(self) -> None:
         self._kinds: set[str] = set()
@@ -43,14 +43,14 @@ class Refusals:
 
     @property
     def logger(self) -> logging.Logger:
-        logger = logging.Logger(f"{__name__}.http")  # noqa: LOG001  # of one gateway: its filter goes with it
+        logger = logging.Logger(f"{__name__}.http")  # noqa: LOG001  # one per gateway: its filter ends with it
         logger.parent = log
         logger.addFilter(self._is_logged)
         return logger
 
     def _is_logged(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, web.RequestPayloadError):  # of a body whose request was refused for that
+        if isinstance(error, web.RequestPayloadError):  # the body of a request that was refused
             return False
         if not isinstance(error, HttpProcessingError):
             return True
@@ -59,7 +59,7 @@ class Refusals:
 
 
 async def read_body(request: web.Request) -> bytes:
-    """The body of a request. Raises ApiError: it is too large, does not come in time, or is none."""
+    """The body of a request. Raises ApiError: it is too large, arrives too late, or is missing."""
     limits = request.app[LIMITS]
     try:
         if (request.content_length or 0) > limits.body:
@@ -77,7 +77,7 @@ async def read_body(request: web.Request) -> bytes:
 
 
 async def finish(start: Coroutine[None, None, None]) -> None:
-    """Await to the end, also where it is cancelled: asyncio forgets a socket that listens when `start` is cut short."""
+    """Await to the end, even if cancelled: asyncio loses a listening socket when `start` is cut short."""
     starting = asyncio.ensure_future(start)
     try:
         await asyncio.shield(starting)

@@ -26,11 +26,11 @@ from slime_core.sample import Group
 
 
 class SpanKind(enum.Enum):
-    """Whose words they are."""
+    """Who wrote the tokens."""
 
     PROMPT = "prompt"  # What came before the model first spoke
     MODEL = "model"  # The model's, trained on
-    CONTEXT = "context"  # Others': users', tools', or the model's that another client wrote again
+    CONTEXT = "context"  # Written by users or tools, or by the model but sent again by another client
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +38,20 @@ class Token:
     """One token of a conversation."""
 
     id: int  # Its id
-    kind: SpanKind  # Whose it is
-    log_prob: float | None = None  # The sampler's; None where it is not the model's
-    version: str = ""  # Version of the weights that made it; empty where it is not the model's, or was not noted
+    kind: SpanKind  # Who wrote it
+    log_prob: float | None = None  # The sampler's; None unless the model wrote it
+    version: str = ""  # Version of the weights that made it; empty if unknown or not by the model
 
 
 @dataclass(eq=False, slots=True)
 class Span:
-    """Tokens in a row that are of one kind and of the same samples."""
+    """Consecutive tokens of one kind that belong to the same samples."""
 
-    kind: SpanKind  # Whose words they are
-    depth: int  # Spans above it at which conversations part
+    kind: SpanKind  # Who wrote them
+    depth: int  # Number of spans above it at which conversations part
     tokens: list[Token]  # At least one
-    samples: list[Sample]  # Those that hold it
-    children: list["Span"] = field(default_factory=list)  # What comes after it
+    samples: list[Sample]  # Samples that contain it
+    children: list["Span"] = field(default_factory=list)  # Spans that follow it
 
     @property
     def ends(self) -> list[Sample]:
@@ -65,11 +65,11 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One drawn sample that was run once."""
+    """One drawn sample, run once."""
 
     group: str  # Identity of its group
-    samples: Sequence[Sample]  # Those that it fanned out into
-    roots: Sequence[Span]  # Its conversations, by how they begin
+    samples: Sequence[Sample]  # Samples that it fanned out into
+    roots: Sequence[Span]  # First span of each conversation
     drop_reason: str | None = None  # Why its group was dropped
 
     def walk(self) -> Iterator[Span]:
@@ -80,14 +80,14 @@ class Execution:
 
 
 def executions_of(groups: Iterable[Group], drop_reason: str | None = None) -> Iterator[Execution]:
-    """The executions of some groups, in order."""
+    """The executions of the given groups, in order."""
     for group in groups:
         for samples in executions(group.samples):
             yield Execution(str(group.id), samples, spans_of(samples), drop_reason)
 
 
 def tokens_of(sample: Sample) -> list[Token]:
-    """A sample's tokens, with what is known of each."""
+    """A sample's tokens, with kind, log-prob and version."""
     prompt = [Token(token, SpanKind.PROMPT) for token in sample.tokens[: sample.prompt_length]]
     mask = sample.loss_mask if sample.loss_mask is not None else [1] * sample.response_length
     log_probs = sample.rollout_log_probs
@@ -102,10 +102,10 @@ def tokens_of(sample: Sample) -> list[Token]:
 
 
 def spans_of(samples: Sequence[Sample]) -> list[Span]:
-    """The conversations of some samples: where two go on alike they are one."""
+    """The conversations of the given samples as trees; where two conversations agree they share a span."""
     roots: list[Span] = []
     left = [_Left([(sample, tokens_of(sample)) for sample in samples], 0, roots)]
-    while left:  # not by recursion: a conversation may have more turns than Python has frames
+    while left:  # no recursion: a conversation may have more turns than Python has frames
         part = left.pop()
         begun: dict[int, _Held] = {}
         for sample, tokens in part.held:
@@ -120,7 +120,7 @@ def spans_of(samples: Sequence[Sample]) -> list[Span]:
 
 
 def _same(held: "_Held") -> list[Token]:
-    """The tokens of one kind that all begin with, as the sample knows them that is trained on them."""
+    """The first tokens of one kind that all share, taken from the sample that is trained on them."""
     made: list[Token] = []
     for at in range(min(len(tokens) for _, tokens in held)):
         those = [tokens[at] for _, tokens in held]
@@ -136,7 +136,7 @@ _Held: TypeAlias = list[tuple[Sample, Sequence[Token]]]
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """What is still to be cut into spans."""
+    """Tokens not yet cut into spans."""
 
     held: _Held
     depth: int
@@ -150,7 +150,7 @@ def _versions(sample: Sample) -> list[str]:
     return made
 
 
-SHADES = 9  # Steps of colour between a token that was sure and one of a probability of 1 in 1,000
+SHADES = 9  # Colour steps between a probability of 1 and one of 1 in 1,000
 _LEAST = math.log(1e-3)
 _STYLE = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8881; }
@@ -168,7 +168,7 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: .1rem 0; padding: 
 
 
 def page(title: str, executions: Iterable[Execution], tokenizer: Tokenizer | None) -> str:
-    """The page; without a tokenizer, conversations are shown as ids."""
+    """The HTML page; without a tokenizer it shows token ids."""
     shades = "".join(
         f".s{n} {{ background: rgba(230, 126, 34, {n / SHADES * 0.8:.2f}); }}\n" for n in range(SHADES + 1)
     )

@@ -10,19 +10,19 @@ from slime_core.errors import SlimeError
 
 
 class ApiError(SlimeError):
-    """Becomes the error body of the request's own protocol."""
+    """Becomes an error body in the request's protocol."""
 
     def __init__(self, status: int, message: str, *, code: str, param: str | None = None, retry: bool = False) -> None:
-        """`message` is for the reader of the agent's log; `code` is short and countable ("unsupported_parameter").
+        """`message` is for readers of the agent's log; `code` is short and countable ("unsupported_parameter").
 
-        `param` says where in the request, as "messages[2].content[0]"; SDKs repeat it if `retry`, and else do not.
+        `param` is the place in the request, such as "messages[2].content[0]". SDKs send it again only if `retry`.
         """
         super().__init__(message)
         self.status, self.message, self.code, self.param, self.retry = status, message, code, param, retry
 
     @property
     def kind(self) -> str:
-        """The class of error that both OpenAI and Anthropic know."""
+        """The error class, by the name that OpenAI and Anthropic share."""
         match self.status:
             case 401:
                 return "authentication_error"
@@ -34,60 +34,60 @@ class ApiError(SlimeError):
 
 
 def refused(message: str, param: str | None = None, code: str = "invalid_request") -> ApiError:
-    """A request that no repetition mends."""
+    """An invalid request that a retry does not fix."""
     return ApiError(400, message, code=code, param=param)
 
 
-IN_SECTION = "in the generator's section of the run file"  # Where a setting stands that an error names
+IN_SECTION = "in the generator's section of the run file"  # Where an error's setting stands
 
 
 def unsupported(name: str, why: str) -> ApiError:
-    """A parameter that is not heeded here: it is refused rather than left aside."""
+    """A parameter without effect here: it is refused rather than ignored."""
     return ApiError(400, f"{name} is not supported here: {why}", code="unsupported_parameter", param=name)
 
 
 def session_closed() -> ApiError:
-    """What a session answers whose sample has ended."""
+    """The answer of a session whose sample has ended."""
     return refused("this session is closed: its sample has ended", code="session_closed")
 
 
 def nested_too_deeply() -> ApiError:
-    """The answer to a body whose lists and objects are nested too deeply."""
+    """The error for a body whose lists and objects are nested too deeply."""
     return refused("the body is nested too deeply: no request needs a hundred levels", code="invalid_json")
 
 
-SHOWN = 800  # Characters of what an agent said last
+SHOWN = 800  # Characters of an agent's last output that an error shows
 _HERE = Path(__file__).parent
 _OF_OTHERS = (*(sysconfig.get_paths()[each] for each in ("stdlib", "platstdlib", "purelib", "platlib")), "<")
-"""Where the code lies that the agent only uses."""
+"""Paths of library code that an agent uses but does not own."""
 
 
 class AgentError(SlimeError):
     """An agent failed, or was ended."""
 
     def __init__(self, reason: str, detail: str, *, shared: bool = False) -> None:
-        """`reason` is short and countable ("agent_KeyError"), `detail` what the agent said last.
+        """`reason` is short and countable ("agent_KeyError"), `detail` is the agent's last output.
 
-        `shared`: others ran in the process that ended, so that the cause is unknown: run it again, alone.
+        `shared`: other agents ran in the process that ended, so the cause is unknown: run the agent again, alone.
         """
         super().__init__(f"{reason}: {detail[-SHOWN:]}")
         self.reason, self.detail, self.shared = reason, detail[-SHOWN:], shared
 
 
 def late(seconds: float) -> str:
-    """What to say of an agent that takes too long."""
+    """Message for an agent that exceeded its time limit."""
     return f"it had not ended after {seconds:g} s, `seconds` of the generator's section"
 
 
 def ended_reason(code: int) -> str:
-    """What to call the end of a process: by its code or, below 0, its signal."""
+    """Failure reason for the end of a process: its exit code or, below 0, its signal."""
     if code == -signal.SIGKILL:
         return "agent_killed"
     return f"agent_exit_{code}" if code >= 0 else f"agent_signal_{-code}"
 
 
 def raised(error: BaseException) -> str:
-    """The end of its traceback, of which the lines stay that are the agent's own, the first and the last."""
+    """The end of an error's traceback: the first line, the last line and the agent's own lines."""
     told = TracebackException.from_exception(error)
     seen: TracebackException | None = told
     while seen is not None:
@@ -105,6 +105,6 @@ def _own(stack: StackSummary) -> Iterator[FrameSummary]:
 
 
 def last_words(output: str) -> str:
-    """What a process said last; of Python's own account of a crash the beginning, where it was last."""
+    """The end of a process's output; if that is a Python crash report, the beginning of the report."""
     crash = output.rfind("Fatal Python error")
     return output[crash:][:SHOWN] if crash >= 0 else output.strip()[-SHOWN:]

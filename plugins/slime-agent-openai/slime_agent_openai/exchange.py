@@ -1,8 +1,8 @@
-"""Exchange: one HTTP request's answer in bytes, while it is made and afterwards; whoever follows it gets the same.
+"""Exchange: the bytes of one HTTP request's answer, during and after generation. Every follower gets the same bytes.
 
-SDKs send a request again when a connection breaks, with nothing but a count to tell it by. Such a one joins the
-exchange that is under way, or gets the bytes of the one that has ended: the model answers once. When nobody follows
-any more, the answer is given up.
+SDKs send a request again when a connection breaks, marked only by a retry count. Such a retry joins the running
+exchange or gets the bytes of the finished one, so the model answers once. When the last follower leaves, the answer is
+cancelled.
 
 Example:
 
@@ -24,12 +24,12 @@ from slime_agent_openai.session import Listener
 from slime_agent_openai.wires.wire import Body, Wire
 
 log = logging.getLogger(__name__)
-KEEPALIVE = b": keepalive\n\n"  # A comment that every client leaves aside (HTML standard, section 9.2)
-KEEPALIVE_S = 10.0  # Seconds of silence before one: an engine that loads weights says nothing, and proxies hang up
+KEEPALIVE = b": keepalive\n\n"  # A comment that every client ignores (HTML standard, section 9.2)
+KEEPALIVE_S = 10.0  # Seconds of silence before a keepalive: proxies hang up while an engine loads weights
 
 
 class Exchange:
-    """An answer that is made once; it is the `Listener` of its reply where that is streamed."""
+    """An answer that is generated once; it is the `Listener` of its reply if that is streamed."""
 
     def __init__(
         self,
@@ -38,17 +38,17 @@ class Exchange:
         describe: Callable[[ApiError], Body],
         keep: Callable[[Body], None] | None = None,
     ) -> None:
-        """Begin to make it; `describe` writes an early error, `keep` gets the whole body, streamed or not."""
-        self.status = 0  # Of HTTP; 0 until it is known
-        self.may_retry = False  # Whether a failed one may be asked again
-        self.was_lost = False  # Whether the connection of who followed it last broke before the end
+        """Start generating; `describe` writes an early error, `keep` gets the whole body, streamed or not."""
+        self.status = 0  # HTTP status; 0 until it is known
+        self.may_retry = False  # Whether a client may send a failed request again
+        self.was_lost = False  # Whether the last follower's connection broke before the end
         self._wire, self._describe, self._keep = wire, describe, keep
         self._chunks: list[bytes] = []
         self._waiting: list[asyncio.Future[bool]] = []
-        self._timer: asyncio.TimerHandle | None = None  # one for all waits: a stream has many, and none is long
+        self._timer: asyncio.TimerHandle | None = None  # one timer for all waits: a stream has many short ones
         self._said_at = 0.0
         self._followers = 0
-        self._has_failed = False  # of a stream the status was told before
+        self._has_failed = False  # a stream that failed after its status was sent
         self._task = asyncio.create_task(self._make(make))
         self._task.add_done_callback(self._ended)
 
@@ -73,7 +73,7 @@ class Exchange:
         return self
 
     async def __aexit__(self, *raised: object) -> None:
-        """Follow it no more: the last to leave gives it up, if it is not there yet."""
+        """Stop following: the last follower to leave cancels an unfinished answer."""
         self._followers -= 1
         if not self._followers:
             await self.close()
@@ -84,10 +84,10 @@ class Exchange:
         return b"".join(self._chunks)
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """All bytes from the first; a stream that is silent says that it lives."""
+        """All bytes from the first; a silent stream sends keepalives."""
         place = 0
         while True:
-            if place < len(self._chunks):  # what there is at a time goes out at once
+            if place < len(self._chunks):  # all bytes available now go out at once
                 ready, place = self._chunks[place:], len(self._chunks)
                 yield b"".join(ready)
             if self._task.done():
@@ -140,14 +140,14 @@ class Exchange:
         self._wake(in_time=True)
 
     async def _make(self, make: Callable[[Listener | None], Awaitable[Reply]]) -> None:
-        """The answer, as its wire writes it; nothing but a cancellation comes out."""
+        """Generate the answer and write it in its wire's format. Raises only cancellation."""
         try:
             reply = await make(self if self._wire.streams else None)
         except ApiError as error:
             self._fail(error)
         except RecursionError:
             self._fail(nested_too_deeply())
-        except Exception as error:  # the engine's, mostly: its agent is to hear of it, too
+        except Exception as error:  # usually the engine's: the agent receives it too
             log.warning("a request of an agent failed: %s: %s", type(error).__name__, error)
             self._fail(ApiError(500, f"{type(error).__name__}: {error}", code="engine_error"))
         else:

@@ -1,12 +1,12 @@
-"""Forest: what happened in one session, as trees of messages, each with the tokens that it added.
+"""Forest: the messages of one session as trees; each node holds the tokens that its message added.
 
-A reply of the model is a node with the ids, log-probs and versions that the engine gave. Its prompt is the ids of all
-nodes above it: so the next turn goes on from exactly what the engine saw (token-in, token-out), whatever the client
-sends back, as long as it means the same. What a client edited is another branch, on which nobody is trained.
+A reply's node has the ids, log-probs and versions that the engine returned. A reply's prompt is the ids of all nodes
+above it, so the next turn continues exactly what the engine saw (token-in, token-out). This holds even if the client
+writes an equal history differently. An edited history becomes another branch, which is not trained on.
 
 Example:
 
-    plan = forest.plan(request)                    # where it goes on, and what is to be encoded
+    plan = forest.plan(request)                    # where the request continues, and the text to encode
     prompt = forest.prompt(plan, ids)
     node = forest.commit(plan, ids, message, output)
     for chain in forest.chains(): ...              # each becomes a sample
@@ -26,25 +26,25 @@ from slime_core.errors import DataError
 from slime_core.roles import GenerateOutput
 
 LOST = {"thread.previous_message_id": "thread_not_found"}
-"""By the field that names a reply that is not there: what tells clients to send the whole history instead."""
+"""Error code by the field that names a missing reply; the code makes clients send the whole history instead."""
 
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """One message, and what it added."""
+    """One message and the tokens that it added."""
 
-    parent: "Node | None"  # What came before; None: it begins a conversation
-    message: Message  # What it says
+    parent: "Node | None"  # The message before it; None: it begins a conversation
+    message: Message  # The message
     ids: list[int]  # Tokens that it added
-    tools: tuple[Tool, ...]  # What was offered
-    agent: str  # Who asked
-    template: str = ""  # What the chat template was given beside the run's arguments
-    output: GenerateOutput | None = None  # What the engine gave, if the model said it
+    tools: tuple[Tool, ...]  # Tools offered
+    agent: str  # Name of the agent that asked
+    template: str = ""  # Arguments of the chat template in addition to the run's own
+    output: GenerateOutput | None = None  # The engine's output, if the model wrote the message
     hashed: blake2b | None = None
-    """State of the hash of all tokens up to its end, if the model said it: a prompt that goes on hashes what is new."""
-    children: list["Node"] = field(default_factory=list)  # What came after
+    """Hash state of all tokens up to its end, if the model wrote it; a longer prompt hashes only its new tokens."""
+    children: list["Node"] = field(default_factory=list)  # Messages that follow
     asked: int = 0  # When the model was asked for it, by the forest's clock, which counts requests and replies
-    made: int = 0  # When that was there
+    made: int = 0  # When the reply was complete, by the same clock
 
     @property
     def path(self) -> list["Node"]:
@@ -56,32 +56,32 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where a request goes on."""
+    """Where a request continues, and what it adds."""
 
-    anchor: Node | None  # The reply that it follows; None: it begins anew
-    tail: tuple[Message, ...]  # Messages since
-    tools: tuple[Tool, ...]  # What is offered
-    agent: str  # Who asks
+    anchor: Node | None  # The reply that it follows; None: it starts a new tree
+    tail: tuple[Message, ...]  # Messages after that reply
+    tools: tuple[Tool, ...]  # Tools offered
+    agent: str  # Name of the agent that asks
     asked: int  # When the request came, by the forest's clock
-    text: str  # What is to be encoded of it
-    template: str = ""  # What the chat template is given beside the run's arguments
+    text: str  # Its text to encode
+    template: str = ""  # Arguments of the chat template in addition to the run's own
 
 
 @dataclass(slots=True)
 class Counts:
-    """What a session came to."""
+    """Totals of a session."""
 
     turns: int = 0  # Replies of the model
-    bridged: int = 0  # Those that went on from exactly what was there
-    forks: int = 0  # Those whose history was written anew, or edited, though the model had spoken in it
-    generated: int = 0  # Tokens of the model
+    bridged: int = 0  # Replies whose prompt continued exactly the tokens before
+    forks: int = 0  # Replies whose history was rendered again or edited, although the model had written part of it
+    generated: int = 0  # Tokens that the model generated
 
 
 class Forest:
     """The conversations of one session."""
 
     def __init__(self, bridge: Bridge, *, keeps_template: bool = False) -> None:
-        self.counts = Counts()  # What it came to
+        self.counts = Counts()  # Totals so far
         self._bridge, self._keeps_template = bridge, keeps_template
         self._roots: list[Node] = []
         self._clock = count(1)
@@ -107,19 +107,19 @@ class Forest:
             raise refused(str(error), "messages") from None
 
     def prompt(self, plan: Plan, ids: Sequence[int]) -> tuple[list[int], list[int]]:
-        """The whole prompt, and what of it is new, given the ids of the plan's text."""
+        """The whole prompt and its new part, given the ids of the plan's text."""
         if plan.anchor is None:
             return list(ids), list(ids)
         new = without_overlap(plan.anchor.ids, ids)
         return [*chain.from_iterable(node.ids for node in plan.anchor.path), *new], new
 
     def hashed(self, plan: Plan, new: Sequence[int]) -> blake2b:
-        """State of the hash of a whole prompt's tokens, given what of it is new."""
+        """Hash state of a whole prompt's tokens, given the new part."""
         before = plan.anchor.hashed if plan.anchor is not None else None
         return _more(before.copy() if before is not None else blake2b(digest_size=8), new)
 
     def commit(self, plan: Plan, new: Sequence[int], message: Message, output: GenerateOutput) -> Node:
-        """Note a reply; `new` is what its prompt added."""
+        """Store a reply; `new` holds the tokens that its prompt added."""
         self.counts.turns += 1
         self.counts.bridged += plan.anchor is not None
         self.counts.forks += self._is_fork(plan)
@@ -136,7 +136,7 @@ class Forest:
         return node
 
     def name(self, node: Node, ids: Sequence[str]) -> None:
-        """Make a reply known by its ids on the wire, for requests that go on from them."""
+        """Store a reply's ids on the wire, for requests that refer to them."""
         self._known |= dict.fromkeys(ids, node)
 
     def leaves(self) -> Iterator[Node]:
@@ -148,10 +148,10 @@ class Forest:
             stack += node.children[::-1]
 
     def chains(self) -> Iterator[list[tuple[Node, bool]]]:
-        """Each conversation from its beginning to its end; a node with whether this is the chain it is trained in.
+        """Each conversation from beginning to end; each node with whether this is the chain that trains on it.
 
-        They come in the order of their tokens: which of several requests of one time ended first is chance, and a run
-        is to be the same all the same.
+        Chains are sorted by their tokens: the order in which simultaneous requests end is random, and a run must be
+        reproducible.
         """
         trained: set[Node] = set()
         for path in sorted((leaf.path for leaf in self.leaves()), key=_order):
@@ -162,7 +162,7 @@ class Forest:
         if request.after:
             return self._after(request)
         tools = self._tools.setdefault(request.tools, request.tools)
-        # A message may stand in several branches: what begins with an edited history has all before the edit once more.
+        # A message may be in several branches: a branch with an edited history repeats all messages before the edit.
         ways: list[tuple[int, Node | None]] = [(0, None)]
         anchor, depth = None, 0
         for place, message in enumerate(request.messages, 1):
@@ -176,11 +176,11 @@ class Forest:
                 break
             said = [way for way in reversed(ways) if way[1] is not None and way[1].output is not None]
             if said:
-                (_, anchor), depth = max(said, key=itemgetter(0)), place  # the last of those that are most alike
+                (_, anchor), depth = max(said, key=itemgetter(0)), place  # the last of the most similar
         return anchor, request.messages[depth:], tools
 
     def _after(self, request: Request) -> tuple[Node | None, tuple[Message, ...], tuple[Tool, ...]]:
-        """The same of a request that names the reply; instructions are said again each time, and may be others."""
+        """Where a request continues that names its reply. New instructions replace the system message."""
         anchor = self._known.get(request.after)
         if anchor is None:
             text = f"no reply of this session has the id {request.after!r}"
@@ -192,21 +192,21 @@ class Forest:
         if request.instructions and (begins.role is not Role.SYSTEM or begins.text != request.instructions):
             said = [node.message for node in path[begins.role is Role.SYSTEM :]]
             return None, (Message(Role.SYSTEM, request.instructions), *said, *messages), tools
-        if tools is not anchor.tools or request.template != anchor.template:  # it may be written from the beginning on
+        if tools is not anchor.tools or request.template != anchor.template:  # rendered at the beginning, maybe
             return None, (*(node.message for node in path), *messages), tools
         return anchor, messages, tools
 
     def _is_asked_anew(self, anchor: Node, tail: Sequence[Message]) -> bool:
-        """Whether the template would drop reasoning that the model was shown, and is to."""
+        """Whether the template drops the reasoning so far because the user asks something new."""
         asks = any(message.role is Role.USER for message in tail)
         return self._keeps_template and asks and any(node.message.reasoning for node in anchor.path)
 
     def _is_fork(self, plan: Plan) -> bool:
-        """Whether a history has the model's words anew; before it spoke, they are a client's own examples."""
+        """Whether the history repeats the model's words as new text. A client's own examples do not count."""
         return plan.agent in self._answered and any(message.role is Role.ASSISTANT for message in plan.tail)
 
     def _asked(self, plan: Plan, parent: Node | None, said: Message, ids: list[int]) -> Node:
-        """The node of a message that somebody else wrote: of two branches from it there is one."""
+        """The node of a message that the model did not write; two branches that begin with it share the node."""
         below = self._below(parent)
         for node in below:
             is_theirs = node.output is None and node.tools is plan.tools and _is_same_way(node, plan)
@@ -225,7 +225,7 @@ def _is_same_way(node: Node, asked: Request | Plan) -> bool:
 
 
 def _before(anchor: Node | None, request: Request) -> tuple[Message, ...]:
-    """A history up to its last reply, to be written anew: the model's words, and of an echo what stopped them."""
+    """The history up to its last reply, for rendering: the model's own text, with its stop text if the echo has it."""
     said = [node.message for node in anchor.path] if anchor is not None else []
     if request.after:
         return tuple(said)
@@ -242,9 +242,9 @@ def _more(state: blake2b, ids: Sequence[int]) -> blake2b:
 
 
 def _likeness(node: Node, message: Message) -> int:
-    """The model's own words before what somebody wrote; of those that say the same, those whose calls have these ids.
+    """Similarity score: the model's own messages rank before others; equal ones rank by whether the call ids match.
 
-    Of several that are left the last one counts: clients go on from that.
+    Of several with one score the caller takes the last, since clients continue that.
     """
     ours, theirs = node.message.calls, message.calls
     same = ours == theirs or [call.id for call in ours] == [call.id for call in theirs]

@@ -1,9 +1,9 @@
-"""What wires read and write, whichever protocol: messages, a request, and a reply with its deltas.
+"""Messages, requests, and replies with their deltas: what the wires of all protocols read and write.
 
 Example:
 
     said = Message(Role.ASSISTANT, calls=(ToolCall("call_1", "add", '{"a": 1, "b": 2}'),))
-    said.means(echoed)        # whether a client that sends it back means this one, however it wrote it
+    said.means(echoed)        # whether a client that sends it back means this message, even if written differently
     wire.add(TextDelta("Let me "))
     wire.add(CallDelta(0, ToolCall("call_1", "add", '{"a": 1}')))
     wire.end(reply)           # all text, reasoning and calls of the deltas, put together, are the reply's
@@ -18,11 +18,11 @@ from typing import TypeAlias
 
 from slime_core.sample import Json
 
-SHORT = 1_000  # Characters of arguments up to which what they are is kept for another time
+SHORT = 1_000  # Longest arguments, in characters, whose parsed form is cached
 
 
 class Role(enum.Enum):
-    """Whose words they are, by the names of chat templates."""
+    """Author of a message, by the names that chat templates use."""
 
     SYSTEM = "system"
     USER = "user"
@@ -32,13 +32,13 @@ class Role(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """What an agent offers the model."""
+    """A function that an agent offers the model."""
 
-    name: str  # Of the function
+    name: str  # Name of the function
     description: str = ""  # What it does, for the model
     parameters: str = '{"type": "object", "properties": {}}'  # JSON Schema of its arguments, as JSON
     is_strict: bool = field(default=False, compare=False)
-    """Whether the agent wants arguments that fit it: nothing sees to that, and no template is told."""
+    """Whether the agent wants arguments that fit the schema. It is not enforced, and templates do not see it."""
 
     @property
     def for_template(self) -> dict[str, Json]:
@@ -48,14 +48,14 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """What the model asks of a tool."""
+    """The model's call of a tool."""
 
     id: str  # Unique; the tool's answer names it
-    name: str  # The tool's
-    arguments: str  # JSON, as the model wrote it; what is not JSON is a mistake of the model's
+    name: str  # Name of the tool
+    arguments: str  # JSON, as the model wrote it; invalid JSON is the model's mistake
 
     def means(self, other: "ToolCall") -> bool:
-        if self.arguments == other.arguments:  # as most clients send it back: a quarter of a turn's time otherwise
+        if self.arguments == other.arguments:  # true for most echoes: parsing would cost a quarter of a turn's time
             return self.name == other.name
         return self.name == other.name and canonical(self.arguments) == canonical(other.arguments)
 
@@ -64,20 +64,20 @@ class ToolCall:
 class Message:
     """One message."""
 
-    role: Role  # Whose
-    text: str = ""  # What it says; of a TOOL message: the tool's answer
-    reasoning: str = ""  # What the model thought before it spoke
-    calls: tuple[ToolCall, ...] = ()  # What the model asks of tools
-    answers: str = ""  # Of a TOOL message: id of the call that it answers, if that is known
+    role: Role  # Its author
+    text: str = ""  # Its text; of a TOOL message: the tool's answer
+    reasoning: str = ""  # The model's reasoning before the text
+    calls: tuple[ToolCall, ...] = ()  # The model's calls of tools
+    answers: str = ""  # Of a TOOL message: id of the call that it answers, if known
     stop: str = field(default="", compare=False)
-    """Of a reply: the text of `stop` that ended it. It is in the reply's tokens and not in `text`."""
+    """Of a reply: the text of `stop` that ended it. It is in the reply's tokens, but not in `text`."""
 
     def means(self, echoed: "Message") -> bool:
-        """Whether an echo is of this message, as clients echo: some leave reasoning out, or text beside calls.
+        """Whether an echo means this message. Some clients leave out reasoning, or the text of a message with calls.
 
-        Some put the text back that stopped it. What an agent edited is not: other words, other calls, other arguments.
+        Some add the stop text again. An echo with other text, calls or arguments was edited and means another message.
         """
-        if self is echoed or self == echoed:  # as most are: all else takes a while
+        if self is echoed or self == echoed:  # true for most echoes: the rest is slow
             return True
         if self.role is not echoed.role or len(self.calls) != len(echoed.calls):
             return False
@@ -93,11 +93,11 @@ class Message:
         return self._says(echoed.text.strip()) or (by_id and not echoed.text.strip()) or self._is_stopped_in(echoed)
 
     def as_echoed(self, echoed: "Message") -> "Message":
-        """This message, with the text that stopped it where an echo has put that back: as a template is to write it."""
+        """This message as a template must render it: with its stop text, if the echo has it."""
         return replace(self, text=f"{self.text}{self.stop}") if self._is_stopped_in(echoed) else self
 
     def _is_stopped_in(self, echoed: "Message") -> bool:
-        """Whether an echo ends with the text that stopped this reply, which is not told."""
+        """Whether an echo ends with this reply's stop text, which the reply's `text` leaves out."""
         told, stop = echoed.text.strip(), self.stop.strip()
         return bool(stop) and told.endswith(stop) and self._says(told.removesuffix(stop).rstrip())
 
@@ -111,7 +111,7 @@ class Message:
 
     @property
     def with_text_arguments(self) -> dict[str, Json]:
-        """The same for templates that take arguments as text: that of the model, if it is an object's."""
+        """The message for templates that take arguments as text: the model's own text if it is a JSON object."""
         return self._for_template(as_text)
 
     def _for_template(self, arguments: Callable[[str], Json]) -> dict[str, Json]:
@@ -133,17 +133,17 @@ class Message:
 
 
 def canonical(arguments: str) -> str:
-    """Arguments in one way of writing them, as an object: what some protocols make of others."""
+    """Arguments as a JSON object in one canonical form, to compare calls."""
     return json.dumps(as_object(arguments), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
 def as_text(arguments: str) -> str:
-    """Arguments as text that is a JSON object: what was written, if it is one."""
+    """Arguments as the text of a JSON object; the original text if it is one."""
     return arguments if _read_object(arguments) is not None else json.dumps(as_object(arguments), ensure_ascii=False)
 
 
 def as_object(arguments: str) -> dict[str, Json]:
-    """Arguments for a template, which wants an object: of others, what was written is its one value."""
+    """Arguments as an object for a template; other JSON or text becomes the object's one value."""
     if not arguments:
         return {}
     made = _read_object(arguments)
@@ -155,7 +155,7 @@ def _read_object(arguments: str) -> dict[str, Json] | None:
     return dict(value) if isinstance(value, Mapping) else None
 
 
-@lru_cache(maxsize=1024)  # a history that is written anew has the same calls again, and each bridge its marker
+@lru_cache(maxsize=1024)  # a rendered history repeats its calls, and each bridge its marker
 def _known_value(arguments: str) -> Json:
     return _value(arguments)
 
@@ -164,74 +164,74 @@ def _value(arguments: str) -> Json:
     try:
         value: Json = json.loads(arguments)
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-    except (ValueError, RecursionError):  # Python reads NaN and halves of surrogate pairs; hardly anything else does
+    except (ValueError, RecursionError):  # Python alone reads NaN and halves of surrogate pairs
         return arguments
     return value
 
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A field that would keep the reply to a form, which nothing does here."""
+    """A field that would constrain the reply's format; constraints have no effect here."""
 
-    field: str  # Where it is, such as "tool_choice"
-    why: str  # Why it is not heeded, and what to do
+    field: str  # Place in the request, such as "tool_choice"
+    why: str  # Why it has no effect, and what to do
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A setting of the draw, as an agent wants it."""
+    """A sampling setting that an agent asks for."""
 
-    field: str  # Where it is, such as "repeat_penalty"
+    field: str  # Place in the request, such as "repeat_penalty"
     value: float = 0.0  # Its value; of a flag 0 or 1
-    setting: str = ""  # Which of `SamplingParams` it is, by name; empty: none, so nothing here draws that way
+    setting: str = ""  # Name of the field of `SamplingParams`; empty: no field, so it cannot be applied
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """One request for a reply."""
 
-    messages: tuple[Message, ...]  # The conversation so far; with `after`, what came since
-    ids: tuple[str, ...] = ()  # Ids that the reply will be known by, on its wire: what a later `after` says
-    tools: tuple[Tool, ...] = ()  # What the model may call
+    messages: tuple[Message, ...]  # The conversation so far; with `after`, the messages since then
+    ids: tuple[str, ...] = ()  # Ids of the reply on its wire, for a later `after`
+    tools: tuple[Tool, ...] = ()  # Tools that the model may call
     after: str = ""
-    """Id of an earlier reply of this session that this goes on from; empty: `messages` is the whole conversation."""
-    after_field: str = "previous_response_id"  # The field of the body that says `after`, for errors
+    """Id of this session's earlier reply that it continues; empty: `messages` is the whole conversation."""
+    after_field: str = "previous_response_id"  # The body's field that holds `after`, for errors
     instructions: str = ""
-    """With `after`: what the conversation's SYSTEM message is to be from here on; empty: as it was."""
+    """With `after`: the conversation's new SYSTEM message; empty: keep the old one."""
     template: str = ""
-    """What the chat template is given beside the run's own arguments, as JSON with sorted keys; empty: nothing."""
+    """Arguments of the chat template in addition to the run's own, as JSON with sorted keys; empty: none."""
     raw: str = ""
-    """A prompt as it is, without a chat template: its reply is text alone. `messages` and `tools` are empty then."""
-    max_tokens: int | None = None  # Tokens that the reply may have; None: as many as the run gives
+    """A prompt without a chat template; the reply is text only. `messages` and `tools` are then empty."""
+    max_tokens: int | None = None  # Most tokens of the reply; None: the run's limit
     stop: tuple[str, ...] = ()  # Texts that end the reply
     sampling: tuple[Wanted, ...] = ()
-    """What the agent wants of the draw, the run's or other than that: what is left out is as the run has it."""
+    """Sampling settings that the agent asks for, equal to the run's or not; all others are the run's."""
     constraints: tuple[Constraint, ...] = ()
-    """What would keep the reply to a form: it is refused, or left aside and counted."""
+    """Format constraints; they are refused, or ignored and counted."""
     has_call_rules: bool = False
-    """Whether it wants no more than one call, or arguments that fit their schema (`strict`). Unmodified clients say so
-    on their own: it is left aside and counted."""
+    """Whether it wants at most one call, or arguments that fit their schema (`strict`). Unmodified clients send both by
+    default, so they are ignored and counted."""
     log_probs: bool = False  # Whether the text and the log-prob of each token are wanted
-    agent: str = ""  # Which of a session's agents asks, where a client says so: the main one says nothing
+    agent: str = ""  # Name of the session's agent that asks, if the client sends it; the main agent sends none
 
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
-    """More of what the model thinks."""
+    """More of the model's reasoning."""
 
     text: str  # Never empty
 
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """More of what the model says."""
+    """More of the model's text."""
 
     text: str  # Never empty
 
 
 @dataclass(frozen=True, slots=True)
 class CallDelta:
-    """The model calls a tool: a call is told when it is complete."""
+    """A complete call of a tool."""
 
     index: int  # Number of the call in this reply, from 0
     call: ToolCall  # The call
@@ -243,21 +243,21 @@ Delta: TypeAlias = ReasoningDelta | TextDelta | CallDelta
 class Finish(enum.Enum):
     """Why the reply ended."""
 
-    STOP = "stop"  # The model ended it, or a text of `stop` did
-    LENGTH = "length"  # Its tokens were used up
-    CALLS = "calls"  # It waits for tools
+    STOP = "stop"  # The model ended it, or a stop text did
+    LENGTH = "length"  # It used up its tokens
+    CALLS = "calls"  # The model waits for tools
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
     """A whole reply."""
 
-    message: Message  # What it says, an ASSISTANT message
+    message: Message  # Its ASSISTANT message
     finish: Finish  # Why it ended
     prompt_tokens: int  # Tokens of the prompt
-    cached_tokens: int  # How many of them were the conversation's already
-    tokens: Sequence[int]  # Ids that the model made: [n]
+    cached_tokens: int  # Prompt tokens that the conversation had already
+    tokens: Sequence[int]  # Ids that the model generated: [n]
     log_probs: Sequence[float]  # Log-prob of each: [n]
-    texts: Sequence[str]  # Text of each, for a client that asks for log-probs: [n]
-    reasoning_tokens: int = 0  # How many of them are reasoning
+    texts: Sequence[str]  # Text of each token, for a client that asks for log-probs: [n]
+    reasoning_tokens: int = 0  # Tokens of reasoning among them
     stop: str | None = None  # The text of `stop` that ended it

@@ -1,4 +1,4 @@
-"""What this package offers: generators that run agents, and rewards by turn. What they build is imported when built."""
+"""The plugin's choices: generators that run agents, and rewards by turn. Implementations are imported on first use."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ SLIME_API = "1"
 
 @hookimpl
 def slime_generators() -> Iterable[GeneratorSpec]:
-    """Agents in Python, agents that are commands, agents elsewhere, and environments of other libraries."""
+    """Generators of agents in Python, as commands and on other machines, and of other libraries' environments."""
     yield GeneratorSpec(
         "agent",
         _agent,
@@ -59,7 +59,7 @@ def slime_generators() -> Iterable[GeneratorSpec]:
         _agent_remote,
         RemoteSettings,
         "Agents in a runtime of Amazon Bedrock AgentCore, one session for each sample",
-        max_concurrency=lambda settings: settings.max_concurrent,  # the wait for one is not the sample's time
+        max_concurrency=lambda settings: settings.max_concurrent,  # the wait for a worker is not the sample's time
         renders_prompts=True,
     )
     yield GeneratorSpec(
@@ -81,7 +81,7 @@ def slime_batch_transforms() -> Iterable[BatchTransformSpec]:
 
 @hookimpl
 def slime_advantages() -> Iterable[AdvantageSpec]:
-    """An estimator that reads them."""
+    """The estimator that reads these columns."""
     yield AdvantageSpec(
         "turn_level",
         _turn_level,
@@ -94,13 +94,13 @@ def slime_advantages() -> Iterable[AdvantageSpec]:
 
 @hookimpl
 def slime_reward_shapers() -> Iterable[RewardShaperSpec]:
-    """What an execution's samples are worth."""
+    """Division of a reward among an execution's samples."""
     yield RewardShaperSpec("agent_split", _split, summary="Divides a reward among the samples of its execution")
 
 
 @hookimpl
 def slime_sample_filters() -> Iterable[SampleFilterSpec]:
-    """Which of an execution's samples are trained on."""
+    """Choice of the samples of an execution that are trained on."""
     yield SampleFilterSpec("agent_last_branch", _last_branch, summary="Trains on the main conversation alone")
 
 

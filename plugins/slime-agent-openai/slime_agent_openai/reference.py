@@ -1,11 +1,11 @@
-"""Reference: an agent by file or module and function, `./agents.py:solve` or `my_package.agents:solve`.
+"""Reference: names an agent by file or module and function, `./agents.py:solve` or `my_package.agents:solve`.
 
-`check` reads the source and runs nothing, so that a misspelt reference is refused before a process starts; `resolve`
-imports it, in a worker.
+`check` only reads the source, so a misspelt reference is rejected before a process starts. `resolve` imports it, in a
+worker.
 
 Example:
 
-    check("./agents.py:solve")                   # NoAgent, a ValueError: what there is instead
+    check("./agents.py:solve")                   # NoAgent, a ValueError: lists what exists instead
     agent = resolve("./agents.py:solve")
 """
 
@@ -27,18 +27,18 @@ Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class NoAgent(ValueError):
-    """A reference that leads to no function, or to none that can be called so."""
+    """A reference to a missing function, or to one with the wrong arguments."""
 
 
 def check(reference: str, *, takes_task: bool = True) -> None:
-    """Refuse a reference to what is not there; what its source does not tell, `resolve` finds in a worker.
+    """Refuse a reference to a missing function. What the source does not show, `resolve` checks in a worker.
 
     Raises:
-        NoAgent: there is no such function, or where it `takes_task` it does not take one argument.
+        NoAgent: there is no such function, or it `takes_task` and does not take one argument.
     """
     where, name = _parts(reference)
     path = _source(where)
-    if path is None:  # compiled
+    if path is None:  # compiled: no source
         return
     try:
         tree = ast.parse(path.read_bytes())
@@ -58,7 +58,7 @@ def check(reference: str, *, takes_task: bool = True) -> None:
 
 
 def resolve(reference: str, *, takes_task: bool = False) -> Callable[..., object]:
-    """Import it. Raises NoAgent: there is none, or it is no function, or not of one argument where it `takes_task`."""
+    """Import the function. Raises NoAgent: missing, not callable, or not of one argument where it `takes_task`."""
     where, name = _parts(reference)
     module = _from_file(where) if where.endswith(".py") else importlib.import_module(where)
     found = getattr(module, name, None)
@@ -71,7 +71,7 @@ def resolve(reference: str, *, takes_task: bool = False) -> Callable[..., object
         raise NoAgent(f"{name}{inspect.signature(found)} of {where} does not take one argument: {wanted}")
     if takes_task and (inspect.isgeneratorfunction(found) or inspect.isasyncgenfunction(found)):
         raise NoAgent(f"{name} of {where} yields, so calling it runs nothing; an agent returns: {wanted}")
-    return found  # type: ignore[no-any-return]  # callable, as was seen above
+    return found  # type: ignore[no-any-return]  # callable, as checked above
 
 
 def _takes_a_task(found: Callable[..., object]) -> bool:
@@ -79,7 +79,7 @@ def _takes_a_task(found: Callable[..., object]) -> bool:
         inspect.signature(found).bind(None)
     except TypeError:
         return False
-    except ValueError:  # of what is compiled nobody knows
+    except ValueError:  # compiled: the signature is unknown
         return True
     return True
 
@@ -101,7 +101,7 @@ def _parts(reference: str) -> tuple[str, str]:
 
 def _bindings(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
     left = [tree]
-    while left:  # not by recursion: a sum of a thousand texts is a thousand nodes deep
+    while left:  # no recursion: a sum of a thousand texts is a thousand nodes deep
         match node := left.pop():
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 yield node.name, node
@@ -120,7 +120,7 @@ def _takes_one(arguments: ast.arguments) -> bool:
 
 
 def _source(where: str) -> Path | None:
-    """The file of a module, found without importing anything; None where it has no source."""
+    """Source file of a module, found without imports; None if it has no source."""
     if where.endswith(".py"):
         path = Path(where).expanduser().absolute()
         if not path.is_file():
@@ -130,7 +130,7 @@ def _source(where: str) -> Path | None:
         return path
     top, *parts = where.split(".")
     spec = importlib.util.find_spec(top) or PathFinder.find_spec(top, [str(Path.cwd())]) if top else None
-    for part in parts:  # each by its own name: a dotted one would import its parent
+    for part in parts:  # one name at a time: a dotted name would import its parent
         folders = list(spec.submodule_search_locations or ()) if spec is not None else []
         spec = PathFinder.find_spec(part, folders) if part and folders else None
     if spec is None:
@@ -146,7 +146,7 @@ def _from_file(where: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ValueError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # for pickle and dataclasses of its own
-    sys.path.insert(0, str(path.parent))  # for what lies beside it
+    sys.modules[name] = module  # for its own pickles and dataclasses
+    sys.path.insert(0, str(path.parent))  # for modules in the same folder
     spec.loader.exec_module(module)
     return module

@@ -1,11 +1,11 @@
-"""RemoteAgents: agents in a runtime of Bedrock AgentCore: invoked by its ARN, their results read from S3.
+"""RemoteAgents: agents in a Bedrock AgentCore runtime, invoked by its ARN; their results are read from S3.
 
-Each sample has its own session of the runtime. The runtime answers at once with the key of the result, which is polled
-at growing intervals. The session is always stopped afterwards, in the background. A session keeps its place until it
-has ended, and is only stopped once its invocation is answered, since a later invocation would begin it again.
+Each sample has its own session of the runtime. The runtime answers at once with the result's key, which is polled at
+growing intervals. Every session is stopped afterwards, in the background, and occupies its place until then. A session
+is stopped only once its invocation was answered, since a later invocation would start it again.
 
-Payload, answer and result are those of awslabs' agentcore-rl-toolkit: the row's fields with `_rollout` beside them; the
-key; an object with `rewards`.
+Payload, answer and result have the format of awslabs' agentcore-rl-toolkit: the row's fields and `_rollout`; the key;
+an object with `rewards`.
 
 Example:
 
@@ -33,20 +33,20 @@ from slime_agent_openai.remote_settings import RemoteSettings
 from slime_agent_openai.task import Task, Verdict
 from slime_core.sample import Json
 
-QUOTED = 300  # characters of an answer that an error quotes
-BACKOFF_S = 0.5  # until a call that was not taken is repeated, the first time; then twice as long each
+QUOTED = 300  # Characters of an answer that an error quotes
+BACKOFF_S = 0.5  # Seconds before the first retry of a refused call; doubles each time
 LONGEST_BACKOFF_S = 20.0
-CLOSING_S = 15.0  # for all sessions to be stopped when the run ends
-THREADS_CLOSING_S = 0.3  # for calls without a caller to end when the run does
+CLOSING_S = 15.0  # Seconds to stop all sessions when the run ends
+THREADS_CLOSING_S = 0.3  # Seconds to end abandoned calls when the run ends
 ResultT = TypeVar("ResultT")
 
 log = logging.getLogger(__name__)
 
 
 class Threads:
-    """Runs blocking calls, each in its own thread, at most `most` at once; none of them keeps the process alive.
+    """Runs blocking calls in threads, at most `most` at once. The threads do not keep the process alive.
 
-    A thread cannot be cancelled: a call whose caller has gone keeps its place until it has ended.
+    A thread cannot be cancelled: an abandoned call occupies its place until it ends.
     """
 
     def __init__(self, most: int) -> None:
@@ -57,7 +57,7 @@ class Threads:
         return await asyncio.shield(await self.begin(act))
 
     async def begin(self, act: Callable[[], ResultT]) -> "asyncio.Future[ResultT]":
-        """Wait for a place, and begin; shield the returned future where you await it."""
+        """Wait for a place and start the call; shield the returned future where you await it."""
         await self._places.acquire()
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[ResultT] = loop.create_future()
@@ -83,11 +83,11 @@ class Threads:
     def _ended(self, ended: "asyncio.Future[ResultT]") -> None:
         self._places.release()
         self._running.discard(ended)
-        ended.exception()  # seen, for a caller that may have gone
+        ended.exception()  # marks the error as retrieved, since the caller may be gone
 
 
 def payload_of(settings: RemoteSettings, task: Task, input_id: str) -> bytes:
-    """What one sample's agent is given: its row's metadata with prompt and label, and where the model is."""
+    """Input of a sample's agent: the row's metadata with prompt and label, and where the model is."""
     rollout: dict[str, Json] = {
         "exp_id": settings.exp_id,
         "input_id": input_id,
@@ -104,7 +104,7 @@ def payload_of(settings: RemoteSettings, task: Task, input_id: str) -> bytes:
 
 
 def place_of(answer: bytes, bucket: str) -> str:
-    """The key that a runtime says the result will have."""
+    """Key of the result, from the runtime's answer."""
     said = _object(answer, "agent_remote_answer", "the runtime's answer")
     key = said.get("result_key")
     if said.get("s3_bucket") != bucket or not isinstance(key, str) or not key:
@@ -117,7 +117,7 @@ def place_of(answer: bytes, bucket: str) -> str:
 
 
 def reward_of(result: bytes, reward_key: str) -> Verdict:
-    """The reward that a result holds; None where no key says which."""
+    """The reward in a result; None if `reward_key` is empty."""
     said = _object(result, "agent_remote_result", "the result")
     if said.get("status_code", 200) != 200:
         told = f"{said.get('stop_reason', '')}\n{said.get('traceback', '')}".strip()
@@ -142,7 +142,7 @@ def _finite(number: object, given: object) -> float:
     try:
         if isinstance(number, float | int) and isfinite(number):
             return float(number)
-    except OverflowError:  # an integer that no float holds
+    except OverflowError:  # an integer too large for a float
         pass
     raise _no_reward(given)
 
@@ -169,17 +169,17 @@ def _quoted(raw: bytes) -> str:
 class RemoteSession:
     """One session of the runtime."""
 
-    id: str = field(default_factory=lambda: str(uuid4()))  # AWS wants 33 characters or more
-    invocation: "asyncio.Future[bytes] | None" = None  # under way or answered; None: there is nothing to stop
+    id: str = field(default_factory=lambda: str(uuid4()))  # AWS wants at least 33 characters
+    invocation: "asyncio.Future[bytes] | None" = None  # running or answered; None: nothing to stop
 
 
 def backoff_s(attempt: int) -> float:
-    """Seconds until another attempt, after this one, counted from 0."""
+    """Seconds until the next attempt after this one, counted from 0."""
     return min(BACKOFF_S * 2.0**attempt, LONGEST_BACKOFF_S)
 
 
 class Pace:
-    """So many a second and no more, first come, first served: one for all that counts against one quota."""
+    """Limits calls per second, first come, first served; shared by all calls that count against one quota."""
 
     def __init__(self, a_second: float) -> None:
         self._interval = 1.0 / a_second
@@ -200,11 +200,11 @@ class RemoteAgents:
         self._aws, self._settings = aws, settings
         self._places = asyncio.Semaphore(settings.max_concurrent)
         self._threads, self._pace = Threads(settings.max_pool_connections), Pace(settings.tps_limit)
-        self._ending: set[asyncio.Task[None]] = set()  # sessions that are being stopped: the run waits for none of them
-        self.counts: Counter[str] = Counter()  # invocations that were not taken, by reason
+        self._ending: set[asyncio.Task[None]] = set()  # sessions being stopped; the run does not wait for them
+        self.counts: Counter[str] = Counter()  # refused invocations, by reason
 
     async def start(self) -> None:
-        await Threads(1).call(self._aws.open)  # on its own: a close need not wait for it
+        await Threads(1).call(self._aws.open)  # in a separate thread: a close need not wait for it
 
     async def close(self) -> None:
         if self._ending:
@@ -222,7 +222,7 @@ class RemoteAgents:
             log.warning("the runtime did not take invocations at once: %s; tps_limit is what paces them", told)
 
     async def run(self, task: Task, *, timeout_s: float) -> Verdict:
-        """Run one. Neither its wait for a place nor its cold start counts against its time."""
+        """Run one agent. Its time limit does not include the wait for a place or its cold start."""
         await self._places.acquire()
         session = RemoteSession()
         try:
@@ -235,7 +235,7 @@ class RemoteAgents:
             self._ending.add(ending)
             ending.add_done_callback(self._ending.discard)
 
-    run_alone = run  # Each has a machine of its own already
+    run_alone = run  # Each agent has its machine already
 
     async def _invoked(self, task: Task, session: RemoteSession) -> bytes:
         payload = payload_of(self._settings, task, session.id)
@@ -271,11 +271,11 @@ class RemoteAgents:
             return await self._threads.call(partial(self._aws.fetch, key))
         except NotTaken as error:
             if error.again:
-                return None  # it may be read later
+                return None  # a later attempt may succeed
             raise
 
     async def _ended(self, session: RemoteSession) -> None:
-        """Stop a session, if it was invoked, and give its place to another."""
+        """Stop a session if it was invoked, and free its place."""
         try:
             if session.invocation is not None:
                 await asyncio.wait({session.invocation})

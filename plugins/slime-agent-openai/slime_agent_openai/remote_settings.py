@@ -1,4 +1,4 @@
-"""RemoteSettings: which AgentCore runtime is invoked, how often, and where its results are."""
+"""RemoteSettings: which AgentCore runtime to invoke, how often, and where its results are."""
 
 import re
 from importlib.util import find_spec
@@ -10,18 +10,18 @@ from pydantic import ConfigDict, Field, JsonValue, field_validator, model_valida
 from slime_agent_openai.settings import CommonSettings, is_loopback
 
 ARN = re.compile(r"arn:aws[a-z-]*:bedrock-agentcore:(?P<region>[a-z0-9-]+):\d{12}:runtime/[A-Za-z][\w-]*")
-"""That of a runtime."""
+"""ARN of a runtime."""
 EXAMPLE_ARN = "arn:aws:bedrock-agentcore:us-west-2:123456789012:runtime/my_agent-a1B2c3D4e5"
 BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 PREFIX = re.compile(r"[\w.-]+(/[\w.-]+)*", re.ASCII)
 OURS = ("exp_id", "input_id", "s3_bucket", "base_url", "api_key", "model_id", "evaluation")
-"""Of `_rollout`, what the run writes itself."""
+"""Fields of `_rollout` that the run itself writes."""
 
 
 class RemoteSettings(CommonSettings):
     """`[generator.agent_remote]`."""
 
-    model_config = ConfigDict(protected_namespaces=())  # model_id is the runtime's word
+    model_config = ConfigDict(protected_namespaces=())  # model_id is the runtime's name for it
 
     agent_runtime_arn: str = Field(description="ARN of the runtime, which includes its region.")
     s3_bucket: str = Field(description="Bucket that the results are written to.")

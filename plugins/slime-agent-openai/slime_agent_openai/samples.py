@@ -1,11 +1,11 @@
-"""Samples: what is trained on of a session, one for each conversation in it; and how they share a reward.
+"""Training samples of a session, one per conversation, and how they share a reward.
 
-A reply is trained on once, in the first conversation that holds it; where others share it, it is context. Rewards by
-turn belong to the main conversation: each stands at the end of its reply.
+A reply is trained on once, in the first conversation that contains it; elsewhere it is context. Rewards by turn belong
+to the main conversation: each is placed at the end of its reply.
 
-All samples of an execution have its reward, or the one that their agent was given by name (`Result.agents`), unless:
+Each sample of an execution gets the execution's reward or its agent's own (`Result.agents`), unless you choose:
 
-    reward_shaper = {use = "agent_split"}          # each sample has its part of the reward
+    reward_shaper = {use = "agent_split"}          # each sample gets an equal part of the reward
     sample_filter = {use = "agent_last_branch"}    # only the main conversation is trained on
 """
 
@@ -24,40 +24,40 @@ from slime_core.rollout import MAIN, executions
 from slime_core.sample import Group, PrefixCacheInfo, Sample, SpecInfo
 
 Chain: TypeAlias = Sequence[tuple[Node, bool]]
-"""A conversation from its beginning to its end, each message with whether it is trained on here."""
+"""A conversation from beginning to end; each message with whether it is trained on here."""
 
 
 def main_of(chains: Sequence[Chain]) -> Chain:
-    """The main conversation of a session: the one that ends with the latest reply to the main agent, else to any.
+    """The session's main conversation: it ends with the latest reply to the main agent, or else to any agent.
 
-    Of those that the model was asked for at once, which end by chance, the longest; `chains` come in a fixed order.
+    Of replies requested at the same time, which end in random order, the longest counts; `chains` have a fixed order.
     """
     chains = [chain for chain in chains if not chain[-1][0].agent] or chains
     asked = max(chain[-1][0].asked for chain in chains)
     return max((chain for chain in reversed(chains) if chain[-1][0].made > asked), key=len)
 
 
-ASKED_NOTHING = "agent_asked_nothing"  # Why an agent's sample failed that never asked the model
+ASKED_NOTHING = "agent_asked_nothing"  # Failure reason of a sample whose agent never asked the model
 HOW_TO_ASK = (
     "it ended without a reply of the model: its client asks there with base_url = task.openai_base_url or "
     "task.anthropic_base_url and api_key = task.api_key; a command, with what its environment has"
 )
-ROUNDS = "round_number"  # Replies of the model in a conversation, by the name under which their number is a metric
+ROUNDS = "round_number"  # Metric with the number of the model's replies in a conversation
 WRONG_TURNS = "agent_turn_rewards"
-"""Why a sample failed whose agent returned another number of rewards than its main conversation has replies."""
+"""Failure reason of a sample whose agent returned a wrong number of rewards for its main conversation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """How an agent ended."""
 
-    result: Result = field(default_factory=Result)  # what it returned
+    result: Result = field(default_factory=Result)  # the agent's result
     failure: str | None = None  # why it failed, short and countable
-    detail: str = ""  # what else there is to say of that
+    detail: str = ""  # details of the failure
 
 
 def samples_of(drawn: Sample, session: Session, outcome: Outcome, tokenizer: Tokenizer) -> list[Sample]:
-    """Finished samples of one execution, of which `main_of` says which is the main one."""
+    """Finished samples of one execution; `main_of` chooses the main sample."""
     chains = list(session.forest.chains())
     if not chains:
         return [_empty(drawn, session, outcome)]
@@ -79,9 +79,9 @@ def samples_of(drawn: Sample, session: Session, outcome: Outcome, tokenizer: Tok
 
 
 def _checked(outcome: Outcome, main: Sequence[tuple[Node, bool]]) -> tuple[list[int], Outcome]:
-    """Where the replies of the main conversation end, and the outcome: a failure where its rewards are not as many.
+    """Ends of the main conversation's replies, and the outcome: a failure if the number of turn rewards is wrong.
 
-    A reply without tokens has no place for one.
+    A reply without tokens has no place for a reward.
     """
     begin = _begin(main)
     lengths = accumulate(len(node.ids) for node, _ in main[begin:])
@@ -129,7 +129,7 @@ def _close(sample: Sample, session: Session, outcome: Outcome, *, is_cut: bool, 
     reward = result.agents.get(agent, result.reward) if agent else result.reward
     if session.interrupted.is_set():
         sample.status = Status.ABORTED
-    elif session.is_used_up:  # what its agent made of the refusal is not its mistake, and earned it nothing
+    elif session.is_used_up:  # after a refusal, its agent's error is not a mistake, and its result earns nothing
         failed = outcome.failure is not None and reward is None
         sample.status, sample.reward = Status.TRUNCATED, 0.0 if failed else reward
     elif outcome.failure is not None:
@@ -145,22 +145,22 @@ def _copy(drawn: Sample) -> Sample:
 
 
 class Split:
-    """Implements `slime_core.roles.RewardShaper`: a reward is divided among the samples of its execution.
+    """Implements `slime_core.roles.RewardShaper`: divides a reward among the samples of its execution.
 
-    Agents that fan out into many samples then weigh no more than others: of an execution with reward r and n samples
-    each has r / n.
+    Agents that fan out into many samples then have the same weight as others: with reward r and n samples, each
+    sample gets r / n.
     """
 
     def __call__(self, groups: Sequence[Group], ctx: ShapeContext) -> Sequence[Sequence[float | None]]:
-        """The rewards so far, each over how many samples share it; samples without one share nothing."""
+        """Each reward divided by the number of samples that share it; samples without a reward do not count."""
         return [_split(group.samples, rewards) for group, rewards in zip(groups, ctx.rewards, strict=True)]
 
 
 class LastBranch:
-    """Implements `slime_core.roles.SampleFilter`: of an execution only the main sample is trained on."""
+    """Implements `slime_core.roles.SampleFilter`: trains only on the main sample of an execution."""
 
     def __call__(self, groups: Sequence[Group], ctx: FilterContext) -> Sequence[Removal]:
-        """Remove all others: those that `metadata["main"]` is false of, where an execution has several samples."""
+        """Remove each sample with a false `metadata["main"]` from executions with several samples."""
         return [
             Removal(group.id, position, "other_branch")
             for group in groups

@@ -1,7 +1,7 @@
-"""Session: what one sample's agent may ask, and its answers: prompt, engine call, reading, commit.
+"""Session: answers the requests of one sample's agent: prompt, engine call, parsing, commit.
 
-A reply is committed to the forest before its client receives the end. A reply whose client went away is cancelled in
-the engine and leaves nothing.
+A reply is committed to the forest before its client receives the end. If the client hangs up, the engine cancels the
+reply and nothing is stored.
 
 Example:
 
@@ -33,7 +33,7 @@ LEAVE_OUT = 'leave it out, or set on_sampling = "ignore" in the generator\'s sec
 def drawn(
     own: SamplingParams, request: Request, *, is_free: bool, on_sampling: Literal["refuse", "ignore"]
 ) -> tuple[SamplingParams, bool]:
-    """What to draw a reply with, and whether a wish of its agent was ignored; `is_free`: all wishes are granted."""
+    """Sampling settings of a reply, and whether a wish of its agent was ignored; `is_free`: all wishes are granted."""
     aside = [wanted for wanted in request.sampling if not _may(own, wanted, is_free=is_free)]
     if aside and on_sampling == "refuse":
         raise _refusal(own, aside[0])
@@ -69,11 +69,11 @@ def _shown(value: float) -> str:
 
 @dataclass(slots=True)
 class Stops:
-    """What a reply says, up to one of some texts."""
+    """Passes a reply's text on, up to the first of its stop texts."""
 
-    wanted: Sequence[str]  # The texts
-    text: str = ""  # What was told so far
-    matched: str | None = None  # The one that came
+    wanted: Sequence[str]  # The stop texts
+    text: str = ""  # Text passed on so far
+    matched: str | None = None  # The stop text that was found
     _held: str = ""
 
     def kept(self, deltas: Sequence[Delta]) -> Iterator[Delta]:
@@ -107,11 +107,11 @@ class Stops:
 
 
 LONG_TEXT = 2_000
-"""Characters from which a text is encoded in a thread: 18,700 tokens take 89 ms, which the driver has not."""
+"""Length, in characters, above which a text is encoded in a thread: 18,700 tokens block the driver for 89 ms."""
 
 
 class Listener(Protocol):
-    """Who hears a reply while it is made."""
+    """Receives a reply while it is generated."""
 
     def begin(self, prompt_tokens: int) -> None: ...
 
@@ -120,19 +120,19 @@ class Listener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """What one session may use."""
+    """Limits of one session."""
 
-    max_turns: int | None = None  # Replies; None: as many as the run allows
-    max_turn_tokens: int | None = None  # Tokens of one reply; None: as many as are left
+    max_turns: int | None = None  # Replies; None: the run's limit
+    max_turn_tokens: int | None = None  # Tokens of one reply; None: all tokens that are left
     on_sampling: Literal["refuse", "ignore"] = "refuse"
-    """What becomes of an agent's own settings of the draw in training: the run's are what is trained with."""
+    """How an agent's own sampling settings are handled in training, where the run's settings apply."""
     on_constraints: Literal["refuse", "ignore"] = "refuse"
-    """What becomes of what would keep a reply to a form, which nothing does here."""
-    keeps_template: bool = False  # Whether a new question drops earlier reasoning, where the template does
+    """How format constraints are handled, which have no effect here."""
+    keeps_template: bool = False  # Whether to drop earlier reasoning at a new question, where the template does
 
 
 class Session:
-    """One sample's conversations."""
+    """The conversations of one sample."""
 
     def __init__(
         self,
@@ -144,18 +144,18 @@ class Session:
         misfit: str = "",
         name: str | None = None,
     ) -> None:
-        """`misfit`: why no tools may be offered, if `family` does not read the model's calls.
+        """`misfit`: why tools may not be offered, if `family` cannot read the model's calls.
 
-        `name`: by which routers keep the session on one server.
+        `name`: key by which routers keep the session on one server.
         """
-        self.key = secrets.token_urlsafe(24)  # What its agent shows; nobody can guess it
+        self.key = secrets.token_urlsafe(24)  # The agent's key, which cannot be guessed
         self._bridge, self._name = bridge, name
-        self.forest = Forest(bridge, keeps_template=limits.keeps_template)  # What happened
-        self.counts = Counter({"constraints_ignored": 0})  # What else is worth counting, by name
+        self.forest = Forest(bridge, keeps_template=limits.keeps_template)  # Its conversations
+        self.counts = Counter({"constraints_ignored": 0})  # More counts, by metric name
         self.interrupted = asyncio.Event()
-        """Set once nothing more is answered: the run took the engine away, and the sample is run again; or `broken`."""
-        self.broken: ConfigError | None = None  # Why no sample of this run can be generated, if that turned out
-        self.is_used_up = False  # Whether it asked for more than it may use
+        """Set once requests are no longer answered: the sample is repeated without this engine, or `broken` is set."""
+        self.broken: ConfigError | None = None  # Why no sample of this run can be generated, once known
+        self.is_used_up = False  # Whether it asked for more than its limits
         self._context, self._limits, self._family = context, limits, family
         self._misfit = misfit if family.reads_calls else none_fits(str(context.tokenizer), family.name)
         self._is_closed = False
@@ -225,7 +225,7 @@ class Session:
     async def _asked(
         self, prompt: Sequence[int], sampling: SamplingParams, asked: str, tell: Callable[[GenerateChunk], None] | None
     ) -> GenerateOutput:
-        """The engine's answer, under a name that is a function of what was asked, not of when."""
+        """The engine's answer, under a name derived from the request's content, not from its time."""
         number = self._taken[asked]
         self._taken[asked] += 1
         try:
@@ -245,14 +245,14 @@ class Session:
     def _planned(self, request: Request) -> Plan:
         try:
             if self._misfit and request.tools:
-                self._bridge.whole([Message(Role.USER, "Hello.")])  # without a template, that is what is wrong
+                self._bridge.whole([Message(Role.USER, "Hello.")])  # without a chat template, report that instead
                 raise self._end("tools", self._misfit)
             return self.forest.plan(request)
         except ModelError as error:
             raise self._end("messages", f"{error}; {WHY_A_TEMPLATE}") from None
 
     def _end(self, field: str, why: str) -> ApiError:
-        """End the run for what no agent can mend; what its request is told."""
+        """End the run for a fault that no agent can fix; returns the error for its request."""
         self.broken = ConfigError(why)
         self.interrupted.set()
         return unsupported(field, why)
@@ -264,7 +264,7 @@ class Session:
         return sampling
 
     def _require_free(self, request: Request) -> None:
-        """Refuse what would keep the reply to a form, or count that it does not."""
+        """Refuse a reply format, or count the formats that are ignored."""
         for constraint in request.constraints:
             if self._limits.on_constraints == "refuse":
                 raise unsupported(constraint.field, f'{constraint.why}, or set on_constraints = "ignore" {IN_SECTION}')
@@ -303,7 +303,7 @@ class Session:
             raise ApiError(400, f"this session has had its {most} turns", code="turn_limit")
 
     async def _encoded(self, text: str) -> list[int]:
-        """Ids of a text; one that cannot fit the context is refused by its bytes, before it costs memory and time."""
+        """Token ids of a text. Refuses text too long for the context by its size in bytes: saves memory and time."""
         context, tokenizer = self._context.max_context, self._context.tokenizer
         if context is not None and isinstance(tokenizer, HfTokenizer):
             most = context * tokenizer.longest_token
@@ -321,7 +321,7 @@ class Session:
 
 
 class _Heard:
-    """An answer as it comes in: what is told of it, and what it says in the end, are one and the same."""
+    """An answer as it arrives; its deltas, joined, equal the final message."""
 
     def __init__(self, reading: Reading, stops: Stops, listener: Listener | None) -> None:
         self.stops = stops

@@ -1,4 +1,4 @@
-"""Settings of the generators: what is run, its limits, and where it reaches the model."""
+"""Settings of the generators: what runs, its limits, and where agents reach the model."""
 
 from ipaddress import ip_address
 from typing import Literal, Self
@@ -10,11 +10,11 @@ from slime_agent_openai.reference import check
 from slime_core import Settings
 
 EXAMPLE_URL = 'public_url = "http://10.0.0.5:8700"'
-UNREACHABLE = ("0.0.0.0", "::")  # Addresses that mean all of a machine's, to who binds them alone
+UNREACHABLE = ("0.0.0.0", "::")  # Addresses to bind that mean all interfaces; clients cannot use them
 
 
 class CommonSettings(Settings):
-    """What all generators of agents have."""
+    """Settings of all generators of agents."""
 
     seconds: float = Field(
         600.0, gt=0, le=1e7, description="Seconds that one agent may take, without its wait for a place."
@@ -103,7 +103,7 @@ class CommonSettings(Settings):
 
 
 class ProcessSettings(CommonSettings):
-    """What those have whose agents are processes of this machine."""
+    """Settings of generators whose agents are processes on this machine."""
 
     memory_mb: int = Field(
         4096, ge=64, le=2**24, description="Resident MiB of one agent process with all its child processes."
@@ -111,7 +111,7 @@ class ProcessSettings(CommonSettings):
 
 
 class PooledSettings(ProcessSettings):
-    """What those have whose agents share processes."""
+    """Settings of generators whose agents share processes."""
 
     workers: int = Field(2, ge=1, le=4096, description="Processes that run agents.")
     agents_per_worker: int = Field(64, ge=1, le=65_536, description="Agents that run at once in each process.")
@@ -140,7 +140,7 @@ class CliSettings(ProcessSettings):
 
     @model_validator(mode="after")
     def _find(self) -> Self:
-        from slime_agent_openai.cli_agent import check_command  # with asyncio, which listing a plugin does not need
+        from slime_agent_openai.cli_agent import check_command  # imports asyncio, which listing a plugin does not need
 
         check_command(self.command, self.env)
         return self
@@ -158,14 +158,14 @@ class FleetSettings(CommonSettings):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches it."""
+    """Whether only this machine can reach the host."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
 
 
-LOADS = "load_environment"  # Name of the function that packages of environments have
+LOADS = "load_environment"  # Name of the function in packages of environments
 
 
 class VerifiersSettings(PooledSettings):
@@ -184,7 +184,7 @@ class VerifiersSettings(PooledSettings):
 
 
 def reference_of(environment: str) -> str:
-    """The function that makes an environment; a package may be named as on a hub, with owner and hyphens."""
+    """Reference to the function that makes an environment; a package may have a hub name, with owner and hyphens."""
     if ":" in environment:
         return environment
     if environment.endswith(".py"):

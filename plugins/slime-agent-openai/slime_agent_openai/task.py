@@ -1,4 +1,4 @@
-"""Task: what an agent is given. Result: what it may return, checked in its process and sent to the driver as JSON.
+"""Task: an agent's input. Result: what it may return, checked in its process and sent to the driver as JSON.
 
 Example:
 
@@ -16,46 +16,46 @@ from typing import TypeAlias, cast
 from slime_core.sample import Json, Message
 
 Reward: TypeAlias = float | dict[str, float] | None
-"""A reward of the whole: a number, or parts by name; None leaves it to the run's rewards."""
+"""Reward of an execution: a number, or parts by name; None: the run's rewards compute it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What an agent returns that has more to say than a reward at the end."""
+    """An agent's return value with more than a final reward."""
 
     reward: Reward = None
-    """Of the whole."""
+    """Reward of the execution."""
     turn_rewards: Sequence[float] | None = None
-    """One for each reply of the model in the main conversation, in their order: [replies]; None: there are none."""
+    """One for each reply of the model in the main conversation, in order: [replies]; None: no rewards by turn."""
     agents: Mapping[str, Reward] = field(default_factory=dict)
-    """Rewards of sub-agents, by what the header says that tells them apart; others' samples have the whole's."""
+    """Rewards of sub-agents by name, from the header that names them; all other samples get `reward`."""
     metadata: Mapping[str, Json] = field(default_factory=dict)
-    """What else is worth keeping with the sample: added to its metadata."""
+    """More data to add to the sample's metadata."""
 
 
-Verdict: TypeAlias = Reward | Result  # What an agent returns: its own reward, or more
+Verdict: TypeAlias = Reward | Result  # An agent's return value
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One sample, as its agent sees it."""
+    """One sample, as its agent receives it."""
 
     prompt: str | list[Message]
-    """The text, or the chat messages, as the row has them."""
+    """The row's text or chat messages."""
     label: Json
-    """The gold answer, as the row has it."""
+    """The row's gold answer."""
     url: str
-    """What the model answers at: base URL of Anthropic's clients."""
+    """Base URL of the model for Anthropic's clients."""
     api_key: str
-    """This sample's; it is refused once the agent has ended."""
+    """Key of this sample; it is refused once the agent has ended."""
     metadata: dict[str, Json] = field(default_factory=dict)
-    """The row's."""
+    """The row's metadata."""
     evaluation: bool = False
-    """Whether nobody is trained on what happens."""
+    """Whether the sample is for evaluation: it is not trained on."""
     model: str = "policy"
-    """A name to call the model by; any will do."""
+    """Name of the model in requests; any name works."""
     sampling: dict[str, float] = field(default_factory=dict)
-    """The run's temperature, top_p and max_tokens, as requests name them; what a request leaves out is the same."""
+    """The run's temperature, top_p and max_tokens, named as in requests; they are the defaults of every request."""
 
     @property
     def openai_base_url(self) -> str:
@@ -70,7 +70,7 @@ class Task:
 
 
 def said_of(made: object) -> dict[str, Json]:
-    """What an agent returned, if it is a verdict. Raises TypeError or ValueError: it is none."""
+    """An agent's return value as JSON. Raises TypeError or ValueError: it is not a verdict."""
     if not isinstance(made, Result):
         return {"reward": _reward(made)}
     said: dict[str, Json] = {"reward": _reward(made.reward), "metadata": _metadata(made.metadata)}
@@ -82,7 +82,7 @@ def said_of(made: object) -> dict[str, Json]:
 
 
 def verdict_of(said: Mapping[str, Json]) -> Verdict:
-    """The same in the driver."""
+    """The verdict in such JSON, read in the driver."""
     reward = cast(Reward, said["reward"])
     if "metadata" not in said:
         return reward

@@ -1,4 +1,4 @@
-"""TurnLevel: an advantage estimator that judges each turn of an agent by what it earned from there on.
+"""TurnLevel: an advantage estimator that judges each turn of an agent by the rewards from that turn on.
 
 Example:
 
@@ -10,23 +10,22 @@ import torch
 from slime_agent_openai.turns import TURN_INDEX, TURN_REWARDS, TurnLevelSettings
 from slime_core.roles import AdvantageInput
 
-EPSILON = 1e-6  # Added to the standard deviation, as GRPO has it in slime
+EPSILON = 1e-6  # Added to the standard deviation, as in slime's GRPO
 
 
 class TurnLevel:
-    """Discounted returns from each turn on, relative to those of the same turn of the group's other rollouts.
+    """Discounted returns from each turn on, relative to the same turn in the group's other rollouts.
 
-    Rewards by turn are those of Zeng et al. 2025 (arXiv:2505.11821); that normalised discounted returns of turns are
-    their advantages is the idea of GTPO (Ding et al. 2025, arXiv:2511.14846), without its shaping. With K_i turns in
-    sample i, r_ik the reward of its turn k, from 1, and R_i its own reward, which comes with the last turn:
+    Rewards by turn come from Zeng et al. 2025 (arXiv:2505.11821). Using normalised discounted returns as advantages of
+    turns comes from GTPO (Ding et al. 2025, arXiv:2511.14846), without its reward shaping. With K_i turns in sample i,
+    r_ik the reward of its turn k, from 1, and R_i its own reward, which comes with the last turn:
 
         G_ik = sum over l = k .. K_i of gamma^(l - k) r_il  +  gamma^(K_i - k) R_i                  [S, K]
         A_ik = (G_ik - mean_k(G)) / (std_k(G) + 1e-6)                                               [S, K]
 
-    mean_k and std_k (unbiased) are over the rollouts of i's group that have a turn k; samples that one execution fanned
-    out into share the weight of one. A turn that a single rollout has gets 0. Every token has its turn's A [T]. Without
-    rewards by turn a sample is one turn, and where all are, this is GRPO. `std_normalization = false` leaves the
-    division out.
+    mean_k and std_k (unbiased) cover the rollouts of i's group with a turn k; samples of one execution share the weight
+    of one. A turn that only one rollout has gets 0. Every token gets its turn's A [T]. Samples without rewards by turn
+    count as one turn; if all do, this is GRPO. `std_normalization = false` omits the division.
     """
 
     def __init__(self, settings: TurnLevelSettings) -> None:
@@ -35,13 +34,13 @@ class TurnLevel:
     def __call__(self, batch: AdvantageInput) -> torch.Tensor:
         """Advantages [T], in standard deviations of a turn's returns, or in units of reward."""
         sample_T = batch.sample_index_T
-        turn_T = batch.columns_T[TURN_INDEX].long().clamp_min(1) - 1  # from 0
+        turn_T = batch.columns_T[TURN_INDEX].long().clamp_min(1) - 1  # numbered from 0
         return_SK, has_SK = self._returns(batch, turn_T)
         advantage_SK = _relative(batch, return_SK, has_SK, divides=self._settings.std_normalization)
         return advantage_SK[sample_T, turn_T].to(batch.rewards_S.dtype)
 
     def _returns(self, batch: AdvantageInput, turn_T: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """What each sample earned from each turn on [S, K], and whether it has that turn [S, K]."""
+        """Return of each sample from each turn on [S, K], and whether it has that turn [S, K]."""
         last_S = torch.zeros_like(batch.rewards_S, dtype=torch.int64)
         last_S = last_S.scatter_reduce(0, batch.sample_index_T, turn_T, "amax")
         most = int(last_S.max()) + 1 if len(last_S) else 1
@@ -56,7 +55,7 @@ class TurnLevel:
 
 
 def _relative(batch: AdvantageInput, return_SK: torch.Tensor, has_SK: torch.Tensor, *, divides: bool) -> torch.Tensor:
-    """Returns minus the mean of their turn in their group, by its deviation if asked [S, K]; exactly 0 of equals."""
+    """Returns minus their turn's mean in their group, optionally over its deviation [S, K]; exactly 0 if all agree."""
     _, group_S = torch.unique(batch.group_index_S, return_inverse=True)
     _, rollout_S = torch.unique(batch.rollout_index_S, return_inverse=True)
     has = has_SK.double()

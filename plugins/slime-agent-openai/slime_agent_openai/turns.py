@@ -1,4 +1,4 @@
-"""Turns: what a sample's metadata says of rewards by turn, as columns that an estimator reads. No torch.
+"""Turns: rewards by turn in a sample's metadata, as columns for an estimator. Needs no torch.
 
 Example:
 
@@ -22,8 +22,8 @@ from slime_core.sample import Json
 TURN_REWARDS = "turn_rewards"
 """Key of a sample's metadata: `[[end, value], ...]`, `end` the offset, in response tokens, just behind a turn's last.
 Column: the value at the turn's last token, 0 elsewhere."""
-TURN_INDEX = "turn_index"  # Column: the number of a token's turn, from 1
-COLUMNS = {TURN_REWARDS: Grain.TOKEN, TURN_INDEX: Grain.TOKEN}  # What `TurnColumns` makes
+TURN_INDEX = "turn_index"  # Column: number of a token's turn, from 1
+COLUMNS = {TURN_REWARDS: Grain.TOKEN, TURN_INDEX: Grain.TOKEN}  # Columns that `TurnColumns` makes
 
 
 class TurnLevelSettings(Settings):
@@ -34,28 +34,28 @@ class TurnLevelSettings(Settings):
 
 
 class TurnColumns:
-    """Implements `slime_core.roles.BatchTransform`: where turns end and what they earned, by token.
+    """Implements `slime_core.roles.BatchTransform`: each token's turn, and the reward at the end of each turn.
 
-    A turn reaches from behind the one before it to its own end, so what an environment answered belongs to the turn
-    that reads it; what follows the last end belongs to the last turn. A sample without rewards by turn is one turn.
+    A turn reaches from the end of the one before to its own end, so an environment's answer belongs to the turn that
+    reads it. Tokens behind the last end belong to the last turn. A sample without rewards by turn is one turn.
     """
 
     def __init__(self, settings: Settings, setup: Setup) -> None:
-        """Needs nothing."""
+        """Both arguments are ignored."""
 
     def __call__(self, sample: Sample, group: Group, ctx: ShapeContext) -> Mapping[str, float | Sequence[float]]:
-        """Both columns, [response_length] each. Raises ValueError: its metadata has something else under that name."""
+        """Both columns, [response_length] each. Raises ValueError: the metadata under that key has another format."""
         turns, length = _turns(sample), sample.response_length
         values = [0.0] * length
         for end, value in turns:
             values[end - 1] = value
-        ends = [0, *(end for end, _ in turns[:-1]), length]  # the last turn goes on
+        ends = [0, *(end for end, _ in turns[:-1]), length]  # the last turn includes the rest
         index = [[float(turn)] * (end - before) for turn, (before, end) in enumerate(pairwise(ends), 1)]
         return {TURN_REWARDS: values, TURN_INDEX: list(chain.from_iterable(index))}
 
 
 def _turns(sample: Sample) -> list[tuple[int, float]]:
-    """Ends and values. Raises ValueError: they are none, or not in order."""
+    """Ends and values of the turns. Raises ValueError: wrong format or order."""
     given = sample.metadata.get(TURN_REWARDS)
     if given is None:
         return []

@@ -1,6 +1,6 @@
-"""Environments of `verifiers` as an agent: each rollout asks the gateway, and the environment's rubric scores it.
+"""Runs `verifiers` environments as agents: rollouts query the gateway, and the environment's rubric scores them.
 
-What an environment says of single steps are rewards by turn. Its data set becomes prompts:
+Rewards that an environment gives to single steps become rewards by turn. Its data set becomes prompts:
 
     python -m slime_agent_openai.verifiers_agent ./my_env.py > prompts.jsonl
 """
@@ -21,8 +21,8 @@ from slime_core.errors import ConfigError, SlimeError
 from slime_core.sample import Json
 
 LIMITS = ("turn_limit", "context_length_exceeded")
-"""Codes of the gateway's refusals after which a rollout is cut short, and scored."""
-State: TypeAlias = MutableMapping[str, object]  # What `verifiers` knows of a rollout
+"""The gateway's error codes after which a rollout is truncated and scored."""
+State: TypeAlias = MutableMapping[str, object]  # A rollout's state in `verifiers`
 
 
 class EnvironmentFailed(SlimeError):
@@ -30,14 +30,14 @@ class EnvironmentFailed(SlimeError):
 
 
 class _Rubric(Protocol):
-    """What is used of a rubric."""
+    """The part of a rubric that is used here."""
 
     async def score_rollout(self, state: State) -> None: ...
     async def cleanup(self, state: State) -> None: ...
 
 
 class _Environment(Protocol):
-    """What is used of an environment."""
+    """The part of an environment that is used here."""
 
     @property
     def rubric(self) -> _Rubric: ...
@@ -49,7 +49,7 @@ class _Environment(Protocol):
 
 
 def agent(environment: str, arguments: Mapping[str, Json]) -> Callable[[Task], Awaitable[Result]]:
-    """Make an environment, and what runs it on a task."""
+    """Load an environment; returns a function that runs it on a task."""
     made = _loaded(environment, arguments)
     if made.requires_group_rollouts:
         raise ConfigError(
@@ -66,7 +66,7 @@ def agent(environment: str, arguments: Mapping[str, Json]) -> Callable[[Task], A
             if error is not None and not _is_limit(error):
                 raise EnvironmentFailed(repr(error)) from (error if isinstance(error, BaseException) else None)
             steps = cast(Sequence[Mapping[str, object]], state["trajectory"])
-            turns = [step.get("reward") for step in steps]  # the rubric will put the whole's into those that have none
+            turns = [step.get("reward") for step in steps]  # before the rubric fills the gaps
             try:
                 await made.rubric.score_rollout(state)
             finally:
@@ -77,7 +77,7 @@ def agent(environment: str, arguments: Mapping[str, Json]) -> Callable[[Task], A
 
 
 def rows_of(environment: str, arguments: Mapping[str, Json], *, evaluation: bool = False) -> Iterable[dict[str, Json]]:
-    """The data set of an environment, as rows of prompt, answer and metadata."""
+    """Data set of an environment, as rows of prompt, answer and metadata."""
     made = _loaded(environment, arguments)
     for row in made.get_eval_dataset() if evaluation else made.get_dataset():
         rest = {name: value for name, value in row.items() if name not in ("prompt", "answer")}
@@ -97,7 +97,7 @@ def _row(task: Task) -> dict[str, object]:
 
 
 def _result(state: State, turns: Sequence[object]) -> Result:
-    """The rubric's reward, with what else it measured as its parts; rewards by turn where a step has one."""
+    """The rubric's reward, with its other metrics as parts; rewards by turn if a step has one."""
     metrics = cast(Mapping[str, object], state.get("metrics") or {})
     parts = {name: float(value) for name, value in metrics.items() if isinstance(value, Real) and isfinite(value)}
     reward = parts | {"score": cast(float, state["reward"])}
@@ -114,7 +114,7 @@ def _loaded(environment: str, arguments: Mapping[str, Json]) -> _Environment:
 
 
 class _Clients(Protocol):
-    """What is used of `verifiers.clients`."""
+    """The part of `verifiers.clients` that is used here."""
 
     OpenAIChatCompletionsClient: Callable[[object], object]
 
@@ -130,14 +130,14 @@ def _clients() -> _Clients:
 
 
 def _without_none(value: Json) -> Json:
-    """Without the fields that a table has for all messages, and only some say something of."""
+    """The value without null fields, which tables add to messages that lack them."""
     if isinstance(value, dict):
         return {name: _without_none(each) for name, each in value.items() if each is not None}
     return [_without_none(each) for each in value] if isinstance(value, list) else value
 
 
 def main() -> None:
-    """Write the rows of an environment to standard output, a line of JSON each."""
+    """Write an environment's rows to standard output, one JSON line each."""
     parser = argparse.ArgumentParser(prog="python -m slime_agent_openai.verifiers_agent", description=main.__doc__)
     parser.add_argument("environment", help="package, or ./file.py:function")
     parser.add_argument("--arguments", type=json.loads, default={}, help="keyword arguments, as JSON")

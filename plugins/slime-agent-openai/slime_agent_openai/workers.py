@@ -191,7 +191,7 @@ class RunningWorker:
                 self._tell_all()
 
     def _tell_all(self) -> None:
-        """Fail all its agents; the fault is shared if there are several, or if earlier ones may have used the memory."""
+        """Fail all its agents; the fault is shared if there are several, or if earlier ones may have used memory."""
         reason, detail = self._end
         others = len(self._answers) > 1 or (reason == "agent_memory" and self._number > 1)
         shared = others or reason == "agent_stopped"
