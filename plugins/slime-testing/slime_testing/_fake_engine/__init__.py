@@ -1,1 +1,1 @@
-"""The parts of `slime_testing.fake_engine`: its HTTP, its script, its policy, its state and its endpoints."""
+"""Parts of `slime_testing.fake_engine`: HTTP, script, policy, state and endpoints."""

@@ -1,4 +1,4 @@
-"""SGLang's endpoints by which others look at the engine and a trainer steers it."""
+"""SGLang's endpoints for monitoring and control."""
 
 import asyncio
 import json
@@ -20,10 +20,10 @@ from slime_testing._fake_engine.http import (
 from slime_testing._fake_engine.state import State
 
 SGLANG = "0.5.23"
-"""The release whose wire this is."""
+"""The release whose API the fake engine implements."""
 MODEL = "fake"
 DRAIN_S = 60.0
-"""How long an update waits for running generations."""
+"""Seconds that an update waits for running generations."""
 
 
 async def health(state: State, request: Request) -> Reply:
@@ -43,7 +43,7 @@ async def model_info(state: State, request: Request) -> Reply:
 
 
 async def server_info(state: State, request: Request) -> Reply:
-    """GET /server_info: the keys that clients read, of a few hundred."""
+    """GET /server_info: the keys that clients read, a few of hundreds."""
     return _json(
         {
             "model_path": MODEL,
@@ -68,7 +68,7 @@ async def models(state: State, request: Request) -> Reply:
 
 
 async def abort_request(state: State, request: Request) -> Reply:
-    """POST /abort_request: empty, whether or not there was such a request."""
+    """POST /abort_request: always an empty reply, even for an unknown request."""
     body = parse(AbortBody, request)
     state.abort(body.abort_message or "Aborted", rid=None if body.abort_all else body.rid)
     return Reply(200, b"")
@@ -96,7 +96,7 @@ async def flush_cache(state: State, request: Request) -> Reply:
 
 
 async def update_weights_from_disk(state: State, request: Request) -> Reply:
-    """POST /update_weights_from_disk: after running generations, unless they are paused or aborted."""
+    """POST /update_weights_from_disk: waits for running generations, unless they are paused or aborted."""
     body = parse(DiskBody, request)
     if body.abort_all_requests:
         state.abort()
@@ -122,7 +122,7 @@ async def update_weight_version(state: State, request: Request) -> Reply:
 
 
 async def release_memory_occupation(state: State, request: Request) -> Reply:
-    """POST /release_memory_occupation: as in SGLang, an assertion fails if a request is running."""
+    """POST /release_memory_occupation: like SGLang, fails an assertion while a request runs."""
     tags = parse(MemoryBody, request).kinds
     if state.jobs and state.pause_mode is None:
         return Reply(500, b"release_memory_occupation should be called only when server is idle.\n", TEXT)
@@ -131,7 +131,7 @@ async def release_memory_occupation(state: State, request: Request) -> Reply:
 
 
 async def resume_memory_occupation(state: State, request: Request) -> Reply:
-    """POST /resume_memory_occupation: only memory that was released can be resumed."""
+    """POST /resume_memory_occupation: only for memory that was released."""
     tags = parse(MemoryBody, request).kinds
     if missing := sorted(tags - state.released):
         return Reply(500, f"KeyError: {missing[0]!r}\n".encode(), TEXT)

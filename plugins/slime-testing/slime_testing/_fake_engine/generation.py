@@ -1,4 +1,4 @@
-"""SGLang's /generate: how a generation goes on, and how its result is sent, well or badly."""
+"""SGLang's /generate: the course of a generation, and correct or scripted wrong replies."""
 
 import base64
 import json
@@ -44,7 +44,7 @@ class Progress:
 
     @property
     def log_probs(self) -> tuple[float, ...]:
-        """Log-probs so far; one too few where the script asks for that."""
+        """Log-probs so far; one too few if the script asks for it."""
         short = self.job.behaviour == Malformed(Flaw.SHORT_LOG_PROBS)
         return self.plan.log_probs[: self.count][: -1 if short else None]
 
@@ -115,7 +115,7 @@ async def _stream(state: State, job: Job, body: GenerateBody) -> Parts:
 def _result(progress: Progress, body: GenerateBody) -> dict[str, Json]:
     meta = progress.meta()
     if body.return_logprob:
-        entries = zip(progress.log_probs, progress.tokens, strict=False)  # a scripted flaw: one log-prob too few
+        entries = zip(progress.log_probs, progress.tokens, strict=False)  # the script may ask for one log-prob too few
         meta["input_token_logprobs"] = [list(each) for each in _of_prompt(progress, body.logprob_start_len)]
         meta["output_token_logprobs"] = [[*entry, None] for entry in entries]
         meta["output_token_logprobs_length"] = len(progress.log_probs)
@@ -140,10 +140,10 @@ def _experts(tokens: Sequence[int]) -> str:
 
 
 async def perform(state: State, job: Job) -> AsyncGenerator[Progress, None]:
-    """Carry out a job and yield its progress after each token; the last one has a finish reason.
+    """Run a job and yield its progress after each token; the last progress has a finish reason.
 
     Raises:
-        Hangup: nobody waits for it any more.
+        Hangup: the client is gone.
     """
     planned = plan(job.prompt, job.sampling, job.behaviour, state.weight_version)
     seconds = job.behaviour.seconds / max(1, len(planned.tokens)) if isinstance(job.behaviour, Slow) else 0.0

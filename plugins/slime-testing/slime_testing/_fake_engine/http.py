@@ -1,4 +1,4 @@
-"""HTTP/1.1 of the fake engine: connections, requests and replies, and the bodies that its endpoints take."""
+"""The fake engine's HTTP/1.1: connections, requests and replies, and the bodies that its endpoints accept."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ Parts: TypeAlias = AsyncGenerator[bytes, None]
 
 
 class Hangup(Exception):
-    """Raised by a handler, or by the parts of a reply: drop the connection here and now."""
+    """Raised by a handler or while a reply is sent: drop the connection at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +57,10 @@ async def serve_connection(handle: Handler, reader: asyncio.StreamReader, writer
 
 
 async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Request | None:
-    """The next request, or None when the client has no more.
+    """The next request, or None if the client sends no more.
 
     Raises:
-        Hangup: the client speaks something else.
+        Hangup: the client uses another protocol.
     """
     try:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -69,7 +69,7 @@ async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> R
     line, _, rest = head.partition(b"\r\n")
     method, target, version = (*line.decode("latin-1").split(" "), "", "")[:3]
     if not version.startswith("HTTP/1."):
-        raise Hangup  # a router asks in HTTP/2 whether this is a gRPC server
+        raise Hangup  # a router probes for a gRPC server by HTTP/2
     headers = {name.lower(): value for name, value in parse_headers(io.BytesIO(rest)).items()}
     url = urlsplit(target)
     return Request(
@@ -109,7 +109,7 @@ async def _write(writer: asyncio.StreamWriter, reply: Reply) -> None:
 async def _write_parts(writer: asyncio.StreamWriter, body: Parts, *, chunked: bool) -> None:
     async with contextlib.aclosing(body) as parts:
         async for part in parts:
-            if part:  # an empty chunk would be the last
+            if part:  # an empty chunk would end the reply
                 writer.write(b"%x\r\n%b\r\n" % (len(part), part) if chunked else part)
                 await writer.drain()
     if chunked:
@@ -130,7 +130,7 @@ BodyT = TypeVar("BodyT", bound=Body)
 
 
 class Sampling(Body):
-    """`sampling_params`: those that the fake engine applies, and those that it accepts and ignores."""
+    """`sampling_params`: the fields that the fake engine applies, and the fields that it accepts and ignores."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -190,7 +190,7 @@ class DiskBody(Body):
 
 
 class MemoryBody(Body):
-    """POST /release_memory_occupation and /resume_memory_occupation; no tags are all of them."""
+    """POST /release_memory_occupation and /resume_memory_occupation; without tags, all memory."""
 
     tags: list[Literal["weights", "kv_cache", "cuda_graph"]] | None = None
 
@@ -205,10 +205,10 @@ class VersionBody(Body):
 
 
 def parse(kind: type[BodyT], request: Request) -> BodyT:
-    """The body of a request; an empty one has every default.
+    """The body of a request; an empty one has the defaults.
 
     Raises:
-        Refused: it is not JSON, or not of this kind.
+        Refused: it is not JSON, or has wrong fields.
     """
     try:
         return kind.model_validate_json(request.body or b"{}")

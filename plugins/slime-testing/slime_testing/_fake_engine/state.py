@@ -1,4 +1,4 @@
-"""What the fake engine is scripted to do, what it draws, and what it has been asked so far."""
+"""The fake engine's script, its random draws, and its requests so far."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ CODE_POINTS = 0x110000
 
 
 class Flaw(enum.Enum):
-    """What is wrong with a malformed answer; the status is 200 all the same."""
+    """A flaw in a malformed answer; the status is 200 nevertheless."""
 
     BROKEN_JSON = "broken-json"
     """The body, or the last event of a stream, is not JSON."""
@@ -32,10 +32,10 @@ class Flaw(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A good answer at once."""
+    """A good answer, at once."""
 
     tokens: Sequence[int] | None = None
-    """Ids of the response, until a stop token or the budget ends it; None draws them from prompt and sampling seed."""
+    """Ids of the response, up to a stop token or the budget; None: drawn from the prompt and sampling seed."""
 
     def __post_init__(self) -> None:
         if any(not 0 <= token < CODE_POINTS for token in self.tokens or ()):
@@ -44,10 +44,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """A good answer, its tokens spread over some time; an abort or a pause in between finds it running."""
+    """A good answer with its tokens spread over time, so that an abort or a pause finds it running."""
 
     seconds: float
-    """From the first token's turn to the last one's."""
+    """Seconds from the first token to the last."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.seconds) and self.seconds >= 0):
@@ -56,12 +56,12 @@ class Slow:
 
 @dataclass(frozen=True, slots=True)
 class FailThenOk:
-    """An error for the first generations that meet it, good answers for the others."""
+    """Errors for the first generations, then good answers."""
 
     status: int = 500
     """HTTP status of the error."""
     times: int = 1
-    """How many fail."""
+    """Number of generations that fail."""
 
     def __post_init__(self) -> None:
         if not 400 <= self.status <= 599 or self.times < 1:
@@ -73,23 +73,23 @@ class Malformed:
     """An answer that breaks the protocol."""
 
     flaw: Flaw
-    """How."""
+    """The flaw."""
 
 
 @dataclass(frozen=True, slots=True)
 class AbortMidway:
-    """The engine itself ends the generation early: finish reason abort, with what there is."""
+    """The engine aborts the generation early: finish reason abort, with the tokens so far."""
 
     after_tokens: int
-    """Tokens that are made before."""
+    """Number of tokens generated before."""
 
 
 @dataclass(frozen=True, slots=True)
 class StaleVersion:
-    """A good answer that says it was made by other weights than the ones that were loaded last."""
+    """A good answer that reports other weights than the loaded ones."""
 
     version: str = "default"
-    """What it says; a server calls the weights it was started with "default"."""
+    """The reported version; a server calls its initial weights "default"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +100,17 @@ class Disconnect:
 Behaviour: TypeAlias = Answer | Slow | FailThenOk | Malformed | AbortMidway | StaleVersion | Disconnect
 
 GOOD = Answer()
-"""What is done where the script has nothing else."""
+"""Behaviour without a script."""
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Behaviours in the order in which generations meet them."""
+    """Behaviours, in the order in which generations get them."""
 
     steps: tuple[Behaviour, ...]
 
     def behaviour(self, generation: int) -> Behaviour:
-        """What the generation of this number does; a `FailThenOk` that has failed often enough is an `Answer`."""
+        """Behaviour of a generation, by its number; a `FailThenOk` that has failed often enough becomes an `Answer`."""
         step = min(generation, len(self.steps) - 1)
         found = self.steps[step]
         if isinstance(found, FailThenOk) and generation - step >= found.times:
@@ -123,14 +123,14 @@ END_RATE = 0.1
 LEAST_LOG_PROB = -4.0
 MOST_CRC = 0xFFFFFFFF
 SURE_BIAS = 50.0
-"""`logit_bias` from which a token is sure; as SGLang does, the log-prob of the changed distribution is told: 0."""
+"""`logit_bias` from which a token is certain. Like SGLang, the engine reports the biased distribution's log-prob: 0."""
 
 TOKENIZER = CharTokenizer()
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All of a generation, before its first token is out."""
+    """A whole generation, computed before its first token is sent."""
 
     tokens: tuple[int, ...]
     log_probs: tuple[float, ...]
@@ -138,13 +138,13 @@ class Plan:
     trim: int = 0
 
     def text(self, count: int) -> str:
-        """Text of the first tokens; that of all of them is trimmed."""
+        """Text of the first `count` tokens; the complete text is trimmed."""
         text = TOKENIZER.decode(self.tokens[:count])
         return text[: len(text) - self.trim] if count == len(self.tokens) else text
 
 
 def plan(prompt: Sequence[int], sampling: Sampling, behaviour: Behaviour, version: str) -> Plan:
-    """What a behaviour answers to a prompt with weights of a version."""
+    """A behaviour's answer to a prompt, with the weights of a version."""
     seed = None if sampling.temperature == 0 else sampling.sampling_seed or 0
     drawn = random.Random(f"{seed} {list(prompt)}")
     given: Sequence[float] | None = None
@@ -166,7 +166,7 @@ def plan(prompt: Sequence[int], sampling: Sampling, behaviour: Behaviour, versio
 
 
 def text_log_probs(tokens: Sequence[int], version: str) -> list[float]:
-    """Log-prob of each token given those before it, under one version's weights; the same for drawn and given text."""
+    """Log-prob of each token after the ones before it, with one version's weights; equal for drawn and given text."""
     seen, log_probs = zlib.crc32(version.encode()), list[float]()
     for token in tokens:
         seen = zlib.crc32(token.to_bytes(8, "little", signed=True), seen)
@@ -191,9 +191,9 @@ def _biased(biases: dict[int, float], sampling: Sampling) -> Iterator[int]:
 
 
 def _end(source: Sequence[int] | Iterator[int], asked: Sampling) -> Plan:
-    """The source up to what ends it: a stop token, a stop string, the budget, or its own end; without log-probs.
+    """The source up to its end, without log-probs: at a stop token, a stop string, the budget, or when it is exhausted.
 
-    As in SGLang, no stop token is drawn before `min_new_tokens`, and `ignore_eos` goes for every stop token.
+    As in SGLang, no stop token is drawn before `min_new_tokens`, and `ignore_eos` disables every stop token.
     """
     stops = {*(asked.stop_token_ids or ()), EOS}
     strings = [asked.stop] if isinstance(asked.stop, str) else asked.stop or []
@@ -221,56 +221,56 @@ def _end(source: Sequence[int] | Iterator[int], asked: Sampling) -> Plan:
 
 
 TICK_S = 0.002
-"""How often a running generation looks for an abort, a pause or a client that hung up."""
+"""Seconds between a running generation's checks for an abort, a pause or a client that hung up."""
 
 
 class Ended(enum.Enum):
     """How a generation ended."""
 
     ANSWERED = "answered"
-    """As the script says, well or badly; a stream was read to its end."""
+    """As the script says, correct or malformed; a stream was read to its end."""
     ABORTED = "aborted"
     """By /abort_request, a pause or an update that aborts."""
     FAILED = "failed"
-    """With the error status or the dropped connection that the script asks for."""
+    """With the scripted error status or dropped connection."""
     DISCONNECTED = "disconnected"
-    """The client hung up; SGLang goes on for seconds then, so a client should abort first."""
+    """The client hung up; SGLang then continues for seconds, so a client should abort first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """One request of any kind."""
+    """One request to any endpoint."""
 
     method: str
-    """In capitals."""
+    """HTTP method, in capitals."""
     path: str
-    """Without the query."""
+    """Path without the query."""
     query: Mapping[str, str]
-    """Decoded."""
+    """The decoded query."""
     headers: Mapping[str, str]
-    """By lower-case name."""
+    """Values by lower-case name."""
     body: Json
-    """As sent; None for no body, and for one that is not JSON."""
+    """The body as sent; None: no body, or not JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """One generation that has ended."""
+    """A finished generation."""
 
     rid: str
-    """The request's id."""
+    """Request id."""
     prompt: tuple[int, ...]
     """Token ids."""
     sampling: Sampling
     """The sampling parameters."""
     behaviour: Behaviour
-    """What the script had for it."""
+    """The scripted behaviour."""
     tokens: tuple[int, ...]
-    """What was made."""
+    """Ids that were generated."""
     weight_version: str
-    """Of its last token."""
+    """Version of the last token."""
     ended: Ended
-    """How."""
+    """How it ended."""
 
 
 @dataclass(slots=True)
@@ -314,7 +314,7 @@ class State:
         return self.script.behaviour(self.asked - 1)
 
     async def make_token(self, job: Job, seconds: float) -> bool:
-        """Make a job's next token after some time; False if it is aborted or its client is gone before."""
+        """Generate a job's next token after some time; False if it is aborted or its client leaves first."""
         now = asyncio.get_running_loop().time
         due = now() + seconds
         await _until(lambda: job.over() or (self.pause_mode is None and now() >= due))
@@ -334,7 +334,7 @@ class State:
                 job.abort_message = message
 
     def pause(self, mode: str) -> None:
-        """Hold every generation, aborting or retracting those that run."""
+        """Pause all generations; running ones are aborted or retracted, by `mode`."""
         self.pause_mode = mode
         if mode == "abort":
             self.abort()
@@ -354,5 +354,5 @@ class State:
 
 
 async def _until(met: Callable[[], bool]) -> None:
-    while not met():  # noqa: ASYNC110  # a client that hangs up sets no event
+    while not met():  # noqa: ASYNC110  # no event is set when a client hangs up
         await asyncio.sleep(TICK_S)
