@@ -9,11 +9,11 @@ from slime_core.roles import Setup
 __all__ = ["SEED", "setup_of"]
 
 SEED = 1234
-"""The seed of a run that is given none."""
+"""Default seed of a run."""
 
 
 def setup_of(catalog: Catalog, protection: Protection, seed: int = SEED) -> Setup:
-    """What factories are given; `make` builds other choices of the same catalog, and isolates rewards."""
+    """Argument of factories; its `make` builds other choices of the same catalog, and isolates rewards."""
 
     def make(role: str, name: str, **settings: object) -> object:
         found = catalog.find(role, name)

@@ -1,4 +1,4 @@
-"""`slime plugins check`: the contract kit on installed plugins, a project folder or a module, without pytest."""
+"""`slime plugins check`: runs the contract kit on installed plugins, a project folder or a module, without pytest."""
 
 import contextlib
 import importlib
@@ -29,10 +29,10 @@ GROUP = "slime.plugins"
 
 @contextlib.contextmanager
 def as_if_installed(folder: Path) -> Iterator[str]:
-    """Put a project on the import path of this process and of those that it starts; yields its name.
+    """Put a project on the import path of this process and its children; yields the project's name.
 
     Raises:
-        ConfigError: the folder holds no pyproject.toml with a plugin, or not the module that it names.
+        ConfigError: the folder has no pyproject.toml with a plugin, or lacks the module that it names.
     """
     project = _read_project(folder)
     name, entries = _entry_points(folder, project)
@@ -131,7 +131,7 @@ _COLOURS = {
 def check(ctx: click.Context, name: str | None, as_json: bool) -> int:
     """Run the contract kit on NAME: an installed plugin, a module file, or a project folder that is not installed.
 
-    Without NAME, on every plugin that is installed besides slime-core. Exit code 1 when a check fails.
+    Without NAME, check every installed plugin except slime-core. Exit code 1 when a check fails.
 
     \b
     slime plugins check slime-reward-math
@@ -172,7 +172,7 @@ def _report(name: str, plugins: PluginSet) -> PluginReport | PluginError:
         )
     console = Console(file=drawable(sys.stderr))
     with (
-        contextlib.redirect_stdout(sys.stderr),  # what plugins print is not the report
+        contextlib.redirect_stdout(sys.stderr),  # keeps plugins' output apart from the report
         console.status(f"checking {escape(name)}") if console.is_terminal else contextlib.nullcontext(),
         _importable(name) as known_as,
     ):

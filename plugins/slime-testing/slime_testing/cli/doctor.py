@@ -1,4 +1,4 @@
-"""`slime doctor`: looks for what usually goes wrong, and says what to type."""
+"""`slime doctor`: looks for common problems, and shows the commands that fix them."""
 
 import json
 import textwrap
@@ -25,10 +25,10 @@ _MARKS = {Health.OK: ("ok     ", "green"), Health.WARNING: ("warning", "yellow")
 def doctor(ctx: click.Context, as_json: bool) -> int:
     """Look at this machine, this installation and its plugins; exit code 1 when something does not work.
 
-    Plugins add checks of their own (the role `check`). Nothing is changed.
+    Plugins can add checks (the role `check`). Nothing is changed.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PluginWarning)  # a finding says it
+        warnings.simplefilter("ignore", PluginWarning)  # a finding reports it
         catalog = Catalog.discover(plugin_set(ctx), strict=False)
     done: list[Examined] = []
     isolated = Protection(plugins=catalog.plugin_set, seed=SEED, stats=PluginStats())

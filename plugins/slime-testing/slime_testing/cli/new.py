@@ -1,4 +1,4 @@
-"""`slime plugins new ROLE NAME`: write a plugin package that works, to be changed."""
+"""`slime plugins new ROLE NAME`: writes a working plugin package as a starting point."""
 
 import shlex
 import textwrap
@@ -47,10 +47,10 @@ def new(role: str, name: str, into: Path, license_: str, force: bool) -> None:
 
 
 def _refuse_taken(names: Names) -> None:
-    """Two distributions of one name would replace each other, and two choices of one name be told apart in run files.
+    """Refuse a name in use: distributions would replace each other, and choices would need qualified names.
 
     Raises:
-        ConfigError: a distribution of that name is installed, or slime has a choice of that name.
+        ConfigError: a distribution or a choice of that name exists.
     """
     try:
         installed = version(names.dist)

@@ -1,4 +1,4 @@
-"""`slime reward try`: scores the samples of a file as a run would, and says what came of each."""
+"""`slime reward try`: scores the samples of a file as a run would, and shows each verdict."""
 
 import asyncio
 import json
@@ -21,14 +21,14 @@ from slime_core.secrets import REDACTOR
 from slime_testing.cli.reward_trial import Answer, Keys, SampleRow, Summary, Trial, read_sample_rows, summarize
 
 SHOWN = 60
-"""Characters of a response that are shown."""
+"""Characters of a response to show."""
 
 
 class TryCommand(click.Command):
-    """Takes settings of the reward, `--reward.NAME.KEY VALUE`, which click cannot know."""
+    """Accepts settings of the reward, `--reward.NAME.KEY VALUE`, which click does not know."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take the settings of the reward out, and have click read the rest."""
+        """Remove the reward's settings, and let click parse the rest."""
         rest, ctx.obj = split_settings(args)
         return super().parse_args(ctx, rest)
 
@@ -61,7 +61,7 @@ def try_command(
 ) -> int:
     """Score the samples of a file with the reward NAME, without training; exit code 1 when a call failed.
 
-    Calls are isolated and limited as in a run. The files in samples/ of a run folder can be scored as they are.
+    Calls are isolated and limited as in a run. The files in samples/ of a run folder can be scored unchanged.
 
     \b
     slime reward try math --data runs/first/samples/rollout_000003.parquet

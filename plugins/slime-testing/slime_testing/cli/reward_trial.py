@@ -1,4 +1,4 @@
-"""Samples of a file, a reward on them as in a run, and a summary of its answers: what `slime reward try` does."""
+"""The work of `slime reward try`: reads samples, scores them as a run would, and summarizes the verdicts."""
 
 import asyncio
 import traceback
@@ -31,23 +31,23 @@ from slime_view.samples import Shard, is_shard
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Where a row holds what."""
+    """Names of a row's columns."""
 
     prompt: str = "prompt"
-    """A text or a list of chat messages; may be absent."""
+    """A text or a list of chat messages; optional."""
     response: str = "response"
-    """A text; must be there."""
+    """A text; required."""
     label: str | None = None
-    """The gold answer; None: `label`, which may be absent. One that is given must be there."""
+    """The gold answer. None: `label`, optional; a column given by name is required."""
     metadata: str = "metadata"
-    """An object; may be absent."""
+    """An object; optional."""
     group: str | None = None
-    """Rows of one value are one group; None: each row is scored alone."""
+    """Rows with the same value form a group; None: each row is scored alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class SampleRow:
-    """One row and the sample that it describes."""
+    """One row, and the sample made from it."""
 
     number: int
     where: str
@@ -60,8 +60,8 @@ def read_sample_rows(path: Path, keys: Keys, limit: int | None) -> list[SampleRo
     """Read the first rows of a file.
 
     Raises:
-        RunFolderError: it is a damaged shard.
-        DataError: see `read_rows`; or a key is missing, a value is of the wrong type, or there are no rows.
+        RunFolderError: the file is a damaged shard.
+        DataError: see `read_rows`; or a key is missing, a value has the wrong type, or the file has no rows.
     """
     groups: dict[str, int] = {}
     members: dict[str, int] = {}
@@ -138,7 +138,7 @@ def _value(row: Row, key: str, flag: str) -> Json:
 
 
 def grouped(rows: Sequence[SampleRow]) -> Iterator[list[SampleRow]]:
-    """The rows of each group, in the order of its first row."""
+    """The rows of each group; groups are ordered by their first row."""
     groups: dict[str, list[SampleRow]] = {}
     for row in rows:
         groups.setdefault(row.group, []).append(row)
@@ -146,27 +146,27 @@ def grouped(rows: Sequence[SampleRow]) -> Iterator[list[SampleRow]]:
 
 
 IN_FLIGHT = 256
-"""Rows, or groups, being scored at once; the spec's own limit counts besides."""
+"""Most rows, or groups, scored at once; the spec's own limit applies too."""
 ATTEMPTS = 2
-"""Calls that a retryable failure is worth, as in a run."""
+"""Attempts of a call with retryable failures, as in a run."""
 OURS = (Path(slime_core.__file__).parent, Path(slime_testing.__file__).parent)
 UNFINISHED = (Status.ABORTED, Status.FAILED)
-"""Samples that a run does not score."""
+"""Statuses of samples that a run does not score."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One row and what the reward said of it."""
+    """One row and the reward's verdict."""
 
     row: SampleRow
     verdict: Verdict | None
 
 
 class Trial:
-    """A reward or a group reward, built as a run builds it.
+    """A reward or a group reward, built as in a run.
 
     Raises:
-        PluginError: its factory and its spec do not fit.
+        PluginError: its factory and its spec disagree.
     """
 
     def __init__(self, registered: Registered, settings: Settings, catalog: Catalog, name: str) -> None:
@@ -178,10 +178,10 @@ class Trial:
         self._plugin = registered.plugin
         self._grouped = isinstance(spec, GroupRewardSpec)
         self.calls = self._stats.calls(spec.role, name, registered.plugin)
-        """How long calls took, and how many failed."""
+        """Duration and number of failures of calls."""
 
     async def score(self, rows: Sequence[SampleRow]) -> AsyncIterator[Answer]:
-        """The answers, in the order of the rows; for a group reward, group after group.
+        """The verdicts, in the order of the rows; for a group reward, group by group.
 
         Raises:
             PluginError: a worker process cannot build the plugin.
@@ -241,14 +241,14 @@ def _in_the_plugin(error: Exception) -> str:
 
 
 BINS = 10
-"""Bars of the histogram, where there are more different scores than that."""
+"""Most bars of the histogram; fewer different scores get a bar each."""
 BAR = 40
-"""Characters of the longest bar."""
+"""Length of the longest bar, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """One bar of the histogram: scores from `low` to `high`, the last bar's included."""
+    """One bar of the histogram: scores from `low` up to `high`; only the last bar includes `high`."""
 
     low: float
     high: float
@@ -257,7 +257,7 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """All rows of a trial together."""
+    """Statistics of all rows of a trial."""
 
     rows: int
     scored: int
@@ -275,11 +275,11 @@ class Summary:
     blocked_s: float
 
     def to_dict(self) -> dict[str, Json]:
-        """Plain JSON."""
+        """The summary as plain JSON."""
         return asdict(self)
 
     def lines(self) -> Iterator[str]:
-        """Text for a terminal."""
+        """The summary as text for a terminal."""
         yield f"{self.scored} of {self.rows} rows scored"
         for reason, count in self.unscored.items():
             yield f"  unscored        {count}  {reason}"
@@ -304,7 +304,7 @@ class Summary:
 
 
 def summarize(answers: Sequence[Answer], calls: CallStats) -> Summary:
-    """Sum a trial up."""
+    """Summarize a trial."""
     verdicts = [each.verdict for each in answers]
     scores = [each for each in verdicts if isinstance(each, Score)]
     values = [each.value for each in scores]
@@ -332,7 +332,7 @@ def summarize(answers: Sequence[Answer], calls: CallStats) -> Summary:
 
 
 def histogram(values: Sequence[float]) -> list[Bin]:
-    """A bar for each value where there are few, else bars of equal width."""
+    """One bar per value if there are few values, else bars of equal width."""
     counts = Counter(values)
     if len(counts) <= BINS:
         return [Bin(value, value, counts[value]) for value in sorted(counts)]
