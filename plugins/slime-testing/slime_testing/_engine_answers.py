@@ -1,4 +1,4 @@
-"""Checks of what an engine answers, of `EngineContract`: sampling, streams, extras."""
+"""Checks of `EngineContract` for an engine's answers: sampling, streams, extras."""
 
 import asyncio
 import inspect
@@ -34,7 +34,7 @@ class SamplingChecks(EngineRuns):
 
     @check("ENG-003", needs=("ENG-001",))
     def test_every_token_has_a_log_prob(self) -> None:
-        """`tokens` and `log_probs` have one length, ids are ints from 0 up, `finish` is a `FinishReason`."""
+        """Return as many `log_probs` as `tokens`. Ids are ints from 0 up; `finish` is a `FinishReason`."""
 
         async def use(play: Play) -> list[GenerateOutput]:
             return [await play.ask(SAMPLED), await play.ask(SAMPLED, prompt=1), await play.ask(GREEDY)]
@@ -48,9 +48,9 @@ class SamplingChecks(EngineRuns):
 
     @check("ENG-004", needs=("ENG-001",))
     def test_log_probs_are_finite_and_not_above_zero(self) -> None:
-        """A trainer divides by what the engine says. Give the log of the tempered probability, for greedy tokens too.
+        """The trainer divides by these values. Return the log of the tempered probability, for greedy tokens too.
 
-        NaN and infinity come of a log-prob that was taken after top-p or top-k had set it to zero.
+        NaN or infinity appears if the log-prob is computed after top-p or top-k has set it to zero.
         """
         truncated = SamplingParams(max_new_tokens=16, top_p=0.9, top_k=3)
         for output in self._answers([SAMPLED, truncated, GREEDY]):
@@ -59,7 +59,7 @@ class SamplingChecks(EngineRuns):
 
     @check("ENG-005", needs=("ENG-001",))
     def test_the_token_budget_is_kept(self) -> None:
-        """At most `max_new_tokens` come back, the stop token included; LENGTH means that all of them were used."""
+        """Return at most `max_new_tokens`, including the stop token. LENGTH means that all of them were used."""
         budgets = (1, 2, 7)
         for budget, output in zip(budgets, self._answers(list(map(SamplingParams, budgets))), strict=True):
             count = len(output.tokens)
@@ -69,7 +69,7 @@ class SamplingChecks(EngineRuns):
 
     @check("ENG-006", needs=("ENG-001", "ENG-009"))
     def test_a_stop_token_ends_the_response(self) -> None:
-        """One of `stop_token_ids` is the last token and the finish is STOP; ask the server for ids, not for text."""
+        """End with one of `stop_token_ids` and finish STOP. Ask the server to stop at ids, not at text."""
 
         async def use(play: Play) -> tuple[list[int], int, GenerateOutput]:
             free = list((await play.ask(GREEDY)).tokens)
@@ -87,7 +87,7 @@ class SamplingChecks(EngineRuns):
 
     @check("ENG-007", needs=("ENG-001",))
     def test_the_same_seed_draws_the_same_tokens(self) -> None:
-        """Runs repeat and resume exactly. Pass the seed on; if the kernels vary, say `deterministic = False`."""
+        """A run must repeat and resume exactly: pass the seed on. If the kernels vary, set `deterministic = False`."""
         self._needs_determinism()
 
         async def use(play: Play) -> list[list[int]]:
@@ -98,20 +98,20 @@ class SamplingChecks(EngineRuns):
 
     @check("ENG-008", needs=("ENG-001",))
     def test_other_seeds_draw_other_tokens(self) -> None:
-        """Samples of a group differ in their seed alone: were they all the same, there would be nothing to learn."""
+        """Samples of a group differ only in their seed. If all were equal, there would be nothing to learn."""
         draws = [tuple(each.tokens) for each in self._answers([SAMPLED] * 8)]
         require(len(set(draws)) > 1, f"8 seeds at temperature 1 all drew {draws[0]}")
 
     @check("ENG-009", needs=("ENG-001",))
     def test_temperature_zero_is_greedy(self) -> None:
-        """Evaluation asks for temperature 0: the likeliest token, whatever the seed."""
+        """Evaluation uses temperature 0: return the likeliest token for every seed."""
         self._needs_determinism()
         draws = [list(each.tokens) for each in self._answers([GREEDY] * 4)]
         require(all(each == draws[0] for each in draws), f"4 seeds at temperature 0, different tokens: {draws}")
 
     @check("ENG-010", needs=("ENG-001", "ENG-007"))
     def test_requests_at_once_do_not_mix(self) -> None:
-        """A rollout asks for hundreds at once: each gets its own answer, the one that it would get alone."""
+        """A rollout sends hundreds of requests at once. Each must get the answer that it would get alone."""
         self._needs_determinism()
         asked = [(number % 2, seed) for seed in range(4) for number in range(2)]
 
@@ -125,9 +125,9 @@ class SamplingChecks(EngineRuns):
 
     @check("ENG-018", needs=("ENG-001", "ENG-004", "ENG-005"))
     def test_a_bias_moves_the_draw_and_not_its_log_prob(self) -> None:
-        """`logit_bias` decides what is drawn; the log-prob stays that of the model, which a trainer computes, too.
+        """`logit_bias` changes which tokens are drawn, but not their log-probs: the trainer computes the model's own.
 
-        A setting that the engine cannot apply, this one or another, is refused by a `SlimeError` that names it.
+        Refuse a setting that the engine cannot apply, this one or another, with a `SlimeError` that names it.
         """
         bias, sampling = {self.prompts[0][0]: 100.0}, replace(GREEDY, ignore_eos=True)
         [forced] = self._answers([replace(sampling, logit_bias=bias)], "logit_bias")
@@ -138,7 +138,7 @@ class SamplingChecks(EngineRuns):
 
     @check("ENG-019", needs=("ENG-001", "ENG-005", "ENG-006"))
     def test_no_stop_token_comes_too_early(self) -> None:
-        """None is drawn before `min_new_tokens`; with `ignore_eos` none ends the response."""
+        """Draw no stop token before `min_new_tokens`. With `ignore_eos`, no stop token ends the response."""
         self._needs_determinism()
         [free] = self._answers([GREEDY])
         stops = frozenset(free.tokens[:3])
@@ -153,7 +153,7 @@ class SamplingChecks(EngineRuns):
 
     @check("ENG-020", needs=("ENG-001", "ENG-018"))
     def test_what_was_made_often_is_made_less(self) -> None:
-        """`frequency_penalty` counts the tokens of the response, of each request its own."""
+        """`frequency_penalty` counts the tokens of the response, separately for each request."""
         one, other = self.prompts[0][0], self.prompts[0][1]
         bias = {one: 200.0, other: 170.0}
         plain = SamplingParams(60, temperature=0.0, ignore_eos=True, logit_bias=bias)
@@ -165,7 +165,7 @@ class SamplingChecks(EngineRuns):
 
     @check("ENG-021", needs=("ENG-001", "ENG-009"))
     def test_min_p_leaves_the_likely(self) -> None:
-        """At `min_p` of 1 only the likeliest token is left, whatever the temperature."""
+        """With a `min_p` of 1 only the likeliest token remains, at every temperature."""
         self._needs_determinism()
         likeliest = replace(SAMPLED, min_p=1.0)
         greedy, *drawn = self._answers([GREEDY, likeliest, likeliest], "min_p")
@@ -190,14 +190,14 @@ class SamplingChecks(EngineRuns):
 
 
 class StreamingChecks(EngineRuns):
-    """Responses in parts."""
+    """Streamed responses."""
 
     @check("ENG-022", needs=("ENG-001", "ENG-007"))
     def test_the_parts_of_a_response_are_the_whole(self) -> None:
-        """`stream` is optional; its chunks, joined, are what `generate` answers, and only the last one has a finish.
+        """`stream` is optional. Its chunks, joined, are the answer of `generate`; only the last one has a finish.
 
-        Each but the last has at least one token, each as many log-probs as tokens, and the version that is loaded. One
-        chunk may be all: a reader wants to see what there is, and a fast engine has it at once.
+        Each chunk but the last has at least one token; each has a log-prob per token, and the loaded version. One
+        chunk may hold the whole response: readers want tokens early, and a fast engine has all at once.
         """
         self._needs_streaming()
         asked = (SAMPLED, GREEDY, SamplingParams(self.busy_tokens))
@@ -221,7 +221,7 @@ class StreamingChecks(EngineRuns):
 
     @check("ENG-023", needs=("ENG-001", "ENG-014", "ENG-022"))
     def test_a_stream_that_is_left_is_not_carried_on(self) -> None:
-        """`aclose` on the iterator, or cancelling who waits for it, drops the request: clean up in a `finally`."""
+        """Drop the request on `aclose` of the iterator, or when its reader is cancelled: clean up in a `finally`."""
         self._needs_streaming()
         sampling = SamplingParams(self.busy_tokens)
 
@@ -260,19 +260,19 @@ def _require_same(joined: GenerateOutput, whole: GenerateOutput) -> None:
 
 NUCLEUS = replace(GREEDY, temperature=1.0, top_p=0.9)
 TRIES = 8
-"""Seeds of which one makes a token."""
+"""Number of seeds tried to get a token."""
 NOWHERE = "no-such-thing"
-"""A picture that no engine has."""
+"""Name of a picture that no engine has."""
 
 
 class ExtrasChecks(EngineRuns):
-    """Extras and media."""
+    """Checks of extras and media."""
 
     @check("ENG-024", needs=("ENG-001",))
     def test_it_gives_what_its_spec_says_and_refuses_the_rest(self) -> None:
-        """Each `Extra` of `EngineSpec.gives` comes in its shape to who wants it; another one is refused by its name.
+        """Return each `Extra` of `EngineSpec.gives` in its shape on request. Refuse any other one by its name.
 
-        A trainer reads them for the very tokens of the answer: one for each, in their order, and of this request.
+        A trainer reads extras per token of this answer: one entry for each, in the same order.
         """
         given = sorted(self.spec.gives, key=lambda extra: extra.value)
         wants = [frozenset({extra}) for extra in Extra] + ([frozenset(given)] if given else [])
@@ -298,9 +298,9 @@ class ExtrasChecks(EngineRuns):
 
     @check("ENG-025", needs=("ENG-001", "ENG-011", "ENG-012"))
     def test_an_answer_says_which_weights_made_which_of_its_tokens(self) -> None:
-        """Where new weights come amid an answer, `extras.versions` has all of its tokens, oldest weights first.
+        """If new weights arrive during an answer, `extras.versions` covers all its tokens, oldest weights first.
 
-        `weight_version` is then the oldest. An engine that ends what runs before it switches needs no spans.
+        `weight_version` is then the oldest. An engine that ends running requests before it switches needs no spans.
         """
 
         async def use(play: Play, load: Load) -> list[GenerateOutput | BaseException]:
@@ -319,9 +319,9 @@ class ExtrasChecks(EngineRuns):
 
     @check("ENG-026", needs=("ENG-001",))
     def test_what_it_cannot_take_is_refused_by_name(self) -> None:
-        """A picture that it does not have is not left aside: the answer would be to another question.
+        """Refuse a picture that the engine does not have: without it, the answer would be to another question.
 
-        Raise a `SlimeError` that says "media", or names what is missing; `GenerateRequest.besides` helps.
+        Raise a `SlimeError` that contains "media" or names what is missing; `GenerateRequest.besides` helps.
         """
         plain = GenerateRequest(self.prompts[0], GREEDY, 0)
         asked = [replace(plain, media={"image": [f"{NOWHERE}.png"]}), plain]
@@ -337,9 +337,9 @@ class ExtrasChecks(EngineRuns):
 
     @check("ENG-029", needs=("ENG-001", "ENG-003", "ENG-024"))
     def test_a_text_is_scored_as_it_was_made(self) -> None:
-        """With `max_new_tokens = 0` and `PROMPT_LOG_PROBS` nothing is made, and the text's log-probs come all the same.
+        """With `max_new_tokens = 0` and `PROMPT_LOG_PROBS`, generate nothing and return the log-probs of the text.
 
-        They are those that the same weights gave the tokens when they made them: a teacher is asked so.
+        They equal the log-probs that the same weights gave when they generated the text. Teachers are queried so.
         """
         if Extra.PROMPT_LOG_PROBS not in self.spec.gives:
             raise SkipTest("the spec does not give prompt_log_probs")

@@ -1,4 +1,4 @@
-"""What an author says about an engine, and how a check gets one that is started and serves version 0."""
+"""The author's settings for an engine's contract, and started engines with version 0 for the checks."""
 
 import asyncio
 import tempfile
@@ -27,16 +27,16 @@ from slime_testing.role import RoleContract
 ResultT = TypeVar("ResultT")
 
 BUSY = 32
-"""Requests that keep an engine busy."""
+"""Number of requests that keep an engine busy."""
 LEAD_S = 0.01
-"""How long they have to get going, where nobody can tell whether one does."""
+"""Seconds that requests get to start, if the contract cannot tell whether one runs."""
 POLL_S = 0.001
-"""Seconds between two looks for one that does."""
+"""Seconds between two checks whether one runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """An engine that serves version 0."""
+    """An engine with version 0 loaded."""
 
     engine: Engine
     prompts: Sequence[Sequence[int]]
@@ -84,21 +84,21 @@ class Play:
                 raise AssertionError(f"{len(asked)} requests were asked, and none runs after {self.limit_s:g} s")
 
     async def ends(self, running: Sequence[asyncio.Task[GenerateOutput]]) -> list[GenerateOutput | BaseException]:
-        """What each of them returned or raised; one that was cancelled by nobody has raised CancelledError."""
+        """The result or error of each request. CancelledError: the engine, not the check, cancelled it."""
         return await asyncio.gather(*running, return_exceptions=True)
 
     async def settled(self, left: Callable[[], tuple[int, ...]]) -> tuple[int, ...]:
-        """What `left` still finds when it finds nothing any more, or when `SETTLE_S` is over."""
+        """The last result of `left`, once it finds nothing or `SETTLE_S` is over."""
         until = time.monotonic() + SETTLE_S
-        while any(found := left()) and time.monotonic() < until:  # noqa: ASYNC110  # nothing tells when
+        while any(found := left()) and time.monotonic() < until:  # noqa: ASYNC110  # no event to wait for
             await asyncio.sleep(0.02)
         return found
 
     async def limited(self, call: Awaitable[ResultT], what: str) -> ResultT:
-        """Await a call of the engine's.
+        """Await a call of the engine.
 
         Raises:
-            AssertionError: it took too long.
+            AssertionError: it exceeded `limit_s`.
         """
         try:
             async with asyncio.timeout(self.limit_s) as limit:
@@ -132,7 +132,7 @@ class Served:
 
 @dataclass(slots=True)
 class Kept:
-    """An engine that serves one check after the other, in a loop of its own."""
+    """An engine shared by several checks, with its own event loop."""
 
     serve: Callable[[Path], Served]
     _runner: asyncio.Runner = field(default_factory=asyncio.Runner)
@@ -166,26 +166,26 @@ SAMPLED = SamplingParams(max_new_tokens=16)
 GREEDY = SamplingParams(max_new_tokens=16, temperature=0.0)
 ONE = SamplingParams(max_new_tokens=1, temperature=0.0)
 SAME_LOG_PROB = 1e-3
-"""Two runs of one model differ by less, two versions of it by more."""
+"""Two runs of one version differ by less than this, two versions by more."""
 
 
 class EngineRuns(RoleContract[EngineSpec]):
-    """The base of the contract: attributes and methods for the author, engines for the checks."""
+    """The base of the contract: settings and methods of the author, and engines for the checks."""
 
     kind = EngineSpec
     prompts: ClassVar[tuple[Sequence[int], Sequence[int]]] = ((5, 6, 7), (9, 10))
-    """Two prompts that the model takes, after which more than one token is likely."""
+    """Two prompts that the model accepts, each with more than one likely next token."""
     busy_tokens: ClassVar[int] = 200
-    """A budget that it takes, and that keeps it busy for some tens of milliseconds."""
+    """A token budget that the engine accepts and that keeps it busy for some tens of milliseconds."""
     too_long: ClassVar[int | None] = None
-    """Tokens of a prompt that its model cannot take; None if there is no limit."""
+    """Length of a prompt that the model cannot accept; None: no limit."""
     deterministic: ClassVar[bool] = True
-    """Whether the same request and seed always get the same tokens, whatever is generated beside it."""
+    """Whether the same request and seed always give the same tokens, even while other requests run."""
     limit_s: ClassVar[float] = 60.0
-    """How long any one call may take."""
+    """Seconds that one call may take."""
     fresh: ClassVar[bool] = True
-    """Whether each check starts an engine of its own. False, where starting one is dear: one serves all checks but
-    those that close it. It then loads version 0 again after 1, and `publish` is called again for either."""
+    """Whether each check starts a separate engine. Set False if a start is slow: the checks then share an engine, except
+    for checks that close it. It loads version 0 again after 1; `publish` is called again for each load."""
     _kept: ClassVar[Kept | None] = None
 
     def __init_subclass__(cls) -> None:
@@ -196,36 +196,36 @@ class EngineRuns(RoleContract[EngineSpec]):
     def _note(cls, info: CheckInfo, status: CheckStatus, detail: str) -> None:
         super()._note(info, status, detail)
         if status is CheckStatus.FAILED:
-            cls.teardown_class()  # who knows what is left of the engine
+            cls.teardown_class()  # a failed check may leave the engine in any state
 
     @classmethod
     def teardown_class(cls) -> None:
-        """Close the engine that the checks shared, if any."""
+        """Close the shared engine, if any."""
         kept, cls._kept = cls._kept, None
         if kept is not None:
             kept.end()
 
     def make_setup(self, scratch: Path) -> EngineSetup:
-        """What the factory is given: a model, its end tokens, a launcher. The contract closes the launcher."""
+        """Arguments of the factory: a model, its end tokens, a launcher. The contract closes the launcher."""
         return self.own("make_setup", cast(EngineSetup | None, None))
 
     def publish(self, setup: EngineSetup, version: int) -> WeightChannel:
-        """Publish a version as a trainer does; other versions give other log-probs. 0 comes first, then 1."""
+        """Publish a version as a trainer does: 0 first, then 1. Different versions must give different log-probs."""
         return self.own("publish", cast(WeightChannel | None, None))
 
     def spoilt(self, setup: EngineSetup) -> WeightChannel | None:
-        """A publication that the engine cannot load; None if no such publication exists.
+        """A publication that the engine cannot load; None if there is none.
 
-        By default it is version 1 with its first tensor under a name that no model has.
+        The default is version 1 with its first tensor under an unknown name.
         """
         channel = self.publish(setup, 1)
         slots = list(channel.slots)
         return replace(channel, slots=(replace(slots[0], name="no.such.weight"), *slots[1:])) if slots else None
 
     def running(self, engine: Engine) -> int | None:
-        """How many requests the engine's workers or servers are working on; None if that cannot be told.
+        """Number of requests that the engine's workers or servers are running; None if unknown.
 
-        Where it is told, checks begin when the first one runs; else they give it ten milliseconds.
+        If known, checks begin once a request runs; otherwise they wait ten milliseconds.
         """
         return None
 
