@@ -1,11 +1,11 @@
-r"""The contract kit: tests that a plugin inherits, for each role it fills.
+r"""The contract kit: a test class for each role, which a plugin's tests inherit.
 
     class TestMath(RewardContract):
         choice = "slime-reward-math/math"
         good = make_sample(response=r"\boxed{4}", label="4")
         bad = make_sample(response=r"\boxed{5}", label="4")
 
-Names are imported when they are asked for: pytest loads this package in every session.
+Names are imported on first use, since pytest loads this package in every session.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Run as a script in a fresh process: imports a plugin, asks it for its choices, and says what that did besides.
+"""Script for a fresh process: imports a plugin, asks it for its choices, and reports side effects.
 
 python -W error -B -m slime_testing._probe slime_reward_math.plugin      # {"heavy": [], "printed": "", ...}
 """
@@ -21,7 +21,7 @@ from slime_core.processes.limits import end_descendants, keep_descendants
 from slime_testing._state import changed_state, shared_state
 
 HEAVY = ("jax", "megatron", "numpy", "ray", "sglang", "tensorflow", "torch", "transformers", "vllm")
-"""What listing plugins must not import."""
+"""Libraries that listing plugins must not import."""
 _NAMED = {
     "os.fork": "forked",
     "os.forkpty": "forked",
@@ -41,7 +41,7 @@ _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 
 class EffectLog:
-    """Lists effects while it is entered. For short-lived processes only: an audit hook cannot be removed again."""
+    """Records effects while it is entered. For short-lived processes only: audit hooks cannot be removed."""
 
     def __init__(self) -> None:
         self.effects: list[str] = []
@@ -70,11 +70,11 @@ class EffectLog:
 
 
 def main() -> None:
-    """Import the modules that are named, and print what happened as JSON."""
+    """Import the given modules and print the effects as JSON."""
     keep_descendants()
-    encode = json.JSONEncoder().encode  # not what a plugin may make of json.dumps
+    encode = json.JSONEncoder().encode  # kept: a plugin may patch json.dumps
     log, before = EffectLog(), shared_state()
-    here, variables, threads = os.getcwd(), dict(os.environ), threading.active_count()  # noqa: PTH109  # compared
+    here, variables, threads = os.getcwd(), dict(os.environ), threading.active_count()  # noqa: PTH109  # to compare
     handlers = _handlers()
     started, error = time.process_time(), ""
     printed = io.StringIO()
@@ -99,9 +99,9 @@ def main() -> None:
         "cpu_s": cpu_s,
         "error": error,
     }
-    os.write(1, f"{encode(found)}\n".encode())  # for the process that asked
+    os.write(1, f"{encode(found)}\n".encode())  # read by the parent process
     end_descendants(os.getpid())
-    os._exit(0)  # whatever threads were left running
+    os._exit(0)  # do not wait for threads that still run
 
 
 def _offers(module: object) -> None:

@@ -1,4 +1,4 @@
-"""Compares what all code of a process shares, before and after: what an import changes there, it changes for the run.
+"""Compares process-wide state before and after: state that an import changes stays changed for the run.
 
 Example:
 
@@ -33,7 +33,7 @@ def shared_state() -> Mapping[str, object]:
 
 
 def settings_state() -> Mapping[str, object]:
-    """What a process has set for everybody in it; quick to have, so that it can be had at every import."""
+    """Process-wide settings; cheap enough to read at every import."""
     root = logging.getLogger()
     limits = (resource.RLIMIT_NOFILE, resource.RLIMIT_DATA, resource.RLIMIT_STACK)
     return {
@@ -52,25 +52,25 @@ def settings_state() -> Mapping[str, object]:
 
 
 def code_state() -> Mapping[str, object]:
-    """The functions and classes that everybody in a process calls, by what to say if one is another."""
+    """Functions and classes that all code in the process calls, by the message for a replaced one."""
     return {f"replaced {name}": value for name, value in _code()}
 
 
 def changed_state(before: Mapping[str, object]) -> list[str]:
-    """What differs from `before`; additions do not count."""
+    """The differences from `before`; additions do not count."""
     return difference(before, shared_state())
 
 
 def difference(before: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
-    removed = FILTERS in before and not before[FILTERS] <= now[FILTERS]  # type: ignore[operator]  # both are sets under this key
+    removed = FILTERS in before and not before[FILTERS] <= now[FILTERS]  # type: ignore[operator]  # these are sets
     changed = [what for what, value in before.items() if what != FILTERS and now.get(what) != value]
     return [FILTERS, *changed] if removed else changed
 
 
 def changed_by(call: Callable[[], object], code: Mapping[str, object]) -> list[str]:
-    """What a call changes for everybody in its process; `code` is what that was before the very first call.
+    """Process-wide changes made by a call; `code` is the `code_state` before the very first call.
 
-    Numbers may be drawn from `random`, and its generator may not be seeded: then it is the same after each call.
+    The call may draw from `random`, but not seed it: seeding gives the same generator state after each call.
     """
     kept, states = random.getstate(), []
     try:
@@ -89,10 +89,10 @@ def changed_by(call: Callable[[], object], code: Mapping[str, object]) -> list[s
 
 
 def plain_state(state: object) -> str:
-    """What `state_dict` returned, as JSON.
+    """A `state_dict` result, as JSON.
 
     Raises:
-        AssertionError: it is not plain JSON; the text names the key.
+        AssertionError: it is not plain JSON; the message names the key.
     """
     try:
         return json.dumps(state, allow_nan=False)
@@ -124,7 +124,7 @@ def _umask() -> int:
 
 
 _OURS = ("slime_core", "slime_testing")
-"""Packages whose functions no plugin may replace."""
+"""Packages whose functions plugins must not replace."""
 
 
 def _code() -> Iterator[tuple[str, object]]:

@@ -1,13 +1,12 @@
-"""How long plugin code keeps the event loop: the time of each of its steps, whatever else the machine does.
+"""Measures how long plugin code blocks the event loop, by the time of each step; robust on busy machines.
 
 Example:
 
     if stall := blocks(lambda: call(reward, sample, ctx), BLOCK_S):
         raise AssertionError(stall)         # "the event loop stood still for 0.03 s"
 
-A step is what runs between two awaits. Its own time is measured, less what its thread waited for a processor, and not
-when the next one has its turn: that a busy machine delays, and a blocking call of a few hundredths of a second would be
-lost in it.
+A step is the code between two awaits. Its time is measured without the time that its thread waited for a processor. The
+delay of the next step is not used: on a busy machine it would hide a blocking call of a few hundredths of a second.
 """
 
 import asyncio
@@ -22,18 +21,18 @@ from unittest import mock
 from slime_testing.calling import HANG_S, RAISED, Act, end_thread
 
 STALL_S = 0.25
-"""How long plugin code may keep the event loop from everything else, where it does so now and then."""
+"""Seconds that an occasional call may block the event loop."""
 BLOCK_S = 0.02
-"""How long one step of a call may take that a rollout makes for every sample."""
+"""Seconds that one step of a per-sample call may take."""
 TRIES = 8
-"""Calls of which the best counts: a busy machine stops a step as well, and a fault shows every time."""
+"""Number of calls; the best counts, since a busy machine delays steps, and a real fault shows in every call."""
 Opened: TypeAlias = Callable[[], AbstractAsyncContextManager[Act]]
 
 
 def queued_s() -> float:
-    """Seconds for which this thread was ready and had no processor, so far; 0 where Linux does not say."""
+    """Seconds that this thread has waited for a processor so far; 0 if Linux does not report it."""
     try:
-        with open("/proc/thread-self/schedstat") as figures:  # noqa: PTH123  # half the time of a Path: twice a step
+        with open("/proc/thread-self/schedstat") as figures:  # noqa: PTH123  # twice as fast as a Path
             return int(figures.read().split()[1]) / 1e9
     except (OSError, IndexError):
         return 0.0
@@ -78,12 +77,12 @@ class _Watch:
 
 
 def blocks(act: Act, limit_s: float = STALL_S, opened: Opened | None = None) -> str:
-    """How long a call keeps the event loop, if that is too long.
+    """Message with the time that a call blocks the event loop, if that is too long; else empty.
 
     Args:
-        act: a fresh call.
-        limit_s: how long one of its steps may take.
-        opened: makes what is called instead, which is not timed.
+        act: makes a new call.
+        limit_s: seconds that one step may take.
+        opened: context that makes the call instead; entering and leaving are not timed.
     """
     shortest = float("inf")
     for tried in range(TRIES):
@@ -109,7 +108,7 @@ def _stall_s(act: Act, limit_s: float, opened: Opened | None) -> float:
                     await called()
                 await asyncio.sleep(0.01)
                 longest, late = watch.longest, watch.late
-            watch.longest, watch.late = longest, late  # the time of closing does not count
+            watch.longest, watch.late = longest, late  # without the time of closing
         ticking.cancel()
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""The contract of each role, and those that plugins offer for their choices.
+"""The contract of each role, and the contracts that plugins offer for their choices.
 
 Example:
 
@@ -6,8 +6,8 @@ Example:
     [project.entry-points."slime.contracts"]
     "engine.mine" = "slime_engine_mine.contract:MineContract"       # a subclass of EngineContract, for the engine mine
 
-The attributes and methods of an offered contract say which settings, model or samples its checks take: `slime plugins
-check` judges with it instead of with the bare contract of the role.
+The attributes and methods of an offered contract define the settings, model or samples for its checks. `slime plugins
+check` uses it in place of the role's general contract.
 """
 
 import importlib.metadata
@@ -55,21 +55,21 @@ CONTRACTS: Mapping[str, type[Contract]] = MappingProxyType(
         "transport": TransportContract,
     }
 )
-"""The contract of each role that has one."""
+"""Contract by role."""
 
 
 GROUP = "slime.contracts"
-"""The entry-point group; an entry is called ROLE.NAME."""
+"""The entry-point group; entries are named ROLE.NAME."""
 
 
 def offered_contracts(dist: str) -> dict[str, importlib.metadata.EntryPoint]:
-    """The entries of a distribution by name; nothing is imported."""
+    """The contracts of a distribution, by name; nothing is imported."""
     entries = importlib.metadata.distribution(dist).entry_points
     return {each.name: each for each in entries if each.group == GROUP}
 
 
 def load_contract(entry: importlib.metadata.EntryPoint, base: type[Contract]) -> type[Contract]:
-    """The class of an entry.
+    """The class that an entry names.
 
     Raises:
         PluginError: it cannot be imported, or is not a subclass of the role's contract.

@@ -1,10 +1,10 @@
-"""Calls plugin code and watches what it does besides answering: starts processes, prints, leaks, connects.
+"""Calls plugin code and observes side effects: started processes, output, leaks, connections.
 
 Example:
 
     left_behind(lambda: lambda: call(reward, sample, ctx))        # "8 threads after 8 calls", or nothing
 
-`Act` is one fresh call. What it raises is the business of another check: here its conduct is judged.
+`Act` makes one new call. Errors of the call are ignored here; other checks report them.
 """
 
 import asyncio
@@ -34,17 +34,17 @@ from slime_core.processes.limits import children, descendants
 from slime_core.sample import Sample
 
 SETTLE_S = 2.0
-"""How long what was told to end may take to be gone."""
+"""Seconds in which processes and requests that were asked to end must be gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Open file descriptors and living processes."""
+    """Open file descriptors and running processes."""
 
     files: frozenset[str] = frozenset()
     """Number and target of each descriptor: "7 -> socket:[4711]"."""
     processes: frozenset[int] = frozenset()
-    """Ids of children, and of theirs where the system can tell."""
+    """Ids of children, and of all descendants if the system reports them."""
 
     def __sub__(self, earlier: "Held") -> "Held":
         return Held(self.files - earlier.files, self.processes - earlier.processes)
@@ -53,18 +53,18 @@ class Held:
         return bool(self.files or self.processes)
 
     def told(self) -> str:
-        """What is held, as an error says it: "process 4711, file 7 -> socket:[1]"."""
+        """The held resources, for an error message: "process 4711, file 7 -> socket:[1]"."""
         parts = [f"process {pid}" for pid in sorted(self.processes)] + [f"file {each}" for each in sorted(self.files)]
         return ", ".join(parts) or "nothing"
 
 
 def held() -> Held:
-    """Open descriptors and living descendants of this process now."""
+    """This process's open descriptors and running descendants."""
     return Held(frozenset(_files()), frozenset(pid for pid in descendants(os.getpid()) if is_running(pid)))
 
 
 def settled(left: Callable[[], Held]) -> Held:
-    """What `left` still finds when it finds nothing any more, or when `SETTLE_S` is over."""
+    """The last result of `left`, once it finds nothing or `SETTLE_S` is over."""
     until = time.monotonic() + SETTLE_S
     while (found := left()) and time.monotonic() < until:
         time.sleep(0.02)
@@ -73,16 +73,16 @@ def settled(left: Callable[[], Held]) -> Held:
 
 def _files() -> list[str]:
     found = []
-    for name in os.listdir("/dev/fd"):  # noqa: PTH208  # numbers, not paths
+    for name in os.listdir("/dev/fd"):  # noqa: PTH208  # names are numbers, not paths
         try:
             found.append(f"{name} -> {os.readlink(f'/dev/fd/{name}')}")  # noqa: PTH115
         except OSError:
-            continue  # the descriptor that listed the folder
+            continue  # the descriptor of the listing itself
     return found
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process is there, and has not ended."""
+    """Whether a process exists and has not ended."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0]
     except OSError:
@@ -94,19 +94,19 @@ ResultT = TypeVar("ResultT")
 Act: TypeAlias = Callable[[], Coroutine[object, object, object]]
 
 HANG_S = 5.0
-"""When code that does not come back is given up."""
+"""Seconds after which a call that does not return is abandoned."""
 CANCEL_S = 1.0
-"""How long a cancelled call may take to end."""
+"""Seconds that a cancelled call may take to end."""
 LEAK_BYTES = 8_192
-"""What each call may keep for ever; the calls that measure it are given samples six times as large."""
+"""Bytes that each call may keep permanently; the calls that measure it use samples six times as large."""
 RAISED = (Exception, SystemExit)
-"""What plugin code may raise without ending the check: its conduct is judged all the same."""
+"""Errors of plugin code that do not end a check of its side effects."""
 ROUNDS = 8
-"""Calls that must not leave a process or a thread each."""
+"""Number of calls, none of which may leave a process or a thread."""
 
 
 class Stuck(AssertionError):
-    """A call did not come back."""
+    """A call did not return."""
 
 
 async def call(function: object, *arguments: object) -> object:
@@ -117,14 +117,14 @@ async def call(function: object, *arguments: object) -> object:
         return await returned if inspect.isawaitable(returned) else returned
     finally:
         if os.getpid() != pid:
-            os._exit(0)  # the plugin forked: its copy of the kit ends here
+            os._exit(0)  # the plugin forked: end the kit's copy
 
 
 def in_thread(work: Callable[[], ResultT], limit_s: float) -> ResultT:
     """The result of `work`, computed in another thread.
 
     Raises:
-        Stuck: it took longer; a thread that runs Python code is ended, one that sleeps is left behind.
+        Stuck: it took too long. A thread that runs Python code is ended; a sleeping thread is left behind.
     """
     found: list[ResultT] = []
     errors: list[BaseException] = []
@@ -147,7 +147,7 @@ def in_thread(work: Callable[[], ResultT], limit_s: float) -> ResultT:
 
 
 def refuses_cancellation(act: Act, delays: tuple[float, ...] = (0.0, 0.002, 0.02)) -> bool:
-    """Whether a call goes on when it is cancelled, at one of several moments."""
+    """Whether a call continues after a cancellation, at one of several moments."""
 
     async def cancelled(delay: float) -> bool:
         task = asyncio.ensure_future(act())
@@ -166,8 +166,8 @@ def refuses_cancellation(act: Act, delays: tuple[float, ...] = (0.0, 0.002, 0.02
 
 
 def left_behind(build: Callable[[], Act]) -> str:
-    """What is left running by several calls of one object, or by objects that were made, called and forgotten."""
-    asyncio.run(_tasks_left(build))  # what a plugin starts once in a process, and keeps, is its own business
+    """Resources left by several calls of one object, or by objects that were built, called once and dropped."""
+    asyncio.run(_tasks_left(build))  # a first call, since resources kept once per process are allowed
     act = build()
     of_calls = _grown(lambda: asyncio.run(_tasks_left(lambda: act)))
     return f"{of_calls} after {ROUNDS} calls" if of_calls else _of_objects(build)
@@ -185,7 +185,7 @@ async def _tasks_left(build: Callable[[], Act]) -> int:
     for _ in range(20):
         if not (left := len(asyncio.all_tasks() - before)):
             break
-        await asyncio.sleep(0.005)  # tasks that are about to end get a turn for it
+        await asyncio.sleep(0.005)  # lets ending tasks finish
     return left
 
 
@@ -202,18 +202,18 @@ def _grown(once: Callable[[], int]) -> str:
         }
         if max(left.values()) < ROUNDS:
             return ""
-        gc.collect()  # frees what nobody holds any more, and gives what is about to end time for it
+        gc.collect()  # frees unreferenced objects and gives threads time to end
         time.sleep(0.1)
     return " and ".join(f"{n} {what}" for what, n in left.items() if n >= ROUNDS)
 
 
 def open_files() -> int:
-    """File descriptors of this process; 0 where /proc is not."""
+    """Number of this process's file descriptors; 0 without /proc."""
     return len(list(Path("/proc/self/fd").glob("*")))
 
 
 def leaked_bytes(act: Act) -> float:
-    """Bytes that each call keeps, on average over the second half of many: a bounded cache is full by then."""
+    """Bytes kept per call, averaged over the second half of many calls, when bounded caches are full."""
 
     async def many(count: int, limit_s: float) -> int:
         done, end = 0, time.perf_counter() + limit_s
@@ -230,7 +230,7 @@ def leaked_bytes(act: Act) -> float:
         return (kept() - before) / done
 
     def kept() -> int:
-        gc.collect()  # an error and its traceback hold each other, and whatever the call held, until this
+        gc.collect()  # errors and tracebacks reference each other and the call's objects
         return tracemalloc.get_traced_memory()[0]
 
     traced = tracemalloc.is_tracing()
@@ -244,7 +244,7 @@ def leaked_bytes(act: Act) -> float:
 
 
 def printed(act: Act) -> str:
-    """What a call writes to standard output."""
+    """Output of a call on standard output."""
 
     async def once() -> None:
         with contextlib.suppress(*RAISED):
@@ -257,7 +257,7 @@ def printed(act: Act) -> str:
 
 @contextlib.contextmanager
 def refused_network() -> Iterator[Counter[str]]:
-    """Refuse every connection that is opened in this process, and count them."""
+    """Refuse and count every connection that this process opens."""
     attempts: Counter[str] = Counter()
 
     def refuse(*arguments: object, **options: object) -> object:
@@ -273,7 +273,7 @@ def refused_network() -> Iterator[Counter[str]]:
 
 
 def end_thread(thread: threading.Thread) -> None:
-    """Raise SystemExit in a thread, as soon as it runs Python code."""
+    """Raise SystemExit in a thread, once it runs Python code."""
     if thread.ident is not None:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit))
 
@@ -282,9 +282,9 @@ DONE = b"."
 
 
 def fails_in_a_fork(work: Callable[[], object], limit_s: float) -> str:
-    """How a fork of this process failed to come back from the work; what the work raises is not a failure."""
+    """How a fork of this process failed to finish the work; errors that the work raises do not count."""
     told, tell = os.pipe()
-    with warnings.catch_warnings():  # of threads, which a fork does not have: none of them is needed
+    with warnings.catch_warnings():  # about threads, which the fork does not need
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid == 0:
@@ -317,14 +317,14 @@ _IN_A_CALL: ContextVar[bool] = ContextVar("_IN_A_CALL", default=False)
 
 @contextlib.contextmanager
 def tasks_of_calls() -> Iterator[Callable[[], int]]:
-    """How many tasks that were started in this block still run; those that a server starts for connections are not."""
+    """Number of tasks started in this block that still run; a server's tasks for its connections do not count."""
     loop, made = asyncio.get_running_loop(), list[asyncio.Task[object]]()
 
     def start(
         loop: asyncio.AbstractEventLoop, work: Coroutine[object, object, object], **options: object
     ) -> asyncio.Task[object]:
-        task = asyncio.Task(work, loop=loop, **options)  # type: ignore[arg-type]  # as asyncio gives them
-        if _IN_A_CALL.get():  # tasks and callbacks inherit it; a server's callbacks have its `start`'s
+        task = asyncio.Task(work, loop=loop, **options)  # type: ignore[arg-type]  # arguments as asyncio passes them
+        if _IN_A_CALL.get():  # inherited by tasks and callbacks; a server's callbacks inherit the context of `start`
             made.append(task)
         return task
 
@@ -341,16 +341,16 @@ FIELDS = frozenset(item.name for item in dataclasses.fields(Sample))
 
 
 class InjectedError(RuntimeError):
-    """What reading a field of a faulty sample raises."""
+    """Raised when a field of a faulty sample is read."""
 
 
 class SpiedSample(Sample):
-    """A sample that knows what was read of it."""
+    """A sample that records which of its fields are read."""
 
     read: set[str]
-    """Fields that were read."""
+    """Fields read so far."""
     broken: Collection[str]
-    """Fields that raise `InjectedError` when they are read."""
+    """Fields that raise `InjectedError` when read."""
 
     def __getattribute__(self, name: str) -> object:
         own = object.__getattribute__(self, "__dict__")
@@ -362,7 +362,7 @@ class SpiedSample(Sample):
 
 
 def spied(sample: Sample, broken: Collection[str] = ()) -> SpiedSample:
-    """A copy that notices what is read, and refuses to have some fields read."""
+    """A copy that records reads, and raises on the given fields."""
     made = SpiedSample(**{name: getattr(sample, name) for name in FIELDS})
     made.read, made.broken = set(), broken
     return made

@@ -1,14 +1,14 @@
-"""Contract: a class of numbered checks that a plugin's test class inherits; pytest runs each as a test.
+"""Contract: a class of numbered checks for a plugin's test class to inherit; pytest runs each check as a test.
 
 Example:
 
     class TestMath(RewardContract):
         choice = "slime-reward-math/math"
-        xfail = {"REW-009": "the verifier gives up on 200 000 digits; reported upstream"}
+        xfail = {"REW-009": "the verifier times out on 200 000 digits; reported upstream"}
 
-`TestMath.report()` runs them without pytest. A check's number stays the same in every version; its docstring says why
-it is there and how to fix what it finds. What is inherited is never replaced: a failure that is known is named in
-`xfail` with its reason, and a check named there that passes is a failure, so that no excuse outlives its bug.
+`TestMath.report()` runs the checks without pytest. A check's number never changes; its docstring says why it exists and
+how to fix a failure. Inherited checks cannot be replaced: list a known failure in `xfail` with its reason. A check
+listed there fails once it passes, so the entry is removed when the bug is fixed.
 """
 
 import asyncio
@@ -29,61 +29,61 @@ ContractT = TypeVar("ContractT", bound="Contract")
 ValueT = TypeVar("ValueT")
 NOT_RUN = "not run: "
 _OUTLIVED = ("Event loop is closed", "attached to a different loop", "bound to a different event loop")
-"""What asyncio says of a thing that is used in another loop than its own."""
+"""asyncio's messages about an object that is used in another event loop than its own."""
 _OTHERS = {*sys.stdlib_module_names, "slime_core", "slime_testing", "torch", "numpy", "pydantic", "pytest"}
-"""Modules in whose lines an author does not look for a mistake."""
+"""Modules that error locations skip, to show the author's own lines."""
 
 
 class CheckStatus(enum.Enum):
     """How a check ended."""
 
     PASSED = "passed"
-    """The plugin keeps it."""
+    """The plugin passes."""
     FAILED = "failed"
-    """The plugin breaks it; or it keeps what `xfail` says that it breaks."""
+    """The plugin fails, or passes although `xfail` lists the check."""
     SKIPPED = "skipped"
-    """It does not apply; the detail says why."""
+    """It does not apply; the detail gives the reason."""
     XFAILED = "xfailed"
-    """The plugin breaks it, and says so in `xfail`."""
+    """The plugin fails, as `xfail` says."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckInfo:
-    """A check, without what it does."""
+    """Description of a check."""
 
     identity: str
-    """Its number: "REW-003"."""
+    """Number of the check: "REW-003"."""
     needs: tuple[str, ...]
-    """Checks without which it says nothing: where one of them fails, it is skipped."""
+    """Numbers of checks that must pass first; if one fails, this check is skipped."""
     method: str
-    """Name of its method."""
+    """Name of the method."""
     advice: str
-    """Why it is there, and how to fix what it finds."""
+    """Why it exists, and how to fix a failure."""
     decisive: bool = False
-    """Whether a report without it says little: where it is skipped, the headline says so."""
+    """Whether the headline of a report mentions it when it is skipped."""
 
     @property
     def title(self) -> str:
-        """What it checks, in words."""
+        """The method's name, in words."""
         return self.method.removeprefix("test_").replace("_", " ")
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What one check found."""
+    """Result of one check."""
 
     identity: str
-    """Its number."""
+    """Number of the check."""
     status: CheckStatus
-    """How it ended."""
+    """Status of the check."""
     detail: str
-    """What is wrong, or why it was skipped; empty when it passed."""
+    """The fault, or the reason for skipping; empty if it passed."""
     advice: str
-    """Why it is there, and how to fix what it finds."""
+    """Why it exists, and how to fix a failure."""
 
 
 class ContractViolation(AssertionError):
-    """A check failed; the text starts with its number and ends with its advice."""
+    """Raised by a failed check; the message starts with its number and ends with its advice."""
 
     def __init__(self, info: CheckInfo, detail: str) -> None:
         super().__init__(f"{info.identity}: {detail}\n{info.advice}")
@@ -93,12 +93,12 @@ class ContractViolation(AssertionError):
 def check(
     identity: str, *, needs: tuple[str, ...] = (), decisive: bool = False
 ) -> Callable[[Callable[[ContractT], None]], Callable[[ContractT], None]]:
-    """Give a method of a contract its number; whatever it raises becomes a `ContractViolation`.
+    """Turn a method of a contract into a numbered check; each of its errors becomes a `ContractViolation`.
 
     Args:
-        identity: the number, for good.
-        needs: numbers of the checks without which it says nothing.
-        decisive: whether the headline of a report tells when it was skipped.
+        identity: the permanent number.
+        needs: numbers of checks that must pass first.
+        decisive: whether a report's headline mentions it when it is skipped.
     """
 
     def number(method: Callable[[ContractT], None]) -> Callable[[ContractT], None]:
@@ -110,7 +110,7 @@ def check(
             self._admit(info)
             try:
                 method(self)
-            except SkipTest as skip:  # pytest takes it for a skip, and it needs no pytest
+            except SkipTest as skip:  # also a skip for pytest, without importing it
                 self._note(info, CheckStatus.SKIPPED, str(skip))
                 raise
             except (Exception, SystemExit, asyncio.CancelledError) as error:
@@ -119,7 +119,7 @@ def check(
                 raise ContractViolation(info, what) from error
             self._note(info, CheckStatus.PASSED, "")
 
-        numbered.check = info  # type: ignore[attr-defined]  # an attribute of a function, which the kit collects
+        numbered.check = info  # type: ignore[attr-defined]  # function attribute that the kit collects
         return numbered
 
     return number
@@ -151,18 +151,18 @@ class Contract:
     """Base of all contracts."""
 
     xfail: ClassVar[Mapping[str, str]] = {}
-    """Reason by number of each check that the plugin is known to break."""
+    """Known failures: the reason, by the number of the check."""
     automatic: ClassVar[bool] = False
-    """Whether the kit runs it on its own: checks of what only an author can tell are then skipped, and say so."""
+    """Whether the kit runs it without an author; checks that need an author's settings are then skipped."""
     patience: ClassVar[float] = 1.0
-    """How many times as long as others its checks may take before `slime plugins check` ends them."""
+    """Factor on the time limit of its checks in `slime plugins check`."""
     _noted: ClassVar[dict[str, CheckResult]] = {}
 
     def __init_subclass__(cls) -> None:
-        """Refuse to weaken a contract.
+        """Refuse subclasses that weaken a contract.
 
         Raises:
-            TypeError: the class replaces a check, or excuses one that does not exist or for no reason.
+            TypeError: the class replaces a check, or its `xfail` names an unknown check or has an empty reason.
         """
         super().__init_subclass__()
         cls._noted = {}
@@ -182,13 +182,13 @@ class Contract:
 
     @classmethod
     def checks(cls) -> dict[str, CheckInfo]:
-        """Every check by number, in order."""
+        """All checks by number, in order."""
         found = (getattr(getattr(cls, name), "check", None) for name in dir(cls) if name.startswith("test_"))
         return {info.identity: info for info in sorted(filter(None, found), key=lambda info: info.identity)}
 
     @classmethod
     def report(cls, *identities: str) -> tuple[CheckResult, ...]:
-        """Run every check on a fresh instance, without pytest; or those with these numbers, and what they need."""
+        """Run all checks without pytest, each on a fresh instance; or the given ones, and the checks that they need."""
         cls._noted.clear()
         try:
             return tuple(cls.result(identity) for identity in identities or cls.checks())
@@ -197,10 +197,10 @@ class Contract:
 
     @classmethod
     def result(cls, identity: str) -> CheckResult:
-        """Run one check, unless another one has run it already because it needs it.
+        """Run one check; a check that already ran for another one is not repeated.
 
         Raises:
-            ValueError: no check has this number; names the nearest.
+            ValueError: no check has this number; the message names the nearest.
         """
         checks = cls.checks()
         if identity not in checks:
@@ -208,15 +208,15 @@ class Contract:
         return cls._excused(cls._outcome(checks[identity]))
 
     def beyond(self) -> Collection[str]:
-        """Numbers of checks of what a choice of its kind does not have; `slime plugins check` leaves them out."""
+        """Numbers of checks that do not apply to this choice; `slime plugins check` leaves them out."""
         return ()
 
     @classmethod
     def teardown_class(cls) -> None:
-        """Free what the checks shared; pytest calls it after them, and so does `report`."""
+        """Free resources shared by the checks; called after them by pytest and by `report`."""
 
     def own(self, name: str, value: ValueT | None) -> ValueT:
-        """An attribute that only the author can set; skips the check where there is no author."""
+        """An attribute that only the author can set; skips the check if it is unset."""
         if value is not None:
             return value
         if self.automatic:
@@ -246,7 +246,7 @@ class Contract:
         return CheckResult(found.identity, status, detail, found.advice)
 
     def _prepare(self) -> None:
-        """Runs before every check; a contract may override it."""
+        """Called before every check; contracts may override it."""
 
     def _admit(self, info: CheckInfo) -> None:
         why = ""
@@ -261,10 +261,10 @@ class Contract:
 
 
 def require(condition: object, message: str) -> None:
-    """Fail the running check with a message unless the condition holds.
+    """Fail the running check with this message if the condition is false.
 
     Raises:
-        AssertionError: it does not hold.
+        AssertionError: the condition is false.
     """
     if not condition:
         raise AssertionError(message)
