@@ -184,8 +184,8 @@ class EngineRuns(RoleContract[EngineSpec]):
     limit_s: ClassVar[float] = 60.0
     """Seconds that one call may take."""
     fresh: ClassVar[bool] = True
-    """Whether each check starts a separate engine. Set False if a start is slow: the checks then share an engine, except
-    for checks that close it. It loads version 0 again after 1; `publish` is called again for each load."""
+    """Whether each check starts a separate engine. Set False if a start is slow: the checks then share one, except for
+    checks that close it. The shared engine loads version 0 again after 1; `publish` is called again for each load."""
     _kept: ClassVar[Kept | None] = None
 
     def __init_subclass__(cls) -> None:

@@ -1,9 +1,9 @@
-"""A scripted engine and a tokenizer of characters, for tests of generators: no model, no server.
+"""A scripted engine and a character tokenizer, for tests of generators without a model or server.
 
 engine = ScriptedEngine()
-ctx = engine.context(max_new_tokens=16)        # what a generator is given
+ctx = engine.context(max_new_tokens=16)        # a generator's second argument
 await generator(make_pending(prompt="2 + 2 ="), ctx)
-engine.calls                                    # what it asked for and got
+engine.calls                                    # requests and answers
 """
 
 import asyncio
@@ -23,15 +23,15 @@ from slime_core.roles import (
 from slime_core.sample import Json, Message
 
 EOS = 0
-"""The id that ends a response."""
+"""Id that ends a response."""
 MAX_NEW_TOKENS = 16
-"""The budget of a scripted response."""
+"""Default token budget of a response."""
 QUICK_S = 0.001
-"""Seconds that a response takes where nothing is said."""
+"""Default duration of a response, in seconds."""
 
 
 class CharTokenizer:
-    """One token for each character, its code point; implements `slime_core.roles.Tokenizer`."""
+    """Tokenizer with one token per character, its code point; implements `slime_core.roles.Tokenizer`."""
 
     @property
     def eos_token_ids(self) -> frozenset[int]:
@@ -43,7 +43,7 @@ class CharTokenizer:
         return [ord(character) for character in text]
 
     def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        """Text of ids, the end left out or not."""
+        """Text of ids, with or without the end token."""
         return "".join(chr(token) for token in tokens if token != EOS or not skip_special_tokens)
 
     def apply_chat_template(
@@ -61,22 +61,22 @@ class CharTokenizer:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request of a generator."""
+    """One request of a generator, with its answer."""
 
     prompt: tuple[int, ...]
     """Token ids."""
     sampling: SamplingParams
-    """How to sample."""
+    """Sampling settings."""
     output: tuple[int, ...]
-    """Token ids that came back."""
+    """Ids of the answer."""
     log_probs: tuple[float, ...]
-    """Their log-probs."""
+    """Log-probs of the answer."""
     versions: frozenset[int]
-    """Versions of the weights that made them."""
+    """Weight versions of the answer."""
     request: int
-    """Which request of its sample it was, from 0, those that failed not counted."""
+    """Number of this request in its sample, from 0; failed requests do not count."""
     answered: int
-    """Answers that its sample had when it was made."""
+    """Answers that the sample had received before this request."""
 
 
 @dataclass(slots=True)
@@ -84,9 +84,9 @@ class Conversation:
     """The requests of one sample."""
 
     asked: int = 0
-    """How many were made, those that failed not counted."""
+    """Number of requests, without failed ones."""
     answered: int = 0
-    """How many were answered."""
+    """Number of answers."""
 
     def forget(self) -> None:
         """Start counting from the first request again."""
@@ -95,44 +95,44 @@ class Conversation:
 
 @dataclass(slots=True)
 class ScriptedEngine:
-    """Answers with the texts of a script; after those, with one letter, chosen by the prompt, `length` times."""
+    """Answers with the scripted texts; afterwards with one letter, chosen by the prompt, `length` times."""
 
     finish: FinishReason = FinishReason.STOP
     """Why its responses end; LENGTH fills the budget."""
     length: int = 3
-    """Tokens of a response beyond the script, the stop token not counted, as far as the budget allows."""
+    """Tokens of an unscripted response, without the stop token; the budget may cut it."""
     error: Exception | None = None
-    """Raised by requests, if given."""
+    """Error that requests raise, if any."""
     errors: int | None = None
-    """How many requests, from the first one on, raise it; None: all."""
+    """How many requests, from the first one on, raise `error`; None: all."""
     delay_s: float = QUICK_S
     """Seconds that a response takes."""
     sampling: SamplingParams = field(default_factory=lambda: SamplingParams(MAX_NEW_TOKENS))
-    """How the run samples."""
+    """The run's sampling settings."""
     weight_version: int = 7
-    """Version it reports."""
+    """Weight version that it reports."""
     older_version: int | None = None
-    """Version that made the first token of each response, where the weights changed meanwhile."""
+    """Version of each response's first token, to imitate a weight update during the response."""
     max_turns: int | None = None
-    """Requests of one sample that it answers."""
+    """Most requests of one sample."""
     answers: Sequence[str] = ()
-    """Texts of a sample's first answers, in order; each ends early at a stop token or with the budget."""
+    """Texts of a sample's first answers, in order; a stop token or the budget may cut them."""
     from_turn: int = 0
-    """Request of a sample, from 0, from which `finish`, `error` and `delay_s` hold; those before are well."""
+    """First request of a sample, from 0, to which `finish`, `error` and `delay_s` apply; earlier ones succeed."""
     distinct: bool = False
-    """Whether every token has a log-prob of its own, and each request of a sample the next version of the weights."""
+    """Whether all log-probs differ, and each request of a sample gets the next weight version."""
     requests: int = 0
-    """How often it was asked."""
+    """Number of requests so far."""
     running: int = 0
-    """Requests under way."""
+    """Number of running requests."""
     calls: list[Call] = field(default_factory=list)
-    """What was answered, in order."""
+    """Answered requests, in order."""
     turns: list[str | None] = field(default_factory=list)
-    """Names of the calls, in the order in which they were made."""
+    """Turn names of the requests, in order."""
     unnamed_at_once: int = 0
-    """Most calls under way when one without a name was made."""
+    """Most requests that ran when one without a name was made."""
     measured: list[tuple[str, float]] = field(default_factory=list)
-    """What the generator measured."""
+    """Metrics that the generator measured."""
     _failed: int = 0
     _alone: Conversation = field(default_factory=Conversation)
 
@@ -147,10 +147,10 @@ class ScriptedEngine:
         media: Mapping[str, Json] | None = None,
         conversation: Conversation | None = None,
     ) -> GenerateOutput:
-        """Answer one request, after other tasks had a turn; in two parts if they are listened to.
+        """Answer one request, after a turn of other tasks; in two chunks if `tell` is given.
 
         Raises:
-            LimitError: it was asked more often than `max_turns`.
+            LimitError: the sample made more than `max_turns` requests.
         """
         talk = conversation or self._alone
         request, answered = talk.asked, talk.answered
@@ -209,7 +209,7 @@ class ScriptedEngine:
         return GenerateOutput(tokens, log_probs, finish, self.older_version, extras=EngineExtras(versions=spans))
 
     def context(self, max_new_tokens: int | None = MAX_NEW_TOKENS) -> GenerateContext:
-        """What a generator is given to talk to this engine about one sample; with None the budget is `sampling`'s."""
+        """Context of a generator for one sample on this engine; None: the budget of `sampling`."""
         if max_new_tokens is not None:
             self.sampling = replace(self.sampling, max_new_tokens=max_new_tokens)
         talk = Conversation()

@@ -1,4 +1,4 @@
-"""EngineContract: what every engine must keep, ENG-001 to ENG-028.
+"""EngineContract: the requirements on every engine, ENG-001 to ENG-029.
 
 Example:
 
@@ -9,11 +9,11 @@ Example:
             return EngineSetup(self.make, 1, hf_checkpoint=MODEL, eos_token_ids=frozenset({2}),
                                launcher=make_launcher(scratch), scratch=scratch)
 
-        def publish(self, setup, version):            # weights that differ from version to version
+        def publish(self, setup, version):            # weights that differ between versions
             ...
 
-Every check starts an engine of its own, with weights of version 0, and closes it; or, with `fresh = False`, all but
-those that close it share one.
+Every check starts a separate engine with weights of version 0, and closes it. With `fresh = False` the checks share one
+engine, except for the checks that close it.
 """
 
 import asyncio
@@ -32,13 +32,13 @@ from slime_testing.role import require_methods
 
 METHODS = ("start", "load_weights", "generate", "abort", "close")
 EARLY = 8
-"""Requests that an abort follows within as many ticks of the loop."""
+"""Number of requests before an abort, each sent one loop iteration after the last."""
 ROUNDS = 3
-"""How often an engine may be done before it could be aborted."""
+"""How many rounds may end because the engine finishes before the abort."""
 
 
 class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
-    """Inherit, name the engine, say how it is set up and how weights are published to it."""
+    """Inherit, name the engine, and define its setup and how to publish weights to it."""
 
     @check("ENG-001")
     def test_the_factory_builds_an_engine(self) -> None:
@@ -56,7 +56,7 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
 
     @check("ENG-002")
     def test_it_says_how_it_takes_weights(self) -> None:
-        """`EngineSpec.transports` lists names of transports, best first: without, no trainer can be its partner."""
+        """`EngineSpec.transports` lists transport names, best first: without one, no trainer can send it weights."""
         transports: tuple[object, ...] = tuple(self.spec.transports)
         require(transports, "transports is empty")
         wrong = [each for each in transports if not isinstance(each, str)]
@@ -64,7 +64,7 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
 
     @check("ENG-011", needs=("ENG-001",))
     def test_new_weights_make_the_next_token(self) -> None:
-        """After `load_weights` outputs name the new version and come from it: flush caches, reload every worker."""
+        """After `load_weights`, answers have the new version and come from it: flush caches, reload every worker."""
 
         async def use(play: Play, load: Load) -> list[GenerateOutput]:
             before = await play.ask(ONE)
@@ -80,7 +80,7 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
 
     @check("ENG-012", needs=("ENG-001",))
     def test_new_weights_may_come_while_it_generates(self) -> None:
-        """An asynchronous run loads weights at any time: requests under way end well, with either version."""
+        """An asynchronous run loads weights at any time: running requests finish, with either version."""
 
         async def use(play: Play, load: Load) -> list[GenerateOutput | BaseException]:
             running = await play.keep_busy(self.busy_tokens)
@@ -93,9 +93,9 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
 
     @check("ENG-013", needs=("ENG-001",))
     def test_an_abort_returns_what_there_is(self) -> None:
-        """Every request under way returns at once with its tokens so far and finish ABORT; the engine goes on.
+        """Every running request returns at once, with its tokens so far and finish ABORT; the engine stays usable.
 
-        An engine that is done before it can be aborted needs a larger `busy_tokens`.
+        If the engine finishes before the abort, set a larger `busy_tokens`.
         """
 
         async def use(play: Play) -> tuple[list[GenerateOutput | BaseException], GenerateOutput]:
@@ -119,7 +119,7 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
 
     @check("ENG-014", needs=("ENG-001",))
     def test_a_cancelled_request_is_not_carried_on(self) -> None:
-        """Cancelling `generate` ends it and its tasks; abort it on the server by its id. What is left would pile up."""
+        """Cancelling `generate` ends its tasks: abort the request on the server by its id, or requests pile up."""
 
         async def use(play: Play) -> tuple[int, int, int]:
             await play.ask(ONE)
@@ -134,7 +134,7 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
 
     @check("ENG-015", needs=("ENG-001",))
     def test_close_frees_all_and_may_be_called_again(self) -> None:
-        """A run closes its engine on every way out, unstarted and twice, too: end processes, sockets and tasks."""
+        """A run always closes its engine, even unstarted or twice: end processes, sockets and tasks."""
         before = held()
 
         async def close(play: Play) -> int:
@@ -144,12 +144,12 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
             return len(asyncio.all_tasks()) - 1
 
         async def use(play: Play) -> tuple[int, Held]:
-            # The launcher will end its processes anyhow, so they are counted here; files when the loop has none.
+            # The launcher ends its processes in any case, so count them here; count files after the loop's end.
             tasks = await close(play)
             return tasks, await asyncio.to_thread(settled, lambda: Held(processes=(held() - before).processes))
 
         self._run(close, start=False)
-        self._run(close, fresh=True)  # what stays for good, such as a server of processes, is there from now on
+        self._run(close, fresh=True)  # permanent resources, such as a process server, exist from now on
         before = held()
         tasks, processes = self._run(use, fresh=True)
         files = settled(lambda: held() - before)
@@ -159,7 +159,7 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
 
     @check("ENG-016", needs=("ENG-001", "ENG-015"))
     def test_a_closed_engine_says_so(self) -> None:
-        """Requests under way when it is closed, and later ones, end with a WorkerError: a caller must not wait on."""
+        """Running requests and later ones end with a WorkerError when the engine is closed: callers must not hang."""
 
         async def use(play: Play) -> tuple[list[GenerateOutput | BaseException], GenerateOutput | BaseException]:
             running = await play.keep_busy(self.busy_tokens)
@@ -174,7 +174,7 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
 
     @check("ENG-017", needs=("ENG-001",))
     def test_a_prompt_that_is_too_long_harms_nobody(self) -> None:
-        """It gets no token and finish LENGTH, or a SlimeError that gives its length; others are answered as ever."""
+        """Return no token and finish LENGTH, or raise a SlimeError with the length; other requests must succeed."""
         if self.too_long is None:
             raise SkipTest("the contract says too_long = None: there is no limit")
         prompt = [self.prompts[0][0]] * self.too_long
@@ -195,9 +195,9 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
 
     @check("ENG-027", needs=("ENG-001", "ENG-011"))
     def test_weights_that_cannot_be_loaded_change_nothing(self) -> None:
-        """A publication may be of another model, or half gone: raise, and serve the old version on, with its name.
+        """A publication may be incomplete or of another model: raise, and keep serving the old version.
 
-        An engine that binds what it finds answers with garbage under a good name. See `spoilt` for what is published.
+        An engine that loads only the tensors it finds returns garbage under a valid version. See `spoilt`.
         """
 
         async def use(served: Served) -> tuple[object, GenerateOutput, GenerateOutput] | None:
@@ -224,9 +224,9 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
 
     @check("ENG-028", needs=("ENG-001", "ENG-013"))
     def test_a_request_that_is_on_its_way_is_aborted_too(self) -> None:
-        """`abort` is for all that was asked before it, arrived at the server or not: what comes late is not served.
+        """`abort` covers all earlier requests, even ones still on their way to the server: do not serve them later.
 
-        Abort again until nothing of it is left, or end it here without sending it.
+        Repeat the abort until none is left, or drop a request before it is sent.
         """
 
         async def use(play: Play) -> list[GenerateOutput | BaseException]:

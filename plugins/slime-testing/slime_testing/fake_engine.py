@@ -1,11 +1,11 @@
-"""FakeEngine: a server on this machine that speaks SGLang's HTTP, and fails as its script says.
+"""FakeEngine: a local server with SGLang's HTTP API that fails as scripted.
 
     with FakeEngine(FailThenOk(status=503, times=2), Slow(0.5)) as engine:       # or `async with`
         requests.post(f"{engine.url}/generate", json={"input_ids": [5, 6], "sampling_params": {"max_new_tokens": 8}})
-        engine.generations                                                        # what was asked and what became of it
+        engine.generations                                                        # requests and their outcomes
 
-It needs no model: small letters come out, which prompt and sampling seed decide. It runs in a thread of its own, so
-it can be used from any event loop, or from none.
+It needs no model: it returns small letters, determined by the prompt and the sampling seed. It runs in a separate
+thread, so it works with any event loop, or none.
 """
 
 import asyncio
@@ -77,19 +77,19 @@ ENDPOINTS: Mapping[tuple[str, str], Endpoint] = {
     ("POST", "/release_memory_occupation"): control.release_memory_occupation,
     ("POST", "/resume_memory_occupation"): control.resume_memory_occupation,
 }
-"""What is served; everything else is 404, which also says that weights come from disk alone."""
+"""The endpoints. All others return 404, which also shows clients that weights come only from disk."""
 
 
 class FakeEngine:
     """A scripted inference server on a free port of 127.0.0.1."""
 
     def __init__(self, *script: Behaviour, context_length: int = 2048) -> None:
-        """Describe the server; entering starts it.
+        """Prepare the server; entering the context starts it.
 
         Args:
-            script: behaviours of the generations, one each, in the order in which they are requested; the last one
-                is for all that follow. Without any, all are well.
-            context_length: prompts of so many tokens or more are refused.
+            script: one behaviour per generation, in the order of requests; the last one repeats. Without a script,
+                every generation succeeds.
+            context_length: prompts with this many tokens or more are refused.
         """
         self._state = State(Script(script or (GOOD,)), context_length)
         self._port = 0
@@ -97,7 +97,7 @@ class FakeEngine:
 
     @property
     def url(self) -> str:
-        """Where it listens: "http://127.0.0.1:40001".
+        """The server's URL: "http://127.0.0.1:40001".
 
         Raises:
             RuntimeError: it was never started.
@@ -108,42 +108,42 @@ class FakeEngine:
 
     @property
     def received(self) -> tuple[Received, ...]:
-        """Every request so far, of any kind, in order of arrival."""
+        """All requests so far, to any endpoint, in order of arrival."""
         return tuple(self._state.received)
 
     @property
     def generations(self) -> tuple[Generation, ...]:
-        """Every generation that has ended, in the order of their ends."""
+        """All finished generations, in the order of their ends."""
         return tuple(self._state.generations)
 
     @property
     def running(self) -> tuple[str, ...]:
-        """Ids of the generations under way."""
+        """Ids of the running generations."""
         return tuple(job.rid for job in self._state.jobs)
 
     @property
     def weight_version(self) -> str:
-        """What the newest update named; "default" before."""
+        """Version of the newest update; "default" before the first."""
         return self._state.weight_version
 
     @property
     def paused(self) -> bool:
-        """Whether generation is held."""
+        """Whether generation is paused."""
         return self._state.pause_mode is not None
 
     @property
     def released(self) -> frozenset[str]:
-        """Memory that it has been told to give up, by SGLang's tags, and not to take back yet."""
+        """Memory that is released and not yet resumed, by SGLang's tags."""
         return self._state.released
 
     def __enter__(self) -> Self:
         listening, ready, stop = socket.create_server(("127.0.0.1", 0)), threading.Event(), asyncio.Event()
-        # Else a reply in two writes waits for the client's delayed acknowledgement: 44 ms a request, not 1.
+        # Otherwise a reply in two writes waits for the client's delayed acknowledgement: 44 ms per request, not 1.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
         self._port = listening.getsockname()[1]
         serving = self._serve(listening, ready, stop)
         thread = threading.Thread(target=asyncio.run, args=(serving,), name="fake engine", daemon=True)
-        self._undo.callback(thread.join)  # undone last
+        self._undo.callback(thread.join)  # runs last
         thread.start()
         ready.wait()
         return self
