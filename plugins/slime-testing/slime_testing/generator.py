@@ -1,11 +1,11 @@
-"""GeneratorContract: what every generator must keep, GEN-001 to GEN-029.
+"""GeneratorContract: the requirements on every generator, GEN-001 to GEN-029.
 
     class TestSearch(GeneratorContract):
         choice = "slime-agent-search/search"
         answers = ("search: Paris", "search: Seine", "The river is the Seine.")
 
-The generator talks to a scripted engine; what it does besides (tools, environments) is its own. `answers` lead it into
-its later turns, where most mistakes are: what goes wrong there, no first turn shows.
+The generator talks to a scripted engine; its tools and environments are real. `answers` make it take several turns,
+where most mistakes are: a first turn does not show them.
 """
 
 import asyncio
@@ -37,15 +37,15 @@ from slime_testing.role import RoleContract, require_called_as
 from slime_testing.samples import make_pending
 
 TIMEOUT_S = 10.0
-"""How long a generator may take for one scripted sample."""
+"""Seconds that a generator may take for one scripted sample."""
 AMPLE = 1024
-"""Token budget in which a generator has room for its turns, beside what the script says."""
+"""Token budget with room for a generator's turns, in addition to the scripted answers."""
 TURNS = 3
-"""Turns of a sample at which the kit tries what may happen: the first, and two more."""
+"""Number of turns at which the kit injects events: the first, and two more."""
 
 
 def turns_of(calls: Sequence[Call]) -> list[Call]:
-    """The first call, and those that were made after an answer and ask something new."""
+    """The first request, and each later one with a new prompt after an answer."""
     known: set[tuple[int, ...]] = set()
     turns: list[Call] = []
     for each in sorted(calls, key=lambda each: each.request):
@@ -57,7 +57,7 @@ def turns_of(calls: Sequence[Call]) -> list[Call]:
 
 @contextlib.asynccontextmanager
 async def started(generator: Generator) -> AsyncIterator[Generator]:
-    """A generator that was started, if it can be, and is closed afterwards."""
+    """The generator, started if it has `start`, and closed afterwards."""
     if not isinstance(generator, StartsAndStops):
         yield generator
         return
@@ -69,19 +69,19 @@ async def started(generator: Generator) -> AsyncIterator[Generator]:
 
 
 async def lived(generator: Generator, sample: Sample, ctx: GenerateContext) -> list[Sample]:
-    """One call, from start to close."""
+    """One call, with start and close."""
     async with started(generator):
         return await limited(generator, sample, ctx)
 
 
 async def limited(generator: Generator, sample: Sample, ctx: GenerateContext) -> list[Sample]:
-    """One call, within its time."""
+    """One call, within `TIMEOUT_S`."""
     async with asyncio.timeout(TIMEOUT_S):
         return await generator(sample, ctx)
 
 
 def require_as_answered(sample: Sample, calls: Sequence[Call]) -> None:
-    """Fail the running check unless what is trained on is the engine's answers: ids, log-probs, versions, context."""
+    """Fail the running check unless trainable tokens match the engine's answers: ids, log-probs, versions, context."""
     told = set(sample.weight_versions)
     response = list(sample.tokens)[sample.prompt_length :]
     marked = zip(sample.loss_mask or (), response, sample.rollout_log_probs or (), strict=True)
@@ -106,7 +106,7 @@ def require_as_answered(sample: Sample, calls: Sequence[Call]) -> None:
 
 
 def require_in_context(sample: Sample, calls: Sequence[Call]) -> None:
-    """Fail the running check unless each answer that is trained on stands after the prompt that it answers."""
+    """Fail the running check unless each trainable answer follows the prompt that the engine had for it."""
     tokens, mask = tuple(sample.tokens), sample.loss_mask or ()
     place = sample.prompt_length
     for bit, items in itertools.groupby(mask):
@@ -146,26 +146,26 @@ def _few(values: Sequence[object]) -> str:
 
 
 ABORT_S = 1.0
-"""How long it may take to return after an abort."""
+"""Seconds that a call may take after an abort."""
 CANCEL_S = 1.0
-"""How long a request may go on after its sample was cancelled."""
+"""Seconds that a request may run after its sample was cancelled."""
 ROOMS = (8, 64, 512)
-"""Tokens that the budget leaves for a later turn; more where a generator starts none with so few."""
+"""Token budgets tried for a later turn: a generator may start no turn with a small one."""
 FAILED = (ConnectionError, ExceptionGroup)
-"""What a generator raises whose engine failed, in a task group or not."""
+"""Errors that a generator may raise if its engine fails, in a task group or not."""
 DRAWN = ("prompt", "label", "index", "group_index", "source")
-"""Fields that belong to the data source."""
+"""Fields that only the data source may set."""
 
 
 class GeneratorContract(RoleContract[GeneratorSpec]):
-    """Inherit and name the generator; say in `answers` what the engine says, so that it makes all its turns."""
+    """Inherit and name the generator; set `answers`, so that the generator takes all its turns."""
 
     kind = GeneratorSpec
     prompts: ClassVar[tuple[str, str]] = ("What is 2 + 2?", "What is 3 + 4?")
-    """Two prompts that it can work on."""
+    """Two prompts that the generator can work on."""
     answers: ClassVar[Sequence[str]] = ()
-    """What the engine says, turn by turn, so that it goes on: `("8+6=", "14-4=", "so 10")` for one with a calculator.
-    Without them it is answered with a few letters, which ends most generators after one turn."""
+    """The engine's answers, turn by turn, so that it continues: `("8+6=", "14-4=", "so 10")` for a calculator.
+    Without them the engine returns a few letters, which ends most generators after one turn."""
 
     @check("GEN-001")
     def test_the_factory_builds_a_generator(self) -> None:
@@ -182,14 +182,14 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
 
     @check("GEN-003", needs=("GEN-002",))
     def test_the_response_is_what_the_engine_sampled(self) -> None:
-        """Train on the engine's ids, log-probs and weight version as they came: never encode the text again."""
+        """Train on the engine's ids, log-probs and weight version unchanged: never encode the text again."""
         engine = self._engine()
         for sample in self._run(engine, self._pending()):
             require_as_answered(sample, engine.calls)
 
     @check("GEN-004", needs=("GEN-002",))
     def test_the_prompt_comes_before_the_response(self) -> None:
-        """`sample.tokens` starts with the prompt's ids: without them the trainer sees another context."""
+        """`sample.tokens` starts with the prompt's ids: without them the trainer has another context."""
         engine = self._engine()
         for sample in self._run(engine, self._pending()):
             tokens = tuple(sample.tokens)
@@ -198,7 +198,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
 
     @check("GEN-005", needs=("GEN-002",))
     def test_the_token_budget_is_kept(self) -> None:
-        """`ctx.sampling.max_new_tokens` is for the whole response: give each further turn only what is left."""
+        """`ctx.sampling.max_new_tokens` limits the whole response: give each later turn only the rest."""
         engine = self._engine(finish=FinishReason.LENGTH, sampling=SamplingParams(MAX_NEW_TOKENS))
         for sample in self._run(engine, self._pending()):
             count = sample.effective_response_length
@@ -207,7 +207,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
 
     @check("GEN-006", needs=("GEN-002", "GEN-012"))
     def test_an_abort_is_reported(self) -> None:
-        """Finish ABORT means that the run needs the engine: stop, return what there is, with Status.ABORTED."""
+        """Finish ABORT means that the run needs the engine: stop, and return the tokens so far with Status.ABORTED."""
         for turn in self._each_turn():
             returned = self._run(self._engine(finish=FinishReason.ABORT, from_turn=turn), self._pending())
             aborted = [each.status is Status.ABORTED for each in returned]
@@ -216,7 +216,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
 
     @check("GEN-007", needs=("GEN-002",))
     def test_samples_generated_at_once_do_not_mix(self) -> None:
-        """A rollout runs hundreds of samples on one generator: keep what belongs to a sample in local variables."""
+        """A rollout runs hundreds of samples on one generator: keep a sample's data in local variables."""
         engine = self._engine()
         asked = [self._pending(number % 2) for number in range(16)]
 
@@ -233,9 +233,9 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
 
     @check("GEN-008", needs=("GEN-002",))
     def test_nothing_is_left_behind_when_the_engine_fails(self) -> None:
-        """Raise, or return FAILED samples; either way end the tasks that were started (`asyncio.TaskGroup`).
+        """Raise, or return FAILED samples; in both cases end all tasks that were started (`asyncio.TaskGroup`).
 
-        Connections that clients keep to a server of the generator's `start` do not count.
+        Client connections to a server from the generator's `start` do not count.
         """
         for turn in self._each_turn():
             engine = self._engine(error=ConnectionError("the engine is gone"), from_turn=turn)
@@ -247,7 +247,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
 
     @check("GEN-009", needs=("GEN-002",))
     def test_the_prompt_stays_as_it_was_drawn(self) -> None:
-        """Rewards and the sample store read `prompt` and `label` as the row gave them: edit a copy of the text."""
+        """Rewards and the sample store read `prompt` and `label` as the row has them: edit a copy of the text."""
         asked = self._pending()
         for sample in self._run(self._engine(), copy.deepcopy(asked)):
             changed = [name for name in DRAWN if getattr(sample, name) != getattr(asked, name)]
@@ -255,7 +255,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
 
     @check("GEN-010", needs=("GEN-002",))
     def test_all_that_it_returns_is_of_one_rollout(self) -> None:
-        """Samples that one call fans out into share the `rollout_id` that it was given: copy it, make none up."""
+        """All samples of one call share the `rollout_id` of their input: copy it, do not create one."""
         asked = self._pending()
         for sample in self._run(self._engine(), copy.deepcopy(asked)):
             same = sample.rollout_id == asked.rollout_id
@@ -263,14 +263,14 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
 
     @check("GEN-011", needs=("GEN-002",))
     def test_it_can_be_cancelled(self) -> None:
-        """Ctrl-C and time-outs cancel the call: re-raise `asyncio.CancelledError`, or do not catch it at all."""
+        """Ctrl-C and timeouts cancel the call: re-raise `asyncio.CancelledError`, or do not catch it at all."""
         for turn in self._each_turn():
-            act = self._act(lambda: self._engine(delay_s=0.1, from_turn=turn))  # noqa: B023  # called in this round
+            act = self._act(lambda: self._engine(delay_s=0.1, from_turn=turn))  # noqa: B023  # called in this iteration
             require(not refuses_cancellation(act), "one second after task.cancel() the call was not cancelled")
 
     @check("GEN-012", needs=("GEN-002",))
     def test_an_abort_ends_it(self) -> None:
-        """After finish ABORT the engine is needed elsewhere: return at once, and do not ask again in a loop."""
+        """After finish ABORT the run needs the engine for other work: return at once, without another request."""
         for turn in self._each_turn():
             engine = self._engine(finish=FinishReason.ABORT, from_turn=turn)
             try:
@@ -290,7 +290,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
 
     @check("GEN-014", needs=("GEN-002", "GEN-008"))
     def test_a_retry_leaves_no_trace(self) -> None:
-        """After a failed request the samples are as if it had not failed: append tokens only once they are there."""
+        """A retry leaves the samples as if no request had failed: append tokens only after the answer has arrived."""
         expected = self._run(self._engine(), self._pending())
         for turn in self._each_turn():
             engine = self._engine(error=ConnectionError("try again"), errors=1, from_turn=turn)
@@ -308,19 +308,19 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
 
     @check("GEN-015", needs=("GEN-001",))
     def test_the_event_loop_goes_on(self) -> None:
-        """Every other sample waits while a generator computes: `await` tools, or `asyncio.to_thread` what blocks."""
+        """Other samples wait while a generator computes: `await` tools; use `asyncio.to_thread` for blocking calls."""
         if stall := blocks(self._act(self._engine), BLOCK_S, self._opened):
             raise AssertionError(stall)
 
     @check("GEN-016", needs=("GEN-002", "GEN-020"))
     def test_calls_leave_nothing_running(self) -> None:
-        """Thousands of calls make a run: end every task, thread, process, file and socket that a call starts."""
+        """A run makes thousands of calls: end every task, thread, process, file and socket that a call starts."""
         left = left_behind(lambda: self._act(self._engine))
         require(not left, f"{left} are still there")
 
     @check("GEN-017", needs=("GEN-002",))
     def test_it_samples_as_the_run_says(self) -> None:
-        """The trainer's log-probs are of the run's temperature: change nothing of `ctx.sampling` but the budget."""
+        """The trainer computes log-probs at the run's temperature: change only the budget in `ctx.sampling`."""
         budget = self._engine().sampling.max_new_tokens
         sampling = SamplingParams(budget, temperature=0.7, top_p=0.9, top_k=40)
         engine = self._engine(sampling=sampling)
@@ -333,14 +333,14 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
 
     @check("GEN-018", needs=("GEN-002",))
     def test_it_evaluates_too(self) -> None:
-        """With `ctx.evaluation` the same generator is asked, and must finish its samples as in training."""
+        """With `ctx.evaluation` the same generator must finish its samples as in training."""
         asked, ctx = self._pending(), dataclasses.replace(self._engine().context(None), evaluation=True)
         returned = asyncio.run(lived(self._build(), asked, ctx))
         check_generated(returned, plugin=self.registered.plugin, sample=asked)
 
     @check("GEN-019", needs=("GEN-002",))
     def test_calls_made_at_once_have_names(self) -> None:
-        """Who is first is chance, and seeds follow from the names of calls: pass `turn=` to those made at once."""
+        """Seeds follow from the names of requests, not from their random order: pass `turn=` to simultaneous ones."""
         engine = self._engine()
         self._run(engine, self._pending())
         at_once = engine.unnamed_at_once
@@ -350,7 +350,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
 
     @check("GEN-020", needs=("GEN-002",))
     def test_nothing_outlives_its_close(self) -> None:
-        """What `start` began ends in `close`: tasks, threads, processes, files and sockets; a run may follow."""
+        """`close` ends all that `start` began: tasks, threads, processes, files and sockets. Another run may follow."""
         if not isinstance(self._build(), StartsAndStops):
             raise SkipTest("it has no start and close")
 
@@ -367,7 +367,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
 
     @check("GEN-021", needs=("GEN-008",))
     def test_a_failed_sample_says_why(self) -> None:
-        """Set `failure_reason` of what is FAILED: it is counted by that, and its reader has nothing else to go by."""
+        """Set `failure_reason` of FAILED samples: they are counted by it, and users see nothing else."""
         try:
             returned = self._run(self._engine(error=ConnectionError("the engine is gone")), self._pending())
         except FAILED:
@@ -377,7 +377,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
 
     @check("GEN-022", needs=("GEN-002",))
     def test_it_makes_no_more_calls_than_it_may(self) -> None:
-        """`ctx.max_turns` says how many calls a sample may make: stop there, and return what there is."""
+        """`ctx.max_turns` limits the requests of a sample: stop there, and return the tokens so far."""
         for limit in range(1, max(2, len(self._turns()))):
             engine = self._engine(max_turns=limit)
             try:
@@ -388,7 +388,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
 
     @check("GEN-023", needs=("GEN-003",))
     def test_the_weights_of_every_token_are_told_as_they_are(self) -> None:
-        """An answer may be of several versions: `append_response_tokens(output=...)` notes which made which token."""
+        """An answer may have several weight versions: `append_response_tokens(output=...)` records each token's."""
         engine = self._engine(older_version=6)
         for sample in self._run(engine, self._pending()):
             versions = set(sample.weight_versions)
@@ -402,16 +402,16 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
 
     @check("GEN-024", needs=("GEN-002",))
     def test_an_execution_has_one_main_sample(self) -> None:
-        """Rewards are asked about the sample marked `metadata["main"]`: mark one of those that a call fans out into."""
+        """Rewards apply to the sample with `metadata["main"]`: if a call returns several samples, mark one."""
         returned = self._run(self._engine(), self._pending())
         marked = sum(each.metadata.get("main") is True for each in returned)
         require(marked <= 1, f"{marked} of {len(returned)} samples are marked as the main one")
 
     @check("GEN-025", needs=("GEN-002",), decisive=True)
     def test_it_makes_the_turns_that_its_author_says(self) -> None:
-        """What goes wrong after a tool has answered shows in later turns alone: set `answers`, and each is asked for.
+        """Faults after a tool's answer appear only in later turns: set `answers`; each must lead to a request.
 
-        Skipped for a generator that asks the engine once whatever it answers.
+        Skipped for a generator that makes one request with any answers.
         """
         turns = len(self._several_turns() if not self.answers else self._turns())
         told = f"`answers` holds {len(self.answers)} texts, and it made {turns} turns; what should make it ask again?"
@@ -419,9 +419,9 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
 
     @check("GEN-026", needs=("GEN-003", "GEN-004"))
     def test_every_answer_stands_after_the_prompt_that_it_answers(self) -> None:
-        """What a tool says, and whatever else the engine was shown, belongs into `sample.tokens`, in its place.
+        """Put tool output and all other text that the engine saw into `sample.tokens`, in order.
 
-        A generator that shows the engine another context in a later turn returns that turn as a sample of its own.
+        If a later turn shows the engine another context, return that turn as a separate sample.
         """
         engine = self._engine()
         for sample in self._run(engine, self._pending()):
@@ -429,7 +429,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
 
     @check("GEN-027", needs=("GEN-003", "GEN-005"))
     def test_the_token_budget_is_that_of_all_turns(self) -> None:
-        """Ask each further turn for what is left, `max_new_tokens` less the response so far; and say TRUNCATED."""
+        """Ask each later turn for the rest, `max_new_tokens` less the response so far; finish with TRUNCATED."""
         turns = self._several_turns()
         for turn in turns[1:TURNS]:
             used = len(turn.prompt) - len(turns[0].prompt)
@@ -449,7 +449,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
 
     @check("GEN-028", needs=("GEN-011",))
     def test_a_cancelled_sample_takes_its_request_along(self) -> None:
-        """Its answer is for nobody, and the engine works on it: `await ctx.generate` itself, without a shield."""
+        """A cancelled sample's request must not keep the engine busy: `await ctx.generate` itself, unshielded."""
         for turn in self._each_turn():
             engine = self._engine(delay_s=2 * CANCEL_S, from_turn=turn)
             left = asyncio.run(self._cancelled(engine))
@@ -457,7 +457,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
 
     @check("GEN-029", needs=("GEN-002",))
     def test_a_call_changes_nothing_that_others_use(self) -> None:
-        """Driver and other plugins share the process: seed no `random`, replace no function, set nothing for all."""
+        """Driver and plugins share the process: do not seed `random`, replace functions or change global settings."""
         self._require_nothing_changed(self._act(self._engine))
 
     async def _failed(self, engine: ScriptedEngine) -> tuple[list[Sample], int]:
@@ -496,7 +496,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
     def _engine(self, **options: object) -> ScriptedEngine:
         budget = AMPLE + 4 * sum(map(len, self.answers))
         given = {"answers": self.answers, "sampling": SamplingParams(budget), "distinct": True, **options}
-        return ScriptedEngine(**given)  # type: ignore[arg-type]  # a check's own arguments, passed on
+        return ScriptedEngine(**given)  # type: ignore[arg-type]  # the check's arguments
 
     def _run(self, engine: ScriptedEngine, sample: Sample) -> list[Sample]:
         return asyncio.run(lived(self._build(), sample, engine.context(None)))
