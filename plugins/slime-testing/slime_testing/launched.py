@@ -1,4 +1,4 @@
-"""The worker that the contract of launchers starts: it says who it is, and fails on demand.
+"""Worker for the contract of launchers: it reports who it is, and fails on demand.
 
 Example:
 
@@ -15,12 +15,12 @@ from slime_core.roles import Place
 
 
 class Worker:
-    """One worker; every method answers one call."""
+    """One worker; each method answers one call."""
 
     def __init__(
         self, rank: int, size: int, *, start: int, told: Path | None = None, place: Place | None = None
     ) -> None:
-        """Take a place among the workers; a negative `start` fails, and the file `told` is written at `close`.
+        """Store the rank and size; a negative `start` fails, and `close` writes the file `told`.
 
         Raises:
             ValueError: `start` is negative.
@@ -31,11 +31,11 @@ class Worker:
         self._told, self._place = told, place
 
     def who(self) -> tuple[int, int, int]:
-        """Rank, size and process."""
+        """Rank, size and process id."""
         return self._rank, self._size, os.getpid()
 
     def add(self, number: int) -> int:
-        """Add to what this worker has; returns the sum so far."""
+        """Add to this worker's sum; returns the sum so far."""
         self._count += number
         return self._count
 
@@ -48,44 +48,44 @@ class Worker:
         raise RuntimeError(text)
 
     def die(self, code: int) -> None:
-        """End the process without a word."""
+        """End the process at once."""
         os._exit(code)
 
     def sleep(self, seconds: float) -> float:
-        """Answer late."""
+        """Answer after some time."""
         time.sleep(seconds)
         return seconds
 
     def die_later(self, seconds: float) -> None:
-        """End the process after the answer, when nobody asks it for anything."""
+        """End the process after the answer, between calls."""
         threading.Timer(seconds, os._exit, (3,)).start()
 
     def where(self) -> Place | None:
-        """The place that the launcher gave it."""
+        """The place that the launcher passed."""
         return self._place
 
     def variable(self, name: str) -> str | None:
-        """A variable of its environment."""
+        """Value of an environment variable."""
         return os.environ.get(name)
 
     def folder(self) -> str:
-        """Its working directory."""
+        """The working directory."""
         return str(Path.cwd())
 
     def spawn(self) -> list[int]:
-        """Its own process and that of a child, as a server of some engine may be."""
+        """Ids of this process and of a child, like an engine with a server."""
         return [os.getpid(), subprocess.Popen(["sleep", "600"]).pid]
 
     def double(self, data: bytes) -> bytes:
-        """Answer with twice as much."""
+        """Answer with twice the data."""
         return data * 2
 
     def say(self, text: str) -> None:
-        """Print, and write to the descriptor of errors."""
-        print(text, flush=True)  # noqa: T201  # what the log is for
+        """Write to standard output and standard error."""
+        print(text, flush=True)  # noqa: T201  # goes to the worker's log
         os.write(2, text.encode() + b"\n")
 
     def close(self) -> None:
-        """Write `told`, so that the check sees that it was called."""
+        """Write `told`, which shows the check that `close` was called."""
         if self._told is not None:
             (self._told / f"closed-{self._rank}").touch()

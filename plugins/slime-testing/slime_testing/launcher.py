@@ -1,6 +1,6 @@
-"""LauncherContract: what every launcher must keep, LCH-001 to LCH-020; it starts real workers, two at a time.
+"""LauncherContract: the requirements on every launcher, LCH-001 to LCH-020; it starts real workers, two at a time.
 
-The launcher is made once for a class, and again after a check that failed: starting a cluster is dear.
+The checks of a class share one launcher; a failed check replaces it. Starting a cluster is slow.
 
 Example:
 
@@ -44,7 +44,7 @@ from slime_testing.role import SEED, RoleContract
 
 ResultT = TypeVar("ResultT")
 GONE_S = 10.0
-"""How long processes may take to be gone."""
+"""Seconds in which processes must be gone."""
 _DRIVER = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from slime_testing.launcher import drive; drive(int(sys.argv[2]))"
@@ -52,7 +52,7 @@ _DRIVER = (
 
 
 class Live:
-    """A launcher that several checks use, with its event loop and its folder."""
+    """A launcher shared by several checks, with its event loop and folder."""
 
     def __init__(self, build: Callable[[Path], Launcher], limit_s: float) -> None:
         self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
@@ -73,7 +73,7 @@ class Live:
         """Close the launcher, within the limit, and its loop; remove the folder."""
 
         async def close() -> None:
-            with contextlib.suppress(TimeoutError):  # LCH-008 tells of it
+            with contextlib.suppress(TimeoutError):  # LCH-008 reports it
                 async with asyncio.timeout(self._limit_s):
                     await self.launcher.close()
 
@@ -82,12 +82,12 @@ class Live:
 
 
 def killed_while_it_drives(given: tuple[object, ...], limit_s: float) -> list[int]:
-    """Processes that a driver had started, with its workers and theirs, when it was killed by SIGKILL.
+    """Processes that a driver had started, its workers and their children, when SIGKILL ended it.
 
-    The driver is a new process: a fork would have the connections of this one, and none of the threads that serve them.
+    The driver is a new process: a fork would inherit connections without the threads that serve them.
 
     Raises:
-        AssertionError: the driver did not get as far as starting them.
+        AssertionError: the driver could not start them.
     """
     told, tell = os.pipe()
     command = [sys.executable, "-P", "-c", _DRIVER, json.dumps(sys.path), str(tell)]
@@ -107,7 +107,7 @@ def killed_while_it_drives(given: tuple[object, ...], limit_s: float) -> list[in
 
 
 def drive(tell: int) -> None:
-    """What the driver does: it starts a group of the launcher that it reads of, says which processes, and waits."""
+    """Main function of that driver: starts a group on the launcher that stdin describes, writes the pids, and waits."""
     choice, settings, plugins, scratch = ForkingPickler.loads(sys.stdin.buffer.read())
     subject = type("Driven", (LauncherContract,), {"choice": choice, "settings": settings, "plugins": plugins})
 
@@ -122,7 +122,7 @@ def drive(tell: int) -> None:
 
 @contextlib.contextmanager
 def captured() -> Iterator[Callable[[], str]]:
-    """What comes to this process's own output and error, whoever writes there; to be read afterwards."""
+    """Captures this process's output and error descriptors, children included; the text is available afterwards."""
     with tempfile.TemporaryFile() as file:
         kept, text = [os.dup(1), os.dup(2)], ""
         try:
@@ -138,7 +138,7 @@ def captured() -> Iterator[Callable[[], str]]:
 
 
 async def alive(pids: list[int]) -> list[int]:
-    """Which processes still run, after a while."""
+    """Processes that still run after `GONE_S`."""
     end = time.monotonic() + GONE_S
     while left := [pid for pid in pids if is_running(pid)]:
         if time.monotonic() > end:
@@ -150,22 +150,22 @@ async def alive(pids: list[int]) -> list[int]:
 TARGET = "slime_testing.launched:Worker"
 SIZE = 2
 NAP_S = 0.5
-"""A call that is longer than its limit takes this long at least."""
+"""Shortest duration of a call that exceeds its limit."""
 NOWHERE = "kit-of-slime-core"
-"""A resource that no machine has."""
+"""Name of a resource that no machine has."""
 VARIABLE = "SLIME_KIT"
 SAID = "the kit has said so"
 LARGE = 50_000_000
 
 
 class LauncherContract(RoleContract[LauncherSpec]):
-    """Inherit and name the launcher. It is given an empty folder as `scratch`."""
+    """Inherit and name the launcher. It gets an empty folder as `scratch`."""
 
     kind = LauncherSpec
     limit_s: ClassVar[float] = 60.0
-    """Seconds within which a group of two starts, answers or fails."""
+    """Seconds in which a group of two must start, answer or fail."""
     local: ClassVar[bool] = True
-    """Whether its workers are processes of this machine; False for clusters."""
+    """Whether its workers are processes on this machine; False for clusters."""
     _live: "ClassVar[Live | None]" = None
 
     @check("LCH-001")
@@ -182,7 +182,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
 
     @check("LCH-002", needs=("LCH-001",))
     def test_workers_are_processes_that_know_their_place(self) -> None:
-        """Each is `Class(rank, size, **arguments)` in a process of its own; answers come in rank order."""
+        """Each worker is `Class(rank, size, **arguments)` in a separate process; answers come in rank order."""
 
         async def play(group: WorkerGroup) -> list[object]:
             require(group.size == SIZE, f"size is {group.size} of a group of {SIZE}")
@@ -196,7 +196,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
 
     @check("LCH-003", needs=("LCH-002",))
     def test_each_worker_gets_its_argument_and_keeps_its_state(self) -> None:
-        """`arguments[rank]` is for that worker; the object that was built is the one that is called, every time."""
+        """`arguments[rank]` goes to that worker; every call reaches the same object."""
 
         async def play(group: WorkerGroup) -> tuple[list[object], object]:
             await group.call("add", [1, 2])
@@ -208,19 +208,19 @@ class LauncherContract(RoleContract[LauncherSpec]):
 
     @check("LCH-004", needs=("LCH-002",))
     def test_what_a_worker_raises_arrives_with_its_traceback(self) -> None:
-        """Raise `WorkerError` with the worker's own traceback: the driver's says nothing about what went wrong."""
+        """Raise `WorkerError` with the worker's traceback: the driver's does not show what went wrong."""
         text = self._fails(lambda group: group.call("fail", ["of no use", "of no use"]), "a worker that raised")
         for part in ("RuntimeError", "of no use", "launched.py"):
             require(part in text, f"{part!r} is not in the error:\n{text}")
 
     @check("LCH-005", needs=("LCH-002",))
     def test_a_worker_that_dies_is_noticed(self) -> None:
-        """A process that is gone never answers: watch it, and raise `WorkerError` at once."""
+        """A dead process never answers: watch it, and raise `WorkerError` at once."""
         self._fails(lambda group: group.call("die", [3, 3]), "workers that ended without a word")
 
     @check("LCH-006", needs=("LCH-002",))
     def test_a_late_answer_is_not_waited_for(self) -> None:
-        """`timeout_s` is a promise to the run: raise `WorkerError` when it is over, whatever the worker does."""
+        """The run relies on `timeout_s`: raise `WorkerError` when it is over, even if the worker still runs."""
         late = self.limit_s + NAP_S
         began = time.monotonic()
         self._fails(lambda group: group.call("sleep", [late, late], timeout_s=NAP_S), "a call over its timeout_s")
@@ -229,7 +229,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
 
     @check("LCH-007", needs=("LCH-001",))
     def test_a_worker_that_cannot_be_built_fails_the_start(self) -> None:
-        """`start` returns when every worker is built; if one is not, raise `WorkerError` with its traceback."""
+        """`start` returns when all workers are built; if one fails, raise `WorkerError` with its traceback."""
 
         async def start(launcher: Launcher, scratch: Path) -> str:
             return await self._error(launcher.start(_spec({"start": -1})), "a worker that raised in its constructor")
@@ -238,7 +238,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
 
     @check("LCH-008", needs=("LCH-002",))
     def test_closing_ends_every_process(self) -> None:
-        """`close` may come twice, and while workers are busy; afterwards none of them is left."""
+        """`close` may come twice, and while workers are busy; no worker may be left afterwards."""
         if not self.local:
             raise SkipTest("the contract says local = False")
 
@@ -261,7 +261,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
 
     @check("LCH-009", needs=("LCH-002",))
     def test_the_event_loop_goes_on(self) -> None:
-        """The run waits for answers with `await`: starting and calling workers must not hold up everything else."""
+        """The run awaits answers: starting and calling workers must not block the event loop."""
 
         async def act() -> None:
             async with self._launcher() as launcher:
@@ -273,7 +273,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
 
     @check("LCH-010", needs=("LCH-001",))
     def test_needs_that_cannot_be_met_fail_at_once(self) -> None:
-        """Waiting for what will never be there looks like a hang: raise `ConfigError`, and say what there is."""
+        """Waiting for resources that do not exist looks like a hang: raise `ConfigError` with the existing ones."""
 
         async def start(launcher: Launcher, scratch: Path) -> str:
             asked = replace(_spec({"start": 10}), needs=Needs(custom={NOWHERE: 1.0}))
@@ -287,7 +287,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
 
     @check("LCH-011", needs=("LCH-002",))
     def test_the_environment_of_the_group_arrives(self) -> None:
-        """`spec.environment` is set before anything is imported in the worker."""
+        """Set `spec.environment` before the worker imports anything."""
 
         async def play(group: WorkerGroup) -> list[object]:
             return [await group.call_one(rank, "variable", VARIABLE) for rank in range(SIZE)]
@@ -297,7 +297,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
 
     @check("LCH-012", needs=("LCH-002",))
     def test_workers_know_their_places(self) -> None:
-        """`place` is given to each worker, and `group.places` says the same: ranks meet at `meeting`, rank 0's."""
+        """Pass `place` to each worker, and list the same in `group.places`: ranks rendezvous at rank 0's `meeting`."""
 
         async def play(group: WorkerGroup) -> tuple[list[Place], list[object]]:
             return list(group.places), await group.call("where")
@@ -312,7 +312,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
 
     @check("LCH-013", needs=("LCH-005",))
     def test_a_worker_that_dies_between_calls_is_noticed(self) -> None:
-        """`group.watch()` raises `WorkerError` then: a run must not find out when it needs the worker."""
+        """`group.watch()` raises `WorkerError` then: the run must know before its next call."""
 
         async def dies(group: WorkerGroup) -> None:
             await group.call_one(1, "die_later", NAP_S)
@@ -323,14 +323,14 @@ class LauncherContract(RoleContract[LauncherSpec]):
 
     @check("LCH-014", needs=("LCH-005", "LCH-008"))
     def test_what_workers_have_started_ends_with_them(self) -> None:
-        """A server that a worker has started must not outlive it, however that ends: end its process group, too."""
+        """A server that a worker started must end with it, even after a crash: end the worker's process group."""
         for how in ("die", "close"):
             if left := self._run(partial(self._left, how)):
                 raise AssertionError(f"processes {left} of workers are still there after {how}")
 
     @check("LCH-015", needs=("LCH-014",))
     def test_nothing_outlives_a_driver_that_is_killed(self) -> None:
-        """SIGKILL leaves the driver no time to close anything: workers must see that it is gone, and end all."""
+        """After SIGKILL the driver closes nothing: workers must detect its end, and stop with all their children."""
         if not self.local:
             raise SkipTest("the contract says local = False")
         if (name := self.registered.qualified) == NO_PLACE:
@@ -343,7 +343,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
 
     @check("LCH-016", needs=("LCH-003",))
     def test_large_arguments_and_results_pass(self) -> None:
-        """Batches and states are large: 50 MB go, and 100 MB come back."""
+        """Batches and states are large: accept 50 MB of arguments and 100 MB of results."""
 
         async def play(group: WorkerGroup) -> object:
             return await group.call_one(1, "double", b"x" * LARGE)
@@ -352,7 +352,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
 
     @check("LCH-017", needs=("LCH-002",))
     def test_what_workers_print_is_in_a_log_and_not_on_the_drivers_terminal(self) -> None:
-        """Write what a worker prints to a file under `setup.scratch`: the driver's output is the run's display."""
+        """Write workers' output to a file under `setup.scratch`: the driver's terminal shows the run's progress."""
 
         async def play(group: WorkerGroup) -> None:
             await group.call("say", [SAID, SAID])
@@ -365,7 +365,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
 
     @check("LCH-018", needs=("LCH-008",))
     def test_workers_are_closed_before_they_end(self) -> None:
-        """Call the worker's `close`, if it has one: it may have a server to stop, or a file to finish."""
+        """Call the worker's `close` if it has one, so that it can stop a server or finish a file."""
         if not self.local:
             raise SkipTest("the contract says local = False")
 
@@ -379,7 +379,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
 
     @check("LCH-019", needs=("LCH-002",))
     def test_workers_are_in_the_drivers_folder(self) -> None:
-        """Paths of a run file may be relative: a worker's working directory is the driver's, by its path."""
+        """Run files may have relative paths: start workers in the driver's working directory, under the same path."""
 
         async def play(group: WorkerGroup) -> list[object]:
             return await group.call("folder")
@@ -389,9 +389,9 @@ class LauncherContract(RoleContract[LauncherSpec]):
 
     @check("LCH-020", needs=("LCH-003",))
     def test_it_is_told_which_workers_have_not_answered(self) -> None:
-        """A run that stands still says what it waits for: `unanswered()` names the ranks that are at a call, no others.
+        """`unanswered()` names exactly the ranks that are busy with a call; a stalled run shows them.
 
-        Say what is known of each: its process, its node.
+        Add what is known of each rank: its process, its node.
         """
 
         async def play(group: WorkerGroup) -> tuple[Mapping[int, str], Mapping[int, str]]:
@@ -410,7 +410,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
 
     @classmethod
     def teardown_class(cls) -> None:
-        """Close the launcher that the checks share; pytest calls it."""
+        """Close the shared launcher; pytest calls it."""
         if (live := cls.__dict__.get("_live")) is not None:
             cls._live = None
             live.close()
@@ -434,7 +434,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
         try:
             return live.run(play(live.launcher, live.scratch))
         except BaseException:
-            cls.teardown_class()  # the next check gets a new launcher: a failed one may have left anything in this
+            cls.teardown_class()  # a failed check may leave this launcher in any state
             raise
 
     def _run(
