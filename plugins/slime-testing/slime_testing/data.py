@@ -4,7 +4,7 @@
         choice = "slime-data-mixture/mixture"
         rows = [{"input": "2+2=", "label": "4"}, {"input": "3+4=", "label": "7"}]
 
-A source that reads `prompt_data` is given `rows` as a JSON Lines file.
+A source that reads `prompt_data` gets `rows` as a JSON Lines file.
 """
 
 import asyncio
@@ -39,13 +39,13 @@ from slime_testing.role import SEED, RoleContract, require_methods
 from slime_testing.samples import make_group
 
 SAMPLES = 3
-"""Samples in each group that the kit asks for."""
+"""Samples per group in the kit's setup."""
 ROUNDS = 6
-"""Draws that a check plays; with three groups each they cross the epochs of a small source."""
+"""Number of draws in a check; with three groups each they pass the epoch of a small source."""
 
 
 class DataSourceContract(RoleContract[DataSourceSpec]):
-    """Inherit, name the data source, and give it rows it can read."""
+    """Inherit, name the data source, and set rows that it can read."""
 
     kind = DataSourceSpec
     rows: ClassVar[Sequence[Mapping[str, object]]] = [{"input": f"{n} + 1 =", "label": str(n + 1)} for n in range(5)]
@@ -59,7 +59,7 @@ class DataSourceContract(RoleContract[DataSourceSpec]):
 
     @check("SRC-002", needs=("SRC-001", "SRC-009"))
     def test_a_draw_is_exactly_as_many_groups_as_wanted(self) -> None:
-        """A source never ends: after the last row another epoch begins, within one draw if need be."""
+        """A source never ends: after the last row it begins a new epoch, if necessary within one draw."""
         source = self._build()
         for count in (1, 0, 2 * len(source) + 1):
             groups = _draw(source, count)
@@ -67,7 +67,7 @@ class DataSourceContract(RoleContract[DataSourceSpec]):
 
     @check("SRC-003", needs=("SRC-001", "SRC-002", "SRC-009"))
     def test_groups_hold_pending_samples_ready_to_generate(self) -> None:
-        """Each group has `n_samples_per_prompt` samples with status PENDING, a prompt, and their place in the group."""
+        """Each group has `n_samples_per_prompt` samples, each PENDING, with a prompt and its index in the group."""
         for group in check_drawn(_draw(self._build(), 4), plugin=self.registered.plugin, count=4):
             require(len(group.samples) == SAMPLES, f"a group of {len(group.samples)} samples; {SAMPLES} were wanted")
             for index, sample in enumerate(group.samples):
@@ -78,7 +78,7 @@ class DataSourceContract(RoleContract[DataSourceSpec]):
 
     @check("SRC-004", needs=("SRC-001", "SRC-009"))
     def test_every_group_has_an_identity_of_its_own(self) -> None:
-        """Seeds and ledger go by `group.id`, metrics by `group_index`; neither may ever come again."""
+        """Seeds and ledger use `group.id`, metrics use `group_index`: never repeat either of them."""
         groups = _draw(self._build(), 3 * len(self._build()))
         require(len({group.id for group in groups}) == len(groups), "two groups have the same id")
         numbers = {group.samples[0].group_index for group in groups}
@@ -86,7 +86,7 @@ class DataSourceContract(RoleContract[DataSourceSpec]):
 
     @check("SRC-005", needs=("SRC-001", "SRC-007", "SRC-009"))
     def test_a_saved_source_continues_as_if_nothing_had_happened(self) -> None:
-        """`state_dict` is plain JSON with position, order and requeued groups; a resume repeats and skips no row."""
+        """`state_dict` is plain JSON with position, order and requeued groups. A resume repeats and skips no row."""
         for cut in range(ROUNDS):
             source = self._build()
             _play(source, cut)
@@ -100,7 +100,7 @@ class DataSourceContract(RoleContract[DataSourceSpec]):
 
     @check("SRC-006", needs=("SRC-001", "SRC-009"))
     def test_returned_groups_come_first(self) -> None:
-        """What was interrupted is drawn again before anything new, whole and in order."""
+        """Draw requeued groups before any new group, whole and in order."""
         source = self._build()
         returned = _draw(source, 2)
         source.add(returned)
@@ -109,13 +109,13 @@ class DataSourceContract(RoleContract[DataSourceSpec]):
 
     @check("SRC-007", needs=("SRC-001", "SRC-009"))
     def test_the_seed_decides_the_order(self) -> None:
-        """Two sources of one seed draw alike, in any process: shuffle with `setup.seed`, never with `random` alone."""
+        """Two sources with one seed draw alike in any process: shuffle with `setup.seed`, not with `random` alone."""
         one, other = (_play(self._build(), ROUNDS) for _ in range(2))
         require(one == other, "two sources of the same seed draw differently")
 
     @check("SRC-008", needs=("SRC-001", "SRC-009"))
     def test_an_epoch_holds_every_row_once(self) -> None:
-        """Rows drawn more often than others weigh more in the training than the data says."""
+        """Rows drawn more often than others get more weight in training than the data gives them."""
         if not self.spec.reads_prompt_data:
             raise SkipTest("the source makes its own prompts")
         source = self._build()
@@ -125,7 +125,7 @@ class DataSourceContract(RoleContract[DataSourceSpec]):
 
     @check("SRC-009", needs=("SRC-001",))
     def test_two_sources_share_nothing(self) -> None:
-        """Training and evaluation have sources of their own: keep the place, the order and what came back in `self`."""
+        """Training and evaluation each have a source: keep the position, the order and requeued groups in `self`."""
         one, other = self._build(), self._build()
         before = _shown(one.state_dict())
         _play(other, ROUNDS)
@@ -153,8 +153,8 @@ _SOURCE_METHODS = ("draw", "add", "state_dict", "load_state_dict", "__len__")
 
 @functools.cache
 def _scratch() -> Path:
-    # No TemporaryDirectory: multiprocessing's forks let go of what is registered here, from Python 3.13 on, and such an
-    # object would take the folder with it.
+    # No TemporaryDirectory: since Python 3.13, forks of multiprocessing release registered objects, and would remove the
+    # folder.
     folder = tempfile.mkdtemp(prefix="slime-kit-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)
@@ -203,8 +203,8 @@ class BufferContract(RoleContract[BufferSpec]):
 
     @check("BUF-002", needs=("BUF-001",))
     def test_it_hands_out_what_was_added_and_no_more_than_wanted(self) -> None:
-        """`sample(want)` returns at most `want` distinct groups that were added, each with a weight, 1.0 without
-        priorities.
+        """`sample(want)` returns at most `want` distinct groups that were added, each with a weight; without priorities
+        1.0.
         """
         buffer, added = self._build(), set[GroupId]()
         for round_, groups in _rounds():
@@ -215,7 +215,7 @@ class BufferContract(RoleContract[BufferSpec]):
 
     @check("BUF-004", needs=("BUF-001", "BUF-005", "BUF-008"))
     def test_a_group_is_handed_out_as_often_as_the_spec_says(self) -> None:
-        """Training on a group more often than announced is off-policy: once, unless `BufferSpec.replay` says more."""
+        """Use a group once, unless `BufferSpec.replay` says more: training on it more often is off-policy."""
         allowed = self.spec.replay(self.validated()).max_uses
         buffer, uses = self._build(), Counter[GroupId]()
         for round_ in range(ROUNDS * (1 + allowed)):
@@ -229,7 +229,7 @@ class BufferContract(RoleContract[BufferSpec]):
 
     @check("BUF-005", needs=("BUF-001", "BUF-008"))
     def test_nothing_comes_of_nothing(self) -> None:
-        """An empty buffer, and a draw of 0, give an empty draw; neither is an error."""
+        """An empty buffer returns an empty draw, and so does a draw of 0; neither is an error."""
         buffer = self._build()
         require(not buffer.sample(4, _context(0)).groups, "an empty buffer handed out groups")
         buffer.add(_groups(0))
@@ -237,7 +237,7 @@ class BufferContract(RoleContract[BufferSpec]):
 
     @check("BUF-006", needs=("BUF-001", "BUF-007"))
     def test_a_saved_buffer_continues_as_if_nothing_had_happened(self) -> None:
-        """`state_dict` is plain JSON with every held group, priority and random state; a crash must lose none."""
+        """`state_dict` is plain JSON with every held group, priority and random state: a crash must not lose any."""
         for cut in range(ROUNDS):
             buffer = self._build()
             self._play(buffer, range(cut))
@@ -250,7 +250,7 @@ class BufferContract(RoleContract[BufferSpec]):
 
     @check("BUF-007", needs=("BUF-001",))
     def test_what_is_evicted_is_named_once_and_gone(self) -> None:
-        """`evict` returns the reason of each group that will never be trained; the ledger ends it there."""
+        """`evict` returns each group that will never be trained, with the reason; the ledger closes it there."""
         buffer, held, gone = self._build(), set[GroupId](), set[GroupId]()
         for round_, groups in _rounds():
             buffer.add(groups)
@@ -263,14 +263,14 @@ class BufferContract(RoleContract[BufferSpec]):
 
     @check("BUF-008", needs=("BUF-001",))
     def test_two_buffers_share_nothing(self) -> None:
-        """Evaluation, tests and a second run have buffers of their own: keep state in `self`."""
+        """Evaluation, tests and a second run each have a buffer: keep state in `self`."""
         one, other = self._build(), self._build()
         one.add(_groups(0))
         require(len(other) == 0, "a group added to one buffer is in another one")
 
     @check("BUF-009", needs=("BUF-001",))
     def test_groups_come_out_as_they_went_in(self) -> None:
-        """What is trained must be what was sampled: a buffer keeps its notes in `group.metadata`, and nowhere else."""
+        """Train on exactly what was sampled: a buffer may write only to `group.metadata`."""
         buffer, samples = self._build(), dict[GroupId, object]()
         for round_, groups in _rounds():
             samples |= {group.id: [sample.to_dict() for sample in group.samples] for group in groups}

@@ -1,12 +1,12 @@
-"""The contracts of roles that decide or compute at once: filters (GFL, SFL, BFL), shapers (SHP), transforms (BTR).
+"""Contracts of filters (GFL, SFL, BFL), shapers (SHP) and transforms (BTR): roles that decide or compute at once.
 
 Example:
 
     class TestNonzeroStd(GroupFilterContract):
         choice = "slime-core/nonzero_std"
 
-Group filters, sample filters, reward shapers and batch transforms are pure, quick functions. What all of them must keep
-is a function here, which each contract gives a number.
+Group filters, sample filters, reward shapers and batch transforms are pure, fast functions. Each check that they share
+is a function here; each contract gives it a number.
 """
 
 import copy
@@ -54,23 +54,23 @@ CONTEXT = FilterContext(rollout_id=3)
 
 
 class DecisionContract(RoleContract[SpecT]):
-    """What the contracts of pure, quick functions share."""
+    """Base of the contracts of pure, fast functions."""
 
     arguments: ClassVar[tuple[str, ...]]
-    """Names of what the core calls the function with."""
+    """Names of the arguments that the core passes."""
     limit_s: ClassVar[float] = STALL_S
-    """How long one call may take."""
+    """Seconds that one call may take."""
 
     def questions(self) -> list[list[Group]]:
-        """The groups of each question that the kit asks."""
+        """The kit's calls: a list of groups for each."""
         return [varied_groups()]
 
     def odd_questions(self) -> list[list[Group]]:
-        """Questions about groups that a run meets seldom."""
+        """Calls with groups that are rare in a run."""
         return [[], odd_groups()]
 
     def ask(self, made: Any, groups: Sequence[Group]) -> object:  # noqa: ANN401  # what a factory made
-        """The function's answer, as it comes."""
+        """The function's answer, unchecked."""
         raise NotImplementedError
 
     def require_good(self, answer: object, groups: Sequence[Group]) -> object:
@@ -89,24 +89,24 @@ Deciding = DecisionContract[Any]
 
 
 def test_the_factory_builds_a_plain_function(self: Deciding) -> None:
-    """The core calls it by a plain `def`: it computes, and waits for nothing."""
+    """The core calls it as a plain `def`: it computes without waiting."""
     require_plain_def(self.built(), *self.arguments)
 
 
 def test_it_answers_as_its_role_says(self: Deciding) -> None:
-    """Return what the role's Protocol names, about what was given, and nothing else: a truth value drops nothing."""
+    """Return what the role's Protocol names, for the given groups, and nothing else: a bare bool drops nothing."""
     for groups in self.questions():
         self._answer(groups)
 
 
 def test_it_leaves_what_it_is_given(self: Deciding) -> None:
-    """It answers, and the core acts: do not sort, pop or write to what is given."""
+    """The function answers, and the core acts: do not sort, pop or change its arguments."""
     for groups in self.questions():
         require_unchanged(groups, lambda given: self.ask(self.built(), given))
 
 
 def test_the_same_question_gets_the_same_answer(self: Deciding) -> None:
-    """A resumed run asks again and must get the same: keep nothing between calls, and draw from `setup.seed`."""
+    """A resumed run repeats the call: keep no state between calls, and draw from `setup.seed`."""
     made, asked = self.built(), self.questions()
     first, second = ([repr(self.ask(made, copy.deepcopy(groups))) for groups in asked] for _ in range(2))
     fresh = [repr(self.ask(self.built(), copy.deepcopy(groups))) for groups in asked[::-1]][::-1]
@@ -114,19 +114,19 @@ def test_the_same_question_gets_the_same_answer(self: Deciding) -> None:
 
 
 def test_it_answers_quickly(self: Deciding) -> None:
-    """The run waits for it: compute little, and read no file and no network."""
+    """The run waits for the answer: compute little, and read no file and no network."""
     made, groups = self.built(), self.questions()[0]
     require_quick(lambda: self.ask(made, copy.deepcopy(groups)), self.limit_s)
 
 
 def test_odd_groups_are_answered_too(self: Deciding) -> None:
-    """There may be no group; samples may be unscored, failed, empty or removed, and a reward may be a dict."""
+    """Accept an empty list of groups; unscored, failed, empty or removed samples; and rewards that are dicts."""
     for groups in self.odd_questions():
         self._answer(groups)
 
 
 def test_reasons_can_be_counted(self: Deciding) -> None:
-    """A reason becomes a metric: name the kind of thing ("zero_std"), without numbers of the group."""
+    """Reasons become metrics: name the kind of fault ("zero_std"), without numbers of the group."""
     require_countable([reason for groups in self.questions() for reason in self.reasons(self._answer(groups))])
 
 
@@ -142,7 +142,7 @@ _SHARED: Sequence[Callable[[Deciding], None]] = (
 
 
 def numbered(prefix: str, count: int) -> Callable[[type[ContractT]], type[ContractT]]:
-    """Give a contract the first shared checks, numbered from PREFIX-001, but those that it defines itself."""
+    """Decorator: add the first `count` shared checks from PREFIX-001 on, except for overridden ones."""
 
     def add(contract: type[ContractT]) -> type[ContractT]:
         for number, method in enumerate(_SHARED[:count], 1):
@@ -163,31 +163,31 @@ class GroupFilterContract(DecisionContract[GroupFilterSpec]):
     arguments = ("group", "ctx")
     limit_s = BLOCK_S
     groups: ClassVar[Sequence[Group] | None] = None
-    """Finished groups, of which it keeps at least one; the kit has its own otherwise."""
+    """Finished groups, of which the filter keeps at least one; None: the kit's groups."""
 
     @check("GFL-007", needs=("GFL-002",))
     def test_reasons_can_be_counted(self) -> None:
-        """A reason becomes a metric: name the kind of thing ("zero_std"), without numbers of the group."""
+        """Reasons become metrics: name the kind of fault ("zero_std"), without numbers of the group."""
         asked = [*self.questions(), *([group] for group in varied_groups())]
         require_countable([reason for groups in asked for reason in self.reasons(self._answer(groups))])
 
     @check("GFL-008", needs=("GFL-002",))
     def test_something_is_kept(self) -> None:
-        """Of groups of many kinds it must keep one, or a run would draw prompts for ever. Give it its own `groups`."""
+        """Keep at least one of many different groups: otherwise a run would draw prompts endlessly. Or set `groups`."""
         asked = self.questions()
         kept = any(not isinstance(self._answer(groups), Drop) for groups in asked)
         require(kept, f"{len(asked)} groups of many kinds were dropped, every one")
 
     def questions(self) -> list[list[Group]]:
-        """One about each group."""
+        """One call for each group."""
         return [[group] for group in self.groups or varied_groups()]
 
     def odd_questions(self) -> list[list[Group]]:
-        """One about each odd group."""
+        """One call for each odd group."""
         return [[group] for group in odd_groups()]
 
     def ask(self, made: Any, groups: Sequence[Group]) -> object:  # noqa: ANN401
-        """Its decision."""
+        """The filter's decision."""
         return made(groups[0], CONTEXT)
 
     def require_good(self, answer: object, groups: Sequence[Group]) -> object:
@@ -195,7 +195,7 @@ class GroupFilterContract(DecisionContract[GroupFilterSpec]):
         return check_decision(answer, plugin=self.registered.plugin, group=groups[0])
 
     def reasons(self, answer: Any) -> list[str]:  # noqa: ANN401
-        """Why the group goes, if it does."""
+        """The reason to drop the group, if any."""
         return [answer.reason] if isinstance(answer, Drop | KeepIfShort) else []
 
 
@@ -207,13 +207,13 @@ class SampleFilterContract(DecisionContract[SampleFilterSpec]):
     arguments = ("groups", "ctx")
 
     def odd_questions(self) -> list[list[Group]]:
-        """About no groups, odd ones, and one with a sample that is removed already."""
+        """Calls with no groups, with odd ones, and with a sample that is removed already."""
         removed = varied_groups()[:2]
         removed[0].samples[0].remove_sample = True
         return [*super().odd_questions(), removed]
 
     def ask(self, made: Any, groups: Sequence[Group]) -> object:  # noqa: ANN401
-        """Its removals."""
+        """The filter's removals."""
         return made(groups, CONTEXT)
 
     def require_good(self, answer: object, groups: Sequence[Group]) -> object:
@@ -221,7 +221,7 @@ class SampleFilterContract(DecisionContract[SampleFilterSpec]):
         return check_removals(answer, plugin=self.registered.plugin, groups=groups)
 
     def reasons(self, answer: Any) -> list[str]:  # noqa: ANN401
-        """Why each sample is removed."""
+        """The reason for each removed sample."""
         return [removal.reason for removal in answer]
 
 
@@ -234,7 +234,7 @@ class RewardShaperContract(DecisionContract[RewardShaperSpec]):
 
     @check("SHP-003", needs=("SHP-002",))
     def test_it_leaves_what_it_is_given(self) -> None:
-        """Raw rewards stay in the samples, for metrics: return new ones and write to nothing that is given."""
+        """Raw rewards stay in the samples, for metrics: return new rewards, and change no argument."""
         before = raw(varied_groups())
         ctx = ShapeContext(rollout_id=3, rewards=before)
         require_unchanged(varied_groups(), lambda given: self._shaper()(given, ctx))
@@ -242,7 +242,7 @@ class RewardShaperContract(DecisionContract[RewardShaperSpec]):
 
     @check("SHP-007", needs=("SHP-002",))
     def test_it_builds_on_the_shaper_before(self) -> None:
-        """Several shapers run one after another: start from `ctx.rewards`, never from `sample.reward`."""
+        """Several shapers run in a chain: start from `ctx.rewards`, not from `sample.reward`."""
         groups = varied_groups()
         other = raw(groups)
         for row in other:
@@ -253,7 +253,7 @@ class RewardShaperContract(DecisionContract[RewardShaperSpec]):
         require(shaped != self._answer(groups), "other ctx.rewards gave the same answer: it does not start from them")
 
     def ask(self, made: Any, groups: Sequence[Group]) -> object:  # noqa: ANN401
-        """The rewards that it makes of the samples' own."""
+        """The shaped rewards of the samples."""
         return made(groups, ShapeContext(rollout_id=3, rewards=raw(groups)))
 
     def require_good(self, answer: object, groups: Sequence[Group]) -> object:
@@ -262,11 +262,11 @@ class RewardShaperContract(DecisionContract[RewardShaperSpec]):
 
     def _shaper(self) -> Callable[[Sequence[Group], ShapeContext], object]:
         made: Any = self.built()
-        return made  # type: ignore[no-any-return]  # SHP-001 has checked how it is called
+        return made  # type: ignore[no-any-return]  # SHP-001 has checked its signature
 
 
 def raw(groups: Sequence[Group]) -> Rewards:
-    """The rewards as the first shaper is given them."""
+    """The rewards that the first shaper gets."""
     return [[None if sample.reward is None else scalar_reward(sample) for sample in group.samples] for group in groups]
 
 
@@ -277,18 +277,18 @@ class BatchTransformContract(DecisionContract[BatchTransformSpec]):
     kind = BatchTransformSpec
     arguments = ("sample", "group", "ctx")
     groups: ClassVar[Sequence[Group] | None] = None
-    """Finished groups that it can read; the kit has its own otherwise."""
+    """Finished groups that the transform can read; None: the kit's groups."""
 
     @check("BTR-005", needs=("BTR-001",))
     def test_it_answers_quickly(self) -> None:
-        """It runs in the driver, once a sample: compute little, and read no file and no network."""
+        """It runs in the driver, once per sample: compute little, and read no file and no network."""
         made: Any = self.built()
         (group,) = self.questions()[0]
         ctx = ShapeContext(rollout_id=3, rewards=raw([group]))
         require_quick(lambda: made(copy.deepcopy(group.samples[0]), group, ctx), self.limit_s)
 
     def questions(self) -> list[list[Group]]:
-        """One about each group, of all its samples."""
+        """One call for each group, for all its samples."""
         asked = [[group] for group in self.groups or varied_groups()]
         if self.automatic:
             try:
@@ -300,10 +300,10 @@ class BatchTransformContract(DecisionContract[BatchTransformSpec]):
         return asked
 
     def odd_questions(self) -> list[list[Group]]:
-        """One about each odd group.
+        """Calls with odd groups.
 
         Raises:
-            SkipTest: the author has given groups.
+            SkipTest: the author has set `groups`.
         """
         if self.groups is not None:
             raise SkipTest("the contract gives its own groups")
@@ -322,9 +322,9 @@ class BatchTransformContract(DecisionContract[BatchTransformSpec]):
 
 
 VERSION = 9
-"""Weight version at which the filter is asked."""
+"""Current weight version in the calls."""
 FIRST_DRAW = 1_000
-"""Draws are numbered over a whole run: none of them is a position among what is held."""
+"""Offset of draws, which count over a whole run: a draw is not a position in the buffer."""
 HELD = (0, 1, 2, 7, 64)
 WANT = (0, 1, 3, 64, 1_000)
 
@@ -342,10 +342,10 @@ class BufferFilterContract(RoleContract[BufferFilterSpec]):
 
     @check("BFL-002", needs=("BFL-001",))
     def test_a_selection_is_within_what_is_held_and_wanted(self) -> None:
-        """Take at most `want` positions of the given sequence, each once, and drop none that is taken.
+        """Return at most `want` positions of the given sequence, each once, and drop no selected one.
 
-        A position is a group's place in that sequence: `group.id.draw` is its number in the whole run. Groups come in
-        all sizes and ages, unscored, partly scored, or all alike.
+        A position is an index into that sequence; `group.id.draw` counts over the whole run. Groups may have any size
+        and age, and be unscored, partly scored or all alike.
         """
         for groups, want in (*_situations(), *((odd_groups(), want) for want in WANT), (varied_groups(), 3)):
             returned = self._select(groups, want)
@@ -353,7 +353,7 @@ class BufferFilterContract(RoleContract[BufferFilterSpec]):
 
     @check("BFL-003", needs=("BFL-001",))
     def test_the_held_groups_stay_as_they_were(self) -> None:
-        """A filter chooses and the buffer removes: do not sort, pop or change what is given."""
+        """A filter chooses and the buffer removes: do not sort, pop or change the arguments."""
         for groups, want in _situations():
             given, before = list(groups), _snapshot(groups)
             self._select(given, want)
@@ -362,7 +362,7 @@ class BufferFilterContract(RoleContract[BufferFilterSpec]):
 
     @check("BFL-004", needs=("BFL-001",))
     def test_the_same_question_gets_the_same_answer(self) -> None:
-        """A resumed run asks again and must get the same: keep no memory, and draw from `setup.seed`."""
+        """A resumed run repeats the call: keep no state, and draw from `setup.seed`."""
         for groups, want in _situations():
             asked = self._build()
             first, second = (asked.select(groups, want, _context()) for _ in range(2))
@@ -372,7 +372,7 @@ class BufferFilterContract(RoleContract[BufferFilterSpec]):
 
     @check("BFL-005", needs=("BFL-001",))
     def test_something_fresh_is_taken(self) -> None:
-        """With 64 groups of the current weights and 8 wanted, taking none would stop the training."""
+        """Select something from 64 groups of the current weights with `want = 8`: otherwise training stops."""
         groups = [make_group(FIRST_DRAW + draw, weight_version=VERSION) for draw in range(64)]
         require(len(self._select(groups, 8).take) > 0, "64 fresh groups are held, 8 are wanted, none is taken")
 
@@ -389,7 +389,7 @@ def _context() -> BufferContext:
 
 def _situations() -> Iterator[tuple[list[Group], int]]:
     for held, want in itertools.product(HELD, WANT):
-        draws = [FIRST_DRAW + 29 * number % 67 for number in range(held)]  # in no order
+        draws = [FIRST_DRAW + 29 * number % 67 for number in range(held)]  # unsorted
         yield [make_group(draw, weight_version=draw % (VERSION + 1)) for draw in draws], want
         yield [make_group(draw, rewards=(draw % 4, 1.0, 0.0), weight_version=VERSION) for draw in draws], want
 

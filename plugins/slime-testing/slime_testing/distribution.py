@@ -1,4 +1,4 @@
-"""Plugins for tests: an installed distribution written without pip, and a catalog of what a test names.
+"""Plugins for tests: an installed distribution written without pip, and a catalog of chosen plugins.
 
 write_distribution(tmp_path, "slime-reward-other", {"other.py": SOURCE}, entry_points={"reward-other": "other"})
 monkeypatch.syspath_prepend(tmp_path)
@@ -25,14 +25,14 @@ def write_distribution(
     requires: Sequence[str] = ("slime-core>=0.1,<0.2",),
     readme: str = "",
 ) -> None:
-    """Write the files and the metadata of a distribution, as pip would have installed them.
+    """Write a distribution's files and metadata as pip would install them.
 
     Args:
-        folder: where; to be put on `sys.path`.
+        folder: target; put it on `sys.path`.
         name: the distribution's name.
-        files: source text by path below the folder.
-        entry_points: entry points of the group `slime.plugins`, name to `module` or `module:object`.
-        contracts: entry points of the group `slime.contracts`, ROLE.NAME to `module:class`.
+        files: source text by path in the folder.
+        entry_points: entry points in the group `slime.plugins`, name to `module` or `module:object`.
+        contracts: entry points in the group `slime.contracts`, ROLE.NAME to `module:class`.
         version: the distribution's version.
         requires: its requirements.
         readme: its long description.
@@ -52,13 +52,13 @@ def write_distribution(
 
 
 class PluginManager:
-    """Refuses discovery: every plugin is named."""
+    """Builds a catalog of named plugins, without discovery."""
 
     def __init__(self) -> None:
         self._plugins = PluginSet(only=())
 
     def add(self, module: ModuleType | str) -> Self:
-        """Add a plugin module: one that is imported, a dotted name, or a path, `./my_plugin.py`."""
+        """Add a plugin: an imported module, a dotted name, or a path, `./my_plugin.py`."""
         name = module if isinstance(module, str) else module.__name__
         self._plugins = dataclasses.replace(self._plugins, modules=(*self._plugins.modules, name))
         return self
@@ -70,15 +70,15 @@ class PluginManager:
 
     @property
     def plugins(self) -> PluginSet:
-        """What was added, for `check_plugin` and for contracts."""
+        """The added plugins, for `check_plugin` and for contracts."""
         return self._plugins
 
     @property
     def catalog(self) -> Catalog:
-        """The catalog of what was added, anew each time.
+        """A new catalog of the added plugins.
 
         Raises:
-            UnknownName: something that was added is not installed.
-            PluginError: something that was added cannot be loaded.
+            UnknownName: an added plugin is not installed.
+            PluginError: an added plugin cannot be loaded.
         """
         return Catalog.discover(self._plugins, strict=True)

@@ -1,4 +1,4 @@
-"""Runs the checks of `slime doctor`, those here and those of plugins; every one ends in a finding.
+"""Runs the checks of `slime doctor`, the core's and the plugins'; each returns a finding.
 
 Example:
 
@@ -29,11 +29,11 @@ from slime_core.roles import CheckSpec, Finding, Health, Setup
 
 MIB = 2**20
 SMALL_SHARED_MEMORY_MIB = 64
-"""What a container gets when nobody asks for more; one batch of a data loader fills it."""
+"""Default size of a container's shared memory; one batch of a data loader fills it."""
 
 
 def python_version() -> Finding:
-    """Compares the running Python with those named in the metadata of slime-core."""
+    """Compares the running Python with the versions in slime-core's metadata."""
     running = f"{sys.version_info.major}.{sys.version_info.minor}"
     text = f"{platform.python_implementation()} {platform.python_version()} in {sys.prefix}"
     tested = _tested_versions()
@@ -57,13 +57,13 @@ def _classifiers(metadata: importlib.metadata.PackageMetadata) -> list[str]:
 
 
 def cpus(quota_file: Path = Path("/sys/fs/cgroup/cpu.max")) -> Finding:
-    """Compares the cores that the process may run on with the share of them that its control group allows."""
+    """Compares the process's available cores with its control group's CPU limit."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     text = f"{usable} core{'s' * (usable != 1)}"
     try:
         quota, period = quota_file.read_text(encoding="ascii").split()
         allowed = usable if quota == "max" else int(quota) / int(period)
-    except (OSError, ValueError):  # no control groups, or an older kind
+    except (OSError, ValueError):  # no control groups, or an older version
         return Finding(Health.OK, text)
     if allowed < usable:
         advice = f"keep --engine.local.workers and --trainer.local.ranks at {max(1, int(allowed))} or fewer"
@@ -72,7 +72,7 @@ def cpus(quota_file: Path = Path("/sys/fs/cgroup/cpu.max")) -> Finding:
 
 
 def shared_memory(folder: Path = Path("/dev/shm")) -> Finding:
-    """Looks how much of /dev/shm is free."""
+    """Checks the free space of /dev/shm."""
     if not folder.is_dir():
         return Finding(Health.OK, f"no {folder} on this system")
     usage = shutil.disk_usage(folder)
@@ -84,11 +84,11 @@ def shared_memory(folder: Path = Path("/dev/shm")) -> Finding:
 
 CORE = "slime-core"
 OUR_ENTRY_POINT = ("slime.plugins", "slime_core.builtin")
-"""Group and value of what only this slime-core has in its metadata."""
+"""Group and value of an entry point that only this slime-core has."""
 
 
 def core_distribution() -> Finding:
-    """Sees that the distribution called slime-core is the one that this module belongs to."""
+    """Checks that the installed distribution slime-core contains this module."""
     here = Path(slime_core.__file__).parent
     found = [each for each in importlib.metadata.distributions() if re.sub(r"[-_.]+", "-", each.name).lower() == CORE]
     strangers = [each for each in found if not _is_ours(each)]
@@ -119,9 +119,9 @@ def _is_ours(distribution: Distribution) -> bool:
 
 
 def plugins() -> Finding:
-    """Loads every installed plugin and names those that do not load."""
+    """Loads every installed plugin and names each one that fails to load."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PluginWarning)  # the finding says it
+        warnings.simplefilter("ignore", PluginWarning)  # the finding reports it
         statuses = Catalog.discover(strict=False).statuses
     if failed := [each for each in statuses if each.failed]:
         names = " ".join(each.dist for each in failed if each.dist)
@@ -132,11 +132,11 @@ def plugins() -> Finding:
 
 GIB = 2**30
 LITTLE_ROOM_GIB = 5
-"""Three checkpoints of 100 million weights at 16 bytes each: the model, exact weights and two moments in fp32."""
+"""Space for three checkpoints of 100 million weights at 16 bytes: model, master weights and two moments in fp32."""
 
 
 def room() -> Finding:
-    """Looks whether the disk under runs/ has room, and whether this user may write there."""
+    """Checks the free space of the disk under runs/, and whether this user may write there."""
     folder = _nearest(Path("runs"))
     free = shutil.disk_usage(folder).free
     text = f"{free / GIB:.1f} GiB free in {folder.resolve()}"
@@ -152,7 +152,7 @@ def _nearest(folder: Path) -> Path:
 
 
 def core_checks() -> Iterator[CheckSpec]:
-    """The core's own checks, in the order in which they are shown."""
+    """The core's checks, in display order."""
     yield CheckSpec.from_function("python", python_version, "Is this a Python that slime-core is tested on?")
     yield CheckSpec.from_function("core", core_distribution, "Is the slime-core that is installed this one?")
     yield CheckSpec.from_function("plugins", plugins, "Does every installed plugin load?")
@@ -162,14 +162,14 @@ def core_checks() -> Iterator[CheckSpec]:
 
 
 OWN = "slime-testing"
-"""The package of the checks here."""
+"""Package of the core's checks."""
 PATIENCE_S = 20.0
-"""Seconds after which a check is left behind."""
+"""Seconds after which a hanging check is abandoned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """One check that was run."""
+    """A check that was run."""
 
     name: str
     summary: str
@@ -177,9 +177,9 @@ class Examined:
 
 
 def examine(catalog: Catalog, setup: Setup, patience_s: float = PATIENCE_S) -> Iterator[Examined]:
-    """Run every check that plugins offer, one after another, in the order of the catalog.
+    """Run every check in the catalog, one after another, in order.
 
-    The core's own are run even where its entry point is not found: then they are needed most.
+    The core's checks run even if its entry point is missing: then they are needed most.
     """
     offered = catalog.choices(CheckSpec).values()
     own = [each for each in offered if each.plugin == OWN] or list(_unregistered())
@@ -202,7 +202,7 @@ def _finding(registered: Registered[CheckSpec], setup: Setup, patience_s: float)
         except (Exception, SystemExit) as error:
             found.append(_failed(registered, f"raised {type(error).__name__}: {error}"))
 
-    # A daemon: a check that hangs must not keep the process.
+    # A daemon thread: a check that hangs must not keep the process alive.
     thread = threading.Thread(target=look, name=f"check {registered.qualified}", daemon=True)
     thread.start()
     thread.join(patience_s)

@@ -1,12 +1,12 @@
-"""judged: runs every contract that applies to a plugin, in this process; as a script, for the process that asked.
+"""Judges a plugin by every contract that applies, in this process; `check_plugin` runs it as a script.
 
 Example:
 
     for title, contract, identity in judged("slime-reward-math", PluginSet()):
         print(title, contract.result(identity))
 
-`check_plugin` runs it in a process of its own, so that a plugin which exits, hangs or crashes is a result. A further
-process goes on after the check in which one ended: what is in OUTPUT is known, and is not judged again.
+`check_plugin` runs it in a separate process, so that an exit, a hang or a crash of the plugin is a result. The next
+process continues after the check that ended the last one: results in OUTPUT are kept and not computed again.
 """
 
 import contextlib
@@ -33,11 +33,11 @@ from slime_testing.role import catalog_of
 from slime_testing.watching import RunHooksContract
 
 SUBJECT_LIMIT_S = 600.0
-"""Seconds that one thing may take before its other checks are left out, times its contract's `patience`."""
+"""Seconds after which the remaining checks of a subject are skipped, times its contract's `patience`."""
 
 
 def found(name: str, plugins: PluginSet) -> tuple[PluginStatus, PluginSet]:
-    """The plugin of that name, from metadata alone, and the plugin set with which it is loaded.
+    """The plugin with this name, from metadata only, and the plugin set that loads it.
 
     Raises:
         UnknownName: no such plugin is installed, and it is not a module.
@@ -57,7 +57,7 @@ def found(name: str, plugins: PluginSet) -> tuple[PluginStatus, PluginSet]:
 
 
 def judged(name: str, plugins: PluginSet) -> Iterator[tuple[str, type[Contract], str]]:
-    """What is judged, by which contract, and the number of each of its checks, before it and what needs it are run."""
+    """Title, contract and number of each check to run; checks come after the ones that they need."""
     candidate, plugins = found(name, plugins)
     place = {"dist": candidate.dist} if candidate.dist else {"module": candidate.name}
     package: type[Contract] = type(
@@ -94,7 +94,7 @@ def _contracts(candidate: PluginStatus, plugins: PluginSet) -> Iterator[tuple[st
             if registered.plugin == candidate.plugin and role in CONTRACTS:
                 base, name = CONTRACTS[role], registered.spec.name
                 if entry := offered.get(f"{role}.{name}"):
-                    with contextlib.suppress(PluginError):  # PKG-015 has said so
+                    with contextlib.suppress(PluginError):  # PKG-015 reports it
                         base = load_contract(entry, base)
                 chosen = {"choice": registered.qualified, "_discovered": catalog}
                 yield f"{role} {name}", type("Choice", (base,), {**chosen, **shared})
@@ -104,7 +104,7 @@ def _contracts(candidate: PluginStatus, plugins: PluginSet) -> Iterator[tuple[st
 
 def main() -> None:
     """Write a line before and after each check: `python -m slime_testing.judge NAME PLUGINS OUTPUT`."""
-    encode = json.JSONEncoder().encode  # not what a plugin may make of json.dumps
+    encode = json.JSONEncoder().encode  # kept: a plugin may patch json.dumps
     keep_descendants()
     name, given, output = sys.argv[1:]
     plugins: PluginSet = ForkingPickler.loads(bytes.fromhex(given))
@@ -130,7 +130,7 @@ def main() -> None:
             lines.write(encode({**about, **told}) + "\n")
             lines.flush()
     end_descendants(os.getpid())
-    os._exit(0)  # whatever threads it has left running
+    os._exit(0)  # do not wait for threads that still run
 
 
 def _known(output: Path) -> dict[tuple[str, str], dict[str, str]]:
