@@ -1,1 +1,1 @@
-"""Contracts of the tensor roles: advantage, loss, correction, trainer; the one part of the kit that needs torch."""
+"""Contracts of the tensor roles and of transports; only this part of the kit needs torch."""

@@ -43,17 +43,17 @@ if TYPE_CHECKING:
 
 
 class Ranks:
-    """Adds up what each rank gives to its `sum_over_ranks`."""
+    """Runs several ranks as threads, and implements their `sum_over_ranks`."""
 
     def __init__(self, size: int) -> None:
         self._given: dict[int, torch.Tensor] = {}
         self._barrier = threading.Barrier(size, timeout=10)
 
     def run(self, works: "Sequence[Work]") -> "list[torch.Tensor]":
-        """The result of each rank's work, which is given its `sum_over_ranks`.
+        """Results of the ranks' work; each work gets its `sum_over_ranks`.
 
         Raises:
-            BrokenBarrierError: one rank asked for a sum that another did not.
+            BrokenBarrierError: a rank called `sum_over_ranks` more often than another.
         """
         with ThreadPoolExecutor(len(works)) as pool:
             jobs = [pool.submit(self._job, rank, work) for rank, work in enumerate(works)]
@@ -77,11 +77,11 @@ class Ranks:
 
 SpecT = TypeVar("SpecT", bound=Spec[object])
 FAR = 20.0
-"""How far a log-prob may have moved, in nats, in a run that goes badly."""
+"""Change of log-probs in an unstable run, in nats."""
 
 
 class TensorContract(RoleContract[SpecT]):
-    """What the contracts of roles that compute on a rank share."""
+    """Base of the contracts of roles that compute on ranks."""
 
     def _build(self) -> Callable[[Any], Any]:
         return cast(Callable[[Any], Any], self.spec.factory(self.validated(), self.setup()))
@@ -90,7 +90,7 @@ class TensorContract(RoleContract[SpecT]):
         need_torch(and_train=True)
         require_plain_def(self._build(), "batch")
 
-    def _require_unchanged(self, batch: Any) -> None:  # noqa: ANN401  # of any of the roles
+    def _require_unchanged(self, batch: Any) -> None:  # noqa: ANN401  # any of the roles' batches
         before = copy.deepcopy(batch)
         self._build()(batch)
         for field in fields(before):
@@ -106,11 +106,11 @@ class LossContract(TensorContract[LossSpec]):
 
     kind = LossSpec
     policy_gradient: ClassVar[bool | None] = None
-    """Whether a positive advantage makes its token likelier, as most do; False for likelihood training and the like."""
+    """Whether a positive advantage makes its token likelier, as usual; False for likelihood training, for example."""
 
     @check("LOS-001")
     def test_the_factory_builds_a_plain_function(self) -> None:
-        """Ranks are synchronous: the factory returns an object that is called, not awaited."""
+        """Ranks are synchronous: the factory returns an object with a plain `def`."""
         self._require_plain()
 
     @check("LOS-002", needs=("LOS-001",))
@@ -120,14 +120,14 @@ class LossContract(TensorContract[LossSpec]):
 
     @check("LOS-003", needs=("LOS-002",))
     def test_the_gradient_reaches_the_log_probs(self) -> None:
-        """Whatever is detached does not learn: `loss_T` is a function of `log_probs_T`, with a finite gradient."""
+        """Do not detach: `loss_T` must be a function of `log_probs_T`, with a finite gradient."""
         gradient = self._gradient(loss_input(drift=0.0))
         require(finite(gradient), f"the gradient is not finite: {gradient.tolist()}")
         require(bool(gradient.abs().sum() > 0), "the gradient of log_probs_T is zero everywhere")
 
     @check("LOS-004", needs=("LOS-002",))
     def test_samples_do_not_influence_each_other(self) -> None:
-        """Which samples share a micro-batch is chance: the losses of two samples are those of each alone."""
+        """Micro-batches are arbitrary: a sample's losses must not depend on the other samples."""
         import torch
 
         together = self._loss(loss_input((0, 2)))
@@ -136,7 +136,7 @@ class LossContract(TensorContract[LossSpec]):
 
     @check("LOS-005", needs=("LOS-002",))
     def test_zero_without_advantage_is_true(self) -> None:
-        """Where the spec says so, the trainer does not compute such samples at all: loss and gradient must be 0."""
+        """If the spec says so, the trainer skips samples without advantage: their loss and gradient must be 0."""
         if not self.spec.zero_without_advantage(self.validated()):
             raise SkipTest("the spec's zero_without_advantage is False with these settings")
         batch = loss_input(advantage=0.0)
@@ -147,7 +147,7 @@ class LossContract(TensorContract[LossSpec]):
 
     @check("LOS-011", needs=("LOS-006",))
     def test_metrics_that_are_zero_without_an_advantage_are(self) -> None:
-        """`LossOutput.zero_without_advantage` names metrics whose means count tokens that nobody computed, as 0."""
+        """`LossOutput.zero_without_advantage` names metrics that count skipped tokens as 0: they must be 0 there."""
         output = self._build()(loss_input(advantage=0.0))
         unknown = sorted(output.zero_without_advantage - output.metrics_T.keys())
         require(not unknown, f"zero_without_advantage names {', '.join(unknown)}, which is not among its metrics")
@@ -157,21 +157,21 @@ class LossContract(TensorContract[LossSpec]):
 
     @check("LOS-006", needs=("LOS-002",))
     def test_metrics_are_finite_and_plainly_named(self) -> None:
-        """The trainer averages `metrics_T` over trained tokens: give finite numbers, named in plain letters."""
+        """The trainer averages `metrics_T` over trained tokens: return finite numbers, with plain letters in names."""
         for name, values in self._output(loss_input()).metrics_T.items():
             require(name.replace("_", "").isalnum(), f"metric {name!r}: use letters, digits and '_'")
             require(finite(values), f"metric {name} is not finite: {values.tolist()}")
 
     @check("LOS-007", needs=("LOS-001",))
     def test_it_leaves_the_batch_as_it_was(self) -> None:
-        """Corrections and metrics read the same tensors: no in-place operation on what was given."""
+        """Corrections and metrics read the same tensors: change no input in place."""
         self._require_unchanged(loss_input())
 
     @check("LOS-008", needs=("LOS-003",), decisive=True)
     def test_a_good_token_becomes_likelier(self) -> None:
         """On policy, a positive advantage needs a negative gradient. For other losses set policy_gradient = False.
 
-        Without an author a loss is judged by it whose gradient follows the advantage at all.
+        Without an author, the check applies only to losses whose gradient follows the advantage.
         """
         if self.policy_gradient is False:
             raise SkipTest("the contract says policy_gradient = False")
@@ -187,14 +187,14 @@ class LossContract(TensorContract[LossSpec]):
 
     @check("LOS-009", needs=("LOS-002",))
     def test_far_off_policy_it_stays_finite(self) -> None:
-        """In a bad step ratios reach exp(20): bound what is exponentiated, or the run ends with NaN weights."""
+        """In a bad step ratios reach exp(20): bound exponents, or the run ends with NaN weights."""
         for drift in (FAR, -FAR):
             gradient = self._gradient(loss_input(drift=drift))
             require(finite(gradient), f"with log-probs {drift:+g} nats off the gradient is not finite")
 
     @check("LOS-010", needs=("LOS-003", "LOS-006"))
     def test_it_computes_where_its_batch_is(self) -> None:
-        """GPUs refuse tensors of the CPU: make new ones by `zeros_like`, `new_zeros` or `device=`, never bare."""
+        """GPUs reject CPU tensors: create tensors with `zeros_like`, `new_zeros` or `device=`."""
         from slime_testing.tensors.elsewhere import back, moved
 
         output = self._build()(moved(loss_input()))
@@ -233,24 +233,24 @@ class CorrectionContract(TensorContract[CorrectionSpec]):
 
     kind = CorrectionSpec
     neutral_on_policy: ClassVar[bool] = True
-    """Whether it does nothing where sampler and trainer agree."""
+    """Whether the correction changes nothing if sampler and trainer agree."""
 
     @check("COR-001")
     def test_the_factory_builds_a_plain_function(self) -> None:
-        """Ranks are synchronous: the factory returns an object that is called, not awaited."""
+        """Ranks are synchronous: the factory returns an object with a plain `def`."""
         self._require_plain()
 
     @check("COR-002", needs=("COR-001",))
     def test_it_gives_a_weight_and_a_mask_for_each_token(self) -> None:
         """Return `CorrectionOutput(weights_T, loss_mask_T)`, float tensors [T]; weights are finite and not negative.
 
-        A mask of 0 and 1 only takes tokens out: one that was masked is a tool's or the prompt's.
+        The mask has only 0 and 1 and only removes tokens: masked ones belong to a tool or the prompt.
         """
         self._correct(correction_input())
 
     @check("COR-004", needs=("COR-002",))
     def test_where_sampler_and_trainer_agree_nothing_changes(self) -> None:
-        """On policy there is nothing to correct. If it always reweighs, set neutral_on_policy = False."""
+        """On policy there is nothing to correct. If the correction always reweighs, set neutral_on_policy = False."""
         if not self.neutral_on_policy:
             raise SkipTest("the contract says neutral_on_policy = False")
         batch = correction_input(drift=0.0)
@@ -262,7 +262,7 @@ class CorrectionContract(TensorContract[CorrectionSpec]):
 
     @check("COR-005", needs=("COR-002",))
     def test_samples_do_not_influence_each_other(self) -> None:
-        """Which samples share a micro-batch is chance: what happens to two samples is what happens to each alone."""
+        """Micro-batches are arbitrary: a sample's correction must not depend on the other samples."""
         import torch
 
         together = self._correct(correction_input((0, 2)))
@@ -273,12 +273,12 @@ class CorrectionContract(TensorContract[CorrectionSpec]):
 
     @check("COR-006", needs=("COR-001",))
     def test_it_leaves_the_batch_as_it_was(self) -> None:
-        """The loss and the metrics read the same tensors: no in-place operation on what was given."""
+        """The loss and the metrics read the same tensors: change no input in place."""
         self._require_unchanged(correction_input())
 
     @check("COR-007", needs=("COR-001",))
     def test_far_off_policy_it_stays_finite(self) -> None:
-        """This is what it is for: at ratios of exp(20) weights are bounded or the token is masked."""
+        """Corrections exist for this case: at ratios of exp(20), bound the weights or mask the token."""
         for drift in (FAR, -FAR):
             output = self._build()(correction_input(drift=drift))
             trained = output.loss_mask_T > 0
@@ -288,7 +288,7 @@ class CorrectionContract(TensorContract[CorrectionSpec]):
 
     @check("COR-008", needs=("COR-002",))
     def test_it_computes_where_its_batch_is(self) -> None:
-        """GPUs refuse tensors of the CPU: make new ones by `zeros_like`, `new_zeros` or `device=`, never bare."""
+        """GPUs reject CPU tensors: create tensors with `zeros_like`, `new_zeros` or `device=`."""
         from slime_testing.tensors.elsewhere import back, moved
 
         here, there = self._correct(correction_input()), self._build()(moved(correction_input()))
@@ -312,24 +312,24 @@ class AdvantageContract(TensorContract[AdvantageSpec]):
 
     kind = AdvantageSpec
     independent_groups: ClassVar[bool] = True
-    """Whether a group's advantages depend on its own rewards alone; False for estimators that whiten a whole batch."""
+    """Whether a group's advantages depend only on its rewards; False for estimators that whiten a whole batch."""
     monotone: ClassVar[bool] = True
-    """Whether, of two samples of a group, the better rewarded one never has the lower advantage."""
+    """Whether a sample never has a lower advantage than a worse one of its group."""
 
     @check("ADV-001")
     def test_the_factory_builds_a_plain_function(self) -> None:
-        """Ranks are synchronous: the factory returns an object that is called, not awaited."""
+        """Ranks are synchronous: the factory returns an object with a plain `def`."""
         self._require_plain()
 
     @check("ADV-002", needs=("ADV-001",))
     def test_it_gives_one_finite_number_a_token(self) -> None:
-        """Return a float tensor [T], T the tokens of all samples, of whatever length each of them has."""
+        """Return a float tensor [T], with T the tokens of all samples; their lengths differ."""
         for batch in (self._batch(), self._batch(masked=True)):
             self._estimate(batch)
 
     @check("ADV-003", needs=("ADV-002",))
     def test_groups_are_told_by_identity_not_by_position(self) -> None:
-        """Samples arrive in any order and number: use `group_index_S`. Reshaping to [groups, n] mixes them up."""
+        """Samples arrive in any order and number: use `group_index_S`. Reshaping to [groups, n] mixes groups up."""
         import torch
 
         order = (3, 1, 4, 0, 2)
@@ -344,7 +344,7 @@ class AdvantageContract(TensorContract[AdvantageSpec]):
 
     @check("ADV-004", needs=("ADV-002",))
     def test_a_group_is_judged_by_itself(self) -> None:
-        """Which groups share a step is chance. If it needs the whole batch, set independent_groups = False."""
+        """Steps contain arbitrary groups. If the estimator needs the whole batch, set independent_groups = False."""
         if not self.independent_groups:
             raise SkipTest("the contract says independent_groups = False")
         first = sum(length for length, group in zip(LENGTHS, GROUPS, strict=True) if group == 0)
@@ -354,7 +354,7 @@ class AdvantageContract(TensorContract[AdvantageSpec]):
 
     @check("ADV-005", needs=("ADV-001",))
     def test_lone_samples_and_equal_rewards_are_no_division_by_zero(self) -> None:
-        """A group of one, or of equal rewards, has a standard deviation of 0: its advantage is small, never NaN."""
+        """A group of one, or of equal rewards, has a standard deviation of 0: return small advantages, never NaN."""
         for name, rewards, groups in (
             ("a group of one sample", (1.0, 0.0, 1.0), (0, 1, 1)),
             ("a group of equal rewards", (1.0, 1.0, 1.0), (0, 0, 0)),
@@ -364,12 +364,12 @@ class AdvantageContract(TensorContract[AdvantageSpec]):
 
     @check("ADV-006", needs=("ADV-001",))
     def test_it_leaves_the_batch_as_it_was(self) -> None:
-        """Metrics and the loss read the same tensors: no in-place operation on what was given."""
+        """Metrics and the loss read the same tensors: change no input in place."""
         self._require_unchanged(self._batch())
 
     @check("ADV-007", needs=("ADV-002",))
     def test_the_same_batch_gets_the_same_advantages(self) -> None:
-        """A resumed run must go on exactly: draw nothing, keep nothing between calls."""
+        """A resumed run must continue exactly: draw no random numbers, and keep no state between calls."""
         estimator = self._build()
         first, second = estimator(self._batch()), estimator(self._batch())
         require(equal(first, second), "a second call gave other advantages")
@@ -377,7 +377,7 @@ class AdvantageContract(TensorContract[AdvantageSpec]):
 
     @check("ADV-008", needs=("ADV-002",))
     def test_a_better_reward_is_never_a_lower_advantage(self) -> None:
-        """Upside down, it teaches the opposite. If rewards are not meant to be ordered so, set monotone = False."""
+        """A reversed order teaches the opposite. If advantages need not follow rewards, set monotone = False."""
         if not self.monotone:
             raise SkipTest("the contract says monotone = False")
         import torch
@@ -391,12 +391,12 @@ class AdvantageContract(TensorContract[AdvantageSpec]):
 
     @check("ADV-009", needs=("ADV-001",))
     def test_a_rank_without_samples_takes_part(self) -> None:
-        """A step may have fewer groups than ranks: of no samples it makes no advantages, without an error."""
+        """A step may have fewer groups than ranks: return an empty tensor for no samples, without an error."""
         self._estimate(self._batch((), (), ()))
 
     @check("ADV-010", needs=("ADV-002", "ADV-009"))
     def test_what_is_of_the_whole_step_is_the_same_on_any_ranks(self) -> None:
-        """Which rank has which groups is chance: moments over the step go through `sum_over_ranks`, on every rank."""
+        """Groups are on arbitrary ranks: compute moments of the step with `sum_over_ranks`, called on every rank."""
         import torch
 
         first = sum(group == 0 for group in GROUPS)
@@ -415,7 +415,7 @@ class AdvantageContract(TensorContract[AdvantageSpec]):
 
     @check("ADV-011", needs=("ADV-001",))
     def test_an_estimator_of_values_says_what_they_are_to_become(self) -> None:
-        """The critic learns from `returns`: with `uses_values` in the spec, define it, one finite number a token."""
+        """The critic learns from `returns`: if the spec has `uses_values`, define it, one finite number per token."""
         if not self.spec.uses_values:
             raise SkipTest("the spec says uses_values = False")
         estimator = self._build()
@@ -428,7 +428,7 @@ class AdvantageContract(TensorContract[AdvantageSpec]):
 
     @check("ADV-012", needs=("ADV-002",))
     def test_it_computes_where_its_batch_is(self) -> None:
-        """GPUs refuse tensors of the CPU: make new ones by `zeros_like`, `new_zeros` or `device=`, never bare."""
+        """GPUs reject CPU tensors: create tensors with `zeros_like`, `new_zeros` or `device=`."""
         from slime_testing.tensors.elsewhere import back, moved
 
         given = back(self._build()(moved(self._batch(masked=True))))

@@ -1,6 +1,6 @@
-"""Batches for the contracts of tensor roles: ragged, grouped, and small enough to look at.
+"""Small ragged batches with groups, for the contracts of tensor roles.
 
-torch is imported when a check runs; where it is not installed, the check is skipped.
+torch is imported when a check runs; without torch, the check is skipped.
 """
 
 import importlib
@@ -23,13 +23,13 @@ REWARDS: tuple[float, ...] = (0.0, 1.0, 0.5, 1.0, 0.0)
 
 
 def need_torch(*, and_train: bool = False) -> None:
-    """Skip the running check where torch is not installed; "not run" also skips the checks that need it.
+    """Skip the running check if torch is not installed; "not run" also skips the checks that need it.
 
     Args:
-        and_train: whether it also needs slime-train.
+        and_train: whether slime-train is needed as well.
 
     Raises:
-        SkipTest: one is not.
+        SkipTest: a package is missing.
     """
     for module, dist in [("torch", "torch")] + [("slime_train", "slime-train")] * and_train:
         try:
@@ -49,9 +49,9 @@ def advantage_input(
     reward_keys: Sequence[str] = (),
     token_columns: Sequence[str] = (),
 ) -> AdvantageInput:
-    """Samples of several lengths in several groups, all values equal, every part of a reward the reward itself.
+    """Samples of several lengths in several groups; all values are equal; every reward part equals the reward.
 
-    `masked` takes out the first token of each; token columns are 0 everywhere.
+    `masked` masks the first token of each sample; token columns are 0.
     """
     import torch
 
@@ -76,7 +76,7 @@ def advantage_input(
 def loss_input(
     samples: tuple[int, ...] = tuple(range(len(LENGTHS))), *, drift: float = 0.25, advantage: float | None = None
 ) -> LossInput:
-    """Some of the five samples, log-probs moved by `drift`, alternating in sign; `log_probs_T` takes a gradient."""
+    """Some of the five samples, log-probs moved by `drift`, alternating in sign; `log_probs_T` has a gradient."""
     import torch
 
     tokens = _tokens_of(samples)
@@ -109,14 +109,14 @@ def correction_input(samples: tuple[int, ...] = tuple(range(len(LENGTHS))), *, d
 
 
 def finite(value: "torch.Tensor") -> bool:
-    """Whether there is no NaN and no infinity in it."""
+    """Whether it contains neither NaN nor infinity."""
     import torch
 
     return bool(torch.isfinite(value).all())
 
 
 def equal(one: "torch.Tensor", other: "torch.Tensor") -> bool:
-    """Whether they agree but for rounding."""
+    """Whether two tensors are equal up to rounding."""
     import torch
 
     return one.shape == other.shape and bool(torch.allclose(one, other, rtol=1e-5, atol=1e-6))

@@ -1,7 +1,7 @@
-"""Elsewhere: a device that is not the CPU, for machines that have no other. The CPU computes for it.
+"""Elsewhere: a second device for machines that have only a CPU; the CPU computes for it.
 
-A function of torch that is given tensors of this device beside the CPU's raises, as it would with CUDA's, so that what
-runs here has left nothing behind. It stands on torch's hook for backends written in Python.
+torch functions raise on a mix of this device's and CPU tensors, as with CUDA. Code that runs on this device therefore
+leaves no tensor on the CPU. The device uses torch's hook for backends written in Python.
 
     register()
     torch.ones(2, device="elsewhere") + torch.ones(2)     # RuntimeError: aten.add.Tensor of tensors on cpu and ...
@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 NAME = "elsewhere"
 CPU = torch.device("cpu")
 INDEXING = (torch.ops.aten.index.Tensor, torch.ops.aten.index_put_.default, torch.ops.aten.index_put.default)
-"""Their indices may be the CPU's, as with CUDA."""
+"""Functions that accept CPU indices, as with CUDA."""
 COPY, MOVE = torch.ops.aten.copy_.default, torch.ops.aten._to_copy.default
 
 Function: TypeAlias = Callable[..., object]
@@ -29,7 +29,7 @@ BatchT = TypeVar("BatchT")
 
 
 class Elsewhere(torch.Tensor):
-    """A tensor of this device; its numbers are in `held`, a tensor of the CPU."""
+    """A tensor on this device; the CPU tensor `held` has its data."""
 
     held: torch.Tensor
 
@@ -41,11 +41,11 @@ class Elsewhere(torch.Tensor):
         made.held = inner
         return made
 
-    def __repr__(self) -> str:  # type: ignore[override]  # torch's own takes what it has formatted
+    def __repr__(self) -> str:  # type: ignore[override]  # torch's takes tensor_contents
         return f"Elsewhere({self.held!r})"
 
     def tolist(self) -> list[Any]:
-        """Its numbers; torch's own knows no tensors that Python computes for."""
+        """The values; torch's method does not support tensors of Python backends."""
         return self.held.tolist()
 
     @classmethod
@@ -109,9 +109,9 @@ class _Module(backend_registration._DummyBackendModule):
         self.asked_for = False
 
     def is_available(self) -> bool:
-        """Within `available()`: what looks for a device by itself is not to take this one.
+        """Whether `available()` is entered; otherwise code that searches for a device must not find this one.
 
-        `torch.distributed.checkpoint` does look, and copied tensors of the CPU there.
+        For example, `torch.distributed.checkpoint` searches and would copy CPU tensors there.
         """
         return self.asked_for
 
@@ -124,13 +124,13 @@ _registered: list[library.Library] = []
 
 
 def register() -> None:
-    """Make the device known to torch; once a process, which keeps it.
+    """Register the device with torch, once per process and permanently.
 
-    A backward pass there needs `torch.autograd.set_multithreading_enabled(False)`: the threads that torch keeps for
-    devices were started with the first one, and there is none for a device that came later.
+    A backward pass needs `torch.autograd.set_multithreading_enabled(False)`: torch starts its device threads with the
+    first one, and has none for a device that is registered later.
 
     Raises:
-        SkipTest: this torch takes no such devices, or has another one of their kind.
+        SkipTest: this torch does not support such devices, or has another one of this kind.
     """
     if _registered:
         return
@@ -142,12 +142,12 @@ def register() -> None:
     for name, function in _factories():
         aten.impl(name, _made_here(function), "PrivateUse1")  # type: ignore[no-untyped-call]  # torch's own is untyped
     aten.impl("_copy_from", _copied, "PrivateUse1")  # type: ignore[no-untyped-call]  # torch's own is untyped
-    _registered.append(aten)  # what it registers lives as long as it does
+    _registered.append(aten)  # registrations end with the object
 
 
 @contextmanager
 def available() -> Iterator[str]:
-    """The device's name, and torch says that there is one, for code that asks before it computes on a device.
+    """The device's name, while torch reports the device as available, for code that checks first.
 
     Raises:
         SkipTest: see `register`.
@@ -161,7 +161,7 @@ def available() -> Iterator[str]:
 
 
 def moved(batch: BatchT) -> BatchT:
-    """The batch with every tensor of it on the device, leaves of a gradient as leaves."""
+    """The batch with all tensors on the device; leaf tensors that require gradients stay leaves."""
     register()
     assert is_dataclass(batch)
     changes = {each.name: _moved(getattr(batch, each.name)) for each in fields(batch)}
@@ -169,10 +169,10 @@ def moved(batch: BatchT) -> BatchT:
 
 
 def back(value: torch.Tensor) -> torch.Tensor:
-    """What was computed there, on the CPU.
+    """A result from the device, copied to the CPU.
 
     Raises:
-        AssertionError: it lies somewhere else.
+        AssertionError: it is on another device.
     """
     if not isinstance(value, Elsewhere):
         raise AssertionError(f"the batch is on {NAME}:0, what it made of it on {value.device}")

@@ -1,4 +1,4 @@
-"""ToldHost: what the contract of trainers starts: a rank's host as in a run, which also reports on its rank."""
+"""ToldHost: a rank's host as in a run, with reports for the contract of trainers."""
 
 from slime_core.errors import ContractError, NonFiniteError
 from slime_core.roles import StepResult, TrainBatch
@@ -9,7 +9,7 @@ class ToldHost(RankHost):
     """One rank of the contract's trainer."""
 
     def attempt(self, batch: TrainBatch) -> StepResult | str:
-        """A rollout of one step, or the error that stopped it here, as text."""
+        """The result of a rollout with one step, or the error that stopped it on this rank, as text."""
         try:
             self.begin_rollout([batch])
             return self.train_step(0)
@@ -17,9 +17,9 @@ class ToldHost(RankHost):
             return f"{type(error).__name__}: {error}"
 
     def numbers(self) -> dict[str, list[float]]:
-        """What `weights` yields on this rank, to its end, by name."""
+        """All values that `weights` yields on this rank, by name."""
         return {name: tensor.flatten().tolist() for name, tensor in self._rank.weights()}
 
     def sizes(self) -> dict[str, int]:
-        """How many numbers each slot has."""
+        """Number of elements of each slot."""
         return {slot.name: slot.numel for slot in self.weight_slots()}

@@ -1,6 +1,6 @@
-"""TrainerContract: what every trainer's rank must keep, TRN-001 to TRN-013, on a tiny model.
+"""TrainerContract: the requirements on every trainer's ranks, TRN-001 to TRN-013, with a tiny model.
 
-The first nine are of one rank in this process, the others of several in processes of their own.
+The first nine checks use one rank in this process, the others several ranks in separate processes.
 
 Example:
 
@@ -8,7 +8,7 @@ Example:
         choice = "slime-trainer-mine/mine"
         settings = {"ranks": 1}
         several = {"ranks": 2}              # settings of several ranks
-        elsewhere = {"ranks": 1}            # settings of ranks that load what those save
+        elsewhere = {"ranks": 1}            # settings of ranks that load the others' checkpoint
 """
 
 import asyncio
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 TARGET = "slime_testing.tensors.told_host:ToldHost"
 LIMIT_S = 200.0
-"""How long ranks may take to be built, and to answer a call."""
+"""Seconds that ranks may take to start, and to answer a call."""
 ResultT = TypeVar("ResultT")
 
 
@@ -67,7 +67,7 @@ def ranks(
     size: int,
     play: Callable[[WorkerGroup], Awaitable[ResultT]],
 ) -> ResultT:
-    """What becomes of a group of a trainer's ranks, in processes of this machine.
+    """The result of `play` with a group of ranks in local processes.
 
     Raises:
         WorkerError: a rank could not be built, raised, died or did not answer.
@@ -88,7 +88,7 @@ def ranks(
 
 
 async def call(group: WorkerGroup, method: str, arguments: Sequence[object] | None = None) -> list[object]:
-    """Call every rank, and wait no longer than the kit does."""
+    """Call every rank, within the kit's time limit."""
     return await group.call(method, arguments, timeout_s=LIMIT_S)
 
 
@@ -104,25 +104,25 @@ Numbers = dict[str, list[float]]
 METHODS = ("weight_slots", "train_step", "weights", "save", "load")
 PICKLES = (".pt", ".pth", ".bin", ".pkl", ".pickle")
 OPTIM = Optim(1e-3, 0, "constant", 0.0, 0.9, 0.95, 1e-8, 0.0, 1.0, train_steps=10)
-"""A learning rate over 0 and no weight decay."""
+"""A positive learning rate without weight decay."""
 
 
 class TrainerContract(RoleContract[TrainerSpec]):
-    """Inherit and name the trainer; its settings are those of one rank."""
+    """Inherit and name the trainer; `settings` are for one rank."""
 
     kind = TrainerSpec
     exact: ClassVar[bool] = True
-    """Whether a loaded rank goes on bit for bit; False for kernels that add in any order."""
+    """Whether a loaded rank continues bit for bit; False for kernels that add in random order."""
     several: ClassVar[Mapping[str, object]] = {}
-    """Settings, over `settings`, with which it has several ranks; none where its defaults have."""
+    """Settings for several ranks, in addition to `settings`; empty if the defaults give several."""
     elsewhere: ClassVar[Mapping[str, object] | None] = None
-    """Settings, over `settings`, of another layout that loads what ranks of `several` save; None: there is none.
-    `slime plugins check`, which has no author to ask, takes one rank, by the spec's `workers_key`."""
+    """Settings, in addition to `settings`, of another layout, which loads the checkpoint of `several`; None: no check.
+    `slime plugins check`, without an author, uses one rank, by the spec's `workers_key`."""
 
     def rank_setup(self) -> RankSetup:
-        """What a rank is built from: a Llama of 64 tokens, the advantage and the loss of slime-train; weight decay 0.
+        """Setup of a rank: a Llama with 64 tokens, slime-train's advantage and loss, and weight decay 0.
 
-        Replace it for a trainer of other models.
+        Override it for trainers of other models.
         """
         catalog, choices = self._catalog(), {"advantage": "grpo", "loss": "policy_loss"}
         found = {role: catalog.find(role, f"slime-train/{name}") for role, name in choices.items()}
@@ -156,7 +156,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
 
     @check("TRN-002", needs=("TRN-001",))
     def test_the_slots_describe_the_weights(self) -> None:
-        """`weight_slots` is a promise to engines: `weights` yields each once, in any order, of its shape and dtype."""
+        """`weight_slots` lists the weights for engines: `weights` yields each slot once, with its shape and dtype."""
         from slime_train.rank_host import fitting
 
         rank = self._rank()
@@ -166,7 +166,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
 
     @check("TRN-003", needs=("TRN-001",))
     def test_a_step_changes_the_weights_and_reports(self) -> None:
-        """`train_step` applies one optimizer step, and reports sums over the tokens it computed, and scalars.
+        """`train_step` applies one optimizer step, and reports sums over the computed tokens, and scalars.
 
         Buffers learn from its `scores`: the mean absolute advantage of each of the rank's groups, by `group_index_S`.
         """
@@ -181,9 +181,9 @@ class TrainerContract(RoleContract[TrainerSpec]):
 
     @check("TRN-004", needs=("TRN-003",))
     def test_a_saved_rank_goes_on_where_it_was(self) -> None:
-        """Weights, moments, schedule and step count are one state: a resume must not be told from no interruption.
+        """Save weights, moments, schedule and step count: a resumed run must equal an uninterrupted one.
 
-        Files that are written later (`SavesLater`) are of the moment of `save`, whatever steps come meanwhile.
+        Files that are written later (`SavesLater`) must have the state at `save`, without any later step.
         """
         one, other = self._rank(), self._rank()
         self._step(one, batch())
@@ -199,7 +199,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
 
     @check("TRN-005", needs=("TRN-003",))
     def test_what_is_not_finite_stops_before_the_weights(self) -> None:
-        """Raise `NonFiniteError` (or name the role it came from) before the optimizer moves: NaN weights end a run."""
+        """Raise `NonFiniteError`, or name the role at fault, before the optimizer step: NaN weights end a run."""
         rank = self._rank()
         before = _copied(rank)
         poisoned = replace(batch(), rewards_S=array("d", [math.nan, 1.0, 0.0, 0.0]))
@@ -215,13 +215,13 @@ class TrainerContract(RoleContract[TrainerSpec]):
 
     @check("TRN-006", needs=("TRN-001",))
     def test_a_rank_without_samples_takes_part(self) -> None:
-        """A step may have fewer groups than ranks: an empty share is a step with a gradient of zero."""
+        """A step may have fewer groups than ranks: an empty share is a step with a zero gradient."""
         result = self._step(self._rank(), empty_batch())
         require(result.tokens == 0, f"it reports {result.tokens} tokens of an empty share")
 
     @check("TRN-007", needs=("TRN-003",))
     def test_masked_tokens_are_not_trained_on(self) -> None:
-        """The loss mask decides: with a mask of zeros the gradient is zero, and without decay nothing moves."""
+        """The loss mask decides: if all are masked, the gradient is zero, and without decay no weight changes."""
         rank = self._rank()
         before = _copied(rank)
         masked = replace(batch(), loss_mask_T=array("b", [0] * len(batch().tokens_T)))
@@ -231,7 +231,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
 
     @check("TRN-009", needs=("TRN-001",))
     def test_it_saves_a_model_that_others_read(self) -> None:
-        """A checkpoint's `hf/` is the model in Hugging Face format: config.json and safetensors, no pickle."""
+        """A checkpoint's `hf/` is a Hugging Face model: config.json and safetensors, no pickle."""
         with tempfile.TemporaryDirectory() as folder:
             rank = self._rank()
             rank.save(Path(folder))
@@ -246,7 +246,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
 
     @check("TRN-010", needs=("TRN-003",))
     def test_ranks_of_one_share_report_the_same(self) -> None:
-        """Ranks that train on one share together each report the whole of it: add up, or send, before you answer."""
+        """Ranks that train on one share each report its totals: add them up, or send them, before returning."""
         shares, batches = self._shares()
         told = self._run(lambda group: call(group, "attempt", shares.dealt(batches)))
         groups = shares.dealt([set(each.group_index_S) for each in batches])
@@ -262,7 +262,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
 
     @check("TRN-011", needs=("TRN-010",))
     def test_weights_come_to_their_end_on_every_rank(self) -> None:
-        """Every rank iterates `weights` to its end, so that it may gather; rank 0 has all of every slot."""
+        """Every rank iterates `weights` to its end, since it may gather; rank 0 yields every slot completely."""
         shares, batches = self._shares()
 
         async def play(group: WorkerGroup) -> tuple[object, object, object]:
@@ -277,7 +277,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
 
     @check("TRN-012", needs=("TRN-011",))
     def test_what_one_layout_saves_another_loads(self) -> None:
-        """A run moves to other machines: with `elsewhere`, a checkpoint of `several` ranks goes on there."""
+        """A run may move to other machines: the layout `elsewhere` continues from a checkpoint of `several` ranks."""
         shares, batches = self._shares()
         if (other := self._elsewhere()) is None:
             raise SkipTest("the contract names no other layout in `elsewhere`")
@@ -302,7 +302,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
 
     @check("TRN-013", needs=("TRN-011",))
     def test_what_is_not_finite_on_one_rank_stops_all(self) -> None:
-        """A rank that raises alone leaves others waiting, or with other weights: see `failing_together`."""
+        """If only one rank raises, others wait, or have other weights: see `failing_together`."""
         shares, (first, *others) = self._shares()
         nan = array("f", [math.nan] * len(first.tokens_T))
         poisoned = [replace(first, rollout_log_probs_T=nan), *others]
@@ -382,7 +382,7 @@ def batch() -> TrainBatch:
 
 
 def shares_of(count: int) -> list[TrainBatch]:
-    """That batch as one of several shares of a step, each with tokens of its own."""
+    """That batch as one of several shares of a step, each with different tokens."""
     one = batch()
     return [
         replace(

@@ -1,4 +1,4 @@
-"""TransportContract: what every transport must keep, TRP-001 to TRP-008; ranks and workers are threads of this process.
+"""TransportContract: the requirements on every transport, TRP-001 to TRP-008; ranks and workers are threads here.
 
 Example:
 
@@ -43,28 +43,28 @@ if TYPE_CHECKING:
 
 RANKS, ENGINES, WORKERS = 2, 2, 2
 Place: TypeAlias = tuple[int, int]
-"""Engine and worker."""
+"""Numbers of an engine and of its worker."""
 
 
 @dataclass
 class Outcome:
-    """How a publication ended."""
+    """Result of a publication."""
 
     sent: dict[int, BaseException | None] = field(default_factory=dict)
-    """What each rank's `send` raised, if anything."""
+    """The error of each rank's `send`; None: success."""
     read: "dict[Place, Weights | BaseException]" = field(default_factory=dict)
-    """What each receiver read, or raised."""
+    """The weights that each receiver read, or its error."""
 
 
 class Ends:
-    """Opens everything at its beginning, and closes it at its end."""
+    """Opens a transport with all its senders and receivers, and closes them."""
 
     def __init__(
         self, build: Callable[[Path], Transport], slots: Sequence[WeightSlot], spec: TransportSpec, limit_s: float
     ) -> None:
         self._build, self._slots, self._spec, self._limit_s = build, slots, spec, limit_s
         self.lasting = False
-        """Whether receivers say that what they give stays."""
+        """Whether all receivers declare their tensors as lasting."""
 
     def __enter__(self) -> "Ends":
         if not self._spec.brings_receiver:
@@ -98,20 +98,20 @@ class Ends:
         return cast(WeightChannel, ForkingPickler.loads(ForkingPickler.dumps(self._channel)))
 
     def publish(self, version: int, of_ranks: "Sequence[Weights]", *, hold: bool = False) -> "dict[Place, Weights]":
-        """What every worker reads of a version; `hold` the tensors where they are, if they stay.
+        """The weights of a version that each worker reads; `hold` keeps lasting tensors without copying them.
 
         Raises:
-            AssertionError: an end raised, or did not come to its end in time.
+            AssertionError: a sender or receiver raised, or exceeded the time limit.
         """
         outcome = self.try_publish(version, [iter(weights.items()) for weights in of_ranks], hold=hold)
         return self._good(outcome)
 
     def try_publish(self, version: int, of_ranks: "Sequence[Buckets]", *, hold: bool = False) -> Outcome:
-        """The same, whatever becomes of it."""
+        """The same, with errors in the result."""
         return self._move(version, of_ranks, list(self._receivers), hold)
 
     def late(self, engine: int, version: int, weights: "Weights") -> "dict[Place, Weights]":
-        """What the workers of an engine read that was restarted after this version was sent; errors as in `publish`."""
+        """Weights read by a restarted engine's workers after this version was sent; raises like `publish`."""
         places = [place for place in self._receivers if place[0] == engine]
         for place in places:
             self._receivers[place].close()
@@ -137,7 +137,7 @@ class Ends:
             outcome.sent[rank] = TimeoutError(f"no end within {self._limit_s:g} s")
             try:
                 self._senders[rank].send(version, buckets, engines)
-                for _ in buckets:  # as the core does
+                for _ in buckets:  # like the core
                     pass
                 outcome.sent[rank] = None
             except Exception as error:
@@ -179,15 +179,15 @@ SLOTS = (
 
 
 class TransportContract(RoleContract[TransportSpec]):
-    """Inherit and name the transport. It is given an empty `scratch`, two engines of two workers, and two ranks."""
+    """Inherit and name the transport. It gets an empty `scratch`, two engines with two workers each, and two ranks."""
 
     kind = TransportSpec
     limit_s: ClassVar[float] = 30.0
-    """Seconds within which these few weights arrive."""
+    """Seconds in which these few weights must arrive."""
 
     @check("TRP-001")
     def test_the_factory_builds_a_transport(self) -> None:
-        """`open(slots)` and `close()` are awaited: both are `async def`; `close` may come without `open`, and twice."""
+        """`open(slots)` and `close()` are `async def`; `close` may come without `open`, and twice."""
 
         async def twice(built: Transport) -> None:
             await built.close()
@@ -201,7 +201,7 @@ class TransportContract(RoleContract[TransportSpec]):
 
     @check("TRP-002", needs=("TRP-001",))
     def test_the_channel_travels(self) -> None:
-        """It is pickled for ranks and engines, who open their ends: plain data, equal on arrival, with the slots."""
+        """The channel is pickled for ranks and engines, which open their ends: use plain data, with the slots."""
         need_torch()
         with tempfile.TemporaryDirectory() as scratch:
             built = self._build(Path(scratch))
@@ -216,7 +216,7 @@ class TransportContract(RoleContract[TransportSpec]):
 
     @check("TRP-003", needs=("TRP-002",))
     def test_all_weights_arrive_by_name(self) -> None:
-        """Every worker of every engine reads each slot once, with its shape, its dtype and the bytes that were sent."""
+        """Every worker of every engine reads each slot once, with its shape, its dtype and the sent bytes."""
         with self._ends() as ends:
             sent = values(1)
             for place, read in ends.publish(1, [sent, sent]).items():
@@ -224,7 +224,7 @@ class TransportContract(RoleContract[TransportSpec]):
 
     @check("TRP-004", needs=("TRP-003",))
     def test_buckets_may_come_in_any_order(self) -> None:
-        """Stages of a pipeline yield as they come: place buckets by name."""
+        """Pipeline stages yield in any order: assign buckets by name."""
         with self._ends() as ends:
             sent = values(2)
             backwards = dict(reversed(sent.items()))
@@ -233,7 +233,7 @@ class TransportContract(RoleContract[TransportSpec]):
 
     @check("TRP-005", needs=("TRP-003",))
     def test_a_version_is_of_one_piece(self) -> None:
-        """What is served in place stays as it is while the next version is sent; the two share no memory."""
+        """Lasting tensors do not change while the next version is sent: two versions share no memory."""
         with self._ends() as ends:
             first, second, third = (values(number) for number in (1, 2, 3))
             held = ends.publish(0, [first, first], hold=True)
@@ -245,7 +245,7 @@ class TransportContract(RoleContract[TransportSpec]):
 
     @check("TRP-006", needs=("TRP-003",))
     def test_what_is_incomplete_reaches_nobody(self) -> None:
-        """A rank's buckets may end with an error: `send` raises it, nobody gets the version, the next one works."""
+        """A rank's buckets may end with an error: `send` raises it, no receiver gets the version, the next works."""
 
         def broken() -> "Iterator[tuple[str, torch.Tensor]]":
             yield next(iter(values(2).items()))
@@ -263,7 +263,7 @@ class TransportContract(RoleContract[TransportSpec]):
 
     @check("TRP-007", needs=("TRP-003",))
     def test_an_engine_that_comes_late_gets_the_newest(self) -> None:
-        """One that was restarted opens a new receiver; it reads alone if `late_readers`, else it is sent to again."""
+        """A restarted engine opens a new receiver. It reads alone if `late_readers`; else the version is sent again."""
         with self._ends() as ends:
             sent = values(1)
             ends.publish(0, [sent, sent])
@@ -275,14 +275,14 @@ class TransportContract(RoleContract[TransportSpec]):
 
     @check("TRP-008", needs=("TRP-003",))
     def test_ranks_other_than_the_first_may_have_less(self) -> None:
-        """A gathered bucket may be on rank 0 alone: other ranks yield fewer, or none, and their `send` ends well."""
+        """Gathered buckets may be on rank 0 only: other ranks yield fewer or none, and their `send` succeeds."""
         with self._ends() as ends:
             sent = values(1)
             for read in ends.publish(1, [sent, {}]).values():
                 self._require_equal(read, sent, "with nothing on rank 1")
 
     def beyond(self) -> Collection[str]:
-        """All checks that read, if the transport brings no receiver: the contract of its engine covers those."""
+        """All checks that read, if the transport brings no receiver: its engine's contract covers them."""
         if self.spec.brings_receiver:
             return ()
         return [identity for identity, info in self.checks().items() if {identity, *info.needs} & {"TRP-003"}]
@@ -306,11 +306,11 @@ class TransportContract(RoleContract[TransportSpec]):
 
 
 class Broken(Exception):
-    """A rank failed in the middle of its weights."""
+    """Raised by a rank in the middle of its weights."""
 
 
 def values(number: int, slots: Sequence[WeightSlot] = SLOTS) -> "dict[str, torch.Tensor]":
-    """Weights that differ from number to number."""
+    """Weights that differ for each number."""
     import torch
 
     return {
