@@ -1,4 +1,4 @@
-"""Writes plugin packages that work, for `slime plugins new`."""
+"""Writes working plugin packages for `slime plugins new`."""
 
 import builtins
 import enum
@@ -23,18 +23,18 @@ from slime_core.sample import Json
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One thing that a plugin can be."""
+    """A kind of plugin."""
 
     key: str
-    """The role's name, or "run_hooks" or "rank_hooks"; also the folder of its templates."""
+    """Name of the role, or "run_hooks" or "rank_hooks"; also the folder of its templates."""
     summary: str
-    """What the example does, in one line without a full stop."""
+    """Summary of the example, in one line without a full stop."""
     requires: tuple[str, ...] = ()
-    """What the package needs besides slime-core; other packages of slime-core without bounds."""
+    """Requirements in addition to slime-core; first-party packages without bounds."""
 
     @property
     def word(self) -> str:
-        """How it is written on the command line and in distribution names."""
+        """The kind's name on the command line and in distribution names."""
         return self.key.replace("_", "-")
 
 
@@ -72,30 +72,30 @@ KINDS: Mapping[str, Kind] = {
         Kind("rank_hooks", "The share of each rank in the tokens of a step, logged"),
     )
 }
-"""What `slime plugins new` writes, by its word, in the order in which a sample meets it."""
+"""Kinds that `slime plugins new` writes, by `word`, in the order in which a sample passes them."""
 
 
 LONGEST = 40
-"""Characters of a name: lines that hold names made from it stay under 120."""
+"""Most characters of a name, so that generated lines stay under 120."""
 _PATTERN = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """A kind and a checked name; `slime-reward-x` and `reward-x` mean `x`."""
+    """A kind and a validated name; `slime-reward-x` and `reward-x` mean `x`."""
 
     kind: Kind
-    """What the plugin is."""
+    """Kind of the plugin."""
     name: str
-    """What a run file selects it by: lower-case letters, digits and single dashes."""
+    """Name of the choice in run files: lower-case letters, digits and single dashes."""
 
     @classmethod
     def parse(cls, kind: str, name: str) -> "Names":
-        """Check what the user typed.
+        """Validate a kind and a name.
 
         Raises:
             UnknownName: there is no such kind.
-            ConfigError: the name cannot be a distribution's and a module's.
+            ConfigError: the name is invalid for a distribution or a module.
         """
         word = kind.replace("_", "-")
         if word not in KINDS:
@@ -110,17 +110,17 @@ class Names:
 
     @property
     def entry_point(self) -> str:
-        """Name of its entry point."""
+        """Name of the entry point."""
         return f"{self.kind.word}-{self.name}"
 
     @property
     def dist(self) -> str:
-        """Name of its distribution, and of the folder."""
+        """Name of the distribution and of its folder."""
         return f"slime-{self.entry_point}"
 
     @property
     def class_name(self) -> str:
-        """Name of its class, as Python writes such names: `best-of` is `BestOf`."""
+        """Name of the class: `best-of` becomes `BestOf`."""
         words, role = ("".join(each.capitalize() for each in text.split("-")) for text in (self.name, self.kind.word))
         if not words[0].isalpha():
             return role + words
@@ -129,7 +129,7 @@ class Names:
 
     @property
     def module(self) -> str:
-        """Name of its Python package."""
+        """Name of the Python package."""
         return self.dist.replace("-", "_")
 
 
@@ -143,15 +143,15 @@ CORE = "slime-core"
 
 
 def constraints() -> str:
-    """A line for slime-core and each first-party plugin that is installed; one that fails where no address is known."""
+    """One pip constraint for slime-core and each first-party plugin; an invalid URL if the origin is unknown."""
     return "".join(f"{line}\n" for name in (CORE, *first_party()) for line in _line(name))
 
 
 def beside_core() -> str:
-    """What to tell pip about slime-core in this environment, besides what is to be installed."""
+    """Arguments for pip that keep this environment's slime-core while it installs another package."""
     found = distribution(CORE)
     told = _told(found)
-    if _part(told, "dir_info").get("editable"):  # a constraint would put a copy in its place
+    if _part(told, "dir_info").get("editable"):  # a constraint would replace it by a copy
         return f"-e {shlex.quote(unquote(urlsplit(str(told['url'])).path))}"
     return "-c slime.txt" if told else f"{CORE}=={found.version}"
 
@@ -168,7 +168,7 @@ def _line(name: str) -> Iterator[str]:
     elif url:
         sums = _part(_part(told, "archive_info"), "hashes")
         yield f"{name} @ {url}" + "".join(f"#{kind}={value}" for kind, value in sums.items() if kind == "sha256")
-    else:  # pip would ask an index for a version
+    else:  # without a URL, pip would use an index
         yield f"# Write here where {name} {found.version} came from: pip did not record it."
         yield f"{name} @ https://address.invalid/{name.replace('-', '_')}-{found.version}-py3-none-any.whl"
 
@@ -188,16 +188,16 @@ _TEMPLATES = files("slime_testing.scaffold") / "templates"
 
 
 class License(enum.Enum):
-    """Under which terms the author gives the plugin away."""
+    """License that the author gives the plugin."""
 
     APACHE_2_0 = "Apache-2.0"
-    """As slime-core itself."""
+    """License of slime-core."""
     MIT = "MIT"
-    """The shortest one."""
+    """The shortest license."""
 
 
 def render(names: Names, license_: License) -> dict[str, str]:
-    """Text of every file of the package, by its path in it."""
+    """Text of each file of the package, by its path inside it."""
     words = _words(names, license_)
     own = names.kind.key
     words["class_name"] = _unused(names, own)
@@ -221,15 +221,15 @@ def render(names: Names, license_: License) -> dict[str, str]:
 
 
 def write_package(texts: Mapping[str, str], folder: Path, *, force: bool = False) -> None:
-    """Write the files into `folder`, which is made.
+    """Write the files into `folder`, which is created.
 
     Args:
-        texts: what `render` returned.
-        folder: where to; its parents are made too.
-        force: whether files that are there already are replaced; others stay.
+        texts: result of `render`.
+        folder: target; missing parents are created.
+        force: whether to overwrite existing files; other files stay.
 
     Raises:
-        ConfigError: something is there and `force` is not given, or the folder cannot be written.
+        ConfigError: a file exists and `force` is not set, or the folder is not writable.
     """
     try:
         if not force and (there := sorted(_names_in(folder))):
