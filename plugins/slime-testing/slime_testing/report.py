@@ -1,4 +1,4 @@
-"""check_plugin: every contract that applies to a plugin, run without pytest and without a line of its author's.
+"""check_plugin: runs all contracts that apply to a plugin, without pytest and without code by its author.
 
 Example:
 
@@ -33,11 +33,11 @@ from slime_testing.package import PluginPackageContract
 from slime_testing.watching import RunHooksContract
 
 PLUGIN_CONTRACTS: tuple[type[Contract], ...] = (PluginPackageContract, RunHooksContract)
-"""What judges a plugin as a whole."""
+"""Contracts of a plugin as a whole."""
 
 
 def _collected() -> dict[str, CheckInfo]:
-    """Every check.
+    """All checks by number.
 
     Raises:
         ValueError: two contracts use the same number.
@@ -56,43 +56,43 @@ ALL_CHECKS: Mapping[str, CheckInfo] = MappingProxyType(_collected())
 
 
 START_LIMIT_S = 90.0
-"""Seconds until the kit's process has begun with a plugin, which imports it."""
+"""Seconds in which the kit's process must import the plugin and start its first check."""
 LIMIT_S = 90.0
-"""Seconds that one check may take, times its contract's `patience`, before the kit ends its process."""
+"""Seconds that one check may take, times its contract's `patience`, before its process is ended."""
 MOST_ENDS = 3
-"""Processes that one thing may end before its other checks are left out."""
+"""Number of processes that a subject may end before its remaining checks are skipped."""
 SAID_LINES = 4
-"""Lines of what a process said last that a report shows."""
+"""Last lines of a process's output that a report shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubjectReport:
-    """One contract's checks of one thing that the plugin offers."""
+    """Results of one contract for one subject: the package or one of its choices."""
 
     title: str
-    """What was judged: "package", "reward math"."""
+    """Name of the subject: "package", "reward math"."""
     contract: str
-    """The contract's name."""
+    """Name of the contract."""
     results: tuple[CheckResult, ...]
-    """What each check found, by number."""
+    """Results of the checks, by number."""
 
 
 @dataclass(frozen=True, slots=True)
 class PluginReport:
-    """What the kit found about one plugin."""
+    """The kit's results for one plugin."""
 
     plugin: str
-    """The plugin."""
+    """Name of the plugin."""
     version: str
-    """Its version; empty for a module of the project."""
+    """Version of the plugin; empty for a module of the project."""
     subjects: tuple[SubjectReport, ...]
-    """The package first, then what it offers."""
+    """The package first, then its choices."""
     cpu_s: float
-    """CPU seconds that it took."""
+    """CPU seconds of all checks."""
 
     @property
     def results(self) -> tuple[CheckResult, ...]:
-        """All results, of all subjects."""
+        """Results of all subjects."""
         return tuple(result for subject in self.subjects for result in subject.results)
 
     @property
@@ -102,7 +102,7 @@ class PluginReport:
 
     @property
     def undecided(self) -> tuple[tuple[str, CheckResult], ...]:
-        """Checks that a green report leaves open, each after the title of what was judged.
+        """Checks that a report without failures leaves open, each with the title of its subject.
 
         They were skipped, and are decisive or need something: settings, samples, a library.
         """
@@ -114,7 +114,7 @@ class PluginReport:
         )
 
     def to_dict(self) -> dict[str, Json]:
-        """Plain JSON, for `--json`."""
+        """The report as plain JSON, for `--json`."""
         subjects: list[Json] = [
             {
                 "title": subject.title,
@@ -134,7 +134,7 @@ class PluginReport:
 
 
 def is_open(identity: str, detail: str) -> bool:
-    """Whether a check that was skipped, for this reason, leaves a green report open."""
+    """Whether a check skipped for this reason leaves a report without failures open."""
     return detail.removeprefix(NOT_RUN).startswith("needs ") or ALL_CHECKS[identity].decisive
 
 
@@ -149,15 +149,15 @@ def result_to_dict(result: CheckResult) -> dict[str, Json]:
 
 
 def check_plugin(name: str, plugins: PluginSet = ALL_INSTALLED) -> PluginReport:
-    """Run every contract that applies to a plugin, with what the kit can supply itself, in a process of its own.
+    """Run all contracts that apply to a plugin, with the kit's own samples, in a separate process.
 
     Args:
         name: its distribution or entry point, or a module of the project, `./my_plugin.py` or dotted.
-        plugins: which plugins are loaded besides.
+        plugins: the other plugins to load.
 
     Raises:
         UnknownName: no such plugin is installed, and it is not a file or module.
-        PluginError: nothing could be judged, not even the package.
+        PluginError: no check could run, not even the package's.
     """
     candidate, _ = found(name, plugins)
     with tempfile.TemporaryDirectory(prefix="slime-kit-") as folder:
@@ -169,7 +169,7 @@ def check_plugin(name: str, plugins: PluginSet = ALL_INSTALLED) -> PluginReport:
     for line in lines:
         if line.get("status") and line["identity"]:
             results.setdefault((line["title"], line["contract"]), {})[line["identity"]] = _result(line)
-    spent = {line["pid"]: float(line["cpu_s"]) for line in lines if "pid" in line}  # the last of each process
+    spent = {line["pid"]: float(line["cpu_s"]) for line in lines if "pid" in line}  # last value of each process
     subjects = tuple(
         SubjectReport(*key, tuple(each[identity] for identity in sorted(each))) for key, each in results.items()
     )
@@ -177,10 +177,10 @@ def check_plugin(name: str, plugins: PluginSet = ALL_INSTALLED) -> PluginReport:
 
 
 def _judge(name: str, plugins: PluginSet, output: Path) -> None:
-    """Judge the plugin in one process after another: what ends one is a result, and the next one goes on after it.
+    """Judge the plugin in a series of processes: if a check ends one, the next process continues after that check.
 
     Raises:
-        PluginError: nothing could be judged.
+        PluginError: no check could run.
     """
     ends: Counter[str] = Counter()
     while ended := _run(name, plugins, output):
@@ -230,7 +230,7 @@ def _run(name: str, plugins: PluginSet, output: Path) -> str:
 
 
 def _limit_s(output: Path) -> float:
-    with contextlib.suppress(ValueError):  # half a line, so far
+    with contextlib.suppress(ValueError):  # the line is incomplete
         return LIMIT_S * float(json.loads(output.read_text("utf-8").splitlines()[-1]).get("patience", 1.0))
     return LIMIT_S
 

@@ -11,8 +11,8 @@ Example:
         choice = "slime-reward-rank/shortest"
         samples = [make_sample("4"), make_sample("It is 4"), make_sample("four")]
 
-What both must keep is a function here, which each contract gives a number. A slow reward needs no patience: each call
-gets the time that its spec allows.
+Each check that both contracts share is a function here; each contract gives it a number. Slow rewards need no
+`patience`: each call gets the time that its spec allows.
 """
 
 import asyncio
@@ -55,19 +55,19 @@ from slime_testing.samples import HOSTILE, make_sample
 SpecT = TypeVar("SpecT", RewardSpec, GroupRewardSpec)
 CONTEXT = RewardContext(rollout_id=0, evaluation=False, seed=1)
 REASON_CHARACTERS = 200
-"""Longest reason and name of a component."""
+"""Most characters of a reason, and of a component's name."""
 COMPONENTS = 64
-"""Most components of one score."""
+"""Most components of a score."""
 FORK_S = 5.0
-"""How much longer than its own time limit a call may take before its process is ended."""
+"""Seconds after a call's own time limit until its process is ended."""
 INJECTED = ("response", "label", "prompt", "tokens", "metadata")
-"""Fields that the kit makes unreadable, one after another."""
+"""Fields that the kit makes unreadable, one at a time."""
 RESPONSES = ("4", "It is 4.", "5", "", "4")
-"""The kit's own group."""
+"""Responses of the kit's group."""
 
 
 class ScorerContract(RoleContract[SpecT], Generic[SpecT]):
-    """What the contracts of rewards and group rewards share. A reward is asked about groups of one."""
+    """Base of the contracts of rewards and group rewards. A reward gets groups of one sample."""
 
     deterministic: ClassVar[bool] = True
     """Whether the same samples and seed always get the same verdicts; False for judges that sample."""
@@ -126,7 +126,7 @@ Scorer = ScorerContract[RewardSpec] | ScorerContract[GroupRewardSpec]
 
 
 def test_it_leaves_the_samples_as_they_were(self: Scorer) -> None:
-    """Other rewards and the trainer read the same samples: change and sort nothing (`copy.deepcopy`)."""
+    """Other rewards and the trainer read the same samples: change and sort nothing (use `copy.deepcopy`)."""
     for samples in self._usable():
         given = copy.deepcopy(samples)
         order, before = list(map(id, given)), [sample.to_dict() for sample in given]
@@ -138,7 +138,7 @@ def test_it_leaves_the_samples_as_they_were(self: Scorer) -> None:
 
 
 def test_the_same_samples_get_the_same_answer(self: Scorer) -> None:
-    """Draw from `ctx.seed` only; keep nothing between calls. If it must vary, say `deterministic = False`."""
+    """Draw only from `ctx.seed`; keep no state between calls. If verdicts must vary, set `deterministic = False`."""
     self._require_deterministic()
     scorer, samples = self.isolated(), self._usable()[0]
 
@@ -150,7 +150,7 @@ def test_the_same_samples_get_the_same_answer(self: Scorer) -> None:
 
 
 def test_samples_scored_at_once_do_not_mix(self: Scorer) -> None:
-    """A rollout scores hundreds of samples at once: keep what belongs to a call in local variables."""
+    """A rollout scores hundreds of samples at once: keep a call's data in local variables."""
     self._require_deterministic()
     scorer, groups = self.isolated(), self._usable()
     groups = [part for each in groups for part in ((each, each[:1], each[1:]) if len(each) > 1 else (each,))]
@@ -164,7 +164,7 @@ def test_samples_scored_at_once_do_not_mix(self: Scorer) -> None:
 
 
 def test_the_event_loop_goes_on(self: Scorer) -> None:
-    """Every other sample waits while a reward computes: `await` what waits, and write `def` for what computes.
+    """All other samples wait while a reward computes: `await` I/O, and use `def` for computations.
 
     A plain `def` runs in a worker process, which is killed at its time limit.
     """
@@ -175,7 +175,7 @@ def test_the_event_loop_goes_on(self: Scorer) -> None:
 
 
 def test_it_works_off_the_main_thread(self: Scorer) -> None:
-    """Loops run in other threads too: `signal.alarm` and signal handlers do not work there."""
+    """Event loops also run in other threads: `signal.alarm` and signal handlers do not work there."""
     samples = self._usable()[0]
     expected = self._answer(samples)
     try:
@@ -186,9 +186,9 @@ def test_it_works_off_the_main_thread(self: Scorer) -> None:
 
 
 def test_hostile_responses_are_scored_like_any_other(self: Scorer) -> None:
-    """A policy under training writes anything. Bound lengths and depths; do not evaluate text."""
+    """A policy in training may write anything: bound lengths and depths, and do not evaluate text."""
     hostile, limit_s = self._hostile(), self.spec.timeout_s
-    # All in one fork; in one each only if that does not come back, to name the response.
+    # One fork runs all responses; only if it does not return, one fork per response shows which is at fault.
     alone = self._on_the_loop() and fails_in_a_fork(partial(_answer_all, self, hostile.values()), limit_s + FORK_S)
     for name, samples in hostile.items():
         if alone:
@@ -212,14 +212,14 @@ def _answer_all(self: Scorer, groups: Iterable[list[Sample]]) -> None:
 
 
 def test_it_can_be_cancelled(self: Scorer) -> None:
-    """Ctrl-C and time-outs cancel the call: re-raise `asyncio.CancelledError`, or do not catch it at all."""
+    """Ctrl-C and timeouts cancel the call: re-raise `asyncio.CancelledError`, or do not catch it at all."""
     self._require_on_the_loop()
     refuses = refuses_cancellation(self._act())
     require(not refuses, "one second after task.cancel() the call was not cancelled")
 
 
 def test_a_failure_is_not_a_score(self: Scorer) -> None:
-    """Let errors out, or return `Unscored(reason)`: `except Exception: return Score(0.0)` hides every bug."""
+    """Raise errors, or return `Unscored(reason)`: `except Exception: return Score(0.0)` hides every bug."""
     for name in INJECTED:
         samples = [spied(sample, broken=(name,)) for sample in self._usable()[0]]
         try:
@@ -236,7 +236,7 @@ def _all_scores(returned: object) -> bool:
 
 
 def test_a_refused_connection_is_not_a_score(self: Scorer) -> None:
-    """When the judge cannot be reached, let the error out or return `Unscored(reason, retryable=True)`."""
+    """If the judge is unreachable, raise the error or return `Unscored(reason, retryable=True)`."""
     samples = self._usable()[0]
     with refused_network() as attempts:
         try:
@@ -251,7 +251,7 @@ def test_a_refused_connection_is_not_a_score(self: Scorer) -> None:
 
 
 def test_calls_leave_nothing_running(self: Scorer) -> None:
-    """Thousands of calls make a run: wait for every process and thread that a call starts (`with`, `join`)."""
+    """A run makes thousands of calls: wait for every process and thread that a call starts (`with`, `join`)."""
     left = left_behind(self._act)
     require(not left, f"{left} are still there")
 
@@ -272,7 +272,7 @@ def test_calls_keep_no_memory(self: Scorer) -> None:
 
 
 def test_calls_leave_nothing_behind(self: Scorer) -> None:
-    """Thousands of calls make a run: wait for each process and thread, bound caches, keep no samples."""
+    """A run makes thousands of calls: wait for processes and threads, bound caches, and keep no samples."""
     test_calls_leave_nothing_running(self)
     test_calls_keep_no_memory(self)
 
@@ -284,27 +284,27 @@ def test_it_prints_nothing(self: Scorer) -> None:
 
 
 def test_a_call_changes_nothing_that_others_use(self: Scorer) -> None:
-    """Driver and other plugins share the process: seed no `random`, replace no function, set nothing for all."""
+    """Driver and plugins share the process: do not seed `random`, replace functions or change global settings."""
     self._require_on_the_loop()
     self._require_nothing_changed(self._act())
 
 
 class RewardContract(ScorerContract[RewardSpec]):
-    """Inherit, name the reward, give it a good and a bad sample."""
+    """Inherit, name the reward, and set a good and a bad sample."""
 
     kind = RewardSpec
     good: ClassVar[Sample | None] = None
-    """A finished sample that it must like better than `bad`."""
+    """A finished sample with a higher reward than `bad`."""
     bad: ClassVar[Sample | None] = None
     """A finished sample."""
     needs_label: ClassVar[bool] = True
-    """Whether a sample without a label has no score; False where the label is read, but can be done without."""
+    """Whether a sample without a label gets no score; False for rewards that read labels but do not need them."""
 
     @check("REW-001")
     def test_the_factory_builds_a_reward(self) -> None:
-        """The core calls `reward(sample, ctx)`: an `async def` that awaits, or a plain `def`, isolated by the core.
+        """The core calls `reward(sample, ctx)`: an `async def` that awaits, or a plain `def`, which the core isolates.
 
-        A spec that says `isolation=Isolation.LOOP` wants an `async def`.
+        A spec with `isolation=Isolation.LOOP` needs an `async def`.
         """
         require_called_as(self.built(), "sample", "ctx")
         self.isolated()
@@ -317,7 +317,7 @@ class RewardContract(ScorerContract[RewardSpec]):
 
     @check("REW-004", needs=("REW-002",), decisive=True)
     def test_it_likes_the_good_sample_better(self) -> None:
-        """A reward that does not tell the two apart teaches nothing, or the opposite of what is meant."""
+        """A reward that does not distinguish the two samples teaches nothing, or the opposite."""
         if self.automatic and not (self.good and self.bad):
             raise SkipTest(self._said_of_the_kit())
         (good,), (bad,) = (self._answer([self.own(name, getattr(self, name))]) for name in ("good", "bad"))
@@ -327,9 +327,9 @@ class RewardContract(ScorerContract[RewardSpec]):
 
     @check("REW-011", needs=("REW-002",))
     def test_a_missing_label_is_not_a_wrong_answer(self) -> None:
-        """Without a gold answer return `Unscored(reason)`: a zero would punish the model for the data.
+        """Return `Unscored(reason)` without a gold answer: a zero would punish the model for a fault of the data.
 
-        A reward that reads the label, and can do without, says `needs_label = False`.
+        If the reward reads the label but does not need it, set `needs_label = False`.
         """
         if not self.needs_label:
             raise SkipTest("the contract says needs_label = False")
@@ -342,7 +342,7 @@ class RewardContract(ScorerContract[RewardSpec]):
 
     @check("REW-014", needs=("REW-009",))
     def test_a_verdict_is_small(self) -> None:
-        """Reasons and names of components become metrics: short, few, and never made of the response."""
+        """Reasons and component names become metrics: keep them short and few, and never use the response."""
         for samples in (*self._usable(), *self._hostile().values()):
             match self._answer(samples)[0]:
                 case Unscored(reason=reason):
@@ -356,14 +356,14 @@ class RewardContract(ScorerContract[RewardSpec]):
 
     @check("REW-017", needs=("REW-001", "REW-007"))
     def test_it_reads_the_fields_that_its_spec_names(self) -> None:
-        """In a process a sample has `spec.fields` alone, the others are not there: name what is read."""
+        """In a worker process a sample has only the fields in `spec.fields`: name all fields that you read."""
         if self._on_the_loop():
             raise SkipTest("it runs on the event loop, so it has every field")
         unnamed = self._fields_read() - set(self.spec.fields)
         require(not unnamed, f"it reads {', '.join(sorted(unnamed))}; fields names {', '.join(self.spec.fields)}")
 
     def verdict_of(self, sample: Sample, **settings: object) -> Verdict:
-        """What the reward says of a sample, with these settings: for tests of your own, `def` or `async def`."""
+        """The reward's verdict on a sample, with these settings, for more tests; `def` or `async def`."""
         reward = self.spec.factory(self.validated(**settings), self.setup())
         return cast(Verdict, as_verdict(asyncio.run(call(reward, sample, CONTEXT))))
 
@@ -391,11 +391,11 @@ class RewardContract(ScorerContract[RewardSpec]):
 
 
 class GroupRewardContract(ScorerContract[GroupRewardSpec]):
-    """Inherit, name the group reward, give it a group."""
+    """Inherit, name the group reward, and set a group."""
 
     kind = GroupRewardSpec
     samples: ClassVar[Sequence[Sample] | None] = None
-    """Finished samples of one group; the kit has its own otherwise."""
+    """Finished samples of one group; None: the kit's group."""
     order_matters: ClassVar[bool] = False
     """Whether a sample's verdict may depend on its place in the group."""
 
@@ -407,14 +407,14 @@ class GroupRewardContract(ScorerContract[GroupRewardSpec]):
 
     @check("GRW-002", needs=("GRW-001", "GRW-006"))
     def test_it_answers_with_one_verdict_a_sample(self) -> None:
-        """Return a list of `Score`, `Unscored` or `NotApplicable`, one a sample, for groups of every size."""
+        """Return a list of `Score`, `Unscored` or `NotApplicable`, one per sample, for groups of every size."""
         (samples,) = self._usable()
         for group in (samples, samples[:1], [*samples, *samples]):
             self._answer(group)
 
     @check("GRW-016", needs=("GRW-002",), decisive=True)
     def test_it_scores_something(self) -> None:
-        """A group that gets no score is not trained on: `Unscored` is for what could not be judged, now and then."""
+        """A group without scores is not trained on: return `Unscored` only for samples that cannot be judged."""
         answers = self._answer(self._usable()[0])
         if any(isinstance(each, Score) for each in answers):
             return
@@ -425,7 +425,7 @@ class GroupRewardContract(ScorerContract[GroupRewardSpec]):
 
     @check("GRW-005", needs=("GRW-002", "GRW-004"))
     def test_a_verdict_follows_its_sample(self) -> None:
-        """The order of a group says nothing: answer in the samples' order. If it must count: `order_matters = True`."""
+        """Return verdicts in the samples' order, which is arbitrary. If it must count, set `order_matters = True`."""
         self._require_deterministic()
         if self.order_matters:
             raise SkipTest("the contract says order_matters = True")
@@ -434,7 +434,7 @@ class GroupRewardContract(ScorerContract[GroupRewardSpec]):
         require(backwards == self._answer(samples), "the same samples in another order got other verdicts")
 
     def verdicts_of(self, samples: Sequence[Sample], **settings: object) -> list[Verdict]:
-        """What the group reward says of a group, with these settings: for tests of your own."""
+        """The group reward's verdicts on a group, with these settings, for more tests."""
         reward = self.spec.factory(self.validated(**settings), self.setup())
         return list(cast(Sequence[Verdict], asyncio.run(call(reward, samples, CONTEXT))))
 
@@ -464,7 +464,7 @@ _NUMBERS: Mapping[Callable[[Scorer], None], Sequence[str]] = {
     test_a_call_changes_nothing_that_others_use: ("REW-019 REW-002", "GRW-015 GRW-002"),
     test_calls_leave_nothing_behind: ("GRW-013 GRW-002",),
 }
-"""Number of each shared check in the two contracts, and of the checks that it needs."""
+"""Number of each shared check in each contract, followed by the checks that it needs."""
 
 for _method, _texts in _NUMBERS.items():
     for _text in _texts:
