@@ -1,4 +1,4 @@
-"""PluginPackageContract: what every plugin as a whole must keep, PKG-001 to PKG-015.
+"""PluginPackageContract: the requirements on every plugin as a whole, PKG-001 to PKG-015.
 
 class TestPackage(PluginPackageContract):
     dist = "slime-reward-math"
@@ -29,9 +29,9 @@ from slime_testing.role import catalog_of
 
 CORE = "slime-core"
 IMPORT_S = 2.0
-"""CPU seconds that importing a plugin may take, slime-core's own import not counted."""
+"""CPU seconds that importing a plugin may take, without the import of slime-core."""
 HANG_S = 20.0
-"""When an import that does not end is given up."""
+"""Seconds after which an import that does not end is abandoned."""
 _SECRET = re.compile(
     r"(^|_)(passwords?|passwd|passphrase|secrets?|credentials?|apikey|bearer"
     r"|(api|access|auth|private|secret|signing|encryption|account|license)_?keys?)($|_)"
@@ -41,7 +41,7 @@ _HARMLESS = re.compile(r"^(eos|bos|pad|unk|stop|start|end|sep|cls|mask|special|t
 
 
 class Probed(TypedDict):
-    """What a fresh process says that imported the plugin."""
+    """Report of a fresh process that imported the plugin."""
 
     heavy: list[str]
     printed: str
@@ -56,13 +56,13 @@ class PluginPackageContract(Contract):
     dist: ClassVar[str] = ""
     """The installed distribution's name."""
     module: ClassVar[str] = ""
-    """Or, for a plugin of a project, its module: `./my_plugin.py` or dotted."""
+    """For a plugin inside a project: its module, `./my_plugin.py` or dotted."""
     plugins: ClassVar[PluginSet] = ALL_INSTALLED
-    """Which plugins the catalog is made of."""
+    """Plugins in the catalog."""
 
     @check("PKG-001")
     def test_the_entry_point_is_named_after_the_distribution(self) -> None:
-        """`slime-reward-math` has the entry point `reward-math`: what pip shows and what slime shows agree."""
+        """`slime-reward-math` has the entry point `reward-math`: pip and slime then show the same name."""
         self._require_packaged()
         names = [each.name for each in self._entry_points()]
         expected = self.dist.removeprefix("slime-")
@@ -71,7 +71,7 @@ class PluginPackageContract(Contract):
 
     @check("PKG-002", needs=("PKG-009",))
     def test_the_catalog_loads_it(self) -> None:
-        """The status says what is wrong: an import error, a misspelt hook, another SLIME_API, a name that is taken."""
+        """The status names the fault: an import error, a misspelt hook, another SLIME_API, a name in use."""
         statuses = [each for each in catalog_of(self._loaded_with()).statuses if each.plugin == self._name()]
         require(statuses, f"no plugin {self._name()!r} was found")
         failed = [str(each) for each in statuses if each.state is not PluginState.LOADED]
@@ -79,7 +79,7 @@ class PluginPackageContract(Contract):
 
     @check("PKG-003", needs=("PKG-002", "PKG-008"))
     def test_importing_it_is_light_and_silent(self) -> None:
-        """Every command imports every plugin: import heavy libraries inside the factory, and warn of nothing."""
+        """Every command imports every plugin: import heavy libraries in the factory, and cause no warnings."""
         found = self._probed
         require(not found["error"], f"importing it with -W error failed: {found['error']}")
         require(not found["heavy"], f"importing it imports {', '.join(found['heavy'])}")
@@ -87,7 +87,7 @@ class PluginPackageContract(Contract):
 
     @check("PKG-004")
     def test_it_requires_a_bounded_core(self) -> None:
-        """Write `slime-core>=0.1,<0.2`: the next series may change the plugin API, and the index has another 0.0.1."""
+        """Require `slime-core>=0.1,<0.2`: the next series may change the plugin API, and PyPI has another 0.0.1."""
         self._require_packaged()
         needs = importlib.metadata.requires(self.dist) or []
         core = [
@@ -100,14 +100,14 @@ class PluginPackageContract(Contract):
 
     @check("PKG-005", needs=("PKG-002",))
     def test_every_choice_has_a_summary(self) -> None:
-        """`slime plugins list --load` shows one line for each choice: give the spec a `summary`."""
+        """`slime plugins list --load` shows one line per choice: give the spec a `summary`."""
         for registered in self._choices():
             spec = registered.spec
             require(spec.summary and "\n" not in spec.summary, f"{spec.role} {spec.name!r} has no one-line summary")
 
     @check("PKG-006", needs=("PKG-002",))
     def test_settings_have_defaults_and_a_schema(self) -> None:
-        """Each key has a plain type and a default; one that must be given has a description that says what to give."""
+        """Each setting has a plain type and a default; a required one has a description of its value."""
         for registered in self._choices():
             model = registered.spec.model
             json.dumps(model.model_json_schema())
@@ -123,7 +123,7 @@ class PluginPackageContract(Contract):
 
     @check("PKG-007", needs=("PKG-002",))
     def test_the_readme_names_every_choice(self) -> None:
-        """The README is what the package index shows: say there what each choice does (`readme` in pyproject.toml)."""
+        """The package index shows the README: describe each choice there (`readme` in pyproject.toml)."""
         self._require_packaged()
         readme = str(importlib.metadata.metadata(self.dist).json.get("description", ""))
         missing = [each.spec.name for each in self._choices() if each.spec.name not in readme]
@@ -131,23 +131,23 @@ class PluginPackageContract(Contract):
 
     @check("PKG-008", needs=("PKG-009",))
     def test_importing_it_does_nothing_else(self) -> None:
-        """Every command and worker imports it: write, connect, start and change nothing before a factory is called.
+        """Every command and worker imports the plugin: write, connect, start and change nothing before a factory runs.
 
-        What an import of another package does is done by it too: import that in the factory.
+        Side effects of importing another package count too: import it in the factory.
         """
         effects = self._probed["effects"]
         require(not effects, f"importing it {'; it '.join(effects)}")
 
     @check("PKG-009")
     def test_importing_it_is_quick(self) -> None:
-        """`slime --help` and every worker wait for it: move what takes long into the factory."""
+        """`slime --help` and every worker wait for the import: move slow work into the factory."""
         cpu_s = self._probed["cpu_s"]
         require(cpu_s < HANG_S, f"importing it had not ended after {HANG_S:g} s")
         require(cpu_s < IMPORT_S, f"importing it took {cpu_s:.1f} s of CPU; {IMPORT_S:g} s are too long already")
 
     @check("PKG-010", needs=("PKG-002",))
     def test_secrets_are_secret(self) -> None:
-        """Settings are printed and saved: a key, token or password is a `pydantic.SecretStr`, given as `$env:NAME`."""
+        """Settings are printed and saved: make keys, tokens and passwords a `pydantic.SecretStr` (`$env:NAME`)."""
         for registered in self._choices():
             for key, info in registered.spec.model.model_fields.items():
                 types = {info.annotation, *get_args(info.annotation)}
@@ -159,7 +159,7 @@ class PluginPackageContract(Contract):
 
     @check("PKG-011", needs=("PKG-002",))
     def test_unknown_settings_are_refused(self) -> None:
-        """A typo in a run file is an error, not a default: inherit `slime_core.Settings` and leave `extra` alone."""
+        """A typo in a run file must be an error: inherit `slime_core.Settings`, and do not change `extra`."""
         for registered in self._choices():
             try:
                 registered.spec.model.model_validate({"slime_kit_unknown": 1})
@@ -171,13 +171,13 @@ class PluginPackageContract(Contract):
 
     @check("PKG-012", needs=("PKG-002",))
     def test_it_offers_the_same_every_time(self) -> None:
-        """Driver and workers each ask for the choices and must agree: yield the same specs at every call."""
+        """Driver and workers list the choices separately and must agree: yield the same specs at every call."""
         once, again = ([(each.qualified, each.spec.role) for each in self._choices()] for _ in range(2))
         require(once == again, f"asked twice, it offers {once}, then {again}")
 
     @check("PKG-013", needs=("PKG-002",))
     def test_its_keys_are_its_own(self) -> None:
-        """A flat key is a setting of the choice and no key of every run; a name from elsewhere is not a key of ours."""
+        """A flat key is a setting of the choice, and not a run-wide key; a foreign name is not a key of slime."""
         for registered in self._choices():
             missing = [key for key in registered.spec.flat_names if key not in registered.spec.model.model_fields]
             require(not missing, f"{registered.qualified}: {', '.join(missing)} is declared as a key, and no setting")
@@ -191,9 +191,9 @@ class PluginPackageContract(Contract):
 
     @check("PKG-014", needs=("PKG-002",))
     def test_its_names_are_its_own(self) -> None:
-        """Who has two choices of one name must write `PLUGIN/NAME` in every run file: take none that comes with slime.
+        """Two choices of one name force `PLUGIN/NAME` in every run file: use no name that comes with slime.
 
-        A choice that wraps or replaces another one has a name of its own, such as `math_strict`.
+        Give a choice that wraps or replaces another one a different name, such as `math_strict`.
         """
         catalog = catalog_of(self._loaded_with())
         for registered in self._choices():
@@ -204,9 +204,9 @@ class PluginPackageContract(Contract):
 
     @check("PKG-015", needs=("PKG-002",))
     def test_the_contracts_that_it_offers_are_of_its_choices(self) -> None:
-        """An entry of the group `slime.contracts` is called ROLE.NAME, and is a subclass of the role's contract.
+        """An entry of the group `slime.contracts` is named ROLE.NAME, and is a subclass of the role's contract.
 
-        The kit judges that choice with it; with one that it cannot take, what only the author knows is not seen.
+        The kit judges the choice with this contract. If the entry is invalid, the kit lacks the author's settings.
         """
         roles = {f"{each.spec.role}.{each.spec.name}": each.spec.role for each in self._choices()}
         for name, entry in (offered_contracts(self.dist) if self.dist else {}).items():
