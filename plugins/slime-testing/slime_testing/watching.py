@@ -51,11 +51,11 @@ ROWS: tuple[tuple[int, Mapping[str, float]], ...] = (
     (2, {"rollout/reward_mean": 0.5}),
     (2, {}),
 )
-"""Rows of a run that was resumed: the last steps come again."""
+"""Rows of a resumed run: the last steps are repeated."""
 
 
 class TrackerContract(RoleContract[TrackerSpec]):
-    """Inherit and name the tracker. It is given an empty folder as the run folder."""
+    """Inherit and name the tracker. It gets an empty run folder."""
 
     kind = TrackerSpec
 
@@ -63,7 +63,7 @@ class TrackerContract(RoleContract[TrackerSpec]):
     def test_the_factory_builds_a_tracker(self) -> None:
         """The core awaits `tracker.log(step, metrics)` and `tracker.close()`: both are `async def`.
 
-        A factory whose library is not installed raises `ConfigError` and says what to install.
+        If the factory's library is not installed, raise `ConfigError` with the package to install.
         """
 
         async def built() -> list[str]:
@@ -76,12 +76,12 @@ class TrackerContract(RoleContract[TrackerSpec]):
 
     @check("TRK-002", needs=("TRK-001", "TRK-004"))
     def test_it_takes_every_row(self) -> None:
-        """Names hold "/", "@" and "-"; new names appear late; after a resume steps come again; a row may be empty."""
+        """Names contain "/", "@" and "-"; new names may appear late, steps repeat after a resume, rows may be empty."""
         asyncio.run(self._played())
 
     @check("TRK-003", needs=("TRK-002",))
     def test_it_leaves_the_metrics_as_they_were(self) -> None:
-        """Every tracker is given the same mapping: copy it before you add to it (`{**metrics, ...}`)."""
+        """All trackers get the same mapping: copy it before you add to it (`{**metrics, ...}`)."""
         given = {"rollout/reward_mean": 0.25, "train/loss": -0.5}
 
         async def logged() -> None:
@@ -94,13 +94,13 @@ class TrackerContract(RoleContract[TrackerSpec]):
 
     @check("TRK-004", needs=("TRK-001",))
     def test_the_event_loop_goes_on(self) -> None:
-        """The run waits while a tracker writes: `await` the network, or `asyncio.to_thread` what blocks."""
+        """The run waits while a tracker writes: `await` the network; use `asyncio.to_thread` for blocking calls."""
         if stall := blocks(self._logged):
             raise AssertionError(stall)
 
     @check("TRK-005", needs=("TRK-002",))
     def test_it_closes_whatever_happened(self) -> None:
-        """A run may end before its first row, and close twice: flush what there is, and do nothing the second time."""
+        """A run may end before its first row, and close twice: flush, and do nothing the second time."""
 
         async def closed() -> None:
             async with self._tracker() as tracker:
@@ -125,7 +125,7 @@ class TrackerContract(RoleContract[TrackerSpec]):
 
     @check("TRK-007", needs=("TRK-002",))
     def test_it_writes_into_the_run_folder_alone(self) -> None:
-        """`setup.run_dir` is the run's; the directory in which the command was started is the user's."""
+        """Write only to `setup.run_dir`: the directory in which the command was started belongs to the user."""
         here = Path.cwd()
         with tempfile.TemporaryDirectory(prefix="slime-kit-") as folder:
             os.chdir(folder)
@@ -158,21 +158,21 @@ class TrackerContract(RoleContract[TrackerSpec]):
             try:
                 yield made
             finally:
-                with contextlib.suppress(Exception):  # a failed check has left the tracker open
+                with contextlib.suppress(Exception):  # a failed check leaves the tracker open
                     await call(made.close)
 
 
 class RunHooksContract(Contract):
-    """Inherit and name the plugin. Its hooks are told of a whole run, of a resumed one and of one that fails."""
+    """Inherit and name the plugin. Its hooks get a whole run, a resumed run and a failed one."""
 
     plugin: ClassVar[object]
-    """The plugin: the name of what is installed, or the module or object that holds the hooks."""
+    """The plugin: an installed plugin's name, or the module or object with the hooks."""
     plugins: ClassVar[PluginSet] = ALL_INSTALLED
-    """Which plugins the catalog is made of."""
+    """Plugins in the catalog."""
 
     @check("HOK-001")
     def test_every_hook_is_one_of_slimes(self) -> None:
-        """A misspelt hook is never called: see `slime_core.hookspecs`, and take the argument `event` or none."""
+        """A misspelt hook is never called: see `slime_core.hookspecs`, and accept `event` or no argument."""
         if not isinstance(self.plugin, str):
             faults = "; ".join(hook_faults(new_manager(), self.plugin))
             require(not faults, faults)
@@ -184,7 +184,7 @@ class RunHooksContract(Contract):
 
     @check("HOK-002", needs=("HOK-001", "HOK-004"))
     def test_it_watches_a_whole_run(self) -> None:
-        """An error is logged once and counted, and what the hook was for is lost: expect every event a run may send.
+        """An error is logged once and counted, and the hook's work is lost: accept every event that a run may send.
 
         A run may be resumed, fail before its first rollout, and be followed by another one in the same process.
         """
@@ -193,7 +193,7 @@ class RunHooksContract(Contract):
 
     @check("HOK-003", needs=("HOK-002",))
     def test_it_leaves_the_events_as_they_were(self) -> None:
-        """Groups and samples of an event go on to the trainer: whoever wants them otherwise fills a role."""
+        """An event's groups and samples go on to the trainer: to change them, implement a role instead."""
         with tempfile.TemporaryDirectory(prefix="slime-kit-") as folder:
             for event in _run(Path(folder)):
                 before = copy.deepcopy(event)
@@ -202,13 +202,13 @@ class RunHooksContract(Contract):
 
     @check("HOK-004", needs=("HOK-001",))
     def test_the_event_loop_goes_on(self) -> None:
-        """The run waits while a hook computes: write `async def`, and `await` the network or `asyncio.to_thread`."""
+        """The run waits while a hook computes: use `async def`, and `await` the network or `asyncio.to_thread`."""
         if stall := blocks(lambda: self._tell(_run)):
             raise AssertionError(stall)
 
     @check("HOK-005", needs=("HOK-002",))
     def test_it_leaves_nothing_running(self) -> None:
-        """End in `slime_run_end` and `slime_run_failed` what was started in `slime_run_start`."""
+        """End in `slime_run_end` and `slime_run_failed` all that `slime_run_start` started."""
 
         async def pending() -> int:
             await self._tell(_run)
