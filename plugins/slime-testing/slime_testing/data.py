@@ -153,8 +153,8 @@ _SOURCE_METHODS = ("draw", "add", "state_dict", "load_state_dict", "__len__")
 
 @functools.cache
 def _scratch() -> Path:
-    # No TemporaryDirectory: since Python 3.13, forks of multiprocessing release registered objects, and would remove the
-    # folder.
+    # No TemporaryDirectory: since Python 3.13, forks of multiprocessing release registered objects, which would remove
+    # the folder.
     folder = tempfile.mkdtemp(prefix="slime-kit-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)

@@ -1,4 +1,4 @@
-"""The entry point: what `slime doctor` looks at."""
+"""Entry point: the checks of `slime doctor`."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ SLIME_API = "1"
 
 @hookimpl
 def slime_checks() -> Iterable[CheckSpec]:
-    """What `slime doctor` looks at."""
+    """The core's checks for `slime doctor`."""
     from slime_testing.doctor import core_checks
 
     return core_checks()

@@ -1,4 +1,4 @@
-"""What pytest gets from the kit: numbers of checks, and fixtures for tests of plugins. It imports late.
+"""pytest plugin of the kit: numbers of checks, and fixtures for plugins' tests. It imports modules on first use.
 
 Example:
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Note the number of a check, and expect the failures that its contract's `xfail` names."""
+    """Record the number of a check, and expect the failures in its contract's `xfail`."""
     info = getattr(getattr(item, "function", None), "check", None)
     if info is None:
         return
@@ -33,8 +33,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say which decisive checks were skipped: who reads "passed" is to know what that leaves open."""
-    # A module that skips itself is among them, and has no properties.
+    """List the decisive checks that were skipped, since "passed" alone would hide them."""
+    # Modules that skip themselves are included, and have no properties.
     all_skipped = terminalreporter.stats.get("skipped", ())
     skipped = [each for each in all_skipped if "slime_check" in dict(getattr(each, "user_properties", ()))]
     if skipped:
@@ -71,7 +71,7 @@ def make_group() -> "Callable[..., Group]":
 
 @pytest.fixture
 def slime_plugins() -> "PluginManager":
-    """A catalog of the core and of what the test adds, whatever else is installed: `slime_plugins.add(my_plugin)`."""
+    """A catalog of only the core and the plugins that the test adds: `slime_plugins.add(my_plugin)`."""
     from slime_testing.distribution import PluginManager
 
     return PluginManager()
@@ -79,7 +79,7 @@ def slime_plugins() -> "PluginManager":
 
 @pytest.fixture
 def fake_engine() -> "Iterator[Callable[..., FakeEngine]]":
-    """`fake_engine(Slow(0.5))` starts a `slime_testing.FakeEngine`; all of them are stopped after the test."""
+    """`fake_engine(Slow(0.5))` starts a `slime_testing.FakeEngine`; the test's end stops all of them."""
     from slime_testing.fake_engine import FakeEngine
 
     with contextlib.ExitStack() as started:
@@ -88,7 +88,7 @@ def fake_engine() -> "Iterator[Callable[..., FakeEngine]]":
 
 @pytest.fixture
 def install_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """`slime_testing.write_distribution` into a folder on the import path, for this test alone.
+    """`slime_testing.write_distribution` into a folder on the import path, only for this test.
 
     install_plugin("slime-reward-other", {"other.py": SOURCE}, entry_points={"reward-other": "other"})
     """

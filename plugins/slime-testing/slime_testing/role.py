@@ -1,4 +1,4 @@
-"""RoleContract: the base of the contracts of one choice of a role, named for the catalog or given as a spec.
+"""RoleContract: base of the contracts for one choice of a role, given by name or as a spec.
 
 Example:
 
@@ -28,21 +28,21 @@ from slime_testing._state import changed_by, code_state
 from slime_testing.contract import Contract, require
 
 NOWHERE = "<nowhere>"
-"""Name of a spec that no worker process can find."""
+"""Name of a spec that worker processes cannot find."""
 SEED = 1
-"""The seed of every run that the kit plays."""
+"""Seed of the kit's runs."""
 _ENDED = ("memory", "died", "output", "processes")
-"""Reasons of calls that were ended by force."""
+"""Failure reasons of calls that were ended by force."""
 _ERRORS = {"contract": ContractError, **dict.fromkeys(_ENDED, WorkerError)}
 _PROTECTIONS: dict[str, tuple[Protection, PluginStats]] = {}
 _Ask = Callable[[object, RewardContext], Awaitable[object]]
 
 
 def protected(registered: Registered, settings: Settings, build: Callable[[], object], plugins: PluginSet) -> object:
-    """What `build` makes of a choice, isolated; the same as it is for a role that is not isolated.
+    """The isolated result of `build`; unchanged for roles without isolation.
 
     Raises:
-        PluginError: its spec and what its factory makes do not fit, or no worker process can find it.
+        PluginError: spec and factory do not fit, or worker processes cannot find the spec.
     """
     spec = registered.spec
     if not isinstance(spec, CallSpec):
@@ -63,7 +63,7 @@ def protected(registered: Registered, settings: Settings, build: Callable[[], ob
 
 
 def placed(spec: Spec[object]) -> Registered:
-    """A spec that no catalog has, with the variable of a module by which a worker process finds it."""
+    """A spec outside the catalog, with the module variable by which worker processes find it."""
     module = sys.modules.get(getattr(inspect.unwrap(spec.factory), "__module__", ""))
     file = getattr(module, "__file__", None)
     held = next((name for name, value in vars(module).items() if value is spec), None) if module and file else None
@@ -72,17 +72,17 @@ def placed(spec: Spec[object]) -> Registered:
 
 @contextlib.contextmanager
 def samples_of_the_kit(wanted: str) -> Iterator[None]:
-    """Skip the running check where a plugin raises at a sample that the kit made up, and the author has a better one.
+    """Skip the running check if the plugin raises for a sample made by the kit, since the author may have a better one.
 
     Raises:
-        SkipTest: it raised; `wanted` is what the author should set.
+        SkipTest: the plugin raised; `wanted` is the attribute that the author should set.
     """
     try:
         yield
     except (SkipTest, ContractError, WorkerError, TimeoutError):
         raise
     except Exception as error:
-        # sys.exit and misspelt names are not an answer to an odd sample.
+        # sys.exit and misspelt names are faults of the plugin, not of the sample.
         if not isinstance(error.__cause__ or error, Exception) or _is_mistake(error):
             raise
         raise SkipTest(f"needs the author's {wanted}: the kit's own raised {_said(error)}") from error
@@ -119,27 +119,27 @@ SpecT = TypeVar("SpecT", bound=Spec[object])
 
 
 class RoleContract(Contract, Generic[SpecT]):
-    """What the contracts of all roles share."""
+    """Base of the contracts of all roles."""
 
     kind: ClassVar[type[Spec[object]]]
-    """The spec of the contract's role."""
+    """Spec class of the contract's role."""
     choice: ClassVar[str | Spec[object]]
-    """The choice: a name for the catalog, or a spec."""
+    """The choice: a name in the catalog, or a spec."""
     settings: ClassVar[Mapping[str, object]] = {}
-    """Its settings."""
+    """Settings of the choice."""
     plugins: ClassVar[PluginSet] = ALL_INSTALLED
-    """Which plugins the catalog is made of."""
+    """Plugins in the catalog."""
     _discovered: ClassVar[Catalog]
     _code: ClassVar[Mapping[str, object]]
 
     @cached_property
     def spec(self) -> SpecT:
-        """The spec that `choice` means."""
+        """The spec of `choice`."""
         return cast(SpecT, self.registered.spec)
 
     @cached_property
     def registered(self) -> Registered:
-        """The spec that `choice` means, and where it comes from."""
+        """The spec of `choice`, with its origin."""
         kind, choice = self.kind, self.choice
         found: object = choice if isinstance(choice, Spec) else self._catalog().find(kind.role, choice)
         found = placed(found) if isinstance(found, Spec) else found
@@ -148,9 +148,9 @@ class RoleContract(Contract, Generic[SpecT]):
         return cast(Registered, found)
 
     def validated(self, **settings: object) -> Settings:
-        """The choice's settings, as a run file's section would be validated; those that are given replace the class's.
+        """Settings of the choice, validated like a section of a run file; given ones override the class's.
 
-        Example: `self.spec.factory(self.validated(times=2), self.setup())`, in a test of your own, names no class.
+        Example: `self.spec.factory(self.validated(times=2), self.setup())` in a test needs no class of the plugin.
         """
         given = {**self.settings, **settings}
         missing = [key for key, info in self.spec.model.model_fields.items() if info.is_required() and key not in given]
@@ -167,17 +167,17 @@ class RoleContract(Contract, Generic[SpecT]):
         return protected(found, validated, build, catalog.plugin_set)
 
     def built(self) -> object:
-        """What the factory makes, in this process and unprotected."""
+        """The factory's object, in this process and without protection."""
         return self.spec.factory(self.validated(), self.setup())
 
     def isolated(self) -> object:
-        """What the factory makes, where its spec says that its calls run."""
+        """The factory's object, with calls isolated as its spec says."""
         settings = self.validated()
         build = partial(self.spec.factory, settings, self.setup())
         return protected(self.registered, settings, build, self._catalog().plugin_set)
 
     def setup(self) -> Setup:
-        """What most factories are given."""
+        """The argument of most factories."""
         return Setup(self.make, seed=SEED)
 
     def _prepare(self) -> None:
@@ -201,7 +201,7 @@ class RoleContract(Contract, Generic[SpecT]):
 
 
 def require_called_as(made: object, *arguments: str) -> None:
-    """Fail the running check unless what a factory made can be called with these positional arguments."""
+    """Fail the running check unless the made object accepts these positional arguments."""
     require(callable(made), f"the factory returned {made!r:.80}, which cannot be called")
     signature = inspect.signature(cast(Callable[..., object], made))
     try:
@@ -211,19 +211,19 @@ def require_called_as(made: object, *arguments: str) -> None:
 
 
 def require_methods(made: object, names: Iterable[str]) -> None:
-    """Fail the running check unless what a factory made has these methods."""
+    """Fail the running check unless the made object has these methods."""
     missing = [name for name in names if not callable(getattr(made, name, None))]
     require(not missing, f"{type(made).__name__} lacks {', '.join(missing)}")
 
 
 def require_plain_def(made: object, *arguments: str) -> None:
-    """Fail the running check unless what a factory made is called with these arguments, and not awaited."""
+    """Fail the running check unless the made object accepts these arguments and is not `async def`."""
     require_called_as(made, *arguments)
     require(not is_async(made), "it is `async def`; write a plain `def`")
 
 
 def catalog_of(plugins: PluginSet) -> Catalog:
-    """The catalog, silent about other plugins that may be broken here."""
+    """The catalog, without warnings about other broken plugins."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PluginWarning)
         return Catalog.discover(plugins, strict=False)

@@ -1,6 +1,6 @@
 """Samples and groups for tests, without a model and without a tokenizer.
 
-sample = make_sample(response="4", label="4")       # finished, five tokens of prompt, sound by Sample.problems()
+sample = make_sample(response="4", label="4")       # finished, five prompt tokens, valid for Sample.problems()
 group = make_group(draw=3, rewards=(0.0, 1.0))
 """
 
@@ -14,7 +14,7 @@ from slime_testing.blocking import STALL_S, TRIES
 from slime_testing.contract import require
 
 PROMPT_TOKENS = (11, 12, 13, 14, 15)
-"""Ids of every made prompt."""
+"""Prompt ids of every made sample."""
 
 
 def make_sample(
@@ -50,7 +50,7 @@ def make_sample(
 
 
 def make_pending(*, prompt: str = "What is 2 + 2?", label: Json = "4", group_index: int = 0, index: int = 0) -> Sample:
-    """A drawn sample, as a generator is given it."""
+    """A drawn sample, as generators receive it."""
     return Sample(group_index=group_index, index=index, rollout_id=index, prompt=prompt, label=label, source="kit")
 
 
@@ -82,16 +82,16 @@ HOSTILE: Mapping[str, str] = {
     "text that pretends to be code": "__import__('os')._exit(3)",
     "an end of thought that never began": "</think>" * 1_000,
 }
-"""Response by what it is."""
+"""Responses by kind."""
 
 
 DISTINCT_REASONS = 8
-"""Most reasons that a filter may give for the kit's groups: reasons are counted, so they are few."""
+"""Most different reasons that a filter may give for the kit's groups: each reason becomes a metric."""
 _REWARDS = ((0.0, 1.0), (1.0, 1.0), (0.0, 0.0), (0.25, 0.5, 0.75, 1.0), (-1.0, 2.0), (1.0,), (0.5, 0.5, 0.5001))
 
 
 def varied_groups() -> list[Group]:
-    """Finished groups: rewards that differ or not, one sample or several, short, long, cut off, of two data sets."""
+    """Finished groups: equal and different rewards, one or several samples, short, long or cut, of two data sets."""
     groups = [make_group(draw, rewards=rewards, weight_version=draw) for draw, rewards in enumerate(_REWARDS * 3)]
     for group in groups[7:]:
         for position, sample in enumerate(group.samples):
@@ -104,12 +104,12 @@ def varied_groups() -> list[Group]:
         group.freeze()
     for group in groups:
         for position, sample in enumerate(group.samples):
-            sample.index = position // 2  # a call may fan out into several samples, which share its index
+            sample.index = position // 2  # a call may fan out into several samples with one index
     return groups
 
 
 def odd_groups() -> list[Group]:
-    """Groups that a run meets too: unscored, failed and aborted samples, several values a reward, empty responses."""
+    """Rare groups: unscored, failed and aborted samples, rewards with several values, empty responses."""
     unscored, mixed, failed, dicts, empty = (make_group(100 + number) for number in range(5))
     for sample in unscored.samples:
         sample.reward = None
@@ -126,7 +126,7 @@ def odd_groups() -> list[Group]:
 
 
 def require_unchanged(groups: Sequence[Group], act: Callable[[Sequence[Group]], object]) -> None:
-    """Fail the running check if `act` changes the groups, or the list, that it is given."""
+    """Fail the running check if `act` changes the given groups or their list."""
     given = [copy.deepcopy(group) for group in groups]
     order, before = list(map(id, given)), json.dumps([group.to_dict() for group in given])
     act(given)
@@ -135,7 +135,7 @@ def require_unchanged(groups: Sequence[Group], act: Callable[[Sequence[Group]], 
 
 
 def require_quick(act: Callable[[], object], limit_s: float = STALL_S) -> None:
-    """Fail the running check if a call keeps the driver longer than it may; a busy machine gets some tries."""
+    """Fail the running check if a call blocks the driver too long; several tries allow for a busy machine."""
     shortest = float("inf")
     for _ in range(TRIES):
         started = time.perf_counter()
@@ -147,7 +147,7 @@ def require_quick(act: Callable[[], object], limit_s: float = STALL_S) -> None:
 
 
 def require_countable(reasons: Sequence[str]) -> None:
-    """Fail the running check unless reasons are few and short."""
+    """Fail the running check unless the reasons are few and short."""
     distinct = sorted(set(reasons))
     require(len(distinct) <= DISTINCT_REASONS, f"{len(distinct)} different reasons, among them {distinct[:3]}")
     longest = max(map(len, distinct), default=0)

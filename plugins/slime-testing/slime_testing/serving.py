@@ -1,4 +1,4 @@
-"""What an engine is given in a run, for its tests: a launcher of processes, and versions of a model's weights.
+"""Parts of an engine's setup, for its tests: a launcher of processes, and published weights of a small model.
 
 Example:
 
@@ -47,7 +47,7 @@ SPECIAL = ("<unk>", "<s>", "</s>")
 
 
 def write_tiny_model(directory: Path) -> Path:
-    """Write it, the same bytes every time; returns the directory."""
+    """Write a tiny model, with the same bytes every time; returns the directory."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(CONFIG, indent=2), "utf-8")
     (directory / "model.safetensors").write_bytes(_tensors())
@@ -117,20 +117,20 @@ def _tensors() -> bytes:
 
 
 def make_launcher(scratch: Path) -> Launcher:
-    """The core's own launcher, which starts processes of this machine; their logs are in `scratch`."""
+    """The core's local launcher; process logs go to `scratch`."""
     return LocalLauncher(LauncherSetup(_nothing, 0, scratch=scratch))
 
 
 def publish_model(model: Path, folder: Path, version: int) -> WeightChannel:
-    """Publish a version of a model by the transport `shared-buffer`, as a trainer does.
+    """Publish a version of a model with the transport `shared-buffer`, as a trainer does.
 
     Args:
         model: a directory with safetensors files.
-        folder: where what is published lies; the same one for all versions of a model.
-        version: 0 is the model's own weights; in any other one all are zero, so that every token is as likely.
+        folder: place of the publication; the same for all versions of a model.
+        version: 0 has the model's own weights; all others have zeros, so that all tokens are equally likely.
 
     Raises:
-        SkipTest: slime-train is not installed, which has the transport.
+        SkipTest: slime-train, which provides the transport, is not installed.
     """
     try:
         from slime_train.shared_buffer import SharedBufferChannel
