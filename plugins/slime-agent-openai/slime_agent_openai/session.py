@@ -153,7 +153,7 @@ class Session:
         self.forest = Forest(bridge, keeps_template=limits.keeps_template)  # Its conversations
         self.counts = Counter({"constraints_ignored": 0})  # More counts, by metric name
         self.interrupted = asyncio.Event()
-        """Set once requests are no longer answered: the sample is repeated without this engine, or `broken` is set."""
+        """Set once requests are refused: the engine was taken away and the sample runs again, or `broken` is set."""
         self.broken: ConfigError | None = None  # Why no sample of this run can be generated, once known
         self.is_used_up = False  # Whether it asked for more than its limits
         self._context, self._limits, self._family = context, limits, family

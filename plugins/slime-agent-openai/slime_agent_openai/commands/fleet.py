@@ -22,7 +22,7 @@ from slime_core.config import read_run_file
 from slime_core.errors import ConfigError
 
 TOKEN = "SLIME_FLEET_TOKEN"  # Environment variable with the fleet's token
-KINDS = ("agent_fleet", "agent", "agent_cli")  # A fleet uses the settings of the first one in the run file
+KINDS = ("agent_fleet", "agent", "agent_cli")  # A fleet uses the first one that the run file has
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
