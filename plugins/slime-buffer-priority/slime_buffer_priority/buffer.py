@@ -27,7 +27,7 @@ from slime_core.sample import Json
 from slime_core.seeds import derive_seed
 
 CAPACITY, STALE = "buffer_capacity", "buffer_stale"
-"""Reasons of the groups that leave with uses left."""
+"""Reasons for evicting groups that have uses left."""
 
 
 class PriorityBuffer:
@@ -61,7 +61,7 @@ class PriorityBuffer:
         self._arrivals.put(places)
 
     def sample(self, want: int, ctx: BufferContext) -> Draw:
-        """Hand out groups by their law, none that is stale, with their importance weights."""
+        """Draw groups in the configured order, with their importance weights; stale groups are skipped."""
         self._expire(ctx)
         random = Generator(Philox(key=derive_seed(self._seed, "slime-buffer-priority", "draw", self._draws)))
         self._draws += 1
@@ -80,7 +80,7 @@ class PriorityBuffer:
         return Draw(groups, weights)
 
     def update(self, scores: Mapping[GroupId, float]) -> None:
-        """Learn advantages of groups that are still held.
+        """Set the advantages of groups that are still held.
 
         Raises:
             ValueError: one is not finite, or below 0.
@@ -99,7 +99,7 @@ class PriorityBuffer:
             shelf.change(places[among], keys[among])
 
     def evict(self, ctx: BufferContext) -> Mapping[GroupId, str]:
-        """Remove what is too old for the context, and what is beyond the capacity."""
+        """Remove groups that are too stale, and the excess over the capacity."""
         self._expire(ctx)
         surplus = self._arrivals.surplus(self._settings.capacity)
         self._gone |= {group.id: CAPACITY for group in self._remove(surplus)}
@@ -122,7 +122,7 @@ class PriorityBuffer:
         """Continue from a saved state.
 
         Raises:
-            CheckpointError: the state is of another buffer.
+            CheckpointError: the state was saved by another buffer.
         """
         if set(state) != set(self.state_dict()):
             raise CheckpointError(
@@ -144,8 +144,8 @@ class PriorityBuffer:
         return len(self._store.places)
 
     def _places_of(self, ids: Iterable[GroupId]) -> Ints:
-        """Places of groups, -1 of those that are no longer held: [n]."""
-        # The last draw, in its order or another, is tried first: a look into the table of a million costs 1 us a group.
+        """Places of groups, -1 for each group that has left: [n]."""
+        # Try the last draw first: a lookup in the table of a million groups costs 1 us per group.
         groups, places = self._drawn
         drawn, wanted = [group.id for group in groups], list(ids)
         if drawn == wanted:
@@ -200,9 +200,9 @@ class Store:
         self.keys: Floats = np.zeros(0)
         """Base-2 logarithm of each place's priority."""
         self.fixed: Floats = np.zeros(0)
-        """The part of it that does not change."""
+        """The part of each key that does not change."""
         self.uses: Ints = np.zeros(0, np.int64)
-        """How often each was handed out."""
+        """How often each group was drawn."""
         self.shelves: Ints = np.zeros(0, np.int64)
         """Number of the shelf of each place."""
         self._versions: dict[int, set[int]] = {}
@@ -212,7 +212,7 @@ class Store:
     def add(
         self, groups: Sequence[Group], fixed: Sequence[float], versions: Sequence[int], shelves: Sequence[int]
     ) -> Ints:
-        """Add groups without a use; returns their places: [n] each."""
+        """Add unused groups; returns their places: [n] each."""
         taken = [self._place() for _ in groups]
         for place, group, version in zip(taken, groups, versions, strict=True):
             self._stand(place, group, version)
@@ -260,7 +260,7 @@ class Store:
         return {**numbers, "groups": [group.to_dict() for group in self.at(held)], "free": [*self._free]}
 
     def load(self, state: Mapping[str, Json]) -> None:
-        """Continue with saved groups, in an empty store."""
+        """Restore saved groups into an empty store."""
         self.__init__()  # type: ignore[misc]  # this very class, emptied
         places = cast(list[int], state["places"])
         self._free = [*cast(list[int], state["free"])]
@@ -310,7 +310,7 @@ class Quotas:
         return self._number.get(source, len(self.names))
 
     def split(self, want: int, held: Sequence[int]) -> list[int]:
-        """How many to draw of each, at most what is held; a source that has too few leaves its share to the others."""
+        """How many groups to draw from each source; a source with too few leaves its share to the others."""
         if len(held) == 1:
             return [min(want, held[0])]
         credit = [old + want * share for old, share in zip(self._credit, self._shares, strict=True)]
@@ -323,29 +323,29 @@ class Quotas:
             more = 1 if len(roomy) > 1 else min(spare, held[number] - counts[number])
             counts[number] += more
             spare -= more
-        # A source that was empty for long must not fill whole draws later: nobody owes more than one group.
+        # Cap each credit at one group: a source that was empty for long must not fill whole draws later.
         self._credit = [min(1.0, max(-1.0, due - count)) for due, count in zip(credit, counts, strict=True)]
         return counts
 
     def state(self) -> list[Json]:
-        """What is carried over."""
+        """The credit that each source carries over to the next draw."""
         return [*self._credit]
 
     def load(self, credit: Sequence[float]) -> None:
-        """Continue."""
+        """Restore the saved credit."""
         self._credit = list(credit)
 
 
 def fixed_key(group: Group, settings: PrioritySettings, *, draws: int, version: int) -> float:
     """Base-2 logarithm of all factors of a group's priority but the advantage's.
 
-    A priority is the product of all scores, each to the power of its weight. What decays with time is decayed forward
-    (Cormode et al. 2009, doi:10.1109/ICDE.2009.65): newcomers start higher, and no key changes because time passes.
+    A priority is the product of all scores, each to the power of its weight. Scores use forward decay (Cormode et al.
+    2009, doi:10.1109/ICDE.2009.65): newer groups start higher, so that no key changes because time passes.
 
     Args:
         group: a finished group.
         settings: the buffer's.
-        draws: how many draws there were before it came.
+        draws: how many draws happened before the group was added.
         version: weight version of its oldest token.
     """
     key = 0.0

@@ -23,13 +23,13 @@ Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
 """Masses, keys, points, times: [n]."""
 Bools: TypeAlias = NDArray[np.bool_]
-"""Which of some: [n]."""
+"""Boolean masks: [n]."""
 
 _TOP = 4096
 
 
 def grown(array: NDArray[np.generic], size: int) -> NDArray[np.generic]:
-    """The array with zeros behind it, up to a size."""
+    """The array, padded with zeros to a size."""
     larger = np.zeros(size, array.dtype)
     larger[: len(array)] = array
     return larger
@@ -110,14 +110,14 @@ class SumTree:
 class Queue:
     """Places in order of arrival: a shelf that draws first in, first out, and the order in which a full buffer shrinks.
 
-    An OrderedDict, because a dict passes all places that left each time it looks for its first.
+    An OrderedDict, because a dict skips over every removed entry each time it looks for its first.
     """
 
     def __init__(self) -> None:
         self._places: OrderedDict[int, None] = OrderedDict()
 
     def put(self, places: Ints, keys: Floats | None = None) -> None:
-        """Add places at the end; those that are there stay where they are: [n]."""
+        """Append places; a place that is already queued keeps its position: [n]."""
         self._places.update(dict.fromkeys(places.tolist()))
 
     def change(self, places: Ints, keys: Floats) -> None:
@@ -129,7 +129,7 @@ class Queue:
             self._places.pop(place, None)
 
     def draw(self, want: int, random: Generator) -> tuple[Ints, Floats]:
-        """The oldest places, which go to the end, each with weight 1."""
+        """The oldest places, each with weight 1; they move to the end."""
         places = np.array(list(islice(self._places, want)), np.int64)
         self.remove(places)
         self.put(places)
@@ -144,7 +144,7 @@ class Queue:
         return {"order": list(self._places)}
 
     def load(self, state: Mapping[str, Json], places: Ints, keys: Floats) -> None:
-        """Continue."""
+        """Restore the saved order."""
         self._places = OrderedDict.fromkeys(cast(list[int], state["order"]))
 
     def __len__(self) -> int:

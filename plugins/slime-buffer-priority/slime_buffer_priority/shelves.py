@@ -2,8 +2,8 @@
 
 A key is the logarithm (base 2) of a priority. Every place has a clock that rings at a random time, exponential with its
 mass as the rate; the draw is the first `want` to ring. That is drawing one after another without putting back. Given
-the time t at which the next one rings, a place of mass m is among them with probability 1 - exp(-m t), which makes
-weights 1 / that unbiased (Cohen and Kaplan 2007, bottom-k sketches; Duffield, Lund and Thorup 2007, priority sampling;
+the time t at which the next one rings, a place of mass m is in the draw with probability 1 - exp(-m t); weights of one
+over it are unbiased (Cohen and Kaplan 2007, bottom-k sketches; Duffield, Lund and Thorup 2007, priority sampling;
 doi:10.1145/1281100.1281133, doi:10.1145/1314690.1314696).
 
 Example:
@@ -45,8 +45,8 @@ class Shelf(Protocol):
     def draw(self, want: int, random: Generator) -> tuple[Ints, Floats]:
         """At most `want` distinct places and their weights: [n] each.
 
-        A weight is n of the draw, divided by all held and by the chance of the place to be in the draw: the weighted
-        mean over the draw estimates the mean over all that are held without bias.
+        A weight is the draw's size, divided by the number of held places and by the place's inclusion probability.
+        The weighted mean over a draw is an unbiased estimate of the mean over all held places.
         """
         ...
 
@@ -55,7 +55,7 @@ class Shelf(Protocol):
         ...
 
     def load(self, state: Mapping[str, Json], places: Ints, keys: Floats) -> None:
-        """Continue, with these places in rising order and their keys: [n] each."""
+        """Restore the saved state, with the held places in ascending order and their keys: [n] each."""
         ...
 
     def __len__(self) -> int:
@@ -69,7 +69,7 @@ def draw(law: "ProportionalShelf", want: int, random: Generator) -> tuple[Ints, 
     if want == 0:
         return np.zeros(0, np.int64), np.zeros(0)
     places, times = _first(law, want + 1, random)
-    # In the order of places, which is that of memory: fetching a million groups' 4,096 takes half the time.
+    # Sorted by memory position: fetching 4,096 of a million groups then takes half the time.
     chosen = np.sort(places[:want])
     if len(places) <= want:
         return chosen, np.ones(len(chosen))
@@ -79,8 +79,8 @@ def draw(law: "ProportionalShelf", want: int, random: Generator) -> tuple[Ints, 
 def _first(law: "ProportionalShelf", want: int, random: Generator) -> tuple[Ints, Floats]:
     """Places in the order of their rings, and the times: at least `want` of them, or all."""
     places, times, now = np.zeros(0, np.int64), np.zeros(0), 0.0
-    # Rings of all clocks together come at the rate of the total; a clock that rang before is passed over. Where
-    # many would be, because few places are left or few hold the mass, ringing each clock once is cheaper.
+    # All clocks together ring at the rate of the total mass; a repeated ring is skipped. Ringing each clock once is
+    # cheaper where most rings would repeat, because few places are left or few hold the mass.
     for _ in range(_ROUNDS if 4 * want <= law.count else 0):
         rings = want - len(places) + 8 + want // 16
         gaps = random.standard_exponential(rings) / law.total
@@ -103,7 +103,7 @@ def _first(law: "ProportionalShelf", want: int, random: Generator) -> tuple[Ints
 def _every_clock(
     law: "ProportionalShelf", want: int, random: Generator, rang: tuple[Ints, Floats], now: float
 ) -> tuple[Ints, Floats]:
-    """The same for any masses, in O(count): clocks that did not ring until `now` begin again then."""
+    """Like `_first` for any masses, in O(count): clocks that have not rung by `now` restart then."""
     places = law.everything()
     times = now + random.standard_exponential(len(places)) / law.masses(places)
     where = np.full(law.size, -1)
@@ -123,12 +123,12 @@ def _weights(chances: Floats, held: int) -> Floats:
 class ProportionalShelf:
     """Draws by the power alpha of the priorities (Schaul et al. 2016, section 3.3): masses 2 ** (alpha * (key - base)).
 
-    Keys of recency and staleness grow without end, so the base moves up behind them, at a cost of O(n) each time.
-    Masses stay within 2 ** -500 and 2 ** 500: what lies below counts as much as 2 ** -500.
+    Keys of recency and staleness grow without limit, so the base follows them, at a cost of O(n) each time.
+    Masses are clamped to at least 2 ** -500, and stay below 2 ** 500.
     """
 
     def __init__(self, alpha: float, keys_at: Callable[[Ints], Floats]) -> None:
-        """Take `keys_at`, which returns the keys of places that were put."""
+        """Create an empty shelf; `keys_at` returns the keys of held places."""
         self._alpha, self._keys_at = alpha, keys_at
         self._tree, self._base = SumTree(1), 0.0
         self.count = 0
@@ -161,11 +161,11 @@ class ProportionalShelf:
         return places, _weights(chances, self.count)
 
     def state(self) -> dict[str, Json]:
-        """The base, and the size of the tree: sums are rounded by its shape."""
+        """The base and the tree's size, which determines how its sums are rounded."""
         return {"base": self._base, "size": self._tree.size}
 
     def load(self, state: Mapping[str, Json], places: Ints, keys: Floats) -> None:
-        """Continue."""
+        """Restore the saved state."""
         self._base, self._tree = cast(float, state["base"]), SumTree(1)
         self._reach(cast(int, state["size"]))
         self.count = len(places)
@@ -176,7 +176,7 @@ class ProportionalShelf:
 
     @property
     def size(self) -> int:
-        """Places are below it."""
+        """Upper bound (exclusive) of the places."""
         return self._tree.size
 
     @property

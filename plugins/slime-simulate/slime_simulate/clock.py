@@ -1,4 +1,4 @@
-"""A virtual clock for asyncio: nothing waits for real; when nothing can run, time jumps to the next timer.
+"""A virtual clock for asyncio: when nothing can run, time jumps to the next timer.
 
 Example:
 
@@ -11,15 +11,15 @@ import selectors
 
 
 class _Jump(selectors.DefaultSelector):
-    """Looks at files without waiting for them, and lets the time pass instead."""
+    """Polls files without waiting, and advances the virtual time instead."""
 
     now = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Pass the time that would have been waited.
+        """Advance the virtual time by the timeout.
 
         Raises:
-            RuntimeError: there is nothing to wait for, and so no end of it.
+            RuntimeError: no timer is set, so that the loop would wait forever.
         """
         if timeout is None:
             raise RuntimeError("everything waits, and nothing will ever happen")
@@ -28,7 +28,7 @@ class _Jump(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time is counted in events."""
+    """An event loop on a virtual clock."""
 
     def __init__(self) -> None:
         """Start at 0.0 seconds."""

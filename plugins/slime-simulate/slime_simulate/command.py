@@ -1,4 +1,4 @@
-"""`slime simulate`: what each rollout policy would make of a fleet of engines, on a virtual clock."""
+"""`slime simulate`: how busy each rollout policy keeps a fleet of engines, on a virtual clock."""
 
 import json
 from collections.abc import Iterator
@@ -67,8 +67,8 @@ def simulate_policies(
 ) -> None:
     """Show how busy engines would be, without any: the scheduler of a run, on a virtual clock.
 
-    Lengths are log-normal, and cut at eight times their mean. Left out are prefill, rewards, networks, and whatever
-    makes real engines uneven.
+    Lengths are log-normal, and cut at eight times their mean. Prefill, rewards, networks, and differences between
+    engines are not simulated.
 
     \b
     slime simulate --sigma 0.5 --train-time 0.5
@@ -110,10 +110,10 @@ def _compared(base: Scenario) -> Iterator[Scenario]:
 
 
 def _refuse_inert(policy: str | None, max_staleness: int | None, partial_rollout: bool) -> None:
-    """Refuse what would change nothing.
+    """Refuse an option that the policy ignores.
 
     Raises:
-        ConfigError: naming it, and what to do.
+        ConfigError: names the option, and what to do.
     """
     if partial_rollout and policy is None:
         raise ConfigError(

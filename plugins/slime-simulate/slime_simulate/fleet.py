@@ -1,8 +1,8 @@
 """Fleet: simulated engines that decode token by token, slower the more they decode at once.
 
-Each request goes to the engine with the fewest. A token of n requests at once takes `1 + slowdown * (n - 1)` of the
-time that it takes alone; one token alone is the unit of time. Lengths are log-normal, a function of the number in the
-prompt alone, so that every policy is asked for the same work.
+Each request goes to the engine with the fewest. With n requests at once, a token takes `1 + slowdown * (n - 1)` units
+of time; a unit is the time of one token alone. Lengths are log-normal, and depend only on the number in the prompt, so
+that every policy gets the same work.
 
 Example:
 
@@ -27,14 +27,14 @@ _DONE = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class FleetShape:
-    """How many engines, and how they bear load."""
+    """How many engines, and how load slows them."""
 
     engines: int = 1000
     """Engines."""
     slots: int = 8
-    """Requests that an engine is given at once."""
+    """Requests that an engine runs at once."""
     slowdown: float = 0.05
-    """By how much of its time alone each further request slows a token."""
+    """Extra time per token for each further request, as a share of its time alone."""
 
     @property
     def capacity(self) -> float:
@@ -69,7 +69,7 @@ class _Running:
     """One request on an engine, in order of its end."""
 
     end: float
-    """What the engine's progress will be then, in tokens."""
+    """The engine's progress at the request's end, in tokens."""
     number: int
     length: int
     answer: "asyncio.Future[tuple[int, FinishReason]]"
@@ -123,11 +123,11 @@ class _Loads:
     def __init__(self, engines: int) -> None:
         self._load = [0] * engines
         self._queues = [deque(range(engines))]
-        """By load, engines that had it; those that have another by now are passed over."""
+        """For each load, engines that had it; entries whose load has changed are skipped."""
         self._queued = [set(range(engines))]
 
     def change(self, engine: int, load: int) -> None:
-        """An engine has so many requests now."""
+        """Set an engine's number of requests."""
         self._load[engine] = load
         while load >= len(self._queues):
             self._queues.append(deque())
@@ -149,17 +149,18 @@ class _Loads:
 class _Alarms:
     """Wakes engines, with one timer of the loop for all of them.
 
-    A timer each was 6 us more an event with 1,000 engines than with 10: the loop's heap compares its timers in Python.
+    With one timer per engine, an event took 6 us more with 1,000 engines than with 10: asyncio compares timers in
+    Python.
     """
 
     def __init__(self) -> None:
         self._due: list[tuple[float, int, _Server]] = []
-        """A heap of times; those that do not hold any more are passed over."""
+        """A heap of times; cancelled entries are skipped."""
         self._count = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def set(self, server: "_Server", at: float) -> None:
-        """Wake an engine then, and not when it was to be woken before."""
+        """Wake an engine at a time, instead of its earlier alarm."""
         self._count += 1
         server.alarm = self._count
         heapq.heappush(self._due, (at, self._count, server))
@@ -193,10 +194,10 @@ class _Server:
         self._progress = self._since = 0.0
         self._count = 0
         self.alarm = 0
-        """Number of the alarm that holds; 0 is none."""
+        """Number of the current alarm; 0 is none."""
 
     async def run(self, length: int) -> tuple[int, FinishReason]:
-        """Decode so many tokens; fewer when aborted."""
+        """Decode `length` tokens; fewer when aborted."""
         self._advance()
         self._count += 1
         answer: asyncio.Future[tuple[int, FinishReason]] = asyncio.get_running_loop().create_future()
@@ -227,7 +228,7 @@ class _Server:
         self._since = now
 
     def _schedule(self) -> None:
-        """Wake up when the next request is done; told of every change of what runs."""
+        """Set the alarm for the next request's end; called on every change of the running requests."""
         self._loads.change(self._index, len(self._running))
         self.alarm = 0
         if self._running:
@@ -235,7 +236,7 @@ class _Server:
             self._alarms.set(self, self._since + wait)
 
     def finish(self) -> None:
-        """Answer what is done by now."""
+        """Return the responses that are complete by now."""
         self._advance()
         while self._running and self._running[0].end <= self._progress + _DONE:
             request = heapq.heappop(self._running)

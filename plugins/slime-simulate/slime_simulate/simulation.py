@@ -1,6 +1,6 @@
 """simulate: a training run's time on a virtual clock, with the scheduler's own code and simulated engines and trainer.
 
-What it leaves out: prefill, memory, networks, rewards (they take no time), and whatever makes real engines uneven.
+Not simulated: prefill, memory, networks, rewards (they take no time), and differences between engines.
 
 Example:
 
@@ -33,12 +33,12 @@ from slime_simulate.clock import VirtualLoop
 from slime_simulate.fleet import Fleet, FleetShape, Lengths
 
 ENDLESS = 10**6
-"""Rollouts of the run that a few steps are simulated of."""
+"""Rollouts of the full run, of which only a few steps are simulated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What is simulated. Times are in units of one token decoded alone."""
+    """A simulation's parameters. Times are in units of one token decoded alone."""
 
     rollout_policy: str = "continuous"
     """sync, async or continuous."""
@@ -47,7 +47,7 @@ class Scenario:
     max_staleness: int = 2
     """As in a run."""
     over_sampling: float = 1.5
-    """With partial rollouts in sync: groups in flight, in batches."""
+    """Groups in flight, in batches; only for sync with partial rollouts."""
     fleet: FleetShape = field(default_factory=FleetShape)
     """The engines."""
     lengths: Lengths = field(default_factory=Lengths)
@@ -73,24 +73,24 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What came of it, over the measured steps."""
+    """Results over the measured steps."""
 
     utilisation: float
     """Tokens trained on, over what the full fleet could have decoded in the time: 0 to about 1."""
     step_time: float
-    """Mean time of a step, in times that the full fleet takes for a batch."""
+    """Mean time of a step, as a multiple of the time that the full fleet takes for a batch."""
     discarded: float
-    """Share of the groups drawn that were thrown away, finished or not."""
+    """Share of drawn groups that were discarded, finished or not."""
     mean_staleness: float
     """Versions, mean over trained groups."""
     max_staleness: int
-    """The most."""
+    """Versions, maximum over trained groups."""
     length_bias: float
     """Mean length of trained responses over the mean of all that were drawn, less 1."""
     events: int
     """Requests that began or ended, over the whole simulation."""
     us_per_event: float
-    """Microseconds of processor time of each, scheduler and simulation together."""
+    """Processor time per event, scheduler and simulation together, in microseconds."""
 
     def to_dict(self) -> dict[str, Json]:
         """Plain JSON."""
@@ -143,10 +143,10 @@ class _Run:
             Parts(policy, self._source, self._fleet, _Tokens(), choices, None, (), _ignore), scenario
         )
         self._trained: list[list[tuple[int, int, int]]] = []
-        """Of each step: age, tokens and samples of each group."""
+        """For each step: age, tokens and samples of each group."""
 
     async def whole(self) -> Figures:
-        """Simulate every step, and return what they took."""
+        """Simulate every step, and return the figures."""
         scenario, loop = self._scenario, asyncio.get_running_loop()
         cpu = time.process_time()
         ends = []
@@ -262,4 +262,4 @@ async def _length(sample: Sample, ctx: RewardContext) -> Verdict:
 
 
 async def _ignore(event: Event) -> None:
-    """Nobody watches."""
+    """Discard the event."""

@@ -1,9 +1,9 @@
-"""Trackers: a run's metrics in Weights & Biases, MLflow or Trackio, beside the run folder's own metrics.jsonl.
+"""Trackers that send a run's metrics to Weights & Biases, MLflow or Trackio, in addition to metrics.jsonl.
 
     [tracker]
     use = "wandb"
 
-slime-core finds them in `slime_trackers.plugin`; the libraries are imported in a thread of the tracker's own.
+slime-core finds them in `slime_trackers.plugin`; each tracker imports its library in a separate thread.
 """
 
 from slime_trackers.settings import MlflowSettings, TrackioSettings, WandbSettings

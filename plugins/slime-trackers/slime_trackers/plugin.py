@@ -1,4 +1,4 @@
-"""What slime-core is told: four trackers, each of which imports its library when its run begins."""
+"""Entry point: four trackers, each of which imports its library when its run begins."""
 
 from collections.abc import Iterable
 

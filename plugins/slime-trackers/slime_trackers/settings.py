@@ -15,7 +15,7 @@ from slime_core import Settings
 
 
 class WandbSettings(Settings):
-    """`[tracker.wandb]`; the names are those of slime's flags, `--wandb-project` and its like."""
+    """`[tracker.wandb]`, named like slime's flags, such as `--wandb-project`."""
 
     project: str = Field("slime", min_length=1, description="Project that the run is in.")
     group: str | None = Field(None, min_length=1, description="Group of runs that it belongs to.")

@@ -1,13 +1,13 @@
-"""ServiceTracker: slime-core's tracker over a library that blocks; what is common to all of them.
+"""ServiceTracker: the common part of all trackers whose library blocks.
 
 Example:
 
     tracker = ServiceTracker("wandb", service, run_dir)
     await tracker.log(3, {"rollout/raw_reward": 0.4})
 
-The run of the library begins with the first row, in the tracker's own thread: importing such a library takes seconds.
-It begins with all rows of the run folder's metrics.jsonl that the library has not: those that it lost when the process
-was killed, and those from before the tracker was chosen.
+The library's run begins with the first row, in a separate thread, because importing such a library takes seconds.
+First the tracker sends every row of metrics.jsonl that the library lacks: rows lost when the process was killed, and
+rows from before the tracker was chosen.
 """
 
 import asyncio
@@ -33,12 +33,12 @@ ResultT = TypeVar("ResultT")
 class OwnThread:
     """One thread that makes the calls of a blocking library, in order, while the event loop goes on.
 
-    It starts with the first call. A call that is given up by its caller is still made, and the next ones after it. The
-    thread is a daemon: a library that hangs does not keep the run's process from ending, as a thread of a pool would.
+    It starts with the first call. A call whose caller was cancelled is still made. The thread is a daemon, so that a
+    library that hangs cannot keep the run's process from ending, as a thread of a pool would.
     """
 
     def __init__(self, name: str) -> None:
-        """`name` is that of the thread."""
+        """Take the thread's name."""
         self._name = name
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -51,11 +51,11 @@ class OwnThread:
         answer: Future[ResultT] = Future()
 
         def make() -> None:
-            # Not `set_running_or_notify_cancel`: a call that nobody waits for any more is made all the same.
+            # Not `set_running_or_notify_cancel`: a call is made even if its caller was cancelled.
             try:
                 result = function(*args, **kwargs)
             except BaseException as error:  # SystemExit too: it is the caller's to judge
-                with contextlib.suppress(Exception):  # nobody waits any more
+                with contextlib.suppress(Exception):  # the caller was cancelled
                     answer.set_exception(error)
             else:
                 with contextlib.suppress(Exception):
@@ -65,7 +65,7 @@ class OwnThread:
         return await asyncio.wrap_future(answer)
 
     def end(self) -> None:
-        """Let it end after the calls that were asked for; another call starts it anew."""
+        """End the thread after the queued calls; a later call starts a new one."""
         if self._thread is not None:
             self._calls.put(None)
             self._thread = None
@@ -76,10 +76,10 @@ class OwnThread:
 
 
 class Record:
-    """Which run of the library a run folder belongs to, and what was sent to it, so that a resume goes on with it.
+    """The library's run that belongs to a run folder, and the last step sent, so that a resume continues that run.
 
-    After a resume the steps since the checkpoint come again. The libraries would drop them or draw them twice, so what
-    they have is not sent again: a curve has one value a step, the first. The file is written anew after each row.
+    After a resume the steps since the checkpoint are repeated. The libraries would drop them or draw them twice, so a
+    sent step is not sent again: a curve keeps its first value per step. The file is rewritten after each row.
     """
 
     def __init__(self, path: Path) -> None:
@@ -162,7 +162,7 @@ class ServiceTracker:
     """A tracker."""
 
     def __init__(self, name: str, service: Service, run_dir: Path) -> None:
-        """`name` is the choice's, and that of its folder in the run folder."""
+        """`name` is the tracker's choice, and names its folder in the run folder."""
         self._service = service
         self._run_dir = run_dir
         self._path = run_dir / name / "slime.json"

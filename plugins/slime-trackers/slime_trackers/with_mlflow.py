@@ -42,7 +42,7 @@ def mlflow_tracker(settings: MlflowSettings, setup: TrackerSetup) -> ServiceTrac
 
 
 class MlflowRun:
-    """One run, by a client of its own: what the user's code does with `mlflow.start_run` is apart from it."""
+    """One run with a separate client, so that `mlflow.start_run` in the user's code does not affect it."""
 
     def __init__(self, settings: MlflowSettings, run_dir: Path, uri: str | None) -> None:
         """Take the settings; without `uri` the run folder has the database."""

@@ -36,8 +36,8 @@ def tensorboard_tracker(settings: Settings, setup: TrackerSetup) -> "TensorBoard
 
 
 class TensorBoardTracker:
-    """One event file per process. The first step that a process logs tells TensorBoard to forget that step and all
-    later ones of the processes before it, so that a resumed curve never doubles back.
+    """One event file per process. With the first step that a process logs, TensorBoard discards that step and later
+    ones from earlier processes, so that a resumed curve never doubles back.
     """
 
     def __init__(self, run_dir: Path) -> None:
@@ -50,7 +50,7 @@ class TensorBoardTracker:
         with run_folder_errors(directory, "make"):
             directory.mkdir(parents=True, exist_ok=True)
             self._continues = any(directory.iterdir())
-            # TensorBoard reads the files of a folder in the order of their names: nanoseconds keep ours apart.
+            # TensorBoard reads a folder's files in the order of their names: nanoseconds make them distinct.
             name = f"events.out.tfevents.{time.time_ns():020d}.{socket.gethostname()}"
             self._file = (directory / name).open("wb")
         self._records = RecordWriter(self._file)

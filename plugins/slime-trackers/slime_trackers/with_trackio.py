@@ -38,7 +38,7 @@ class TrackioRun:
         self._run: trackio.Run | None = None
 
     def open(self, run: str | None, config: Mapping[str, object]) -> Opened:
-        """Begin, or go on with the run of that name."""
+        """Begin a run, or continue the one with that name."""
         import trackio
 
         given = self._settings
@@ -54,12 +54,12 @@ class TrackioRun:
             resume="never" if run is None else "allow",
             embed=False,
         )
-        # Rows wait in memory for half a second. What it has, it knows, and tells in no public way.
+        # Rows wait in memory for half a second; no public call returns the last stored step.
         following = getattr(self._run, "_next_step", None)
         return Opened(name, None if following is None else following - 1)
 
     def send(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Rows go into a queue of the library's, which writes or sends them by itself."""
+        """Queue a row; the library writes or sends it in the background."""
         assert self._run is not None
         self._run.log(dict(metrics), step=step)
 

@@ -32,7 +32,7 @@ def wandb_tracker(settings: WandbSettings, setup: TrackerSetup) -> ServiceTracke
     """The tracker's factory.
 
     Raises:
-        ConfigError: the library is not installed, or there is no key for what is to be sent.
+        ConfigError: the library is not installed, or an online run has no API key.
     """
     need("wandb", "wandb")
     if (settings.mode or os.environ.get("WANDB_MODE", "online")) == "online" and not has_key():
@@ -44,7 +44,7 @@ def wandb_tracker(settings: WandbSettings, setup: TrackerSetup) -> ServiceTracke
 
 
 def has_key() -> bool:
-    """Whether there may be credentials where the library looks for them; it would ask on the terminal otherwise."""
+    """Whether the library may find credentials; without any it would prompt on the terminal."""
     if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
         return True
     given, config = os.environ.get("NETRC"), os.environ.get("WANDB_CONFIG_DIR")
@@ -54,7 +54,7 @@ def has_key() -> bool:
 
 
 class WandbRun:
-    """One run; the library merges rows of the same step, and wants steps in order."""
+    """One run; the library merges rows of the same step, and requires ascending steps."""
 
     def __init__(self, settings: WandbSettings, run_dir: Path) -> None:
         """Take the settings."""
@@ -63,12 +63,12 @@ class WandbRun:
         self._run: wandb.Run | None = None
 
     def open(self, run: str | None, config: Mapping[str, object]) -> Opened:
-        """Begin or go on: which it is, W&B tells by the id."""
-        # What the library reports to its makers is sent offline, too, unless this is set before it is imported.
+        """Begin a run, or continue the one with that id."""
+        # Set before the import: otherwise the library reports errors to its developers, in offline mode too.
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         if "wandb" not in sys.modules:
-            # A parent that uses W&B hands its service down. It outlives a killed driver and keeps the driver's run:
-            # who goes on hears "run ID … is in use".
+            # A parent that uses W&B passes its service on. The service outlives a killed driver and holds its run, so
+            # that a resume would fail with "run ID … is in use".
             os.environ.pop("WANDB_SERVICE", None)
         import wandb
 
@@ -98,11 +98,11 @@ class WandbRun:
             settings=settings,
         )
         offline = self._run.settings.mode == "offline"
-        # A server knows the next step; files have what was written of them, every 15 seconds.
+        # A server knows the next step; offline files are written every 15 seconds.
         return Opened(run_id, written(self._run_dir, run_id) if offline else self._run.step - 1)
 
     def send(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Rows go into a queue of the library's, which sends them by itself."""
+        """Queue a row; the library sends it in the background."""
         assert self._run is not None
         self._run.log(dict(metrics), step=step)
 
@@ -121,7 +121,7 @@ def files_of(run_dir: Path, run_id: str) -> list[Path]:
 def wait_until_closed(files: Sequence[Path]) -> None:
     """Wait until W&B's service has ended after its driver was killed: on a busy machine it may write for a moment more.
 
-    Who is at a file only /proc of Linux says; elsewhere nothing is waited for.
+    Only Linux's /proc shows which process has a file open; on other systems this returns at once.
     """
     names = {str(file.resolve()) for file in files}
     until = time.monotonic() + CLOSING_S
@@ -138,7 +138,7 @@ def _open_files() -> Iterator[str]:
 
 
 def written(run_dir: Path, run_id: str) -> int:
-    """The last step of a run that its offline files have; -1 before the first."""
+    """The last step in a run's offline files; -1 before the first."""
     from wandb.proto.wandb_internal_pb2 import Record
 
     last = -1
@@ -151,7 +151,7 @@ def written(run_dir: Path, run_id: str) -> int:
 
 
 def records(data: bytes) -> Iterator[bytes]:
-    """What is in a file of W&B's: a header of seven bytes, then LevelDB's log format, the last record perhaps torn.
+    """Records of a W&B file: a header of seven bytes, then LevelDB's log format; the last may be truncated.
 
     Source: https://github.com/google/leveldb/blob/main/doc/log_format.md
     """
