@@ -1,6 +1,6 @@
 """slime-compat: functions written for slime's `--custom-*-path` flags, called as slime calls them.
 
-Where slime is lenient in a harmful way (a filter that does not remove, a reward of None or NaN), the adapter says so.
+The adapters report where slime is harmfully lenient: a filter that does not remove, a reward of None or NaN.
 
     [reward]
     use = "rm"

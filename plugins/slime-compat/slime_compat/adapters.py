@@ -1,7 +1,7 @@
-"""Around functions written for slime: rewards, the reward post-processing, the three filters, and generators.
+"""Adapters for functions written for slime: rewards, reward post-processing, the three filters, and generators.
 
-slime takes any reward, None and NaN included; here each of those has a name in the metrics. The core hands out copies
-and does the removing, so a filter that does not remove cannot hand out a group twice.
+slime accepts any reward, even None and NaN; here the metrics count each kind by name. The core hands out copies and
+removes the selected groups, so a filter that does not remove cannot hand out a group twice.
 """
 
 import copy
@@ -90,7 +90,7 @@ class SlimeGroupReward(_RewardAdapter):
 
 
 def verdict_of(returned: object, reward_key: str | None) -> Verdict:
-    """What slime would take for a reward, as a verdict; what it should not have taken, as a reason."""
+    """A verdict from a returned reward; values that slime should reject (None, NaN) become a reason."""
     components: dict[str, float] = {}
     if isinstance(returned, dict):
         table = cast("dict[str, object]", returned)
@@ -117,10 +117,10 @@ class SlimeRewardPostProcess(_Adapter):
     call, section = ("args", "samples"), "reward_shaper.post_process"
 
     def __call__(self, groups: Sequence[Group], ctx: ShapeContext) -> list[list[float | None]]:
-        """The second of the two lists, in the groups' shape; samples without a reward are not shown to it.
+        """The second of the two returned lists, in the groups' shape; it gets only samples that have a reward.
 
         Raises:
-            ContractError: not two lists, or not one reward a sample.
+            ContractError: not two lists, or not one reward per sample.
         """
         flat: list[SlimeSample] = []
         for group, row in zip(groups, ctx.rewards, strict=True):
@@ -149,7 +149,7 @@ class SlimeDynamicFilter(_Adapter):
     call, section = ("args", "samples"), "group_filter.dynamic_filter"
 
     def __call__(self, group: Group, ctx: FilterContext) -> Decision:
-        """Its decision; what is not a `DynamicFilterOutput` counts by its truth, as in slime."""
+        """The function's decision; any value but a `DynamicFilterOutput` counts as a bool, as in slime."""
         output = self._function(self._args, _copies(group))
         if not isinstance(output, DynamicFilterOutput):
             output = DynamicFilterOutput(keep=bool(output))
@@ -182,19 +182,19 @@ class SlimeBufferFilter(_Adapter):
     call, section = ("args", "rollout_id", "buffer", "num_samples"), "buffer_filter.buffer_filter"
 
     def __init__(self, settings: FunctionSettings) -> None:
-        """Load the function; errors as of the others."""
+        """Load the function; raises the same errors as the other adapters."""
         super().__init__(settings)
         self._reported: set[str] = set()
 
     def select(self, groups: Sequence[Group], want: int, ctx: BufferContext) -> Selection:
-        """What it returned is taken; what it deleted without returning it is dropped.
+        """Take the groups that the function returned; drop those it only deleted from the buffer.
 
         Raises:
             ContractError: it returned no list, or a group that was not in the buffer.
         """
         given = [_copies(group) for group in groups]
         buffer = list(given)
-        # slime passes None for the rollout's number, whatever its documentation says.
+        # slime passes None for the rollout's number, despite its documentation.
         returned = self._function(self._args, None, buffer, want)
         if not isinstance(returned, list):
             raise ContractError(f"{self._path} returned {type(returned).__name__}; expected a list of groups")
@@ -255,7 +255,7 @@ class SlimeGenerate:
             raise ContractError(f"{self._path} returned {kind}; slime takes a Sample, or a list of them")
         sample = to_core(returned)
         if sample.response_length and sample.rollout_log_probs is None:
-            # slime would train on log-probs that it computes again; with the sampler's missing, the ratio is made up.
+            # slime would recompute the log-probs; without the sampler's, the importance ratio would be wrong.
             raise ContractError(
                 f"{self._path} returned {sample.response_length} response tokens without rollout_log_probs; "
                 "use sample.append_response_tokens(args, tokens=..., log_probs=..., meta_info=...)"

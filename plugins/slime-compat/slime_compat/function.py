@@ -1,7 +1,7 @@
-"""Functions written for slime: found and checked before anything starts, with the `args` and the call that they see.
+"""Loads functions written for slime, checks them before anything starts, and provides their `args` and current call.
 
-slime finds a wrong path or signature in the middle of the first rollout, some after it; and it keeps the generation in
-progress in a process-wide singleton (`GenerateState`), whose first caller wins. Here a context variable has it.
+slime reports a wrong path or signature during or after the first rollout. It keeps the current generation in a
+process-wide singleton (`GenerateState`), whose first caller wins; here it is in a context variable.
 
 Example:
 
@@ -28,7 +28,7 @@ from slime_core.roles import GenerateContext, GenerateOutput, SamplingParams
 
 
 class Arguments(SimpleNamespace):
-    """A namespace in slime's manner; functions may set attributes on it, as they do there."""
+    """A namespace like slime's `args`; functions may set attributes on it."""
 
     def __init__(self, values: Mapping[str, object], section: str) -> None:
         """Take the values of `[section.args]`."""
@@ -36,10 +36,10 @@ class Arguments(SimpleNamespace):
         self._section = section
 
     def __getattr__(self, name: str) -> object:
-        """Called for what is not there.
+        """Handle a missing attribute.
 
         Raises:
-            AttributeError: naming the line to write; `getattr(args, name, default)` works as ever.
+            AttributeError: names the line to write in the run file; `getattr(args, name, default)` still works.
         """
         if name.startswith("__"):
             raise AttributeError(name)
@@ -54,7 +54,7 @@ class Call:
     """One sample's generation."""
 
     ctx: GenerateContext
-    """What the core offers it."""
+    """The core's context for it."""
     versions: set[str] = field(default_factory=set)
     """Weight versions of its engine calls so far."""
 
@@ -75,7 +75,7 @@ def current_call() -> Call | None:
 
 @contextlib.contextmanager
 def generating(ctx: GenerateContext) -> Iterator[Call]:
-    """Everything inside, tasks included, belongs to one sample's generation."""
+    """Context manager: code inside it, and tasks it starts, belong to one sample's generation."""
     call = Call(ctx)
     token = _current.set(call)
     try:
@@ -115,7 +115,7 @@ def load(path: str, call: tuple[str, ...], *, is_async: bool | None, optional: t
 
 
 def accepts(function: Function, name: str) -> bool:
-    """Whether a function has a parameter of this very name, which is how slime decides to pass `evaluation`."""
+    """Whether a function has a parameter of this name; slime decides so whether to pass `evaluation`."""
     return name in inspect.signature(function).parameters
 
 

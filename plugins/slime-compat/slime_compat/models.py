@@ -1,4 +1,4 @@
-"""Model types: models by slime's names for them (`scripts/models/`), held against a model directory or found by it.
+"""Model types: slime's model names (`scripts/models/`), compared with a model directory or found from one.
 
 Example:
 
@@ -18,7 +18,7 @@ from slime_core.errors import ConfigError, did_you_mean
 from slime_core.sample import Json
 
 ALSO = {"num_experts": ("n_routed_experts", "num_local_experts")}
-"""What else families call a size."""
+"""Alternative names of a size in some model families."""
 Sizes = Mapping[str, int]
 
 
@@ -29,7 +29,7 @@ def model_types() -> Mapping[str, Sizes]:
 
 
 def check_model_type(name: str, directory: Path) -> None:
-    """See that a directory holds the model that a name says.
+    """Check that a directory holds the named model.
 
     Raises:
         ConfigError: slime has no such name, or the model has other sizes.
@@ -44,13 +44,13 @@ def check_model_type(name: str, directory: Path) -> None:
 
 
 def check_sizes(name: str, config: Mapping[str, Json], key: str, model: str) -> None:
-    """See that a config.json is that of the model that a name says.
+    """Check that a config.json has the sizes of the named model.
 
     Args:
-        name: slime's.
+        name: slime's name of the model.
         config: the config.json.
-        key: what the name was given by, for an error.
-        model: what the config.json is of, in words, likewise.
+        key: the setting that gave the name, for error messages.
+        model: a description of the model, for error messages.
 
     Raises:
         ConfigError: slime has no such name, or the model has other sizes.

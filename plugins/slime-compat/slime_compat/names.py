@@ -1,6 +1,6 @@
-"""Names from elsewhere: what slime, TRL, verl, OpenRLHF and peft call keys and flags, and what those are here.
+"""Foreign names: keys and flags of slime, TRL, verl, OpenRLHF and peft, with their equivalents here.
 
-An error names our key, or what to do instead. A name that means exactly the same is taken.
+An error names our key, or an alternative. A name with exactly the same meaning is accepted.
 
     $ slime train run.toml --learning-rate 1e-5
     Error: No such option '--learning-rate'. Did you mean '--lr'?
@@ -18,13 +18,13 @@ from slime_core.roles import ForeignName
 
 @cache
 def other_names() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
-    """`keys` and `instead` by framework and name, `values` by framework, name and value, as names.toml has them."""
+    """Content of names.toml: `keys` and `instead` by framework and name, `values` by framework, name and value."""
     text = files(__package__).joinpath("names.toml").read_text("utf-8")
     return cast("Mapping[str, Mapping[str, Mapping[str, str]]]", tomllib.loads(text))
 
 
 def foreign_names() -> Iterator[ForeignName]:
-    """All of them, by framework."""
+    """All foreign names, by framework."""
     yield from slime_names()
     for framework, keys in other_names()["keys"].items():
         of_framework = cast("Mapping[str, Mapping[str, str]]", other_names()["values"].get(framework, {}))
@@ -37,7 +37,7 @@ def foreign_names() -> Iterator[ForeignName]:
 
 
 def slime_names() -> Iterator[ForeignName]:
-    """Flags of slime that are written otherwise here; those that are not among them are keys of the same name."""
+    """Flags of slime whose key differs here; every other flag is a key of the same name."""
     for name, flag in flags().items():
         if flag.outcome is Outcome.SAME or name in other_names()["keys"][""]:
             continue

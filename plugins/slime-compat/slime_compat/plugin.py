@@ -103,7 +103,7 @@ def _source(settings: FunctionSettings, setup: DataSourceSetup) -> DataSource:
 
 @hookimpl
 def slime_foreign_names() -> Iterable[ForeignName]:
-    """What slime, TRL, verl, OpenRLHF and peft call our keys."""
+    """Names of our keys in slime, TRL, verl, OpenRLHF and peft."""
     from slime_compat.names import foreign_names
 
     return foreign_names()

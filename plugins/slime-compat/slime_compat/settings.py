@@ -1,11 +1,11 @@
-"""Settings of the adapters: where the function is, and what slime would have given it as `args`."""
+"""Settings of the adapters: the path of the function, and its `args`."""
 
 from pydantic import Field, JsonValue
 
 from slime_core import Settings
 
 MAX_OPEN = 128
-"""Generations at once: each has an endpoint, a file descriptor, and as many again for what connects to it."""
+"""Concurrent generations: each needs an endpoint's file descriptor, and another for each connection."""
 
 
 class FunctionSettings(Settings):

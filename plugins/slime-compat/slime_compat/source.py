@@ -1,7 +1,7 @@
 """SlimeDataSource: a class for `--data-source-path` as a data source, its state kept in the run's checkpoints.
 
-slime's sources write files below `args.save` and read them below `args.load`; here both are a scratch directory, whose
-files travel inside the checkpoint.
+slime's sources write files below `args.save` and read them below `args.load`; here both are a temporary directory,
+whose files are stored in the checkpoint.
 """
 
 import base64
@@ -25,9 +25,9 @@ ROW_KEYS = (
     "input_key", "label_key", "metadata_key", "tool_key", "multimodal_keys", "apply_chat_template",
     "apply_chat_template_kwargs",
 )  # fmt: skip
-"""Keys of rows that slime calls the same."""
+"""Row keys with the same name in slime."""
 SLOT = 0
-"""The rollout number under which the state is written; a checkpoint has one."""
+"""The fixed rollout number of the saved state; a checkpoint has one state."""
 
 
 def _known(setup: DataSourceSetup) -> dict[str, object]:
@@ -55,7 +55,7 @@ class SlimeDataSource:
         self._path = settings.path
         build = load(settings.path, ("args",), is_async=None)
         folder = tempfile.mkdtemp(prefix="slime-compat-")
-        # A role without a `close`: the directory goes with the object, or with the process.
+        # This role has no `close`: the directory is deleted with the object, or at exit.
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self._scratch = Path(folder)
         places = {"save": folder, "load": folder, "rollout_global_dataset": True, "source_setup": setup}
@@ -68,7 +68,7 @@ class SlimeDataSource:
         """Returned groups first, then slime's.
 
         Raises:
-            ContractError: the source came up short, or gave something else than groups of samples.
+            ContractError: the source returned too few groups, or anything else than groups of samples.
         """
         first, self._returned = self._returned[:count], self._returned[count:]
         missing = count - len(first)
@@ -96,7 +96,7 @@ class SlimeDataSource:
         self._returned.extend(groups)
 
     def state_dict(self) -> dict[str, Json]:
-        """The source's files, and what was drawn and returned."""
+        """The source's files, and the drawn and returned groups."""
         self._source.save(SLOT)
         folder = self._scratch
         files: dict[str, Json] = {

@@ -1,7 +1,7 @@
-"""The wire that slime's functions speak to SGLang, `POST /generate`, answered by the run's own engine.
+"""SGLang's `POST /generate` for slime's functions, served by the run's engine.
 
-slime's functions post to `http://{args.sglang_router_ip}:{args.sglang_router_port}/generate`. A loopback endpoint lives
-as long as one sample's generation: its port tells whose request it is.
+slime's functions post to `http://{args.sglang_router_ip}:{args.sglang_router_port}/generate`. Each sample's generation
+has a separate loopback endpoint, whose port identifies the sample.
 
 Example:
 
@@ -22,7 +22,7 @@ from slime_core.roles import GenerateOutput, SamplingParams
 from slime_core.sample import Json
 
 IGNORED = frozenset({"spaces_between_special_tokens", "sampling_seed", "n"})
-"""Sampling keys that change nothing here: seeds are derived from the sample's identity."""
+"""Sampling keys without effect here: seeds are derived from the sample's identity."""
 
 SAME = (
     "max_new_tokens", "temperature", "top_p", "top_k", "min_p", "min_new_tokens", "ignore_eos", "repetition_penalty",
@@ -39,7 +39,7 @@ async def answer_generate(call: Call, payload: Mapping[str, Json]) -> dict[str, 
     """Serve one request; the answer has SGLang's shape.
 
     Raises:
-        WireError: it asks for something that no engine is asked for here.
+        WireError: it requests something that the engine role does not support.
     """
     if payload.get("stream"):
         raise WireError("stream = true is not served; leave it out")
@@ -80,7 +80,7 @@ def sampling_of(given: Mapping[str, Json], default: SamplingParams) -> SamplingP
 
 
 def sampling_params(sampling: SamplingParams) -> dict[str, Json]:
-    """The core's sampling parameters as the dict that slime hands to a custom generate function."""
+    """The core's sampling parameters as the dict that slime passes to a custom generate function."""
     return {
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
@@ -116,7 +116,7 @@ def _answer(call: Call, prompt: list[int], sampling: SamplingParams, output: Gen
 
 
 def _text(call: Call, output: GenerateOutput, sampling: SamplingParams) -> str:
-    """The response as SGLang answers it: without the stop text that ended it, unless asked otherwise."""
+    """The response as SGLang returns it: without the stop text, unless the request keeps it."""
     text = call.ctx.tokenizer.decode(output.tokens, skip_special_tokens=sampling.skip_special_tokens)
     trims = isinstance(output.matched, str) and not sampling.no_stop_trim
     return text.partition(str(output.matched))[0] if trims else text
@@ -127,7 +127,7 @@ HOST = "127.0.0.1"
 
 @contextlib.asynccontextmanager
 async def serving(call: Call) -> AsyncIterator[int]:
-    """Serve one sample's generation; gives the port."""
+    """Serve one sample's generation; yields the port."""
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         if (request.method, request.path) != ("POST", "/generate"):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ruamel.yaml.nodes import Node
 
 MAX_WRITTEN_OUT = 1024 * 1024
-"""Characters and values of a file with every alias written out."""
+"""Maximum characters and values of a file with every alias expanded."""
 
 
 def read_fields(path: Path) -> dict[str, Json]:
@@ -26,7 +26,7 @@ def read_yaml(path: Path) -> dict[str, Json]:
     """The keys of a YAML file.
 
     Raises:
-        ConfigError: it cannot be read, is not YAML (with its line), holds no table, or a value that no key takes.
+        ConfigError: it cannot be read, is not YAML (with its line), or holds no table or an unsupported value.
     """
     try:
         yaml = YAML(typ="safe", pure=True)
@@ -55,7 +55,7 @@ def read_yaml(path: Path) -> dict[str, Json]:
 
 
 def _written_out(node: "Node", sizes: dict[int, int]) -> int:
-    # Aliases that multiply would take all memory: `<<` and each walk repeat them.
+    # Nested aliases could exhaust the memory: `<<` and each traversal expand them.
     if id(node) not in sizes:
         sizes[id(node)] = MAX_WRITTEN_OUT + 1  # until it is known: the size of a node inside itself
         inner = [one for each in node.value for one in (each if isinstance(each, tuple) else (each,))]

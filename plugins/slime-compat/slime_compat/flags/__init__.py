@@ -1,4 +1,4 @@
-"""Flags: every flag of slime, and what it is here: the same, another key, nothing to write, or refused with what to do.
+"""Flags: slime's flags and their equivalents here: the same key, another key, nothing to write, or refused with advice.
 
-The tables are data, `slime.toml` and `megatron.toml`; hints, the reference page and `slime migrate` are made of them.
+The tables are data, `slime.toml` and `megatron.toml`; hints, the reference page and `slime migrate` use them.
 """

@@ -1,4 +1,4 @@
-"""Flag: one flag of slime's, and what it is here, read from the tables beside this module, and how to write it.
+"""Flag: one slime flag with its equivalent here, read from this folder's tables, and how to write that.
 
 Example:
 
@@ -19,7 +19,7 @@ from typing import cast
 from slime_core.sample import Json
 
 NEWEST = "0.3.1"
-"""The slime whose flags these are."""
+"""The slime release that has these flags."""
 
 
 class Takes(enum.Enum):
@@ -27,7 +27,7 @@ class Takes(enum.Enum):
 
     NOTHING = "nothing"
     EITHER = "either"
-    """It is a switch that `--no-` turns off."""
+    """A switch that `--no-` turns off."""
     INTEGER = "integer"
     NUMBER = "number"
     TEXT = "text"
@@ -35,22 +35,22 @@ class Takes(enum.Enum):
     INTEGERS = "integers"
     TEXTS = "texts"
     AGAIN = "again"
-    """A text, each time that it is given."""
+    """A text; the flag may be repeated."""
 
 
 class Outcome(enum.Enum):
-    """What becomes of a flag."""
+    """How a flag translates."""
 
     SAME = "same"
     """It has the same name here."""
     MAPPED = "mapped"
-    """It is taken for what is written otherwise here."""
+    """It is accepted and translated to another key or value."""
     TOLD = "told"
-    """It is written otherwise, and that depends on more than the flag, or is nearly the same."""
+    """Its equivalent is inexact, or depends on more than the flag."""
     ALWAYS = "nothing to write"
-    """What it asks for is always so, or follows from something else."""
+    """It requests fixed behaviour, or follows from another setting."""
     REFUSED = "refused"
-    """There is no such thing; it is said what to do instead."""
+    """It has no equivalent; the error suggests an alternative."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,51 +60,51 @@ class Flag:
     name: str
     """Without dashes in front, and with underscores."""
     group: str
-    """The part of slime's arguments, or of Megatron's, that it is of."""
+    """Its argument group in slime or Megatron."""
     takes: Takes = Takes.TEXT
     same: bool = False
     """Whether it is a key of the same name."""
     key: str = ""
-    """Where its value goes: a key, or `role.choice.setting`."""
+    """Destination of its value: a key, or `role.choice.setting`."""
     values: Mapping[str, Json] = field(default_factory=dict)
-    """What some of its values are here; a table is merged into the run file instead."""
+    """Translations of some of its values; a table is merged into the run file instead."""
     set: Mapping[str, Json] = field(default_factory=dict)
-    """What it sets besides, or as a switch."""
+    """Further keys that it sets, or all keys of a switch."""
     weak: bool = False
-    """Whether what it sets gives way to what another flag says."""
+    """Whether other flags override the keys that it sets."""
     special: str = ""
-    """The function of `slime_compat.migrate.specials` that knows what it is, where others decide, too."""
+    """The function in `slime_compat.migrate.specials` that translates it, where it depends on other flags."""
     nearly: bool = False
-    """Whether what it is here is not exactly the same."""
+    """Whether its equivalent here is inexact."""
     asks: str = ""
-    """`role.choice` whose setting of this very name it is, if that has one."""
+    """`role.choice` that may have a setting of the same name."""
     always: str = ""
     """Why there is nothing to write."""
     refused: str = ""
     """Why it, or a value that is not listed, is refused, and what to do instead."""
     minor: bool = False
-    """Whether what is trained is the same without it."""
+    """Whether training is the same without it."""
     harmless: tuple[str, ...] = ()
-    """Values that ask for what is so anyway."""
+    """Values that change nothing here."""
     default: Json = None
-    """slime's default, where the one here is another."""
+    """slime's default, where ours differs."""
     config: str = ""
-    """What a model's config.json calls it."""
+    """Its key in a model's config.json."""
     told: str = ""
-    """What to say about it, besides."""
+    """Further advice for the user."""
     example: str = ""
-    """A value, for the page and the tests."""
+    """An example value, for the reference page and the tests."""
     until: str = ""
-    """The last release of slime that had it; empty: it is there."""
+    """The last slime release that had it; empty if slime still has it."""
 
     @property
     def typed(self) -> str:
-        """As it is typed."""
+        """The flag as typed, with dashes."""
         return "--" + self.name.replace("_", "-")
 
     @property
     def outcome(self) -> Outcome:
-        """What becomes of it."""
+        """How it translates."""
         if self.same:
             return Outcome.SAME
         if self.special or (self.nearly and self.key):
@@ -116,7 +116,7 @@ class Flag:
 
 @functools.cache
 def flags() -> Mapping[str, Flag]:
-    """Every flag by name: slime's own, then those of Megatron's that its scripts pass on."""
+    """Every flag by name: first slime's, then the Megatron flags that its scripts pass on."""
     found: dict[str, Flag] = {}
     for table in ("slime.toml", "megatron.toml"):
         groups = tomllib.loads(files(__package__).joinpath(table).read_text("utf-8"))
@@ -130,7 +130,7 @@ def flags() -> Mapping[str, Flag]:
 
 @functools.cache
 def newer_names() -> Mapping[str, str]:
-    """What later releases of SGLang call arguments that they have under another name."""
+    """SGLang arguments that later releases renamed, by their old names."""
     return cast("dict[str, str]", tomllib.loads(files(__package__).joinpath("sglang.toml").read_text("utf-8")))
 
 
@@ -142,7 +142,7 @@ def _flag(name: str, group: str, row: dict[str, Json]) -> Flag:
 
 
 def meaning(flag: Flag, value: Json) -> dict[str, Json] | None:
-    """The keys that a flag with this value is; None where nothing is exactly the same."""
+    """The keys equivalent to a flag with this value; None without an exact equivalent."""
     if flag.outcome is not Outcome.MAPPED:
         return None
     if flag.takes is Takes.NOTHING:
@@ -165,7 +165,7 @@ def _with(tables: Mapping[str, Json], path: Sequence[str], value: Json) -> dict[
 
 
 def key_of(flag: Flag) -> str:
-    """The one key of ours that it is; empty where it takes more to write it."""
+    """The single key that replaces the flag; empty if it needs more."""
     if flag.set or not flag.key:
         return ""
     role, _, rest = flag.key.partition(".")
@@ -202,7 +202,7 @@ def _path(key: str, sets: Mapping[str, Json]) -> str:
 
 
 def _typed(section: Sequence[str]) -> str:
-    """A section in front of a setting that is typed; names keep their underscores."""
+    """A section as the prefix of a typed setting; names keep their underscores."""
     return ".".join((section[0].replace("_", "-"), *section[1:]))
 
 

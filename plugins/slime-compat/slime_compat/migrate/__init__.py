@@ -1,4 +1,4 @@
-"""Migrate: a run file from a launch script of slime, which is read and never run.
+"""Writes a run file from a slime launch script, which is read and never run.
 
-`script` reads the shell, `command` finds the training in it, `carry` says what each flag is here, `report` tells it.
+`script` reads the shell and finds the training command, `carry` translates each flag, `report` lists the outcome.
 """

@@ -1,4 +1,4 @@
-"""Carry: from the flags of a training command to a run file, flag by flag, as the tables of `slime_compat.flags` say.
+"""Translates the flags of a training command into a run file, by the tables of `slime_compat.flags`.
 
 Example:
 
@@ -16,12 +16,12 @@ from slime_core.errors import did_you_mean
 from slime_core.sample import Json
 
 ENGINE, TRAINER = ("engine", "sglang"), ("trainer", "megatron")
-"""What slime's scripts run on."""
+"""The choices that slime's scripts imply."""
 ROUTER: Place = (*ENGINE, "router")
 
 
 def carry(given: Sequence[Given], migration: Migration) -> None:
-    """Put every flag where it belongs."""
+    """Translate every flag."""
     last = {each.name: each for each in given}  # as slime, which takes the last of several
     told = [each for each in given if each.name in flags() and flags()[each.name].takes is Takes.AGAIN]
     order = sorted(last.values(), key=lambda each: (not _is_weak(each), _is_special(each)))
@@ -82,7 +82,7 @@ def _listed(flag: Flag, given: Given, migration: Migration) -> None:
 
 
 def _unlisted(given: Given, migration: Migration) -> None:
-    """A flag that is in no table: one that says no, an argument of SGLang or of its router, or one of Megatron's."""
+    """Translate a flag that no table has: a `--no-` flag, or one of SGLang, its router or Megatron."""
     denied = flags().get(given.name.removeprefix("no_"))
     if denied is not None and denied.takes is Takes.EITHER and not given.values:
         write(migration, given, (denied.name,), False, Fate.CARRIED)
@@ -117,13 +117,13 @@ def _of_sglang(given: Given, value: Json, migration: Migration) -> None:
 
 
 def write_all(migration: Migration, given: Given, table: Mapping[str, Json]) -> None:
-    """Put each setting of a table where it belongs."""
+    """Write each setting of a table to its place."""
     for path, value in leaves(dict(table)):
         write(migration, given, path, value, Fate.MAPPED)
 
 
 def write(migration: Migration, given: Given, path: Place, value: Json, fate: Fate) -> None:
-    """Put a value at its place, unless another flag has put another one there."""
+    """Write a value to its place, unless another flag has written a different one."""
     there = migration.get(*path)
     if there is not None and there != value:
         if path not in migration.weak:
@@ -143,10 +143,10 @@ def write(migration: Migration, given: Given, path: Place, value: Json, fate: Fa
 
 
 def value_of(takes: Takes, texts: Sequence[str]) -> Json:
-    """What a flag is given, typed.
+    """A flag's value, converted to its type.
 
     Raises:
-        ValueError: it is given something else than it takes.
+        ValueError: the texts do not have that type.
     """
     match takes:
         case Takes.NOTHING | Takes.EITHER:

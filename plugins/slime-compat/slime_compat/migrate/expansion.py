@@ -1,4 +1,4 @@
-"""Expansion: what a node of the syntax tree is as text, or as words, and whether a test holds. Nothing is run.
+"""Expands nodes of the shell's syntax tree to text or words, and evaluates tests, without running anything.
 
 Example:
 
@@ -6,7 +6,7 @@ Example:
     evaluate("N * (M + 1)", {"N": "2", "M": "3"})    # 8
     printed(["basename", "a/b.sh", ".sh"])      # "b"
 
-Of commands in `$(…)` those are known whose output follows from their words: `cd … && pwd`, `cat <<EOF`, `basename`.
+`$(…)` is expanded for commands whose output depends only on their words: `cd … && pwd`, `cat <<EOF`, `basename`.
 """
 
 import ast
@@ -33,7 +33,7 @@ _COMPARED: Mapping[str, Callable[[int, int], bool]] = {
 
 
 def evaluate(formula: str, variables: Mapping[str, str]) -> int | None:
-    """A formula of whole numbers and variables; None where it is anything else."""
+    """Value of a formula of integers and variables; None for anything else."""
     try:
         return _computed(ast.parse(re.sub(r"\$\{?(\w+)\}?", r"\1", formula).strip(), mode="eval").body, variables)
     except (SyntaxError, ValueError, KeyError, ZeroDivisionError, RecursionError):
@@ -41,7 +41,7 @@ def evaluate(formula: str, variables: Mapping[str, str]) -> int | None:
 
 
 def compared(left: str, sign: str, right: str) -> bool | None:
-    """Two numbers of a test; None where they are none, or the sign is another."""
+    """Result of comparing two numbers in a test; None for other texts or signs."""
     try:
         return _COMPARED[sign](int(left), int(right))
     except (KeyError, ValueError):
@@ -60,7 +60,7 @@ def _computed(node: ast.expr, variables: Mapping[str, str]) -> int:
 
 
 def printed(words: Sequence[str]) -> str | None:
-    """What a command prints; None where only running it would tell."""
+    """A command's output; None if only running it would show that."""
     name, *given = [each for each in words if each != "--"]
     try:
         return _PROGRAMS[name](given)
@@ -69,10 +69,10 @@ def printed(words: Sequence[str]) -> str | None:
 
 
 def folder(text: str, beside: Path) -> str:
-    """Where `cd TEXT` leads, and `pwd` then prints.
+    """The output of `cd TEXT && pwd`.
 
     Args:
-        text: a path, relative ones being meant to lie beside the script, as they do when it is run in its folder.
+        text: a path; relative to the script's folder, as if the script ran there.
         beside: the folder of the script.
     """
     return str((beside / text).resolve())
@@ -109,21 +109,21 @@ _PROGRAMS: Mapping[str, Callable[[Sequence[str]], str]] = {
     "seq": _seq,
 }
 PURE = frozenset(_PROGRAMS)
-"""Those that are known."""
+"""Supported programs, whose output depends only on their words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What expansion can see."""
+    """Variables and source that an expansion may use."""
 
     variables: Mapping[str, Value]
     source: bytes
     path: Path
     name: str
-    """What to call it in messages; empty: it is the script."""
+    """The file's name in messages; empty for the script itself."""
 
     def unknown(self, node: Node, why: str, name: str = "") -> Unknown:
-        """A text that is not known, at a node; what sets it is a variable of that name."""
+        """An unknown text at a node; the user can set it by the variable `name`."""
         return Unknown(line_of(node), why, self.name, name)
 
     def raw(self, node: Node) -> str:
@@ -137,7 +137,7 @@ def line_of(node: Node) -> int:
 
 
 def words(node: Node, scope: Scope) -> Iterator[Word]:
-    """The words that a node becomes: none where it expands to nothing, several where it is an array or splits."""
+    """The words of a node: none if it expands to nothing, several for an array or a text that is split."""
     line = line_of(node)
     inner = node.named_children[0] if _is_one_expansion(node) else node
     if (name := _array_of(inner, scope)) is not None:
@@ -155,7 +155,7 @@ def words(node: Node, scope: Scope) -> Iterator[Word]:
 
 
 def all_words(nodes: Sequence[Node], scope: Scope) -> Iterator[Word]:
-    """The words of nodes; those with nothing between them are one, as `http://$HOST`, which the grammar splits."""
+    """The words of nodes; adjacent nodes join to one word, as in `http://$HOST`, which the grammar splits."""
     at = 0
     while at < len(nodes):
         end = at + 1
@@ -169,7 +169,7 @@ def all_words(nodes: Sequence[Node], scope: Scope) -> Iterator[Word]:
 
 
 def text_of(node: Node, scope: Scope) -> Text:
-    """What a node is as one text."""
+    """A node, expanded to one text."""
     read = _READ.get(node.type)
     return read(node, scope) if read else scope.unknown(node, f"{_short(scope.raw(node))} cannot be told")
 
@@ -303,7 +303,7 @@ def _arithmetic(node: Node, scope: Scope) -> Text:
 
 
 def _array_of(node: Node, scope: Scope) -> str | None:
-    """The array that `${NAME[@]}` stands for; None where it is no such thing."""
+    """The array's name in `${NAME[@]}`; None for any other node."""
     match = re.fullmatch(r"\$\{(\w+)\[[@*]\]\}", scope.raw(node))
     return match[1] if match else None
 
@@ -331,7 +331,7 @@ _READ: Mapping[str, Callable[[Node, Scope], Text]] = {
 
 
 def holds(node: Node, scope: Scope) -> bool | None:
-    """Whether it holds."""
+    """Whether a test holds; None if unknown."""
     match node.type:
         case "test_command" if node.named_child_count == 1:
             return holds(node.named_children[0], scope)

@@ -8,7 +8,7 @@ import click
 from slime_core.errors import ConfigError
 
 LEFT_OUT = 1
-"""The exit code where something that matters was left out."""
+"""The exit code if a flag that matters was left out."""
 
 
 @click.command()
@@ -19,7 +19,7 @@ LEFT_OUT = 1
 def migrate(script: Path, out: Path | None, definitions: Sequence[str], force: bool) -> int:
     """Write a run file from SCRIPT, a launch script of slime, which is read and not run.
 
-    Says what was carried, what is written otherwise, and what was left out and why; exits with 1 if that matters.
+    Lists which flags were kept, translated, or left out and why. Exits with 1 if a flag that matters was left out.
 
     slime migrate run-qwen3-4B.sh -D NUM_GPUS=8 --out run.toml && slime plan run.toml
     """

@@ -1,4 +1,4 @@
-"""From a launch script of slime to a run file that `slime plan` takes, with an account of every flag.
+"""Translates a slime launch script into a run file that `slime plan` accepts, and reports on every flag.
 
 Example:
 
@@ -19,21 +19,21 @@ from slime_core.config import Installed, write_toml
 from slime_core.errors import ConfigError, SlimeError
 
 MOST_ROUNDS = 100
-"""Keys that may be refused one after another."""
+"""Maximum number of keys that are removed one after another."""
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW", re.IGNORECASE)
 _STAYS = re.compile(r"(?P<role>(?:trainer|engine) '\w+') cannot give up memory; set (?P<key>offload_\w+) = false")
 _KEY = re.compile(r"(?:unknown (?:key|setting) )?['\[]?([a-z_][\w.-]*)")
 
 
 def migrate(path: Path, defined: Mapping[str, str]) -> Migration:
-    """Read a script and write what it says as a run file's keys; nothing is run.
+    """The run file's keys for a launch script, which is read but never run.
 
     Args:
         path: the script.
-        defined: variables that are set where it is run, by name.
+        defined: environment variables for the script, by name.
 
     Raises:
-        ConfigError: it cannot be read, trains nothing or several times, or a plugin that it needs is not there.
+        ConfigError: it cannot be read, trains nothing or several times, or needs a plugin that is not installed.
     """
     installed = Installed()
     for role, name in (ENGINE, TRAINER):
@@ -100,7 +100,7 @@ def _note_environment(word: Word, migration: Migration) -> None:
 
 
 def _colocated(given: Sequence[Given], migration: Migration) -> None:
-    """With `--colocate` slime's engines are on all GPUs of the ranks."""
+    """With `--colocate`, put the engines on all GPUs of the ranks, as slime does."""
     names = {each.name: each for each in given}
     counts = [migration.get("actor_num_nodes") or 1, migration.get("actor_num_gpus_per_node")]
     if "colocate" in names and "rollout_num_gpus" not in names and all(isinstance(each, int) for each in counts):
@@ -111,7 +111,7 @@ def _colocated(given: Sequence[Given], migration: Migration) -> None:
 
 
 def _implied(migration: Migration) -> None:
-    """What slime takes for granted: a finetuning renders dialogs, and a generate function without a reward scores."""
+    """Write slime's defaults: finetuning renders dialogs, and a generate function without a reward also scores."""
     if migration.get("loss_type") == "sft_loss" and migration.get("apply_chat_template") is None:
         migration.put(("apply_chat_template",), True)
         said = "apply_chat_template = true: a finetuning renders its dialogs"
@@ -134,7 +134,7 @@ def _defaults(given: set[str], migration: Migration) -> None:
 
 
 def _settle(migration: Migration) -> None:
-    """Take out what `slime plan` would refuse, and say why."""
+    """Remove the settings that `slime plan` would reject, and record why."""
     for _ in range(MOST_ROUNDS):
         try:
             migration.installed.check({"save": "runs/migrated", **migration.values})

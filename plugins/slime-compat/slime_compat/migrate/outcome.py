@@ -1,4 +1,4 @@
-"""The flags of a training command, each with its values and line; and what became of each in the run file.
+"""Flags of a training command, with their values and lines, and how each was translated.
 
 Example:
 
@@ -16,20 +16,20 @@ from slime_core.sample import Json
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A text that only running the script would tell."""
+    """A text that is unknown unless the script runs."""
 
     line: int
-    """The line that makes it so, from 1."""
+    """The line that makes it unknown, from 1."""
     why: str
-    """What makes it so: "only running `nvidia-smi -L` would tell"."""
+    """The reason: "only running `nvidia-smi -L` would tell"."""
     file: str = ""
     """The file of that line, where it is not the script itself."""
     name: str = ""
-    """The variable that it came by."""
+    """The variable that the text came from."""
 
     @property
     def told(self) -> str:
-        """Where, why, and what gives it."""
+        """Message with the place, the reason, and how to supply the text."""
         given = f"; --define {self.name}=VALUE gives it" if self.name else ""
         return f"{f'{self.file} ' if self.file else ''}line {self.line}: {self.why}{given}"
 
@@ -46,15 +46,15 @@ class Word:
     file: str = ""
     """The file of that line, where it is not the script itself."""
     several: bool = False
-    """Whether it stands for any number of words, none of which is known."""
+    """Whether it stands for any number of unknown words."""
 
 
 Value = Text | tuple[Word, ...]
-"""What a variable holds; a tuple is an array."""
+"""A variable's value; a tuple is an array."""
 
 
 def joined(texts: Iterable[Text]) -> Text:
-    """Texts one after another; the first that is unknown makes all of it so."""
+    """Texts concatenated; the first unknown text, if there is one."""
     known: list[str] = []
     for each in texts:
         if isinstance(each, Unknown):
@@ -68,7 +68,7 @@ class Given:
     """One flag."""
 
     name: str
-    """Without dashes in front, with underscores; empty: words that no flag was before."""
+    """Without dashes in front, with underscores; empty for words before the first flag."""
     values: tuple[Text, ...]
     line: int
     file: str = ""
@@ -76,14 +76,14 @@ class Given:
 
     @property
     def typed(self) -> str:
-        """As it stands there, with what is known of its values."""
+        """The flag as typed, with its known values."""
         texts = ["…" if isinstance(each, Unknown) else each for each in self.values]
         name = f"--{self.name.replace('_', '-')}" if self.name else ""
         return " ".join(filter(None, (name, *texts)))
 
     @property
     def unknown(self) -> Unknown | None:
-        """What is not known of it."""
+        """Its first unknown value, if any."""
         return next((each for each in self.values if isinstance(each, Unknown)), None)
 
 
@@ -109,18 +109,18 @@ Place = tuple[str, ...]
 
 
 class Fate(enum.Enum):
-    """What became of a flag."""
+    """How a flag was translated."""
 
     CARRIED = "carried"
-    """It is a key of the same name."""
+    """A key of the same name."""
     MAPPED = "mapped"
-    """It is written otherwise."""
+    """Another key or value."""
     NEEDLESS = "nothing to write"
-    """What it asks for is so anyway."""
+    """It changes nothing here."""
     MINOR = "left out, and trains the same"
-    """There is no such thing, and what is trained does not depend on it."""
+    """It has no equivalent, and training does not depend on it."""
     LEFT_OUT = "left out, and matters"
-    """There is no such thing, or it cannot be told."""
+    """It has no equivalent, or its value is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +130,9 @@ class Row:
     fate: Fate
     flag: str
     here: str
-    """What it is here, or why it was left out."""
+    """Its translation, or why it was left out."""
     line: int
-    """Its line; 0: it is in none."""
+    """Its line; 0 without one."""
     file: str = ""
     """The file of that line, where it is not the script itself."""
     path: Place = ()
@@ -144,14 +144,14 @@ class Migration:
 
     script: Path = Path()
     installed: Installed = field(default_factory=Installed)
-    """What is asked about keys."""
+    """Installed plugins, which define the valid keys."""
     values: dict[str, Json] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
-    """What became of its flags, in their order."""
+    """Outcome of each flag, in the command's order."""
     weak: set[Place] = field(default_factory=set)
-    """Places whose value gives way to what another flag says."""
+    """Places whose value other flags override."""
     problems: list[str] = field(default_factory=list)
-    """What `slime plan` would refuse still."""
+    """Remaining errors of `slime plan`."""
 
     def of(self, fate: Fate) -> list[Row]:
         """The rows of a fate."""
@@ -163,15 +163,15 @@ class Migration:
         return not self.of(Fate.LEFT_OUT) and not self.problems
 
     def note(self, fate: Fate, flag: str, here: str, line: int = 0, file: str = "") -> None:
-        """Remember what became of a flag that is written nowhere."""
+        """Record the outcome of a flag that writes no key."""
         self.rows.append(Row(fate, flag, here, line, file))
 
     def note_flag(self, fate: Fate, given: Given, here: str) -> None:
-        """Remember what became of a flag of the command that is written nowhere."""
+        """Record the outcome of a flag of the command that writes no key."""
         self.note(fate, given.typed, here, given.line, given.file)
 
     def get(self, *path: str) -> Json:
-        """What stands at a place; None where nothing does."""
+        """The value at a place; None without one."""
         value: Json = self.values
         for part in path:
             value = value.get(part) if isinstance(value, dict) else None
@@ -187,7 +187,7 @@ class Migration:
         table[path[-1]] = value
 
     def drop(self, path: Place) -> None:
-        """Take away what stands at a place, and tables that it leaves empty."""
+        """Delete the value at a place, and tables that become empty."""
         table = self.get(*path[:-1]) if path[:-1] else self.values
         if isinstance(table, dict):
             table.pop(path[-1], None)

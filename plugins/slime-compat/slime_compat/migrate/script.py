@@ -1,7 +1,7 @@
-"""Script: a shell script read statement by statement; what it would run as training is what comes of it.
+"""Script: the training commands of a shell script, which is read statement by statement and never run.
 
-Assignments, arrays, sourced files and conditions are followed; functions are not. What cannot be told is
-remembered with its line, and said only where a flag depends on it.
+Assignments, arrays, sourced files and conditions are followed; functions are not. An unknown text is recorded
+with its line, and reported only if a flag depends on it.
 
 Example:
 
@@ -21,10 +21,10 @@ from slime_compat.migrate.outcome import Unknown, Value, Word
 from slime_core.errors import ConfigError
 
 PROGRAMS = ("train.py", "train_async.py")
-"""What slime's scripts start."""
+"""The programs that slime's scripts start."""
 _BESIDE = ("variable_assignment", "file_redirect", "herestring_redirect", "comment", "(", ")", "\\", "\n")
 DEEPEST = 8
-"""Files that source each other."""
+"""Maximum depth of files that source each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +43,15 @@ class Training:
 
 @dataclass(slots=True)
 class Script:
-    """What was read of a script."""
+    """A script's training commands, and notes."""
 
     path: Path
     trainings: list[Training] = field(default_factory=list)
-    """What it would train, in order."""
+    """The training commands, in order."""
     notes: list[Unknown] = field(default_factory=list)
-    """What may hide something: `eval`, and files that it sources and that are not there."""
+    """Statements that may hide something: `eval`, and sourced files that do not exist."""
     sourced: list[Path] = field(default_factory=list)
-    """The files that it reads in, there or not."""
+    """The files that it sources, whether they exist or not."""
 
 
 def read_script(path: Path, defined: Mapping[str, str]) -> Script:
@@ -114,7 +114,7 @@ class _Reader:
                 self._all(node.named_children, scope)
 
     def _list(self, node: Node, scope: Scope) -> None:
-        """`a && b`, `a || b`: the second where the first says so, or perhaps."""
+        """`a && b`, `a || b`: the second is read if the first's status requires it or is unknown."""
         first, second = node.named_children[0], node.named_children[-1]
         self._one(first, scope)
         outcome = holds(first, scope)

@@ -1,4 +1,4 @@
-"""Flags whose meaning another flag decides, or a file: each a function from the flag to what is written."""
+"""Flags that depend on another flag or a file: one function each, which writes the translation."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ EVAL_KEYS = {
     "stop", "stop_token_ids", "no_stop_trim", "skip_special_tokens", "repetition_penalty", "input_key", "label_key",
     "metadata_key", "tool_key", "multimodal_keys", "apply_chat_template", "apply_chat_template_kwargs",
 }  # fmt: skip
-"""Keys of slime's evaluation sets that have the same name here."""
+"""Keys of slime's evaluation sets that keep their names here."""
 
 
 def _put(migration: Migration, given: Given, path: tuple[str, ...], value: Json, fate: Fate, said: str = "") -> None:
@@ -28,14 +28,14 @@ def _text(others: Others, name: str) -> str:
 
 
 def _near(given: Given, migration: Migration) -> Path:
-    """A file that a flag names: as it stands there, or below one of the folders that the script is in."""
+    """The file that a flag names: the path itself, or below one of the script's parent folders."""
     path = Path(str(given.values[0]))
     folders = (Path(), *migration.script.absolute().parents)
     return next((folder / path for folder in folders if (folder / path).is_file()), path)
 
 
 def expert_tensor_parallel_size(given: Given, others: Others, migration: Migration) -> None:
-    """Of the trainer, which has it for models of experts that are dealt out; it is the tensor's size unless given."""
+    """A trainer setting for expert-parallel models; defaults to the tensor-parallel size."""
     size, tensor = str(given.values[0]), _text(others, "tensor_model_parallel_size") or "1"
     if not size.isdecimal():
         migration.note_flag(Fate.LEFT_OUT, given, "it takes a whole number")
@@ -53,7 +53,7 @@ def finetunes(others: Others) -> bool:
 
 
 def global_batch_size(given: Given, others: Others, migration: Migration) -> None:
-    """`num_steps_per_rollout`, where the samples of a rollout divide."""
+    """`num_steps_per_rollout`, if it divides the samples of a rollout."""
     batch, each = _text(others, "rollout_batch_size"), _text(others, "n_samples_per_prompt") or "1"
     size = str(given.values[0]) if given.values else ""
     if not all(text.isdecimal() and int(text) for text in (batch, each, size)):
@@ -144,7 +144,7 @@ def eval_tool_key(given: Given, others: Others, migration: Migration) -> None:
 
 
 def ref_load(given: Given, others: Others, migration: Migration) -> None:
-    """A checkpoint of Megatron's is the same model as `hf_checkpoint`; a directory in HF format is carried."""
+    """Keep a directory in HF format; a Megatron checkpoint is the same model as `hf_checkpoint`."""
     path = str(given.values[0]) if given.values else ""
     wants = "use_kl_loss" in others or _text(others, "kl_coef").strip("0.") != ""
     if "torch_dist" in path or path.rstrip("/") == _text(others, "hf_checkpoint").rstrip("/"):
@@ -170,7 +170,7 @@ def load(given: Given, others: Others, migration: Migration) -> None:
 
 
 def reward_key(given: Given, others: Others, migration: Migration) -> None:
-    """A key of what slime's function returns; rewards of plugins return a number."""
+    """A key of the dict that slime's function returns; rewards of plugins return a number."""
     name = "group_rm" if "group_rm" in others else "rm"
     role = "group_reward" if "group_rm" in others else "reward"
     if "custom_rm_path" in others:
@@ -194,7 +194,7 @@ def group_rm(given: Given, others: Others, migration: Migration) -> None:
 
 
 def custom_config(given: Given, others: Others, migration: Migration) -> None:
-    """What functions read from `args`."""
+    """Values that functions read from `args`."""
     try:
         file = _near(given, migration)
         table = read_yaml(file)
@@ -219,13 +219,13 @@ _FUNCTIONS = (
 
 
 def external_engines(given: Given, others: Others, migration: Migration) -> None:
-    """Addresses of servers that run already."""
+    """Addresses of running servers."""
     urls: Json = [text if "://" in text else f"http://{text}" for text in map(str, given.values)]
     _put(migration, given, ("engine", "sglang", "urls"), urls, Fate.MAPPED)
 
 
 def debug_train_only(given: Given, others: Others, migration: Migration) -> None:
-    """In a finetuning nothing generates anyway."""
+    """Not needed for finetuning, which generates nothing."""
     if finetunes(others):
         migration.note_flag(Fate.NEEDLESS, given, "a finetuning starts no engine")
     else:
@@ -233,7 +233,7 @@ def debug_train_only(given: Given, others: Others, migration: Migration) -> None
 
 
 def kept_samples(given: Given, others: Others, migration: Migration) -> None:
-    """A template of slime's files is not a run folder."""
+    """Left out: slime's path template is not a run folder."""
     migration.note_flag(Fate.LEFT_OUT, given, "load_debug_rollout_data takes a run folder here")
 
 
@@ -252,4 +252,4 @@ SPECIALS: Mapping[str, Special] = {
     "ref_load": ref_load,
     "reward_key": reward_key,
 }
-"""By the name that a table says."""
+"""Functions by the name in the tables."""

@@ -1,4 +1,4 @@
-"""SlimeRunner: a run from Python, with the names of the class that awslabs' agentcore-rl-toolkit has.
+"""SlimeRunner: a run from Python, named like the class in awslabs' agentcore-rl-toolkit.
 
-`fields` says what there is, `keys` what run file it makes, `started` what process it is, `result` what came of it.
+`fields` has the fields and the run file, `process` the process and its result, `runner` the class.
 """

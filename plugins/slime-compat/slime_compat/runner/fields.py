@@ -1,4 +1,4 @@
-"""Fields of SlimeRunner: the toolkit's names and defaults, checked when one is made, and the run file that they make.
+"""Fields of SlimeRunner, with the toolkit's names and defaults; checked on creation and written as a run file.
 
 Example:
 
@@ -20,11 +20,11 @@ Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(gt=0.0, le=1.0)]
 HEAD = re.compile(r"auto|[^\s/]+:\d+")
 PLACE = {"--save": "run_dir and exp_id say where the run is", "--num-rollout": "train(num_rollout=…) says how many"}
-"""Flags that are fields, and must be, since train() and status() look where these say."""
+"""Flags that must be given as fields, because train() and status() use them to find the run."""
 
 
 class RunnerFields(Settings):
-    """What a run of SlimeRunner is."""
+    """Settings of a SlimeRunner's run."""
 
     exp_id: str = Field(
         pattern=r"^\w[\w.-]*(/\w[\w.-]*)*$", description="Name of the run, and of its folder in run_dir."
@@ -135,7 +135,7 @@ class RunnerFields(Settings):
         return self
 
     def as_written(self) -> Mapping[str, Json]:
-        """The fields as a file may have them: `$env:NAME` where the environment said it, and paths as texts."""
+        """The fields for a file: values from the environment stay `$env:NAME`, paths are texts."""
         return {str(name): _plain(value) for name, value in self.__repr_args__()}
 
 
@@ -170,7 +170,7 @@ SAME = [
     "input_key", "rollout_batch_size", "n_samples_per_prompt", "rollout_max_response_len", "rollout_temperature",
     "eps_clip", "eps_clip_high", "lr", "weight_decay", "adam_beta2",
 ]  # fmt: skip
-"""Fields that are keys of the same name."""
+"""Fields with a key of the same name."""
 UNREAD = {
     "slime_dir": "nothing of slime is read",
     "megatron_dir": "megatron-core is installed as a package",
@@ -179,7 +179,7 @@ UNREAD = {
     "renderer_family": "the model's own chat template renders",
     "gateway_log_level": "the run's log has all",
 }
-"""Fields of the toolkit that have nothing to say here, and why."""
+"""Fields of the toolkit that have no effect here, and why."""
 
 
 def run_file_keys(fields: RunnerFields, num_rollout: int) -> dict[str, Json]:
@@ -262,7 +262,7 @@ def _on_gpus(fields: RunnerFields) -> dict[str, Json]:
         "rollout_num_gpus": fields.num_gpus,
         "rollout_num_gpus_per_engine": fields.rollout_gpus_per_engine,
         "colocate": fields.colocate,
-        # Megatron cannot give its memory up: both have the GPUs at once, which sglang_mem_fraction_static divides.
+        # Megatron cannot release its memory: both share the GPUs, split by sglang_mem_fraction_static.
         **({"offload_train": False} if fields.colocate else {}),
         "trainer": {"use": "megatron", "megatron": trainer},
         "engine": {"use": "sglang", "sglang": {"server": server}},

@@ -1,4 +1,4 @@
-"""The process of a run, found again by the file that its start left; and what came of it.
+"""The process of a run, which other processes find by its note file, and the run's result.
 
 Example:
 
@@ -24,20 +24,20 @@ from pathlib import Path
 from slime_core.telemetry import MetricsLog
 
 LOOK_S = 0.2
-"""Seconds between two looks at the log."""
+"""Seconds between two reads of the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What is known of the last process of a run."""
+    """State of a run's last process."""
 
     pid: int
     born: str
-    """When it began, as the system counts; a number is given again to others."""
+    """Its start time as the OS counts it, because the OS reuses process ids."""
     status: int | None
-    """What it ended with; None: it was not seen to end."""
+    """Its exit status; None if its end was not observed."""
     begin: int
-    """Bytes of the log before it."""
+    """Size of the log when it began, in bytes."""
 
     @property
     def runs(self) -> bool:
@@ -45,7 +45,7 @@ class Note:
         return self.status is None and bool(self.born) and _born(self.pid) == self.born
 
     def stop(self) -> bool:
-        """Ask it to finish its step, save and end, as one Ctrl-C does; False where it runs no more."""
+        """Request that it finish its step, save and end, like one Ctrl-C; False if it has ended."""
         if not self.runs:
             return False
         os.kill(self.pid, signal.SIGTERM)  # SIGINT is not heard by what began in the background of a shell
@@ -53,7 +53,7 @@ class Note:
 
 
 def read_note(path: Path) -> Note | None:
-    """The last process; None where there was none."""
+    """The last process; None without one."""
     try:
         return Note(**json.loads(path.read_text("utf-8")))
     except FileNotFoundError:
@@ -66,16 +66,16 @@ def run_logged(
     log: Path,
     note: Path,
 ) -> int:
-    """Run a command to its end; what it says goes to a log, and here.
+    """Run a command to its end; its output goes to a log and to this process's output.
 
-    It has a session of its own: a terminal's Ctrl-C, and the interrupt of a notebook, which reaches this process alone,
-    end it the same way.
+    It runs in a separate session, so that a terminal's Ctrl-C and a notebook's interrupt, which reaches this process
+    alone, end it the same way.
 
     Args:
-        command: what is run, without a shell.
-        environment: all of it.
-        log: what it says is appended there.
-        note: where to find it, for other processes.
+        command: the command, run without a shell.
+        environment: its complete environment.
+        log: file to append its output to.
+        note: file by which other processes find it.
 
     Returns:
         Its exit status.
@@ -108,13 +108,13 @@ def run_logged(
 
 
 def _ask_to_end(process: "subprocess.Popen[bytes]", times: int) -> None:
-    # Once: finish the step, save and end. Again: end at once.
+    # The first signal: finish the step, save and end. The second: end at once.
     process.send_signal(signal.SIGTERM if times == 1 else signal.SIGINT)
 
 
 @contextmanager
 def _counted_interrupts() -> Iterator[Sequence[int]]:
-    """Presses of Ctrl-C, kept instead of raised: an exception could come anywhere, and leave a run unwatched."""
+    """Record Ctrl-C instead of raising: an exception at an arbitrary point could leave the run unwatched."""
     pressed: list[int] = []
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None):  # None is not Python's to put back
@@ -155,9 +155,9 @@ class Outcome(enum.Enum):
     DONE = "done"
     """All rollouts are trained."""
     STOPPED = "stopped"
-    """It was stopped; its last step is saved, and resume() goes on."""
+    """It was stopped; its last step is saved, and resume() continues it."""
     FAILED = "failed"
-    """Its process ended with an error, which logs() has."""
+    """Its process ended with an error; logs() returns it."""
 
 
 STATUS = {0: Outcome.DONE, 75: Outcome.STOPPED}
@@ -166,16 +166,16 @@ STATUS = {0: Outcome.DONE, 75: Outcome.STOPPED}
 
 @dataclass(frozen=True, slots=True)
 class TrainResult:
-    """A run, as its folder has it."""
+    """A run's results, read from its folder."""
 
     outcome: Outcome
     folder: Path
     rewards: Mapping[int, float]
     """Mean reward before normalisation, by rollout, from 0."""
     evaluations: Mapping[int, Mapping[str, float]]
-    """Metrics of evaluations, as `eval/NAME`, by the number of rollouts before."""
+    """Metrics of evaluations, as `eval/NAME`, by the number of rollouts before each."""
     checkpoints: tuple[Path, ...]
-    """The checkpoints that are kept, oldest first; each has the model in `hf/`."""
+    """The kept checkpoints, oldest first; each has the model in `hf/`."""
     report: Path | None
     """The report, if there is one."""
 
@@ -187,7 +187,7 @@ class TrainResult:
 
 
 def read_result(folder: Path, outcome: Outcome) -> TrainResult:
-    """What a run folder says."""
+    """The results in a run folder."""
     rewards: dict[int, float] = {}
     evaluations: dict[int, dict[str, float]] = {}
     for row in MetricsLog.read(folder / "metrics.jsonl"):

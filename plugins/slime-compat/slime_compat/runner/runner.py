@@ -1,4 +1,4 @@
-"""SlimeRunner: made, checked, looked at dry, trained, resumed, stopped; each a call.
+"""SlimeRunner: create, check, dry-run, train, resume and stop a run, by one call each.
 
 Example:
 
@@ -35,13 +35,13 @@ class DryRun:
     """What train() would do."""
 
     run_file: str
-    """The run file, as TOML; what the environment says stands there as `$env:NAME`."""
+    """The run file, as TOML; values from the environment stay `$env:NAME`."""
     command: tuple[str, ...]
-    """What is started, without a shell; the same holds."""
+    """The command, run without a shell; values from the environment stay `$env:NAME`."""
     environment: Mapping[str, str]
-    """What its environment has that this one has not."""
+    """Variables added to this process's environment."""
     notes: tuple[str, ...]
-    """Fields that were given and have nothing to say here."""
+    """Given fields that have no effect here."""
 
 
 class SlimeRunner(RunnerFields):
@@ -49,10 +49,10 @@ class SlimeRunner(RunnerFields):
 
     @classmethod
     def from_yaml(cls, path: str | Path) -> Self:
-        """The runner that a file of its fields says, YAML or TOML; `$env:NAME` is read from the environment.
+        """A runner from a YAML or TOML file of its fields; `$env:NAME` is read from the environment.
 
         Raises:
-            ConfigError: the file is not there, empty, or says something else.
+            ConfigError: the file does not exist, is empty, or has invalid fields.
         """
         values = read_fields(Path(path))
         if not values:
@@ -63,14 +63,14 @@ class SlimeRunner(RunnerFields):
             raise ConfigError(f"{path}: {error}") from None
 
     def to_yaml(self) -> str:
-        """The fields that were given, as a file that `from_yaml` reads; `$env:NAME` where the environment said it."""
+        """The given fields as YAML for `from_yaml`; values from the environment stay `$env:NAME`."""
         given = {name: value for name, value in self.as_written().items() if name in self.model_fields_set}
         text = io.StringIO()
         YAML(typ="safe", pure=True).dump(given, text)
         return text.getvalue()
 
     def dry_run(self, num_rollout: int = 1) -> DryRun:
-        """What train() would do, here or where its plugins and GPUs are; nothing is started, and no file looked at.
+        """What train() would do; needs no plugins or GPUs, starts nothing and reads no file.
 
         Raises:
             ConfigError: fields contradict each other.
@@ -80,10 +80,10 @@ class SlimeRunner(RunnerFields):
         return DryRun(write_toml(keys), tuple(self._command("train")), self._environment(), notes)
 
     def train(self, num_rollout: int = 1) -> TrainResult:
-        """Train, and return when that is done; a run that is there already goes on to that many rollouts.
+        """Train to `num_rollout` rollouts in all, continuing an existing run, and return the result.
 
         Raises:
-            ConfigError: something is wrong with what it is given; nothing was started, or nothing of it trained.
+            ConfigError: the fields are invalid; nothing was started or trained.
             SlimeError: the run failed.
         """
         keys = self._keys(num_rollout)
@@ -100,23 +100,23 @@ class SlimeRunner(RunnerFields):
         return self._run("train")
 
     def resume(self) -> TrainResult:
-        """Go on with a run that was stopped, to its own end; errors as of train()."""
+        """Continue a stopped run to its planned end; raises the same errors as train()."""
         if not self.folder.exists():
             raise ConfigError(f"there is no run in {self.folder} to go on with: train(num_rollout=…) begins one")
         self._refuse_second()
         return self._run("resume")
 
     def status(self) -> TrainResult:
-        """How the run stands; any process may ask."""
+        """The run's current state; callable from any process."""
         return read_result(self.folder, self._outcome(read_note(self._note)))
 
     def stop(self) -> bool:
-        """Ask a run that is under way to finish its step, save and end; False where none is."""
+        """Request that the current run finish its step, save and end; False if none is running."""
         note = read_note(self._note)
         return note is not None and note.stop()
 
     def logs(self) -> str:
-        """What its processes have said so far."""
+        """Output of the run's processes so far."""
         return self._log.read_text("utf-8", "replace") if self._log.is_file() else ""
 
     @property

@@ -1,7 +1,7 @@
-"""slime_api: the few modules of slime that functions import, so that they load where slime is not installed.
+"""slime_api: the few slime modules that functions import, so that they load without slime.
 
-`from slime.utils.types import Sample` then means `slime_compat.slime_api.functions`. A real slime always wins. The
-import of anything else lists what there is.
+`from slime.utils.types import Sample` then means `slime_compat.slime_api.functions`. An installed slime takes
+precedence. The import of any other name fails with a list of the available ones.
 """
 
 import importlib
@@ -51,4 +51,4 @@ class _SlimeFinder(MetaPathFinder, Loader):
         return None
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing is left to run: the module was imported under its own name."""
+        """Do nothing: the module was executed when it was imported under its real name."""

@@ -1,4 +1,4 @@
-"""slime's data sources, for classes that extend them; rows are read by the core, as the run says.
+"""slime's data sources, for classes that extend them; the core reads the rows, by the run's settings.
 
 Example:
 
@@ -24,13 +24,13 @@ from slime_core.roles import DataSourceSetup
 from slime_core.sample import Json
 
 Groups = list[list[Sample]]
-"""Of each prompt its samples."""
+"""A list of samples for each prompt."""
 BufferFilter = Callable[[object, None, Groups, int], Groups]
-"""`f(args, None, buffer, n)`, which takes what it returns out of the buffer."""
+"""`f(args, None, buffer, n)`, which removes the groups that it returns from the buffer."""
 
 
 class DataSource(abc.ABC):
-    """What slime asks of a data source."""
+    """slime's interface of a data source."""
 
     @abc.abstractmethod
     def get_samples(self, num_samples: int) -> Groups:
@@ -70,7 +70,7 @@ class Dataset:
         self.seed, self.epoch_id = setup.seed, -1
 
     def shuffle(self, new_epoch_id: int) -> None:
-        """The order of an epoch, the same whenever it is asked for."""
+        """Set the order of an epoch, which depends only on the seed and the epoch."""
         if self.epoch_id != new_epoch_id:
             self.samples = random.Random(self.seed + new_epoch_id).sample(self.origin_samples, len(self))
             self.epoch_id = new_epoch_id
@@ -97,7 +97,7 @@ class RolloutDataSource(DataSource):
         self._order()
 
     def get_samples(self, num_samples: int) -> Groups:
-        """The next prompts, each `args.n_samples_per_prompt` times; of as many epochs as it takes."""
+        """The next prompts, each `args.n_samples_per_prompt` times; begins new epochs as needed."""
         groups: Groups = []
         for _ in range(num_samples):
             first, group = self._next(), list[Sample]()
@@ -125,7 +125,7 @@ class RolloutDataSource(DataSource):
             self.dataset.shuffle(self.epoch_id)
 
     def add_samples(self, samples: Groups) -> None:
-        """Nothing is taken back.
+        """Refuse returned groups.
 
         Raises:
             RuntimeError: always.
@@ -133,13 +133,13 @@ class RolloutDataSource(DataSource):
         raise RuntimeError(f"Cannot add samples to {type(self).__name__}. This is a read-only data source.")
 
     def save(self, rollout_id: int) -> None:
-        """Write the position; slime pickles it, this is JSON."""
+        """Write the position, as JSON instead of slime's pickle."""
         path = self._state(self.args.save, rollout_id)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(self._position()), "utf-8")
 
     def load(self, rollout_id: int | None = None) -> None:
-        """Go on from a position that was written."""
+        """Continue from a saved position."""
         path = self._state(self.args.load, rollout_id)
         if path.exists():
             for name, value in json.loads(path.read_text("utf-8")).items():
@@ -159,7 +159,7 @@ class RolloutDataSource(DataSource):
 
 
 class RolloutDataSourceWithBuffer(RolloutDataSource):
-    """The same with groups that came back, which go first; they are part of the state, too, as slime's are not."""
+    """A data source that hands out returned groups first; unlike slime's, its saved state includes them."""
 
     def __init__(self, args: Arguments) -> None:
         """Read the prompts, and find `args.buffer_filter_path`."""
@@ -190,18 +190,18 @@ class RolloutDataSourceWithBuffer(RolloutDataSource):
         return len(self.buffer)
 
     def update_metadata(self, metadata: dict[str, Json]) -> None:
-        """Note something that is kept in the state."""
+        """Add entries to the metadata, which the state includes."""
         self.metadata.update(metadata)
 
     def get_metadata(self) -> dict[str, Json]:
-        """What is noted."""
+        """The metadata."""
         return self.metadata
 
     def _position(self) -> dict[str, Json]:
         return {**super()._position(), "buffer": [[sample.to_dict() for sample in group] for group in self.buffer]}
 
     def load(self, rollout_id: int | None = None) -> None:
-        """Go on from a position and a buffer that were written."""
+        """Continue from a saved position and buffer."""
         super().load(rollout_id)
         self.buffer = [[_sample(each) for each in group] for group in self.buffer]
 

@@ -1,7 +1,7 @@
-"""What slime's functions import: `Sample`, a filter's answer, HTTP helpers, the tokenizer and the default generate.
+"""Names that slime's functions import: `Sample`, a filter's output, HTTP helpers, tokenizer and default generate.
 
-A sample is the core's, with slime's nested Status and methods, and room for attributes. HTTP errors that may pass are
-retried: slime's own helper repeats even a 400, sixty times.
+A sample is the core's, with slime's nested Status and methods, and with free attributes. Only transient HTTP errors
+are retried: slime's helper retries even a 400, sixty times.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class DynamicFilterOutput:
     keep: bool
     reason: str | None = None
     keep_when_insufficient: bool = False
-    """Train on it after all when the rollout comes up short."""
+    """Train on it anyway if the rollout has too few groups."""
 
 
 _NAMES = tuple(item.name for item in fields(CoreSample))
@@ -44,7 +44,7 @@ class Sample(CoreSample):
         return cls(**{name: getattr(sample, name) for name in _NAMES})
 
     def to_core(self) -> CoreSample:
-        """The core's sample; a token of the engine's without a weight version gets the version that made it."""
+        """The core's sample; without weight versions it gets those of its engine calls."""
         call = current_call()
         if not self.weight_versions and call is not None:
             self.weight_versions = sorted(call.versions)
@@ -76,7 +76,7 @@ class Sample(CoreSample):
             self.status = _STATUS_OF_FINISH.get(str(finish.get("type")), self.status)
 
     def get_reward_value(self, args: object) -> float:
-        """The reward, or its entry `args.reward_key`."""
+        """The reward, or its entry at `args.reward_key`."""
         key = getattr(args, "reward_key", None)
         if key and isinstance(self.reward, dict):
             return self.reward[key]
@@ -103,7 +103,7 @@ async def post(
     """POST JSON and return the JSON answer.
 
     Raises:
-        RuntimeError: the server refuses the request (4xx), or still fails after `max_retries` repetitions.
+        RuntimeError: the server refuses the request (4xx), or still fails after `max_retries` retries.
     """
     return await _request("POST", url, payload, max_retries, headers)
 
@@ -142,7 +142,7 @@ class TokenizerView:
     """The policy's tokenizer with the calls that slime's functions make."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        """Take the core's."""
+        """Wrap the core's tokenizer."""
         self._tokenizer = tokenizer
 
     def __call__(self, text: str, add_special_tokens: bool = False) -> dict[str, list[int]]:
@@ -180,16 +180,16 @@ class GenerateState:
     """Tokenizer, slots and sampling parameters; here it belongs to one sample's generation."""
 
     def __init__(self, args: object) -> None:
-        """Take what the generation in progress offers.
+        """Read the current generation's values.
 
         Raises:
-            RuntimeError: there is none.
+            RuntimeError: no generation is in progress.
         """
         self.args = args
         self.tokenizer = TokenizerView(_call().ctx.tokenizer)
         self.processor = None
         self.semaphore = asyncio.Semaphore(2**31)
-        """The core has counted the sample already."""
+        """Unlimited, because the core limits the samples in flight."""
         self.aborted = False
 
 
