@@ -1,4 +1,4 @@
-"""View: run folders in a browser, while they grow: curves of their metrics, and every sample they hold.
+"""View: run folders in a browser, live: curves of their metrics, and every sample.
 
     slime view runs/first runs/second
 

@@ -1,6 +1,6 @@
-"""Alarms: what a run's rows of metrics say goes wrong, each thing once, until it is over.
+"""Alarms: problems in a run's metrics, each reported once until it has ended.
 
-They know nothing but the rows, so that those that are kept tell afterwards what the run said.
+They depend only on the metrics, so that a saved metrics.jsonl gives the alarms that the run reported.
 
 Example:
 
@@ -24,9 +24,9 @@ from slime_core.telemetry import MetricsLog, MetricsRow, names
 from slime_core.telemetry.recording import AlarmWatch
 
 WINDOW = 5
-"""Rollouts that a mean is of: a single one says little."""
+"""Rollouts per mean; a single one is too noisy."""
 CUT_OFF = 0.2
-"""Share of responses that the token budget ends, from which on long ones are an explosion."""
+"""Share of truncated responses above which growing lengths raise the alarm."""
 ENTROPY, TRUNCATED = "train/entropy_loss", "rollout/truncated_ratio"
 KLS = ("train/kl_loss", "train/ppo_kl")
 MISMATCH = "train/train_rollout_logprob_abs_diff"
@@ -37,14 +37,14 @@ WATCHED = (names.REWARD, names.RESPONSE_LENGTH, TRUNCATED, ENTROPY, MISMATCH, *K
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """Something that goes wrong."""
+    """One problem of a run."""
 
     name: AlarmName
-    """Which, as in `stop_on_alarms`."""
+    """Its name, as in `stop_on_alarms`."""
     rollout_id: int
-    """That of the row."""
+    """Number of the metrics row's rollout."""
     text: str
-    """What was seen, and what to look at."""
+    """The observation, and what to check."""
 
     def __str__(self) -> str:
         return f"alarm {self.name}, rollout {self.rollout_id}: {self.text}"
@@ -84,11 +84,11 @@ class _Evaluated:
     """The reward in training by then; None before any."""
     rollout_id: int
     lost: int = 0
-    """Evaluations in a row that were worse by the share that is allowed."""
+    """Consecutive evaluations that were worse by more than the allowed share."""
 
 
 class Alarms(AlarmWatch):
-    """Looks at rows in their order."""
+    """Checks metrics rows in order."""
 
     def __init__(self, settings: AlarmArgs, rollout: RolloutArgs) -> None:
         self._settings = settings
@@ -99,7 +99,7 @@ class Alarms(AlarmWatch):
         self._raised: set[tuple[AlarmName, str]] = set()
 
     def look(self, row: MetricsRow) -> list[Alarm]:
-        """What goes wrong by this row that did not by the one before."""
+        """Alarms that begin with this row."""
         seen: list[tuple[AlarmName, str, str | None]]
         if names.REWARD in row.metrics:
             first = None if self._past else self._same_reward(row.metrics)
@@ -129,7 +129,7 @@ class Alarms(AlarmWatch):
         if not self._settings.alarm_no_variance or len(same) != 1 or sum(same.values()) < self._groups:
             return None
         (reward,) = same
-        # Groups of one sample differ in nothing, and the metric's name is rounded: the mean tells them apart.
+        # Groups of one sample have no variance, and the metric's name is rounded: compare the mean instead.
         if self._samples == self._groups and not math.isclose(metrics[names.REWARD], float(reward), abs_tol=1e-9):
             return None
         return (
@@ -138,7 +138,7 @@ class Alarms(AlarmWatch):
         )
 
     def _of_rollout(self) -> Iterator[tuple[AlarmName, str, str | None]]:
-        """Every alarm that looks at rollouts, what it is about, and what is wrong, if it is."""
+        """Every alarm on rollouts: its name, its subject, and its text if it is raised."""
         past = {name: each for name, each in self._past.items() if each.is_long}
         yield "entropy", "", self._entropy(past)
         yield "length", "", self._length(past)
@@ -234,7 +234,7 @@ class Alarms(AlarmWatch):
 
 
 def read_alarms(run: Path) -> list[Alarm]:
-    """What a run has said so far, by its folder, oldest first.
+    """A run's alarms so far, from its folder, oldest first.
 
     Raises:
         RunFolderError: its run file or its metrics cannot be read.

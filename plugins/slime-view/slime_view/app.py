@@ -1,4 +1,4 @@
-"""The application: pages are one file of HTML and its scripts; what they show comes as JSON from `/api/`.
+"""The web application: one HTML file with its scripts; their data comes as JSON from `/api/`.
 
 Example:
 
@@ -35,7 +35,7 @@ from slime_view.samples import Shard
 STATIC = Path(__file__).with_name("static")
 PAGES = ("/", "/samples", "/sample", "/group", "/compare")
 LOOK_S = 1.0
-"""Seconds between two looks at the folders."""
+"""Seconds between two reads of the folders."""
 NAMES = ["127.0.0.1", "localhost", "[::1]"]
 _STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
 
@@ -44,10 +44,10 @@ def make_app(runs: Sequence[OpenRun], token: str, hosts: Sequence[str], cookie: 
     """The application for some runs.
 
     Args:
-        runs: what to show.
-        token: what a browser has to show.
-        hosts: names by which this server may be asked, so that no other site's name leads to it; `*` is any.
-        cookie: what to keep the token in.
+        runs: the runs to show.
+        token: the token that a browser must send.
+        hosts: allowed host names, which protect against DNS rebinding; `*` allows any.
+        cookie: name of the cookie that holds the token.
     """
 
     @asynccontextmanager
@@ -76,7 +76,7 @@ def _page(_: Request) -> Response:
 
 
 def _json(answer: Callable[[Request], Json]) -> Callable[[Request], Response]:
-    """An endpoint; a problem of the request is told as one. Half a surrogate pair stays, as JSON escapes it."""
+    """A JSON endpoint, with errors as status 400 or 404. JSON escapes keep half of a surrogate pair."""
 
     def endpoint(request: Request) -> Response:
         try:
@@ -91,7 +91,7 @@ def _json(answer: Callable[[Request], Json]) -> Callable[[Request], Response]:
 
 
 class Api:
-    """What pages ask for."""
+    """Endpoints for the pages."""
 
     def __init__(self, runs: Sequence[OpenRun]) -> None:
         self._runs = runs
@@ -111,7 +111,7 @@ class Api:
         return [{**run.state(), "conversations": there_are_agents()} for run in self._runs]
 
     def conversations(self, request: Request) -> Response:
-        """A page by itself: it runs no script, and its style is allowed by its digest."""
+        """A separate page, which runs no script; its policy allows its style by digest."""
         try:
             text, policy = conversations(self._run(request), _given(request, "group"))
         except SlimeError as error:
@@ -119,7 +119,7 @@ class Api:
         return HTMLResponse(text, headers={"content-security-policy": policy})
 
     def curves(self, request: Request) -> Json:
-        """Some metrics of a run from a row on."""
+        """Some metrics of a run, starting at a row."""
         curves = self._run(request).curves
         row = request.query_params.get("after", "0")
         if not row.isdecimal():
@@ -184,7 +184,7 @@ def conversations(run: OpenRun, group: str) -> tuple[str, str]:
 
 
 def serve(runs: Sequence[OpenRun], listening: socket.socket, token: str) -> None:
-    """Print the address, and serve."""
+    """Print the address, and serve until interrupted."""
     host, port = listening.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     names = [*NAMES, shown] if shown in NAMES else ["*"]

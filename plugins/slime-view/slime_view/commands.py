@@ -1,4 +1,4 @@
-"""`slime view RUN …`: run folders in a browser, while they grow. `slime report RUN …`: in a file that can be sent."""
+"""`slime view RUN …`: run folders in a browser, live. `slime report RUN …`: the same in a self-contained file."""
 
 import ipaddress
 import os
@@ -15,7 +15,7 @@ from slime_core.outputs import nofollow, refuse_occupied
 from slime_view.looking import write_report
 
 TOKEN = "SLIME_VIEW_TOKEN"
-"""Variable that has the token, for a link that stays the same."""
+"""Environment variable with the token, for a link that stays the same."""
 PORT = 8650
 
 
@@ -29,15 +29,15 @@ PORT = 8650
 )
 @click.option("--yes", is_flag=True, help="Do not ask whether other machines may connect to --host.")
 def view(runs: Sequence[Path], host: str, port: int | None, yes: bool) -> None:
-    """Open the run folders RUNS in a browser: live curves over one another, and every sample.
+    """Open the run folders RUNS in a browser: live curves in shared axes, and every sample.
 
     \b
     slime view runs/first
     slime view runs/first runs/second
 
-    It prints the address, with a token in it that a browser keeps. Nothing in the folders is changed. On a machine
-    elsewhere, rather than --host: ssh -L 8650:127.0.0.1:8650 MACHINE, and open the same link here. SLIME_VIEW_TOKEN in
-    the environment is the token, where links are to stay the same.
+    It prints the address with a token, which the browser keeps. It changes nothing in the folders. For a remote
+    machine, prefer ssh -L 8650:127.0.0.1:8650 MACHINE to --host, and open the same link here. Set SLIME_VIEW_TOKEN in
+    the environment to keep the same link.
     """  # noqa: D301  # \b keeps click from filling the lines below it
     if not _is_loopback(host) and not yes:
         _ask(host)
@@ -61,14 +61,14 @@ def view(runs: Sequence[Path], host: str, port: int | None, yes: bool) -> None:
     help="Where the page goes.  [default: RUN/report/view.html]",
 )
 def report(runs: Sequence[Path], as_html: bool, samples: int, out: Path | None) -> None:
-    """Write the reports of the run folders RUNS anew; with --html one page of all of them that can be sent.
+    """Rewrite the reports of the run folders RUNS; with --html write one self-contained page for all of them.
 
     \b
     slime report runs/first
     slime report runs/first runs/second --html --out both.html
 
-    The page has the views of slime view in it, with all metrics and a part of the samples: whole groups, evenly over
-    the run. It needs no server and no other file, and asks no other machine for anything.
+    The page has the views of slime view, with all metrics and a part of the samples: whole groups, evenly over the
+    run. It needs no server, no other file and no network.
     """  # noqa: D301  # \b keeps click from filling the lines below it
     if out is not None:
         refuse_occupied(f"--out {out}", out)
@@ -103,10 +103,10 @@ def _is_loopback(host: str) -> bool:
 
 
 def _ask(host: str) -> None:
-    """Whether others may connect.
+    """Let the user confirm that other machines may connect.
 
     Raises:
-        ConfigError: nobody is there to be asked.
+        ConfigError: standard input is no terminal.
     """
     told = f"{host} is reached by other machines: whoever has the link reads every prompt and sample, unencrypted"
     if not sys.stdin.isatty():
@@ -115,7 +115,7 @@ def _ask(host: str) -> None:
 
 
 def _bound(host: str, port: int | None) -> socket.socket:
-    """A socket that listens there.
+    """A socket that listens on an address.
 
     Raises:
         ConfigError: it cannot be bound.

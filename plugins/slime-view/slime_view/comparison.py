@@ -1,4 +1,4 @@
-"""Comparison: how two runs differ: settings, plugins, metrics by rollout, weights, and what the same prompts earned.
+"""Comparison: differences between two runs in settings, plugins, metrics, weights, and rewards of the same prompts.
 
 Example:
 
@@ -26,9 +26,9 @@ from slime_view.ledger_view import LedgerView
 from slime_view.samples.shard import Shard, list_shards
 
 WINDOW = 10
-"""Rollouts whose mean is compared, the last that both runs have."""
+"""Number of last common rollouts whose mean is compared."""
 OWN = frozenset({"save"})
-"""Keys that are another in each run."""
+"""Keys that differ in every run."""
 
 Two = tuple[Json, Json]
 """A value of the first run and one of the second; None where a run has none."""
@@ -36,24 +36,24 @@ Two = tuple[Json, Json]
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What one prompt earned in both runs."""
+    """Rewards of one prompt in both runs."""
 
     group: str
     """Its identity, the same in both."""
     rollout_id: int
-    """Where it was generated."""
+    """The rollout that generated it."""
     rewards: tuple[float, float]
     """Mean reward of its samples."""
 
     @property
     def gain(self) -> float:
-        """What the second run has more."""
+        """Reward of the second run minus that of the first."""
         return self.rewards[1] - self.rewards[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two runs side by side."""
+    """Differences between two runs."""
 
     settings: Mapping[str, Two]
     """Keys of the run file that differ, by their path."""
@@ -62,13 +62,13 @@ class Comparison:
     rollouts: tuple[int, int]
     """How many rollouts each has reported."""
     same_until: int | None
-    """The first rollout whose metrics differ, timings left out; None if all that both have are the same."""
+    """The first rollout whose metrics differ, except timings; None if all common ones are equal."""
     metrics: Mapping[str, tuple[float, float]]
-    """Means over the last rollouts that both have, of the metrics that both report; of an evaluation the last value."""
+    """Means of common metrics over the last common rollouts; for an evaluation the last value."""
     prompts: Sequence[Prompt]
-    """Prompts of those rollouts that both generated for, those that differ most first."""
+    """Prompts of these rollouts that both runs have, largest difference first."""
     weights: Mapping[int, bool]
-    """Whether their models' files are the same, byte for byte, by the rollouts of each checkpoint that both have."""
+    """Whether the models' files are equal byte for byte, by rollout of each common checkpoint."""
 
     @classmethod
     def of(cls, first: Path, second: Path) -> "Comparison":
@@ -97,7 +97,7 @@ class Comparison:
         )
 
     def to_dict(self) -> dict[str, Json]:
-        """Plain JSON, pairs of the first run's value and the second's."""
+        """Plain JSON, with pairs of the first run's and the second run's value."""
         return {
             "schema_version": 1,
             "settings": {key: list(pair) for key, pair in self.settings.items()},
@@ -113,7 +113,7 @@ class Comparison:
         }
 
     def shown(self, prompts: int = 100) -> dict[str, Json]:
-        """The same for a page, with the prompts that differ most and how many there are."""
+        """JSON for a page, with the prompts that differ most and the number of prompts."""
         found = self.to_dict()
         return {**found, "prompts": cast(list[Json], found["prompts"])[:prompts], "of_prompts": len(self.prompts)}
 
@@ -157,7 +157,7 @@ def _evaluations(one: Sequence[MetricsRow], other: Sequence[MetricsRow]) -> dict
 
 
 def _weights(first: Path, second: Path) -> dict[int, bool]:
-    """By the digests of the manifests: no file of weights is read."""
+    """Compare the manifests' digests, without reading weights."""
     one, other = (_digests(run) for run in (first, second))
     shared = (number for number in sorted(one.keys() & other.keys()) if one[number].keys() == other[number].keys())
     return {number: one[number] == other[number] for number in shared}

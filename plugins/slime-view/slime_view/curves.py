@@ -1,7 +1,7 @@
 """Curves: the metrics of a run as columns, which grow with its metrics.jsonl.
 
-A resume cuts the file back to a checkpoint. Then the columns are made anew, with another generation, so that whoever
-holds some of them knows that they are gone.
+A resume truncates the file to a checkpoint. Then the columns are rebuilt with a new generation number, which shows a
+page that its copies are invalid.
 
 Example:
 
@@ -23,7 +23,7 @@ from slime_core.outputs import open_nofollow
 from slime_core.sample import Json
 
 GUARD = 64
-"""Bytes before the place reached, by which a file is known again."""
+"""Number of last read bytes that are compared to detect a rewritten file."""
 
 
 @dataclass(slots=True)
@@ -35,12 +35,12 @@ class Column:
 
 
 class Curves:
-    """Follows one file."""
+    """Columns of one metrics file, updated as it grows."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.generation = 0
-        """Which making of the columns this is."""
+        """Number of times the columns were rebuilt."""
         self._lock = Lock()
         self._clear()
 
@@ -57,7 +57,7 @@ class Curves:
         return len(self.rollouts)
 
     def refresh(self) -> None:
-        """Read what was appended; all of it anew where the file was cut.
+        """Read the appended rows, or the whole file if it was truncated.
 
         Raises:
             RunFolderError: a complete line is not a metrics row.
@@ -99,7 +99,7 @@ class Curves:
         self.rollouts.append(rollout)
 
     def after(self, row: int, names: Sequence[str]) -> dict[str, Json]:
-        """What some `metrics` have from a row on, `x` rollouts and `y` values, and how many `rows` that is up to."""
+        """Points of some `metrics` from a row on (`x` rollouts, `y` values), and the total number of `rows`."""
         with self._lock:
             return {"generation": self.generation, "rows": len(self), "metrics": self._after(row, names)}
 

@@ -1,4 +1,4 @@
-"""Shows a run on a terminal: progress, curves, what it waits for and the last messages, redrawn by a thread of rich."""
+"""Terminal dashboard of a run: progress, curves, current waits and last messages, redrawn by a thread of rich."""
 
 import sys
 import time
@@ -23,7 +23,7 @@ POINTS = 48
 
 
 def sparkline(values: Sequence[float], points: int = POINTS) -> str:
-    """A curve of any length in at most so many characters, each a mean of as many values, scaled from low to high."""
+    """A curve in at most `points` characters, each the mean of equally many values, scaled from minimum to maximum."""
     size = -(-len(values) // points) or 1
     means = [fmean(values[start : start + size]) for start in range(0, len(values), size)]
     if not means or (low := min(means)) == (high := max(means)):
@@ -37,7 +37,7 @@ VALUE_WIDTH = 7
 
 
 class Dashboard(Display):
-    """Progress bar, curves, what is waited for and the last messages, in one panel that stays when the run ends."""
+    """Progress bar, curves, current waits and the last messages, in one panel that stays when the run ends."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ def _drawn(curves: Mapping[str, Sequence[float]], width: int) -> RenderableType:
 
 
 def dashboard(console: Console | None = None) -> Dashboard | None:
-    """A dashboard for standard output; None if that is no terminal, or one that cannot show it."""
+    """A dashboard for standard output; None without a capable terminal."""
     console = console or Console(file=drawable(sys.stdout))
     unicode_ok = console.encoding.lower().replace("-", "").startswith("utf")
     return Dashboard(console) if console.is_terminal and not console.is_dumb_terminal and unicode_ok else None

@@ -1,4 +1,4 @@
-"""The report of a run, made from its folder alone: figures, the reward curve, transcripts before and after.
+"""The report of a run, made from its folder alone: figures, reward curve, transcripts before and after training.
 
 paths = write_report(run_dir)
 paths.report        # run_dir/report/report.md
@@ -17,12 +17,12 @@ from slime_view.plots import curve, draw_reward
 from slime_view.transcripts import before_and_after, inline, transcripts_markdown
 
 AVERAGED = 5
-"""Rollouts whose mean counts as the first and as the last training reward."""
+"""Rollouts averaged for the first and for the last training reward."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportPaths:
-    """What was written."""
+    """Paths of the written files."""
 
     report: Path
     """report.md."""
@@ -33,7 +33,7 @@ class ReportPaths:
 
 
 def report_of_run(run_dir: Path) -> Sequence[tuple[str, Path]]:
-    """Write run_dir/report/ anew, and name its files; errors as of `write_report`."""
+    """Rewrite run_dir/report/ and return its labelled files; raises the same errors as `write_report`."""
     paths = write_report(run_dir)
     found = (
         ("report", paths.report),
@@ -44,7 +44,7 @@ def report_of_run(run_dir: Path) -> Sequence[tuple[str, Path]]:
 
 
 def write_report(run_dir: Path) -> ReportPaths:
-    """Write run_dir/report/ anew.
+    """Rewrite run_dir/report/.
 
     Raises:
         RunFolderError: it is not a run folder, or it cannot be written.
@@ -73,7 +73,7 @@ def write_report(run_dir: Path) -> ReportPaths:
 
 
 def figures(rows: Sequence[MetricsRow]) -> list[tuple[str, str]]:
-    """The report's table: label and value; what was not measured is left out."""
+    """The report's table: label and value of each available figure."""
     table = []
     rewards = [value for _, value in curve(rows, names.REWARD)]
     if rewards:
@@ -90,7 +90,7 @@ def figures(rows: Sequence[MetricsRow]) -> list[tuple[str, str]]:
 
 
 def _rewards(rewards: Sequence[float]) -> tuple[str, str]:
-    """The training reward at first and at last, of windows that share no rollout."""
+    """The first and the last training reward, over windows that do not overlap."""
     count = min(AVERAGED, len(rewards) // 2)
     if count == 0:
         return "training reward", f"{rewards[0]:.3f}"

@@ -1,7 +1,7 @@
-"""Guard: who may look. Every request shows the token: in the link once, then in a cookie, or in a header.
+"""Guard: access control. Every request must carry the token: first in the link, then in a cookie, or in a header.
 
-What is shown was written by a model. So every answer carries a policy by which a browser runs this package's own
-scripts and nothing else, loads nothing from elsewhere, and lets no other page frame it.
+The pages show text from a model. So every response has a content security policy: a browser runs only this package's
+scripts, loads nothing from other hosts, and lets no other page frame it.
 
 Example:
 
@@ -42,7 +42,7 @@ ASK = """<!doctype html>
 
 
 class Guard:
-    """An ASGI application that lets only requests with the token through to another."""
+    """An ASGI middleware that passes on only requests with the token."""
 
     def __init__(self, app: ASGIApp, token: str, cookie: str) -> None:
         self._app = app
@@ -50,7 +50,7 @@ class Guard:
         self._cookie = cookie
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse, or let the application answer."""
+        """Reject the request, or pass it to the application."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -86,12 +86,12 @@ class Guard:
 
 
 def digest(text: str) -> str:
-    """The source, as a content security policy names it, of a script or a style in a page."""
+    """The content-security-policy source of a script or style in a page."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def _address(request: Request, query: Iterable[tuple[str, str]]) -> str:
-    """The path on this server; two slashes at its beginning would name another."""
+    """The path on this server; strips leading slashes, because `//` would name another host."""
     path = "/" + request.url.path.lstrip("/\\")
     text = urlencode(list(query))
     return f"{path}?{text}" if text else path

@@ -1,6 +1,6 @@
-"""SampleIndex: a row of numbers for every sample of a run, in memory, which grows with the folder.
+"""SampleIndex: an in-memory row of numbers for every sample of a run, updated as the folder grows.
 
-A condition is one pass over 37 bytes a sample; texts stay in the files, and are read for the page that is shown.
+A condition is one pass over 37 bytes per sample; texts stay in the files, and are read only for the shown page.
 
 Example:
 
@@ -28,7 +28,7 @@ from slime_view.samples import Kind, list_shards
 from slime_view.samples.shard import open_shard
 
 PAGE = 50
-"""Samples a page."""
+"""Samples per page."""
 
 
 class Sort(Enum):
@@ -51,24 +51,24 @@ class Query:
     rollout_min: int | None = None
     rollout_max: int | None = None
     reward_min: float | None = None
-    """A sample without a reward is in no range."""
+    """Lowest reward; excludes samples without a reward."""
     reward_max: float | None = None
     source: str | None = None
     """Name of the data set."""
     status: str | None = None
     reason: str | None = None
-    """Why it failed or its group was dropped; `none` for what was kept, `any` for what was not."""
+    """Why it failed or its group was dropped; `none` for kept samples, `any` for all others."""
     text: str | None = None
-    """What the prompt or the response has in it, in any case. Such samples come newest first."""
+    """Text that the prompt or the response contains, ignoring case. Matches are sorted newest first."""
     sort: Sort = Sort.NEWEST
     offset: int = 0
     """Samples before the page."""
     after: str | None = None
-    """Of a search: where the page before it ended, `FILE:ROW`."""
+    """For a search: the end of the previous page, `FILE:ROW`."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "Query":
-        """What the parameters of an address say; an empty one says nothing.
+        """A query from URL parameters; empty parameters are ignored.
 
         Raises:
             ConfigError: one is unknown, or not of its type.
@@ -115,7 +115,7 @@ ROW = np.dtype(
         ("length", "i4"),
     ]
 )
-"""Of one sample; `source`, `status` and `reason` are numbers of names."""
+"""Index columns of a sample; `source`, `status` and `reason` are numbers of names."""
 COLUMNS = ("rollout_id", "source", "status", "drop_reason", "failure_reason", "reward", "response_length")
 NAMES = ("source", "status", "drop_reason", "failure_reason")
 Rows = NDArray[np.void]
@@ -124,12 +124,12 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a sample is."""
+    """The location of a sample."""
 
     path: Path
     """Its file."""
     row: int
-    """Which row of it."""
+    """Its row in the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +137,12 @@ class Found:
     """A page of samples."""
 
     count: int
-    """How many there are on all pages."""
+    """Number of samples on all pages."""
     places: Sequence[Place]
 
 
 class Names:
-    """Numbers for names, from 0 in the order in which they were met; None has one too."""
+    """Numbers for names, from 0 in order of appearance; None has one too."""
 
     def __init__(self) -> None:
         self._numbers: dict[str | None, int] = {}
@@ -171,9 +171,9 @@ class SampleIndex:
         self._is_old = False
         self._lock = Lock()
         self.waiting = 0
-        """Files that are not read yet."""
+        """Number of unread files."""
         self.damaged: dict[Path, str] = {}
-        """Files that cannot be read, and why; a file that is written anew is tried again."""
+        """Unreadable files, with the reason; a rewritten file is tried again."""
 
     def __len__(self) -> int:
         """Samples that were read."""
@@ -181,7 +181,7 @@ class SampleIndex:
             return sum(map(len, self._parts.values()))
 
     def refresh(self, limit_s: float = 0.5) -> bool:
-        """Read files that are new or were written anew, the newest first, for a while; whether some are left."""
+        """Read new and rewritten files, newest first, for at most `limit_s`; returns whether some are left."""
         stamps = {path: _stamp(path) for kind in Kind for path in list_shards(self.folder, kind)}
         with self._lock:
             for path in [path for path in self._parts if self._stamps.get(path) != stamps.get(path)]:
@@ -222,7 +222,7 @@ class SampleIndex:
         return rows
 
     def rows(self) -> tuple[Rows, Sequence[Path]]:
-        """All rows that were read, the newest rollout first; and the file of each number in `source`."""
+        """All read rows, newest rollout first; and the file of each number in `source`."""
         with self._lock:
             if self._is_old:
                 order = sorted(self._parts, key=_newest)
@@ -235,7 +235,7 @@ class SampleIndex:
             return self._rows, tuple(self._numbers)
 
     def mask(self, rows: Rows, query: Query) -> Mask:
-        """Which rows have what the query's columns ask for."""
+        """Mask of the rows that match the query's columns."""
         kept: Mask = np.ones(len(rows), np.bool_)
         for names, column, wanted in (
             (self.sources, "source", query.source),
@@ -260,7 +260,7 @@ class SampleIndex:
         return kept
 
     def find(self, query: Query) -> Found:
-        """The page that a query without a text asks for."""
+        """The page for a query without a text."""
         rows, paths = self.rows()
         found = np.flatnonzero(self.mask(rows, query))
         page = _sorted(rows, found, query.sort)[query.offset : query.offset + PAGE]
@@ -293,7 +293,7 @@ def _numbers(column: "pa.ChunkedArray[Any]", names: Names) -> NDArray[np.intp]:
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:
-    """By which a file that was written anew is known; zeros of one that is gone."""
+    """A stamp that changes when a file is rewritten; zeros if it does not exist."""
     try:
         told = path.stat()
     except OSError:
@@ -306,13 +306,13 @@ def _kind(path: Path) -> Kind:
 
 
 def _newest(path: Path) -> tuple[int, bool]:
-    """Sorts by rollout, the last first, and an evaluation, which comes before the rollout of its number, behind it."""
+    """Sort key, newest first; an evaluation precedes the rollout with its number, so it sorts after it."""
     return -int(path.stem.rpartition("_")[2]), _kind(path) is Kind.EVAL
 
 
 TEXTS = ("prompt", "messages", "response")
 LIMIT_S = 1.2
-"""After which a search shows what it has."""
+"""Seconds after which a search returns its hits so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,9 +321,9 @@ class Hits:
 
     places: Sequence[Place]
     after: str | None
-    """Where the next page begins, for `Query.after`; None where nothing is left to search."""
+    """Start of the next page, for `Query.after`; None at the end of the search."""
     searched: int
-    """Samples that were looked at for this page."""
+    """Number of samples searched for this page."""
 
 
 def search(index: SampleIndex, query: Query, limit_s: float = LIMIT_S) -> Hits:

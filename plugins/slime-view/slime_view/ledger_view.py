@@ -1,4 +1,4 @@
-"""LedgerView: the accounts of a run, read from its folder while it goes on, after it ended and after a crash.
+"""LedgerView: the accounts of a run, read from its folder during the run, after its end or after a crash.
 
 Example:
 
@@ -37,39 +37,39 @@ LIVE = frozenset({GroupState.DRAWN, GroupState.FINISHED, GroupState.BUFFERED})
 
 @dataclass(slots=True)
 class Totals:
-    """What all moves of a ledger add up to."""
+    """Totals over all moves of a ledger."""
 
     accounts: Accounts
-    """The accounts by the end of the file."""
+    """The accounts at the end of the file."""
     problems: list[str]
     """Why the accounts do not balance."""
     saved: dict[str, int]
-    """Groups by state when the checkpoint was made."""
+    """Groups by state at the checkpoint."""
     moves_since: int = 0
-    """Moves since the checkpoint, which a resume makes again."""
+    """Moves since the checkpoint, which a resume repeats."""
     reasons: Counter[str] = field(default_factory=Counter)
     """Dropped groups by reason."""
 
 
 @dataclass(frozen=True)
 class LedgerView:
-    """What a ledger says, as far as its lines are complete."""
+    """The complete lines of a ledger, with its newest checkpoint."""
 
     path: Path
     """The file."""
     checkpoint: Checkpoint | None
     """The newest checkpoint that belongs to this file; a resume continues from it."""
     ledger: SavedLedger | None
-    """What it holds of the file."""
+    """The checkpoint's state of the ledger."""
     passed_over: list[str]
     """Why newer checkpoints are not used."""
 
     @classmethod
     def of(cls, run: Path) -> "LedgerView":
-        """Look at the ledger of a run folder.
+        """Open the ledger of a run folder.
 
         Raises:
-            RunFolderError: it has none.
+            RunFolderError: the folder has no ledger.
         """
         path = run / "ledger.jsonl"
         open_ledger(path).close()
@@ -82,7 +82,7 @@ class LedgerView:
 
     @cached_property
     def totals(self) -> Totals:
-        """Every move of the file, made again.
+        """Totals from replaying every move of the file.
 
         Raises:
             RunFolderError: a line is damaged.
@@ -112,7 +112,7 @@ class LedgerView:
         return max((cast(int, line.get("use", 1)) for line in read_ledger(self.path)), default=1)
 
     def groups(self, state: GroupState) -> Iterator[tuple[GroupId, int]]:
-        """The groups that are in a state, each with its uses so far."""
+        """The groups in a state, each with its uses so far."""
         if state in LIVE:
             live, uses = self.totals.accounts.live, self.totals.accounts.uses
             yield from ((group_id, uses.get(group_id, 0)) for group_id, now in live.items() if now is state)
@@ -146,7 +146,7 @@ class Resume:
     """One continuation of a run."""
 
     rollout_id: int
-    """Rollouts that the checkpoint contains: the number of the first one that was run again."""
+    """Rollouts in the checkpoint: the number of the first repeated one."""
     time: float
     """Seconds since 1970, UTC."""
 

@@ -1,4 +1,4 @@
-"""Life: what became of one group of samples, from every file of a run folder that speaks of it.
+"""Life: the history of one group of samples, collected from all files of a run folder.
 
 Example:
 
@@ -29,20 +29,20 @@ class Move:
     """A change of the group's state."""
 
     state: GroupState
-    """To which."""
+    """The new state."""
     rollout_id: int
-    """In which rollout."""
+    """The rollout in which it happened."""
     use: int | None
-    """Of a use in training: which one, from 1."""
+    """For a use in training: its number, from 1."""
     reason: str
     """Why it was dropped; empty otherwise."""
     weight: float
-    """Of a use in training: the importance weight that the buffer gave it, else 1."""
+    """For a use in training: the buffer's importance weight, else 1."""
     row: MetricsRow | None
-    """What the run reported of that rollout; None if it has not yet, or was taken back."""
+    """The rollout's metrics; None if they are not written yet, or a resume removed them."""
 
     def to_dict(self) -> dict[str, Json]:
-        """Plain JSON; of the rollout's row the optimizer step and the time."""
+        """Plain JSON, with the optimizer step and time from the rollout's metrics."""
         return {
             "state": self.state.value,
             "rollout_id": self.rollout_id,
@@ -61,19 +61,19 @@ class Life:
     group: GroupId
     """Its identity."""
     moves: Sequence[Move]
-    """In order."""
+    """Its state changes, in order."""
     members: Sequence[Entry]
-    """Its samples; none before the rollout in which it was finished is over, and none where its file was deleted."""
+    """Its samples; none until the rollout that finished it ends, and none if its file was deleted."""
     drop_reason: str | None
-    """Why it was dropped, as its file says it; None if it was not."""
+    """Why it was dropped, from its file; None if it was kept."""
     seed: int
-    """The run's."""
+    """The run's seed."""
     choices: Mapping[str, Json]
-    """What the run file chose, by role."""
+    """The run file's choices, by role."""
     plugins: Mapping[str, str]
-    """Who offers each choice, `reward/math` -> `slime-reward-math 0.1.0`; empty before the first checkpoint."""
+    """The plugin of each choice, `reward/math` -> `slime-reward-math 0.1.0`; empty before the first checkpoint."""
     spans: Sequence[tuple[float, SampleSpan]]
-    """When its samples were in flight: seconds since 1970 that each span counts from, and the span."""
+    """Times in flight of its samples: each span, with the seconds since 1970 that it counts from."""
 
     @classmethod
     def of(cls, run: Path, name: str) -> "Life":
@@ -101,7 +101,7 @@ class Life:
         return cls(group, moves, members, reason, _seed(values), _choices(values), _offered(locked), spans)
 
     def seed_of(self, sample: Sample) -> int:
-        """The seed of the sample's first call of the engine."""
+        """The seed of the sample's first engine call."""
         return seed_of_call(self.seed, self.group, sample.index or 0, 0)
 
 

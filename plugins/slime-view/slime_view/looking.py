@@ -1,4 +1,4 @@
-"""Looking: what viewers and tools read of a run folder besides its metrics and samples, while it runs and after.
+"""Functions for viewers and tools that read a run folder beyond its metrics and samples, during and after the run.
 
 Example:
 

@@ -54,7 +54,7 @@ LENGTH_COLOR = "#a3adb5"
 
 
 def curve(rows: Sequence[MetricsRow], name: str) -> Curve:
-    """One metric over rollouts: what a rollout did counts when it is over, what an evaluation saw when it was made."""
+    """One metric by rollouts done: a rollout's value counts at its end, an evaluation's when it was made."""
     late = 0 if name.startswith(names.EVAL_PREFIX) else 1
     return [(row.rollout_id + late, row.metrics[name]) for row in rows if name in row.metrics]
 
@@ -177,7 +177,7 @@ def _matplotlib_folder(parent: Path) -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix=".matplotlib-", dir=parent) as folder:
         os.environ["MPLCONFIGDIR"] = folder
         try:
-            # The font list is read, and written, when this module is first imported.
+            # The first import of this module reads and writes the font list.
             import matplotlib.font_manager  # noqa: F401
 
             yield

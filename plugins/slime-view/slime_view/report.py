@@ -1,7 +1,7 @@
-"""Report: one page that can be sent: the views of `slime view` over a part of the samples, in a file by itself.
+"""Report: one self-contained HTML file with the views of `slime view` over a part of the samples.
 
-The scripts of the pages are in it as they are, each a block of its own, and are the only ones that its content security
-policy lets run, by their digests.
+It embeds the pages' unmodified scripts, each in a separate block. Its content security policy allows only them, by
+digest.
 
 Example:
 
@@ -25,7 +25,7 @@ from slime_view.samples.shard import read_columns
 
 STATIC = Path(__file__).with_name("static")
 MODULES = ("dom", "tokens", "curves", "samples", "sample", "group", "compare", "offline", "view")
-"""In an order in which each comes after what it imports."""
+"""The modules, each after its imports."""
 ENTRY = "modules.dom.answerFrom(modules.offline.answer);\n"
 _IMPORT = re.compile(r'^import (\{[^}]*\}) from "\./(\w+)\.js";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) (\w+))", re.MULTILINE)
@@ -35,8 +35,8 @@ def report_page(runs: Sequence[OpenRun], samples: int) -> str:
     """The page of some runs, each of which has been read.
 
     Args:
-        runs: what is shown.
-        samples: about how many of each run: whole groups, evenly over its rollouts, and the last evaluation's first.
+        runs: the runs to show.
+        samples: approximate number per run: whole groups, evenly over its rollouts, and the last evaluation's first.
 
     Raises:
         RunFolderError: a file cannot be read.
@@ -67,7 +67,7 @@ def report_page(runs: Sequence[OpenRun], samples: int) -> str:
 
 
 def bundle() -> str:
-    """The modules as one script: each a function, whose exports the later ones take from an object."""
+    """The modules as one script: each is a function, which stores its exports in an object for later ones."""
     parts = ["const modules = {};\n"]
     for name in MODULES:
         text = (STATIC / f"{name}.js").read_text("utf-8")
@@ -98,7 +98,7 @@ def _life(run: OpenRun, group: str) -> list[Json]:
 
 
 def chosen(run: OpenRun, samples: int) -> list[Place]:
-    """The samples of a report: of rollouts that lie evenly, a kept and a dropped group each; then of an evaluation."""
+    """A report's samples: a kept and a dropped group from evenly spaced rollouts; then from an evaluation."""
     rollouts = list_shards(run.folder / "samples")
     evaluations = list_shards(run.folder / "samples", Kind.EVAL)[-1:]
     size = max((len(rows) for path in rollouts[-1:] for rows in _groups(path)), default=1)
@@ -114,7 +114,7 @@ def chosen(run: OpenRun, samples: int) -> list[Place]:
 
 
 def _groups(path: Path) -> list[list[int]]:
-    """Rows of the first group that was kept, and of the first that was dropped."""
+    """Rows of the first kept and of the first dropped group."""
     found: dict[tuple[bool, str], list[int]] = {}
     for number, row in enumerate(read_columns(path, ["group", "drop_reason"])):
         found.setdefault((row["drop_reason"] is not None, str(row["group"])), []).append(number)

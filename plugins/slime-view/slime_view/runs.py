@@ -1,4 +1,4 @@
-"""OpenRun: one run folder that is looked at: its curves, the index of its samples, its tokenizer, a group's life.
+"""OpenRun: one open run folder: its curves, the index of its samples, its tokenizer, a group's history.
 
 Example:
 
@@ -28,7 +28,7 @@ from slime_view.tokens import tokens_of, trained_values
 from slime_view.transcripts import prompt_text
 
 SHOWN = 160
-"""Characters of a text that a table shows."""
+"""Maximum characters of a text in a table."""
 LISTED = (
     "rollout_id",
     "source",
@@ -56,16 +56,16 @@ class OpenRun:
         self.curves = Curves(folder / "metrics.jsonl")
         self.index = SampleIndex(folder / "samples")
         self.resumed: list[Resume] = []
-        """Where it was continued."""
+        """The continuations of the run."""
         self.alarms: list[Alarm] = []
-        """What its metrics say goes wrong."""
+        """Alarms raised by its metrics."""
         self._heard = (-1, -1)
         self.problem = ""
-        """What of the folder could not be read, as far as it was looked at."""
+        """The read error found so far; empty without one."""
 
     @classmethod
     def all(cls, folders: Sequence[Path]) -> "list[OpenRun]":
-        """Open several; those of one name are called after their parents, too.
+        """Open several run folders; folders with equal names are also named after their parents.
 
         Raises:
             RunFolderError: one is not a run folder.
@@ -77,7 +77,7 @@ class OpenRun:
         return [cls(folder, name) for folder, name in name_files([str(folder) for folder in found])]
 
     def refresh(self) -> bool:
-        """Read what is new; whether there is more. A file that cannot be read is a `problem`, and the rest is shown."""
+        """Read new data; returns whether there is more. An unreadable file sets `problem`; the rest is still shown."""
         problems = []
         try:
             self.curves.refresh()
@@ -91,7 +91,7 @@ class OpenRun:
         return more
 
     def state(self) -> dict[str, Json]:
-        """What a page asks for again and again: how far everything is."""
+        """The run's progress, which a page polls."""
         return {
             "name": self.name,
             "folder": str(self.folder),
@@ -107,7 +107,7 @@ class OpenRun:
         }
 
     def choices(self) -> dict[str, Json]:
-        """What there is to filter by."""
+        """Available values of each filter."""
         index = self.index
         return {"source": [*index.sources.all()], "status": [*index.statuses.all()], "reason": [*index.reasons.all()]}
 
@@ -132,10 +132,10 @@ class OpenRun:
         return [rows[place] for place in places]
 
     def place(self, file: str, row: str) -> Place:
-        """A sample by the parts of its address.
+        """The location of a sample, from the parts of its address.
 
         Raises:
-            ConfigError: it is not one, or there is no such file now.
+            ConfigError: the address is invalid, or the file does not exist.
         """
         paths = {path.stem: path for kind in Kind for path in list_shards(self.folder / "samples", kind)}
         if file not in paths or not row.isdecimal():
@@ -145,7 +145,7 @@ class OpenRun:
         return Place(paths[file], int(row))
 
     def sample(self, place: Place) -> dict[str, Json]:
-        """Everything about one sample: its record, and its tokens with what is known of each.
+        """Everything about one sample: its record, and its tokens with their known values.
 
         Raises:
             RunFolderError: its file cannot be read.
@@ -168,7 +168,7 @@ class OpenRun:
         }
 
     def group(self, name: str) -> list[Json]:
-        """The samples of a group; none where its file was deleted, or is not written yet.
+        """The samples of a group; none if its file was deleted, or is not written yet.
 
         Raises:
             RunFolderError: a file cannot be read.
@@ -181,7 +181,7 @@ class OpenRun:
         return [{"file": path.stem, "row": at, **row} for at, row in zip(rows, found, strict=True)]
 
     def file_of(self, group: str) -> Path | None:
-        """The file that has a group's samples: that of the rollout in which it was finished.
+        """The file with a group's samples, written by the rollout that finished it.
 
         Raises:
             RunFolderError: a file cannot be read.
@@ -196,7 +196,7 @@ class OpenRun:
         return next((path for path in paths if _rows_of(path, group)), None)
 
     def life(self, name: str) -> list[Json]:
-        """What became of a group, move by move.
+        """A group's history, move by move.
 
         Raises:
             SlimeError: the run has no such group, or a file cannot be read.
@@ -224,7 +224,7 @@ class OpenRun:
 
     @property
     def tokenizer(self) -> HfTokenizer | None:
-        """The tokenizer of the run's model; None where that has moved."""
+        """The tokenizer of the run's model; None if it cannot be loaded."""
         return self._tokenizer[0]
 
     @cached_property

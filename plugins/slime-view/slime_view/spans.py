@@ -1,7 +1,7 @@
-"""SpanLog: spans.jsonl, what each part of a run and each of its samples did when; a line for each row of metrics.
+"""SpanLog: spans.jsonl, the timeline of a run's phases and samples; one line per row of metrics.
 
-Measurements differ from run to run, so they are in no sample and no checkpoint. A resume cuts nothing off: the file
-tells what the machine did, `slime trace` draws it.
+Timings differ from run to run, so neither samples nor checkpoints contain them. A resume does not truncate the file,
+which records what the machine did. `slime trace` draws it.
 
     spans = SpanLog(run_dir / "spans.jsonl")
     with spans.phase("checkpoint", rollout_id=3): ...
@@ -24,10 +24,10 @@ from slime_core.telemetry.recording import SpanWriter
 
 SCHEMA_VERSION = 1
 LONGEST = 100_000
-"""Samples that one line has at most; where a row of metrics is of more, the others are not kept."""
+"""Maximum samples per line; further samples of a metrics row are not kept."""
 
 Mark = tuple[str, int]
-"""What began, and when: microseconds after a line's `began`."""
+"""Name of a wait and its start, in microseconds after the line's `began`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,45 +37,45 @@ class Phase:
     name: str
     """Such as "generate" or "train"."""
     rollout_id: int
-    """Number of the rollout; of an evaluation or a checkpoint, rollouts done before it."""
+    """Number of the rollout; for an evaluation or a checkpoint, rollouts done before it."""
     began: int
     """Microseconds after the line's `began`."""
     ended: int
-    """Likewise."""
+    """Microseconds after the line's `began`."""
 
 
 @dataclass(frozen=True, slots=True)
 class SampleSpan:
-    """One drawn sample's time in flight, once for each time that it was."""
+    """One period in flight of a drawn sample."""
 
     group: str
     """Identity of its group."""
     index: int | None
-    """Its number there."""
+    """Its number in the group."""
     evaluation: bool
-    """Whether it was of an evaluation."""
+    """Whether it belongs to an evaluation."""
     marks: Sequence[Mark]
-    """What it waited for, each until the next."""
+    """Its waits; each ends where the next begins."""
     ended: int
     """Microseconds after the line's `began`."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpanLine:
-    """What ended between two rows of metrics."""
+    """Spans that ended between two rows of metrics."""
 
     rollout_id: int
-    """That of the row."""
+    """Number of the metrics row's rollout."""
     began: float
-    """Seconds since 1970, UTC, from which the others count: the same in all lines that one process wrote."""
+    """Origin of the line's times, in seconds since 1970, UTC: equal in all lines of one process."""
     phases: Sequence[Phase]
-    """In the order of their ends."""
+    """Ordered by end."""
     samples: Sequence[SampleSpan]
-    """Likewise."""
+    """Ordered by end."""
 
 
 class SpanLog(SpanWriter):
-    """Collects spans and appends them to a file. Opening it cuts a torn last line.
+    """Collects spans and appends them to a file. Opening it removes an incomplete last line.
 
     Raises:
         RunFolderError: the file cannot be opened or written.
@@ -90,12 +90,12 @@ class SpanLog(SpanWriter):
         self._samples: list[tuple[GroupId, int | None, bool, Sequence[tuple[str, float]], float]] = []
 
     def add_phase(self, name: str, rollout_id: int, began: float, ended: float) -> None:
-        """Note a part of the loop's work, in seconds of `time.monotonic`."""
+        """Record a phase of the loop, in seconds of `time.monotonic`."""
         self._phases.append((name, rollout_id, began, ended))
 
     @contextmanager
     def phase(self, name: str, rollout_id: int) -> Iterator[None]:
-        """Note what is done inside as a part of the loop's work; of what fails there is no end."""
+        """Record the enclosed work as a phase of the loop, unless it raises."""
         began = time.monotonic()
         yield
         self.add_phase(name, rollout_id, began, time.monotonic())
@@ -103,12 +103,12 @@ class SpanLog(SpanWriter):
     def add_sample(
         self, group: GroupId, index: int | None, evaluation: bool, marks: Sequence[tuple[str, float]], ended: float
     ) -> None:
-        """Note a sample that is not in flight any more, in seconds of `time.monotonic`."""
+        """Record a sample that is no longer in flight, in seconds of `time.monotonic`."""
         if len(self._samples) < LONGEST:
             self._samples.append((group, index, evaluation, marks, ended))
 
     async def write(self, rollout_id: int) -> None:
-        """Append what was noted since the line before, in a thread of its own."""
+        """Append the spans recorded since the previous line, in a separate thread."""
         phases, samples = self._phases, self._samples
         if not phases and not samples:
             return
@@ -138,7 +138,7 @@ class SpanLog(SpanWriter):
         return round((at - self._opened) * 1e6)
 
     def clear(self) -> None:
-        """Forget what the file has."""
+        """Delete the file's content."""
         with run_folder_errors(self.path, "truncate"):
             self.path.write_bytes(b"")
 
@@ -147,7 +147,7 @@ class SpanLog(SpanWriter):
         """The complete lines of some rollouts, oldest first; none if there is no file.
 
         Raises:
-            RunFolderError: a complete line is not one of spans; the message names it.
+            RunFolderError: a complete line holds no spans; the message gives its number.
         """
         lines = [_parsed(path, number, text) for number, text in enumerate(read_lines(path), start=1)]
         return [each for each in lines if first <= each.rollout_id and (last is None or each.rollout_id <= last)]

@@ -1,4 +1,4 @@
-"""StoredRollouts: what a run generated and what it was trained on, read back from its samples.
+"""StoredRollouts: reads back a run's generated groups and training draws from its samples.
 
 Example:
 
@@ -24,10 +24,10 @@ class StoredRollouts:
     """The shards of a run folder, from rollout 0 on."""
 
     def __init__(self, run_dir: Path, share: float = 1.0) -> None:
-        """Find them; of each, a share of the groups that it was trained on is read.
+        """Find the shards; of each, read only a share of the trained groups.
 
         Raises:
-            RunFolderError: there are none, or one is missing among them.
+            RunFolderError: there are no shards, or one is missing.
         """
         self._directory, self._share = run_dir / "samples", share
         self._paths = list_shards(self._directory)
@@ -43,14 +43,14 @@ class StoredRollouts:
                 )
 
     def __len__(self) -> int:
-        """How many rollouts are kept."""
+        """Number of stored rollouts."""
         return len(self._paths)
 
     def read(self, rollout_id: int) -> tuple[Generated, Draw]:
-        """What a rollout generated, and what its training was given.
+        """A rollout's generated groups, and its training draw.
 
         Raises:
-            RunFolderError: a file is damaged, or a group that it was trained on is in none.
+            RunFolderError: a file is damaged, or a trained group is in no file.
         """
         shard = Shard(self._paths[rollout_id])
         generated = shard.groups()
@@ -73,7 +73,7 @@ class StoredRollouts:
 
 
 def _subsample(groups: Sequence[ItemT], share: float) -> Sequence[ItemT]:
-    """A share of these, at least one: half from the beginning and half from the end, as slime has it."""
+    """A share of the groups, at least one: half from the beginning and half from the end, as in slime."""
     wanted = max(1, int(len(groups) * share))
     front = wanted // 2
     return [*groups[:front], *groups[len(groups) - (wanted - front) :]]

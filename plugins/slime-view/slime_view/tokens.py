@@ -1,4 +1,4 @@
-"""Tokens: a sample's response piece by piece, with what is known of each token.
+"""Tokens: a sample's response in pieces, with the known values of each token.
 
 Example:
 
@@ -20,13 +20,13 @@ from slime_core.roles import Tokenizer
 from slime_core.sample import Json, Sample
 
 TRAINED = {"advantages_T": "advantage", "old_log_probs_T": "trainer_log_prob"}
-"""Names of the columns of train data here."""
+"""Names of training-data columns on the page."""
 
 
 def tokens_of(sample: Sample, tokenizer: Tokenizer | None, trained: Mapping[str, Sequence[float]]) -> dict[str, Json]:
-    """`pieces` of text, each with its number of tokens, and by token `id` and every value that is known.
+    """`pieces` of text, each with its number of tokens, and for each token its `id` and every known value.
 
-    `difference` is the trainer's log-prob less the sampler's. `prompt` is the text that the tokens of the prompt have.
+    `difference` is the trainer's log-prob minus the sampler's. `prompt` is the text of the prompt's tokens.
     Without a tokenizer the pieces are ids.
     """
     begin = len(sample.tokens) - sample.response_length
@@ -70,13 +70,13 @@ def _versions(sample: Sample) -> list[str] | None:
 
 
 SHOWN = ("advantages_T", "old_log_probs_T")
-"""Columns by token that are shown, where the file has them."""
+"""Per-token columns to show, if the file has them."""
 
 
 def trained_values(template: str, rollout_id: int, sample: Sample) -> Mapping[str, Sequence[float]]:
-    """Columns of a sample's response tokens in the training of a rollout; none where it was not trained on there.
+    """Training columns of a sample's response tokens in a rollout; none if the rollout did not train on it.
 
-    The trainer's log-probs are left out where the run computed none: of samples without an advantage they are zeros.
+    The trainer's log-probs are left out if the run computed none: they are zeros for samples without an advantage.
 
     Raises:
         RunFolderError: a file cannot be read.

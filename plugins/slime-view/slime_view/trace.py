@@ -1,7 +1,7 @@
-"""Trace: the spans of a run as Chrome's trace format, which Perfetto opens; times are microseconds from the first span.
+"""Trace: the spans of a run in Chrome's trace format, for Perfetto; times are microseconds from the first span.
 
-What overlaps is on tracks of its own: the loop, the trainer, a lane for each sample and each group in flight, and how
-many samples waited for what.
+Overlapping spans are on separate tracks: the loop, the trainer, a lane for each sample and each group in flight, and
+the number of samples in each wait.
 
 Example:
 
@@ -58,17 +58,17 @@ class Trace:
     run: Path
     """The run folder."""
     events: list[dict[str, Json]] = field(default_factory=list)
-    """Chrome's trace events; complete ones on one track lie beside or inside each other."""
+    """Chrome's trace events; complete events on one track are disjoint or nested."""
     loop_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     """Seconds of the loop by phase."""
     samples_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    """Seconds of all samples by what they waited for, those of evaluations too."""
+    """Seconds of all samples by kind of wait, including evaluations."""
     origin: float = 0.0
-    """Seconds since 1970 that times count from."""
+    """Origin of the times, in seconds since 1970."""
 
     @classmethod
     def of(cls, run: Path, first: int = 0, last: int | None = None) -> "Trace":
-        """Of the rows of metrics from one rollout to another.
+        """The trace of a range of rollouts.
 
         Raises:
             RunFolderError: the run has no spans, or none of these rollouts, or its files are damaged.
@@ -89,7 +89,7 @@ class Trace:
         return trace
 
     def to_dict(self) -> dict[str, Json]:
-        """The document."""
+        """The trace as a JSON document."""
         names = [
             {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": name}}
             for pid, name in _PROCESSES.items()
@@ -156,7 +156,7 @@ class Trace:
             yield Span(what, self._at(line, began), self._at(line, ended))
 
     def _parts(self, line: SpanLine, sample: SampleSpan) -> list[Span]:
-        """The whole sample, then what is inside it: queue, generate with its turns, teacher and rewards."""
+        """The whole sample, then its parts: queue, generate with its turns, teacher and rewards."""
         began, ended = self._at(line, sample.marks[0][1]), self._at(line, sample.ended)
         name = sample.group if sample.index is None else f"{sample.group}/{sample.index}"
         about: dict[str, Json] = {"group": sample.group, "index": sample.index}
@@ -218,14 +218,14 @@ class Trace:
 
 
 class Lanes:
-    """Tracks on which nothing overlaps, as few as the order of coming allows."""
+    """Assigns spans to as few tracks as possible in order of arrival, without overlap on any."""
 
     def __init__(self) -> None:
         self._free: list[tuple[int, int]] = []
         self._count = 0
 
     def lane(self, began: int, ended: int) -> int:
-        """The number of a track that is free from the beginning on, from 1."""
+        """The number (from 1) of a track that is free at `began`."""
         if self._free and self._free[0][0] <= began:
             _, lane = heapq.heappop(self._free)
         else:
@@ -236,7 +236,7 @@ class Lanes:
 
 
 def waits_of(sample: SampleSpan) -> list[tuple[str, int, int]]:
-    """What a sample waited for, one after the other: its name, begin and end, in microseconds as in its span."""
+    """A sample's successive waits: name, begin and end, in microseconds as in its span."""
     marks = [("queue" if what in QUEUE else what, at) for what, at in sample.marks]
     firsts = [next(same) for _, same in groupby(marks, key=lambda each: each[0])]
     return [(what, at, until) for (what, at), (_, until) in pairwise([*firsts, ("", sample.ended)])]

@@ -1,4 +1,4 @@
-"""Before and after: what the model wrote to the same evaluation prompts in the first and the last evaluation.
+"""Before and after: the model's answers to the same prompts in the first and the last evaluation.
 
 pairs = before_and_after(run_dir / "samples")
 text = transcripts_markdown(pairs)
@@ -28,8 +28,8 @@ class Pair:
 def before_and_after(samples: Path, count: int = 8) -> list[Pair]:
     """Up to `count` prompts of a samples folder that the first and the last evaluation share, one answer each.
 
-    Half of the places go to prompts whose reward changed, as far as there are any; the rest to the first
-    other prompts, so that unchanged answers are shown too. None if there were fewer than two evaluations.
+    Prompts whose reward changed get half of the places, and more if few are unchanged. The rest goes to the first other
+    prompts, so that unchanged answers are shown too. The list is empty with fewer than two evaluations.
     """
     files = list_shards(samples, Kind.EVAL)
     if len(files) < 2:

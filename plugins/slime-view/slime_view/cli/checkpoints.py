@@ -1,4 +1,4 @@
-"""`slime checkpoints`: what a run has saved, whether it is whole, and fewer of it."""
+"""`slime checkpoints`: lists, verifies and removes a run's checkpoints."""
 
 import json
 import time
@@ -31,23 +31,23 @@ class Examined:
     written: float
     """When it was complete, in seconds since 1970; for one without a manifest, when its directory changed."""
     verified: bool
-    """Whether its files' contents were compared, or their sizes alone."""
+    """Whether its files' contents were compared, not only their sizes."""
     problem: str
-    """What is damaged; empty when nothing was found."""
+    """The damage found; empty without any."""
 
 
 def examine(root: Path, *, contents: bool) -> list[Examined]:
-    """Look at every checkpoint in a run's `checkpoints`, oldest first; one that goes away meanwhile is left out."""
+    """Every checkpoint in a run's `checkpoints`, oldest first; one that is deleted meanwhile is left out."""
     return [found for path in list_checkpoints(root) if (found := _examine(path, contents)) is not None]
 
 
 def prune(root: Path, keep: int) -> Sequence[Path]:
-    """Remove checkpoints that are older than the newest `keep` whole ones, except the best one.
+    """Remove checkpoints that are older than the newest `keep` complete ones, except the best one.
 
-    A damaged one counts for nothing.
+    A damaged checkpoint does not count as one of the `keep`.
 
     Returns:
-        What was removed: nothing, when there are fewer whole ones.
+        The removed directories; none if there are fewer complete ones.
     """
     whole = 0
     paths = list_checkpoints(root)
@@ -93,14 +93,14 @@ def _problem(path: Path, contents: bool) -> str:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def checkpoints(run: Path, verify: bool, keep: int | None, as_json: bool) -> int:
-    """List the checkpoints of the run in RUN; exit code 1 when one is damaged.
+    """List the checkpoints of the run in RUN; the exit code is 1 if one is damaged.
 
     \b
     slime checkpoints runs/first
     slime checkpoints runs/first --verify
     slime checkpoints runs/first --prune 2
 
-    Works while the run goes on, but for --prune.
+    Works while the run is active, except --prune.
     """  # noqa: D301  # \b keeps click from filling the lines below it
     run_file_of(run)
     root = run / "checkpoints"

@@ -1,4 +1,4 @@
-"""`slime diff`: how two runs differ: settings, plugins, metrics, weights, and what the same prompts earned."""
+"""`slime diff`: compares two runs' settings, plugins, metrics, weights, and rewards of the same prompts."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from slime_core.errors import last_of, printable
 from slime_view.comparison import WINDOW, Comparison, Two
 
 VALUE = 60
-"""Characters of a setting that are shown."""
+"""Maximum characters of a shown setting."""
 
 
 @click.command(short_help="Compare two runs: settings, metrics, prompts.")
@@ -25,8 +25,8 @@ def diff(first: Path, second: Path, prompts: int, everything: bool, as_json: boo
     \b
     slime diff runs/first runs/second
 
-    Metrics are means over the last ten rollouts that both have, weights those of the checkpoints that both have; works
-    while they go on.
+    Metrics are means over the last ten rollouts that both runs have. Weights are compared in checkpoints that both
+    runs have. Works while the runs are active.
     """  # noqa: D301  # \b keeps click from filling the lines below it
     found = Comparison.of(first, second)
     if as_json:

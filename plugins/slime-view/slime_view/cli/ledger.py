@@ -1,4 +1,4 @@
-"""`slime ledger`: what became of every group of a run, and whether the accounts balance."""
+"""`slime ledger`: the outcome of every group of a run, and whether the accounts balance."""
 
 import json
 from pathlib import Path
@@ -21,15 +21,15 @@ _STATES = [state.value for state in GroupState]
 @click.option("--group", "group_id", metavar="ID", help="Every move of one group, source:eEPOCH:rROW:dDRAW.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def ledger(run: Path, state: str | None, group_id: str | None, as_json: bool) -> int:
-    """Say what became of the groups of the run in RUN; exit code 1 when the accounts do not balance.
+    """Show the outcome of the groups of the run in RUN; the exit code is 1 if the accounts do not balance.
 
     \b
     slime ledger runs/first
     slime ledger runs/first --state buffered
     slime ledger runs/first --group train.jsonl:e0:r17:d17
 
-    Works while the run goes on, and after a crash. Counts are by group, but uses: one that was trained on and waits
-    for another use is buffered.
+    Works while the run is active, and after a crash. Except for uses, counts are by group: a group that was trained on
+    and waits for another use is buffered.
     """  # noqa: D301  # \b keeps click from filling the lines below it
     if state and group_id:
         raise ConfigError("--state lists groups and --group shows one: give either")

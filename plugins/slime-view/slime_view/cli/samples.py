@@ -1,4 +1,4 @@
-"""`slime samples`: what a run generated, as a table or as JSON lines, also while it runs."""
+"""`slime samples`: a run's samples, as a table or as JSON lines, also while it runs."""
 
 import json
 import re
@@ -14,9 +14,9 @@ from slime_view.samples.shard import Kind, Shard, list_shards
 from slime_view.transcripts import prompt_text
 
 PROMPT, RESPONSE = 32, 60
-"""Characters that are shown."""
+"""Maximum characters shown."""
 _MARKERS = re.compile(r"<\|[^|<>]*\|>\s*(?:system|user|assistant)?\s*")
-"""What chat templates put around a message: the question is what is before the last one."""
+"""Markers that chat templates put around a message; the question precedes the last one."""
 
 
 @click.command(short_help="Show what a run generated.")
@@ -29,7 +29,7 @@ _MARKERS = re.compile(r"<\|[^|<>]*\|>\s*(?:system|user|assistant)?\s*")
 def samples(
     run: Path, rollout: int | None, evaluation: int | None, everything: bool, limit: int | None, as_json: bool
 ) -> None:
-    """Show the samples of a rollout of the run folder RUN, groups that were dropped included.
+    """Show the samples of a rollout of the run folder RUN, including dropped groups.
 
     \b
     slime samples runs/first

@@ -1,4 +1,4 @@
-"""`slime trace`: the spans of a run as a file for Perfetto or Chrome, and where its time went."""
+"""`slime trace`: a run's spans as a file for Perfetto or Chrome, and a summary of its time."""
 
 import json
 from collections.abc import Mapping
@@ -23,14 +23,14 @@ from slime_view.trace import Trace
 @click.option("--first", type=click.IntRange(min=0), default=0, show_default=True, help="The first rollout.")
 @click.option("--last", type=click.IntRange(min=0), help="The last rollout.  [default: that of the run]")
 def trace(run: Path, out: Path | None, first: int, last: int | None) -> None:
-    """Write what the run in RUN did when, as a trace to open in ui.perfetto.dev.
+    """Write the timeline of the run in RUN as a trace, to open in ui.perfetto.dev.
 
     \b
     slime trace runs/first
     slime trace runs/first --first 100 --last 109 -o trace.json
 
-    The loop (generate, train, publish, evaluate, checkpoint), the trainer's steps, each sample (queue, generate with
-    its turns, teacher, rewards) and each group (until it was trained on or dropped). It works while the run goes on.
+    Shows the loop (generate, train, publish, evaluate, checkpoint), the trainer's steps, each sample (queue, generate
+    with its turns, teacher, rewards) and each group (until trained or dropped). Works while the run is active.
     """  # noqa: D301  # \b keeps click from filling the lines below it
     if out is not None:
         refuse_occupied(f"--out {out}", out)

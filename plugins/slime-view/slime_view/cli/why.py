@@ -1,4 +1,4 @@
-"""`slime why`: the life of one sample, from its draw to its use in training, or of a whole group."""
+"""`slime why`: the history of one sample or group, from its draw to its use in training."""
 
 import json
 import math
@@ -18,7 +18,7 @@ from slime_view.trace import waits_of
 from slime_view.transcripts import prompt_text
 
 TEXT = 400
-"""Characters of a text that are shown."""
+"""Maximum characters of a shown text."""
 NO_SAMPLES = "its samples are not kept yet, or their file was deleted"
 STEP_METRICS = ("train/loss", "train/grad_norm")
 
@@ -28,13 +28,13 @@ STEP_METRICS = ("train/loss", "train/grad_norm")
 @click.argument("sample")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with the whole record of each sample.")
 def why(run: Path, sample: str, as_json: bool) -> None:
-    """Tell what became of SAMPLE of the run folder RUN: a group, or GROUP/INDEX for one sample of it.
+    """Show the history of SAMPLE in the run folder RUN: a group, or GROUP/INDEX for one sample of it.
 
     \b
     slime why runs/first train.jsonl:e0:r17:d17/2
     slime why runs/first train.jsonl:e0:r17:d17
 
-    `slime samples RUN` names groups and numbers of samples. It works while the run goes on.
+    `slime samples RUN` lists groups and sample numbers. Works while the run is active.
     """  # noqa: D301  # \b keeps click from filling the lines below it
     group, index = _named(sample)
     life = Life.of(run, group)

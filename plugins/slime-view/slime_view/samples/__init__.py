@@ -1,4 +1,4 @@
-"""The sample store: everything that was generated, one columnar file (parquet) a rollout and an evaluation.
+"""The sample store: everything that was generated, in one Parquet file per rollout and per evaluation.
 
 Files are complete or absent, so they can be read while the run goes on; docs/formats.md lists the columns. pyarrow is
 imported when the first file is written or read.

@@ -1,7 +1,7 @@
-"""Columns: samples as a table of Parquet columns and back, losing nothing but secrets.
+"""Columns: converts samples to a table of Parquet columns and back, losing only secrets.
 
-A field of a sample with a column of its own is stored there; the others are JSON in the column `others`, where they are
-not at their default. Ids are split into streams by byte, of which the high ones compress.
+Most fields of a sample have a separate column. The others are JSON in the column `others`, unless they have their
+default. Ids are split into streams by byte, of which the high ones compress well.
 
 Example:
 
@@ -42,11 +42,11 @@ PLAIN = (
     "weight_versions",
     "weight_version_ends",
 )
-"""Fields that a column holds as they are."""
+"""Fields that a column stores unchanged."""
 JSON_TEXT = ("label", "metadata", "train_metadata")
-"""Fields that a column holds as JSON; null for None and for an empty object."""
+"""Fields that a column stores as JSON; null for None and for an empty object."""
 OWN = ("rollout_id", "source", "prompt", "response", "reward", "status", *NUMBERS, *PLAIN, *JSON_TEXT)
-"""Fields of a sample that have a column, or several, of their own."""
+"""Fields of a sample that have one or more separate columns."""
 OTHERS = tuple(each.name for each in fields(Sample) if each.name not in OWN)
 REPEATED = (
     "rollout_id",
@@ -61,7 +61,7 @@ REPEATED = (
     "label",
     "loss_mask.list.element",
 )
-"""Columns of few different values, which a dictionary holds once, and runs of them as their length."""
+"""Columns with few distinct values, stored with dictionary and run-length encoding."""
 Codec: TypeAlias = Literal["gzip", "brotli", "lz4", "zstd", "snappy", "none"]
 _DEFAULT = Sample()
 _READABLE = json.JSONEncoder(ensure_ascii=False, default=plain_json)
@@ -80,7 +80,7 @@ class Entry(NamedTuple):
     sample: Sample
     """The sample, finished."""
     left_out: bool = False
-    """Whether it failed, and its group went on without it."""
+    """Whether it failed, and its group continued without it."""
 
 
 @cache
@@ -123,14 +123,14 @@ def schema() -> "pa.Schema":
 
 
 def encodings() -> dict[str, str]:
-    """Encoding of the columns that have no dictionary and are not plain."""
+    """Encoding of the columns that use neither dictionary nor plain encoding."""
     return {f"{name}.list.element": "BYTE_STREAM_SPLIT" for name, code in NUMBERS.items() if code == "i"}
 
 
 def codecs() -> dict[str, Codec]:
     """How each column is compressed.
 
-    Mantissas are noise: zstd takes 0.5 bytes a token off and costs 3 us a sample; snappy finds runs of zeros alone.
+    Mantissas are noise: zstd saves 0.5 bytes per token and costs 3 us per sample; snappy only finds runs of zeros.
     """
     floats = {name for name, code in NUMBERS.items() if code == "f"}
     return {
@@ -142,10 +142,10 @@ def codecs() -> dict[str, Codec]:
 
 
 def pack(entries: Sequence[Entry], rollout_id: int) -> "pa.Table":
-    """One row an entry.
+    """One row per entry.
 
     Raises:
-        TypeError: a sample holds what JSON cannot keep.
+        TypeError: a sample holds a value that JSON cannot represent.
     """
     import numpy as np
     import pyarrow as pa
@@ -162,7 +162,7 @@ def pack(entries: Sequence[Entry], rollout_id: int) -> "pa.Table":
 
 
 def _typed(values: Sequence[float], code: str) -> "array[Any]":
-    # `array` refuses what does not fit; numpy would cut it off or wrap it.
+    # `array` rejects values out of range; numpy would truncate or wrap them.
     return values if isinstance(values, array) and values.typecode == code else array(code, values)
 
 
@@ -212,7 +212,7 @@ def _own_columns(entry: Entry) -> Sequence[object]:
 
 
 def _exact(name: str, text: str, others: dict[str, object]) -> str:
-    """A text that UTF-8 can hold; a model may emit half a surrogate pair, and then the exact text is among `others`."""
+    """A text valid in UTF-8; if a model emits half a surrogate pair, `others` keeps the exact text."""
     text = REDACTOR.redact(text)
     clean = _clean(text)
     if clean != text:
@@ -229,7 +229,7 @@ def _clean(text: str) -> str:
 
 
 def _json(value: object) -> str:
-    """JSON text without secrets: a tool or a judge may have answered with the key that it was asked with."""
+    """JSON text without secrets: a tool or a judge may have echoed the API key of its request."""
     if REDACTOR:
         value = REDACTOR.redact_data(json.loads(_ESCAPED.encode(value)))
     text = _READABLE.encode(value)
@@ -240,7 +240,7 @@ def unpack(batch: "pa.RecordBatch | pa.Table") -> Iterator[Entry]:
     """The samples of a table that `pack` made, frozen, bit for bit.
 
     Raises:
-        ValueError: a column holds something else.
+        ValueError: a column holds invalid data.
     """
     numbers = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in NUMBERS}
     plain = [name for name in batch.schema.names if name not in NUMBERS]
@@ -275,7 +275,7 @@ def _rewards(text: str) -> dict[str, float]:
 
 
 def _parsed(text: str | None, default: T, kind: type = object) -> T:
-    """What a JSON text says.
+    """The value of a JSON text, or `default`.
 
     Raises:
         ValueError: it is not JSON, or not of that kind.

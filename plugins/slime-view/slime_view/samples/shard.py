@@ -28,7 +28,7 @@ SCHEMA_VERSION = 1
 """Version of the format of shards, and of rows as JSON."""
 HEADER_KEY = "slime_core"
 BATCH_ROWS = 512
-"""Samples read, and written, at a time: of 1,000 tokens each they are 7 MB."""
+"""Samples read or written at a time: with 1,000 tokens each they are 7 MB."""
 
 
 class Kind(enum.Enum):
@@ -42,7 +42,7 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class SampleRow:
-    """One sample of a rollout or of an evaluation as people and programs read it: no tokens."""
+    """One sample of a rollout or of an evaluation in readable form, without tokens."""
 
     rollout_id: int
     """Number of the rollout; for an evaluation, rollouts done before it."""
@@ -53,9 +53,9 @@ class SampleRow:
     index: int
     """Number of the sample within its group, or within its data set in an evaluation, from 0."""
     prompt: str | list[Message]
-    """What the model was asked."""
+    """The model's prompt."""
     response: str
-    """What it wrote."""
+    """The model's text."""
     response_length: int
     """Tokens of the response."""
     label: Json
@@ -67,15 +67,15 @@ class SampleRow:
     drop_reason: str | None
     """Why its group was dropped; None when it was kept."""
     left_out: bool
-    """Whether it failed, and its group went on without it."""
+    """Whether it failed, and its group continued without it."""
     failure_reason: str | None
     """Why it failed, if it did."""
     remove_sample: bool
-    """Whether it counts in the metrics and the normalisation alone."""
+    """Whether it counts only in metrics and normalisation, not in the loss."""
     weight_versions: list[str]
     """Weight version of each engine call."""
     metadata: Mapping[str, Json]
-    """What row, generator and rewards noted."""
+    """Metadata from the data row, generator and rewards."""
 
     def to_dict(self) -> dict[str, Json]:
         """The row as plain JSON."""
@@ -85,10 +85,10 @@ class SampleRow:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A group that the buffer handed out to a rollout's training."""
+    """A group that the buffer drew for a rollout's training."""
 
     group: str
-    """Its identity; it may be of an earlier rollout's shard."""
+    """Its identity; an earlier rollout's shard may hold it."""
     weight: float
     """Its importance weight."""
     metadata: Mapping[str, Json] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a shard says of itself, JSON in the file's metadata."""
+    """A shard's header, stored as JSON in the file's metadata."""
 
     kind: Kind
     """What its samples were made for."""
@@ -120,10 +120,10 @@ class Header:
 
     @classmethod
     def parse(cls, text: bytes) -> "Header":
-        """What the metadata of a file says.
+        """The header from a file's metadata.
 
         Raises:
-            ValueError: it is of another schema version, or no header.
+            ValueError: the schema version differs, or it is no header.
         """
         values = json.loads(text)
         if (version := values["schema_version"]) != SCHEMA_VERSION:
@@ -133,7 +133,7 @@ class Header:
 
 
 class Shard:
-    """The samples of one rollout or evaluation, in a file that was written whole."""
+    """The samples of one rollout or evaluation, in a complete file."""
 
     def __init__(self, path: Path) -> None:
         """Read the header.
@@ -182,7 +182,7 @@ class Shard:
             )
 
     def entry(self, row: int) -> Entry:
-        """One sample by the number of its row, with its tokens; the part of the file that has it is read, no other.
+        """One sample by its row number, with its tokens; reads only the row group that contains it.
 
         Raises:
             RunFolderError: there is no such row.
@@ -203,7 +203,7 @@ class Shard:
         return frozenset(filter(None, names))
 
     def groups(self, only: Collection[str] | None = None) -> Generated:
-        """Its groups, or those of some identities; none of an evaluation."""
+        """Its groups, optionally only some identities; none for an evaluation."""
         made: dict[str, Group] = {}
         failed: dict[str, Group] = {}
         reasons: dict[GroupId, str] = {}
@@ -234,7 +234,7 @@ class Shard:
 
 @contextmanager
 def _understood(path: Path) -> Iterator[None]:
-    """Name the file in an error about what it holds."""
+    """Add the file's path to errors about its content."""
     from pyarrow import ArrowException
 
     try:
@@ -250,7 +250,7 @@ def open_shard(path: Path, dictionaries: Sequence[str] = ()) -> Iterator["parque
     """A file of samples; the columns of some names come as dictionaries.
 
     Raises:
-        RunFolderError: it was deleted, is damaged, or is not one.
+        RunFolderError: it was deleted, is damaged, or is no shard.
     """
     from pyarrow import parquet
 
@@ -264,7 +264,7 @@ def open_shard(path: Path, dictionaries: Sequence[str] = ()) -> Iterator["parque
 
 
 def read_rows(path: Path, rows: Sequence[int], columns: Sequence[str]) -> list[dict[str, Json]]:
-    """Rows by number, in the order asked for; only the parts of the file that have them are read.
+    """Rows by number, in the requested order; reads only the row groups that contain them.
 
     Raises:
         RunFolderError: as `open_shard`, or the file has fewer rows.
@@ -284,7 +284,7 @@ def read_rows(path: Path, rows: Sequence[int], columns: Sequence[str]) -> list[d
 
 
 def read_columns(path: Path, columns: Sequence[str]) -> list[dict[str, Json]]:
-    """All rows, of some columns.
+    """Some columns of all rows.
 
     Raises:
         RunFolderError: as `open_shard`.
@@ -300,7 +300,7 @@ def list_shards(directory: Path, kind: Kind = Kind.ROLLOUT) -> list[Path]:
 
 
 def is_shard(path: Path) -> bool:
-    """Whether a file is called like a shard and says that it is one; other parquet files are not."""
+    """Whether a file has a shard's name and header; other Parquet files do not."""
     if not re.fullmatch(r"\w+_\d+\.parquet", path.name) or not path.is_file():
         return False
     from pyarrow import ArrowException, parquet
@@ -312,7 +312,7 @@ def is_shard(path: Path) -> bool:
 
 
 def numbered(directory: Path, kind: Kind) -> Iterator[tuple[int, Path]]:
-    """The shards of a kind by their numbers, in any order."""
+    """The shards of a kind with their numbers, in any order."""
     for path in directory.glob(f"{kind.value}_*.parquet"):
         if match := re.fullmatch(rf"{kind.value}_(\d+)\.parquet", path.name):
             yield int(match[1]), path

@@ -1,8 +1,8 @@
-"""SampleStore: writes shards in a thread of its own, each complete or absent; a commit point waits until they are safe.
+"""SampleStore: writes shards atomically in a separate thread; a commit point waits until they are on disk.
 
 with SampleStore(run_dir / "samples") as store:
     await store.write(0, Generated(kept, dropped, reasons), draw)     # returns at once: samples/rollout_000000.parquet
-    await store.flush()                                               # on disk, or the error that it met
+    await store.flush()                                               # on disk, or raises the write's error
 """
 
 import logging
@@ -31,10 +31,10 @@ class SampleStore(SampleWriter):
     """Writes one file at a time, off the event loop; a second waits for the first, so memory is bounded.
 
     Args:
-        directory: where; made if needed.
+        directory: the samples folder; created if needed.
 
     Raises:
-        RunFolderError: the directory cannot be made.
+        RunFolderError: the directory cannot be created.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -46,10 +46,10 @@ class SampleStore(SampleWriter):
         self._unsynced: list[Path] = []
 
     async def write(self, rollout_id: int, generated: Generated, draw: Draw) -> None:
-        """Keep what a rollout generated, and what it is trained on; what went wrong with the file before is raised.
+        """Write a rollout's generated samples and its training draw, in the background.
 
         Raises:
-            RunFolderError: the file before could not be written.
+            RunFolderError: the previous file could not be written.
         """
         drawn = [
             Drawn(str(group.id), weight, dict(group.metadata))
@@ -58,12 +58,12 @@ class SampleStore(SampleWriter):
         await self._start(Header(Kind.ROLLOUT, rollout_id, drawn), entries_of(generated))
 
     async def write_eval(self, rollout_id: int, samples: Mapping[str, Sequence[Sample]]) -> None:
-        """Keep an evaluation's samples, by data set; errors as in `write`."""
+        """Write an evaluation's samples, by data set; raises the same errors as `write`."""
         entries = (Entry(source, None, None, sample) for source, those in samples.items() for sample in those)
         await self._start(Header(Kind.EVAL, rollout_id), entries)
 
     async def flush(self) -> None:
-        """Wait until everything is written, and safe from a power cut.
+        """Wait until everything is written and synced to disk.
 
         Raises:
             RunFolderError: a file could not be written.
@@ -73,7 +73,7 @@ class SampleStore(SampleWriter):
         await wrap_future(self._thread.submit(_sync, paths))
 
     def rewind(self, rollouts: int | None) -> None:
-        """Remove what came after a commit point, which holds so many rollouts; None removes everything.
+        """Remove files after a commit point with `rollouts` rollouts; None removes everything.
 
         Raises:
             RunFolderError: a file cannot be removed.
@@ -86,7 +86,7 @@ class SampleStore(SampleWriter):
                 path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Finish the file under way; nobody waits for it any longer, so an error is logged."""
+        """Finish the current file; an error is logged, because no caller waits for it."""
         self._thread.shutdown()
         if self._under_way is not None and (error := self._under_way.exception()) is not None:
             log.warning("%s", error)
@@ -98,7 +98,7 @@ class SampleStore(SampleWriter):
     async def _start(self, header: Header, entries: Iterable[Entry]) -> None:
         await self._finish()
         path = self._directory / header.name
-        # The header as text at once: a buffer may change its notes while the file is written.
+        # Serialise the header now: a buffer may change its metadata while the file is written.
         self._under_way = self._thread.submit(write_shard, path, header.rollout_id, header.to_json(), entries)
         self._unsynced.append(path)
 
@@ -120,10 +120,10 @@ def entries_of(generated: Generated) -> Iterator[Entry]:
 
 
 def write_shard(path: Path, rollout_id: int, header: str, entries: Iterable[Entry]) -> None:
-    """Write one file with a header as JSON, whole or not at all; blocks.
+    """Write one file atomically, with a header as JSON; blocks.
 
     Raises:
-        RunFolderError: it cannot be written, or a sample holds what JSON cannot keep.
+        RunFolderError: it cannot be written, or a sample holds a value that JSON cannot represent.
     """
     import pyarrow as pa
     from pyarrow import parquet
