@@ -6,7 +6,7 @@ Example:
 
     grade("1/2", r"... so the answer is \boxed{0.5}.").correct        # True
 
-slime-core finds the rewards in `slime_reward_math.plugin`; the grader itself needs slime-core for nothing.
+slime-core finds the rewards in `slime_reward_math.plugin`; the grader itself does not need slime-core.
 """
 
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ __all__ = ["Grade", "Outcome", "compare", "grade", "grade_many"]
 
 
 def __getattr__(name: str) -> object:
-    """What is exported, imported when it is asked for: the grader's patterns take a fifth of a second to compile."""
+    """Import an exported name on first use: the grader's patterns take 0.2 s to compile."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
     from slime_reward_math import grader

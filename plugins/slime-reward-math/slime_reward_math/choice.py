@@ -4,9 +4,9 @@ Example:
 
     chosen_letter("I first thought A. Answer: **B**", ("A", "B", "C", "D"))      # "B"
 
-The last marked answer wins, or the letter that is left when the others were ruled out, unless it is taken back; several
-letters are not a choice; a letter in running text is none either. A box that is not a choice leaves what stands
-behind it.
+The last marked answer wins, or the only letter that is not ruled out, unless the response takes it back. Several
+letters, or a letter in running text, are not a choice. After a box that holds no choice, only the text behind it
+counts.
 """
 
 import re
@@ -113,8 +113,8 @@ def chosen_letter(response: str, letters: Sequence[str], choices: Sequence[str] 
 
     Args:
         response: the model's text.
-        letters: the letters there are; another one is not a choice.
-        choices: the texts that they stand for, in order; an answer that repeats exactly one of them chooses it.
+        letters: the valid letters.
+        choices: the letters' texts, in order; an answer that repeats exactly one of them chooses it.
     """
     start = thought_ends(response)
     if start is None:
@@ -123,7 +123,7 @@ def chosen_letter(response: str, letters: Sequence[str], choices: Sequence[str] 
     found = extract(response).text
     if found is None:
         letter = _of_text(text, letters, choices)
-        # A letter in a box that is taken back is not chosen by what takes it back.
+        # The sentence that takes back a boxed letter must not itself count as choosing it.
         return None if letter in _BOXED.findall(text)[-1:] else letter
     letter = _of_short(found, letters, choices) or _by_value(found, letters, choices)
     if letter is not None and _contradicts(letter, found, letters, choices):
@@ -132,7 +132,7 @@ def chosen_letter(response: str, letters: Sequence[str], choices: Sequence[str] 
     rest = text[place + len(found) :] if place >= 0 else ""
     if letter is not None:
         return None if _is_denied(letter, rest) or _another(letter, rest, letters) else letter
-    # A box that is not a choice is an answer all the same: what was said before it counts no longer.
+    # A box without a choice is still an answer, so the text before it no longer counts.
     return _of_text(rest, letters, choices) if _MARKED.search(rest) else None
 
 
@@ -156,7 +156,7 @@ def _another(letter: str, rest: str, letters: Sequence[str]) -> bool:
 def _is_denied(letter: str, rest: str) -> bool:
     if re.search(_DENIED.format(letter), rest) is not None or _BACK.search(rest) is not None:
         return True
-    # What is said of other letters takes nothing back.
+    # A sentence about other letters does not take the answer back.
     own = [
         each
         for each in _SENTENCE.split(rest)
@@ -213,7 +213,7 @@ def _of_text(text: str, letters: Sequence[str], choices: Sequence[str]) -> str |
 
 
 def _of_lines(text: str, letters: Sequence[str], choices: Sequence[str]) -> str | None:
-    """The letter of a text without a sentence that marks one: what its last line, or all of it, is."""
+    """The letter of a text without a marking sentence: from its last line, or from the whole text."""
     lines = [line for line in text.strip().splitlines() if line.strip()]
     if not lines:
         return None

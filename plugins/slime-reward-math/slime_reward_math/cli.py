@@ -33,7 +33,7 @@ from slime_reward_math.read import clean
 from slime_reward_math.rewards.letters import Letters
 
 KINDS = ("equiv", "mcq", "boxed")
-"""Kinds that a row may have; under any other name it is a whole response."""
+"""Kinds with a special meaning; a row of any other kind is a whole response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Row:
     kind: str
     """`equiv`: gold and response are two bare answers; `mcq`: the gold is a choice; anything else: a whole response."""
     metadata: dict[str, Json]
-    """`choices`, `instruction_id_list` and whatever else a reward reads."""
+    """`choices`, `instruction_id_list` and other keys that rewards read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Graded:
     verdict: str
     """correct, wrong, undecided or timeout."""
     score: float | None
-    """The reward; None where there is none."""
+    """The reward; None without one."""
     extracted: str | None
     """The answer that was found in the response."""
     reason: str
@@ -139,7 +139,7 @@ def bare_grade(gold: object, answer: str) -> Grade:
 
 
 MOST_REASONS = 5
-"""Reasons for having no score that a summary names, the commonest first."""
+"""Maximum number of reasons for a missing score in a summary, most common first."""
 COLOURS = {"correct": "green", "wrong": "red", "undecided": "yellow", "timeout": "magenta"}
 """Of the verdicts."""
 
@@ -177,7 +177,7 @@ def run(answers: Path, out: Path | None, as_json: bool) -> None:
 
 
 def summarise(graded: Iterable[Graded]) -> dict[str, Json]:
-    """How many verdicts of each kind, the mean score of those that have one, the time they took, why some have none."""
+    """Counts of each verdict, the mean score of scored rows, their times, and reasons for missing scores."""
     found = list(graded)
     counts = Counter(each.verdict for each in found)
     scores = [each.score for each in found if each.score is not None]
@@ -212,7 +212,7 @@ def _print(summary: dict[str, Json]) -> None:
 @click.option("--bare", is_flag=True, help="RESPONSE is a bare answer without a box.")
 @click.option("--json", "as_json", is_flag=True, help="Print the steps as JSON.")
 def explain(gold: str, response: str, bare: bool, as_json: bool) -> None:
-    """Show what is extracted from RESPONSE, what it and GOLD are read as, and what decides."""
+    """Show the answer extracted from RESPONSE, how it and GOLD are parsed, and the deciding rule."""
     steps = _steps(gold, response, bare)
     if as_json:
         click.echo(json.dumps(steps))
@@ -224,7 +224,7 @@ def explain(gold: str, response: str, bare: bool, as_json: bool) -> None:
 
 
 def _steps(gold: str, response: str, bare: bool) -> dict[str, Json]:
-    """What the grader of `math` does, one thing after another."""
+    """The steps of the `math` grader, in order."""
     found = bare_grade(gold, response) if bare else grade(gold, response)
     how = "given bare" if bare else extract(response).reason
     gold_form, answer_form = found.forms

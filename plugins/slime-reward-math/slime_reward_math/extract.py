@@ -37,7 +37,7 @@ _JOINTS = (
 )  # fmt: skip
 _FILL = " \n\t$,;{}."
 _SIGNS = " \n\t$,;{.\\()[]&"
-"""What may stand between a box and the end of the word or the brace before it, if it continues another box."""
+"""Text allowed between a box that continues another one and the preceding word or brace."""
 _JOINING = frozenset(joint[-1] for joint in _JOINTS if joint[-1].isalpha()) | {"}"}
 _PART = re.compile(r"\((?:[1-9]|i{1,3}|iv|v|[a-f])\)[\s$]*")
 _SAME_NAME = re.compile(r"(?:(?<=or)|(?<=and))[\s$]+[a-z](?:_\{?\d\}?)?\s*=\s*$")
@@ -59,9 +59,9 @@ class Extracted(NamedTuple):
     reason: str
     """How it was found, or why not, in a few countable words."""
     stated: str | None = None
-    """Another answer that is stated after it; it has to be the same."""
+    """Another answer stated after it, which must be equal."""
     equation: str | None = None
-    r"""What a box with a name is said to be equal to, with the name: `S=12` of `\boxed{S} = 12`."""
+    r"""The equation that a boxed name opens: `S=12` of `\boxed{S} = 12`."""
 
 
 def extract(response: str, phrases: bool = False) -> Extracted:
@@ -93,7 +93,7 @@ def thought_ends(response: str) -> int | None:
 
 
 def _boxes(response: str, start: int) -> Extracted:
-    """The last box, with the boxes directly before it if nothing but `and`, `or` and signs stands between."""
+    """The last box, with the boxes directly before it if only `and`, `or` and signs separate them."""
     sign = BOX
     place = response.rfind(BOX, start)
     if place < 0:
@@ -137,7 +137,7 @@ def _named(response: str, start: int, place: int, end: int) -> str | None:
 
 
 def _instead(response: str, start: int, place: int, sign: str) -> str | None:
-    r"""What the box holds that a denied one is set against: `it is \boxed{6}, not \boxed{5}`; None without one."""
+    r"""The content of the box before a denied one: `6` of `it is \boxed{6}, not \boxed{5}`; None without one."""
     before = response.rfind(sign, max(start, place - MAX_GAP - MAX_ANSWER), place)
     content, end = _content(response, before) if before >= 0 else (None, place)
     if not content or end > place or _SET_AGAINST.fullmatch(response[end:place]) is None:
@@ -194,7 +194,7 @@ def _content(response: str, place: int) -> tuple[str | None, int]:
     rest = text.lstrip()
     offset = opening + len(text) - len(rest)
     if not rest.startswith("{"):
-        # \boxed 42: TeX would take one sign, who writes it means the word.
+        # \boxed 42: TeX would box only one character, but the writer means the whole word.
         word = rest.split(None, 1)[0].rstrip("$.,") if rest and text[:1].isspace() else ""
         return (word or None), offset + len(word)
     closing = _closing_brace(rest)
@@ -234,7 +234,7 @@ def _closing_brace(text: str) -> int | None:
 
 
 def last_marked(response: str) -> Extracted:
-    """What stands on the line of the last `Answer:` after the last `</think>`; near the end, to bound time."""
+    """The line of the last `Answer:` after the last `</think>`; searches only near the end, to bound time."""
     start = thought_ends(response)
     if start is None:
         return Extracted(None, "thinking did not end")
@@ -247,7 +247,7 @@ def last_marked(response: str) -> Extracted:
 
 
 def _phrase(response: str, start: int) -> Extracted:
-    """What the last sentence of the tail states that says `the answer is`."""
+    """The answer in the tail's last sentence with `the answer is`."""
     start = max(start, len(response) - TAIL)
     found = stated(response, start)
     if found is None:

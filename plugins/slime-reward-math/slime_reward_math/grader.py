@@ -33,7 +33,7 @@ class Outcome(enum.Enum):
     CORRECT = "correct"
     """The answer is the gold answer."""
     WRONG = "wrong"
-    """It is another one, or there is none."""
+    """The answer differs, or there is none."""
     UNDECIDED = "undecided"
     """Neither could be shown, or there is no gold answer; never counted as wrong by itself."""
     TIMEOUT = "timeout"
@@ -41,7 +41,7 @@ class Outcome(enum.Enum):
 
 
 class Grade(NamedTuple):
-    """A verdict and what it rests on."""
+    """A verdict with its reason."""
 
     outcome: Outcome
     reason: str
@@ -64,7 +64,7 @@ class Grade(NamedTuple):
 
     @property
     def forms(self) -> tuple[str, str]:
-        """The normal forms of gold and answer, as far as they were read."""
+        """The normal forms of gold and answer, or the text of a side that was not parsed."""
         gold, answer = self.trees
         return show(gold) if gold is not None else self.gold, show(answer) if answer is not None else self.answer or ""
 
@@ -74,7 +74,7 @@ MIN_WORDS = 3
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 _OTHER_MONEY = re.compile(r"cent|euro|pound|\byen\b|rupee|yuan|rmb|peso")
 FAULT = "a fault of the grader"
-"""How the reason of a verdict begins that this package is to blame for."""
+"""Prefix of the reason if a fault of this package caused the verdict."""
 MEMO = 4_096
 """Pairs that are remembered."""
 MAX_REMEMBERED = 2_000
@@ -93,7 +93,7 @@ class Side(NamedTuple):
 
 
 def grade(gold: object, response: str, *, phrases: bool = False, deadline_s: float = DEADLINE_S) -> Grade:
-    r"""Grade a response; raises nothing, whatever it holds.
+    r"""Grade a response; never raises.
 
     Args:
         gold: the gold answer: a text, with or without `\boxed{}` or dollar signs, or a number.
@@ -109,17 +109,17 @@ def grade(gold: object, response: str, *, phrases: bool = False, deadline_s: flo
     if answer is None or found.equation is not None:
         return judged(text, found, deadline_s=deadline_s)
     if answer == text and (answer[-1].isalnum() or answer[-1] == "}"):
-        # What ends like this is not nothing: other ends may be all there is, and nobody would see them.
+        # Text with another ending may consist of punctuation only, which is no answer.
         return Grade(Outcome.CORRECT, "the same text", answer, text)
     if _is_integer(answer) and _is_integer(text):
-        # Half of all pairs are integers: they are compared without another word.
+        # Half of all pairs are integers: compare them directly.
         same = int(answer) == int(text)
         return _grade(same, "the same number" if same else "another number", text, answer)
     return compare(text, answer, deadline_s=deadline_s)
 
 
 def judged(gold: str, found: Extracted, *, deadline_s: float = DEADLINE_S) -> Grade:
-    """Grade what was found and settled; a box with a name that is not an answer may open an equation that does."""
+    """Grade a settled extraction; if a boxed name is not the answer, the equation that it opens may be."""
     if found.text is None:
         verdict = Grade(Outcome.WRONG, found.reason, None, gold)
     else:
@@ -131,17 +131,17 @@ def judged(gold: str, found: Extracted, *, deadline_s: float = DEADLINE_S) -> Gr
 
 
 def settled(found: Extracted) -> Extracted:
-    """What was found, but no answer where the response states another one behind its box."""
+    """The extraction, without its answer if the response states a different one after its box."""
     if found.stated is None or found.text is None:
         return found
     if found.stated.startswith("\\text{") and not plain.may_be_language(found.text):
-        # Words that are not a number say something of the answer: `the answer is correct`.
+        # Words without a number describe the answer: `the answer is correct`.
         spelled = _read(found.stated, Grouping.OUTSIDE)
         if not isinstance(spelled, Num):
             return found
     if found.stated != CHANGED and (compare(found.text, found.stated).score or compare(found.stated, found.text).score):
         return found
-    # Of a box with a name the equation that it opens may agree with what is stated.
+    # For a boxed name, the equation that it opens may agree with the stated answer.
     agrees = found.equation is not None and compare(found.stated, found.equation).correct
     return Extracted(None, TAKEN_BACK, equation=found.equation if agrees else None)
 
@@ -267,7 +267,7 @@ def _by_text(left: Side, right: Side) -> tuple[bool, str] | None:
 
 
 def _by_number(equal: bool, left: Side, right: str) -> tuple[bool, str] | None:
-    """Two plain numbers; a comma that may separate leaves the verdict to the trees."""
+    """Verdict on two plain numbers; None leaves it to the trees, for a possible list or rounded number."""
     if equal:
         return True, "the same number"
     open_commas = "," in left.squeezed or "," in right
@@ -298,7 +298,7 @@ def _by_tree(left: Side, right: Side, deadline: float) -> Grade:
 
 
 def _pairs(left: Side, right: Side) -> Iterator[tuple[Tree | Unread, Tree | Unread]]:
-    """Gold and answer as trees, once for each way to read their commas; read when they are asked for."""
+    """Gold and answer as trees, one pair per reading of their commas, parsed lazily."""
     answers: list[Tree | Unread] = []
     for text, grouping in _readings(_priced(left, right), of_gold=True):
         gold = _read_gold(text, grouping)
@@ -341,7 +341,7 @@ def _unread_or_wrong(
     one, two = loose(left.clean), loose(right.clean)
     if one and one == two:
         return Grade(Outcome.CORRECT, "the same words and signs", right.text, left.text)
-    # A gold in words that an answer does not repeat is answered otherwise; one in signs may say the same in others.
+    # An answer that does not repeat a gold in words is wrong; a gold in signs may be written in other signs.
     if plain.words(left.clean) is not None or _mostly_words(left.clean):
         return Grade(Outcome.WRONG, "other words", right.text, left.text)
     return Grade(Outcome.UNDECIDED, f"the gold answer is unreadable: {golds[0]}", right.text, left.text)

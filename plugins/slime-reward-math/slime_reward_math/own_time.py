@@ -1,7 +1,7 @@
-"""Own time: seconds that this thread has worked, without what Python's collector took of them.
+"""Own time: processor seconds of this thread, without Python's garbage collection.
 
-A collection runs in whichever thread happens to ask for memory, and takes a second and more of it where the process
-holds millions of objects: a verdict that was reached in a millisecond was a timeout there.
+A collection runs in the thread that happens to allocate, and takes over a second if the process holds millions of
+objects. Counting it turned verdicts that took a millisecond into timeouts.
 
     deadline = own_time() + 1.0
 """
@@ -11,14 +11,14 @@ import threading
 import time
 
 DEADLINE_S = 1.0
-"""Seconds of one verdict, of its thread's own time: no busy machine changes it, nor a collection of garbage.
+"""Seconds for one verdict, in its thread's own time, which a busy machine or a garbage collection does not change.
 
-The bounds of the reader and the evaluation keep almost all below 0.01.
+The bounds of reader and evaluation keep almost all verdicts below 0.01.
 """
 
 
 class _Collections(threading.local):
-    """Of one thread."""
+    """Garbage-collection time of one thread."""
 
     began = 0.0
     took_s = 0.0

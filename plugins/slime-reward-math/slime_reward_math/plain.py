@@ -63,7 +63,7 @@ _HEDGED = (
     r"partially|normally|typically|rarely|for (?:some|most|large|small|many)|almost|however|although|though|might|could"
 )
 _OTHERWISE = {"yes": re.compile(rf"\b(?:no|false|{_HEDGED})\b"), "no": re.compile(rf"\b(?:yes|true|{_HEDGED})\b")}
-"""What a reply must not go on with: the other reply, or what holds of it only in part."""
+"""Text that must not follow a reply: the other reply, or a restriction of it."""
 MAX_SURD = 80
 """Characters of a root that is read here."""
 MAX_PARTS = 40
@@ -73,7 +73,7 @@ MAX_NUMBER = 1_000
 
 
 def squeeze(text: str) -> str:
-    """The text without what only changes its looks: fence sizes, thin spaces, spaces beside signs."""
+    """The text without pure formatting: bracket sizes, thin spaces, spaces around signs."""
     if "\\" in text or "~" in text:
         text = _FRACTION.sub(r"\\frac", _STYLE.sub(" ", text))
     return _GAP.sub("", text.strip()) if " " in text or "\n" in text or "\t" in text else text
@@ -105,7 +105,7 @@ def number(text: str) -> Fraction | int | None:
 def square(text: str, value: Fraction | int | None) -> Fraction | None:
     r"""The square of a plain number or of `a\sqrt{b}` over c, negative for a negative one; None for anything else.
 
-    Where two of them differ the answers differ, and nothing need be read.
+    If two squares differ, the answers differ, and no parsing is needed.
     """
     if value is not None:
         exact = Fraction(value)
@@ -138,8 +138,8 @@ def same_percentage(gold: str, answer: str) -> bool | None:
 def same_list(gold: str, answer: str) -> bool | None:
     """Whether two answers list the same numbers; None where one holds anything else, or where brackets decide.
 
-    What lists plain numbers, without brackets, is the same in any order. Within brackets order may count; but where
-    other numbers stand the answers differ, however they are ordered and bracketed.
+    Without brackets, lists of plain numbers are equal in any order. Within brackets order may count, so only different
+    numbers decide: the answers then differ in any order.
     """
     left, right = _listed(gold), _listed(answer)
     if left is None or right is None or len(left.values) == len(right.values) == 1:
@@ -152,7 +152,7 @@ def same_list(gold: str, answer: str) -> bool | None:
         return None
     one, two = sorted(left.values), sorted(right.values)
     if 1 in (len(one), len(two)):
-        # `3/4 or 0.75` says one thing twice, and nothing else.
+        # `3/4 or 0.75` gives one value twice.
         return True
     return one == two or (len(two) > len(one) and one == sorted(set(two)))
 
@@ -191,7 +191,7 @@ def may_be_language(text: str) -> bool:
 
 
 def words(text: str) -> str | None:
-    """The words of an answer that is nothing but words, in lower case and without articles; None for anything else."""
+    """The words of an answer in words only, in lower case and without articles; None for anything else."""
     if "\\" in text and _TEXT.sub("", text).strip():
         # Words behind a formula, not instead of one.
         return None
@@ -206,7 +206,7 @@ def words(text: str) -> str | None:
 
 
 def reply(text: str) -> str | None:
-    """The `yes` or `no` that opens an answer, unless the rest says the other; None without one."""
+    """The `yes` or `no` that opens an answer, unless the rest contradicts it; None without one."""
     match = _REPLY.fullmatch(unwrapped(text).casefold())
     if match is None:
         return None
@@ -216,7 +216,7 @@ def reply(text: str) -> str | None:
 
 
 def hedged(text: str) -> bool:
-    """Whether an answer opens with `yes` or `no` and says that it holds only in part."""
+    """Whether an answer opens with `yes` or `no` and then restricts it."""
     match = _OPENED.match(unwrapped(text).casefold())
     return match is not None and _OTHERWISE[_SAID.get(match[1], match[1])].search(match[2]) is not None
 
@@ -226,7 +226,7 @@ def _singular(word: str) -> str:
 
 
 def choice(text: str) -> str | None:
-    """The letter of a gold answer that is nothing but a choice: `B`, `(B)`; None for anything else."""
+    """The letter of a gold answer that is only a choice: `B`, `(B)`; None for anything else."""
     match = _CHOICE.fullmatch(unwrapped(text).strip())
     return match[1] if match else None
 
@@ -328,7 +328,7 @@ def same_words(gold: str, answer: str) -> bool:
 
 
 def _core(said: str) -> str:
-    """Words without what every listing begins with, without their subject, and without the verb behind a name."""
+    """Words without a listing's usual opening, without their subject, and without the verb behind a name."""
     if said in _SAME:
         return _SAME[said]
     first, _, rest = said.partition(" ")

@@ -1,7 +1,7 @@
-"""What slime-core finds through the entry point: nine rewards under slime's names, each with its `boxed_` variant.
+"""Entry point: nine rewards under slime's names, each with its `boxed_` variant.
 
-A reward is imported when it is built: a run that plans, or trains with another one, needs none of them. Settings are
-here, without what grades, which takes a fifth of a second to import.
+A reward is imported when it is built, so that other runs do not import it. The settings are here, apart from the
+grader, which takes 0.2 s to import.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -76,7 +76,7 @@ class FormatSettings(Settings):
     box: bool = True
     """Whether the answer must be in a closed box that is not empty, after the thinking."""
     think: Literal["optional", "required", "forbidden"] = "optional"
-    """Whether there must be one `</think>`, with at most one `<think>` and nothing but spaces before that."""
+    """Whether there must be one `</think>`, with at most one `<think>` and only spaces before that."""
 
 
 SLIME_API = "1"
@@ -90,7 +90,7 @@ Offer = tuple[str, Callable[[Any, Setup], Reward], type[Settings], str]
 
 
 def _offers() -> Iterator[Offer]:
-    """Name, factory, settings and summary; each factory has a line of its own, which `slime plugins show` prints."""
+    """Name, factory, settings and summary; each factory is on a separate line, which `slime plugins show` prints."""
     kind: type[Settings] = MathSettings
     line = "1 when the last 'Answer:' line equals the label, else -1"
     box = "1 when the last box equals the label, else -1"
@@ -122,7 +122,7 @@ def _offers() -> Iterator[Offer]:
 
 @hookimpl
 def slime_rewards() -> Iterable[RewardSpec]:
-    """The rewards of this plugin: on the loop, because they compute for 0.1 ms, or wait in threads of their own."""
+    """The rewards of this plugin. They run on the event loop: most take 0.1 ms, the others wait in separate threads."""
     for name, factory, settings, summary in _offers():
         limit: dict[str, Any] = {"timeout_s": 300.0} if settings is RemoteSettings else {}
         yield RewardSpec(name, factory, settings, summary, isolation=Isolation.LOOP, **limit)

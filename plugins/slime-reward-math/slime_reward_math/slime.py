@@ -4,7 +4,7 @@ Example:
 
     math(r"\boxed{\frac{2}{4}}", "1/2")      # False
 
-What slime hands to a symbolic algebra goes through this package's own bounded comparison instead.
+Where slime uses a computer algebra system, this module uses this package's bounded comparison.
 """
 
 import re

@@ -5,7 +5,7 @@ Example:
     Node("+", (Sym("x"), Num(Fraction(1))))      # x + 1
     Rel(("<",), (Sym("x"), Num(Fraction(1))))    # x < 1
 
-Nobody changes a tree; they are not frozen because that would triple what it takes to make one.
+Trees are never modified. They are not frozen dataclasses, because creating one would take three times as long.
 """
 
 import re
@@ -61,7 +61,7 @@ class Rel:
 
 
 Tree: TypeAlias = Num | Sym | Words | Node | Rel
-"""Whatever an answer is read into."""
+"""The tree of a parsed answer."""
 
 CONSTANTS = frozenset({"pi", "e", "i", "inf", "RR", "ZZ", "NN", "QQ", "CC", "undefined"})
 """Symbols that are not variables."""
@@ -86,7 +86,7 @@ def walk(tree: Tree) -> Iterator[Tree]:
 def names_and_heads(tree: Tree, names: dict[str, None], heads: set[str]) -> None:
     """Gather the names of all symbols, in order of appearance, and the heads of all nodes.
 
-    By recursion: a generator takes three times as long, and this is asked of most trees more than once.
+    Recursive, because a generator takes three times as long, and this runs more than once for most trees.
     """
     if isinstance(tree, Node):
         heads.add(tree.head)

@@ -1,4 +1,4 @@
-"""The plugin's own cases, shipped so that anyone can repeat its figures: pairs with verdicts, and hostile answers.
+"""The plugin's test cases, shipped to make its figures reproducible: pairs with verdicts, and hostile answers.
 
 Example:
 
@@ -47,7 +47,7 @@ def box(text: str) -> str:
 
 
 def hostile() -> Iterator[Hostile]:
-    """More than four hundred of them: those of the file, and those that try by their size."""
+    """More than 400 hostile responses: from the file, and generated ones of extreme size."""
     for line in HOSTILE.read_text("utf-8").splitlines():
         yield Hostile(**json.loads(line))
     for name, text in _sizes():

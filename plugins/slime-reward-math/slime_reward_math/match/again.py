@@ -1,12 +1,12 @@
-r"""Again: what is looked at a second time when two answers differ as they are written.
+r"""Again: rewrites for a second comparison of two answers that differ as written.
 
 Example:
 
     again(read(r"3,4,\ldots,7"), read("3,4,5,6,7"))      # one pair: the five numbers, twice
     list(renamed(read(r"2n, n \in \mathbb{Z}"), read("2k")))      # 2n
 
-Each rule writes a side in a plainer way: dots written out, declared names listed, parameters renamed. Whatever comes of
-it is compared as if it had been written so, by the rules that compare everything.
+Each rule simplifies one side: it expands dots, lists declared names, or renames parameters. The general rules then
+compare the result.
 """
 
 import itertools
@@ -48,7 +48,7 @@ def up_to_constant(tree: Tree, other: Tree) -> Tree:
     bare, rest = _without_constant(one), _without_constant(two)
     if bare is None or rest is None or bare[1] != rest[1] or not _differ_by_constant(bare[0], rest[0]):
         return tree
-    # Both sides are asked, and have to choose the same of the two.
+    # The rule runs for both sides, which must choose the same tree.
     chosen = min(one, two, key=repr)
     return Rel(tree.ops, (*tree.terms[:-1], chosen)) if isinstance(tree, Rel) else chosen
 
@@ -105,7 +105,7 @@ def renamed(gold: Tree, answer: Tree) -> Iterator[Tree]:
 
 
 def _said(tree: Tree) -> Tree:
-    """What is said without the conditions, and without the name of what it is said: `A x` of `y(x) = A x`."""
+    """The value without conditions and without its name: `A x` of `y(x) = A x`."""
     parts = [without_condition(each) for each in items(tree) if not is_aside(each)]
     return (right_side(parts[0]) or parts[0]) if len(parts) == 1 else tree
 
@@ -122,7 +122,7 @@ def _constants(ours: list[str], theirs: list[str]) -> bool:
 
 
 def declared(tree: Tree) -> set[str]:
-    """The names of which a tree says that they stand for any integer, any constant, or any count above a bound."""
+    """The names that a tree declares as any integer, any constant, or any count above a bound."""
     found: set[str] = set()
     for each in walk(tree):
         if isinstance(each, Rel) and is_domain(each) and _is_whole(each.terms[-1]):
@@ -166,7 +166,7 @@ _CHOICES = frozenset("ABCDEFGHIJ")
 
 
 def again(gold: Tree, answer: Tree, heads: set[str]) -> Iterator[tuple[Tree, Tree]]:
-    """Pairs that say what the two said; none where nothing can be written otherwise. `heads` is `heads_of` the two."""
+    """Equivalent pairs, none if no rewrite applies; `heads` is `heads_of` the two."""
     names: dict[str, None] = {}
     names_and_heads(gold, names, set())
     names_and_heads(answer, names, set())
@@ -272,7 +272,7 @@ def _letters(tree: Tree, other: Tree) -> Tree:
 
 
 def _without_conditions(tree: Tree, other: Tree) -> Tree:
-    r"""`2^k, k \ge 0` without what is said of its parameter; an inequality that is an answer has no such value."""
+    r"""`2^k, k \ge 0` without its parameter's condition; an answer that is an inequality stays as it is."""
     if not (isinstance(tree, Node) and tree.head in LISTS):
         return tree
     conditions = [each for each in tree.args if isinstance(each, Rel) and each.ops[0] in _ORDER]
@@ -319,5 +319,5 @@ RULES: tuple[tuple[Callable[[Tree, Tree], Tree], frozenset[str]], ...] = (
     (rewrites.expanded, frozenset({"call:det", "matrix"})),
     (up_to_constant, frozenset({"C", "c", "K"})),
 )
-"""Each writes its first tree in a plainer way, if there is one that the second suggests; with heads and names of which
-one side has to hold one, so that most pairs are not asked about most rules."""
+"""Rules that simplify their first tree if the second suggests it. One side must hold one of a rule's heads or names,
+so that most rules are skipped for most pairs."""

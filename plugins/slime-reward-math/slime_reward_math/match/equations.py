@@ -43,7 +43,7 @@ _ORDERED = {"<", "<=", ">", ">="}
 
 
 class Comparing(Protocol):
-    """What the rules here need of a matcher."""
+    """The matcher's interface that these rules use."""
 
     def match(self, gold: Tree, answer: Tree) -> bool: ...
     def value(self, gold: Tree, answer: Tree) -> bool: ...
@@ -94,7 +94,7 @@ def stated(rel: Rel, other: Tree, of_answer: bool) -> Tree | None:
 def _is_combination(tree: Tree) -> bool:
     """Whether the left side combines several unknowns, as `a + b` does: `2x = 10` would have to be solved first.
 
-    Nothing but sums and products: `x^2 + y^2 = 1` is a curve, and not the answer 1.
+    Only sums and products count: `x^2 + y^2 = 1` is a curve, and not the answer 1.
     """
     heads = {each.head for each in walk(tree) if isinstance(each, Node)}
     return len(symbols(tree)) > 1 and heads <= {"+", "*", "neg"} and not (isinstance(tree, Node) and tree.head == "neg")

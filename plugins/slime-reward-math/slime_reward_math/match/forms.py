@@ -1,4 +1,4 @@
-r"""Forms: one way of writing turned into another without changing what is said.
+r"""Forms: converts trees to equivalent notations.
 
 Example:
 

@@ -1,10 +1,10 @@
-"""Matcher: whether an answer's tree says what the gold's tree says.
+"""Matcher: decides whether an answer's tree is equivalent to the gold's tree.
 
 Example:
 
     Matcher(deadline=own_time() + 1).match(gold, answer)      # True, False, or Unknown is raised
 
-Rules look from the gold answer to the given one: what the gold leaves out (a unit, a name, order) the answer may add.
+Rules are not symmetric: the answer may add what the gold leaves out (a unit, a name, order).
 """
 
 from collections.abc import Callable, Sequence
@@ -59,7 +59,7 @@ class Matcher:
         return False
 
     def match(self, gold: Tree, answer: Tree) -> bool:
-        """Whether the two are the same answer, as far as could be decided."""
+        """Whether the two are known to be the same answer."""
         if isinstance(gold, Num) and isinstance(answer, Num):
             return gold.value == answer.value
         if own_time() > self._deadline:
@@ -70,7 +70,7 @@ class Matcher:
         return RULES[rank](self, gold, answer)
 
     def _rank(self, tree: Tree) -> int:
-        """Which rule a tree asks for: a place in `RULES`."""
+        """The index in `RULES` of the rule for a tree."""
         if isinstance(tree, Rel):
             rank = _RELATION
         elif isinstance(tree, Words):
@@ -166,7 +166,7 @@ class Matcher:
         return False
 
     def distinct(self, trees: Sequence[Tree]) -> list[Tree]:
-        """The trees without those that say again what another said."""
+        """The trees without repetitions of an equal one."""
         found: list[Tree] = []
         for each in trees:
             if not any(self.match(other, each) for other in found):
@@ -213,7 +213,7 @@ class Matcher:
         union = may_be_region(left) and may_be_region(right)
         if union and not all_round(left, right) and self.same_region(gold, answer):
             return True
-        # An answer may say a thing twice where the gold says each but once.
+        # An answer may repeat an item that the gold has once.
         return self.any_order(left, right) or (len(right) > len(left) and self.any_order(left, self.distinct(right)))
 
     def _unpacked(self, gold: Tree, answer: Tree, left: list[Tree], right: list[Tree]) -> bool:
@@ -225,7 +225,7 @@ class Matcher:
             compare = self.any_order if single.head == "set" else self.in_order
             many = equations.in_name_order(many) if single.head == "()" else many
             return compare(many, single.args) if len(left) > 1 else compare(single.args, many)
-        # `3/4 or 0.75` says one thing twice.
+        # `3/4 or 0.75` gives one value twice.
         only = self.distinct(many)
         return len(only) == 1 and (self.match(single, only[0]) if many is right else self.match(only[0], single))
 
@@ -314,7 +314,7 @@ RULES: tuple[Callable[[Matcher, Tree, Tree], bool], ...] = (
     Matcher._percent, Matcher._degrees, Matcher._matrix, Matcher._set, Matcher._words, cases, Matcher._rows,
     parts.ratio, parts.based, parts.residue, lambda matcher, gold, answer: cut_off(gold, answer), Matcher.value,
 )  # fmt: skip
-"""The rules, by rank: of the two that the sides ask for, the first decides."""
+"""The rules, by rank: each side selects one, and the lower rank decides."""
 _SIGNS, _RELATION, _DEGREES, _MATRIX, _SET, _WORDS, _VALUE = 3, 5, 8, 9, 10, 11, 18
 _BY_HEAD = {
     "given": 0, "said": 1, "noted": 1, "label": 2, "pm": _SIGNS, "mp": _SIGNS, **dict.fromkeys(forms.LISTS, 4),

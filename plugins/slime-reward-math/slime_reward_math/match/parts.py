@@ -1,4 +1,4 @@
-"""Parts of trees that the matcher asks for, and its rules for ratios, numerals, residues and decimals cut off.
+"""Accessors for parts of trees, and the matcher's rules for ratios, numerals, residues and truncated decimals.
 
 Example:
 
@@ -70,7 +70,7 @@ def _labels(tree: Tree) -> bool:
 
 
 def exactly_said(parts: list[Tree]) -> list[Tree]:
-    r"""`3/7, \text{approximately } 0.43` without what is said to be no more than an approximation of something else."""
+    r"""`3/7, \text{approximately } 0.43` without the parts that are marked as approximations of others."""
     about = [isinstance(label_of(each), Words) and said(label_of(each)) in _ABOUT for each in parts]
     exact = [each for each, rough in zip(parts, about, strict=True) if not rough]
     asides = [labelled(each) for each, rough in zip(parts, about, strict=True) if rough]
@@ -87,7 +87,7 @@ def _rounded(aside: Tree, exact: Tree) -> bool:
 
 
 def relisted(tree: Tree, parts: list[Tree]) -> Tree:
-    """A list with its items as they are by now."""
+    """A list with its items replaced by `parts`."""
     return Node(tree.head if isinstance(tree, Node) and tree.head in LISTS else "list", tuple(parts))
 
 
@@ -135,7 +135,7 @@ def sums_degrees(tree: Tree) -> bool:
 
 
 def heads_of(tree: Tree) -> set[str]:
-    """Every head in a tree, and those that its units may turn into."""
+    """Every head in a tree, and the heads that its units may turn into."""
     found: set[str] = set()
     _heads(tree, found)
     if "unit" in found:
@@ -161,9 +161,9 @@ def _heads(tree: Tree, found: set[str]) -> None:
 
 
 def alike(matcher: equations.Comparing, gold: Tree, answer: Tree) -> bool:
-    """A value that words change in a way that is not understood: it equals what the same words say of the same.
+    """Whether two values in words that are not understood are equal: same words, same value.
 
-    A gold with a note behind it (`17 in words`) is the gold without it.
+    A gold with a note behind it (`17 in words`) is compared without the note.
     """
     if isinstance(gold, Node) and gold.head == "noted" and not (isinstance(answer, Node) and answer.head in _WORDED):
         return matcher.match(gold.args[1], answer)

@@ -4,7 +4,7 @@ Example:
 
     agree(read(r"\begin{cases}x-1 & x\ge1\\1-x & x<1\end{cases}"), read("|x-1|"), matcher.match)      # True
 
-The variable of the conditions takes places on both sides of every bound, the rest stays as it is.
+The variable of the conditions takes values on both sides of every bound; other variables stay symbolic.
 """
 
 from collections.abc import Callable, Iterator
@@ -59,7 +59,7 @@ def cases(matcher: Comparing, gold: Tree, answer: Tree) -> bool:
 
 
 def agree(gold: Tree, answer: Tree, compare: Compare) -> bool:
-    """Whether gold and answer, one or both a case distinction, have the same values wherever the gold has one."""
+    """Whether gold and answer, one or both a case distinction, have equal values wherever the gold is defined."""
     try:
         sides = [_Side(gold), _Side(answer)]
         names = {name for side in sides for name in side.names}
@@ -206,7 +206,7 @@ def _spelled(tree: Tree) -> str:
 
 
 def extremes(tree: Tree, other: Tree) -> Tree:
-    """The larger or the smaller of two values, told by cases, as `max` or `min`, where the other side has one."""
+    """The larger or smaller of two values, given by cases, as `max` or `min`, if the other side has one."""
     rows = tree.args if isinstance(tree, Node) and tree.head == "cases" else ()
     if len(rows) != 2 or not (has_head(other, "max") or has_head(other, "min")):
         return tree

@@ -46,7 +46,7 @@ def quantity(tree: Tree) -> Quantity:
 
 
 def is_radians(unit: str) -> bool:
-    """Whether a unit is the radian: the value alone, and no unit that may be missing beside degrees."""
+    """Whether a unit is the radian, which has the factor 1 and may not be left out next to degrees."""
     return unit in ("radians", "radian", "rad")
 
 
@@ -108,7 +108,7 @@ def _bare(tree: Tree) -> Tree:
 
 
 def close(gold: Tree, answer: Tree) -> bool:
-    """Whether one side is the other, rounded as far as it is written: see the policy for how many digits that takes."""
+    """Whether one side is the other, rounded to its written digits; the policy gives the number of digits needed."""
     if symbols(gold) or symbols(answer):
         return False
     rounded, exact = _decimal(gold), _decimal(answer)
@@ -121,7 +121,7 @@ def close(gold: Tree, answer: Tree) -> bool:
 
 
 def cut_off(gold: Tree, answer: Tree) -> bool:
-    """Whether two are the same as far as the dots behind a decimal leave it open; three digits at least."""
+    """Whether a decimal that ends in dots agrees with the other side in its written digits, at least three."""
     left, right = _before_dots(gold), _before_dots(answer)
     one, two = _decimal(left), _decimal(right)
     if is_node(gold, ("dots",)) and is_node(answer, ("dots",)):
@@ -153,7 +153,7 @@ def _has_decimals(tree: Tree) -> bool:
 
 
 def _terminates(tree: Tree) -> bool:
-    """Whether a rational's decimal expansion ends: then nothing but all its digits will do."""
+    """Whether a rational's decimal expansion ends, so that an answer needs all its digits."""
     value = exactly(tree)
     if value is None:
         return False
@@ -221,7 +221,7 @@ def _pieces(tree: Tree, found: list[Tree | str]) -> bool:
 
 
 def _measured(pieces: list[Tree | str]) -> tuple[Tree, ...]:
-    """Numbers and units by turns as quantities; nothing where they do not alternate. An m behind hours is a minute."""
+    """Alternating numbers and units as quantities; empty if they do not alternate. An m behind hours is a minute."""
     values, units = pieces[::2], pieces[1::2]
     if len(values) != len(units):
         return ()
@@ -237,7 +237,7 @@ def _measured(pieces: list[Tree | str]) -> tuple[Tree, ...]:
 def with_unit(tree: Tree, other: Tree) -> Tree:
     r"""`0.12 m`, `5 m/s` and `2 \mu F` with their letters as a unit, where the other side has one.
 
-    An ohm's sign and what has a `\mu` before it are units beside any plain number.
+    An ohm sign, and a letter after `\mu`, are units if the other side is any plain number.
     """
     if not (isinstance(tree, Node) and tree.head in ("*", "/")):
         return tree
@@ -278,7 +278,7 @@ def _taken_apart(tree: Tree, sign: str, values: list[Tree], letters: list[str]) 
 
 
 def clock(tree: Tree, other: Tree) -> Tree:
-    """A time of day in minutes, where one side tells the half of the day."""
+    """A time of day in minutes, if one side has `am` or `pm`."""
     halves = _half(tree), _half(other)
     if halves == ("", ""):
         return tree

@@ -18,7 +18,7 @@ from slime_reward_math.value.same import Unknown, same
 
 
 class NoReals(Exception):
-    """What was given is not a set of reals that this module can order."""
+    """The input is not a set of reals that this module can order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,14 +183,14 @@ def may_be_region(parts: Sequence[Tree]) -> bool:
 
 
 def all_round(gold: Sequence[Tree], answer: Sequence[Tree]) -> bool:
-    """Whether two lists hold nothing but brackets, as many: then bracket by bracket, and not their union."""
+    """Whether two lists hold only brackets, equally many, so that brackets are compared in pairs, not as a union."""
     return len(gold) == len(answer) > 1 and all(
         isinstance(each, Node) and each.head in ROUND for each in (*gold, *answer)
     )
 
 
 def region_names(tree: Tree) -> set[str]:
-    """The variables that an inequality speaks of; those that a set-builder binds are none of them."""
+    """The free variables of an inequality, without variables that a set-builder binds."""
     if isinstance(tree, Rel):
         return set(symbols(tree)) if tree.ops[0] not in ("in", "notin") else set(symbols(tree.terms[0]))
     if isinstance(tree, Node) and tree.head in LISTS:
@@ -289,7 +289,7 @@ def _interval(tree: Node) -> Reals:
 
 def _relation(tree: Rel) -> Reals:
     if tree.ops == ("=",) and isinstance(tree.terms[0], Sym) and not symbols(tree.terms[1]):
-        # Beside inequalities; alone an equation is not a set.
+        # An equation is a set only together with inequalities.
         return Reals.points([tree.terms[1]])
     if not set(tree.ops) <= _INEQUALITIES:
         raise NoReals

@@ -56,7 +56,7 @@ def enumerated(tree: Tree, other: Tree) -> Tree:
     of = parts[0] if tree.head == "such" and _is_formula(parts[0], name) else None
     conditions = tuple(each for each in parts if each not in (domains[0], name, of))
     if domains[0].terms[-1] == Sym("NN"):
-        # Whether the natural numbers begin with 0 or 1 is told by the other side.
+        # The other side decides whether the natural numbers begin with 0 or 1.
         zero = isinstance(other, Node) and number(0) in other.args
         conditions = (*conditions, Rel((">=",), (name, number(0 if zero else 1))))
     if not conditions or not all(isinstance(each, Rel) and symbols(each) == symbols(name) for each in conditions):
@@ -101,7 +101,7 @@ def _is_formula(tree: Tree, name: Tree) -> bool:
 
 
 def _counts(tree: Tree) -> bool:
-    r"""Whether a side lists integers: `n \in \{1, 2\}`; only beside one is an inequality for n about integers."""
+    r"""Whether a side lists integers: `n \in \{1, 2\}`; only then is the other side's inequality about integers."""
     found = tree.terms[-1] if isinstance(tree, Rel) and tree.ops == ("in",) else tree
     return isinstance(found, Node) and found.head == "set" and all(exactly(each) is not None for each in found.args)
 
@@ -157,7 +157,7 @@ def _counted(tree: Tree) -> Tree:
 
 
 def counted_alike(tree: Tree, other: Tree) -> Tree:
-    """Sums, products and integrals with limits under one name of what they count through."""
+    """Sums, products and integrals with limits, with one common name for the index."""
 
     def change(each: Tree) -> Tree | None:
         if not (isinstance(each, Node) and each.head in _COUNTING and len(each.args) == 4):
@@ -175,7 +175,7 @@ _ALWAYS = frozenset({"n", "N"})
 
 
 def closed(tree: Tree, other: Tree) -> Tree:
-    """The tree with its integers' inequalities closed; those that then hold nowhere are left as they are."""
+    """The tree with closed inequalities for integers; an inequality that would then hold nowhere is unchanged."""
     if not any(isinstance(each, Rel) and each.ops[0][0] in "<>" for each in walk(other)):
         return tree
     whole = _ALWAYS | _declared(tree) | _declared(other)
@@ -227,7 +227,7 @@ _STARTS = (1, 0, 2)
 
 
 def written_out(tree: Tree, other: Tree) -> Tree:
-    """The tree with what its dots stand for."""
+    """The tree with its dots expanded."""
     if DOTS not in walk(tree):
         return tree
     return rebuild(tree, _write_out)
@@ -317,7 +317,7 @@ def _bits(value: Fraction) -> int:
 
 
 def _run(head: str, before: Sequence[Tree], after: Sequence[Tree]) -> Tree | None:
-    """`a_1 + a_2 + ... + a_n`, and backwards: the names between two ends, whichever comes first."""
+    """`a_1 + a_2 + ... + a_n`, ascending or descending, with all names between its ends."""
     names = [each.name if isinstance(each, Sym) else "" for each in (*before, *after)]
     stems = {name.partition("_")[0] for name in names}
     if len(stems) != 1 or not all("_" in name for name in names):

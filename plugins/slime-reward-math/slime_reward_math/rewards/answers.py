@@ -23,7 +23,7 @@ from slime_reward_math.plugin import MathSettings
 from slime_reward_math.value.field import warm_up
 
 NO_GOLD = Unscored("no gold answer")
-"""What a row without a gold answer gets: a zero would say that the model was wrong."""
+"""Verdict for a row without a gold answer; a score of 0 would count the model as wrong."""
 
 
 def verdict_of(found: Grade, right: float = 1.0, wrong: float = 0.0) -> Verdict:
@@ -56,13 +56,13 @@ def golds(label: Json) -> list[Json]:
 
 
 LIMIT_S = 0.002
-"""Seconds of grading in one turn; the verdict that passes them is the turn's last."""
+"""Seconds of grading in one turn of the event loop; the verdict that exceeds them is the turn's last."""
 WOKEN = 40
-"""Waiting calls that a turn goes on with, at most: about what the limit leaves time for."""
+"""Maximum number of waiting calls that a turn resumes, about as many as the time limit allows."""
 
 
 class Turns:
-    """Counts the seconds that are spent in a turn; the body may not await."""
+    """Measures the seconds spent in a turn of the event loop; the body must not await."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -91,7 +91,7 @@ class Turns:
             loop.call_soon(self._renew, loop)
 
     def _renew(self, loop: asyncio.AbstractEventLoop) -> None:
-        """A new turn: the loop has been through everything that was ready when the last one began."""
+        """Begin a new turn, after the loop has run every callback that was ready when the last one began."""
         self._spent, self._is_due = 0.0, False
         for _ in range(min(WOKEN, len(self._waiting))):
             place = self._waiting.popleft()
@@ -102,7 +102,7 @@ class Turns:
 
 
 RESPONSE_MARKER = "###Response"
-"""What `deepscaler` takes for the end of thought where there is no `</think>`."""
+"""The end of thought for `deepscaler` without a `</think>`."""
 
 
 Finder = Callable[[str, MathSettings], Extracted]
@@ -116,10 +116,10 @@ class Answers:
     def __init__(
         self, settings: MathSettings, find: Finder, strict: slime.Strict, form: str = BOXED, wrong: float = 0.0
     ) -> None:
-        """Grade as the settings say; `form` is how a response gives its answer, which stands for `{}`."""
+        """Take the settings; `form` is a template of a response, with `{}` for the answer."""
         self._settings, self._find, self._strict, self._wrong = settings, find, strict, wrong
         self._form = form
-        # Here, before anything runs: on the event loop everybody would wait for the import.
+        # Import before the run begins: on the event loop it would delay every task.
         warm_up()
         self._turns = Turns()
 
@@ -155,7 +155,7 @@ class Answers:
             return None
         found = settled(self._find(response, self._settings))
         grades = [judged(gold, found, deadline_s=self._settings.deadline_s) for gold in expected]
-        # Of several golds the first that is matched decides, else the first that could not be decided.
+        # With several golds, the first match decides, else the first undecided one.
         best = next((each for each in grades if each.correct), None)
         undecided = next((each for each in grades if each.outcome is not Outcome.WRONG), grades[0])
         return best or undecided

@@ -60,7 +60,7 @@ class Letters:
 
 
 def right_letter(label: Json, named: Json, letters: Sequence[str], choices: Sequence[str]) -> str | None:
-    """The gold letter: named by the row, a label that is one, an index into the letters, or the text of one choice."""
+    """The gold letter: named by the row, or from a label that is a letter, an index or the text of one choice."""
     if isinstance(named, str) and named.strip():
         return named.strip().upper()
     if isinstance(label, bool):
@@ -71,7 +71,7 @@ def right_letter(label: Json, named: Json, letters: Sequence[str], choices: Sequ
         return None
     text = label.strip()
     for form in (str.strip, plain.squeeze, _plain):
-        # `x < 1` and `x > 1` are told apart before signs are left out.
+        # Compare before removing signs, to distinguish `x < 1` from `x > 1`.
         same = [letter for letter, choice in zip(letters, choices, strict=False) if form(choice) == form(text)]
         if len(same) == 1:
             return same[0]

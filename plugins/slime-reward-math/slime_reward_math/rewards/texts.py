@@ -21,7 +21,7 @@ from slime_reward_math.plugin import F1Settings, FormatSettings
 from slime_reward_math.rewards.answers import NO_GOLD, boxed, golds
 
 MAX_WORDS, MAX_SIGNS = 20_000, 120_000
-"""Of a response; later ones are not read: a mebibyte kept the event loop for 0.4 s."""
+"""Maximum words and characters read of a response: a mebibyte blocked the event loop for 0.4 s."""
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _SPECIAL = frozenset({"yes", "no", "noanswer"})
 _POINT = re.compile(r"(?<=\d)[.,](?=\d)")
@@ -86,7 +86,7 @@ def normal_form(text: str, strict: bool = False) -> str:
 
 
 class Shape:
-    """Looks at the form alone."""
+    """Scores only the response's form."""
 
     def __init__(self, settings: FormatSettings) -> None:
         self._settings = settings
@@ -110,12 +110,12 @@ def shape_reason(response: str, settings: FormatSettings) -> str:
     if not response.rpartition(END_OF_THOUGHT)[2].strip():
         return "nothing after the thinking"
     found = extract(response)
-    # What a box says is not this reward's to judge.
+    # This reward does not judge the box's content.
     return found.reason if settings.box and found.text is None and found.reason != TAKEN_BACK else ""
 
 
 class Draw:
-    """Draws from the seed alone."""
+    """Scores at random, from the seed alone."""
 
     def __init__(self, settings: Settings) -> None:
         pass

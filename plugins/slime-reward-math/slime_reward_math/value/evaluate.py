@@ -326,7 +326,7 @@ class Evaluation:
         return total
 
     def _opaque(self, head: str, args: tuple[Tree, ...]) -> Value:
-        """A function that nobody defined: a fixed one of its name, so that equal arguments give equal values."""
+        """An undefined function, replaced by a fixed one for its name, so that equal arguments give equal values."""
         if head in _ELEMENTARY:
             return self._elementary(head, args)
         if not head.startswith("call:") and head not in ("ratio", "residue"):
@@ -336,7 +336,7 @@ class Evaluation:
             argument = self._inner(each)
             weight = fraction_of(f"{head}/{place}")
             angle = argument * self._field.ball(weight)
-            # Quadratic and periodic in each argument: no two different arguments agree but by a wonder.
+            # Quadratic and periodic in each argument: different arguments practically never give equal values.
             total = total + self._field.function("sin", angle) + argument * argument * self._field.ball(weight + 2)
         return total
 

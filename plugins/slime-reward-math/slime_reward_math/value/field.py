@@ -33,7 +33,7 @@ Value: TypeAlias = Fraction | Ball
 
 
 class _Fractions:
-    """No field: each method raises NeedsBalls. Most answers never call one, so they never import python-flint."""
+    """Raises NeedsBalls from each method. Most answers never call one, so they never import python-flint."""
 
     @staticmethod
     def ball(*arguments: object) -> NoReturn:

@@ -27,6 +27,6 @@ class Order(enum.Enum):
     """How two values compare."""
 
     SAME = "same"
-    """Equal as far as 60 bits more than needed show."""
+    """Equal to 60 bits more than needed."""
     DIFFERENT = "different"
     UNSURE = "unsure"

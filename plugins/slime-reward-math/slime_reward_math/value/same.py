@@ -6,8 +6,8 @@ Example:
     settle(read("10^{100000}"), read("10^{100000}+1"))        # False: they leave different remainders
 
 Variables take fixed rational values: letters that mean counts (n, k, m) integers, the others fractions, first positive
-ones, then negative ones where the sign matters. One proved difference within the domain decides. Values too large to
-write out are told apart by residues, and proved equal by their prime powers.
+ones, then negative ones where the sign matters. One proved difference within the domain decides. For values too large
+to write out, residues prove a difference and prime powers prove equality.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from slime_reward_math.value.field import EXACT, Ball, Field, Value, field
 from slime_reward_math.value.outcomes import Beyond, Imprecise, NeedsBalls, Order, TooBig, Undefined
 
 PRIMES = (2147483647, 2147483629, 2147483587, 2147483579, 2147483563, 2147483549)
-"""Moduli: two different values that leave the same remainder for all of them are hardly ever met, and never paid."""
+"""Moduli: different values almost never share all remainders; if they do, no equality is concluded."""
 MAX_FACTORIAL = 20_000
 """Largest n whose n! is multiplied out modulo a prime."""
 MAX_APART = 2_000
@@ -56,7 +56,7 @@ def settle(left: Tree, right: Tree) -> bool | None:
 
 
 def _residue(tree: Tree, modulus: int, depth: int) -> int:
-    """The remainder; of a fraction, that of its numerator times the inverse of its denominator."""
+    """The remainder; for a fraction, the numerator's remainder times the inverse of the denominator."""
     if depth > MAX_DEPTH * 4:
         raise _NoRule
     if isinstance(tree, Num):
@@ -90,7 +90,7 @@ def _power_residue(tree: Node, modulus: int, depth: int) -> int:
         return pow(base, exponent.numerator, modulus)
     if not _is_positive(tree.args[1]):
         raise _NoRule
-    # Euler: from log2(modulus) on exponents count modulo phi, whatever base and modulus have in common.
+    # Euler: from log2(modulus) on, exponents count modulo phi, even if base and modulus share factors.
     order = _phi(modulus)
     return pow(base, _residue(tree.args[1], order, depth + 1) + order * (32 // order + 1), modulus)
 
@@ -296,7 +296,7 @@ class Unknown(Exception):
 
 
 def same(left: Tree, right: Tree) -> bool:
-    """Whether two expressions are equal wherever both are real.
+    """Whether two expressions are equal at all points where both are real.
 
     A bare `log` may be the natural or the common one, but the same on both sides.
 
@@ -377,7 +377,7 @@ class _Pair:
                 continue
             if bits == EXACT:
                 return found
-            # What looks the same at the low precision is looked at again where there is one point alone:
+            # With a single point, values that agree at the low precision are compared again at the high one:
             # e^(pi sqrt 163) is within 10^-12 of an integer.
             if found is not Order.UNSURE and (found is not Order.SAME or point or bits == HIGH):
                 return found
@@ -407,7 +407,7 @@ class _Pair:
         return found
 
     def _settled(self, point: dict[str, Fraction], reason: str) -> Order | None:
-        """What residues and prime powers show of two large values; a point where they show nothing says nothing."""
+        """Order of two large values by residues and prime powers; None if they prove nothing at this point."""
         if point:
             values = {name: Num(value) for name, value in point.items()}
             found = settle(put(self._left, values), put(self._right, values))
