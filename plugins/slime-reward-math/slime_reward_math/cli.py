@@ -141,7 +141,7 @@ def bare_grade(gold: object, answer: str) -> Grade:
 MOST_REASONS = 5
 """Maximum number of reasons for a missing score in a summary, most common first."""
 COLOURS = {"correct": "green", "wrong": "red", "undecided": "yellow", "timeout": "magenta"}
-"""Of the verdicts."""
+"""Colours of the verdicts."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

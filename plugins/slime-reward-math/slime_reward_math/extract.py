@@ -20,15 +20,15 @@ END_OF_THOUGHT = "</think>"
 START_OF_THOUGHT = "<think>"
 BOX, FRAMED = "\\boxed", "\\fbox"
 MAX_ANSWER = 10_000
-"""Characters; a longer box is not an answer, and is not read to its end."""
+"""Maximum characters of a box; a longer one is no answer, and is not read to its end."""
 MAX_NESTING = 100
-"""Braces within braces; no answer has as many."""
+"""Maximum depth of braces, which no answer reaches."""
 MAX_BOXES = 20
-"""Boxes in a row that are read as one list."""
+"""Maximum boxes in a row that are read as one list."""
 REACH = 200
 """Characters before a box in which named boxes are looked for."""
 MAX_GAP = 60
-"""Characters between two boxes that belong together."""
+"""Maximum characters between two boxes that belong together."""
 TAIL = 2_000
 """Characters at the end that are searched for a phrase like `the final answer is`."""
 _JOINTS = (
@@ -261,13 +261,13 @@ def _phrase(response: str, start: int) -> Extracted:
 _FORMULA = re.compile(r"\$\$(.+?)\$\$|\$(.+?)\$|\\\[(.+?)\\\]|\\\((.+?)\\\)", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z]{2,}")
 MAX_GOLD = 20_000
-"""Characters; a longer label is not an answer."""
+"""Maximum characters of a label; a longer one is no answer."""
 MIN_WORDS = 4
-"""Words outside formulas that make a label prose."""
+"""Minimum words outside formulas for a label to count as prose."""
 MAX_WORDS = 15
-"""Words of a label that is still an answer; of 2,190 gold answers of public data sets the longest has 8."""
+"""Maximum words of a label that is an answer; the longest of 2,190 public gold answers has 8."""
 NO_ANSWERS = frozenset({"proof", "notfound", "not found", "n/a", "null", "unknown", "nan"})
-"""What data sets (NuminaMath, OpenR1-Math) and their exports write where there is no answer, in small letters."""
+"""Placeholders for a missing answer in data sets (NuminaMath, OpenR1-Math) and their exports, in lower case."""
 _AFTER_MARK = re.compile(r"(?:^|\n)[ \t]*####[ \t]*([^\n]+)\Z")
 
 

@@ -70,15 +70,15 @@ class Grade(NamedTuple):
 
 
 MIN_WORDS = 3
-"""Words that make an unreadable gold language."""
+"""Minimum words that make an unreadable gold language."""
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 _OTHER_MONEY = re.compile(r"cent|euro|pound|\byen\b|rupee|yuan|rmb|peso")
 FAULT = "a fault of the grader"
 """Prefix of the reason if a fault of this package caused the verdict."""
 MEMO = 4_096
-"""Pairs that are remembered."""
+"""Maximum pairs in the memo."""
 MAX_REMEMBERED = 2_000
-"""Characters of a text that is remembered."""
+"""Maximum characters of a text in the memo."""
 
 
 class Side(NamedTuple):

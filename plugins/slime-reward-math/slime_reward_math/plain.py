@@ -65,11 +65,11 @@ _HEDGED = (
 _OTHERWISE = {"yes": re.compile(rf"\b(?:no|false|{_HEDGED})\b"), "no": re.compile(rf"\b(?:yes|true|{_HEDGED})\b")}
 """Text that must not follow a reply: the other reply, or a restriction of it."""
 MAX_SURD = 80
-"""Characters of a root that is read here."""
+"""Maximum characters of a root that is read here."""
 MAX_PARTS = 40
-"""Numbers of a list without brackets that is read here; longer ones are compared in order."""
+"""Maximum numbers of a list without brackets; longer lists are compared in order."""
 MAX_NUMBER = 1_000
-"""Characters of a number that is read here; longer ones go through the reader and its bounds."""
+"""Maximum characters of a number that is read here; longer ones go to the reader, which has bounds."""
 
 
 def squeeze(text: str) -> str:
@@ -301,7 +301,7 @@ _WINS = re.compile(
     r"correct|answer|winner|culprit|thief|liar|murderer|one)|(?:is|was) (?:\w+est|oldest|youngest|most \w+|first)(?: "
     r"\w+)?|ha(?:s|ve) most \w+)$"
 )
-"""What may follow the name of who wins, in words as they are after their endings are gone."""
+"""Words that may follow a winner's name, without their endings."""
 _NONE = re.compile(
     r"no such \w+(?: exist)?|none exist|no \w+ exist|no solution|no (?:real |integer |valid |positive )+(?:solution|"
     r"root|value)|(?:equation|system|it) ha(?:s|ve)? no (?:real )?solution|there (?:is|are) no (?:\w+ )?(?:solution|"

@@ -116,7 +116,7 @@ def has_head(tree: Tree, head: str) -> bool:
 
 
 def rebuild(tree: Tree, change: Callable[[Tree], Tree | None]) -> Tree:
-    """The tree with every subtree replaced for which `change` returns another; parents are asked first."""
+    """The tree with subtrees replaced where `change` returns another tree; parents come first."""
     changed = change(tree)
     if changed is not None:
         return changed
@@ -157,7 +157,7 @@ def is_constant(tree: Tree) -> bool:
 
 
 MAX_SHOWN = 500
-"""Characters; a normal form is for reading."""
+"""Maximum characters of a shown tree."""
 _INFIX = {"+": " + ", "*": "*", "/": "/", "^": "^", "union": " u ", "meet": " n ", "minus": " \\ ", "ratio": ":"}
 
 

@@ -47,7 +47,7 @@ class Prompt:
 
     @property
     def gain(self) -> float:
-        """Reward of the second run minus that of the first."""
+        """Reward of the second run minus reward of the first."""
         return self.rewards[1] - self.rewards[0]
 
 
@@ -166,7 +166,7 @@ def _weights(first: Path, second: Path) -> dict[int, bool]:
 def _digests(run: Path) -> dict[int, dict[str, str]]:
     found = {}
     for path in list_checkpoints(run / "checkpoints"):
-        with suppress(CheckpointError):  # a damaged one is a resume's affair
+        with suppress(CheckpointError):  # a resume reports a damaged one
             files = read_manifest(path).files
             if digests := {
                 name: file.sha256

@@ -168,7 +168,7 @@ class Trace:
         turn, before = 0, GENERATOR
         for each in made:
             if each.name != GENERATOR:
-                turn += before == GENERATOR  # another engine that is asked after the first one is of the same turn
+                turn += before == GENERATOR  # engines called after the first one belong to the same turn
                 spans.append(Span(f"turn {turn}", each.began, each.ended, {"engine": each.name}))
             before = each.name
         return spans

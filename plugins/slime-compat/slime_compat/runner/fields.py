@@ -91,7 +91,7 @@ class RunnerFields(Settings):
     wandb_group: str | None = Field(None, description="Group of the run in it.")
     extra_flags: list[str] = Field([], description="Flags of slime train, after all others, so that they win.")
 
-    if not TYPE_CHECKING:  # a checker knows fields and types by what pydantic makes
+    if not TYPE_CHECKING:  # type checkers use pydantic's signature
 
         def __init__(self, **values: object) -> None:
             """Check the fields.

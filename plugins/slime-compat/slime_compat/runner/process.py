@@ -48,7 +48,7 @@ class Note:
         """Request that it finish its step, save and end, like one Ctrl-C; False if it has ended."""
         if not self.runs:
             return False
-        os.kill(self.pid, signal.SIGTERM)  # SIGINT is not heard by what began in the background of a shell
+        os.kill(self.pid, signal.SIGTERM)  # a shell's background jobs ignore SIGINT
         return True
 
 
@@ -117,7 +117,7 @@ def _counted_interrupts() -> Iterator[Sequence[int]]:
     """Record Ctrl-C instead of raising: an exception at an arbitrary point could leave the run unwatched."""
     pressed: list[int] = []
     is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None):  # None is not Python's to put back
+    if not is_main or signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None):  # None: a foreign handler
         yield pressed
         return
     before = signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))

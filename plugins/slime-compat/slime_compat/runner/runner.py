@@ -90,7 +90,7 @@ class SlimeRunner(RunnerFields):
         self._check_reach()
         if self.model_type is not None:
             check_model_type(self.model_type, self.model_dir)
-        if not self.extra_flags:  # flags win, and may mend it
+        if not self.extra_flags:  # extra flags may correct the keys
             Installed().check(keys)
         self._refuse_second()
         if not self._note.exists() and not is_run_folder(self.folder):

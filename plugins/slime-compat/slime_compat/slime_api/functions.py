@@ -44,7 +44,7 @@ class Sample(CoreSample):
         return cls(**{name: getattr(sample, name) for name in _NAMES})
 
     def to_core(self) -> CoreSample:
-        """The core's sample; without weight versions it gets those of its engine calls."""
+        """The core's sample; a missing weight version is filled in from the sample's engine calls."""
         call = current_call()
         if not self.weight_versions and call is not None:
             self.weight_versions = sorted(call.versions)

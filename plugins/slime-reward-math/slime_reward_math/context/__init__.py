@@ -1,1 +1,1 @@
-"""What a response says around its box: a formula that goes on, words that change the box, answers stated later."""
+"""Context of a box in a response: the formula around it, words that change it, answers stated later."""

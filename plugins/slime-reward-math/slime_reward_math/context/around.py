@@ -1,4 +1,4 @@
-r"""Around: what a box says in the sentence and the formula that it stands in, and the words right behind it.
+r"""Around: the answer of a box together with its sentence, its formula, and the words right behind it.
 
 Example:
 
@@ -37,7 +37,7 @@ _GLUED_AFTER = re.compile(
 GLUED = 40
 """Characters of a sign or number that is glued to a box."""
 _GLUED_BEFORE = re.compile(r"(?:(?<![\w}])[-−]|[+*/^√<>≤≥≠]|(?<![\w.])\d+)\Z")
-"""At the very end: `$` would also stand before a line's end, and what the line above ends with is not a factor."""
+"""Anchored at the very end: `$` also matches before a newline, and the end of the previous line is no factor."""
 _WITHIN = re.compile(
     r"\\(?:[dt]?frac\s*(?:\{[^{}]{0,60}\}\s*)?|sqrt(?:\[\d\])?\s*)\{[^{}$]{0,40}$|\\(?:log|ln|sin|cos|tan|cot|exp|"
     r"arcsin|arccos|arctan)(?:_\{?\w+\}?)?\s*[({]?\s*$"
@@ -74,7 +74,7 @@ def equation(after: str, content: str) -> tuple[str, str] | None:
 
 
 def formula(response: str, start: int, place: int, end: int, content: str) -> str | None:
-    """What the formula around a box, from `place` to `end`, says with its content; None where the box is all of it."""
+    """The formula around a box, from `place` to `end`, with its content; None if the box is the whole formula."""
     before, after = response[max(start, place - FORMULA_REACH) : place], response[end : end + FORMULA_REACH]
     inside = _opening(before)
     if inside is None and (within := _WITHIN.search(before)) is not None:
@@ -115,7 +115,7 @@ def _opening(before: str) -> int | None:
 
 
 def _bracket(left: str) -> int | None:
-    """Where a list begins that a box is an item of: `(`, `[` or a brace that is still open; None without one."""
+    """Start of the list that contains a box: an open `(`, `[` or brace; None without one."""
     depth = 0
     for match in reversed(list(_BRACKET.finditer(left))):
         depth += 1 if match[0][-1] in "([{" else -1
@@ -129,7 +129,7 @@ def _grouped(content: str) -> str:
 
 
 REACH = 160
-"""Characters behind a box that are looked at."""
+"""Characters behind a box that are searched."""
 _CLOSING_FRAME = re.compile(r"(?:[ \t$)\]\\*_}←⟵#]|<-+|//|\n(?!\s*\n))*")
 _TEXT = re.compile(r"\\(?:text|mathrm|mbox)\{([^{}]*)\}")
 _NOTE = re.compile(r"[ \t]*[(\[]([^()\[\]]{1,80})[)\]]")
@@ -215,7 +215,7 @@ def refused(after: str, content: str = "") -> bool:
         return False
     first = spoken.split()[0].lower()
     if first == "or":
-        # `or 50%` has to be the same: that is compared.
+        # `or 50%` must be equal; the caller compares it.
         return _OR_VALUE.match(rest) is None
     if first in _FULFILS:
         return is_loaded(spoken.lower())
@@ -255,9 +255,9 @@ _REMAINS = re.compile(
     r"(?:alone |now |still )?(?:remains?|survives?|works?|(?:is|are) left(?: over)?)"
     r"(?: (?:in total|in all|altogether|at the end|in the end))?"
 )
-"""What says that a box is what is left when others are thrown out, and no more: `only x = 3 remains`."""
+"""Phrases that only say that a box remains after others are discarded: `only x = 3 remains`."""
 _OTHER_VALUE = re.compile(r"(?:is|are|was|and) (?:certainly |definitely |of course )?not \$?-?[\d\\]")
-"""What is denied of another value: `5 is not 6`."""
+"""Denials of a different value: `5 is not 6`."""
 _FULFILS = frozenset({"satisfies", "works", "meets", "fits", "holds", "matches", "suffices", "fulfils", "fulfills"})
 _VERBS = listed(
     """is are was were be does do did has have had can could may might must shall should will would seems appears
@@ -277,11 +277,11 @@ _HARMLESS = re.compile(
 _REMAINDER = re.compile(
     r"(?:is|was) (?:indeed |thus |therefore )?the (?:required |desired )?remainder (?:when|after|on|upon|left|in|for)\b"
 )
-"""What a box is called that no other value is made of: `is the remainder when n is divided by 7`."""
+"""Names of a box that do not derive another value from it: `is the remainder when n is divided by 7`."""
 
 
 def _harmless(words: str) -> bool:
-    """Whether a verb behind a box says only that it is the answer, or what it is called."""
+    """Whether a verb behind a box only names it, or only says that it is the answer."""
     return _REMAINDER.match(words) is not None or (_HARMLESS.match(words) is not None and not is_loaded(words))
 
 
@@ -291,20 +291,20 @@ _UNIT = re.compile(
     r")?[A-Za-z]{2,14})\b)"
 )
 _OPENINGS, _CLOSINGS = ("$", "\\[", "\\(", "="), ("$", "\\]", "\\)")
-"""Between these a box is a formula of its own."""
+"""Delimiters between which a box is a separate formula."""
 
 
 _SCALE = re.compile(
     r"(?:[\s$)~*_]|\\[,; ]|\\\))*(?:\\(?:text|mathrm|mbox)\{\s*)?"
     r"((?:hundred|thousand|million|billion|trillion|dozen)\b(?: (?:of )?[a-z]+)?)(?! (?:more|less|fewer))"
 )
-"""What multiplies a box that it follows: `\boxed{5} million dollars`."""
+"""Multipliers behind a box: `\boxed{5} million dollars`."""
 _PARTS = re.compile(r"\}?\$?(?:\^?\{?\\(?:text|mathrm)\{)?(?:rds|ths|nds|th of|rd of)\b")
-"""What makes a part of a box that it is glued to: `\boxed{3}rds`."""
+"""Endings that turn the box before them into a fraction: `\boxed{3}rds`."""
 BEFORE = 160
-"""Characters before a box that are looked at."""
+"""Characters before a box that are searched."""
 _STRIKES, _STRUCK = ("~~", "<s>", "<del>", "<strike>", "\\sout{", "cancel{"), re.compile(r"[ $]*(?:~~|</|\})")
-"""What strikes a box out."""
+"""Commands that strike a box out."""
 _SUPPOSED = re.compile(r"(?i)(?:if|assuming|suppos\w+|ignoring|neglecting|without|had|were|naively|treating)\b")
 _BUT = re.compile(r"[^.\n]{0,60}?[,;] (?:but|yet|however|except)\b|[^.\n]{0,60}\. (?:But|However|Yet)\b")
 _CASE = r"(?:if|when|for|in (?:the )?(?:first |second |other )?case|case \w+:?|with|without)\b"
@@ -329,9 +329,9 @@ class Around(NamedTuple):
     """A box with what stands around it."""
 
     text: str | None
-    """What the box says there; None where its sentence denies it."""
+    """The answer in its context; None if its sentence denies it."""
     negated: bool = False
-    """Whether it is the words before the box that deny it."""
+    """Whether the words before the box deny it."""
 
 
 def _unit(after: str) -> str:
@@ -362,7 +362,7 @@ def _struck(before: str, after: str) -> bool:
 
 
 def _withdrawn(before: str, after: str, content: str) -> bool:
-    """Whether what follows a box takes it back, or holds of another case than the box does."""
+    """Whether the text after a box takes it back, or gives the value of another case."""
     if refused(after, content) or _PARTS.match(after):
         return True
     return _OTHER_CASE.match(after) is not None and _ONE_CASE.match(_SENTENCE_ENDS.split(before)[-1]) is not None
@@ -377,7 +377,7 @@ def equated(after: str, content: str) -> tuple[str, str] | None:
 
 
 def around(response: str, start: int, place: int, end: int, content: str) -> Around:
-    """What a box that holds `content` from `place` to `end` says; the answer begins at `start`."""
+    """The answer of a box that holds `content` from `place` to `end`; the response's answer begins at `start`."""
     after = response[end : end + REACH]
     closed = not after.strip(_FRAME)
     opened = response[max(start, place - 3) : place].rstrip().endswith(_OPENINGS)

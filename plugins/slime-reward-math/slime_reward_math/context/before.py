@@ -1,4 +1,4 @@
-"""The words before a box, in its sentence: what they do to it, whether they deny it, and conditions anywhere.
+"""The words before a box in its sentence: whether they change or deny it; and conditions before or behind it.
 
 Example:
 
@@ -6,8 +6,8 @@ Example:
     denied("It is not true that the answer is ")      # True
     conditional(" survives only if n is even", "3")      # True
 
-A word that only restricts (`only if`, `unless`) always makes a condition; `if`, `when`, `for` and `assuming` do with a
-case (`n is even`), and not with the setting of a problem (`assuming a fair coin`) or the place of an extreme.
+A restricting word (`only if`, `unless`) always makes a condition. `if`, `when`, `for` and `assuming` make one with a
+case (`n is even`), but not with the setting of a problem (`assuming a fair coin`) or the place of an extreme.
 """
 
 import re
@@ -16,7 +16,7 @@ from slime_reward_math.read.loaded import is_loaded
 from slime_reward_math.tree import folded, listed
 
 REACH = 160
-"""Characters before a box that are looked at."""
+"""Characters before a box that are searched."""
 NEAR = 120
 """Characters before a box in which a denial is looked for."""
 _FRAME = " \n\t$({[\\*_&~"
@@ -111,9 +111,9 @@ _UNLIKE = re.compile(
     r"(?i)^(?:contrary to|unlike|despite|in contrast to|as opposed to|in spite of|rather than|instead of)\b[^,]*,"
 )
 _CONCLUDES = re.compile(r".*\d[^,;]*[,;] (?:so|hence|thus|therefore)\b")
-"""What another value is said of before a conclusion: `a naive count says 56, so`."""
+"""A statement about another value before a conclusion: `a naive count says 56, so`."""
 PLAIN = ("The final answer is", "The final answer is:", "\nThe answer is", "\nThe answer is:")
-"""Sentences of nearly every response: nothing in them changes a box."""
+"""The most common lead-ins, which never change a box."""
 _LINKS = (":", " is", " are")
 _JOINTS = (" or", " and", "=")
 _TWO_VALUES = re.compile(r"\d[\d.]*\s*,? (?:or|and)$|([a-z]) ?= ?-?\d[\d.]*\s*,? or \1 ?=$")
@@ -148,16 +148,16 @@ _CONDITIONS = listed(
     """provided providing long condition conditional contingent subject depending except when whenever assuming
     supposing case event proviso caveat assumption even odd prime only sometimes"""
 )
-"""Words that may make an answer hold under a condition only: what has one is not a plain lead."""
+"""Words that may introduce a condition, so that the text is no plain lead-in."""
 _EARLY, _ANSWERS = (
     listed("first initial previous earlier original old former provisional early prior"),
     listed("answer answers result got had thought found computed wrote said"),
 )
-"""Words without which no sentence denies what follows: most before a box have none, and are not searched."""
+"""Words that every denial contains: most sentences before a box have none, and are not searched."""
 
 
 def only_leads(text: str) -> bool:
-    """Whether the text before a box ends in a plain `is`, and has no word that could deny what follows."""
+    """Whether the text before a box ends in a plain `is`, and has no word that could deny the box."""
     if not text.endswith(_LINKS):
         return False
     parts = text.lower().split()
@@ -166,7 +166,7 @@ def only_leads(text: str) -> bool:
 
 
 def before_box(response: str, start: int, place: int) -> str:
-    """The sentence up to a box, without what only frames it, bold signs and line breaks left out."""
+    """The sentence up to a box, without delimiters, bold signs and line breaks."""
     text = response[max(start, place - REACH) : place].rstrip(_FRAME)
     if text.endswith(PLAIN) or only_leads(text):
         return ""
@@ -177,7 +177,7 @@ def before_box(response: str, start: int, place: int) -> str:
 
 
 def denied(sentence: str) -> bool:
-    """Whether the sentence before a box says that what follows is not the answer."""
+    """Whether the sentence before a box denies that the box is the answer."""
     parts = sentence.lower().split()
     if sentence.endswith(_JOINTS) and _TWO_VALUES.search(sentence):
         return True
@@ -192,7 +192,7 @@ def denied(sentence: str) -> bool:
 
 
 def changing(sentence: str) -> str:
-    """The words directly before a box that change what it says; nothing where they only lead to it."""
+    """The words directly before a box that change its value; empty if they only lead to it."""
     if sentence.endswith(_LINKS):
         return ""
     words = _NO_WORD.split(sentence)[-1].strip()
@@ -219,7 +219,7 @@ def _ends_well(words: str, found: str) -> bool:
 
 
 _AS_MANY = re.compile(r"\bas (?:many|much|large|big|long|far|high|old|great|few|small|tall|heavy|fast|wide|deep) as$")
-"""What a box is only compared with: `twice as many as`."""
+"""Phrases that only compare something with a box: `twice as many as`."""
 _OF_NAMES = listed(
     """total sum value values answer result length width height depth area volume radius diameter perimeter
     circumference probability chance average mean median mode range speed rate distance price cost number amount maximum
@@ -235,7 +235,7 @@ _STEMS = (
     "depend", "except", "whenever", "in case", "the case", "event", "sometimes", "not always", "only", "iff",
 )  # fmt: skip
 _SHORT = frozenset({"if", "for", "when", "(if", "(for", "(when", ",if", "{if", "{for", "{when", "text{if"})
-"""Words without which there is no condition: most texts have none, and are not searched."""
+"""Words that every condition contains: most texts have none, and are not searched."""
 
 
 def _hinted(text: str) -> bool:
@@ -273,14 +273,14 @@ _ALL = (
     r"if (?!(?:and only|you|we|one|I|my|this|that|it|needed|necessary|required|desired|"
     r"preferred|anything|any|so|asked|written|expressed|rounded|given|possible|memory|not|simplified)\b|\$?[a-z]\$?\s*=))"
 )
-"""Right behind a box any `if` makes a condition that is not the place of an extreme, or talk: `if you check it`."""
+"""Right behind a box, any `if` makes a condition, except the place of an extreme or talk: `if you check it`."""
 _TALK = (
     r"(?:(?:is|are|was|be|remains|remain|would|will|can|does|do|only|the|an?|our|my|valid|correct|right|true|answer|"
     r"solution|value|result|what|we|get|possible|in fact|really|actually|indeed|of course|though|works?|holds?|stands?|"
     r"applies|apply|survives?|makes|sense|good|fine|legitimate|justified|guaranteed|usable|meaningful|accepted|final|"
     r"true|works out|goes through|checks out|counts?|serves|qualifies) )*"
 )
-"""What says of an answer that it is one; where it is attained, or how it is found, says something else."""
+"""Words that call a value the answer, unlike words on where it is attained or how it is found."""
 _BEHIND = re.compile(
     rf"(?:[\s$)\]*_—–,;:(-]|\\[)\],; ])*(?:(?:but|and|yet|though|although|however|which|that|it|this|these|"
     rf"the answer|the result),? )*{_TALK}(?P<opens>{_ALL})(?P<rest>[^.;\n]{{0,90}})"
@@ -290,7 +290,7 @@ _SENTENCE = re.compile(
     rf"(?:the|this|that|my|our) (?:\w+ )?(?:answer|result|value|formula|solution|conclusion|argument)) {_TALK[:-1]}+"
     rf"(?P<opens>{_OPENS})(?P<rest>[^.;\n]{{0,90}})"
 )
-"""A sentence behind a box that says when its answer is one: `This holds only if n is even`."""
+"""A sentence behind a box that restricts its answer: `This holds only if n is even`."""
 _BEFORE = re.compile(
     rf"(?i)(?:^|[,:] )(?:so |and |but |then |now |thus |hence |here )*(?P<opens>{_OPENS})(?P<rest>[^,]{{0,80}}?),?"
     r" ?(?:then |we |it |this |that |the |our |final |would |be |answer|result|value|is|are|get|have|find|obtain|gives|"
@@ -301,7 +301,7 @@ _GOES_ON = re.compile(
     r",? (?:so|hence|thus|therefore|which (?:it |they |we |is |are |holds|does|was)|and (?:it|this|that|they) "
     r"(?:is|does|holds|are)|as (?:it|they|we|given|stated|required|required)|since|because|and so)\b"
 )
-"""How a condition is a step of the reasoning: `if and only if this holds, so the answer is`."""
+"""Conditions that are a step of the reasoning: `if and only if this holds, so the answer is`."""
 _DOMAIN = re.compile(r"\b(?:nonzero|non-zero|zero|defined|denominator|real|converges?|integers?|positive|exists?)\b")
 _LETTER = re.compile(r"(?<![A-Za-z\\'’])[a-zA-Z](?![A-Za-z'’])")
 _ARTICLES = frozenset("aAI")
@@ -323,7 +323,7 @@ def conditional_before(sentence: str, content: str) -> bool:
 
 
 def conditional_within(answer: str, gold: str) -> bool:
-    """Whether an answer holds under a condition, of which its gold answer says nothing."""
+    """Whether an answer holds under a condition that its gold answer does not mention."""
     if " " not in answer and "\\text" not in answer:
         return False
     if not _hinted(answer) or _hinted(gold):
@@ -334,7 +334,7 @@ def conditional_within(answer: str, gold: str) -> bool:
         return False
     value = plain[: match.start()] or match["rest"].partition(",")[2]
     if not value:
-        # What is nothing but a condition is the answer itself: `only when x = 0`.
+        # A condition without a value is the answer itself: `only when x = 0`.
         return False
     told = _letters(f"{match['opens']} {match['rest']}")
     return told.isdisjoint(_letters(gold)) and _restricts(match, value)

@@ -1,4 +1,4 @@
-"""What one sentence behind a box makes of it: takes it back, doubts it, or settles a doubt; most say nothing of it.
+"""Effect of one sentence behind a box: it takes the box back, doubts it, settles a doubt, or (mostly) does nothing.
 
 Example:
 
@@ -6,8 +6,8 @@ Example:
     takes_back("I used the wrong formula", "10")      # True
     denies("The other root is not positive", "3")      # False
 
-A sentence that opens a correction (`Wait`, `However, this`) and is not settled by what follows takes the answer back.
-What counts is who speaks of what: the answer (`that`, `the result`) and a denial, or the writer and a mistake.
+A sentence that opens a correction (`Wait`, `However, this`) takes the answer back, unless a later one settles it.
+Decisive are subject and predicate: the answer (`that`, `the result`) with a denial, or the writer with a mistake.
 """
 
 import re
@@ -19,7 +19,7 @@ CLAUSE = folded(
     r"\b(?:because|since|as (?:the|it|they|we|there|long|well|if)|so that|in order|even though|although|though (?!$)|"
     r"even if|whereas|while|whether or not|in which case|provided)\b[^,;]*(?=[,;]|$)"
 )
-"""What only gives a reason, or a circumstance."""
+"""Clauses that only give a reason or a circumstance."""
 _NEGATES = folded(
     r"\b(?:not|never|no|none|nor|neither|cannot|cant|nowhere|hardly|fails?|failed|failing|wrong|wrongly|incorrect\w*|"
     r"false|falsely|contradict\w*|impossible|invalid|violat\w*|flawed|mistak\w*|errors?|inconsistent|overlook\w*|"
@@ -77,7 +77,7 @@ EXEMPT = folded(
     r"not true|not the case|incorrect|doesn't hold|does not hold) (?:for|when|if|at|in) (?:\w+ )?\$?(?:-?\d|[a-z]\b|"
     r"larger|smaller|other|any|general)"
 )
-"""Denials that leave an answer what it is: of other values, of what is not needed, of how hard it is."""
+"""Denials that keep an answer: of other values, of things not needed, of difficulty."""
 OTHERS = folded(
     r"\b(?:the )?(?:other|others|another|negative|second|remaining|alternative|extraneous|trivial|opposite|smaller|"
     r"larger|next|previous|former|latter|complex|imaginary|naive|converse|first) "
@@ -106,11 +106,11 @@ _SUBJECT = re.compile(
 NEGATIVE = folded(
     r"\b(?:no|none|not|false|impossible|never|neither|diverges?|divergent|dne|empty|undefined)\b|\\emptyset|\\varnothing|^0$"
 )
-"""An answer that denies something itself: a denial behind it only says it again."""
+"""An answer that is itself a denial: a denial behind it only repeats it."""
 
 
 def denies(sentence: str, box: str) -> bool:
-    """Whether a sentence denies something that may be the answer: what is not known to be something else."""
+    """Whether a sentence denies something that may be the answer, because it is not known to be another thing."""
     sentence, box = sentence.lower(), box.lower()
     if _NEGATES.search(sentence) is None or READER.search(sentence) or SUPPOSED.search(sentence):
         return False
@@ -124,12 +124,12 @@ def denies(sentence: str, box: str) -> bool:
     )
     if _STRONG.search(rest) or (_NONE_LEFT.search(rest) and NEGATIVE.search(box) is None):
         return True
-    # What is denied of other things is none of the answer's business.
+    # Denials about other things do not concern the answer.
     return own and _REMARK.match(sentence) is None and _NEGATES.search(rest) is not None
 
 
 def of_another(sentence: str, box: str) -> bool:
-    """Whether a sentence speaks of another value: `x = 6 does not work because it fails the second equation`."""
+    """Whether a sentence is about another value: `x = 6 does not work because it fails the second equation`."""
     found = _SUBJECT.search(sentence)
     return found is not None and found[1] not in box
 
@@ -144,7 +144,7 @@ IT = (
     r"[.,;:] )(?:checking|verification|substitution|testing|the check|sanity check|cross-?check|(?:plugging|"
     r"substituting|putting) (?:it|this|that)? ?(?:back )?(?:in)?))"
 )
-"""What a sentence calls the answer before it, or how it was found."""
+"""Names for the preceding answer, or for its derivation."""
 _SOFT = (
     r"(?: (?:just|also|then|still|even|so|therefore|thus|actually|really|clearly|obviously|certainly|simply|in fact|"
     r"quite|be|have|been|at all|now|both|all|probably|possibly|likely|surely|again))*"
@@ -159,7 +159,7 @@ _NOT_MEANT = (
     r"contradict|violat|impossible|care|say|mean|tell|equal|exact|an? (?:integer|whole)|possible (?:for|to)|allow|help|"
     r"other))"
 )
-"""What may be denied of an answer that stands: `it is not surprising`, `this does not depend on n`."""
+"""Denials that leave an answer valid: `it is not surprising`, `this does not depend on n`."""
 _DENIAL = folded(
     IT + r"(?: \w+){0,2}?(?:(?:'s|’s| is| are| was| were| does| do| did| can| could| would| will| should| has| have| "
     rf"must| may| might| seems| looks| appears| sounds)?{_SOFT}(?:n't|n’t|'t\b|’t\b|nt\b| not| never| no longer)|"
@@ -194,7 +194,7 @@ _HARMLESS = folded(
     r"converse\w*|alternative|alternatively|would|tempting|standard|rounding|margin|percent|percentage|second root|"
     r"which is why|impossible to)\b"
 )
-"""What makes a denial one of something else: another value, a case, a mistake that others make."""
+"""Words that direct a denial at something else: another value, a case, a common mistake."""
 _MISTAKEN = folded(
     r"\b(?:I|we|I've|we've|I’ve)(?: have| had| think I| think we| just| also| must have| may have| seem to have| "
     r"realize I| see I| now see I|'ve| might have| should have| could have)*(?: \w+ly)? (?:mis(?!s\b|sing\b)\w+|forgot|"
@@ -256,7 +256,7 @@ _THAT = folded(
     r"rememb\w+|condition|requirement|confident|sure|clear|obvious|recall|observe|prov\w+|find|found|check\w*|verif\w+|"
     r"claim\w*|possible|likely|true|property|reason) that\b"
 )
-"""A `that` which opens a clause, and names nothing."""
+"""A `that` that opens a clause, and does not refer to the answer."""
 _IMPERATIVE = folded(
     r"^[\s*_(>-]*(?:please,? )?(?:do not|don't|don’t|never) (?:use|trust|rely|submit|count|accept|take|read|grade|"
     r"mark|believe|box|write|report)\b(?! (?:a |the )?(?:calc|order|neg|zero))"
@@ -281,7 +281,7 @@ _ON_PURPOSE = folded(
 
 
 def takes_back(sentence: str, box: str) -> bool:
-    """Whether a sentence says that the answer before it is none, in any of the ways that are known by their form."""
+    """Whether a sentence takes back the answer before it, in any of the known forms."""
     sentence, box = sentence.lower(), box.lower()
     if _ON_PURPOSE.search(sentence):
         return False
@@ -308,15 +308,15 @@ def takes_back(sentence: str, box: str) -> bool:
 
 
 class Heard(Enum):
-    """What a sentence says of the answer before it."""
+    """Effect of a sentence on the answer before it."""
 
     NOTHING = "nothing"
     SETTLED = "settled"
-    """It says that a doubt was none."""
+    """It removes a doubt."""
     DOUBTED = "doubted"
-    """It begins to correct the answer: unless something settles that, the answer is taken back."""
+    """It begins to correct the answer, which is taken back unless a later sentence settles it."""
     BACK = "taken back"
-    """It takes the answer back: only the same answer, stated again, undoes that."""
+    """It takes the answer back; only restating the same answer undoes that."""
 
 
 _OF_ANSWER = folded(
@@ -338,7 +338,7 @@ _MANNERS = (
     r"these)\s*(?:[,.!):;-]|$))(?![^.]*\b(?:mistakes?|errors?|typos?|slips?|wrong\w*|incorrect\w*|mis(?!h)\w+|bugs?|"
     r"oversights?|blunders?|should|answers?|results?|value|box|calculation|count)\b)"
 )
-"""How an apology goes on that is one for the manner, and not for the answer: `sorry about the mix-up`."""
+"""Continuations of an apology for the manner, not for the answer: `sorry about the mix-up`."""
 _OPENS = folded(
     r"^(?![\s*_(]*no (?:correction|edit|update|revision|apolog))[\s*_(\[>#$),;:—–-]*(?:oh|ah|ok|okay|um+|uh|er|well|"
     r"but|and|actually|so|no)?[,.!… -]*(?:wait|hold on|hang on|hold up|hmm*|erm|uh[- ]oh|oh no|oh dear|darn|dang|damn|"
@@ -409,18 +409,18 @@ _OBJECT = folded(
     r"\b(?:into|from|on|about|for|of|with|against|out of|through|at|to) (?:it|them|that|this)\b(?=\W*(?:$|[,;]))|"
     r"\bI would(?:n't|n’t| not)? (?!be|have|say|get|need|like to (?:change|correct))[^,;]+"
 )
-"""Where the answer is only what something is done to: `taxes would eat into it`."""
+"""Phrases in which the answer is only an object: `taxes would eat into it`."""
 _STILL_DUE = folded(r"\b(?:must|needs?|ha[sd] to|have to|should|still|yet|subtract\w*|add\w*|remove\w*)\b")
 
 
 def heard(sentence: str, box: str, asked: bool = False, asks: bool = False) -> Heard:
-    """What a sentence behind a box says of it.
+    """Effect of a sentence behind a box on the box's answer.
 
     Args:
         sentence: without the stop that ends it.
         box: what the box holds.
-        asked: whether the sentence before it was a question of something else: `Can it be larger? No.`
-        asks: whether it is such a question itself.
+        asked: whether the previous sentence was a question about something else: `Can it be larger? No.`
+        asks: whether this sentence is such a question.
     """
     sentence, box = sentence.lower(), box.lower()
     if settles(sentence, box):
@@ -454,7 +454,7 @@ def turns_against(rest: str) -> bool:
 
 
 def given_again(sentence: str, box: str) -> str | None:
-    """The other value that a sentence ends in, without saying of what it is: `without repetition it's 15`."""
+    """The different, unnamed value at the end of a sentence: `15` of `without repetition it's 15`."""
     sentence, box = sentence.lower(), box.lower()
     found = _TRULY.match(sentence)
     if found is not None and found[1] not in box and restates(sentence, box) is False:
@@ -466,12 +466,12 @@ def given_again(sentence: str, box: str) -> str | None:
 
 
 def settles(sentence: str, box: str) -> bool:
-    """Whether a sentence says that the answer stands, or gives it again."""
+    """Whether a sentence confirms or repeats the answer."""
     return _STANDS.search(sentence.lower()) is not None or restates(sentence, box)
 
 
 def restates(sentence: str, box: str) -> bool:
-    """Whether a sentence gives the box's value again, and not to deny it: `= 20`, `so it is still 20`."""
+    """Whether a sentence repeats the box's value without denying it: `= 20`, `so it is still 20`."""
     sentence, box = sentence.lower(), box.strip(" $").lower()
     if not box or box not in sentence:
         return False

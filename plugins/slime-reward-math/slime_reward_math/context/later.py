@@ -1,4 +1,4 @@
-r"""What a response says after its box: that the box is wrong, or another answer; and answers stated without a box.
+r"""The text after a box: whether it withdraws the box or states another answer; and answers stated without a box.
 
 Example:
 
@@ -31,7 +31,7 @@ _CUT = re.compile(
     r"found by)\b|,? (?:and not|but not|not|rather than|instead of|as opposed to)(?= \$?-?[\d\\])"
 )
 _NOT_BUT = re.compile(r"\s*(?:not|neither) [^,.;\n]{1,30}?,? but (?:rather |actually |instead )?")
-"""What an answer is set against: `not 30 but 31`."""
+"""The rejected value before an answer: `not 30 but 31`."""
 _END = re.compile(r"(?<!i\.e)(?<!e\.g)[.!](?=\s|$)|\n|\?")
 _PIECE = re.compile(r"\$\$?(.+?)\$\$?|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 
@@ -40,9 +40,9 @@ class Stated(NamedTuple):
     """An answer that a sentence states."""
 
     text: str | None
-    """The answer; None where the sentence denies it, or asks."""
+    """The answer; None if the sentence denies it, or is a question."""
     after: str
-    """What the response says behind it."""
+    """The text behind it."""
 
 
 def stated(response: str, start: int) -> Stated | None:
@@ -90,11 +90,11 @@ def _written(text: str) -> str:
 
 
 TAKEN_BACK = "the box is taken back"
-"""The reason where a response says that what it put into its box is not the answer."""
+"""The reason if a response withdraws the answer in its box."""
 REACH, TAIL = 200, 160
 """Characters behind a box, and at the end of the response, that are searched."""
 CHANGED = "(changed)"
-"""What stands for a later answer that is said relative to the box: `twice that`."""
+"""Placeholder for a later answer that is relative to the box: `twice that`."""
 _BACK = folded(
     r"\b(?:scratch that|just kidding|kidding|not sure which|unsure which|can't decide|cannot decide|don't know which|"
     r"never ?mind|oops|whoops|correction:|strike that|disregard|on second thoughts?|I (?:made|did make|have made|must "
@@ -192,7 +192,7 @@ _TRIGGERS = listed(
     nonsensical bogus garbage rubbish questionable dubious unreasonable extraneous incomplete unfinished assuming before
     """
 )
-"""Words without which nothing is taken back or stated anew: most texts behind a box have none, and are not searched."""
+"""Words needed to withdraw or restate an answer: most texts behind a box have none, and are not searched."""
 _STEMS = tuple(
     listed(
         """re mis over under contradict violat conflict disagree double halv correct omit neglect ignor ask forg los
@@ -206,19 +206,19 @@ _ABOUT_IT = re.compile(r"\b(?:right|correct|true|sure|really|wait|it\?|this\?|th
 
 
 class Later(NamedTuple):
-    """What is said behind a box."""
+    """Result of the text behind a box."""
 
     stated: str | None
     """The last answer that is stated in words; None without one."""
     back: bool
-    """Whether the box is taken back or doubted, and nothing stated after that."""
+    """Whether the box is taken back or doubted, without a later statement."""
 
 
 NOTHING = Later(None, False)
 
 
 def later(after: str, box: str = "") -> Later:
-    """What the text behind a box says of the answer that the box holds."""
+    """Whether the text behind a box withdraws its answer, or states another one."""
     text = after if len(after) <= REACH + TAIL else f"{after[:REACH]}\n{after[-TAIL:]}"
     if not text.strip(_FRAME):
         return NOTHING
@@ -227,7 +227,7 @@ def later(after: str, box: str = "") -> Later:
         return Later(None, True)
     same = _other(text)
     if same is not None:
-        # What is said behind the other way to say it may still take both back.
+        # The text behind the alternative form may still take both back.
         rest = later(text[same[1] :], box)
         return rest if rest.back or rest.stated is not None else Later(same[0], False)
     stated: str | None = None
@@ -264,7 +264,7 @@ def later(after: str, box: str = "") -> Later:
 
 
 def asked_of_others(sentence: str, stop: str) -> bool:
-    """Whether a sentence asks of something else than whether the answer is right: `Can it be larger?`."""
+    """Whether a sentence is a question about anything but the answer's correctness: `Can it be larger?`."""
     return stop.startswith("?") and _ABOUT_IT.search(f"{sentence}?") is None
 
 
@@ -286,7 +286,7 @@ def _whole(value: re.Match[str], rest: str) -> str:
 
 
 def _other(text: str) -> tuple[str, int] | None:
-    """Another way to say the answer, right behind the box: `or 50%`, which has to be the same, and where it ends."""
+    """An alternative form right behind the box, which must be equal, and its end: `or 50%`."""
     lead = _OR.match(text)
     value = _VALUE.match(text, lead.end()) if lead is not None else None
     if value is None or not _OR_ENDS.match(text, value.end()):
@@ -295,7 +295,7 @@ def _other(text: str) -> tuple[str, int] | None:
 
 
 def _quoted(text: str, place: int) -> bool:
-    """Whether a denial only speaks of a case: `if x = 2, this is impossible`."""
+    """Whether a denial is only about a case: `if x = 2, this is impossible`."""
     return (
         re.search(
             r"\b(?:if|otherwise|for any|other|suppose|unless|whether|not|nothing|naive|naively|would|claim|common|"

@@ -83,7 +83,7 @@ def _differ_by_constant(left: Tree, right: Tree) -> bool:
 
 
 MAX_PARAMETERS = 3
-"""More are not renamed: each arrangement of them is tried."""
+"""Maximum parameters that are renamed, because every arrangement is tried."""
 _DECLARING = re.compile(r"\b(?:integers?|constants?|arbitrary|any|some|parameters?|natural|whole|positive)\b")
 _CONSTANT = re.compile(r"[Cc]_\d|C")
 _CONSTANT_TOO = re.compile(r"[CcKkABDab](?:_\d)?")

@@ -33,11 +33,11 @@ _EQUAL = {"=", "~"}
 _COORDINATES = frozenset({"x", "y", "z"})
 _IN_FULL = {"max": "maximum", "min": "minimum", "avg": "average"}
 _PLACES = ((3, 5), (7, 11), (17, -29))
-"""Steps and starts of the places where factors are found: a curve that runs through one leaves the next."""
+"""Steps and starts of the sample points for factors: a curve through one point misses the next."""
 MAX_LETTER = 4
-"""Characters of a letter with its index; longer names are words."""
+"""Maximum characters of a letter with its index; longer names are words."""
 SMALL_WORDS = frozenset({"the", "a", "an", "of", "with", "is", "are", "has", "have", "gets"})
-"""Words of a name that say nothing."""
+"""Words without meaning in a name."""
 _LETTER = re.compile(r"[a-zA-Z](?:_\d)?")
 _ORDERED = {"<", "<=", ">", ">="}
 
@@ -299,7 +299,7 @@ def _structured(tree: Tree) -> bool:
 
 
 def _renaming(gold: Tree, answer: Tree) -> dict[str, str] | None:
-    """How to rename the answer's variables so that both sides of the definition have the gold's; None if they differ.
+    """Names that turn the answer's variables into the gold's on both sides of the definition; None if they differ.
 
     `f(x) = x` and `f(z) = z` define the same function, `y = 2x` and `f(x) = 2x` the same line.
     """

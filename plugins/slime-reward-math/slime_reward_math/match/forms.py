@@ -15,13 +15,13 @@ LISTS = frozenset({"list", "and", "or"})
 ROUND = frozenset({"()", "[]", "(]", "[)"})
 """Heads of tuples and intervals."""
 SETS = frozenset({"set", "union", "meet", "minus", "such"}) | ROUND
-"""Heads of what may be a set of reals."""
+"""Heads of trees that may be sets of reals."""
 SHAPES = SETS | LISTS | {"matrix", "row", "cases", "given", "label", "said", "noted"}
-"""Heads of what has no value."""
+"""Heads of trees without a value."""
 DOMAINS = frozenset({"ZZ", "NN", "RR", "QQ", "CC"})
-"""Where a parameter may live."""
+"""Domains of parameters."""
 MAX_SIGNS = 5
-"""Independent plus-minus signs that are spread out: 32 values."""
+"""Maximum independent plus-minus signs that are expanded: 32 values."""
 
 
 def items(tree: Tree) -> tuple[Tree, ...]:
@@ -37,7 +37,7 @@ def is_node(tree: Tree, heads: Iterable[str]) -> bool:
 
 
 def is_domain(tree: Tree) -> bool:
-    r"""Whether a clause only says where a parameter lives: `k \in \mathbb{Z}`."""
+    r"""Whether a clause only gives a parameter's domain: `k \in \mathbb{Z}`."""
     if not (isinstance(tree, Rel) and set(tree.ops) <= {"in"}):
         return False
     last = tree.terms[-1]
@@ -55,7 +55,7 @@ def is_aside(tree: Tree) -> bool:
 
 
 def spread(tree: Tree) -> list[list[Tree]]:
-    """What the plus-minus signs of a tree stand for: all together, and each for itself if there are several."""
+    """Readings of a tree's plus-minus signs: all with one sign, and each independently if there are several."""
     signs = [each for each in walk(tree) if isinstance(each, Node) and each.head in ("pm", "mp")]
     if not signs:
         return [[tree]]
@@ -162,7 +162,7 @@ def _scaled(tree: Node) -> Node | None:
 
 
 def element_of(tree: Tree) -> Tree | None:
-    r"""What a set-builder lists, if its conditions only say so and where its parameter lives: `3k`; None otherwise."""
+    r"""The element of a set-builder whose conditions only define it and its parameter's domain: `3k`; else None."""
     found = canonical_conditions(tree)
     if found is None or not all(map(is_domain, found[1])):
         return None

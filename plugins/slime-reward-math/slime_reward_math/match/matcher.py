@@ -21,9 +21,9 @@ from slime_reward_math.value.same import Unknown, same
 from slime_reward_math.value.units import measure
 
 MAX_COMPARISONS = 300
-"""Of values in one verdict."""
+"""Maximum comparisons of values in one verdict."""
 MAX_LIST = 40
-"""Items of lists that are matched in any order."""
+"""Maximum items of lists that are matched in any order."""
 
 
 class OutOfTime(Exception):

@@ -14,7 +14,7 @@ from slime_reward_math.tree import Node, Num, Rel, Sym, Tree, Words, number, sym
 from slime_reward_math.value.evaluate import approximate
 
 DECIMAL, SHAPE = ".", "#"
-"""Among the heads: a number is written with a decimal point; something has no value."""
+"""Extra heads: some number has a decimal point; something has no value."""
 
 
 _WORDED = ("said", "noted")
@@ -22,7 +22,7 @@ _ABOUT = frozenset({"approximately", "about", "approx", "roughly", "in decimal f
 
 
 def shapes(tree: Tree) -> bool:
-    """Whether something that has no value stands in an expression: a bracket, a matrix, a relation, words."""
+    """Whether an expression contains something without a value: a bracket, a matrix, a relation, words."""
     if isinstance(tree, Words | Rel):
         return True
     if not isinstance(tree, Node) or tree.head.startswith("call:"):
@@ -36,14 +36,14 @@ def items_of(tree: Tree) -> tuple[Tree, ...]:
 
 
 def plain_words(tree: Tree) -> str | None:
-    """What a tree of words says; a symbol says its name."""
+    """The text of a words tree, or a symbol's name."""
     if isinstance(tree, Words):
         return " ".join(word for word in tree.text.split() if word not in ("the", "a", "an"))
     return tree.name.lower() if isinstance(tree, Sym) and len(tree.name) > 1 else None
 
 
 def said(tree: Tree) -> str:
-    """What a label says, without articles and small words."""
+    """A label's text without articles and small words."""
     words = tree.text.split() if isinstance(tree, Words) else []
     return " ".join(word for word in words if word not in equations.SMALL_WORDS)
 
@@ -55,7 +55,7 @@ def is_point(tree: Tree) -> bool:
 
 
 def named_once(parts: list[Tree]) -> list[Tree]:
-    """`n = 1, 2, 3` without the name that stands for all of them."""
+    """`n = 1, 2, 3` without the name that all of them share."""
     value = equations.right_side(parts[0])
     first = parts[0]
     if isinstance(first, Rel) and first.ops == ("!=",) and not any(isinstance(each, Rel) for each in parts[1:]):

@@ -41,9 +41,9 @@ _HOLDS: dict[str, Callable[[Fraction, Fraction], bool]] = {
 _STEPS = tuple(Fraction(above, below) for above, below in ((1, 7), (3, 4), (1, 1), (5, 3), (37, 13), (91, 8)))
 _WHOLE = tuple(map(Fraction, range(1, 15)))
 MAX_PLACES = 60
-"""Where values are compared."""
+"""Maximum places at which values are compared."""
 MIN_HITS = 3
-"""Places that each case needs, if it is not a single one."""
+"""Minimum places for each case, unless it is a single point."""
 
 
 class _Unclear(Exception):
@@ -59,7 +59,7 @@ def cases(matcher: Comparing, gold: Tree, answer: Tree) -> bool:
 
 
 def agree(gold: Tree, answer: Tree, compare: Compare) -> bool:
-    """Whether gold and answer, one or both a case distinction, have equal values wherever the gold is defined."""
+    """Whether gold and answer, one or both a case distinction, have equal values on the gold's domain."""
     try:
         sides = [_Side(gold), _Side(answer)]
         names = {name for side in sides for name in side.names}

@@ -19,7 +19,7 @@ from slime_reward_math.value.units import is_short_unit, measure
 MIN_DIGITS_OF_GOLD = 3
 """Significant digits that a decimal gold needs to accept an exact answer that rounds to it."""
 MIN_PLACES_OF_GOLD = 2
-"""Digits after the point that it needs for that."""
+"""Decimal places that such a gold needs."""
 MIN_DIGITS_OF_ANSWER = 5
 """Significant digits that a rounded answer needs where the gold is exact."""
 _GENERIC = frozenset(
@@ -28,7 +28,7 @@ _GENERIC = frozenset(
 
 
 class Quantity(NamedTuple):
-    """A value and what it counts."""
+    """A value and its unit."""
 
     value: Tree
     unit: str
@@ -51,7 +51,7 @@ def is_radians(unit: str) -> bool:
 
 
 def units_agree(gold: str, answer: str) -> Fraction | None:
-    """What to multiply the answer by, so that both count in the gold's unit; None if they count different things."""
+    """Factor that converts the answer to the gold's unit; None if the units measure different things."""
     left, right = measure(gold), measure(answer)
     if left is not None and right is not None:
         return right.factor / left.factor if left.dimension == right.dimension else None

@@ -38,7 +38,7 @@ from slime_reward_math.value.evaluate import exactly
 from slime_reward_math.value.same import COUNTS, Unknown, same
 
 MAX_WRITTEN = 100
-"""Integers that are written out."""
+"""Maximum integers that are written out."""
 _WHOLE = (Sym("ZZ"), Sym("NN"))
 
 
@@ -219,7 +219,7 @@ def _moved(tree: Tree, step: int) -> Tree:
 
 
 MAX_ITEMS = 200
-"""Items that are written out."""
+"""Maximum items that are written out."""
 DOTS = Sym("ldots")
 _INDEX = Sym("#index")
 _LISTS = frozenset({"list", "set", "()", "[]", "and"})
@@ -336,7 +336,7 @@ def _neighbours(one: str, two: str) -> bool:
 
 
 MAX_ROWS = 4
-"""Of a determinant that is expanded: 24 products of four."""
+"""Maximum rows of an expanded determinant: 24 products of four."""
 
 
 def expanded(tree: Tree, other: Tree) -> Tree:

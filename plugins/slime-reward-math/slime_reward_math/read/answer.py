@@ -20,7 +20,7 @@ from slime_reward_math.read.tokens import Grouping, Token, Unread, tokens
 from slime_reward_math.tree import Node, Num, Rel, Sym, Tree, Words, number
 
 Clause = tuple[list[Token], list[Token] | None]
-"""The tokens of a value, and those of its condition; None for what holds otherwise."""
+"""The tokens of a value and of its condition; the condition is None for the `otherwise` case."""
 
 _OPENING = re.compile(r"(if|when|for|whenever|where|provided)\b ?(.*)")
 _ELSE = re.compile(r"(?:and )?(?:or )?(?:else|otherwise)\b ?(.*)")
@@ -29,7 +29,7 @@ _NESTING = {"(": 1, "[": 1, "{": 1, "\\{": 1, ")": -1, "]": -1, "}": -1, "\\}": 
 
 
 def clauses(found: list[Token]) -> list[Clause] | None:
-    """The values and conditions of tokens without their end; None where they are not at least two values by cases."""
+    """The values and conditions in tokens (without the end token); None for fewer than two cases."""
     if not any(each.kind == "text" and _tells(each.text) for each in found) or any(
         each.text == "\\begin" for each in found
     ):
@@ -128,12 +128,12 @@ _NAMED: dict[str, Tree] = {
 
 
 def named(words: str) -> Tree | None:
-    """What words in lower case name; None if they name nothing."""
+    """The value that lower-case words name; None if they name nothing."""
     return _NAMED.get(words) or spoken(words)
 
 
 MAX_ITEMS = 200
-"""Items of a list; published gold answers have fewer than 40."""
+"""Maximum items of a list; published gold answers have fewer than 40."""
 _SEPARATING = frozenset({",", ";", "&", "\\land", "\\lor", "\\wedge", "\\vee", "\\\\"})
 _SET_SIGNS = frozenset({"\\cup", "\\cap", "\\setminus", "\\backslash", "\\bigcup", "\\bigcap"})
 
@@ -245,7 +245,7 @@ class Answers(Notes):
             self.take()
 
     def clause(self) -> Tree:
-        """A relation with the label before it and the unit, note or condition behind it."""
+        """A relation, with the label before it and the unit, note or condition after it."""
         if self.now.kind == "text" and self.now.text not in CONDITIONS:
             label = Words(self.take().text)
             known = named(label.text) if self.ends() else named(label.text.removesuffix(" except"))
@@ -263,7 +263,7 @@ class Answers(Notes):
                 start = self.place
                 value = self.clause()
                 if isinstance(counted := spoken(label.text), Num) and self._in_brackets(start):
-                    # `five (5)`: both have to be the answer.
+                    # `five (5)`: both must be the answer.
                     return Node("list", (counted, value))
                 return ahead(label.text, value, grouped=self._in_brackets(start))
         if self.now.kind == "text":
@@ -313,7 +313,7 @@ class Answers(Notes):
                 terms[-1] = Sym(BLACKBOARD.get(terms[-1].name, terms[-1].name))
             sign = self._relation_sign()
         if operators == ["equiv"] and is_function(first) and not isinstance(terms[1], Words | Rel):
-            # Everywhere the same: `f(x) \equiv 0`.
+            # Identically equal: `f(x) \equiv 0`.
             operators = ["="]
         return Rel(tuple(operators), tuple(terms))
 
@@ -334,7 +334,7 @@ class Answers(Notes):
         return sign
 
     def _said_relation(self) -> str:
-        """The relation that words between two values say, passed over; nothing without one."""
+        """Consume words between two values that express a relation; empty without one."""
         words, following = self.now.text, self.ahead()
         sign = SAID_RELATIONS.get(words, "")
         if words in _LIES_IN and following.text in ("[", "(", "]", "\\{"):
@@ -492,7 +492,7 @@ def _grouped(found: list[Tree], cuts: list[int]) -> Tree:
 
 
 def _named(label: Words, value: Tree) -> Tree:
-    """`Minimum: 1`; a name that denies its value is not a name."""
+    """`Minimum: 1`; words that deny the value are not its name."""
     if label.text in NO_VALUE_NAMES:
         return ahead(label.text, value)
     return said(label.text, value) if changes_ahead(label.text + " is") else Node("label", (label, value))

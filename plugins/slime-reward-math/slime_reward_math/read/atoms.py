@@ -37,7 +37,7 @@ def combination(base: Tree, exponent: Tree) -> Tree | None:
 
 
 def choices(kind: str, above: Tree, below: Tree) -> Tree:
-    """How many choices there are, and for any letter but C how many arrangements of them."""
+    """The number of combinations for `C`, and of arrangements for any other letter."""
     chosen = Node("binom", (above, below))
     return chosen if kind == "C" else Node("*", (chosen, Node("factorial", (below,))))
 
@@ -300,7 +300,7 @@ class Atoms(Numerals):
         return Sym(name)
 
     def _is_half_line(self) -> bool:
-        r"""Whether the subscript at hand is that of `\mathbb{R}_{\ge 0}`."""
+        r"""Whether the subscript at hand selects a half-line, as in `\mathbb{R}_{\ge 0}`."""
         return self.ahead(2).text in RELATIONS and self.ahead(3).text == "0" and self.ahead(4).text == "}"
 
     def argument(self) -> Tree:

@@ -65,7 +65,7 @@ _SET_AGAINST = re.compile(
     r"^(.*[\w}]),\s*(?:and |but )?not (?:a |an |the )?[A-Za-z0-9.]{1,20}(\}?)\.?$"
     r"|^(.*[\w}])\\text\{,? ?(?:and |but )?not (?:a |an |the )?\}\s*[\w.]+$"
 )
-"""What an answer is set against: `5, not 6`."""
+"""The rejected value behind an answer: `5, not 6`."""
 _LOOSE_POINT = re.compile(r"(?<=\d) \. (?=\d)")
 _UNIT_FRACTION = re.compile(
     r"\\[dt]?frac\{\\(?:text|mathrm)\{ *([A-Za-z]+) *\}\}\{\\(?:text|mathrm)\{ *([A-Za-z]+(?:\^\d)?) *\}(?!\^)\}"
@@ -92,11 +92,11 @@ _ABOUT = re.compile(
     r"(?:approximately|approx|roughly|circa)\b[.)\s]*\}?\s*\)?$"
     r"|(?<=\\text\{)\s*(?:ca|circa)\b\.?(?=\s*\}?\s*-?[\d\\])"
 )
-"""What says that a value is rounded: `5 (approximately)`. It is right or wrong as it is."""
+"""Words that mark a value as rounded: `5 (approximately)`. The value is graded as written."""
 
 
 def clean(text: str) -> str:
-    """The text in plain LaTeX; what a reader of the page would not see is gone."""
+    """The text in plain LaTeX, without invisible formatting."""
     if not text.isascii():
         text = _ascii(_CURRENCY.sub(_paid, text))
     text = text.strip()

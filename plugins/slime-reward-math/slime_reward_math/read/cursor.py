@@ -1,4 +1,4 @@
-r"""The lowest layer of the reader: a place in a list of tokens, numbers, and what has limits or rows.
+r"""The lowest layer of the reader: a position in a list of tokens, numbers, and operators with limits or rows.
 
 Example:
 
@@ -85,7 +85,7 @@ class Cursor:
         return False
 
     def expect(self, *texts: str) -> None:
-        """Pass over one of these signs, or give up."""
+        """Consume one of these signs, or raise Unread."""
         if not self.accept(*texts):
             raise Unread(f"no {texts[0]} where one belongs")
 
@@ -165,7 +165,7 @@ _ALIGNED = frozenset({"aligned", "align", "align*", "split", "gathered", "eqnarr
 
 
 class Operators(Cursor):
-    """The part of the reader that reads what has limits, a variable of its own, or rows."""
+    """The part of the reader for operators with limits or a bound variable, and for rows."""
 
     @abstractmethod
     def additive(self) -> Tree:
@@ -278,7 +278,7 @@ class Operators(Cursor):
         self._environment_name()
         rows += [Node("row", tuple(cells))] if cells else []
         if all(isinstance(row, Node) and len(row.args) == 1 and isinstance(row.args[0], Rel) for row in rows):
-            # A system of equations, whatever is around it.
+            # Any environment that holds only relations is a system of equations.
             return Node("list", tuple(row.args[0] for row in rows if isinstance(row, Node)))
         if name in ("cases", "dcases", "rcases", "array"):
             rows = [_split_case(row) for row in rows]
@@ -333,11 +333,11 @@ def _split_case(row: Tree) -> Tree:
 
 
 MAX_EXPONENT = 400
-"""Of ten, in scientific notation."""
+"""Largest exponent in scientific notation."""
 FRACTIONS = frozenset({"\\frac", "\\dfrac", "\\tfrac", "\\cfrac", "\\nicefrac", "\\sfrac"})
 """Commands of a fraction."""
 DOTS = frozenset({"\\ldots", "\\cdots", "\\dots", "...", "..", "\\dotsc"})
-"""What says that something goes on."""
+"""Dots that continue a sequence."""
 _LETTERED = re.compile(
     r"(?:\(|\\text\{)?([0-9A-F]{1,40})[)}]?_\{?(?:\()?(1[1-6])\)?\}?|0[xX]([0-9A-Fa-f]{1,40})", re.ASCII
 )
@@ -375,7 +375,7 @@ class Numerals(Operators):
             return whole
         if whole.value.denominator == 1:
             if self.now.kind == "cmd" and self.now.text in FRACTIONS:
-                # Reading `\\frac32` splits its token: what is read a second time is what stood there.
+                # Reading `\\frac32` splits its token, so restore the tokens before a second reading.
                 back, tokens = self.place, self.tokens.copy()
                 part = self.fraction()
                 if _is_proper(part):
@@ -396,7 +396,7 @@ class Numerals(Operators):
         return whole
 
     def plain_number(self) -> Num:
-        """The number at hand and nothing else, but for the bar or the dots over its last digits."""
+        """The number at hand alone, with the bar or the dots over its last digits."""
         text = self.take().text
         if text in _NUMBERS:
             return Num(_NUMBERS[text], 0, len(text))
@@ -413,7 +413,7 @@ class Numerals(Operators):
     def plain(self) -> Tree | None:
         """A number or a letter that is all there is up to a comma or a closing bracket; None for anything else.
 
-        Most items of lists, tuples and groups are, and need none of the questions that other things raise.
+        Most items of lists, tuples and groups are plain, so this skips all other checks.
         """
         token, following = self.now, self.tokens[self.place + 1]
         if token.text == "-" and following.kind == "num" and self.tokens[self.place + 2].text in _PLAIN_ENDS:

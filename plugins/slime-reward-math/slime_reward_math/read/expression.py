@@ -85,7 +85,7 @@ class Expressions(Atoms):
                 return left
 
     def _operation(self, left: Tree, sign: str) -> Tree:
-        """What an operator that was passed over makes of the left side and what follows."""
+        """The result of a consumed operator on the left side and the following factor."""
         if sign in _TIMES:
             return _times(left, self.signed_factor())
         if sign in _DIVIDE:
@@ -93,7 +93,7 @@ class Expressions(Atoms):
         return Node("residue" if sign == "\\pmod" else "mod", (left, self.factor()))
 
     def signed_factor(self) -> Tree:
-        r"""A factor after a sign of its own: `2 \cdot -3`."""
+        r"""A factor with its sign: `-3` of `2 \cdot -3`."""
         if self.accept("-"):
             with self.inside:
                 return _negative(self.signed_factor())
@@ -364,9 +364,9 @@ def _negative(tree: Tree) -> Tree:
 
 
 CLOSERS = frozenset({")", "]", "}", "\\}", "\\rangle", "|", "\\mid", "&", "\\\\", "\\end"})
-"""What ends a clause, beside commas and joining words."""
+"""Tokens that end a clause, in addition to commas and joining words."""
 MAX_OPERATIONS = 20
-"""Operations in words between two values, of one answer."""
+"""Maximum operations in words between two values, per answer."""
 _WAYS = frozenset({"by", "from", "at", "using", "via", "see"})
 _OPENS_AGAIN = re.compile(r"^(?:if|when|for|whenever)\b|\b(?:and|or)$")
 """A second condition behind an answer: what stands before it may be a second answer."""
@@ -399,7 +399,7 @@ class Notes(Expressions):
         self.go(end + 1)
         again = spoken(words.removeprefix("or ").removeprefix("that is "))
         if isinstance(again, Num):
-            # Said a second time, in words: both have to be the answer.
+            # The value is repeated in words: both must be the answer.
             return Node("list", (found, again))
         if words.split(" ")[0] in CONDITIONS:
             return said(words, found) if turns(words) else Node("unit", (found, Words(words)))
@@ -410,7 +410,7 @@ class Notes(Expressions):
         return noted
 
     def aside(self, found: Tree) -> Tree:
-        """A value with what stands in brackets behind it: words, or `(= 10/2)`, which has to be the same."""
+        """A value with the brackets behind it: words, or `(= 10/2)`, which must be equal."""
         if self.ahead().kind == "text":
             return self.note(found)
         if self.ahead().text in ("=", "\\approx"):
@@ -460,7 +460,7 @@ class Notes(Expressions):
         return behind(found, _unit_text(words)) if words else found
 
     def _combined(self, left: Tree, infix: str) -> Tree:
-        """`5 plus 2` and its like, from the left; where brackets would be needed nothing is guessed."""
+        """`5 plus 2` and its like, from the left; refuses combinations that would need brackets."""
         self.operations += 1
         if self.operations > MAX_OPERATIONS:
             raise Unread("too many operations in words")
@@ -481,7 +481,7 @@ class Notes(Expressions):
         return sign + power.text
 
     def _given(self, found: Tree, words: list[str], opening: str) -> Tree:
-        """A value with the condition behind it; one that says what else holds elsewhere changes the value."""
+        """A value with the condition behind it; a condition that also gives another case changes the value."""
         start = self.place
         found = self._conditioned(behind(found, _unit_text(words)) if words else found, opening)
         told = [each.text for each in self.tokens[start : self.place] if each.kind == "text"]
@@ -500,7 +500,7 @@ class Notes(Expressions):
         return Node("given", (found, self.condition()))
 
     def skip_condition(self) -> list[Tree]:
-        """Pass over the rest of the clause: of a condition in words and signs nothing is kept but its letters."""
+        """Consume the rest of the clause, a condition in words and signs; returns only its letters."""
         names: list[Tree] = []
         while self.now.kind != "end" and self.now.text not in ("\\\\", "\\end"):
             token = self.take()

@@ -1,10 +1,10 @@
-"""Loaded words: those that change what a value beside them says, or take it back; any other word only names it.
+"""Loaded words, which change or withdraw the value next to them; any other word only names it.
 
 Example:
 
     is_loaded("is impossible")      # True: `5 is impossible` does not say 5
     is_loaded("red apples")         # False: `5 red apples` does
-    counts_things("in theory", number(5))      # False: that names nothing that is counted
+    counts_things("in theory", number(5))      # False: this names nothing countable
 """
 
 import re
@@ -42,7 +42,7 @@ PLAIN_ADVERBS = listed(
     fully totally exclusively altogether overall actually indeed really truly immediately directly easily readily
     pairwise correctly"""
 )
-"""Adverbs that leave a value what it is."""
+"""Adverbs that do not change a value."""
 _NO_ADVERBS = listed("family july supply reply multiply italy assembly fly monopoly")
 _NAMING = listed(
     """non semi anti half double twice over under above below root roots inverse reciprocal opposite negative score
@@ -78,11 +78,11 @@ _PLACED = listed(
     """prime primes square squares cube cubes triangular fibonacci even odd multiple perfect composite power root
     factorial catalan lucas bernoulli harmonic number numbers integer natural"""
 )
-"""What a place among them makes another number of: `the 5th prime` is 11."""
+"""Sequences in which a position stands for another number: `the 5th prime` is 11."""
 _COMPARATIVES = listed(
     "more less fewer larger smaller higher lower greater bigger off increase decrease increased decreased"
 )
-"""What a percentage is of: `4 percent more`."""
+"""Comparatives behind a percentage: `4 percent more`."""
 _OF_THINGS = listed(
     """wrong incorrect missing failed failing invalid false fake broken rejected excluded eliminated discarded unknown
     unlikely impossible extraneous damaged mistaken defective unsolved doubtful unacceptable forbidden another"""
@@ -107,7 +107,7 @@ _OF_NAMES = listed(
     rank entropy expectation likelihood odds supremum infimum point points coordinates vertex center centre vector
     interval domain codomain matrix term terms case lot"""
 ) - {"power", "percent", "percentage", "fraction", "proportion", "root", "roots", "pairs", "pair", "order", "function"}
-"""What a value may be one of: `a radius of 5`; `half of 5` and `multiples of 5` are other values."""
+"""Nouns that a value may specify: `a radius of 5`; `half of 5` and `multiples of 5` are other values."""
 _OPEN_ENDS = listed(
     """to by from than into onto under over beyond with without for on off out up down after before behind past per
     since through throughout toward towards until till upon versus via against despite beside besides inside outside
@@ -121,10 +121,10 @@ _DOUBTED = re.compile(
 )
 _AS_MANY = re.compile(r"\bas (?:many|few|much|little|high|low|large|small|long|big|great|short) as$|\bused to\b")
 MAX_NAME = 200
-"""Characters of a name; what is longer is language that is not understood."""
+"""Maximum characters of a name; longer text is not understood."""
 _NO_ARTICLES = re.compile(r"(?: (?:the|a|an))+$")
 _COUNTING = frozenset({"first", "last", "next", "previous", "these", "those", "initial", "top", "bottom", "all"})
-"""Words before a number that say how many of something there are: `the sum of the first 7 integers`."""
+"""Words before a number that is only a count: `the sum of the first 7 integers`."""
 _CLOSED_ENDS = re.compile(
     r"(?:^|\b)(?:equals?|equivalent|simplif\w+|reduc\w+|comes?|came|evaluat\w+|amounts?|leads?|sums?|adds? up|add|"
     r"rounds?|corresponds?|works? out|boils? down|back|due|out|down|integrat\w+|expands?|factors?|converg\w+|goes|"
@@ -134,7 +134,7 @@ _CLOSED_ENDS = re.compile(
 
 
 def is_loaded(words: str) -> bool:
-    """Whether some word changes or denies what it stands beside, wherever it stands."""
+    """Whether some word changes or denies an adjacent value in any position."""
     parts = words.replace("equally likely", "").split()
     return not _ANYWHERE.isdisjoint(parts) or "n't" in words or any(map(_is_hedging_adverb, parts))
 
@@ -145,7 +145,7 @@ def _is_hedging_adverb(word: str) -> bool:
 
 
 def changes_ahead(words: str) -> bool:
-    """Whether words before a value say more of it than its name: `every multiple of`, but not `the least value is`."""
+    """Whether words before a value do more than name it: `every multiple of`, but not `the least value is`."""
     if len(words) > MAX_NAME:
         return True
     words = _NO_ARTICLES.sub("", words)
@@ -175,7 +175,7 @@ _NO_PARTICIPLES = frozenset(
 
 
 def counts(ahead: str, behind: str) -> bool:
-    """Whether a number only says how many things something is taken of: `the sum of 7 integers`."""
+    """Whether a number is only a count of operands: `the sum of 7 integers`."""
     return _TAKEN_OF.search(ahead) is not None and behind[:1].isalpha() and measure(behind) is None
 
 
@@ -188,12 +188,12 @@ _ONLY_IN = re.compile(r"\bonly (?:if|when|for|where)\b")
 
 
 def changes_behind(words: str) -> bool:
-    """Whether words behind a value say more of it than its unit or kind: `squared`, `is impossible`, `at most`."""
+    """Whether words behind a value do more than give its unit or kind: `squared`, `is impossible`, `at most`."""
     parts = words.split()
     if not parts:
         return False
     if len(parts) == 2 and parts[0] in _OF_THINGS and parts[1].endswith("s") and not parts[1].endswith("ss"):
-        # What is said of the things that are counted: `5 wrong answers`.
+        # The word describes the counted things: `5 wrong answers`.
         return False
     if parts[0] in _VERBS:
         # `is the area of the triangle`, but not `is the old answer`.
@@ -203,7 +203,7 @@ def changes_behind(words: str) -> bool:
         return True
     verb = next((place for place, word in enumerate(parts) if place and word in ("is", "was")), 0)
     if verb and "that" not in parts and "which" not in parts and changes_behind(" ".join(parts[verb:])):
-        # What is said behind a unit: `cm is nonsense`.
+        # A statement behind a unit: `cm is nonsense`.
         return True
     if parts[0] in _ENDINGS and not _PLACED.isdisjoint(parts):
         return True
@@ -228,7 +228,7 @@ def changes_behind(words: str) -> bool:
 
 
 def turns(words: str) -> bool:
-    """Whether a condition says what holds where it does not: `if n is even, else`, `unless`, `with remainder`."""
+    """Whether a condition mentions the opposite case: `if n is even, else`, `unless`, `with remainder`."""
     return not _TURNS.isdisjoint(words.split())
 
 
@@ -249,15 +249,15 @@ _TOTALS = listed(
     fahrenheit north south east west clockwise counterclockwise day hour"""
 )
 _SELF_VERBS = frozenset({"is", "are", "was", "were", "works", "suffices", "has", "have"})
-"""What says something of the number itself; which of that takes it back is known elsewhere."""
+"""Words about the number itself; other tables list which of them take it back."""
 _PLACES = frozenset({"on", "at", "by", "from", "with", "without", "under", "as", "into", "onto", "to"})
 _AFTER_PLACE = frozenset({"average", "each", "each side", "each one", "hand", "them", "one side", "each day"})
-"""What places and ways may stand right behind a number: `5 on average`."""
+"""Words of place and manner that may follow a number: `5 on average`."""
 _NO_PLURALS = ("ss", "us", "ous", "less", "ness")
 
 
 def counts_things(words: str, value: Tree) -> bool:
-    """Whether words behind a value name what it counts; a part of something is counted in the singular."""
+    """Whether words behind a value name the counted things; a fraction takes the singular."""
     if not isinstance(value, Num) or value.value.denominator > 1 or abs(value.value) <= 1:
         return True
     first, _, rest = words.partition(" ")
@@ -290,7 +290,7 @@ _LABELS = listed(
     takes needs gets leaves gives yields makes totals pays earns spends points steps ways answers values gains absolute
     per ans that conclude"""
 )
-"""Words that a value may follow directly: what it is the value of, and what leads to it."""
+"""Words that may directly precede a value: its name, or a lead-in."""
 _MODALS = frozenset({"can", "will", "must", "should", "to", "shall", "we", "you", "they", "he", "she", "i", "there"})
 """Words before a verb that leads to a value: `we counted`."""
 

@@ -1,4 +1,4 @@
-"""What commands and words mean to the reader: functions, constants, relations, connectives, numbers in words.
+"""Meaning of commands and words: functions, constants, relations, connectives, numbers in words.
 
 Example:
 
@@ -156,7 +156,7 @@ def part_behind(words: str) -> tuple[Fraction, str] | None:
 
 
 def counted(parts: list[str]) -> Num | None:
-    """The number that words say, all of them; `a third` is one too, but `third` is a place. None for anything else."""
+    """The number that all words form; `a third` is one, but `third` is a position. None for anything else."""
     whole = _cardinal(parts)
     if whole is not None:
         return number(whole)

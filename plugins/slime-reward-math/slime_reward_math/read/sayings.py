@@ -1,4 +1,4 @@
-r"""Sayings: what a phrase says in signs, for a second reading: `half past seven`, `greater than 2 and at most 5`.
+r"""Sayings: phrases translated to signs, for a second reading: `half past seven`, `greater than 2 and at most 5`.
 
 Example:
 
@@ -38,7 +38,7 @@ _BOTH = re.compile(rf"(?:either {_VALUE} or|both {_VALUE} and) {_VALUE}")
 
 
 def range_in_signs(words: str) -> str | None:
-    """What a set in words, in lower case, is in signs; None for anything else."""
+    """A set in lower-case words, translated to signs; None for anything else."""
     if (match := _TWO.fullmatch(words)) is not None:
         return _two(*match.groups())
     if (match := _BETWEEN.fullmatch(words)) is not None and (match[1] or match[5]):
@@ -65,9 +65,9 @@ def _two(one: str, first: str, joint: str, two: str, second: str) -> str | None:
 Say = Callable[[re.Match[str]], str]
 
 NONE = "0"
-"""What `none` says to a gold that is a number; a gold of none may be the empty set."""
+"""Translation of `none` for a gold that is a number; a gold `none` may be the empty set."""
 MAX_SAYING = 120
-"""Characters; what is longer is not a saying."""
+"""Maximum characters of a saying."""
 _TEXT = re.compile(r"\\(?:text(?:bf|it|rm)?|mbox|mathrm)\s*\{([^{}]*)\}")
 _V = r"(-?(?:\d+(?:\.\d+)?(?:/\d+)?|\\[dt]?frac\{\d+\}\{\d+\}|[a-z]+(?:[ -][a-z]+)?))"
 _SMALL = (
@@ -259,7 +259,7 @@ _NO_SAYING = re.compile(r"\\(?!text|mbox|mathrm|[dt]?frac|[%$ ,;])|[\^=<>|\[]")
 
 
 def in_signs(text: str) -> str | None:
-    """What an answer in words says in signs; None for what is not a saying."""
+    """An answer in words, translated to signs; None if it is no saying."""
     if len(text) > MAX_SAYING or _HINT.search(text.lower()) is None:
         return None
     if _NO_SAYING.search(text) is not None:

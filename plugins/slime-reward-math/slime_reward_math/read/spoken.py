@@ -1,12 +1,11 @@
-r"""Spoken: values in words, and what words do to the value beside them: `one fourth`, `half of 5`, `5 or more`.
+r"""Spoken: values in words, and the effect of words on the value next to them: `one fourth`, `half of 5`, `5 or more`.
 
 Example:
 
     ahead("the square root of", number(2))      # Node("root", (2, 2))
     behind(number(5), "at most")                # Node("(]", (-inf, 5)): a comparison is a set of reals
 
-What changes a value in a way that is not understood keeps its words: `Node("said", (words, value))` equals nothing but
-itself.
+Words that change a value in a way that is not understood are kept: `Node("said", (words, value))` equals only itself.
 """
 
 from collections.abc import Callable
@@ -20,15 +19,15 @@ from slime_reward_math.value.units import measure
 Change = Callable[[Tree], Tree]
 
 MAX_CHANGES = 6
-"""Operations in words on one value; further words count as not understood."""
+"""Maximum operations in words on one value; further words count as not understood."""
 MAX_SPOKEN = 12
-"""Words of a number; longer texts are language."""
+"""Maximum words of a number; longer texts are language."""
 _ARTICLES = frozenset({"a", "an", "the"})
 _SHARED = frozenset({"answer", "value", "number", "sum", "product", "result", "original", "previous", "first", "total"})
-"""What a part is taken of, and not counted in: `half of the sum`."""
+"""Words for the whole of a fraction, not for counted things: `half of the sum`."""
 _SILENT = frozenset({"a", "an", "the", "exactly", "only", "just", "precisely", "simply", "equal", "equals", "to", "of"})
 _QUANTIFIED = frozenset({"all", "any", "every", "if", "for all", "for any", "for every"})
-"""What may stand before an inequality: `all n >= 3`."""
+"""Words that may precede an inequality: `all n >= 3`."""
 _INFINITE = Sym("inf")
 
 
@@ -38,7 +37,7 @@ def said(words: str, value: Tree) -> Tree:
 
 
 def spoken(words: str) -> Tree | None:
-    """The number that words say, what they do to it included: `minus three`, `two thirds`, `twice five`; else None."""
+    """The number that words express, with operations: `minus three`, `two thirds`, `twice five`; else None."""
     parts = words.split()
     if len(parts) > MAX_SPOKEN or VOCABULARY.isdisjoint(parts):
         return None
@@ -59,7 +58,7 @@ def spoken(words: str) -> Tree | None:
 
 
 def _of_things(parts: list[str]) -> Tree | None:
-    """`three days`, `twenty five percent`: a number in words and what it counts; None for anything else."""
+    """`three days`, `twenty five percent`: a number in words with its unit; None for anything else."""
     for stop in range(len(parts) - 1, 0, -1):
         value = counted(parts[:stop])
         if value is None:
@@ -77,12 +76,12 @@ def _of_things(parts: list[str]) -> Tree | None:
 
 
 def ahead(words: str, value: Tree, grouped: bool = False) -> Tree:
-    """A value with the words before it: changed by those that change it, named by the others.
+    """A value with the words before it, which change or name it.
 
     Args:
-        words: those before it.
-        value: what stands behind them.
-        grouped: whether it stands in brackets: it is open what the half of a bare sum is.
+        words: the words before the value.
+        value: the value behind them.
+        grouped: whether it is in brackets; without them, half of a sum is ambiguous.
     """
     parts, found = words.split(), value
     for _ in range(MAX_CHANGES):
@@ -145,7 +144,7 @@ _NO_VALUES = frozenset({
 
 
 def behind(value: Tree, words: str) -> Tree:
-    """A value with the words behind it: changed by those that change it, their unit or kind otherwise."""
+    """A value with the words behind it, which change it or give its unit or kind."""
     text, found = words, value
     for _ in range(MAX_CHANGES):
         known = text.partition(" ")[0] in _FIRST
@@ -174,7 +173,7 @@ def _goes_on(text: str) -> bool:
 
 
 def _is_composed(tree: Tree) -> bool:
-    """Whether it is open what a word behind it is about: all of it, or its last part."""
+    """Whether a word behind the tree is ambiguous: about all of it, or about its last part."""
     return (isinstance(tree, Num) and tree.value < 0) or (
         isinstance(tree, Node) and tree.head in ("/", "*", "neg", "percent", "deg")
     )
@@ -287,11 +286,11 @@ INFIX = {
     **dict.fromkeys(("less than", "fewer than", "subtracted from"), "from"),
     **dict.fromkeys(("percent of", "% of"), "percent"), **dict.fromkeys(("halves of", "half of"), "half"),
 }  # fmt: skip
-"""Words between two values, and what they make of them."""
+"""Words between two values, with the operation that they mean."""
 
 
 def operation(infix: str, left: Tree, right: Tree) -> Tree:
-    """What words between two values make of them."""
+    """The result of words between two values."""
     if infix == "from":
         return Node("+", (right, _negative(left)))
     if infix == "-":
@@ -300,7 +299,7 @@ def operation(infix: str, left: Tree, right: Tree) -> Tree:
         return Node("*", (Node("/", (left, number(100 if infix == "percent" else 2))), right))
     reduced = isinstance(left, Num) and isinstance(right, Num) and abs(left.value) < right.value
     if infix == "residue" and not reduced:
-        # `7 mod 2` is an operation; `1 mod 2` says which numbers it may be.
+        # `7 mod 2` is an operation; `1 mod 2` is a residue class.
         return Node("mod", (left, right))
     return Node(infix, (left, right))
 

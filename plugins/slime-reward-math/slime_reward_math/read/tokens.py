@@ -1,4 +1,4 @@
-r"""Cuts a clean text into tokens; numbers keep their digit groups, words are told from products of letters.
+r"""Cuts a clean text into tokens: numbers keep their digit groups, words differ from products of letters.
 
 Example:
 
@@ -27,7 +27,7 @@ from slime_reward_math.tree import listed
 from slime_reward_math.value.units import is_unit, is_unit_text
 
 MAX_TOKENS = 1_200
-"""More are not read: published gold answers have fewer than 300."""
+"""Maximum tokens: published gold answers have fewer than 300."""
 MAX_DIGITS = 4_000
 """Digits of a number; Python itself refuses more than 4,300."""
 
@@ -38,15 +38,15 @@ class Unread(Exception):
 
 @dataclass(slots=True)
 class Token:
-    """One token; nobody changes one, so that those of common signs are shared.
+    """One token, never modified, so that tokens of common signs are shared.
 
-    Slots, because a token is read some thirty times and made once: a tuple's fields take twice as long to read.
+    It has slots, because a token is made once and read about 30 times, and a tuple's fields take twice as long to read.
     """
 
     kind: str
     """`num`, `cmd`, `let`, `up` (an upright letter), `text`, `sym` or `end`."""
     text: str
-    """What it says: a command with its backslash, a text without its `\\text{}`."""
+    """Its text: a command with its backslash, a text without its `\\text{}`."""
     spaced: bool = False
     """Whether a visible gap stood before it."""
 
@@ -126,7 +126,7 @@ class _Cutter:
         return self._found
 
     def _run(self) -> bool:
-        """Cut up to the end, or up to the first piece that took more or less than itself; whether something is left."""
+        """Cut to the end, or to a piece that consumed more or less than its match; returns whether text is left."""
         found = self._found
         for match in _TOKEN.finditer(self._text, self._place):
             piece = match[0]
@@ -268,7 +268,7 @@ class _Cutter:
             self._add("text", text)
 
     def _prosaic(self, word: str) -> None:
-        """A short word that is one among other words; `a = 5` names a."""
+        """Handle a short word, which is language only among other words; `a = 5` names a."""
         rest = self._text[self._place :].lstrip()
         if len(word) == 1 and not (rest[:2].isalpha() and rest[0].islower()):
             self._add("let", word)
@@ -287,7 +287,7 @@ class _Cutter:
         elif word.lower() in _ENGLISH or word in _OPENERS or self._is_unit(word) or _looks_english(word):
             self._text_token(word)
         elif self._prose and len(word) > 2 and word[1:].islower() and self._apart(word):
-            # A word of a sentence, whatever letters it has: `eggs`.
+            # In a sentence any run of letters is a word: `eggs`.
             self._text_token(word)
         else:
             for letter in word:
@@ -346,7 +346,7 @@ def _unit_text(content: str) -> str:
 
 
 def _looks_english(word: str) -> bool:
-    """Whether a run of letters is a word and no product: `Maximum`, but not `xyz`, `ABC` or `abcd`."""
+    """Whether a run of letters is a word, not a product: `Maximum`, but not `xyz`, `ABC` or `abcd`."""
     if len(word) < 3 or (word.isupper() and len(word) < 5):
         return False
     alphabetical = list(word) == sorted(word) and not (word[0].isupper() and word[1:].islower())

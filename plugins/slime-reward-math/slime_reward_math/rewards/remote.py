@@ -25,19 +25,19 @@ from slime_reward_math.plugin import RemoteSettings
 from slime_reward_math.rewards.answers import boxed
 
 CONNECTIONS = 64
-"""Requests at once, as in slime."""
+"""Concurrent requests, as in slime."""
 MAX_ANSWER_BYTES = 1_000_000
-"""Of a server's answer."""
+"""Maximum size of a server's answer."""
 MAX_BACKOFF_S = 30.0
-"""Seconds between two tries, at most."""
+"""Maximum seconds between two tries."""
 
 
 class Refused(Exception):
-    """The server called the request bad; asking again would not help."""
+    """The server rejected the request, so that a retry would not help."""
 
 
 class Remote:
-    """Posts samples to a server; requests wait in threads, so that the loop goes on."""
+    """Posts samples to a server; requests wait in threads, so that they do not block the event loop."""
 
     def __init__(self, settings: RemoteSettings, within_box: bool = False) -> None:
         self._settings, self._within_box = settings, within_box

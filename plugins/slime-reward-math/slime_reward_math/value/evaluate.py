@@ -43,13 +43,13 @@ def _integer_root(number: int, degree: int) -> int | None:
 
 
 MAX_BITS = 40_000
-"""Of an exact numerator or denominator; larger values go on as balls."""
+"""Maximum bits of an exact numerator or denominator; larger values become balls."""
 MAX_FACTORIAL = 2_500
 """Largest n whose n! is computed exactly (24,800 bits)."""
 MAX_TERMS = 200
-"""Of a sum or product that is written with a sign."""
+"""Maximum terms of a sum or product with an index."""
 MAX_NODES = 2_500
-"""Evaluated for one value."""
+"""Maximum nodes evaluated for one value."""
 ONE = Fraction(1)
 
 

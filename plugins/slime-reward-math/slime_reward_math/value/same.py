@@ -24,13 +24,13 @@ PRIMES = (2147483647, 2147483629, 2147483587, 2147483579, 2147483563, 2147483549
 MAX_FACTORIAL = 20_000
 """Largest n whose n! is multiplied out modulo a prime."""
 MAX_APART = 2_000
-"""How far the exponents of two terms may be apart that are added up."""
+"""Maximum difference between the exponents of two terms that are added."""
 MAX_TERMS = 20
-"""Terms of a sum."""
+"""Maximum terms of a sum."""
 MAX_TRIAL = 50_000
-"""Largest divisor that is tried."""
+"""Largest trial divisor."""
 MAX_DEPTH = 12
-"""Powers within powers."""
+"""Maximum nesting of powers."""
 
 Powers = tuple[tuple[int, "Form"], ...]
 """Bases, mostly primes, with their exponents; sorted."""
@@ -39,7 +39,7 @@ Form = tuple[tuple[int, Powers], ...]
 
 
 class _NoRule(Exception):
-    """This has no residue, or no form."""
+    """The tree has no residue, or no form."""
 
 
 def settle(left: Tree, right: Tree) -> bool | None:
@@ -268,9 +268,9 @@ def _raised(form: Form, exponent: Form) -> Form:
 
 
 LOW, HIGH = 128, 640
-"""Bits of precision: the first try, and the last."""
+"""Bits of precision for the first and the last try."""
 MAX_VARIABLES = 12
-"""More are not compared by value."""
+"""Maximum variables for a comparison by value."""
 COUNTS = frozenset({"n", "m", "k", "N", "M", "K", "j", "ell", "l"})
 """Letters that take integers."""
 SIGNED = frozenset({"x", "y", "z", "t", "u", "v", "w", "theta", "X", "Y", "Z"})
