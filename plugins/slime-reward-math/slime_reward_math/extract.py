@@ -183,7 +183,7 @@ def _joins(gap: str) -> bool:
 
 
 def _content(response: str, place: int) -> tuple[str | None, int]:
-    """What the box at a place holds, and where it ends; None if it does not close within bounds."""
+    """The content of the box at a place, and its end; None if it does not close within bounds."""
     opening = place + (len(BOX) if response.startswith(BOX, place) else len(FRAMED))
     limit = opening + MAX_ANSWER
     if response.startswith("{", opening):

@@ -271,7 +271,7 @@ def _by_number(equal: bool, left: Side, right: str) -> tuple[bool, str] | None:
     if equal:
         return True, "the same number"
     open_commas = "," in left.squeezed or "," in right
-    # One of the two may be the other, rounded: the rule for that looks at trees.
+    # One of the two may be the other, rounded; the rule for rounding needs trees.
     rounded = ("." in left.squeezed) != ("." in right) and left.number != int(left.number or 0)
     return None if open_commas or rounded else (False, "another number")
 

@@ -145,7 +145,7 @@ def same_list(gold: str, answer: str) -> bool | None:
     if left is None or right is None or len(left.values) == len(right.values) == 1:
         return None
     if set(left.values) != set(right.values):
-        # 0.33 may be 1/3, rounded: the rule for that looks at trees.
+        # 0.33 may be 1/3, rounded; the rule for rounding needs trees.
         rounded = (left.decimals and right.ratios) or (left.ratios and right.decimals)
         return None if rounded else False
     if left.bracketed or right.bracketed:
@@ -316,7 +316,7 @@ _KINDS = listed(
 
 
 def same_words(gold: str, answer: str) -> bool:
-    """Whether two `plain.words` say the same."""
+    """Whether two results of `plain.words` mean the same."""
     if gold == answer:
         return True
     one, two = _core(gold), _core(answer)

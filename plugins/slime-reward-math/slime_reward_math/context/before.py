@@ -310,7 +310,7 @@ _NAME = re.compile(r"\s*[a-zA-Z](?:_\{?\w\}?)?\s*=(?=[^=]*$)")
 
 
 def conditional(after: str, content: str) -> bool:
-    """Whether the text behind a box says that its content holds under a condition only."""
+    """Whether the text behind a box restricts its content to a condition."""
     if not _hinted(after):
         return False
     plain = _TEXT_PART.sub(r"\1", after)

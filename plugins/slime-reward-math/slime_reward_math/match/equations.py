@@ -1,4 +1,4 @@
-r"""Equations: what an equation states, names of values, chains, and equations that say the same.
+r"""Equations: the value that an equation states, names of values, chains, and equivalent equations.
 
 Example:
 
@@ -52,7 +52,7 @@ class Comparing(Protocol):
 
 
 def right_side(tree: Tree) -> Tree | None:
-    """What a named value's equation states: `5` of `x = 5`; None for anything else."""
+    """The value in a named value's equation: `5` of `x = 5`; None for anything else."""
     if isinstance(tree, Rel) and set(tree.ops) <= _EQUAL and is_label(tree.terms[0]):
         return _last(tree)
     if isinstance(tree, Rel) and tree.ops == ("in",) and is_label(tree.terms[0]):
@@ -70,7 +70,7 @@ def stated(rel: Rel, other: Tree, of_answer: bool) -> Tree | None:
     r"""The value that an equation states; None if it states none.
 
     `x = 5` states 5 and `x = y = 5` does; so does `a + b = 5`, if it is the answer and the gold is a number. A chain of
-    values that contradicts itself states nothing: `43 = 42` is not 42. What follows `\approx` is an aside.
+    values that contradicts itself states nothing: `43 = 42` is not 42. Terms after `\approx` are ignored.
     """
     if rel.ops == ("equiv",) and is_label(rel.terms[0]):
         return rel.terms[1]
@@ -237,7 +237,7 @@ def _name(tree: Tree) -> str:
 
 
 def both(matcher: Comparing, gold: Rel, answer: Rel) -> bool:
-    """Whether two relations say the same."""
+    """Whether two relations are equivalent."""
     if set(gold.ops) <= _EQUAL and set(answer.ops) <= _EQUAL:
         return _equations(matcher, gold, answer)
     if gold.ops[0] == answer.ops[0] == "in":
@@ -266,7 +266,7 @@ def _equations(matcher: Comparing, gold: Rel, answer: Rel) -> bool:
             if not free.intersection(symbols(right)) and matcher.match(left, rename(right, names)):
                 return True
             if set(symbols(one)).isdisjoint((*symbols(left), *symbols(right))):
-                # Both say outright what the name is: nothing is left to be found by solving.
+                # Both give the name's value directly, so there is nothing to solve.
                 return False
     if len(gold.terms) == len(answer.terms) > 2 and not all(map(is_label, (gold.terms[0], answer.terms[0]))):
         return matcher.any_order(gold.terms, answer.terms)
@@ -279,7 +279,7 @@ def _equations(matcher: Comparing, gold: Rel, answer: Rel) -> bool:
 
 
 def _is_solution(rel: Rel) -> bool:
-    """Whether an equation only says which number a name stands for: the equation that it solves is no such answer."""
+    """Whether an equation only gives a name's number; an equation that still has to be solved is no such answer."""
     return isinstance(rel.terms[0], Sym) and rel.terms[0].name not in CONSTANTS and not symbols(rel.terms[1])
 
 

@@ -109,7 +109,7 @@ def infinite(tree: Tree) -> int:
 
 
 def is_label(tree: Tree) -> bool:
-    r"""Whether the left side of an equation names what the right side says: `x`, `f(2)`, `|AB|`, `S_1 : S_2`."""
+    r"""Whether the left side of an equation is a name for the right side: `x`, `f(2)`, `|AB|`, `S_1 : S_2`."""
     if isinstance(tree, Sym):
         return tree.name not in CONSTANTS or tree.name == "e"
     if isinstance(tree, Words):

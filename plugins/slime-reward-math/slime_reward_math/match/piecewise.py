@@ -217,7 +217,7 @@ def extremes(tree: Tree, other: Tree) -> Tree:
 
 
 def _chosen(row: Tree, another: Tree) -> str:
-    """Which of two values a row has: `max`, `min`, `rest` of what the other row says, or nothing that is clear."""
+    """Which of two values a row has: `max`, `min`, `rest` (the opposite of the other row), or empty if unclear."""
     if not (isinstance(row, Node) and isinstance(another, Node) and len(row.args) == len(another.args) == 2):
         return ""
     when = row.args[1]

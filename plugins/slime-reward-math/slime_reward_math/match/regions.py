@@ -4,7 +4,7 @@ Example:
 
     regions(read(r"x < 1 \text{ or } x > 2"))      # [(-oo, 1) and (2, oo)]
 
-A set is a union of intervals with exact ends, so that `x < 3, x != -6` is what two intervals say.
+A set is a union of intervals with exact ends, so that `x < 3, x != -6` equals a union of two intervals.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -28,7 +28,7 @@ class End:
     place: float
     """Where it is, approximately; infinite ends are infinite."""
     tree: Tree | None
-    """What it is exactly; None at infinity."""
+    """Its exact value; None at infinity."""
 
     def compare(self, other: "End") -> int:
         """-1, 0 or 1."""
@@ -168,7 +168,7 @@ _INEQUALITIES = _SIGNS | {"in", "notin"}
 
 
 def regions(tree: Tree) -> list[Reals]:
-    """The sets of reals that a tree may mean: one, two where a comma may say `and` or `or`, none if it is not a set."""
+    """The sets of reals that a tree may mean: one, two if a comma may mean `and` or `or`, none if it is no set."""
     try:
         return _regions(tree)
     except NoReals:

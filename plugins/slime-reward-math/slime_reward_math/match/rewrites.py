@@ -146,7 +146,7 @@ def congruent(tree: Tree, other: Tree) -> Tree:
 
 
 def _counted(tree: Tree) -> Tree:
-    r"""`p = 4k + 1 \text{ for some integer } k` without what says that k is an integer."""
+    r"""`p = 4k + 1 \text{ for some integer } k` without the declaration that k is an integer."""
     if not (isinstance(tree, Node) and tree.head == "given" and len(tree.args) == 2 and isinstance(tree.args[0], Rel)):
         return tree
     said = [each.text for each in walk(tree.args[1]) if isinstance(each, Words)]
@@ -416,7 +416,7 @@ _BASIS = ("i", "j", "k")
 
 
 def without_arrows(tree: Tree, other: Tree) -> Tree:
-    r"""`\vec{a}` as `a`, where the other side has no arrows; the arrow over two letters says which comes first."""
+    r"""`\vec{a}` as `a`, if the other side has no arrows; the arrow over two letters gives their order."""
     if not any(has_head(tree, head) for head in _ARROWS) or any(has_head(other, head) for head in _ARROWS):
         return tree
 

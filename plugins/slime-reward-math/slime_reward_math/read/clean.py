@@ -181,7 +181,7 @@ def _latex(text: str) -> str:
     if "cancel" in text or "\\sout" in text or "\\st{" in text:
         text = _CANCELLED.sub(" ", text)
     if "\\rac{" in text:
-        # What is left of \frac where \f was taken for a form feed.
+        # The rest of \frac after its \f was parsed as a form feed.
         text = text.replace("\\rac{", "\\frac{")
     if "\x0c" in text:
         text = _FORM_FEED.sub(r"\\f", text)
@@ -213,7 +213,7 @@ def _outer(text: str) -> str:
     if text[:1] == text[-1:] == '"':
         text = text.strip('"').strip()
     if text[-1:] == "\\":
-        # What is left of a gap, or of a row's end, that ends the answer.
+        # The rest of a spacing command or row end at the end of the answer.
         text = text.rstrip("\\").rstrip()
     while text and text[-1] in ".,;:" and not text.endswith(("\\,", "\\;", "\\:", "..")):
         text = text[:-1].rstrip()

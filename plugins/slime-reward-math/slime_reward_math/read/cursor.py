@@ -254,7 +254,7 @@ class Operators(Cursor):
         return depth > 0
 
     def environment(self) -> Tree:
-        r"""What `\begin` opens."""
+        r"""An environment that `\begin` opens."""
         self.take()
         name = self._environment_name()
         if name in ("array", "alignedat") and self.at("{"):
@@ -317,7 +317,7 @@ class Operators(Cursor):
 
 
 def _is_case(row: Tree) -> bool:
-    """Whether a row of an array says what a value is in one case: `1, & n = 1`."""
+    """Whether a row of an array gives a value and its case: `1, & n = 1`."""
     if not (isinstance(row, Node) and len(row.args) == 2):
         return False
     when = row.args[1]

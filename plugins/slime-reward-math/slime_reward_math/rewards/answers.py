@@ -39,7 +39,7 @@ def verdict_of(found: Grade, right: float = 1.0, wrong: float = 0.0) -> Verdict:
 
 
 def boxed(sample: Sample) -> str:
-    """What the `boxed_` variant of a reward reads: the last box alone; nothing without one."""
+    """The last box alone, which the `boxed_` variant of a reward reads; empty without one."""
     return extract(sample.response).text or ""
 
 

@@ -27,12 +27,12 @@ MAX_TEXT = 200_000
 
 
 class MissingArgument(Exception):
-    """The row does not say what the instruction needs."""
+    """The row lacks an argument of the instruction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """What a row says about one instruction."""
+    """The row's arguments for one instruction."""
 
     values: Mapping[str, Json]
 
@@ -105,7 +105,7 @@ def sentences(text: str) -> list[str]:
 
 
 def paragraphs(text: str) -> list[str]:
-    """What blank lines or `***` separate."""
+    """Paragraphs, separated by blank lines or `***`."""
     parts = re.split(r"\n[ \t]*\*\*\*[ \t]*\n|\n[ \t]*\n", text)
     return [each.strip() for each in parts if each.strip()]
 
@@ -236,7 +236,7 @@ def _declared(text: str, given: Arguments) -> bool:
 
 
 PALINDROMES = 10
-"""How many palindromes `words:palindrome` asks for."""
+"""Number of palindromes that `words:palindrome` requires."""
 _PRIMES = frozenset({2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43})
 _CLUSTER = re.compile(r"[bcdfghjklmnpqrstvwxyz]{2}", re.IGNORECASE)
 

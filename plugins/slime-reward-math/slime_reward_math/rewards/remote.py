@@ -1,4 +1,4 @@
-"""The reward `remote_rm`: asks a server, with slime's payload, bounded retries, none for a bad request.
+"""The reward `remote_rm`: posts slime's payload to a server, with bounded retries, but none for a bad request.
 
 Example:
 

@@ -1,1 +1,1 @@
-"""What trees are worth: exact numbers, rigorous balls, sample points, units, sets of reals."""
+"""Values of trees: exact numbers, rigorous balls, sample points, units, sets of reals."""

@@ -352,7 +352,7 @@ class _Pair:
     def _beyond_the_reals(self, names: list[str]) -> bool:
         """Whether the two agree as complex numbers, when they have hardly a real point in common."""
         if not all(self._defined):
-            # What has no value anywhere equals nothing that has one.
+            # An expression without a value anywhere never equals one with a value.
             return False
         if self._complex:
             raise Unknown("too few points within the domain")
@@ -365,7 +365,7 @@ class _Pair:
         return True
 
     def at(self, point: dict[str, Fraction]) -> Order | None:
-        """What a point shows, at the low precision, then the high one; None where a side is undefined or not real."""
+        """Order at a point, at the low precision, then the high one; None if a side is undefined or not real."""
         for bits in self._precisions:
             try:
                 with field(bits) as numbers:

@@ -141,7 +141,7 @@ _COMPOUNDS: tuple[tuple[str, dict[str, int], Fraction], ...] = (
     ("power", {"mass": 1, "length": 2, "time": -3}, Fraction(1000)),
     ("pressure", {"mass": 1, "length": -1, "time": -2}, Fraction(1000)),
 )
-"""What is composed of which base quantities, and of how many of their units: masses are in grams."""
+"""Derived quantities, with their base quantities and factors: masses are in grams."""
 
 
 def _in_base(powers: dict[str, int], factor: Fraction) -> tuple[tuple[tuple[str, int], ...], Fraction]:
