@@ -1,4 +1,4 @@
-"""Algorithms: losses and advantage estimators that others published, beside those of slime-core.
+"""Algorithms: published losses and advantage estimators, in addition to slime-core's.
 
     [loss]
     use = "sapo"

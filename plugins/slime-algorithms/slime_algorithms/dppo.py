@@ -37,7 +37,7 @@ class DppoLoss:
         """Loss [T] and its metrics: pg_loss, pg_clipfrac (the share of M = 0), ppo_kl, entropy_loss."""
         difference_T = batch.log_probs_T - batch.old_log_probs_T
         weight_T = difference_T.detach().exp().clamp_max(self._settings.ratio_bound)
-        # The value is -weight A; its gradient is that of the log-prob, as r's own is where the bound is not met.
+        # The value is -weight A, the gradient -weight A grad(logp): below the bound, the gradient of -r A.
         loss_T = -weight_T * batch.advantages_T * (1 + difference_T - difference_T.detach())
         away_T = (batch.log_probs_T.detach() - batch.rollout_log_probs_T) * batch.advantages_T > 0
         stopped_T = (away_T & (self._divergence(batch) > self._settings.limit)).to(loss_T.dtype)

@@ -21,8 +21,8 @@ class PassAtK:
         correct    (1 - R) / s
         wrong      (1 - R - C(W - 1, k - 1) / C(N - 1, k - 1)) / s
 
-    and 0 for all where s is 0: where nobody is correct, and where so many are that no draw can fail. A group of fewer
-    than k rollouts is judged whole. k = 1 is GRPO on 0 and 1, with the biased deviation.
+    and 0 for all where s is 0: no rollout is correct, or so many are that no draw can fail. A group of fewer than k
+    rollouts is one draw. k = 1 is GRPO on 0 and 1, with the biased deviation.
     """
 
     def __init__(self, settings: PassAtKSettings) -> None:
@@ -43,7 +43,7 @@ class PassAtK:
         return advantage_S.to(batch.rewards_S.dtype)[batch.sample_index_T]
 
     def _all_wrong(self, wrongs_S: torch.Tensor, rollouts_S: torch.Tensor, *, start: int) -> torch.Tensor:
-        """Probability [S] that of k distinct rollouts, the first `start` known to be wrong, all are wrong."""
+        """Probability [S] that k distinct rollouts are all wrong, given that the first `start` are."""
         found_S = torch.ones_like(wrongs_S)
         for drawn in range(start, self._settings.k):
             left_S = rollouts_S - drawn

@@ -52,7 +52,7 @@ def installed_version(python: Path | None, program: str = "sglang") -> str | Non
         except importlib.metadata.PackageNotFoundError:
             return None
     python = Path(shutil.which(python) or python)
-    # Beside an interpreter as virtual environments and conda have it; to start one costs a tenth of a second.
+    # site-packages next to the interpreter (virtual environments, conda): starting Python would cost 0.1 s.
     folders = sorted(python.parent.parent.glob("lib/python3*/site-packages"))
     start = program.replace("-", "_") + "-"
     found = [each for folder in folders for each in sorted(folder.glob(f"{start}*.dist-info"))]
@@ -72,7 +72,7 @@ def _asked_version(python: Path, program: str) -> str | None:
 
 
 def check_version(version: str, where: str) -> None:
-    """Warn of a release that nobody has tried. Raises ValueError: it is older than the oldest that is known."""
+    """Warn of an untested release. Raises ValueError: the release is older than `OLDEST`."""
     number = _number(version)
     if number < _number(OLDEST):
         raise ValueError(
@@ -206,7 +206,7 @@ def _ask(python: Path, program: str, kept: Path) -> None:
 
 
 def environment_for(python: str) -> dict[str, str]:
-    """This process's variables, for another Python without those that say what this one imports."""
+    """This process's environment; for another Python, without the variables that set this one's import path."""
     left_out = () if python == sys.executable else OTHER_PYTHONS
     return {name: value for name, value in os.environ.items() if name not in left_out}
 

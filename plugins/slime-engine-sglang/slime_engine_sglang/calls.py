@@ -142,7 +142,7 @@ class Calls:
         await task
 
     def leave(self, rid: str) -> None:
-        """Let go of a call that nobody waits for: unless it ends at once, abort it until it has ended."""
+        """Abandon a call whose caller has left: abort it until it ends, unless it has ended already."""
         task = self._under_way.get(rid)
         if task is not None and not task.done():
             self.behind(self._left(task, rid))
@@ -203,6 +203,6 @@ class Calls:
 
 
 def _know(ended: "asyncio.Task[ResultT]") -> None:
-    """Take note of an error that nobody may wait for: asyncio prints errors that were never asked for."""
+    """Retrieve the error of a task that may have no waiter: asyncio prints errors that are never retrieved."""
     if not ended.cancelled():
         ended.exception()

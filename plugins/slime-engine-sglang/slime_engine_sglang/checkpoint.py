@@ -1,4 +1,4 @@
-"""What a model directory says of the model, read without torch: its config, and the names and shapes of its weights.
+"""Config, and names and shapes of the weights, of a model directory, read without torch.
 
 Example:
 
@@ -58,13 +58,13 @@ def weights_of(model: Path) -> dict[str, tuple[int, ...]]:
 
 
 def shapes_in(header: Header) -> dict[str, tuple[int, ...]]:
-    """Shapes of the tensors that a header tells of."""
+    """Shapes of the tensors that a header lists."""
     tensors = {name: about for name, about in header.items() if name != "__metadata__"}
     return {name: tuple(cast(list[int], about["shape"])) for name, about in tensors.items()}
 
 
 def read_header(path: Path) -> Header:
-    """The header of a safetensors file. Raises ModelError: the file does not hold all that it tells of."""
+    """The header of a safetensors file. Raises ModelError: not a complete safetensors file."""
     try:
         with path.open("rb") as file:
             (length,) = struct.unpack("<Q", file.read(8))

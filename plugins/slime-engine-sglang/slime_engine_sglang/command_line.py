@@ -1,6 +1,6 @@
 """Arguments of a program as settings: a model of them, and the command line of what was given.
 
-There are hundreds, and they differ by release, so nobody lists them by hand.
+There are hundreds, and they differ by release, so they are read from the program.
 
 Example:
 
@@ -46,7 +46,7 @@ class Argument:
     kind: ArgumentKind
     """What it takes."""
     help: str = ""
-    """What the software says of it."""
+    """The program's help text."""
     default: Json = None
     """What it is where it is not given; None where the software decides."""
     choices: tuple[str | int, ...] = ()
@@ -84,7 +84,7 @@ def command_line(arguments: Iterable[Argument], given: Mapping[str, Json]) -> It
 
 
 class _Arguments(Settings, validate_default=False, protected_namespaces=()):
-    """Base of such models: a default is the software's own, whatever that is."""
+    """Base of such models; defaults are the program's and are not validated."""
 
 
 def _field(argument: Argument) -> tuple[object, object]:

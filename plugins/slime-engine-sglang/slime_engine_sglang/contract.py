@@ -38,7 +38,7 @@ def python_of_servers() -> Path | None:
 
 
 class SglangContract(EngineContract):
-    """One server on the CPU serves all checks but those that close it."""
+    """Engine contract on one CPU server, shared by all checks except the ones that close it."""
 
     choice = "slime-engine-sglang/sglang"
     settings: ClassVar[Mapping[str, object]] = {"deterministic": True}

@@ -46,7 +46,7 @@ SHAPE = ("model_type", "vocab_size", "hidden_size", "num_hidden_layers", "num_at
 
 
 async def recognised(server: Server, setup: EngineSetup) -> Table:
-    """What a server says of itself. Raises ConfigError: it is no SGLang, too old, or has another model or tokenizer."""
+    """A server's `/server_info`. Raises ConfigError: not SGLang, too old, or another model or tokenizer."""
     try:
         info = await server.ask("/server_info")
     except (ModelError, WorkerError) as error:
@@ -69,7 +69,7 @@ async def recognised(server: Server, setup: EngineSetup) -> Table:
 
 
 def foreign(server: Server, why: str) -> ConfigError:
-    """What to say of an address with another kind of server."""
+    """The error for an address where another kind of server runs."""
     return ConfigError(
         f"{server.url} answers, and is not an SGLang server ({why}): [engine.sglang] urls names servers that "
         "`python -m sglang.launch_server` has started, http://HOST:PORT, not routers before them"
@@ -77,7 +77,7 @@ def foreign(server: Server, why: str) -> ConfigError:
 
 
 def _differences(served: Table, setup: EngineSetup) -> Iterator[str]:
-    """How a server's model differs from the run's, as far as the server or its files on this machine tell."""
+    """Differences between a server's model and the run's, by the server's report and its files on this machine."""
     model, other = setup.hf_checkpoint.absolute(), Path(str(served["model_path"]))
     config = config_of(model)
     for key in ("model_type", "architectures"):
@@ -129,7 +129,7 @@ DEATH_S = 2.0  # Seconds in which the end of a server that has broken off is kno
 
 
 class SglangEngine:
-    """Generates on one server, which it has started or was told of."""
+    """Generates on one server, started by the engine or listed in `urls`."""
 
     def __init__(self, settings: SglangSettings, setup: EngineSetup) -> None:
         self._settings, self._setup = settings, setup
@@ -190,7 +190,7 @@ class SglangEngine:
                 task.result()
 
     async def close(self) -> None:
-        """End the server, or leave nothing running on one that is not ours; whoever waits gets a WorkerError."""
+        """End the server, or abort all requests on an external one; waiting callers get a WorkerError."""
         if self._closed:
             return
         self._closed = True

@@ -33,7 +33,7 @@ from slime_core.sample import Json, PrefixCacheInfo, SpecInfo
 from slime_engine_sglang.arguments import NEWEST_RELEASE, Release
 
 SCORED_AT = (0.0, 1.0)
-"""Temperatures at which SGLang tells log-probs of a text that it is given: those of the logits as they are."""
+"""Temperatures at which SGLang can score a given text: it computes the log-probs from unscaled logits."""
 PLAIN = ("temperature", "top_p", "top_k", "stop_token_ids", "min_p", "stop", "ignore_eos")
 """Settings that leave the log-probs what they are."""
 MOST_KEPT = 4096  # Candidates up to which SGLang tells which of them were kept
@@ -42,7 +42,7 @@ SEEDS = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a server says of itself, and its model directory of the model."""
+    """Limits of a server and its model, from the server's info and its model directory."""
 
     vocabulary: int | None  # Ids that the model has; None if its configuration does not say
     context: int  # Tokens of prompt and response together
@@ -111,7 +111,7 @@ def _candidates(request: GenerateRequest, facts: Facts) -> int | None:
 
 
 def budget_of(request: GenerateRequest, facts: Facts) -> int:
-    """Tokens that it may make: what is to be scored has to be a prompt with its response. 0: it cannot be asked."""
+    """Most tokens of a response; prompt and response must fit into a prompt for scoring. 0: the prompt is too long."""
     free = facts.longest_prompt - len(request.prompt)
     if free < 0:
         return 0
@@ -127,7 +127,7 @@ def has_room(request: GenerateRequest, facts: Facts) -> bool:
 
 
 def body_of(request: GenerateRequest, rid: str, facts: Facts, eos_token_ids: Set[int]) -> dict[str, Json]:
-    """The body for `/generate` of a request that was checked, under an id of its own."""
+    """The `/generate` body of a checked request, with a unique request id."""
     body: dict[str, Json] = {
         "rid": rid,
         "input_ids": list(request.prompt),
@@ -223,7 +223,7 @@ DRAFTED = (
 def output_of(reply: Mapping[str, Json], request: GenerateRequest) -> GenerateOutput:
     """The answer to a request."""
     meta = cast(Meta, reply["meta_info"])
-    # Where nothing is to be made, a release may draw a token all the same.
+    # A release may draw a token although max_new_tokens is 0.
     tokens, log_probs = _columns(reply, meta) if request.sampling.max_new_tokens else ([], [])
     finish, matched = _end(meta)
     if finish is None:
@@ -240,7 +240,7 @@ def scored(output: GenerateOutput, reply: Mapping[str, Json]) -> GenerateOutput 
         return None
     count = len(output.tokens)
     entries = cast(Sequence[Sequence[float]], meta["input_token_logprobs"])[-count:]
-    # SGLang tells the last id of a vocabulary as 0 here; the log-prob is of the id that was meant.
+    # SGLang reports the last id of the vocabulary as 0 here; its log-prob is right.
     if [entry[1] or token for entry, token in zip(entries, output.tokens, strict=True)] != list(output.tokens):
         raise ValueError(f"input_token_logprobs of {len(entries)} tokens that are not the {count} of the response")
     return replace(output, log_probs=[entry[0] for entry in entries])

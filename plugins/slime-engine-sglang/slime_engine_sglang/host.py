@@ -79,7 +79,7 @@ class ServerHost(Host):
     def __init__(
         self, rank: int, size: int, *, command: Sequence[str], environment: Mapping[str, str], place: Place
     ) -> None:
-        # Of its own, since SGLang leaves sockets there; short, since the path of a socket has to be.
+        # A separate folder, since SGLang leaves sockets there; its path is short, since socket paths must be.
         self._temporary = tempfile.mkdtemp(prefix="sglang-")
         environment = {**environment, "TMPDIR": self._temporary}
         try:
@@ -138,10 +138,10 @@ class ServerHost(Host):
 
 
 class Company:
-    """The processes that a server cannot do without, as they are seen at one look after another.
+    """The processes that a server needs, found by repeated looks at its process tree.
 
-    One look is not enough to be one of them: what SGLang starts for a moment, such as `lscpu`, has the title of whoever
-    forks it until it runs something else, and servers were ended for that.
+    A process must be seen at two looks. A short-lived child such as `lscpu` has its parent's title until it calls exec;
+    counting it ended healthy servers.
     """
 
     def __init__(self) -> None:
@@ -154,7 +154,7 @@ class Company:
 
 
 def die_with_parent() -> None:
-    """In the server before it runs: have the kernel kill it when this worker is gone, whatever started that."""
+    """Ask the kernel to kill the server when this worker dies; runs in the child before exec."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
@@ -181,10 +181,10 @@ def _is_stopped(pid: int) -> bool:
 
 
 def kept_port(address: str, wanted: int) -> socket.socket:
-    """A socket that keeps a port for a server, and never listens: the one that is wanted, or another if that is taken.
+    """A bound socket that reserves a port for a server and never listens: the wanted port, or a free one if taken.
 
-    A server takes minutes to start, and the system may hand its port to somebody else meanwhile, whose answers would be
-    taken for its own. It does not while a socket is bound to it; and servers, which set SO_REUSEADDR, may listen there.
+    A server takes minutes to start. Without the socket the OS could give its port to another process, whose responses
+    would be taken for the server's. Servers set SO_REUSEADDR and can still listen there.
     """
     for port in (wanted, 0):
         kept = socket.socket()

@@ -1,11 +1,10 @@
 """SGLang on a CPU: a script that is run in place of `python -m sglang.launch_server`, with the same arguments.
 
-The wheel of SGLang is made for GPUs: it imports packages that are there as CUDA builds alone, and calls none of what is
-in them where its own plain PyTorch paths are chosen. This script imports stand-ins for those that are missing, which
-raise when they are called, and starts the server. SGLang's processes begin with it again (multiprocessing's spawn does
-that with a main script), so all of them have the stand-ins. Where there is CUDA it does nothing but start the server.
+SGLang's wheel imports packages that exist as CUDA builds only, and does not call them on its plain PyTorch paths. This
+script installs stubs for the missing packages, which raise when called, and starts the server. multiprocessing's spawn
+runs the main script in each of SGLang's processes, so all of them have the stubs. With CUDA it only starts the server.
 
-It runs in the servers' Python: it imports nothing of this package, nor of slime-core.
+It runs in the servers' Python, so it imports neither this package nor slime-core.
 
 Example:
 
@@ -38,7 +37,7 @@ LOW32 = 0xFFFFFFFF
 
 
 class Missing:
-    """Whatever is asked of a package that is not there: it can be named, subclassed and decorate, but not called."""
+    """Stub for any name in a missing package: it can be imported, subclassed and decorate; a call raises."""
 
     def __init__(self, name: str, *bases: object) -> None:
         self._name = name
@@ -236,7 +235,7 @@ def product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 def sum_and_product(
     term: torch.Tensor, left: torch.Tensor, right: torch.Tensor, *, beta: float = 1, alpha: float = 1
 ) -> torch.Tensor:
-    """`beta * term + alpha * left @ right`, likewise."""
+    """`beta * term + alpha * left @ right` by `product`."""
     return beta * term + alpha * product(left, right)
 
 

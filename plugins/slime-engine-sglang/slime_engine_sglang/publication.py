@@ -50,7 +50,7 @@ class Publications:
         self._checked: WeightChannel | None = None
 
     def prepare(self, channel: WeightChannel, version: int) -> Published:
-        """A version that was sent, in a directory. Raises ModelError: its weights are not those of the model."""
+        """Put a received version into a model directory. Raises ModelError: the weights do not match the model."""
         if not isinstance(channel, GivesFiles):
             raise ModelError(
                 f"SGLang reads weights from files, and transport {channel.transport!r} gives none: "
@@ -62,7 +62,7 @@ class Publications:
         return Published(Folder(self._linked(file, version)), file, channel.slots, version)
 
     def check(self, channel: WeightChannel) -> None:
-        """See that a channel is of the model's weights. Raises ModelError: it is of others."""
+        """Check a channel's names and shapes against the model. Raises ModelError: they differ."""
         if channel != self._checked:
             check_slots(channel.slots, self._shapes(), self._model, tied=self._is_tied())
             self._checked = channel

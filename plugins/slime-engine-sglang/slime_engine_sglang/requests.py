@@ -1,7 +1,7 @@
-"""Requests: how a request reaches a server and comes back: when it is sent, to whom, how often, and by when.
+"""Requests: sends a request to the router or server, with retries and a deadline.
 
-It is asked again of whoever did not take it, and where a router failed it, of the engine's own server: whose fault that
-was is then clear. Nothing else is asked twice here; the run's pool does that, of another engine.
+A request that the receiver did not accept is sent again. After a router failed, the engine's own server gets the
+request, which shows which of the two failed. The run's engine pool does all other retries, on another engine.
 
 Example:
 
@@ -84,7 +84,7 @@ class Requests:
         return GenerateOutput((), (), early, self._weights.version)
 
     async def parts(self, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
-        """The same in parts; once one has come, nobody else is asked."""
+        """Stream the answer in parts; no retry after the first part."""
         check(request, self.facts)
         if shaping_of(request.sampling):
             yield (await self._scored(request)).as_chunk

@@ -54,7 +54,7 @@ DEFAULTS: Mapping[str, JsonValue] = {
 
 
 class Router:
-    """One router, started anew whenever it has ended."""
+    """One router process, restarted whenever it ends."""
 
     def __init__(self, settings: RouterSettings, launcher: Launcher, *, within_s: float) -> None:
         self._settings, self._launcher, self._within_s = settings, launcher, within_s

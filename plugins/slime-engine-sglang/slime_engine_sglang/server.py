@@ -200,7 +200,7 @@ class Server:
         return await self._status(path, _limit(within_s)) == 200
 
     async def is_alive(self) -> bool:
-        """Whether it still generates: it makes a token, or is seen to make one for somebody else."""
+        """Whether the server still generates: it makes a token for this check or for another request."""
         return await self._status("/health_generate", GENERATES) == 200
 
     async def _status(self, path: str, limit: aiohttp.ClientTimeout) -> int | ServerState:
@@ -280,7 +280,7 @@ def _sentence(text: bytes) -> str:
 
 
 def _status_in(content: Table) -> int:
-    """The status of an error that came as an event; SGLang tells of refusals so, too."""
+    """HTTP status of an error event; SGLang also sends refusals as events."""
     error = content["error"]
     code = cast(Table, error).get("code") if isinstance(error, dict) else None
     return code if isinstance(code, int) else REFUSALS[0]
@@ -292,7 +292,7 @@ SILENCE_S = 30.0  # Seconds without an answer, while something is asked, that do
 
 
 async def look_after(server: Server, is_asked: Callable[[], bool], silence_s: float = SILENCE_S) -> None:
-    """Look until it is found dead, which is a WorkerError; `is_asked`: an answer is to be expected of it."""
+    """Poll the server until it is dead, then raise WorkerError; `is_asked` says whether requests are under way."""
     unreached, since = 0, time.monotonic()
     while True:
         await asyncio.sleep(LOOK_S)

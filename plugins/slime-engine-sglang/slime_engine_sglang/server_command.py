@@ -102,7 +102,7 @@ def check_python(python: Path | None) -> None:
 
 
 def check_router(settings: RouterSettings) -> None:
-    """See that there is a router, and that it knows what it is told. Raises ConfigError: it is not, or does not."""
+    """Check that a router is installed and accepts its arguments. Raises ConfigError: missing, or unknown ones."""
     use, table = settings.use, "[engine.sglang.router]"
     try:
         arguments = router_arguments(use, settings.python)

@@ -42,7 +42,7 @@ class RouterSettings(Settings):
     @model_validator(mode="before")
     @classmethod
     def _arguments_beside(cls, given: object) -> object:
-        """Its arguments may stand beside `policy`, too, as `--router-cache-threshold` puts them there."""
+        """Accept router arguments next to `policy`, where `--router-cache-threshold` puts them."""
         if not isinstance(given, dict):
             return given
         beside = {name: value for name, value in given.items() if name not in cls.model_fields}

@@ -1,7 +1,7 @@
 """Writes the arguments of SGLang's server, or of a router, as JSON: a script that its Python runs, once a release.
 
-It imports nothing of this package, nor of slime-core. Its own parser is asked, so that whatever it was built for and
-whatever its plugins add is among them.
+It imports neither this package nor slime-core. It reads the program's own parser, so the list includes arguments of
+this build and of its plugins.
 
 Example:
 
@@ -25,7 +25,7 @@ JSON_PARSERS = ("json_list_type", "parse_cuda_graph_config_arg")  # What SGLang 
 
 
 def main(path: str, program: str) -> None:
-    """Write them to a file: SGLang prints whatever it likes."""
+    """Write the arguments to a file, since SGLang prints to stdout."""
     if program == "sglang":
         _make_importable()
     module, name = PROGRAMS[program]
@@ -36,7 +36,7 @@ def main(path: str, program: str) -> None:
 
 
 def told_of(action: argparse.Action) -> list[dict[str, object]]:
-    """One entry for each name of an argument, those that say no left out."""
+    """One entry for each name of an argument, without its `--no-` forms."""
     names = [each.removeprefix("--").replace("-", "_") for each in action.option_strings if each.startswith("--")]
     negative = {name: f"no_{name}" for name in names if f"no_{name}" in names}
     about: dict[str, object] = {"kind": _kind(action), "help": _help(action)}

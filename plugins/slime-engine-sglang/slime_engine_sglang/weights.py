@@ -29,7 +29,7 @@ AS_STARTED = "default"  # What SGLang calls the weights that it was started with
 
 
 class Untouched(WorkerError):
-    """Weights could not be loaded, and those that are served are as they were."""
+    """Loading weights failed; the server still serves the previous weights."""
 
 
 class Stuck(WorkerError):

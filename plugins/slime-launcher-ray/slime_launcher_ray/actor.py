@@ -1,6 +1,6 @@
-"""Actor: what runs in a Ray worker. It builds the group's class and answers calls, one at a time, in one thread.
+"""Actor: the process of a Ray worker. It builds the group's class and runs calls one at a time, in one thread.
 
-Beside that thread are others, `aside`: they answer while a call goes on, and the driver hears of a death by them.
+Other threads (concurrency group `aside`) answer during a call; through them the driver detects a death.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is to be built."""
+    """What to build in a worker, and where it runs."""
 
     place: Place
     """The worker's place among the group."""
@@ -56,7 +56,7 @@ class Order:
     log: str
     """File for what it prints."""
     token: str
-    """A file that the driver made beside the log: if it is missing, the node does not share the folder."""
+    """A file that the driver made next to the log: if it is missing, the node does not share the folder."""
     folder: str
     """The driver's working directory."""
     path: tuple[str, ...]
@@ -69,7 +69,7 @@ class Actor:
     """One worker."""
 
     def __init__(self) -> None:
-        """Set the guard: whatever this process starts ends with it."""
+        """Start the guard, which ends all child processes when this process ends."""
         mark = uuid.uuid4().hex
         if hasattr(os, "pidfd_open"):
             arguments = [sys.executable, "-I", guard.__file__, str(os.getpid()), f"{MARK}={mark}"]
@@ -129,7 +129,7 @@ class Actor:
 
 
 def environment(cpus: float, given: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a worker, besides its node's."""
+    """Environment variables of a worker, in addition to its node's."""
     threads = str(max(1, int(cpus)))
     own = {
         "OMP_NUM_THREADS": threads,
@@ -143,7 +143,7 @@ def environment(cpus: float, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def unwritable(folder: Path, where: str, why: str) -> WorkerError:
-    """What to say of a run's folder that a node cannot use."""
+    """The error for a run's folder that a node cannot write to."""
     return WorkerError(
         f"the run's folder {folder} cannot be written on {where} ({why}): all nodes of a run need it by the same path; "
         "name one that they share: --save PATH"

@@ -66,7 +66,7 @@ def _check_environment(given: Mapping[str, JsonValue]) -> None:
 
 
 def gpus_here(settings: RaySettings) -> int:
-    """GPUs that a cluster of this machine counts: those of the settings, or those that Ray finds."""
+    """Number of GPUs of a cluster on this machine: from the settings, or detected by Ray."""
     if settings.num_gpus is not None:
         return settings.num_gpus
     from ray._private.accelerators import get_accelerator_manager_for_resource

@@ -1,6 +1,6 @@
-"""Cluster: this process's one connection to Ray, shared by all of its launchers, and left by the last of them.
+"""Cluster: this process's one connection to Ray, shared by all of its launchers and closed by the last of them.
 
-A cluster of this machine belongs to a process of its own, `head`; one that ran before is never stopped.
+A separate process, `head`, owns a cluster of this machine. A cluster that ran before is never stopped.
 
 Example:
 
@@ -84,7 +84,7 @@ class Cluster:
         return self.head is not None
 
     def nodes(self) -> list[Node]:
-        """Those that are alive, by address."""
+        """Live nodes, sorted by address."""
         found = [
             Node(str(each["NodeID"]), str(each["NodeManagerAddress"]), dict(each["Resources"]))
             for each in ray.nodes()
@@ -150,11 +150,11 @@ def address_of(settings: RaySettings) -> str | None:
 def head_at(address: str) -> str:
     """HOST:PORT of a head that answers.
 
-    `auto` is the last that `ray start` has started on this node, and not what Ray makes of it: where that is gone, Ray
-    tries any cluster of the machine, also another run's own one, which lets nobody in.
+    `auto` means the last head that `ray start` started on this node. Ray's own `auto` falls back to any cluster of the
+    machine, including another run's private one, which refuses connections.
 
     Raises:
-        ConfigError: nobody answers.
+        ConfigError: no head answers.
     """
     where, named = address, "[launcher.ray] address, or RAY_ADDRESS"
     advice = "start one with `ray start --head`, or leave the address out for a cluster of this machine"

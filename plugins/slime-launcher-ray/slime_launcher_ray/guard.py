@@ -1,7 +1,7 @@
-"""Guard: a process that waits for another one to end, then ends its process group and whatever carries its mark.
+"""Guard: waits for a process to end, then ends its process group and all processes that carry its mark.
 
-A mark is a variable of the environment. What a worker starts inherits it, whatever sessions and parents it takes on,
-and Linux shows it in /proc; a mere fork is in the group. This file is run by its path, with the standard library alone:
+A mark is an environment variable. Child processes inherit it even with another session or parent, and Linux shows it
+in /proc. A fork without exec is in the process group. Run this file by its path; it needs only the standard library:
 
     python -I guard.py PID NAME=VALUE
 """
@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 END_S = 5.0
-"""Seconds within which those that were killed are gone."""
+"""Seconds within which killed processes are gone."""
 LOOK_S = 0.02
 """Seconds between two looks."""
 

@@ -1,7 +1,7 @@
-"""Head: a process that owns a cluster of this machine; it ends all of it when its driver is gone, however that ends.
+"""Head: a process that owns a cluster of this machine, and ends the cluster when its driver ends for any reason.
 
-It is a session of its own, so that signals to the driver's reach the driver alone. Ray's processes die with the thread
-that started them, which is this one's main thread; those that Ray forgets carry the mark.
+It runs in a separate session, so that signals to the driver's session do not reach it. Ray's processes die with the
+thread that started them, the head's main thread. The mark finds processes that Ray leaves running.
 
     python -m slime_launcher_ray.head '{"mark": "...", "folder": "/tmp/...", ...}'         # prints its address
 """

@@ -1,4 +1,4 @@
-"""Lease: room in a cluster, as a placement group of Ray's, which a group of workers and those beside it live in.
+"""Lease: resources of a cluster, as a Ray placement group, for a group of workers and the groups that share them.
 
 Example:
 
@@ -28,8 +28,7 @@ LOOK_S = 1.0
 LEAVE_S = 5.0
 """Seconds that it may take to give room back."""
 TOLD_S = 5.0
-"""Seconds after which it is said what is waited for, and again whenever that has taken twice as long: where there is
-room Ray may take a second or two."""
+"""Seconds after which the wait is logged, and again each time it has doubled; Ray may take a second or two anyway."""
 
 log = logging.getLogger(__name__)
 
@@ -41,13 +40,13 @@ class Slot:
     bundle: int
     """Index of its bundle."""
     resources: Mapping[str, float]
-    """What of it is the worker's, by Ray's names; nothing beside another group."""
+    """The worker's share of the bundle, by Ray's resource names; empty if the group shares another group's GPUs."""
     devices: tuple[str, ...] = ()
-    """GPUs of who is there already."""
+    """GPUs of the worker that already holds the bundle."""
 
 
 class Lease:
-    """Room in a cluster, taken for a group and shared by those beside it; given back when the last worker is gone."""
+    """Resources reserved for a group and shared with groups placed next to it; freed when the last worker ends."""
 
     def __init__(self, spec: WorkerGroupSpec, each: Mapping[str, float]) -> None:
         """Nothing is taken yet."""
@@ -68,7 +67,7 @@ class Lease:
 
     @property
     def slots(self) -> list[Slot]:
-        """A slot for each worker of its own group."""
+        """One slot for each worker of the group that took the lease."""
         return [Slot(bundle, self._each) for bundle in self._dealt]
 
     async def take(self, cluster: Cluster, timeout_s: float) -> None:

@@ -71,7 +71,7 @@ class Head:
         raise WorkerError(f"a Ray cluster of this machine could not be started: its head {how}; it said:\n{words}")
 
     def wake(self) -> None:
-        """Continue those of its processes that were stopped by a signal."""
+        """Continue the cluster's processes that a signal has stopped."""
         for pid in marked(f"{MARK}={self._mark}"):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)

@@ -1,6 +1,6 @@
-"""Survey: what each node of a cluster that runs says of itself, asked once for all checks of `slime doctor`.
+"""Survey: a report from each node of a running cluster, collected once for all checks of `slime doctor`.
 
-What is run on the nodes is sent along: one that lacks slime answers, too.
+The code is sent to the nodes, so that a node without slime reports, too.
 
 Example:
 

@@ -1,4 +1,4 @@
-"""RayWorker: one actor of a group, on the driver's side: its calls, its end, and the log that tells of it."""
+"""RayWorker: one actor of a group, on the driver's side: its calls, its end and its log."""
 
 import asyncio
 import re

@@ -1,7 +1,7 @@
-"""BroadcastSender: rank 0's end of `distributed`: what lies in a bucket goes to all servers at once.
+"""BroadcastSender: rank 0's end of transport `distributed`: broadcasts each bucket to all servers at once.
 
-The group is of the servers that came; it is kept as long as the same ones come. One that fails amid a broadcast breaks
-it for all.
+The process group holds the servers that joined, and is kept while the same ones join. A server that fails during a
+broadcast breaks the group for all.
 """
 
 import itertools
@@ -52,7 +52,7 @@ class BroadcastSender(MeetingSender):
         size = 1 + sum(ranks for _, ranks in members)
         name, first = f"slime-{self._listening.getsockname()[1]}-{next(self._numbers)}", 1
         timeout = timedelta(seconds=settings.timeout_s)
-        # Made before anybody is told of it, who would have to try again.
+        # Create the store before servers receive its address: they would have to retry the connection.
         store = TCPStore(settings.address, 0, size, is_master=True, wait_for_workers=False, timeout=timeout)
         for guest in come:
             guest.say(Join(settings.address, store.port, first, size, name, settings.backend, left))

@@ -57,7 +57,7 @@ class HandingSender(MeetingSender):
 
 @contextmanager
 def by_name() -> Iterator[None]:
-    """Memory is shared by names, not by file descriptors, which only a process that is told a key could ask for."""
+    """Share memory by file name inside the block: only a process that has a key could request a file descriptor."""
     before = torch.multiprocessing.get_sharing_strategy()  # type: ignore[no-untyped-call]
     torch.multiprocessing.set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]
     try:

@@ -1,8 +1,8 @@
 """MeetingSender: rank 0's end of both transports: waits for the engines, and sends one bucket of weights after another.
 
-A bucket is a piece of memory into which weights are copied, one behind the other. It is filled again when all servers
-have taken it. A server that fails half-way ends the publication for all: they are told so, their engines are replaced,
-and each is sent the version again.
+A bucket is a buffer into which weights are copied one after another. It is refilled when all servers have received it.
+A server that fails during a publication ends it for all servers. The run then replaces their engines, and each new
+engine receives the version again.
 """
 
 import select
@@ -126,7 +126,7 @@ class MeetingSender:
         port.rename(channel.place)
 
     def send(self, version: int, buckets: Iterator[tuple[str, torch.Tensor]], engines: Sequence[int]) -> None:
-        """Send a version to those of these engines that come; what fails half-way, no engine serves."""
+        """Send a version to the given engines that join; after a failure, no engine serves the version."""
         with self._guests.met(version, engines) as come:
             if not come:
                 return
@@ -171,7 +171,7 @@ class MeetingSender:
 
 
 def filled(weights: Iterator[tuple[str, torch.Tensor]], bucket: torch.Tensor) -> Iterator[Views]:
-    """Copy weights into a bucket until it is full, or the next is of another dtype; it is filled anew after that."""
+    """Yield views of one bucket, refilled each time: it holds weights of one dtype, as many as fit."""
     views: list[tuple[str, torch.Tensor]] = []
     held = 0
     for name, tensor in weights:

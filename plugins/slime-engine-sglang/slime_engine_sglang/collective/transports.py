@@ -149,7 +149,7 @@ class TensorChannel(MeetingChannel):
     settings: TensorSettings  # Of the run
 
     def check(self, url: str, replicas: int) -> None:
-        """As `MeetingChannel.check`; the server must be on loopback besides."""
+        """Check as `MeetingChannel.check` does, and that the server is on loopback."""
         MeetingChannel.check(self, url, replicas)
         if not _is_loopback(urlsplit(url).hostname or ""):
             raise ModelError(
