@@ -40,7 +40,7 @@ class Slot:
     bundle: int
     """Index of its bundle."""
     resources: Mapping[str, float]
-    """The worker's share of the bundle, by Ray's resource names; empty if the group shares another group's GPUs."""
+    """The worker's share of the bundle, by Ray's resource names; empty for groups that share another's lease."""
     devices: tuple[str, ...] = ()
     """GPUs of the worker that already holds the bundle."""
 
