@@ -16,7 +16,8 @@ class SapoLoss:
     """SAPO (Gao et al. 2025, arXiv:2511.20347): a soft gate of the ratio.
 
     f(r) = 4 / tau sigmoid(tau (r - 1)), loss = -f(r) A, with r = exp(logp - logp_old) and tau by the sign of A. The
-    gradient of r A is scaled by 4 p (1 - p) with p the sigmoid: 1 at r = 1, less on either side, never 0. The mean over a sample's tokens, the default reduction, is the paper's objective.
+    gradient of r A is scaled by 4 p (1 - p) with p the sigmoid: 1 at r = 1, less on either side, never 0.
+    The mean over a sample's tokens, the default reduction, is the paper's objective.
     """
 
     def __init__(self, settings: SapoSettings) -> None:
