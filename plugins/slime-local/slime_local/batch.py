@@ -1,12 +1,12 @@
-"""Batch: requests that are decoded together, a token each at a time; others may be added between two tokens.
+"""Batch: requests decoded together, one token each per step; more can be added between two steps.
 
     batch = Batch(model, Ends(frozenset({2})))
     batch.add({0: request, 1: other})
-    batch.draw()                                    # the first token of each; what ended with it
-    batch.advance()                                 # one forward for those that go on
+    batch.draw()                                    # the first token of each; results of requests that ended
+    batch.advance()                                 # one forward pass for the requests still running
     batch.draw()
 
-Requests with equal texts so far share one row, which forks where their draws part; rows are dropped as they end.
+Requests with equal tokens so far share one row, which forks when their draws differ; finished rows are dropped.
 """
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
@@ -23,7 +23,7 @@ from slime_local.sampling import Decode, Sampler, ShapedRow, Shaping, StopTexts
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """What ends a response, besides what its request says: nothing by default."""
+    """What ends a response, in addition to its request's stops: nothing by default."""
 
     eos_token_ids: frozenset[int] = frozenset()
     """The model's own stop tokens."""
@@ -142,7 +142,7 @@ class Batch:
         self._keep(~np.isin(self._numbers, list(numbers)))
 
     def draw(self) -> dict[int, DecodeResult]:
-        """Draw the next token of every request; those that end with it are answered, and live no more."""
+        """Draw the next token of every request; returns and removes the requests that end with it."""
         logits, row_of = self._state.logits, torch.as_tensor(self._row_of)
         shaped = self._shaping.shape(logits)
         drawn = self._sampler.draw(logits, shaped, row_of, self._seeds, self._drawn)
@@ -202,7 +202,7 @@ class Batch:
 
 
 def _law(request: GenerateRequest, ends: Ends) -> tuple[Hashable, ...]:
-    """All that a draw depends on besides text and seed: requests that share a row share it."""
+    """All that a draw depends on except text and seed; equal for all requests of a row."""
     each = request.sampling
     law: tuple[Hashable, ...] = (each.temperature, each.top_p, each.top_k, each.min_p)
     if not each.shapes_logits:

@@ -22,17 +22,17 @@ from slime_train import ServedWeights, Share
 
 
 class FrozenModel:
-    """Weights of its own, on the same path of computation as the policy's."""
+    """A frozen model with separate weights, computed on the same path as the policy."""
 
     def __init__(self, directory: Path, *, bf16: bool = False) -> None:
-        """Load it.
+        """Load a model directory.
 
         Raises:
             ModelError: it cannot be loaded.
         """
         self._directory = directory
         self.model = load_model(directory, bf16=bf16)
-        """As it was loaded."""
+        """The loaded model."""
 
     def log_probs(self, groups: Sequence[GroupTokens], temperature: float) -> torch.Tensor:
         """Log-prob of every response token [T]."""
@@ -44,7 +44,7 @@ class FrozenModel:
         return self.model.flat
 
     def take(self, weights: torch.Tensor) -> None:
-        """Become a model of these weights [N].
+        """Replace the weights by these [N].
 
         Raises:
             ModelError: they are of another architecture.
@@ -82,7 +82,7 @@ class Beside:
         self._refreshed: int | None = 0
 
     def models(self) -> Iterator[tuple[str, LocalModel]]:
-        """Those that are about to be asked, under slime's names."""
+        """The models that the next forward passes use, by slime's names."""
         if self._reference:
             yield "ref", self._reference.model
         if self._teacher:
@@ -91,7 +91,7 @@ class Beside:
             yield "critic", self.critic.model
 
     def begin(self, rollout_id: int, weights: torch.Tensor) -> None:
-        """Training on a rollout begins: where it is time, the reference becomes the policy [N] as it is now.
+        """Begin training on a rollout: if due, copy the policy's current weights [N] into the reference.
 
         `ref_update_interval` K, as slime has it: after K rollouts, which is before the first step of rollout K.
         """
@@ -105,7 +105,7 @@ class Beside:
         self._refreshed = due
 
     def look(self, share: Share, packs: Sequence[Pack]) -> Share:
-        """The share with what the models say of its trained samples, which are in `packs`."""
+        """The share with log-probs and values from these models for its trained samples, which are in `packs`."""
         return replace(
             share,
             ref_log_probs_T=self._read(self._reference, packs, share),

@@ -33,7 +33,7 @@ class CountShown:
             self._last = self._clock()
 
     def end(self) -> None:
-        """End the line of the count, so that whatever is printed next begins one of its own."""
+        """End the line of the count, so that later output starts on a new line."""
         if self._open:
             print(file=self._stream, flush=True)
             self._open = False

@@ -1,6 +1,6 @@
-"""LocalCritic: the model of values on a rank: a decoder of its own with a value head, and its own AdamW.
+"""LocalCritic: the value model on a rank: a separate decoder with a value head, and a separate AdamW.
 
-Its weights are one flat vector, the decoder's and then the head's, which begins at 0: the first values are 0.
+Its weights are one flat vector: the decoder's, then the head's. The head starts at 0, so the first values are 0.
 
 Example:
 

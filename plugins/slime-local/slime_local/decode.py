@@ -5,8 +5,8 @@
     while decoder.busy:
         for number, result in decoder.step().items(): ...
 
-On the fast path and with one thread, a request's tokens and log-probs are bitwise the same whatever is decoded beside
-it, and whenever that was admitted.
+On the fast path with one thread, a request's tokens and log-probs are bitwise independent of the other requests in
+the batch and of when they were admitted.
 """
 
 import math
@@ -17,14 +17,14 @@ from slime_local.batch import Batch, DecodeResult, Ends
 from slime_local.model.base import LocalModel
 
 REFILL = 0.75
-"""Share of the room up to which a decoder that was full empties before it takes up more: each prefill copies caches."""
+"""Fraction of the cache to which a full decoder drains before it admits more: each prefill copies the caches."""
 
 
 class Decoder:
-    """What one model is decoding; the weights that it is bound to must not change while `busy`."""
+    """Requests that one model decodes; its weights must not change while `busy`."""
 
     def __init__(self, model: LocalModel, ends: Ends, room: int | None = None) -> None:
-        """Nothing to decode; at most `room` tokens at once, prompts and padding included, and in any case a request."""
+        """Decode at most `room` tokens at once, prompts and padding included, but always at least one request."""
         self._model, self._ends = model, ends
         self._room = math.inf if room is None else room
         self._is_full = False
@@ -42,22 +42,22 @@ class Decoder:
         return self._batch.numbers
 
     def admit(self, requests: Mapping[int, GenerateRequest]) -> None:
-        """Take up requests with the next step, each under a number.
+        """Queue requests, each under a number, for the next step.
 
         Raises:
-            ValueError: an empty prompt, or one that with its token budget is longer than the model's longest text; a
-                budget of 0. None of them is taken up.
+            ValueError: an empty prompt, a budget of 0, or a prompt that with its budget exceeds the model's positions.
+                None of the requests is admitted.
         """
         for request in requests.values():
             self._check(request)
         self._waiting |= requests
 
     def clear(self) -> None:
-        """Let go of all caches; nothing may be decoding."""
+        """Free all caches; no request may be decoding."""
         self._batch = Batch(self._model, self._ends)
 
     def step(self) -> dict[int, DecodeResult]:
-        """Draw one token for every request; returns those that ended with it.
+        """Draw one token for every request; returns the results of requests that ended with it.
 
         Raises:
             ValueError: a stop text without a tokenizer.
@@ -94,7 +94,7 @@ class Decoder:
         return self._batch.so_far(numbers) | dict.fromkeys(waiting, DecodeResult([], [], FinishReason.ABORT))
 
     def drop(self, numbers: Collection[int]) -> None:
-        """Go on without some requests; those that have ended are passed over."""
+        """Cancel requests; ignores the ones that have ended."""
         self._waiting = {number: each for number, each in self._waiting.items() if number not in numbers}
         self._batch.drop(numbers)
 

@@ -17,7 +17,7 @@ from slime_core.errors import ModelError
 from slime_core.roles import GenerateChunk, GenerateOutput, GenerateRequest, WorkerGroup
 
 Ended: TypeAlias = dict[int, GenerateOutput | ModelError]
-"""By the number of the request: what it got, or why it gets nothing."""
+"""Result or error of each ended request, by number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,28 +25,28 @@ class Turn:
     """One call of a worker."""
 
     admitted: Mapping[int, GenerateRequest]
-    """New requests, each under a number of its own."""
+    """New requests by unique number."""
     dropped: frozenset[int] = frozenset()
-    """Requests that nobody waits for any more."""
+    """Requests without a waiting caller."""
     watched: frozenset[int] = frozenset()
-    """Requests whose tokens are asked for as they are made: a turn with some does not last for long."""
+    """Requests that stream their tokens; with any, a turn is short."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What came of a turn."""
+    """Results of a turn."""
 
     ended: Ended
-    """Of the requests that go on no more."""
+    """Results and errors of the requests that ended."""
     so_far: Mapping[int, GenerateChunk] = field(default_factory=dict)
-    """By number, of the watched requests that go on: all tokens that there are."""
+    """All tokens so far of the watched requests still running, by number."""
 
 
 class Watch:
-    """Between the desk of one request and whoever streams it."""
+    """Passes the tokens of one request from the desk to its streaming caller."""
 
     def __init__(self, answer: asyncio.Future[GenerateOutput]) -> None:
-        """Nothing is there yet."""
+        """Start without tokens."""
         self._answer = answer
         self._so_far: GenerateChunk | None = None
         self._taken = 0
@@ -54,17 +54,17 @@ class Watch:
         answer.add_done_callback(self._over)
 
     def show(self, so_far: GenerateChunk) -> None:
-        """Put in place of what was there before: all tokens so far."""
+        """Replace the response so far."""
         self._so_far = so_far
         self._news.set()
 
     def _over(self, answer: asyncio.Future[GenerateOutput]) -> None:
         self._news.set()
         if not answer.cancelled():
-            answer.exception()  # seen: asyncio complains of an error that nobody took, as after an early end
+            answer.exception()  # mark as retrieved: asyncio logs unretrieved errors, as after an early end
 
     async def take(self) -> GenerateChunk:
-        """Wait for what is new; the last part has the finish.
+        """Wait for new tokens; the last part has the finish reason.
 
         Raises:
             SlimeError: the request's.
@@ -84,10 +84,10 @@ class Watch:
 
 
 class Flags:
-    """One byte for all workers, and one for each."""
+    """Flags in shared memory: one byte for all workers, and one for each."""
 
     def __init__(self, path: Path) -> None:
-        """Map the file of somebody else's `create`."""
+        """Map a file that another process's `create` made."""
         with path.open("r+b") as file:
             self._bytes = mmap.mmap(file.fileno(), 0)
 
@@ -99,7 +99,7 @@ class Flags:
 
     @property
     def aborting(self) -> bool:
-        """Whether every request is to end."""
+        """Whether workers must end every request."""
         return self._bytes[0] != 0
 
     @aborting.setter
@@ -107,11 +107,11 @@ class Flags:
         self._bytes[0] = value
 
     def has_news(self, rank: int) -> bool:
-        """Whether a worker is to be told something."""
+        """Whether the driver has news for a worker."""
         return self._bytes[1 + rank] != 0
 
     def set_news(self, rank: int, value: bool) -> None:
-        """Say so, or that it was told."""
+        """Set or clear the flag of a worker."""
         self._bytes[1 + rank] = value
 
     def close(self) -> None:

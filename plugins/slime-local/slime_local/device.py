@@ -47,7 +47,7 @@ def gather_over_ranks(values: torch.Tensor) -> torch.Tensor:
 
 
 def use_device(name: str, rank: int) -> torch.device:
-    """Compute on this kind of device from now on, on that of `rank` modulo how many there are; one thread on a CPU.
+    """Set the device to compute on, number `rank` modulo the device count; torch uses one CPU thread.
 
     Raises:
         ModelError: torch sees no such device.

@@ -1,8 +1,7 @@
-"""The local engine, driver side: deals whatever is asked in one tick of the loop to worker processes.
+"""The local engine, driver side: distributes the requests of one event-loop tick over worker processes.
 
-Workers decode all the time: what is asked while they do is admitted between two tokens, and each request is answered
-when it ends, and in parts where it is streamed. Requests of one tick with one prompt stay together: the prompt is
-computed once.
+Workers decode continuously and admit new requests between two tokens. Each request is answered when it ends; streamed
+ones in parts. Requests of one tick with the same prompt go to one worker, which computes the prompt once.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """The local engine, worker side: one process that decodes with the weights that it received last.
 
-answers = worker.decode(Turn({0: request, 1: other}))                    # .ended: those of them that have
+answers = worker.decode(Turn({0: request, 1: other}))                    # .ended: results of finished requests
 answers = worker.decode(Turn({}, dropped=frozenset({1})))                # go on, without request 1
-answers = worker.decode(Turn({}, watched=frozenset({0})))                # .so_far: what request 0 has meanwhile
+answers = worker.decode(Turn({}, watched=frozenset({0})))                # .so_far: new tokens of request 0
 """
 
 import time
@@ -33,10 +33,10 @@ from slime_local.model import GroupTokens, load_model
 from slime_local.received import Received
 
 CACHE_BYTES = 2 << 30
-"""What keys and values may take in a worker, where nothing is said of it."""
+"""Default bytes of the key/value cache in a worker."""
 TURN_S = 0.05
-"""Seconds before a turn ends for what has ended, is new or is watched: between turns a worker waits for its driver,
-which may have other things to do. With turns of 16 tokens, some 30 ms, the demo's rollouts take a fifth longer."""
+"""Shortest turn in seconds, although requests have ended, are new or are watched. Between turns a worker waits for its
+driver, which may be busy. With turns of 16 tokens, about 30 ms, the demo's rollouts take a fifth longer."""
 
 
 class EngineWorker:
@@ -88,15 +88,15 @@ class EngineWorker:
         self._version = 0
 
     def release(self, tags: MemoryTags) -> None:
-        """Let go of keys and values; nothing may be decoding."""
+        """Free keys and values; no request may be decoding."""
         if MemoryTag.KV_CACHE in tags:
             self._decoder.clear()
 
     def decode(self, turn: Turn) -> Answers:
-        """Go on decoding until something has ended, is to be admitted, or was watched for long enough.
+        """Decode until a request ends, a new one waits, or a watched one has run for a turn.
 
-        Every outcome is independent of companions, and of whether somebody watches.
-        A budget that the model's positions cannot hold is cut; a prompt that leaves no room ends at once, LENGTH.
+        Results are independent of the other requests and of streaming.
+        A budget beyond the model's positions is cut; a prompt that leaves no room ends at once with LENGTH.
         """
         self._decoder.drop(turn.dropped)
         for number in turn.dropped:
@@ -139,7 +139,7 @@ class EngineWorker:
         }
 
     def _examined(self, requests: Mapping[int, GenerateRequest]) -> tuple[Ended, dict[int, GenerateRequest]]:
-        """Answers for those that cannot be decoded, and the others, their budgets cut to the model's positions."""
+        """Results of requests that cannot be decoded, and the others with budgets cut to the model's positions."""
         answers: Ended = {}
         fresh: dict[int, GenerateRequest] = {}
         for number, request in requests.items():
@@ -161,7 +161,7 @@ class EngineWorker:
         return answers, fresh
 
     def _score(self, request: GenerateRequest) -> EngineExtras:
-        """Log-probs of a prompt, of each alone, so that they are the same whatever is asked beside it."""
+        """Log-probs of one prompt, computed alone so that they do not depend on other requests."""
         first, *rest = request.prompt
         if not rest:
             return EngineExtras(prompt_log_probs=())

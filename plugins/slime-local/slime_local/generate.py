@@ -44,10 +44,10 @@ from slime_local.sampling_flags import TextLimit, parse_sampling, sampling_optio
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is to be generated."""
+    """Prompts and sampling of one call."""
 
     prompts: Sequence[Sequence[int]]
-    """Token ids, as the model is to see them."""
+    """Token ids of each prompt, with the chat template applied."""
     sampling: SamplingParams
     """How."""
     n_samples_per_prompt: int = 1
@@ -79,7 +79,7 @@ class Part:
     tokens: int
     """Tokens made so far."""
     finish: FinishReason | None
-    """Why the response ended; None in all parts but the last."""
+    """Why the response ended; set only in the last part."""
 
 
 async def responses(engine: Engine, tokenizer: Tokenizer, asked: Asked) -> AsyncGenerator[Response, None]:
@@ -99,7 +99,7 @@ async def responses(engine: Engine, tokenizer: Tokenizer, asked: Asked) -> Async
 
 
 async def text_parts(engine: StreamsTokens, tokenizer: Tokenizer, asked: Asked) -> AsyncGenerator[Part, None]:
-    """The first prompt's first response as it is made; its texts, joined, are that of `responses`.
+    """Stream the first prompt's first response; the joined texts equal the text of `responses`.
 
     Raises:
         SlimeError: the engine's.
@@ -121,7 +121,7 @@ CUT = "\ufffd"
 
 
 class StreamedText:
-    """The text of a response that comes in parts, as far as later parts cannot change it."""
+    """Text of a streamed response, up to the point that later tokens cannot change."""
 
     def __init__(self, tokenizer: Tokenizer, sampling: SamplingParams) -> None:
         self._tokenizer, self._sampling = tokenizer, sampling
@@ -167,7 +167,7 @@ class AnswerFile:
         """`path` as `checked` lets it through, `-` for the standard output; a link is followed and stays one."""
         self.path = _STDOUT if path == Path("-") else path
         self.direct = self.path == _STDOUT or (path.exists() and not path.is_file())
-        """Whether it is not a file of its own: the standard output, a device, a pipe."""
+        """Whether it is no regular file: standard output, a device or a pipe."""
         self._target = self.path.resolve()
         self.part = self.path if self.direct else self._target.with_name(self._target.name + ".part")
         """What is written to."""
@@ -207,20 +207,20 @@ class AnswerFile:
         return made
 
     def refuse_other_files(self) -> None:
-        """See that nothing but earlier answers is replaced.
+        """Check that only files of earlier answers would be replaced.
 
         Raises:
-            ConfigError: there is a file of something else.
+            ConfigError: an existing file holds something else.
         """
         for each in (self._target, self.part):
             if not self.direct and not _has_answers(each):
                 refuse_occupied(f"--out {self.path}", each)
 
     def __enter__(self) -> Self:
-        """Begin anew.
+        """Open the part file, emptied.
 
         Raises:
-            ConfigError: it cannot be written.
+            ConfigError: the file cannot be written.
         """
         with _errors_of(self.part):
             self._stream = self.part.open("a" if self.direct else "w", encoding="utf-8")
@@ -322,7 +322,7 @@ def generate(
 
     Prompts are arguments, the rows of --prompt-data, or else what is piped in, as one. A terminal shows a single
     response as it is made. Earlier answers in the file that --out names are replaced when all responses are there, and
-    other files never. Until then, and after a Ctrl-C, those made so far are in a file beside it, OUT.part.
+    other files never. Until then, and after a Ctrl-C, finished responses are in OUT.part.
 
     \b
     slime generate runs/first "What is 2+3?" --apply-chat-template
@@ -359,13 +359,13 @@ def generate(
 @dataclass(frozen=True, slots=True)
 class _Job:
     asked: Asked
-    """What is asked."""
+    """Prompts and sampling."""
     texts: Sequence[str]
-    """The prompts, as they are written out."""
+    """The prompts as text."""
     limit: TextLimit
-    """Told of every response."""
+    """Counts every response and whether it was cut."""
     out: AnswerFile | None
-    """Where they go; None shows them."""
+    """File for the responses; None prints them."""
 
 
 async def _run(serving: Serving, tokenizer: HfTokenizer, job: _Job) -> None:

@@ -73,7 +73,7 @@ class LoraParameters:
             adapter.a.copy_(drawn)
 
     def gradient(self, gradient_N: torch.Tensor) -> torch.Tensor:
-        """Of A and B, for that of the merged weights."""
+        """Gradient of A and B from the gradient of the merged weights."""
         made = torch.empty_like(self.vector)
         pairs = self._pairs(made, [adapter.slot for adapter in self._adapters])
         for adapter, (d_a, d_b) in zip(self._adapters, pairs, strict=True):
@@ -83,7 +83,7 @@ class LoraParameters:
         return made.mul_(self._scale)
 
     def apply(self) -> None:
-        """Merge: every adapted matrix anew from its base, so that no rounding adds up."""
+        """Merge each adapter into a fresh copy of its base matrix, so that rounding does not accumulate."""
         for adapter in self._adapters:
             merged = adapter.slot.view(self._weights)
             torch.addmm(adapter.base, adapter.b, adapter.a, alpha=self._scale, out=merged)
@@ -120,7 +120,7 @@ class LoraParameters:
         (to / "adapter_config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
 
     def _taken_for_experts(self) -> list[str]:
-        """Last names of adapted layers that peft (0.21) takes for those of the fused experts, which have no adapter."""
+        """Last names of adapted layers that peft (0.21) confuses with fused experts, which have no adapter."""
         if not any(len(slot.shape) == 3 for slot in self._model.layout):
             return []
         names = {adapter.slot.name.removesuffix(".weight").rpartition(".")[2] for adapter in self._adapters}

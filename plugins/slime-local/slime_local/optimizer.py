@@ -1,4 +1,4 @@
-"""AdamW on one flat vector: the update and both moments are a handful of calls, whatever the model.
+"""AdamW on one flat vector: a handful of calls update weights and both moments of any model.
 
 Example:
 

@@ -41,10 +41,10 @@ class Parameters(Protocol):
         """The gradient [K] for one of the weights; may share its memory."""
 
     def apply(self) -> None:
-        """Make the weights what the vector says."""
+        """Update the model's weights from the vector."""
 
     def export(self, directory: Path) -> None:
-        """Write what others read, beside the whole model; nothing where that says all."""
+        """Write files for other tools, such as an adapter, next to the whole model; may write none."""
 
 
 class AllWeights:
@@ -78,7 +78,7 @@ class SomeWeights:
         self.decayed = [slice(end - slot.numel, end) for slot, end in zip(chosen, ends, strict=True) if slot.shape[1:]]
 
     def gradient(self, gradient_N: torch.Tensor) -> torch.Tensor:
-        """Those of the chosen weights."""
+        """Gradient of the chosen weights."""
         return torch.cat([gradient_N[slot.offset : slot.offset + slot.numel] for slot in self._chosen])
 
     def apply(self) -> None:

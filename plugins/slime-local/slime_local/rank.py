@@ -1,7 +1,7 @@
 """The local trainer: one rank of data-parallel AdamW over flat fp32 vectors.
 
-Weights, gradient and what is optimized are one vector each, so all-reduce and clipping are a handful of calls
-whatever the model. Samples with one prompt share its computation; groups of zero advantage are not computed.
+Weights, gradient and optimized parameters are one vector each, so all-reduce and clipping take a handful of calls.
+Samples with the same prompt share its computation; groups of zero advantage are not computed.
 """
 
 import math
@@ -76,7 +76,7 @@ class LocalRank:
         return [WeightSlot(slot.name, tuple(slot.shape)) for slot in self._model.layout]
 
     def begin_rollout(self, batches: Sequence[TrainBatch]) -> None:
-        """What is of the weights as they are now; see `SeesRollout`."""
+        """Compute what depends on the weights before the rollout's steps; see `SeesRollout`."""
         rollout_id = batches[0].rollout_id
         self._optimizer.begin_rollout()
         if self._beside:
@@ -94,7 +94,7 @@ class LocalRank:
         self._begun = {share.batch.step: share for share in shares}
 
     def train_step(self, batch: TrainBatch) -> StepResult:
-        """One optimizer step, see `TrainerRank.train_step`; a batch that no rollout began with is one of its own."""
+        """One step, see `TrainerRank.train_step`; begins a rollout for a batch that `begin_rollout` did not get."""
         model, optimizer = self._model, self._optimizer
         if (share := self._begun.pop(batch.step, None)) is None:
             self.begin_rollout([batch])

@@ -17,7 +17,7 @@ from slime_local.model.weights import Slot
 
 
 class Received:
-    """One worker's end of the channel that it was told of last."""
+    """One worker's end of the current weight channel."""
 
     def __init__(self, model: LocalModel, device: torch.device, engine: int, worker: int) -> None:
         """Read for a model on a device, in this worker of this engine."""
@@ -28,7 +28,7 @@ class Received:
     def read(self, channel: WeightChannel, version: int) -> torch.Tensor:
         """All weights of a version, [numel] fp32 on the device.
 
-        They are used where they lie if they lie there as the model has them, and stay; else they are copied by name.
+        Used in place if the channel's memory has the model's layout and lasts; else copied by name.
 
         Raises:
             ModelError: the channel's slots are not the model's; names the first that does not fit.
@@ -47,7 +47,7 @@ class Received:
         return self._placed(flat)
 
     def _placed(self, flat: torch.Tensor) -> torch.Tensor:
-        """The weights where they are to be used: on a GPU where the model's were, as steps recorded there expect."""
+        """The weights on the model's device; on a GPU copied to the old address, which recorded CUDA graphs use."""
         return flat if self._device.type == "cpu" else self._model.flat.copy_(flat)
 
     def _copied(self, left: dict[str, None], receiver: WeightReceiver, version: int) -> torch.Tensor:

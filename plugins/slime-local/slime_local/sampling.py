@@ -1,6 +1,6 @@
 """Choose next tokens so that a draw depends on its own row alone: one uniform for each (seed, token index).
 
-    uniform(np.array([7], dtype=np.uint64), 0)      # the first draw of seed 7, whatever the batch
+    uniform(np.array([7], dtype=np.uint64), 0)      # the first draw of seed 7, in any batch
 
 The uniform comes from the finalizer of SplitMix64 (Steele, Lea, Flood 2014), used as a hash of a counter.
 """
@@ -37,7 +37,7 @@ class Shaping:
         """Whether a row asks for something; until one does, nothing is kept."""
 
     def add(self, rows: Sequence[ShapedRow]) -> None:
-        """More rows, after those that there are."""
+        """Append rows."""
         before, self._rows = self._rows, self._rows + len(rows)
         if not self._on:
             if not any(row.sampling.shapes_logits for row in rows):
@@ -111,13 +111,13 @@ class StopTexts:
         self._window = max((len(text.encode()) for text in texts), default=0) + SPARE
 
     def completed(self, tokens: Sequence[int]) -> str | None:
-        """The first of the texts that is in the response's newest text: tokens are all of the response so far."""
+        """The first stop text in the end of a response, given all its tokens so far; None if there is none."""
         tail = self._decode(list(tokens[-self._window :]))
         return next((text for text in self._texts if text in tail), None)
 
 
 SPARE = 8
-"""Tokens decoded besides those that may hold the longest text."""
+"""Tokens decoded in addition to the ones that can hold the longest stop text."""
 
 
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -139,7 +139,7 @@ def uniform(seeds: NDArray[np.uint64], index: NDArray[np.int64] | int) -> NDArra
 class Sampler:
     """The sampling settings of rows, as tensors; several requests may draw from one row.
 
-    Temperature 0 takes the likeliest token, and its log-probs are those of temperature 1.
+    Temperature 0 takes the likeliest token; its log-probs are computed at temperature 1.
     """
 
     def __init__(self) -> None:
@@ -148,7 +148,7 @@ class Sampler:
         self._greedy = torch.zeros(0, dtype=torch.bool)
 
     def add(self, rows: Sequence[SamplingParams]) -> None:
-        """More rows, after those that there are."""
+        """Append rows."""
         temperature = torch.tensor([[float(each.temperature)] for each in rows])
         self._greedy = torch.cat([self._greedy, temperature[:, 0] == 0])
         self._temperature = torch.cat([self._temperature, torch.where(temperature == 0, 1.0, temperature)])

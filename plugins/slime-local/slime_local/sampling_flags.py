@@ -74,7 +74,7 @@ class TextLimit:
         Args:
             prompts: token ids of each.
             budget: `max_new_tokens` of a response.
-            positions: tokens of the model's longest text, prompt included; None if nobody knows.
+            positions: tokens of the model's longest text, prompt included; None if unknown.
 
         Raises:
             DataError: a prompt leaves no token for a response.

@@ -84,7 +84,7 @@ class LocalStep:
 
 
 def group_tokens(share: Share, samples: Sequence[int]) -> list[GroupTokens]:
-    """The samples' texts, those of one prompt together, in their order."""
+    """The samples' tokens, grouped by prompt, in order."""
     batch = share.batch
     responses: dict[int, list[Sequence[int]]] = {}
     for sample in samples:

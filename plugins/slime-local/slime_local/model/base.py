@@ -1,4 +1,4 @@
-"""What every loaded model can do, whatever computes it; and what a decode in progress can do."""
+"""Interfaces of a loaded model and of a decode in progress, common to all implementations."""
 
 import shutil
 from abc import ABC, abstractmethod
@@ -67,7 +67,7 @@ class LocalModel(ABC):
     linear: frozenset[str] = frozenset()
     """Names of the matrices of linear layers, without the output head."""
     transposed: frozenset[str] = frozenset()
-    """Those of them that are stored [in, out]."""
+    """Names of the linear matrices that are stored [in, out]."""
 
     def __init__(self, source: Path, why: str, layout: tuple[Slot, ...], vocab_size: int, max_positions: int) -> None:
         self.source = source

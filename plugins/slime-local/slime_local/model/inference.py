@@ -101,7 +101,7 @@ def output_and_mlp(x: Tensor, mixed: Tensor, w: LayerWeights, eps: float) -> Ten
 
 
 def logits_of(x: Tensor, weights: DecoderWeights, eps: float) -> Tensor:
-    """Logits [R, V] of the tokens after hidden states [R, d], in fp32 whatever the layers compute in."""
+    """Next-token logits [R, V] for hidden states [R, d], always in fp32."""
     return linear(x * rms_scale(x, eps) * weights.norm, weights.head)
 
 

@@ -69,7 +69,7 @@ def _build(hf_dir: Path, path: ModelPath, why: str, hf: PreTrainedModel, bf16: b
 
 
 def _linear_layers(hf: PreTrainedModel) -> tuple[frozenset[str], frozenset[str]]:
-    """The matrices of linear layers but the output head, and those of them that are stored [in, out]."""
+    """Names of the linear layers' matrices without the output head, and of the ones stored [in, out]."""
     head: object = hf.get_output_embeddings()  # type: ignore[no-untyped-call]  # torch's and transformers' own are untyped
     layers = {f"{name}.weight": each for name, each in hf.named_modules() if isinstance(each, torch.nn.Linear | Conv1D)}
     linear = {name: each for name, each in layers.items() if each is not head}

@@ -25,7 +25,7 @@ _CACHE_ARGUMENTS = ("cache", "past_key_values")  # since transformers 5.24, and 
 
 
 class _Entropy(Function):
-    """Keeps the log-probs only, which the log-softmax keeps anyway, and no probabilities beside them."""
+    """Entropy that saves only the log-probs for backward, which log-softmax saves anyway, and no probabilities."""
 
     @staticmethod
     def forward(ctx: Context, log_probs: Tensor) -> Tensor:
@@ -70,7 +70,7 @@ class PlainModel(LocalModel):
 
     @property
     def token_bytes(self) -> int:
-        """What the keys and values of a token take, where no layer has a way of its own to keep them."""
+        """Bytes of a token's keys and values, if every layer uses the plain cache."""
         config = self.hf.config
         heads = getattr(config, "num_attention_heads", None) or 1
         width = getattr(config, "head_dim", None) or config.hidden_size // heads
@@ -220,7 +220,7 @@ def _checkpointed(forward: Callable[..., object]) -> Callable[..., object]:
 
 
 class PlainDecode:
-    """Rows in parts, each added at once and with a cache of its own; see `DecodeState`."""
+    """Decode state in parts: the rows of each `add` have a separate cache; see `DecodeState`."""
 
     def __init__(self, model: PlainModel) -> None:
         """No rows yet."""

@@ -1,9 +1,9 @@
-"""Decoding on a GPU: a few shapes whatever lives, so that each step is one CUDA graph, launched at once.
+"""Decoding on a GPU with a few fixed shapes, so that each step is one CUDA graph launch.
 
-A GPU is done with a small kernel before the next is launched: one by one, the 1,200 kernels of a step of a model of 24
-layers took 41 ms beside other programs, in 4 of which an H200 computed. So rows and slots are padded to few sizes, and
-everything lies where it lay when the step of that size was recorded.
-Unlike in `FastDecode`, a row keeps its prompt's keys and values itself, and the last bits depend on its companions.
+Launching takes longer than the small kernels: the 1,200 kernels of a 24-layer model's step took 41 ms on a shared
+machine, of which an H200 computed for 4. Rows and slots are therefore padded to few sizes, and all tensors keep the
+addresses that the recorded step of that size used.
+Unlike in `FastDecode`, each row stores its prompt's keys and values, and the last bits depend on the other rows.
 """
 
 from collections.abc import Sequence
@@ -113,7 +113,7 @@ class StaticDecode:
             self._graphs.clear()
             self._recorded_of = self._model.flat.data_ptr()
         if (rows, slots) not in self._graphs:
-            # Once unrecorded: libraries choose and load kernels at a first call. Whatever it writes is written again.
+            # Run once unrecorded: libraries choose and load kernels at a first call. The graph overwrites its output.
             self._forward(rows, slots)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=next(iter(self._graphs.values())).pool() if self._graphs else None):
