@@ -1,1 +1,1 @@
-"""The trainer `megatron` of slime-core: megatron-core, whatever the layout, on CPUs or GPUs."""
+"""The trainer `megatron` of slime-core: megatron-core in any parallel layout, on CPUs or GPUs."""

@@ -55,7 +55,7 @@ RUNS = {
 }
 """What the run decides for every trainer: Megatron's name -> the run's key."""
 MODELS = ("moe_layer_freq", "moe_router_pre_softmax")
-"""What the model decides, beside its `DIMENSIONS`."""
+"""Arguments that the model determines, in addition to its `DIMENSIONS`."""
 REASONS = {
     "overlap_param_gather": "weights are gathered before they are published and asked, which is after every step",
     "num_distributed_optimizer_instances": "the moments are dealt to all replicas",
@@ -383,7 +383,7 @@ def settings_model() -> type[Settings]:
 
 @functools.cache
 def critic_model() -> type[Settings]:
-    """`[trainer.megatron.critic]`, likewise."""
+    """The settings model of `[trainer.megatron.critic]`."""
     made = {
         name: (annotation | None, Field(None, description=fields()[name].help))  # type: ignore[operator]
         for name, annotation in PASSED.items()

@@ -1,7 +1,7 @@
-"""Beside: the models that a rank holds beside its policy: a reference, a teacher, a critic, in the policy's layout.
+"""A rank's models in addition to its policy: a reference, a teacher, a critic, in the policy's layout.
 
-A reference or teacher that differs from the policy in its weights alone is not a model of its own: its weights wait in
-the CPU's memory, and take the place of the policy's once a rollout.
+A reference or teacher of the policy's architecture is stored as weights in CPU memory only. They are swapped into the
+policy's module once a rollout.
 
 Example:
 
@@ -58,7 +58,7 @@ class FrozenModel:
         copy_weights(self.policy, weights_of(policy))
 
     def value_of(self, parameter: torch.Tensor) -> torch.Tensor:
-        """The weight of one of its own parameters: the parameter itself."""
+        """The weight of a parameter: the parameter's data."""
         return parameter.data
 
 
@@ -157,11 +157,11 @@ class Beside:
         self._refreshed = due
 
     def look(self, shares: Sequence[Share], ask: Ask = lambda weights, policy: None) -> list[Share]:
-        """The shares with what the models say of their trained samples.
+        """The shares with log-probs and values from these models for their trained samples.
 
         Args:
             shares: of a rollout.
-            ask: called before each model is, with slime's name for its weights and the model that has them.
+            ask: called before each model's forward passes, with slime's name for its weights and the model.
         """
         told = dict[str, list[torch.Tensor]]()
         for weights, model in (("ref", self.reference), ("teacher", self.teacher)):

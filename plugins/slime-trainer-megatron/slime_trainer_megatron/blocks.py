@@ -79,7 +79,7 @@ class NormedColumnParallelLinear(ColumnParallelLinear):  # type: ignore[misc]
 
 
 class WholeLinear(torch.nn.Module):
-    """A product that every tensor-parallel rank has whole, of its own part of the tokens."""
+    """A linear layer replicated on every tensor-parallel rank, applied to the rank's part of the tokens."""
 
     def __init__(self, input_size: int, output_size: int, *, config: TransformerConfig, **rest: object) -> None:
         """Start with random weights."""
@@ -167,10 +167,10 @@ def _spread(tokens: torch.Tensor, place: torch.Tensor, rows: int, length: int) -
 
 
 Added = Callable[[tuple[torch.Tensor, torch.Tensor | None], torch.Tensor, float], torch.Tensor]
-"""Adds what a part of a layer made, and its bias, to what went into it."""
+"""Adds a sublayer's output and bias to its input."""
 OF_LATENT = 1e-6
-"""Epsilon of the norms of latent numbers, whatever the epsilon of the other norms is."""
-# It takes Transformer Engine's alone for latent numbers, and asks for its type where there is none.
+"""Epsilon of the norms of latent vectors; independent of the other norms' epsilon."""
+# megatron-core uses only Transformer Engine's layer for latent vectors, and names its type even without it.
 multi_latent_attention.__dict__["TELinear"] = WholeLinear
 
 

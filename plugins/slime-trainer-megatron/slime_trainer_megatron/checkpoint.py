@@ -1,6 +1,6 @@
-"""Checkpoints: weights and moments in Megatron's torch_dist, of which any layout reads its own part; `hf/` beside it.
+"""Checkpoints: weights and moments in Megatron's torch_dist format, readable in any layout, next to `hf/`.
 
-Every rank writes what it holds, from a copy, while training goes on. What is not a tensor is JSON.
+Every rank writes its part from a copy while training continues. Other data than tensors is JSON.
 
 Example:
 
@@ -38,17 +38,17 @@ BACKEND = {
     "common_backend": "torch",
     "common_backend_version": 1,
 }
-"""`metadata.json`, by which Megatron knows the format."""
+"""Contents of `metadata.json`, which tells Megatron the format."""
 OPTIMIZER = "optimizer.state."
-"""What Megatron puts before the names of a moment and its weight."""
+"""Megatron's prefix for the names of a moment and its weight."""
 CRITIC = "critic."
-"""What stands before the names of a critic's."""
+"""Name prefix of a critic's tensors."""
 OLD = "old_actor."
-"""What stands before those of the weights that generated the next rollout."""
+"""Name prefix of the weights that generated the next rollout."""
 REFERENCE = "reference."
-"""What stands before a refreshed reference's."""
+"""Name prefix of a refreshed reference's weights."""
 BESIDE = ("*.json", "*.txt", "*.model", "*.jinja")
-"""Files of a model directory that are copied beside its weights."""
+"""Patterns of files in a model directory that are copied along with its weights."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,13 @@ class Saved:
     """What a rank saves and loads."""
 
     policy: Policy
-    """Its part of the weights."""
+    """The rank's part of the weights."""
     optimizer: RankOptimizer
-    """Its part of the moments."""
+    """The rank's part of the moments."""
     beside: Beside
-    """The models beside it."""
+    """Reference, teacher and critic."""
     old: OldPolicy | None
-    """What generated a rollout that is still to be trained on."""
+    """The policy that generated a rollout not yet trained on."""
     model: Model
     """The whole."""
     source: Path
@@ -171,10 +171,10 @@ def _in_files(model: Model) -> dict[str, object]:
 
 
 def read_about(folder: Path) -> dict[str, object]:
-    """What a checkpoint says of itself.
+    """Contents of a checkpoint's description file.
 
     Raises:
-        CheckpointError: it is not one of this trainer's.
+        CheckpointError: not a checkpoint of this trainer.
     """
     path = folder / ABOUT
     try:
@@ -189,7 +189,7 @@ def read_about(folder: Path) -> dict[str, object]:
 
 
 def began_with(source: Path) -> dict[str, object]:
-    """What a checkpoint says of the model directory that training began with, by which it becomes one again."""
+    """Path and config of the initial model directory, saved for conversion back to a model directory."""
     return {"hf_checkpoint": str(source.resolve()), "config": dict(config_of(source))}
 
 

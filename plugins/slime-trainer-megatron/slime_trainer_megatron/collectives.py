@@ -59,13 +59,13 @@ def told_by(said: object, source: int, group: Group) -> object:
 
     Args:
         said: the data on the source; ignored on the others.
-        source: the rank's number among all.
-        group: the ranks that are told.
+        source: the source's global rank.
+        group: the ranks that receive the data.
     """
     if dist.get_world_size(group) == 1:
         return said
     speaks = dist.get_rank() == source
-    # Of the CPU, whatever the default device is: it becomes text again.
+    # On the CPU, not the default device: it is decoded to text.
     text = torch.tensor(list(json.dumps(said).encode()) if speaks else [], dtype=torch.uint8, device="cpu")
     length = torch.tensor(text.numel(), device="cpu")
     dist.broadcast(length, src=source, group=group)

@@ -1,8 +1,8 @@
-"""Megatron without CUDA: its modules, and nobody else's, see a `torch` whose CUDA calls answer for the CPU.
+"""Megatron without CUDA: only megatron's modules get a `torch` whose CUDA calls use the CPU.
 
-megatron-core names CUDA where it means "where the model is". Replacing torch's own functions would reach everybody:
-other libraries then load wrong weights without a word. So each of its modules is given a stand-in for `torch` that is
-torch in all but the names below. On a GPU nothing is changed at all.
+megatron-core names CUDA where it means the model's device. Patching torch itself would affect all libraries: some then
+load wrong weights silently. Each megatron module therefore gets a proxy for `torch`, which replaces the names below
+and forwards all others. On a GPU nothing is patched.
 
 Example:
 
@@ -102,9 +102,9 @@ def importing() -> Iterator[None]:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Without the warnings of megatron-core, of what is not installed and what it will do otherwise one day.
+    """Suppress megatron-core's warnings of missing packages and of future changes.
 
-    Nothing that a run can change is among them.
+    A run cannot change any of their causes.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"megatron\.|torch\.distributed|contextlib")
@@ -113,11 +113,11 @@ def quietly() -> Iterator[None]:
 
 @contextmanager
 def tensors_stay() -> Iterator[None]:
-    """While a model or an optimizer is built without a GPU, tensors claim to be on one.
+    """Make tensors claim to be on a GPU while a model or an optimizer is built without one.
 
-    Megatron moves the embedding so that stages can compare it, the distributed optimizer asks for the type of each
-    parameter, and one that is offloaded where it is: what `cpu()` gives is not on a GPU. Methods of tensors are
-    everybody's: only meanwhile.
+    Megatron moves the embedding to compare it between stages, its distributed optimizer checks each parameter's type,
+    and an offloaded one checks its device: `cpu()` must not return a GPU tensor. The patch of tensor methods affects
+    all libraries, so it lasts for this block only.
     """
     if _HERE["device"].type == "cuda":
         yield

@@ -132,17 +132,17 @@ def _deepseek_v3(config: Config) -> Model:
 
 
 def _chosen_by_sigmoids(config: Config, dense: int) -> Experts:
-    """The experts of DeepSeek-V3 and of those that took them over.
+    """The experts of DeepSeek-V3 and of model families with the same routing.
 
     Args:
         config: the model's.
-        dense: how many layers have none where it does not say so.
+        dense: number of first layers without experts, if the config does not give it.
     """
     chosen, count = _number(config, "num_experts_per_tok"), _number(config, "n_routed_experts")
     groups = _number(config, "n_group", 1)
     best = _number(config, "topk_group", groups)
-    # Megatron ranks a group by the sum of its best num_experts_per_tok / topk_group experts, transformers by that of
-    # its best two: both must be the same.
+    # Megatron ranks a group by the sum of its best num_experts_per_tok / topk_group experts, transformers by the sum of
+    # its best two: both counts must agree.
     _refuse(
         config,
         {
@@ -178,9 +178,9 @@ FAMILIES: Mapping[str, Callable[[Config], Model]] = {
     "qwen3": _qwen3,
     "qwen3_moe": _qwen3_moe,
 }
-"""Who reads a config.json of each `model_type`."""
+"""Reader of config.json for each `model_type`."""
 WITH_FURTHER = ("deepseek_v3", "glm4_moe")
-"""Those that may have layers that predict further tokens."""
+"""Model types that may have layers for multi-token prediction."""
 
 
 def _decoder(config: Config, *, qkv_bias: bool, qk_norm: bool) -> Model:

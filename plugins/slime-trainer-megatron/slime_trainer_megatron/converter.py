@@ -1,7 +1,7 @@
 """Converter: a model directory of Hugging Face's as a torch_dist checkpoint, and back, one weight at a time.
 
-One process, no layout: a checkpoint's pieces are of the whole model. Copies and rearrangements only: there and back is
-bit for bit the same.
+It runs in one process, since a checkpoint's pieces are parts of the whole model. It only copies and rearranges: a
+round trip is bitwise exact.
 
 Example:
 
@@ -43,7 +43,7 @@ with importing():
     from slime_trainer_megatron.torch_dist import METADATA, Piece, Saving, Stored
 
 Say = Callable[[str], None]
-"""Is told how far it is, a line at a time."""
+"""Callback for a line of progress."""
 RELEASE = "release"
 """Folder of a checkpoint that no training wrote, as Megatron names it."""
 OF_MODEL = ("decoder.", "embedding.", "mtp.", "output_layer.")
@@ -96,12 +96,12 @@ def to_hf(source: Path, target: Path, origin: Path | None, shard_bytes: int, say
     Args:
         source: the checkpoint, of a run, of Megatron's, or the folder of its files.
         target: the model directory, which is made.
-        origin: the model directory that has the configuration and the tokenizer; None: what the checkpoint says.
-        shard_bytes: of a file of weights, about.
-        say: is told how far it is.
+        origin: the model directory that has the configuration and the tokenizer; None: the checkpoint's.
+        shard_bytes: approximate size of a weight file.
+        say: prints one line of progress.
 
     Raises:
-        CheckpointError: the source is not whole, or of another model than the origin.
+        CheckpointError: the source is incomplete, or its model differs from the origin's.
         ConfigError: there is no converter for its family, or the target has a model already.
     """
     if (target / "config.json").exists():

@@ -1,6 +1,6 @@
-"""The critic of one rank: a model of the policy's layout with a head for values, and an optimizer of its own.
+"""The critic of one rank: a model in the policy's layout with a value head, and a separate optimizer.
 
-Its head begins at 0, and so do its values. Tensor-parallel ranks have a part of its columns each.
+Its head starts at 0, and so do its values. Each tensor-parallel rank has a part of the head's columns.
 
 Example:
 

@@ -1,4 +1,4 @@
-"""Dimensions: what Megatron is told of a model, and its config.json says anyway. The same may be given. No torch.
+"""Dimensions: Megatron arguments that config.json determines; settings may repeat them. Imports no torch.
 
 Example:
 
@@ -48,10 +48,10 @@ def check_dimensions(settings: Settings, model: Model) -> None:
 
 
 def check_name(name: str, config: Mapping[str, object]) -> None:
-    """See that a model is the one that a name of slime's means.
+    """Check that a model has the sizes that one of slime's model names means.
 
     Raises:
-        ConfigError: it has other sizes, there is no such name, or nobody here knows the names.
+        ConfigError: the sizes differ, the name is unknown, or slime-compat, which lists the names, is missing.
     """
     try:
         from slime_compat.models import check_sizes

@@ -120,13 +120,13 @@ def shape_of(weight: Weight, ranks: int = 1) -> tuple[int, ...]:
 
 
 def whole_piece(model: Model, weight: Weight, dtype: torch.dtype, value: Callable[[], torch.Tensor]) -> Piece:
-    """A parameter as a part of its stack of layers, or of its own layer's.
+    """A parameter as a piece of its stack of layers, or as a tensor of one layer.
 
     Args:
-        model: the whole.
-        weight: which.
-        dtype: what it is written in.
-        value: makes it, of `shape_of(weight)`.
+        model: the whole model.
+        weight: the parameter's weight.
+        dtype: dtype in the file.
+        value: returns the tensor, of `shape_of(weight)`.
     """
     shape, padded = shape_of(weight), weight.name.endswith(VOCABULARY)
     name, stack = _name_of(weight), list[tuple[int, int]]()
@@ -148,7 +148,7 @@ def whole_piece(model: Model, weight: Weight, dtype: torch.dtype, value: Callabl
 
 
 def as_stored(piece: Piece, weight: Weight, shapes: Mapping[str, tuple[int, ...]]) -> Piece:
-    """The same piece where a checkpoint has it: in its stack of layers, or in a tensor of its own layer."""
+    """The piece under the key that a checkpoint uses: in a stack of layers, or in a tensor for its layer."""
     alone = f"decoder.layers.{weight.layer}.{_name_of(weight)}"
     if weight.layer is None or piece.key in shapes or alone not in shapes:
         return piece

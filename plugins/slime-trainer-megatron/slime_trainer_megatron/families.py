@@ -19,11 +19,11 @@ class LlamaRope:
     """How Llama 3 stretches its positions."""
 
     factor: float
-    """How many times longer texts are than those of the first training."""
+    """Factor by which texts are longer than in the first training."""
     low: float
-    """Waves longer than the first training's texts over this are stretched whole."""
+    """Wavelengths above `length / low` are stretched by the whole factor."""
     high: float
-    """Those shorter than these texts over this are left alone."""
+    """Wavelengths below `length / high` are unchanged."""
     length: int
     """Tokens of the first training's texts."""
 
@@ -33,15 +33,15 @@ class Yarn:
     """How DeepSeek stretches its positions (Peng et al. 2023, arXiv:2309.00071), in the terms of its config.json."""
 
     factor: float
-    """How many times longer texts are than those of the first training."""
+    """Factor by which texts are longer than in the first training."""
     fast: float
-    """Turns in the first training's texts from which on a wave is left alone, `beta_fast`."""
+    """Rotations within `length` at and above which a frequency is unchanged, `beta_fast`."""
     slow: float
-    """Turns up to which it is stretched whole, `beta_slow`."""
+    """Rotations up to which a frequency is stretched by the whole factor, `beta_slow`."""
     scale: float
-    """What its logarithm weighs in the size of positions, `mscale`."""
+    """Weight of the factor's logarithm in the size of position dimensions, `mscale`."""
     scale_all: float
-    """And in that of all else, `mscale_all_dim`."""
+    """Weight of the logarithm in the size of all dimensions, `mscale_all_dim`."""
     length: int
     """Tokens of the first training's texts."""
 
@@ -70,11 +70,11 @@ class Router:
     """How DeepSeek chooses experts (DeepSeek-AI 2024, arXiv:2412.19437, section 2.1.2), by sigmoids."""
 
     groups: int
-    """Groups of experts, of which some are looked at; 1: all are."""
+    """Groups of experts, of which a token uses the best ones; 1: no groups."""
     best: int
-    """Those that are."""
+    """Number of groups that a token uses."""
     scale: float
-    """What the chosen ones' weights, which add up to 1, are multiplied by."""
+    """Factor on the chosen experts' weights, which add up to 1 before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,31 +84,31 @@ class Experts:
     count: int
     """Experts of a layer."""
     chosen: int
-    """Those that a token goes to."""
+    """Number of experts that a token is routed to."""
     inner: int
-    """Width inside of one."""
+    """Hidden width of one expert."""
     normalised: bool
-    """Whether the chosen ones' weights add up to 1."""
+    """Whether the chosen experts' weights are normalized to add up to 1."""
     dense: int = 0
-    """Layers at the beginning that have an MLP all the same."""
+    """Number of first layers that have an MLP instead of experts."""
     shared: int = 0
-    """Width inside of the experts that all tokens go to, together."""
+    """Total hidden width of the shared experts, which all tokens use."""
     router: Router | None = None
-    """How they are chosen; None: those of the largest logits are, weighed by their softmax."""
+    """How experts are chosen; None: by the largest logits, weighted by their softmax."""
 
 
 @dataclass(frozen=True, slots=True)
 class Latent:
-    """DeepSeek's attention, whose keys and values come of a few numbers a token (arXiv:2412.19437, section 2.1.1)."""
+    """DeepSeek's latent attention: keys and values from a small vector per token (arXiv:2412.19437, section 2.1.1)."""
 
     queries: int | None
-    """Numbers that queries come of; None: of the hidden states."""
+    """Latent width of queries; None: queries are projected from the hidden states."""
     values: int
-    """Those that keys and values come of."""
+    """Latent width of keys and values."""
     plain: int
     """Width of a head's queries and keys without positions."""
     placed: int
-    """Width of what has positions, the same for the keys of all heads."""
+    """Width of a head's queries and keys with positions; all heads share these keys."""
     value: int
     """Width of a head's values."""
 
@@ -171,7 +171,7 @@ class Model:
     further: int = 0
     """Layers behind the last one that are trained to predict tokens beyond the next."""
     bf16: bool = False
-    """Whether it is computed with, and published, in bf16, whatever it is in its files."""
+    """Whether to compute and publish in bf16, independent of the files' dtype."""
 
     @property
     def mixed(self) -> bool:

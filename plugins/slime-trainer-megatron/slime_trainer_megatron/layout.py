@@ -35,7 +35,7 @@ class Layout:
     first: int = 0
     """Layers of the first pipeline stage; 0: as many as others."""
     last: int = 0
-    """Likewise the last."""
+    """Layers of the last pipeline stage; 0: as many as others."""
 
     def __post_init__(self) -> None:
         """Fill in Megatron's default of `expert_tensor`."""
@@ -141,13 +141,13 @@ def layers_of_stages(model: Model, stages: int, first: int, last: int) -> list[i
     """How many layers each pipeline stage has.
 
     Args:
-        model: the whole.
-        stages: pipeline stages.
+        model: the whole model.
+        stages: number of pipeline stages.
         first: layers of the first; 0: as many as others.
-        last: likewise the last.
+        last: layers of the last; 0: as many as others.
 
     Raises:
-        ConfigError: they cannot be dealt so.
+        ConfigError: the layers cannot be divided so.
     """
     if not first and not last:
         _divides("num_hidden_layers", model.layers, "pipeline_model_parallel_size", stages)

@@ -1,8 +1,8 @@
-"""The optimizer of one rank: megatron-core's AdamW, with the core's schedule and a norm that is added up in float64.
+"""The optimizer of one rank: megatron-core's AdamW, with slime-core's schedule and a float64 gradient norm.
 
 Example:
 
-    norm = optimizer.prepare()                  # gradients are those of all ranks by now
+    norm = optimizer.prepare()                  # gradients are summed over ranks before this
     lr = optimizer.step(norm)
 """
 
@@ -29,7 +29,7 @@ MOMENTS = {"m": "exp_avg", "v": "exp_avg_sq"}
 
 
 MASTER = "master"
-"""Beside their names: the weight itself, in fp32."""
+"""Key of the fp32 master weight, next to the moments' keys."""
 
 
 class Moments(Protocol):
@@ -45,7 +45,7 @@ class Moments(Protocol):
 
 
 class OwnMoments:
-    """Every rank keeps those of all its parameters."""
+    """Moments, kept on every rank for all its parameters."""
 
     def __init__(self, optimizer: MegatronOptimizer) -> None:
         """Read and write the moments of this optimizer."""
@@ -70,7 +70,7 @@ class OwnMoments:
 
 
 class DealtMoments:
-    """Every replica keeps a part of those of some parameters."""
+    """Moments, distributed over replicas: each keeps parts of some parameters' moments."""
 
     def __init__(self, optimizer: DistributedOptimizer) -> None:
         """Read and write the moments of this distributed optimizer."""
@@ -158,7 +158,7 @@ class RankOptimizer:
         )
         with tensors_stay(), importing():  # 0.19 imports models here that warn of themselves
             self.megatron: MegatronOptimizer = get_megatron_optimizer(config, [model])
-        """Megatron's own, for those who watch."""
+        """Megatron's optimizer, for hooks."""
         self._optim, self.steps = optim, 0
         self._parts: list[MegatronOptimizer] = self.megatron.chained_optimizers
         if config.use_distributed_optimizer:

@@ -31,7 +31,7 @@ class Further:
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """Shape legend: T tokens of this rank, R response tokens of the samples, M of those that this rank predicts."""
+    """Shape legend: T tokens of this rank, R response tokens of the samples, M <= R predicted by this rank."""
 
     tokens: torch.Tensor
     """int64 [T], padding included."""

@@ -1,7 +1,7 @@
-"""Passes: micro-batches of a share through Megatron's schedule, shown to whoever wants them on the last stage.
+"""Passes: runs micro-batches of a share through Megatron's schedule; a callback gets results on the last stage.
 
-Whole samples' log-probs are added up over the context-parallel ranks, whoever looks at them may look at whole samples;
-each of those ranks then computes the same loss, and its backward pass keeps to its own tokens.
+Log-probs are summed over the context-parallel ranks, so that the callback sees whole samples. Each of these ranks then
+computes the same loss, and its backward pass covers only its own tokens.
 
 Example:
 
@@ -198,7 +198,7 @@ class Passes:
         weight, head = self._policy.output_weight().detach(), replace(self._head, temperature=1.0)
         total = torch.zeros(())
         for hidden, wanted in zip(further, pack.further, strict=True):
-            # Ranks of tensor parallelism gather together, whoever of a context has something to predict.
+            # All tensor-parallel ranks must join this gather, even if this context rank has no tokens to predict.
             rows = self._policy.rows(hidden, wanted.rows)
             if len(wanted.rows):
                 total = total - token_log_probs(rows, weight, wanted.labels, head)[0].sum()
@@ -225,7 +225,7 @@ class Passes:
 
 
 class _SumOverContext(torch.autograd.Function):
-    """Adds up over ranks that then compute the same loss: the gradient of what a rank gave is that of the sum."""
+    """Sum over ranks that then compute the same loss: each input's gradient equals the sum's gradient."""
 
     @staticmethod
     def forward(ctx: object, values: torch.Tensor) -> torch.Tensor:
@@ -241,17 +241,17 @@ class _SumOverContext(torch.autograd.Function):
 def routes_of(
     share: Share, samples: Sequence[int], ends: torch.Tensor, mine: torch.Tensor, model: Model
 ) -> torch.Tensor:
-    """Experts of a rank's tokens, int64 [T, layers, k], -1 for those of samples that bring none, and for padding.
+    """Experts of a rank's tokens, int64 [T, layers, k]; -1 for padding and for samples without routes.
 
     Args:
-        share: the step's.
-        samples: those of the pack.
+        share: of the step.
+        samples: indices of the pack's samples.
         ends: where its texts end; 0 first.
         mine: which of their tokens the rank has.
-        model: what is trained.
+        model: the trained model.
 
     Raises:
-        ContractError: a sample has too many or too few of them, or some that are not experts of the model.
+        ContractError: a sample has too many or too few experts, or ids that the model lacks.
     """
     assert model.experts is not None
     layers, chosen = model.layers, model.experts.chosen

@@ -126,7 +126,7 @@ class MegatronRank:
         self._begun = {share.batch.step: share for share in shares}
 
     def train_step(self, batch: TrainBatch) -> StepResult:
-        """One optimizer step, see `TrainerRank.train_step`; a batch that no rollout began with is one of its own."""
+        """One optimizer step, see `TrainerRank.train_step`; a batch outside `begin_rollout` is a rollout by itself."""
         optimizer = self.optimizer
         if (share := self._begun.pop(batch.step, None)) is None:
             self.begin_rollout([batch])
@@ -250,12 +250,12 @@ class MegatronRank:
 
 
 def use_device(name: str, rank: int) -> None:
-    """Compute on this kind of device from now on, on that of `rank` modulo how many there are.
+    """Set the process's default device: number `rank` modulo the device count.
 
-    It is the process's default, so that what megatron-core, a loss or an advantage makes of nothing lies there, too.
+    New tensors of megatron-core, losses and advantages are then created on it, too.
 
     Raises:
-        ConfigError: torch sees no such device; or sees GPUs, and is to compute on the CPU.
+        ConfigError: torch sees no such device, or the device is the CPU although torch sees GPUs.
     """
     if name == "cpu":
         if torch.cuda.is_available():
@@ -279,7 +279,7 @@ def use_device(name: str, rank: int) -> None:
 
 
 def meet(rank: int, world_size: int, setup: RankSetup, layout: Layout) -> None:
-    """Join the other ranks, once a process, and lay them out, anew where the layout is another one."""
+    """Join the other ranks, once a process, and set up the layout's groups, again if the layout changed."""
     if world_size == 1:
         alone()
     elif not dist.is_initialized():

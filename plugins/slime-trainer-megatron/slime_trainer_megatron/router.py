@@ -28,13 +28,13 @@ class Sight:
     padding: torch.Tensor
     """Which tokens are padding, bool [T]."""
     routes: torch.Tensor | None
-    """Experts that were chosen for them, int64 [T, layers, k], -1 where nobody has; None: routers choose."""
+    """Recorded experts of the tokens, int64 [T, layers, k], -1 where not recorded; None: routers choose."""
     part: float
-    """Tokens of the micro-batch over those of the whole step; 0 where it does not train."""
+    """Tokens of the micro-batch divided by tokens of the whole step; 0 without training."""
 
 
 class StepRouter(TopKRouter):  # type: ignore[misc]
-    """Chooses experts; its auxiliary loss is a mean over the tokens of a step, whatever their micro-batches."""
+    """Chooses experts; its auxiliary loss is a mean over a step's tokens, independent of micro-batches."""
 
     def __init__(self, *given: object, **options: object) -> None:
         """Build Megatron's router; no micro-batch has begun."""

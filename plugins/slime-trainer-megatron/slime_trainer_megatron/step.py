@@ -17,11 +17,11 @@ class MegatronStep:
         self._passes, self._algorithm = passes, algorithm
 
     def run(self, share: Share, *, trains: bool = True) -> Sums:
-        """The sums of a share on the last stage; gradients on all, where it `trains`, added up over the replicas.
+        """Sums of a share on the last stage; with `trains`, also gradients on all stages, summed over the replicas.
 
         Raises:
-            NonFiniteError: a log-prob or the loss is not finite; every micro-batch was passed all the same.
-            ContractError: what the loss or the correction returned breaks its contract; likewise.
+            NonFiniteError: a log-prob or the loss is not finite; raised after all micro-batches.
+            ContractError: the output of the loss or correction breaks its contract; raised after all micro-batches.
         """
         sums, errors = Sums(), list[NonFiniteError | ContractError]()
 

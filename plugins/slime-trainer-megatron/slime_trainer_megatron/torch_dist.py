@@ -1,7 +1,7 @@
-"""torch_dist: Megatron's format of checkpoints, in which every tensor is one whole that ranks hold pieces of.
+"""torch_dist: Megatron's checkpoint format, which stores each global tensor as pieces from ranks.
 
-Written by torch.distributed.checkpoint in two phases: a copy of the pieces is taken at once, their files are written
-beside the training.
+torch.distributed.checkpoint writes it in two phases: it copies the pieces at once, and writes their files while
+training continues.
 
 Example:
 
