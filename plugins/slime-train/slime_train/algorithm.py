@@ -1,5 +1,5 @@
-"""Algorithm: the half of a training step that has no model in it: what a run's advantage, loss, correction and KL terms
-make of log-probs, whatever computed these.
+"""Algorithm: the model-independent half of a training step: a run's advantage, loss, correction and KL terms, given
+log-probs.
 
 Example:
 
@@ -58,14 +58,14 @@ class Algorithm:
         zero_without_advantage: bool,
         sum_over_shares: Callable[[torch.Tensor], torch.Tensor],
     ) -> None:
-        """What `in_rank` has built, put together.
+        """Combine the parts that `in_rank` built.
 
         Args:
             setup: what the rank is built from.
             advantage: the estimator.
             loss: the loss.
             correction: the off-policy correction, if any.
-            zero_without_advantage: what the loss's spec says of its settings.
+            zero_without_advantage: from the loss's spec for its settings.
             sum_over_shares: adds up a tensor over one rank of each share; the same bits on each.
         """
         self._setup, self._advantage, self._loss, self._correction = setup, advantage, loss, correction
@@ -106,7 +106,7 @@ class Algorithm:
     def estimate(self, shares: Sequence[Share]) -> list[Share]:
         """A rollout's shares with their advantages, and the critic's returns where they have values.
 
-        The estimator is asked once about all of them together, which makes moments those of the whole rollout.
+        The estimator gets all shares in one call, so that its means and deviations cover the whole rollout.
 
         Raises:
             ContractError: what the estimator returned breaks its contract.
@@ -334,11 +334,11 @@ def approximate_kl(log_probs_T: torch.Tensor, other_log_probs_T: torch.Tensor, k
     - k2: d^2 / 2, biased, never negative;
     - k3: exp(-d) - 1 + d, unbiased and never negative;
     - low_var_kl: k3 held to [-10, 10]; where it is held, there is no gradient;
-    - k1+, k3+, low_var_kl+: the value of k1, k3, low_var_kl with the gradient of k2, which is d times that of
-      logp (verl's straight-through estimators); of k1+ and k3+, value and gradient are both unbiased.
+    - k1+, k3+, low_var_kl+: the value of k1, k3, low_var_kl with the gradient of k2, d grad(logp) (verl's
+      straight-through estimators); of k1+ and k3+, value and gradient are both unbiased.
 
-    As a loss, k1's gradient is that of logp, which is 0 in expectation, and k3's is not that of the KL unless it is
-    weighed by the policy's ratio (`kl_loss`); k2's is.
+    As a loss, k2 has the KL's gradient in expectation. k1's gradient is grad(logp), which is 0 in expectation. k3's
+    gradient is the KL's only if weighted by the policy's ratio (`kl_loss`).
     """
     difference_T = log_probs_T - other_log_probs_T
     match kind:
@@ -363,10 +363,10 @@ def kl_loss(
 ) -> torch.Tensor:
     """The KL of each token to the reference [T] in nats, to be added to its loss, `kl_loss_coef` times.
 
-    GRPO's term (Shao et al. 2024, arXiv:2402.03300, equation 4) with k3. With `use_unbiased_kl` it is weighed by
-    exp(logp - rollout_logp), through which the gradient goes too: that makes k3 unbiased, value and gradient, for
-    tokens of another sampler (DeepSeek-AI 2025, DeepSeek-V3.2, arXiv:2512.02556, section 3.1). Where the gradient is
-    that of k2 (k3+), it is right already, and the ratio is held constant: with it, it would count twice.
+    GRPO's term (Shao et al. 2024, arXiv:2402.03300, equation 4) with k3. `use_unbiased_kl` weights it by
+    exp(logp - rollout_logp), including the ratio's gradient: value and gradient of k3 are then unbiased for tokens of
+    another sampler (DeepSeek-AI 2025, DeepSeek-V3.2, arXiv:2512.02556, section 3.1). k3+ has the correct gradient of
+    k2 already, so its ratio is held constant; otherwise the gradient would count twice.
 
     Args:
         log_probs_T: the policy's, which carry the gradient.

@@ -63,16 +63,16 @@ class Mis:
       sampling; Li et al. 2025, "When Speed Kills Stability", section "Masked importance sampling");
     - `none`: w = 1.
 
-    `rollout_rs` takes out what is too far from its sampler by measures of its own, each with its bounds (verl's rollout
-    rejection, see `within`): weights of tokens and rejection of samples by their geometric mean, say.
-    `mis_veto_threshold` also takes out every sample with a trained token of exp(d_t) below it.
+    `rollout_rs` also rejects tokens or samples too far from their sampler, by separate measures and bounds (verl's
+    rollout rejection, see `within`): for example weights by token and rejection by a sample's geometric mean.
+    `mis_veto_threshold` also rejects every sample with a trained token of exp(d_t) below it.
     """
 
     def __init__(self, settings: MisSettings) -> None:
         self._settings = settings
 
     def __call__(self, batch: CorrectionInput) -> CorrectionOutput:
-        """Weights and mask [T]; metrics: those of `Tis`, and shares of tokens.
+        """Weights and mask [T]; metrics: the metrics of `Tis`, and shares of tokens.
 
         These are mis_masked, mis_vetoed and, by rollout_rs, rollout_rs_masked_fraction.
         """

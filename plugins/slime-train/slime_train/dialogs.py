@@ -57,22 +57,22 @@ class _Turn:
 class DialogReader:
     """Reads rows of chat messages, or of a prompt and a response.
 
-    The chat template renders the whole dialog once. That text is encoded, and each of the assistant's turns counts from
-    where its generation would begin up to its first end token. Turns that the template writes otherwise when others
-    follow, such as without their reasoning, are trained on as they stand there. The last turn keeps its reasoning.
+    The chat template renders the whole dialog once, and the text is encoded. Each assistant turn is trained on from the
+    position where its generation would begin through its first end token. A template may change earlier turns, such as
+    remove their reasoning; they are trained on as rendered. The last turn keeps its reasoning.
 
-    The prompt's ids are those of its text alone, as generation has them. Where a token of the whole text reaches over
-    the beginning of an answer, the pieces between the beginnings are encoded each by itself.
+    The prompt is encoded alone, as in generation. If a token of the whole text crosses the beginning of a turn, the
+    pieces between the beginnings are encoded separately.
     """
 
     def __init__(self, tokenizer: HfTokenizer, form: RowFormat, positions: int | None = None) -> None:
-        """Read nothing yet.
+        """Configure the reader.
 
         Args:
             tokenizer: the model's.
-            form: with a `label_key`, the prompt and the response are columns of their own; else all is in `input_key`.
-                Dialogs of more tokens than its `max_prompt_len` are left out.
-            positions: of the model; a longer dialog is a bad row.
+            form: with a `label_key`, prompt and response are in two columns; else the whole dialog is in `input_key`.
+                Skips dialogs of more tokens than its `max_prompt_len`.
+            positions: longest text of the model in tokens; a longer dialog is a bad row.
         """
         self._tokenizer, self._form, self._positions = tokenizer, form, positions
         self._renderer = Renderer(tokenizer, form.apply_chat_template_kwargs)

@@ -1,4 +1,4 @@
-"""Failing together: an error of one rank before an optimizer step is raised on all, so that none waits for ever.
+"""Failing together: raises one rank's error before an optimizer step on all ranks, so that none hangs.
 
 Example:
 
@@ -22,7 +22,7 @@ KINDS = (NonFiniteError, ContractError)
 def failing_together(
     rank: int, world_size: int, sum_over_ranks: Callable[[torch.Tensor], torch.Tensor]
 ) -> Iterator[None]:
-    """Run a block on every rank; where it fails on some, every rank raises the error of the first of those.
+    """Run a block on every rank; if it fails on some, every rank raises the error of the first failed rank.
 
     The block itself may wait for other ranks only before anything in it can fail.
 
@@ -33,7 +33,7 @@ def failing_together(
 
     Raises:
         NonFiniteError: on all ranks, where the block raised it on one.
-        ContractError: likewise.
+        ContractError: on all ranks, where the block raised it on one.
     """
     error: NonFiniteError | ContractError | None = None
     try:

@@ -121,7 +121,7 @@ class Dialogs(NamedTuple):
 
 
 def read_dialogs(build: Builder) -> Dialogs:
-    """The rows to train on, and those of each evaluation set; errors as of `finetune`."""
+    """Dialogs to train on and of each evaluation set. Raises the errors of `finetune`."""
     plan, tokenizer, form = build.plan, build.tokenizer(), build.row_format()
     positions, longest = read_positions(plan.config.run.hf_checkpoint), plan.config.rollout.rollout_max_context_len
     notes: list[str] = []

@@ -38,7 +38,7 @@ class Groups:
 
     @classmethod
     def of(cls, batch: AdvantageInput) -> "Groups":
-        """The groups of a rank's share, in whatever order its samples are."""
+        """The groups of a rank's share; its samples may have any order."""
         _, group_S = torch.unique(batch.group_index_S, return_inverse=True)
         _, rollout_S = torch.unique(batch.rollout_index_S, return_inverse=True)
         weight_S = 1 / torch.bincount(rollout_S).double()[rollout_S]

@@ -38,8 +38,8 @@ class GspoLoss:
 
     s = exp(mean over the sample's trained tokens of logp - logp_old), one ratio a sample, in place of `PolicyLoss`'s
     ratio of each token. Its gradient reaches every trained token of the sample, so that the mean over a sample's
-    tokens, the default reduction, is the paper's objective. Ratios of sequences move far less than those of tokens:
-    the defaults of the clips are the paper's 3e-4 and 4e-4 (section 5.1).
+    tokens, the default reduction, is the paper's objective. Sequence ratios move far less than token ratios: the clips
+    default to the paper's 3e-4 and 4e-4 (section 5.1).
     """
 
     def __init__(self, settings: GspoSettings) -> None:
@@ -68,7 +68,7 @@ class CispoLoss:
         weight_T = ratio_T.clamp(1 - self._settings.eps_clip, 1 + self._settings.high)
         loss_T = -weight_T * batch.advantages_T * batch.log_probs_T
         made = policy_gradient(batch, loss_T, difference_T, self._settings, (weight_T != ratio_T).to(loss_T.dtype))
-        # A ratio is clipped here whatever the advantage: of tokens that are not computed nobody knows.
+        # Here a ratio is clipped at any advantage, so skipped tokens of zero advantage have an unknown clip fraction.
         return replace(made, zero_without_advantage=made.zero_without_advantage - {"pg_clipfrac"})
 
 

@@ -19,8 +19,8 @@ CHUNK = 1 << 16
 def gradient_norm(gradient: torch.Tensor) -> float:
     """The 2-norm of a flat vector [N], added up in float64.
 
-    In float32, one thread's sum of 0.4 million squares is 3e-6 to 3e-5 too low, and that of 100 million 1 %: a clip by
-    such a norm is another clip.
+    In float32, one thread's sum of squares is 3e-6 to 3e-5 too low for 0.4 million elements and 1 % for 100 million,
+    which changes gradient clipping.
     """
     parts = [torch.linalg.vector_norm(part, dtype=torch.float64) for part in torch.split(gradient, CHUNK)]
     return float(torch.stack(parts).norm()) if parts else 0.0

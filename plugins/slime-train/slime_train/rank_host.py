@@ -82,9 +82,9 @@ class RankHost:
         return self._rank.measure(batch)
 
     def publish(self, target: tuple[int, Sequence[int]]) -> None:
-        """Send the current weights as a version; engines whose numbers are given are waited for.
+        """Send the current weights as a version, and wait for the engines of the given numbers.
 
-        Every rank comes to the end of its buckets, whoever sends: to gather one takes all ranks.
+        Every rank iterates over all buckets, even if another rank sends: each gather needs all ranks.
         """
         assert self._channel is not None, "publish comes after connect"
         assert self._sender is not None, "publish comes after connect"
@@ -103,7 +103,7 @@ class RankHost:
             self._rank.published(version)
 
     def release(self, tags: MemoryTags) -> None:
-        """Give up the memory of these tags."""
+        """Release the memory of these tags."""
         self._releasing.release(tags)
 
     def resume(self, tags: MemoryTags) -> None:

@@ -1,6 +1,6 @@
-"""RolloutLoop: generates, scores and keeps samples; no trainer, the weights stay those of the model directory.
+"""RolloutLoop: generates, scores and stores samples without a trainer, always with the model directory's weights.
 
-Its samples can be trained on: `--load-debug-rollout-data`. There is no checkpoint, so a second call starts over.
+`--load-debug-rollout-data` trains on its samples. It writes no checkpoint, so a second call starts over.
 """
 
 import time

@@ -37,7 +37,7 @@ class ServedWeights(Generic[WeightsT]):
         return version, self._held[version]
 
     def saved(self) -> tuple[int, WeightsT] | None:
-        """What a checkpoint keeps, besides the newest version, which a resumed run publishes again."""
+        """Oldest held version and its weights, for the checkpoint; None if only the newest is held."""
         oldest = min(self._held, default=0)
         return (oldest, self._held[oldest]) if len(self._held) > 1 else None
 

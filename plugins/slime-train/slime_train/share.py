@@ -49,7 +49,7 @@ class Share:
     ref_log_probs_T: torch.Tensor | None = None
     """The reference's log-probs [T], of samples with a trained token; None without a reference."""
     teacher_log_probs_T: torch.Tensor | None = None
-    """Those of a teacher that the trainer holds, likewise; samples may bring them as a column instead."""
+    """Log-probs [T] of the trainer's teacher, of samples with a trained token; None without one, or from a column."""
     values_T: torch.Tensor | None = None
     """The critic's values before the rollout was trained on [T], of samples with a trained token; None without one."""
     kl_penalty_T: torch.Tensor | None = None

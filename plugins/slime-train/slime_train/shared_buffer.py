@@ -20,7 +20,7 @@ class SharedBufferChannel(WeightChannel):
     """The folder of both files."""
 
     def files(self) -> tuple[WeightFile, WeightFile]:
-        """Both files, whatever version each of them holds."""
+        """Both files; each holds one version or none."""
         first, second = (WeightFile(self.folder / f"{number}.safetensors", self.slots) for number in range(2))
         return first, second
 

@@ -1,12 +1,12 @@
-"""WeightFile: one version of the weights as a safetensors file, whose header says which version it is, or none.
+"""WeightFile: one version of the weights as a safetensors file, with the version, or none, in its header.
 
-The version is written last, so that a file which was not written to its end holds none. The body starts at a multiple
-of 64 bytes and follows the slots' own order wherever all have one dtype: whoever maps it has a flat vector.
+The version is written last, so that an incomplete file has none. The body starts at a multiple of 64 bytes. If all
+slots have one dtype, the body keeps their order, so that it can be mapped as a flat vector.
 
 Example:
 
     file = WeightFile(path, slots)
-    file.make()                                 # its room is taken, it holds no version
+    file.make()                                 # allocates the file, without a version
     file.stamp(None)
     tensors["embed"].copy_(bucket)              # what `slime_train.mapped_weights` maps
     file.stamp(4)
@@ -47,7 +47,7 @@ class WeightFile:
     def __init__(self, path: Path, slots: Sequence[WeightSlot]) -> None:
         """Lay it out; the file need not exist."""
         self.path = path
-        # Wide ones first, so that every number lies at a multiple of its own size.
+        # Wide dtypes first, so that every element is aligned to its size.
         self._slots = sorted(slots, key=lambda slot: -slot.dtype.nbytes)
         self._blank = self._blank_header()
         self._place = self._blank.index(NOTHING)

@@ -19,13 +19,13 @@ EPSILON = 1e-6
 
 
 class EstimatorSettings(Settings):
-    """Settings of estimators that whiten only if they are told to."""
+    """Settings of estimators that do not whiten by default."""
 
     normalize_advantages: bool = Field(False, description="Whiten them over all trained tokens of the rollout.")
 
 
 class WhitenedSettings(EstimatorSettings):
-    """Settings of estimators that whiten unless they are told not to."""
+    """Settings of estimators that whiten by default."""
 
     normalize_advantages: bool = Field(True, description="Whiten them over all trained tokens of the rollout.")
 

@@ -30,9 +30,9 @@ class GdpoSettings(EstimatorSettings):
 class Gdpo:
     """GDPO (Liu et al. 2026, arXiv:2601.05242): each part of the reward relative to its group, then added up.
 
-    A_i = sum over parts k of w_k (r_ik - mean(r_k)) / (std(r_k) + 1e-6), as `Grpo` has it for one reward, then `whiten`
-    over the rollout: a part's say does not depend on its scale, and samples of one total that differ in parts are told
-    apart.
+    A_i = sum over parts k of w_k (r_ik - mean(r_k)) / (std(r_k) + 1e-6), each as in `Grpo`, then `whiten` over the
+    rollout. A part's influence does not depend on its scale, and samples of equal total but different parts get
+    different advantages.
     """
 
     def __init__(self, settings: GdpoSettings) -> None:

@@ -17,11 +17,11 @@ class Gpg:
     """Group policy gradient (Chu et al. 2025, arXiv:2504.02546), with F_norm = 1 and accurate gradient estimation.
 
     A_i = B / (B - M) (r_i - mean(r)) of i's group, where B counts the rollouts of all groups, on all ranks,
-    that have a trained token, and M those of groups of equal rewards: these add nothing to the gradient, and are in
-    the denominator of its mean. Samples that one execution fanned out into count as one. (verl takes for M the samples
-    of reward 0, which teach as much as others.)
+    that have a trained token, and M the ones in groups of equal rewards. These add nothing to the gradient but are in
+    the denominator of its mean. All samples of one execution count as one rollout. (verl counts samples of reward 0 as
+    M, although they have a gradient.)
 
-    The paper's loss is -A logp; `policy_loss` has its gradient where nothing has moved since the rollout.
+    The paper's loss is -A logp; `policy_loss` has the same gradient while the policy is still the sampler.
     """
 
     def __call__(self, batch: AdvantageInput) -> "torch.Tensor":

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 class MaxRl:
     """Maximum likelihood RL (Tajwar et al. 2026, arXiv:2602.02710): a rare success counts as much as many.
 
-    A_i = (r_i - mean(r)) / mean(r) over the rollouts of i's group: of rewards 0 and 1, the mean score of the successes
-    less that of all, as prime-rl has it. A group without a success has advantage 0, and so has a group of one.
+    A_i = (r_i - mean(r)) / mean(r) over the rollouts of i's group, as in prime-rl: for rewards 0 and 1, the gradient is
+    the successes' mean score minus all rollouts' mean. Groups without a success and groups of one have advantage 0.
 
-    Of N rollouts with probability p of success, the expected gradient is (1 - (1 - p)^(N - 1)) / p times that of p:
-    that of log p = -sum over k of (1 - p)^k / k, cut off at k = N - 1. GRPO's and RLOO's are of p itself.
+    For N rollouts with success probability p, the expected gradient is (1 - (1 - p)^(N - 1)) / p grad(p): the gradient
+    of log p = -sum over k of (1 - p)^k / k, truncated at k = N - 1. GRPO and RLOO follow grad(p).
     """
 
     def __init__(self, settings: EstimatorSettings) -> None:
@@ -32,7 +32,7 @@ class MaxRl:
         """Advantages [T], in means of their group's rewards: every token of a sample has its sample's.
 
         Raises:
-            ContractError: a reward is below 0, so that a mean may be near 0 whatever the rewards are.
+            ContractError: a reward is below 0, so that the mean may be near 0 for large rewards.
         """
         import torch
 

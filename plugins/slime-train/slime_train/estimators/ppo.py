@@ -27,10 +27,10 @@ class PpoSettings(WhitenedSettings):
 class Ppo:
     """GAE (Schulman et al. 2016, arXiv:1506.02438, equations 11, 12 and 16) of tokens as actions.
 
-    With the trained tokens of a sample numbered 1 to n, values V_i, found before token i is drawn, and V_(n+1) = 0:
-    delta_i = r_i + gamma V_(i+1) - V_i and A_i = sum over k of (gamma lambd)^k delta_(i+k). The sample's reward stands
-    at its last trained token, and with `kl_coef` every one has -kl_coef KL_i besides. Tokens that are not trained on,
-    of tools or masked, belong to the step of the trained token before them: they have no advantage, and no discount.
+    Number the trained tokens of a sample 1 to n; V_i is the value before token i is drawn, and V_(n+1) = 0. Then
+    delta_i = r_i + gamma V_(i+1) - V_i and A_i = sum over k of (gamma lambd)^k delta_(i+k). The sample's reward is
+    at its last trained token; `kl_coef` adds -kl_coef KL_i at each. Untrained tokens (tool output, masked) belong to
+    the step of the trained token before them: they have no advantage and add no discount.
     """
 
     def __init__(self, settings: PpoSettings) -> None:

@@ -25,10 +25,10 @@ class ReinforcePlusPlusSettings(WhitenedSettings):
 class ReinforcePlusPlus:
     """REINFORCE++ (Hu et al. 2025, arXiv:2501.03262, section 3): discounted returns, whitened over the rollout.
 
-    The reward stands at the sample's last trained token l, and A_t = gamma^(l - t) r up to it, 0 after it; then
-    `whiten`. There is no group in it. Tokens between, of tools too, count as steps of the discount, as slime has it.
-    With `kl_coef`, every trained token k has a reward of -kl_coef KL_k besides, and A_t adds up gamma^(k - t) times
-    those of the tokens from t on.
+    The sample's reward r is at its last trained token l: A_t = gamma^(l - t) r up to l and 0 after it; then `whiten`.
+    Groups have no effect. As in slime, all tokens count as steps of the discount, including untrained ones.
+    With `kl_coef`, every trained token k also has a reward of -kl_coef KL_k; A_t adds the sum over k >= t of
+    gamma^(k - t) times it.
     """
 
     def __init__(self, settings: ReinforcePlusPlusSettings) -> None:

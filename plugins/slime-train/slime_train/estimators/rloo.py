@@ -1,4 +1,4 @@
-"""RLOO: rewards relative to those of the others in their group.
+"""RLOO: rewards relative to the group's other rollouts.
 
 Example:
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Rloo:
-    """RLOO (Ahmadian et al. 2024, arXiv:2402.14740, section 2.2): rewards relative to those of the others in the group.
+    """RLOO (Ahmadian et al. 2024, arXiv:2402.14740, section 2.2): rewards relative to the group's other rollouts.
 
     A_i = r_i - mean of r_j over the group's other rollouts j. A group of one has advantage 0.
     """
