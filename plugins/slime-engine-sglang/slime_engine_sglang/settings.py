@@ -93,7 +93,7 @@ class SglangSettings(Settings):
     deterministic: bool = Field(
         False,
         description="Draw with the run's seeds (enable_deterministic_inference): the same run, the same samples. "
-        "Slower, and without SGLang's prefix cache.",
+        "Slower; on CPUs also without SGLang's prefix cache.",
     )
     new_weights: Literal["retract", "in_place", "wait"] = Field(
         "retract",
