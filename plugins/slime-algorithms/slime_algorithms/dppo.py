@@ -12,15 +12,15 @@ from slime_core.roles import LossInput, LossOutput
 from slime_train import policy_gradient
 
 LEAST = 1e-12
-"""Probability that a token which was sure to come is taken to leave to others: the logarithm of none is infinite."""
+"""Lower bound on the probability of all other tokens, to keep its logarithm finite."""
 
 
 class DppoLoss:
     """DPPO with the binary approximation (Qi et al. 2026, arXiv:2602.04879).
 
-    loss = -M r A, r = exp(logp - logp_old). With mu the sampler's probability of a token, pi the policy's, M = 0 where
-    it would move further from the sampler (A > 0 and pi > mu, or A < 0 and pi < mu) though it is further than delta
-    already, else 1. How far it is, of the two outcomes "this token" and "another":
+    loss = -M r A, r = exp(logp - logp_old). mu is the sampler's probability of a token, pi the policy's. M = 0 where
+    the step would move pi further from mu (A > 0 and pi > mu, or A < 0 and pi < mu) and the divergence exceeds delta;
+    else M = 1. The divergence is over the two outcomes "this token" and "another":
 
         tv    |mu - pi|
         kl    mu log(mu / pi) + (1 - mu) log((1 - mu) / (1 - pi))
@@ -44,7 +44,7 @@ class DppoLoss:
         return policy_gradient(batch, loss_T * (1 - stopped_T), difference_T, self._settings, stopped_T)
 
     def _divergence(self, batch: LossInput) -> torch.Tensor:
-        """How far the policy is from the sampler [T], in float64, without a gradient."""
+        """Divergence of the policy from the sampler [T], in float64, without a gradient."""
         sampler_T, policy_T = batch.rollout_log_probs_T.double(), batch.log_probs_T.detach().double()
         if self._settings.divergence is Divergence.TV:
             return (sampler_T.exp() - policy_T.exp()).abs()

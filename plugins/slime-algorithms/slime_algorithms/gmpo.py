@@ -1,4 +1,4 @@
-"""GmpoLoss: one ratio a sample, the geometric mean of its tokens' clipped ones.
+"""GmpoLoss: one ratio a sample, the geometric mean of its clipped token ratios.
 
 Example:
 
@@ -16,8 +16,8 @@ class GmpoLoss:
     """GMPO (Zhao et al. 2025, arXiv:2507.20673).
 
     d = logp - logp_old of a token, d' = min(d, eps_clip_high) where A > 0 and max(d, -eps_clip) where A < 0,
-    s = exp(mean over the sample's trained tokens of d'), loss = -s A. GSPO clips the mean, this one the tokens before
-    it, so that one outlier neither rules a sample nor silences it. The mean over a sample's tokens, the default
+    s = exp(mean over the sample's trained tokens of d'), loss = -s A. GSPO clips the mean; GMPO clips each token,
+    so that one outlier neither dominates a sample nor removes it. The mean over a sample's tokens, the default
     reduction, is the paper's objective.
     """
 

@@ -1,4 +1,4 @@
-"""What slime-core finds through the entry point: three losses and two advantage estimators."""
+"""Entry points of this package: three losses and two advantage estimators."""
 
 from collections.abc import Iterable
 from typing import cast
@@ -13,7 +13,7 @@ SLIME_API = "1"
 
 @hookimpl
 def slime_losses() -> Iterable[LossSpec]:
-    """Policy gradients with other trust regions than a clip of the ratio."""
+    """Policy-gradient losses with trust regions other than a ratio clip."""
     yield LossSpec(
         "sapo",
         _sapo,
@@ -39,7 +39,7 @@ def slime_losses() -> Iterable[LossSpec]:
 
 @hookimpl
 def slime_advantages() -> Iterable[AdvantageSpec]:
-    """Estimators with another baseline, and another aim, than GRPO's."""
+    """Estimators with another baseline or objective than GRPO's."""
     yield AdvantageSpec(
         "opo",
         _opo,

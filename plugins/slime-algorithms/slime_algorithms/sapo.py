@@ -1,4 +1,4 @@
-"""SapoLoss: in place of a clip, a gate that closes softly.
+"""SapoLoss: a soft gate of the ratio in place of a clip.
 
 Example:
 

@@ -1,4 +1,4 @@
-"""What `[loss.sapo]`, `[advantage.pass_at_k]` and their like may say in a run file, checked before a run. No torch.
+"""Settings of `[loss.sapo]`, `[advantage.pass_at_k]` and the others, checked before a run. Imports no torch.
 
 Example:
 
@@ -35,12 +35,12 @@ class GmpoSettings(PolicyGradientSettings):
 
     @property
     def high(self) -> float:
-        """How far the log-ratio may rise above 0."""
+        """Upper bound of the log-ratio, in nats."""
         return self.eps_clip if self.eps_clip_high is None else self.eps_clip_high
 
 
 class Divergence(enum.StrEnum):
-    """How far the policy is from the sampler at a token, of the two outcomes "this token" and "another"."""
+    """Divergence of the policy from the sampler at a token, over the two outcomes "this token" and "another"."""
 
     TV = "tv"
     """Total variation, 0 to 1."""
@@ -62,7 +62,7 @@ class DppoSettings(PolicyGradientSettings):
 
     @property
     def limit(self) -> float:
-        """The divergence beyond which a token moves away no more."""
+        """The divergence above which a token may not move further away."""
         return self.delta if self.delta is not None else {Divergence.TV: 0.15, Divergence.KL: 0.05}[self.divergence]
 
     @model_validator(mode="after")

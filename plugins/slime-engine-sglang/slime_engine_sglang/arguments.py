@@ -34,18 +34,18 @@ from slime_engine_sglang.command_line import Argument, ArgumentKind, arguments_m
 
 OLDEST, NEWEST = "0.5.9", "0.5.23"  # The releases whose wire is known
 MASKS, SPANS, SESSIONS = (0, 5, 16), (0, 5, 19), (0, 5, 21)
-"""Since when there are `return_sampling_mask`, `weight_versions` and `/begin_weight_update`."""
+"""First releases with `return_sampling_mask`, `weight_versions` and `/begin_weight_update`."""
 VERSION_S = 20.0  # Seconds that a Python may take to say what it has
 OTHER_PYTHONS = ("PYTHONPATH", "PYTHONHOME", "PYTHONSAFEPATH", "VIRTUAL_ENV")
 QUESTION = "import importlib.metadata as m; print('{0}', m.version('{0}'))"
 
 
 class SglangWarning(UserWarning):
-    """Something about SGLang that may matter, and need not."""
+    """A possible problem with the installed SGLang."""
 
 
 def installed_version(python: Path | None, program: str = "sglang") -> str | None:
-    """The release of a program in a Python, or in this one; None: it has none. Raises ValueError: it cannot say."""
+    """Release of a program in a Python (None: this one), or None if missing. Raises ValueError: Python failed."""
     if python is None or str(python) == sys.executable:
         try:
             return importlib.metadata.version(program)
@@ -85,13 +85,13 @@ def check_version(version: str, where: str) -> None:
 
 @functools.cache
 def _warn_once(text: str) -> None:
-    """Warn once for each text: an engine that is replaced has nothing new to say."""
+    """Warn once for each text: a replaced engine would repeat the warning."""
     warnings.warn(text, SglangWarning, stacklevel=3)
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The abilities that not every release of SGLang has."""
+    """Features that only some releases of SGLang have."""
 
     version: str  # Its number
     has_spans: bool  # Whether an answer says which weights made which of its tokens
@@ -105,7 +105,7 @@ class Release:
 
 
 def _number(version: str) -> tuple[int, ...]:
-    """What releases are ordered by: 0.5.12.post1 as 0.5.12, 0.5.24rc1 as 0.5.24."""
+    """Sort key of a release: 0.5.12.post1 as 0.5.12, 0.5.24rc1 as 0.5.24."""
     found = re.match(r"\d+(\.\d+)*", version)
     return tuple(map(int, found[0].split("."))) if found else ()
 
@@ -138,7 +138,7 @@ OWN_ARGUMENTS: Mapping[str, str] = {
 
 
 def server_model(section: Mapping[str, Json]) -> type[Settings]:
-    """The model of `[engine.sglang.server]`, given `[engine.sglang]` as it is written."""
+    """The settings model of `[engine.sglang.server]`, given the raw `[engine.sglang]`."""
     python = section.get("python")
     return _model(Path(python) if isinstance(python, str) else None)
 
@@ -150,7 +150,7 @@ def _model(python: Path | None) -> type[Settings]:
 
 @functools.cache
 def server_arguments(python: Path | None) -> Sequence[Argument]:
-    """Arguments of the SGLang in a Python; the shipped ones where it does not tell its own."""
+    """Arguments of the SGLang in a Python; the shipped list if that SGLang cannot be read."""
     try:
         version = installed_version(python)
     except ValueError:
@@ -167,7 +167,7 @@ def server_arguments(python: Path | None) -> Sequence[Argument]:
 
 @functools.cache
 def router_arguments(program: str, python: Path | None) -> Sequence[Argument]:
-    """What a router, "smg" or "sglang-router", takes. Raises ValueError: it is not installed, or does not tell."""
+    """Arguments of a router, "smg" or "sglang-router". Raises ValueError: not installed, or unreadable."""
     python = python or Path(sys.executable)
     version = installed_version(python, program)
     if version is None:
@@ -180,7 +180,7 @@ def router_arguments(program: str, python: Path | None) -> Sequence[Argument]:
 
 
 def listed_router(program: str, version: str) -> Path:
-    """The file that lists what a release of a router takes, if this package has it."""
+    """Path of the file with the arguments of a router release; the file may not exist."""
     return TELLS.with_name(f"arguments-{program}-{version}.json")
 
 

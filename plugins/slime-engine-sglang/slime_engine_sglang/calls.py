@@ -1,4 +1,4 @@
-"""The requests under way on a server, each until the server itself has ended it, and the gate that keeps them out.
+"""Calls: the requests that a server has not ended yet. Gate: blocks new requests.
 
 A request whose caller has gone is aborted by its id, repeatedly: the server ignores an id that has not arrived yet. So
 a call is its own task, which is never cancelled and ends with the server's answer.
@@ -22,7 +22,7 @@ from slime_core.errors import SlimeError
 
 
 class Gate:
-    """Shut while at least one caller holds it shut."""
+    """A gate that is closed while at least one caller holds it closed."""
 
     def __init__(self) -> None:
         self._holds = self._wholes = 0
@@ -47,7 +47,7 @@ class Gate:
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """Shut it, and wait until no `whole` is under way."""
+        """Close the gate, and wait until no `whole` call is running."""
         with self.shut():
             while self._wholes:
                 await self._changed.wait()
@@ -55,7 +55,7 @@ class Gate:
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """Calls that need the same weights, say: `held` waits for all of them. To be entered after `turn`."""
+        """Context of calls that `held` waits for, such as ones that need the same weights. Enter it after `turn`."""
         self._wholes += 1
         try:
             yield
@@ -78,7 +78,7 @@ class Calls:
     """The requests under way on one server."""
 
     def __init__(self, abort: Callable[[str | None], Coroutine[None, None, None]], common: Gate | None = None) -> None:
-        """`abort` has the server abort an id, or all; `common` is of all whose requests an abort of all may hit."""
+        """`abort` aborts an id, or all, on the server; `common` is the gate shared by all users of that server."""
         self._abort = abort
         self._under_way: dict[str, asyncio.Task[object]] = {}
         self._background: set[asyncio.Task[None]] = set()
@@ -100,7 +100,7 @@ class Calls:
             await self._common.turn()
 
     def held(self) -> AbstractAsyncContextManager[None]:
-        """Nothing new begins, and what has to end with the weights that it began with has ended; the rest goes on."""
+        """Block new requests, and wait for `whole` calls, which must keep their weights; other calls continue."""
         return self.gate.held()
 
     async def finished(self, rid: str, call: Coroutine[None, None, ResultT]) -> ResultT:
@@ -120,7 +120,7 @@ class Calls:
         return task.result()
 
     async def followed(self, rid: str, events: AsyncGenerator[ResultT, None]) -> AsyncGenerator[ResultT, None]:
-        """The events of a call, the newest one alone where several have come; `leave` it when done."""
+        """Yield the newest event of a call, skipping older ones; call `leave` when done."""
         newest: list[ResultT] = []
         came = asyncio.Event()
 
@@ -148,7 +148,7 @@ class Calls:
             self.behind(self._left(task, rid))
 
     def forget(self, rid: str) -> None:
-        """A call has ended here, and perhaps not on the server: have it aborted there, once."""
+        """Abort a call once on the server, which may still run it after it ended here."""
         self.behind(self._abort(rid))
 
     async def drained(self) -> None:
@@ -156,7 +156,7 @@ class Calls:
             await asyncio.wait(self._under_way.values())
 
     async def abort_all(self) -> None:
-        """Abort until nothing is left of what is under way or waits for its turn; what comes later is not touched."""
+        """Abort until all running and waiting requests have ended; later requests are not affected."""
         self.aborts += 1
         with self.gate.shut(), self._common.shut():
             await self._ended(self._under_way.values(), None)

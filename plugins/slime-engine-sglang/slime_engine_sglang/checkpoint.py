@@ -18,7 +18,7 @@ from slime_core.sample import Json
 LONGEST_HEADER = 100_000_000  # Bytes of a safetensors header that its own library takes
 HEAD = "lm_head.weight"
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
-"""What configs of mixtures of experts call the number of experts."""
+"""Config keys for the number of experts."""
 
 Header = Mapping[str, Mapping[str, object]]
 """`dtype`, `shape` and `data_offsets` of each tensor by name, and `__metadata__`."""
@@ -38,13 +38,13 @@ def config_of(model: Path) -> Mapping[str, Json]:
 
 
 def vocabulary_of(model: Path) -> int | None:
-    """How many ids there are, if the config says so."""
+    """Vocabulary size; None if the config does not give it."""
     found = config_of(model).get("vocab_size")
     return found if isinstance(found, int) else None
 
 
 def is_mixture(model: Path) -> bool:
-    """Whether routers choose experts in it."""
+    """Whether the model is a mixture of experts."""
     config = config_of(model)
     return any(bool(config.get(name)) for name in EXPERTS)
 

@@ -23,16 +23,16 @@ from slime_core.sample import Json
 
 
 class ArgumentKind(enum.Enum):
-    """What an argument takes."""
+    """Type of an argument's value."""
 
     INTEGER = "integer"
     """A whole number."""
     NUMBER = "number"
     """A number."""
     TEXT = "text"
-    """A text, and so a number, too; also a size such as 32k."""
+    """Text, also a number or a size such as 32k."""
     SWITCH = "switch"
-    """Nothing: it is given or not."""
+    """A flag without a value."""
     JSON = "json"
     """A table or list, as JSON; or a text."""
 
@@ -44,19 +44,19 @@ class Argument:
     name: str
     """As a key of a run file: `mem_fraction_static`."""
     kind: ArgumentKind
-    """What it takes."""
+    """Type of its value."""
     help: str = ""
     """The program's help text."""
     default: Json = None
-    """What it is where it is not given; None where the software decides."""
+    """Default value; None if the program decides."""
     choices: tuple[str | int, ...] = ()
-    """What it may be, if that is a list."""
+    """Allowed values; empty if there is no list."""
     many: bool = False
-    """Whether it takes several."""
+    """Whether it takes several values."""
     negative: str = ""
-    """Of a switch: the argument that says no, `no_enable_x`; without one, no is what is not said."""
+    """The argument that turns a switch off, `no_enable_x`; if empty, leaving the switch out turns it off."""
     why_not: str = ""
-    """Why it cannot be given, where that is so: "follows from hf_checkpoint"."""
+    """Why it must not be given, if so: "follows from hf_checkpoint"."""
 
 
 def arguments_model(title: str, arguments: Iterable[Argument]) -> type[Settings]:
@@ -64,14 +64,14 @@ def arguments_model(title: str, arguments: Iterable[Argument]) -> type[Settings]
 
     Args:
         title: name of the class.
-        arguments: which there are.
+        arguments: the program's.
     """
     fields = {each.name: _field(each) for each in arguments}
     return cast(type[Settings], create_model(title, __base__=_Arguments, **fields))  # type: ignore[call-overload]  # fields that are known when it runs alone
 
 
 def command_line(arguments: Iterable[Argument], given: Mapping[str, Json]) -> Iterator[str]:
-    """What is given as a command line has it; a switch that is false is left out or denied, and null is left out."""
+    """Given values as command-line words; a false switch is left out or negated, and null is left out."""
     known = {each.name: each for each in arguments}
     for name, value in given.items():
         if value is False and name in known and known[name].negative:

@@ -42,7 +42,7 @@ from slime_engine_sglang.settings import SglangSettings
 from slime_engine_sglang.weights import Folder, NewWeights, Occupation, ServedWeights, Source, put_right
 
 SHAPE = ("model_type", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
-"""What two models agree in where one takes the other's weights and ids."""
+"""Config keys that must agree between two models for one to load the other's weights and ids."""
 
 
 async def recognised(server: Server, setup: EngineSetup) -> Table:
@@ -212,7 +212,7 @@ class SglangEngine:
     # --- weights
 
     async def load_weights(self, channel: WeightChannel, version: int) -> None:
-        """Switch to a published version; if that fails or is stopped half-way, back to what was served."""
+        """Switch to a published version; after a failure or cancellation, restore the previous weights."""
         server = self.server
         if isinstance(channel, MeetingChannel):
             await asyncio.to_thread(self._publications.check, channel)
@@ -239,7 +239,7 @@ class SglangEngine:
     # --- memory
 
     async def release(self, tags: MemoryTags) -> None:
-        """Give memory up, what is under way having ended. Raises WorkerError: the server did not."""
+        """Release memory after running requests have ended. Raises WorkerError: the server refused."""
         if MemoryTag.WEIGHTS in tags:
             self.fleet.serves(self.server, None)
         try:
@@ -267,7 +267,7 @@ class SglangEngine:
             raise await self._explained(error) from error
 
     async def abort(self) -> None:
-        """End all that was asked so far, arrived at the server or not; what comes later waits until that is done."""
+        """Abort all requests so far, whether the server has them or not; later requests wait until that is done."""
         await self._calls.abort_all()
 
     async def _abort(self, rid: str | None) -> None:
@@ -278,7 +278,7 @@ class SglangEngine:
             await asyncio.gather(*asked, return_exceptions=True)
 
     async def _explained(self, error: WorkerError) -> WorkerError:
-        """The same with the end of the server's log; if it has died, that is known a moment later."""
+        """The error with the end of the server's log; waits briefly to see whether the server has died."""
         if self._closed:
             return WorkerError(f"{self._setup.name} is closed")
         if self._life is None or self._group is None:
@@ -314,7 +314,7 @@ class SglangEngine:
         return self._server
 
     async def _until_ready(self, server: Server) -> None:
-        """Wait until it takes requests, or its process ends; one that runs already is there at once, or soon."""
+        """Wait until the server accepts requests or its process ends; an external server has little time."""
         began = time.monotonic()
         while (state := await server.state()) is not ServerState.READY:
             waited = time.monotonic() - began

@@ -35,7 +35,7 @@ from slime_engine_sglang.arguments import NEWEST_RELEASE, Release
 SCORED_AT = (0.0, 1.0)
 """Temperatures at which SGLang can score a given text: it computes the log-probs from unscaled logits."""
 PLAIN = ("temperature", "top_p", "top_k", "stop_token_ids", "min_p", "stop", "ignore_eos")
-"""Settings that leave the log-probs what they are."""
+"""Sampling settings that do not change the log-probs."""
 MOST_KEPT = 4096  # Candidates up to which SGLang tells which of them were kept
 SEEDS = 1 << 63
 
@@ -56,7 +56,7 @@ class Facts:
 
 
 def check(request: GenerateRequest, facts: Facts) -> None:
-    """Refuse what the server would not do, or what would end it. Raises ModelError: names what, and why."""
+    """Refuse requests that the server would ignore in part or crash on. Raises ModelError: names setting and reason."""
     for why in _reasons(request, facts):
         raise ModelError(f"the engine sglang {why}")
 
@@ -79,7 +79,7 @@ def _reasons(request: GenerateRequest, facts: Facts) -> Iterator[str]:
         yield "does not do stop for a response that was interrupted: SGLang would not see a text that began before"
     if not request.prompt:
         yield "got a prompt without tokens; expected at least one"
-    # An id that the model does not have ends the whole server.
+    # An id outside the vocabulary crashes the whole server.
     elif facts.vocabulary is not None and not 0 <= min(request.prompt) <= max(request.prompt) < facts.vocabulary:
         yield f"got a prompt with ids outside of the model's, 0 to {facts.vocabulary - 1}"
     if request.want:
@@ -88,7 +88,7 @@ def _reasons(request: GenerateRequest, facts: Facts) -> Iterator[str]:
 
 @functools.lru_cache(maxsize=64)
 def shaping_of(sampling: SamplingParams) -> Sequence[str]:
-    """Names of the settings that change the drawn distribution, other than by cutting its tail."""
+    """Names of settings that change the sampling distribution, except ones that only truncate it."""
     return tuple(sampling.besides(*PLAIN)) if sampling.shapes_logits else ()
 
 
@@ -105,7 +105,7 @@ def _unknown_extras(request: GenerateRequest, facts: Facts) -> Iterator[str]:
 
 
 def _candidates(request: GenerateRequest, facts: Facts) -> int | None:
-    """The `top_k` with which SGLang tells what was kept and draws as without it; None if there is none."""
+    """A `top_k` with which SGLang reports the kept tokens without changing the draw; None if there is none."""
     asked = request.sampling.top_k if request.sampling.top_k > 0 else facts.vocabulary
     return asked if asked is not None and asked <= MOST_KEPT else None
 
@@ -120,7 +120,7 @@ def budget_of(request: GenerateRequest, facts: Facts) -> int:
 
 
 def has_room(request: GenerateRequest, facts: Facts) -> bool:
-    """Whether the model's context has room for what is asked: a token, or nothing more than the text to be scored."""
+    """Whether the model's context has room for the request: one more token, or only the text to score."""
     if request.sampling.max_new_tokens == 0 and Extra.PROMPT_LOG_PROBS in request.want:
         return len(request.prompt) <= facts.longest_prompt
     return budget_of(request, facts) > 0
@@ -146,7 +146,7 @@ def body_of(request: GenerateRequest, rid: str, facts: Facts, eos_token_ids: Set
 
 
 def score_of(request: GenerateRequest, tokens: Sequence[int], rid: str) -> dict[str, Json]:
-    """The body for `/generate` that asks for the model's own log-probs of a response, and makes nothing."""
+    """The `/generate` body that scores a response with the model's own log-probs and generates nothing."""
     return {
         "rid": rid,
         "input_ids": [*request.prompt, *tokens],
@@ -247,12 +247,12 @@ def scored(output: GenerateOutput, reply: Mapping[str, Json]) -> GenerateOutput 
 
 
 def context_of(models: Mapping[str, Json]) -> int:
-    """Tokens that the model of a server has room for, from `/v1/models`."""
+    """Context length of a server's model in tokens, from `/v1/models`."""
     return int(cast(int, cast(Sequence[Meta], models["data"])[0]["max_model_len"]))
 
 
 def chunk_of(reply: Mapping[str, Json], request: GenerateRequest, told: int) -> GenerateChunk:
-    """What an event of a stream, which has all tokens so far, says beyond the first `told` of them."""
+    """New part of a stream event, which has all tokens so far: tokens after the first `told`."""
     meta = cast(Meta, reply["meta_info"])
     tokens, log_probs = _columns(reply, meta)
     finish, matched = _end(meta)
@@ -264,7 +264,7 @@ def chunk_of(reply: Mapping[str, Json], request: GenerateRequest, told: int) -> 
 
 
 def spans_of(meta: Meta, count: int) -> Sequence[Span]:
-    """How many tokens in a row each version of the weights made; at least one span, even for no tokens."""
+    """Runs of tokens by weight version; at least one span, even without tokens."""
     told = cast(Sequence[Mapping[str, int]] | None, meta.get("weight_versions")) or []
     if len(told) == 1 and told[0]["start"] == 0 and told[0]["end"] == count:
         return [(count, int(told[0]["version"]))]
@@ -334,7 +334,7 @@ def _drafts(meta: Meta, count: int) -> SpecInfo | None:
 
 
 def _experts(meta: Meta) -> "array[int]":
-    """Experts that were chosen; empty for a model without experts: SGLang is not asked then."""
+    """The chosen experts; empty for a model without experts, for which SGLang is not asked."""
     told = cast(str | None, meta.get("routed_experts"))
     return array("i", base64.b64decode(told)) if told else array("i")
 

@@ -1,8 +1,7 @@
 """ServerHost and RouterHost: the worker that a launcher starts for a server or router, which it runs as a process.
 
-The two live and die together: when the server ends, or one of its processes does, the worker ends too, with the
-server's last lines in its log, and so the group's `watch` raises at once. SGLang by itself goes on for a minute without
-its scheduler, and answers nothing.
+When the server or one of its processes ends, the worker ends too, with the server's last lines in its log, so that
+the group's `watch` raises at once. SGLang alone would run for a minute without its scheduler and answer nothing.
 
 Example:
 
@@ -37,7 +36,7 @@ OWN = b"sglang::"  # How SGLang entitles its processes
 
 
 class Host:
-    """Owns one process that listens at a port, which is kept for it."""
+    """Owns one process that listens on a port reserved for it."""
 
     def __init__(
         self,
@@ -93,7 +92,7 @@ class ServerHost(Host):
         threading.Thread(target=self._watch, name="server", daemon=True).start()
 
     def last_lines(self) -> str:
-        """The end of what it and the server have printed, where that goes to a file."""
+        """The end of the worker's and server's output, if it goes to a file."""
         with suppress(OSError), Path("/proc/self/fd/1").open("rb") as printed:
             printed.seek(max(0, os.fstat(printed.fileno()).st_size - LAST_BYTES))
             return "\n".join(printed.read().decode(errors="replace").splitlines()[-LAST_LINES:])
@@ -104,7 +103,7 @@ class ServerHost(Host):
         shutil.rmtree(self._temporary, ignore_errors=True)
 
     def _tell(self) -> None:
-        """Pass on what the server prints; drop it where the log's disk is full, which would end SGLang."""
+        """Copy the server's output to the log; drop it if the disk is full, since a failed write would end SGLang."""
         assert self._process.stdout is not None, "it is a pipe"
         with self._process.stdout as printed:
             while part := os.read(printed.fileno(), LAST_BYTES):
@@ -168,7 +167,7 @@ def _descendants(pid: int) -> list[int]:
 
 
 def _is_own(pid: int) -> bool:
-    """Whether it is one that SGLang cannot do without, and lives: a dead one has no command line."""
+    """Whether a process is alive and needed by SGLang; a dead one has no command line."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(OWN)
     return False

@@ -28,7 +28,7 @@ from unittest import mock
 import torch
 
 STAND_INS = ("sgl_kernel", "soundfile", "torchvision")
-"""Packages that SGLang imports, and that have no build for this machine's torch."""
+"""Packages that SGLang imports and that have no build for a CPU torch."""
 STUBS = ("_platform_stubs.py", "_triton_stub.py")  # Where SGLang has its stand-in for triton, now and before 0.5.17
 MADE_FOR = "SGLang 0.5.23 with torch 2.13"
 SEEDED = "--enable-deterministic-inference"
@@ -57,7 +57,7 @@ class Missing:
 
 
 class StandIn(types.ModuleType):
-    """A package or module that is not there."""
+    """Stub of a missing package or module."""
 
     __version__ = "0.0.0"
 
@@ -68,7 +68,7 @@ class StandIn(types.ModuleType):
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds stand-ins where nothing else is found."""
+    """Finds stubs for imports that no other finder resolves."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
@@ -80,14 +80,14 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return StandIn(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """There is nothing to run."""
+        """Do nothing: a stub has no code."""
 
 
 class Cudart:
-    """What SGLang asks of CUDA's runtime even on a CPU: memory that need not be pinned."""
+    """The CUDA runtime calls that SGLang makes even on a CPU, to pin memory; they do nothing."""
 
     class cudaError:  # noqa: N801  # CUDA's name
-        """Codes."""
+        """Error codes."""
 
         success = 0
 
@@ -99,7 +99,7 @@ class Cudart:
 
 
 def install() -> None:
-    """Make SGLang importable in this process. Raises SystemExit: it cannot be made so, with what to type."""
+    """Make SGLang importable in this process. Raises SystemExit: impossible; the message has the fix."""
     os.environ["SGLANG_USE_CPU_ENGINE"] = "1"
     sys.meta_path.append(Finder())
     torch.cuda.cudart = Cudart
@@ -124,7 +124,7 @@ def _version(package: str) -> str:
 
 
 def _stand_in_for_triton() -> None:
-    """Install SGLang's own stand-in for triton, which it has for Apple's machines."""
+    """Install SGLang's own stub of triton, made for Apple machines."""
     if importlib.util.find_spec("triton") is not None:
         return
     found = importlib.util.find_spec("sglang")
@@ -170,8 +170,8 @@ def _let_seeds_be_heeded() -> None:
 def drawing_by_id(draw: Callable[..., Any], drawn_with_seed: Callable[..., torch.Tensor]) -> Callable[..., Any]:
     """SGLang's draw by top-k and top-p, with a seed's noise on ids of tokens, as where neither is asked for.
 
-    SGLang lays the noise on ranks, and draws a whole batch so where one request in it is greedy or has a top-k or
-    top-p: with a health check in their batch, eight requests of a run drew other tokens than in the run before.
+    SGLang adds the noise by rank for the whole batch if one request is greedy or has a top-k or top-p: with a health
+    check in the batch, eight requests of a run drew other tokens than in the run before.
     """
 
     def by_id(
@@ -191,7 +191,7 @@ def drawing_by_id(draw: Callable[..., Any], drawn_with_seed: Callable[..., torch
         before = kept.cumsum(dim=-1) - kept
         ranks = torch.arange(probs.shape[-1])
         kept[(ranks >= top_ks[:, None]) | (before > top_ps[:, None])] = 0.0
-        # Rounded sums may cut the tail of what is not to be cut.
+        # Rounded sums could truncate a distribution with top_p = 1.
         whole = (top_ks >= probs.shape[-1]) & (top_ps >= 1.0)
         weights = torch.where(whole[:, None], probs, torch.zeros_like(probs).scatter_(1, ids, kept))
         drawn = drawn_with_seed(weights.log(), sampling_seed, positions)
@@ -205,17 +205,17 @@ def drawing_by_id(draw: Callable[..., Any], drawn_with_seed: Callable[..., torch
 
 
 def make_rows_independent(enable_bmm: bool = True) -> None:
-    """Have a product of matrices round each row in the same way, however many others are in the batch.
+    """Make matrix products round each row in the same way for any number of rows in the batch.
 
-    A library chooses its kernel by the number of rows, so that log-probs depend on what else a server is asked at that
-    moment; SGLang has kernels against it, for GPUs alone.
+    Libraries choose a kernel by the number of rows, so that log-probs depend on a server's other requests. SGLang has
+    batch-invariant kernels for GPUs only.
     """
     _LIBRARY.impl("mm", product, "CPU", allow_override=True)  # type: ignore[no-untyped-call]
     _LIBRARY.impl("addmm", sum_and_product, "CPU", allow_override=True)  # type: ignore[no-untyped-call]
 
 
 _LIBRARY = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
-"""What this process does otherwise; it holds as long as this lives."""
+"""Overrides of torch operators in this process, active while this object exists."""
 
 
 def product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
@@ -226,7 +226,7 @@ def product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         count = len(block)
         if count < ROWS:
             block = torch.cat([block, block.new_zeros(ROWS - count, block.shape[1])])
-        # With `out` it is another operator, the library's own.
+        # With `out`, torch calls another operator, which is not overridden.
         result = torch.mm(block.contiguous(), right, out=left.new_empty(ROWS, right.shape[1]))
         made[start : start + count] = result[:count]
     return made

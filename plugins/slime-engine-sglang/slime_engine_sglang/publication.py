@@ -1,7 +1,7 @@
 """Publications: a published version as a model directory of links.
 
-A version of the core's transports is a safetensors file. With links to the model's other files it makes a directory of
-Hugging Face's form, from which a server reads the weights where they lie; no weight is copied.
+A version of the core's transports is a safetensors file. With links to the model's other files it makes a
+Hugging Face model directory, from which a server reads the weights; no weight is copied.
 
 Example:
 
@@ -23,12 +23,12 @@ from slime_engine_sglang.server import Server
 from slime_engine_sglang.weights import Folder
 
 WEIGHTS = (".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json", ".pt", ".pth", ".gguf")
-"""How files of weights end, and what says where they are."""
+"""File suffixes of weights and of their indexes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A version that was sent; see `slime_engine_sglang.weights.Source`."""
+    """A published version; see `slime_engine_sglang.weights.Source`."""
 
     folder: Folder  # The model directory that was made for it
     file: Path  # The transport's file, to which the directory has a link
@@ -89,7 +89,7 @@ class Publications:
 
 
 def check_slots(slots: Iterable[WeightSlot], own: Mapping[str, tuple[int, ...]], model: Path, *, tied: bool) -> None:
-    """See that slots are a model's weights (a `tied` head may be missing): SGLang passes over unknown names."""
+    """Check that slots match a model's weights (a `tied` head may be missing): SGLang ignores unknown names."""
     where = f"the weights of the trainer are not those of the engine's model, {model}"
     free = {HEAD} if tied else set()
     sent = set()
@@ -106,7 +106,7 @@ def check_slots(slots: Iterable[WeightSlot], own: Mapping[str, tuple[int, ...]],
 
 
 def check_file(path: Path, slots: Iterable[WeightSlot], version: int) -> None:
-    """See that a file holds these slots, and the version if it says one. Raises ModelError: it does not."""
+    """Check that a file holds these slots and, if it names one, the version. Raises ModelError: it does not."""
     header = read_header(path)
     metadata = cast(Mapping[str, str], header.get("__metadata__", {}))
     said = str(metadata.get("version", version)).strip()

@@ -36,7 +36,7 @@ from slime_engine_sglang.weights import ServedWeights
 GENERATE = "/generate"
 SESSION = "X-SMG-Routing-Key"  # Header by which a router keeps the turns of a conversation on one server
 FIRST_S, LONGEST_S = 0.05, 2.0
-"""Seconds before a request that was not taken is sent again: the first pause, and the longest."""
+"""Seconds before a request that was not accepted is sent again: the first pause and the longest."""
 UNHEARD_S, BUSY_S = 1.0, 30.0  # Seconds of all pauses together: where nobody listens, and where there is no room
 MOST_SCORES = 20  # How often a score is asked for that an abort of everything else ended
 
@@ -71,8 +71,8 @@ class Requests:
             call = server.fetch(GENERATE, self._body(request, rid), within_s=self._within_s, headers=_headers(request))
             try:
                 text = await self._calls.finished(rid, call)
-                # Read here, one after the other: hundreds of answers that come at once, each of hundreds of objects,
-                # would all be there before the first is understood, and the garbage collector would look at them.
+                # Parse here, one answer at a time: if hundreds of answers arrive at once, parsing them all first would
+                # keep their many objects alive, and the garbage collector would scan them.
                 reply = server.read(GENERATE, text)
                 output = server.understood(GENERATE, partial(output_of, reply, request))
             except SlimeError as error:
@@ -110,7 +110,7 @@ class Requests:
         yield GenerateChunk((), (), self._weights.version, early)
 
     async def _scored(self, request: GenerateRequest) -> GenerateOutput:
-        """An answer drawn from a changed distribution, with the log-probs of the model's own: asked for afterwards."""
+        """An answer drawn from a changed distribution, scored afterwards with the model's own log-probs."""
         sending = Sending(self._calls, direct=True)
         while (early := await self._early(request, sending)) is None:
             rid = self._new_rid()
@@ -152,7 +152,7 @@ class Requests:
         return router or self._server
 
     async def _early(self, request: GenerateRequest, sending: "Sending") -> FinishReason | None:
-        """Wait for one's turn; why a request ends without being sent, if it does."""
+        """Wait for the gate; returns a finish reason if the request ends without being sent."""
         if self._calls.is_held:
             await self._calls.turn()
         if sending.aborts != self._calls.aborts:
@@ -175,7 +175,7 @@ class Requests:
 
 
 class Sending:
-    """What became of one request so far."""
+    """Progress of one request."""
 
     def __init__(self, calls: Calls, *, direct: bool = False) -> None:
         self.aborts = calls.aborts  # How often all had been aborted when it came

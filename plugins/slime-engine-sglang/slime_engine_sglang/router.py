@@ -1,8 +1,8 @@
 """Router: the process that requests go through. Fleet: which of a run's servers are behind it.
 
-A server is put behind the router when it has answered a request that was sent to itself, and removed when its engine is
-closed. The router is asked while all servers behind it serve the same weights; otherwise, and while it restarts, each
-engine asks its own server.
+A server is added to the router after it has answered a direct request, and removed when its engine closes. Requests go
+through the router while all its servers serve the same weights. Otherwise, and while it restarts, each engine sends to
+its own server.
 
 Example:
 
@@ -47,7 +47,7 @@ DEFAULTS: Mapping[str, JsonValue] = {
     "log_level": "warn",
     "prometheus_host": "127.0.0.1",
     "worker_startup_check_interval": 1,
-    # What a server fails is asked of the engine's own, and who is ill is the pool's to find.
+    # No retries or health checks: failed requests go to the engine's own server, and the pool finds dead ones.
     "disable_retries": True,
     "disable_health_check": True,
 }  # What a run's router is told, where nothing else is said
@@ -105,7 +105,7 @@ class Router:
             raise WorkerError(f"{self.server.title} has not taken {url} in within {START_S:g} s") from None
 
     async def remove(self, url: str) -> None:
-        """Have it deal no more requests to a server; what is under way goes on."""
+        """Stop routing new requests to a server; running ones continue."""
         if listed := await self._listed(url):
             await self.server.ask(f"/workers/{listed['id']}", method="DELETE", within_s=DEAF_S)
 
@@ -165,7 +165,7 @@ class Fleet:
         return fleets.setdefault(setup.serves, cls(setup, settings))
 
     async def enter(self) -> None:
-        """An engine begins; the first one starts the router. Raises WorkerError: it could not be started."""
+        """Register an engine; the first one starts the router. Raises WorkerError: the router could not be started."""
         self._users += 1
         async with self._turn:
             if self._router is None or self._mind is not None:
@@ -203,7 +203,7 @@ class Fleet:
             task.add_done_callback(self._tasks.discard)
 
     def router_for(self, own: Server, request: GenerateRequest) -> Server | None:
-        """Where a request goes instead of its engine's own server; None: nowhere."""
+        """The router for a request; None: use the engine's own server."""
         if not self._is_up or not self._agree or own not in self._behind or request.want & self._leaves_out:
             return None
         assert self._router is not None, "it is up"

@@ -1,11 +1,11 @@
 """Server: one SGLang server over HTTP, and its failures as errors; `look_after` finds out when it is dead.
 
 A refusal (4xx) is a `ModelError` with the server's own sentence; any other failure is a `WorkerError` that names the
-server: `NotTaken` where asking again can do no harm, `TooLate` where the server may still work on the request. JSON is
-read and written by orjson where that is installed, with the same result.
+server: `NotTaken` where a retry is harmless, `TooLate` where the server may still work on the request. JSON is parsed
+and written by orjson if installed, with the same result.
 
-A server is suspected when it cannot be reached, or has answered nothing for a while though it was asked something. Only
-then is it asked for `/health_generate`, which takes a token's time. `ServerHost` watches the processes.
+A server is suspected to be dead when it is unreachable, or silent for a while although it has requests. Only then
+`/health_generate` is called, which generates a token. `ServerHost` watches the processes.
 
 Example:
 
@@ -67,10 +67,10 @@ BUSY = 503
 CONNECT_S = 10.0
 LOOK = aiohttp.ClientTimeout(total=5.0, sock_connect=2.0)
 GENERATES = aiohttp.ClientTimeout(total=25.0, sock_connect=2.0)
-"""How long it may take to answer that it is there, and that it generates, for which it gives itself 20 s."""
+"""Timeouts of the liveness check and of `/health_generate`, whose own limit is 20 s."""
 READY = {"/ready": LOOK, "/health_generate": GENERATES}  # What tells whether it takes requests; the first since 0.5.21
 IDLE_S = 2.0
-"""Seconds after which an idle connection is not used again: SGLang closes it after 5, perhaps amid a request."""
+"""Seconds after which an idle connection is not reused: SGLang closes it after 5, perhaps during a request."""
 LONGEST_SENTENCE = 2_000
 NEVER_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 FAILURES = (aiohttp.ClientError, OSError, RuntimeError)  # What a connection may raise; TimeoutError is among them
@@ -80,7 +80,7 @@ HEADERS = {"Content-Type": "application/json"}
 
 
 class ServerState(enum.Enum):
-    """What is found at an address."""
+    """State of the server at an address."""
 
     READY = "takes requests"  # It takes requests
     NOT_YET = "is not ready"  # It is there and does not take requests: it starts, or is paused
@@ -90,22 +90,22 @@ class ServerState(enum.Enum):
 
 
 class NotTaken(WorkerError):
-    """A request that was never sent, or that the server did not take (503): the same may be asked again."""
+    """A request that was never sent or that the server refused (503); it can be sent again."""
 
 
 class Busy(NotTaken):
-    """A request that was answered with 503: there is no room for it now."""
+    """A request that was answered with 503: the server is full."""
 
 
 class TooLate(WorkerError):
-    """A request that was not answered by its deadline; the server may still be at it."""
+    """A request that was not answered by its deadline; the server may still work on it."""
 
 
 class Server:
     """A connection pool without bounds: SGLang queues by itself."""
 
     def __init__(self, url: str, title: str = "") -> None:
-        """Open nothing yet, where a loop runs; `title` is what errors call it: "engine 0 (pid 4711)"."""
+        """Create a client inside a running loop; `title` names the server in errors: "engine 0 (pid 4711)"."""
         self.url = url
         self.title = f"{title}, {url}" if title else url
         self.heard = time.monotonic()  # When it last answered anything
@@ -113,7 +113,7 @@ class Server:
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S),
             timeout=_limit(None),
             headers=HEADERS,
-            # Off, since hundreds of requests a second would pay for them.
+            # Off: too slow at hundreds of requests a second.
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent"),
             auto_decompress=False,
@@ -154,7 +154,7 @@ class Server:
         return text
 
     def read(self, path: str, text: bytes) -> Table:
-        """The table in an answer; an empty one is an empty table. Raises WorkerError: it is something else."""
+        """The JSON object in an answer; empty text gives an empty one. Raises WorkerError: it is something else."""
         return {} if text in (b"", b"null") else self._read(path, text)
 
     async def events(
@@ -182,7 +182,7 @@ class Server:
             raise WorkerError(f"{self.title}: the stream of {path} ended before its end")
 
     async def state(self) -> ServerState:
-        """Whether it takes requests; a release without `/ready` makes a token to tell."""
+        """Whether it accepts requests; a release without `/ready` generates a token for the check."""
         for path, limit in READY.items():
             found = await self._status(path, limit)
             if isinstance(found, ServerState):
@@ -192,7 +192,7 @@ class Server:
         return ServerState.FOREIGN
 
     async def answers(self) -> ServerState:
-        """Whether anything is answered at all: what its HTTP process does by itself, paused or not."""
+        """Whether the HTTP process answers, which works even while the server is paused."""
         found = await self._status("/ready", LOOK)
         return found if isinstance(found, ServerState) else ServerState.READY
 
@@ -216,7 +216,7 @@ class Server:
         await self._session.close()
 
     def understood(self, path: str, read: Callable[[], ResultT]) -> ResultT:
-        """What is read of an answer. Raises WorkerError: it is not of SGLang's form."""
+        """Result of parsing an answer. Raises WorkerError: the answer does not have SGLang's format."""
         try:
             return read()
         except (KeyError, IndexError, TypeError, ValueError) as error:
@@ -265,7 +265,7 @@ def _limit(within_s: float | None) -> aiohttp.ClientTimeout:
 
 
 def _sentence(text: bytes) -> str:
-    """What an error's body says: `error`, `message` or `detail`, a text or a table of which one is; else all of it."""
+    """Message in an error's body: `error`, `message` or `detail`, possibly nested; else the whole body."""
     plain = text.decode(errors="replace").strip()[:LONGEST_SENTENCE]
     try:
         found: Json = decode(text)

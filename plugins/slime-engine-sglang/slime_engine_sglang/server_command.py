@@ -1,4 +1,4 @@
-"""What starts a server: checks of the Python, its SGLang and router, and the model; then the command line.
+"""Command line of a server, and checks of its Python, SGLang, router and model.
 
 Example:
 
@@ -39,7 +39,7 @@ HOW_TO_GET = (
 
 
 def check_use(settings: SglangSettings, use: EngineUse) -> None:
-    """See that servers can be started, or are named, as a run needs them. Raises ConfigError: says what is wrong."""
+    """Check that servers can be started, or are listed in `urls`. Raises ConfigError: they cannot, or are not."""
     if Extra.PROMPT_LOG_PROBS in use.want and use.sampling.temperature not in SCORED_AT:
         raise ConfigError(
             f"rollout_temperature = {use.sampling.temperature:g}: SGLang tells log-probs of a text at temperature 1 "
@@ -62,7 +62,7 @@ def check_use(settings: SglangSettings, use: EngineUse) -> None:
 
 
 def explain(settings: SglangSettings) -> str:
-    """What a server is, in a sentence."""
+    """One sentence about the servers."""
     if settings.urls:
         return "servers that run already: " + ", ".join(settings.urls)
     layout = layout_of(settings)
@@ -79,7 +79,7 @@ def explain(settings: SglangSettings) -> str:
 
 
 def check_count(settings: SglangSettings, engines: int) -> None:
-    """See that each engine has a server where they run already. Raises ConfigError: there are more or fewer."""
+    """Check that `urls` lists one server for each engine. Raises ConfigError: more or fewer."""
     if len(settings.urls) != engines:
         raise ConfigError(
             f"[engine.sglang] urls names {len(settings.urls)} servers, and the run has {engines} engines: give as "
@@ -88,7 +88,7 @@ def check_count(settings: SglangSettings, engines: int) -> None:
 
 
 def check_python(python: Path | None) -> None:
-    """See that there is a Python, and that it has an SGLang that is known. Raises ConfigError: there is none."""
+    """Check that a Python exists and has a supported SGLang. Raises ConfigError: it does not."""
     if python is not None and shutil.which(python) is None:
         raise ConfigError(f"there is no {python} to start SGLang's servers with: {HOW_TO_GET}")
     where = f"in {python or sys.executable}"
@@ -128,7 +128,7 @@ def check_router(settings: RouterSettings) -> None:
 
 
 def _check_split(layout: Layout, use: EngineUse) -> None:
-    """SGLang gives each GPU as many heads: it ends with an assertion where they do not divide, after a minute."""
+    """Check that heads divide over the GPUs: otherwise SGLang fails with an assertion after a minute."""
     config = {**use.model, **cast(dict[str, object], use.model.get("text_config") or {})}
     heads, size = config.get("num_attention_heads"), layout.of_heads
     if isinstance(heads, int) and heads % size:
@@ -166,9 +166,9 @@ CPU: Mapping[str, JsonValue] = {
 
 
 def server_command(settings: SglangSettings, setup: EngineSetup) -> list[str]:
-    """What starts a server that serves the model of a run."""
+    """The command that starts a server with the run's model."""
     python = str(settings.python or sys.executable)
-    # -P: the folder of a script would be searched before all others, and its modules are this package's.
+    # -P: without it, Python would import this package's modules from the script's folder first.
     entry = ["-m", "sglang.launch_server"] if settings.gpus else ["-P", str(ON_CPU)]
     arguments: dict[str, JsonValue] = {**ALWAYS, **({} if settings.gpus else CPU)}
     arguments["dtype"] = "bfloat16" if setup.bf16 else "float32"

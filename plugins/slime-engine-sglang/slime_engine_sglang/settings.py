@@ -20,9 +20,9 @@ ROUTER_OWN_ARGUMENTS = frozenset({"host", "port", "worker_urls", "policy", "prom
 """Arguments of a router that follow from the run, or from another setting."""
 
 ROUTER_MODULES = {"smg": "smg.launch_router", "sglang-router": "sglang_router.launch_router"}
-"""What of its package starts it."""
+"""Module of each router package that starts the router."""
 LEAVES_OUT = {"smg": frozenset[Extra](), "sglang-router": frozenset({Extra.ROUTED_EXPERTS, Extra.TOP_P_TOKENS})}
-"""What of a request a router does not pass on; neither passes on `logit_bias`."""
+"""Request fields that a router drops; both drop `logit_bias`."""
 
 
 class RouterSettings(Settings):

@@ -41,7 +41,7 @@ def told_of(action: argparse.Action) -> list[dict[str, object]]:
     negative = {name: f"no_{name}" for name in names if f"no_{name}" in names}
     about: dict[str, object] = {"kind": _kind(action), "help": _help(action)}
     if action.choices is not None:
-        # Some of SGLang's are sets, in another order each time.
+        # Some of SGLang's choices are sets, whose order varies.
         about["choices"] = sorted((each for each in action.choices if isinstance(each, str | int)), key=str)
     if action.nargs in ("+", "*"):
         about["many"] = True
@@ -83,7 +83,7 @@ def _is_plain(value: object) -> bool:
 
 
 def _make_importable() -> None:
-    """Where there is no CUDA, put the stand-ins in place that its servers have, too."""
+    """Without CUDA, install the stubs of `on_cpu.py`."""
     import torch
 
     if torch.cuda.is_available():

@@ -1,7 +1,7 @@
-"""ServedWeights: which weights a server has, and how it switches. Occupation: the memory that it has given up.
+"""ServedWeights: switches a server's weights. Occupation: releases its memory.
 
-A switch changes all weights or none. SGLang ends its scheduler if it is asked for memory during a request, or twice for
-the same: neither is done.
+A switch changes all weights or none. SGLang's scheduler crashes if memory is released during a request,
+or twice: both are prevented here.
 
 Example:
 
@@ -33,14 +33,14 @@ class Untouched(WorkerError):
 
 
 class Stuck(WorkerError):
-    """Weights could not be loaded, and the server waits for others who will not come: it is of no use any more."""
+    """Loading weights failed, and the server hangs in a collective that cannot end: it must be replaced."""
 
 
 class NewWeights(enum.StrEnum):
-    """What becomes of answers under way when new weights come."""
+    """How new weights affect running requests."""
 
     RETRACT = "retract"
-    """They are put back, and go on from the tokens that they have, with keys and values of the new weights."""
+    """Requests return to the queue, and continue with keys and values recomputed by the new weights."""
     IN_PLACE = "in_place"  # They go on as they are, with keys and values of the old weights
     WAIT = "wait"  # They end first
 
@@ -51,12 +51,12 @@ class Source(Protocol):
     lasts: ClassVar[bool]  # Whether it may be loaded again
 
     async def load(self, server: Server, version: str, *, flush: bool) -> None:
-        """Have it load them, under a name; `flush` empties its cache, too.
+        """Load the weights into the server, under a version name; `flush` also empties its cache.
 
         Raises:
-            Untouched: it could not.
-            Stuck: it could not, and can do nothing else any more.
-            ModelError, WorkerError: the same, and it may have some of them now.
+            Untouched: loading failed; the previous weights are still served.
+            Stuck: loading failed, and the server hangs.
+            ModelError, WorkerError: loading failed, perhaps after some weights had changed.
         """
         ...
 
@@ -85,7 +85,7 @@ class ServedWeights:
 
     @property
     def version(self) -> int:
-        """Version of what is served; -1 where nothing was loaded yet."""
+        """Version of the served weights; -1 before the first load."""
         return -1 if self._served[1] == AS_STARTED else int(self._served[1])
 
     @property
@@ -94,7 +94,7 @@ class ServedWeights:
 
     @property
     def are_lost(self) -> bool:
-        """Whether the server has given up the memory that they are in, and has loaded none since."""
+        """Whether the server released the weights' memory and has not loaded weights since."""
         return self._lost
 
     @property
@@ -102,14 +102,14 @@ class ServedWeights:
         return self._served[0].lasts
 
     def marked(self, body: Table) -> Table:
-        """A request's body: what it begins with is not taken from the cache where that is of weights before these."""
+        """A request's body, marked so that the prefix cache of older weights is not used."""
         return {**body, "extra_key": self._served[1]} if self.mode is NewWeights.IN_PLACE else body
 
     def lose(self) -> None:
         self._lost = True
 
     async def restore(self, server: Server) -> None:
-        """Have what is served loaded again, if it was lost and nothing else has come since."""
+        """Reload the served weights if they were lost and no others were loaded since."""
         if not self._lost:
             return
         async with self._switching:
@@ -117,7 +117,7 @@ class ServedWeights:
                 await self._load(server, *self._served)
 
     async def switch(self, server: Server, source: Source, version: int) -> None:
-        """Have others loaded; if that fails, or who waits for it is cancelled, what was served is loaded again."""
+        """Load other weights; after a failure or cancellation, reload the previous ones."""
         given_up = asyncio.Event()
         switch = self._calls.behind(self._switched(server, source, str(version), given_up))
         try:
@@ -127,7 +127,7 @@ class ServedWeights:
             raise
 
     async def _switched(self, server: Server, source: Source, version: str, given_up: asyncio.Event) -> None:
-        """Nothing begins or goes on meanwhile. SGLang undoes nothing of weights that fail half-way: it is done here."""
+        """Switch while no request runs; on failure restore the previous weights, which SGLang does not do."""
         async with self._switching, self._calls.held(), self._paused(server):
             try:
                 await self._load(server, source, version)
@@ -155,7 +155,7 @@ class ServedWeights:
 
     @asynccontextmanager
     async def _paused(self, server: Server) -> AsyncIterator[None]:
-        """Where answers go on afterwards, the server stands still; else it is asked to load when they have ended."""
+        """Pause generation during a load, except in mode `wait`, where no request is running."""
         if self.mode is NewWeights.WAIT:
             yield
             return
@@ -167,27 +167,27 @@ class ServedWeights:
 
 
 async def put_right(server: Server) -> None:
-    """Have a server that ran before go on, where an engine that failed half-way has left it paused or amid weights."""
+    """Resume an external server that a failed engine left paused or in a weight update."""
     with suppress(SlimeError):  # there is no session, as ever; what is wrong otherwise the next call says
         await server.ask("/end_weight_update", {})
     await server.ask("/continue_generation", {})
 
 
 class Occupation:
-    """Tracks the memory that one server has given up: at first none."""
+    """Tracks the memory that one server has released: at first none."""
 
     def __init__(self, calls: Calls, weights: ServedWeights) -> None:
         self._calls, self._weights = calls, weights
         self._out: MemoryTags = frozenset()
 
     async def release(self, server: Server, tags: MemoryTags) -> None:
-        """Give this memory up, what is under way having ended; but keep weights that could not be loaded again."""
+        """Release this memory after running requests have ended; keeps weights that could not be reloaded."""
         async with self._calls.held():
             kept = frozenset() if self._weights.can_be_lost else frozenset({MemoryTag.WEIGHTS})
             if not (more := tags - self._out - kept):
                 return
             await self._calls.drained()
-            # What has been answered may still be in the scheduler's batch, for which a pause makes it idle.
+            # Answered requests may still be in the scheduler's batch; a pause makes the scheduler idle.
             await server.ask("/pause_generation", {"mode": "retract"})
             try:
                 await server.ask("/release_memory_occupation", {"tags": _names(more)})

@@ -1,4 +1,4 @@
-"""The models that a rank holds besides its policy: reference, teacher, critic, and the policy that generated a rollout.
+"""A rank's models in addition to its policy: reference, teacher, critic, and the policy that generated a rollout.
 
 Example:
 

@@ -1,6 +1,6 @@
 """RankHost: the worker that a launcher starts for each rank of a trainer; it answers the driver's calls.
 
-It rebuilds the plugin from entry points in its own process, so nothing but plain data travels.
+It rebuilds the plugin from entry points in this process, so calls carry plain data only.
 """
 
 from collections.abc import Iterator, Sequence

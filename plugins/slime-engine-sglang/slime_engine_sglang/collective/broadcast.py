@@ -42,7 +42,7 @@ class BroadcastSender(MeetingSender):
         super().close()
 
     def begin(self, come: Sequence[Guest]) -> None:
-        """A group of these servers, in this order; the one that there is, if it is."""
+        """Create a process group with these servers in this order, or keep the current one if it matches."""
         members = tuple((guest.hello.server, guest.hello.ranks) for guest in come)
         if self._group is not None and members == self._members:
             return
@@ -58,7 +58,7 @@ class BroadcastSender(MeetingSender):
             guest.say(Join(settings.address, store.port, first, size, name, settings.backend, left))
             first += guest.hello.ranks
         made: Future[dist.ProcessGroup] = Future()
-        # In a thread, which waits on where one server fails; it is then left alone.
+        # In a thread: joining hangs if a server fails, and the thread is then abandoned.
         meeting = threading.Thread(target=_meet, args=(made, size, settings.backend, store, name, timeout), daemon=True)
         meeting.start()
         while not made.done():
@@ -109,7 +109,7 @@ class BroadcastSender(MeetingSender):
 def _meet(
     made: "Future[dist.ProcessGroup]", size: int, backend: str, store: Store, name: str, timeout: timedelta
 ) -> None:
-    """Make a group with processes that torch's own group does not have; SGLang makes its end in the same way."""
+    """Create a group with processes outside torch's default group, in the same way as SGLang."""
     try:
         prefixed = PrefixStore(name, store)
         group, _ = _new_process_group_helper(
@@ -122,7 +122,7 @@ def _meet(
 
 
 def _destroy(group: dist.ProcessGroup, work: dist.Work | None = None) -> None:
-    """End a group, once what is under way there has taken too long: torch would stop all threads as it waits."""
+    """Destroy a group after its running work has timed out: while torch waits, it would block all threads."""
     with suppress(RuntimeError):
         if work is not None:
             work.wait()

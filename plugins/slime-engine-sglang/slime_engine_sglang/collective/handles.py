@@ -1,7 +1,7 @@
-"""HandingSender: rank 0's end of `tensor`: servers get handles of a bucket's memory, and copy out of it what is theirs.
+"""HandingSender: rank 0's end of `tensor`: servers get handles of a bucket's memory, and copy their parts.
 
-On CPUs it is memory that processes map by name, which torch's own manager frees once no process has it any more,
-however they ended. A handle counts as one user until it is opened, so each rank of each server gets its own handles.
+On CPUs, processes map the memory by name. torch's manager frees it when no process uses it any more, even after a
+crash. A handle counts as one user until it is opened, so each rank of each server gets separate handles.
 """
 
 import base64

@@ -21,7 +21,7 @@ SaidT = TypeVar("SaidT", "Hello", "Join", "Bucket", "Handles")
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Who comes."""
+    """An engine introduces itself."""
 
     secret: str  # The channel's
     engine: int  # Its number
@@ -55,7 +55,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Handles:
-    """Take these weights from where they lie."""
+    """Copy these weights from shared memory."""
 
     payloads: Sequence[str]  # Names and handles, for each of the server's ranks
 
@@ -64,7 +64,7 @@ Order: TypeAlias = Hello | Join | Bucket | Handles
 
 
 def written(said: Message | Order) -> bytes:
-    """As it goes over the connection."""
+    """A message encoded as a line."""
     return json.dumps(said if isinstance(said, dict) else {type(said).__name__: asdict(said)}).encode() + b"\n"
 
 
@@ -78,7 +78,7 @@ def read(line: bytes) -> Message:
 
 
 def as_a(kind: type[SaidT], message: Message) -> SaidT | None:
-    """A message that is of this kind."""
+    """The message as this kind; None if it has another form."""
     found = message.get(kind.__name__)
     try:
         return kind(**found) if isinstance(found, dict) else None

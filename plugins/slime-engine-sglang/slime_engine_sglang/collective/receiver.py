@@ -1,4 +1,4 @@
-"""Arrival: an engine's end of both transports: has its server take what rank 0 broadcasts, or gives handles of.
+"""Arrival: an engine's end of both transports: its server loads weights from rank 0's broadcasts or handles.
 
 Example:
 
@@ -35,7 +35,7 @@ LOOK_S = 0.02
 
 
 class Arrival:
-    """A version on its way; see `slime_engine_sglang.weights.Source`. It comes once."""
+    """A version that rank 0 sends; see `slime_engine_sglang.weights.Source`. It can be loaded only once."""
 
     lasts: ClassVar[bool] = False
 
@@ -109,7 +109,7 @@ class Arrival:
             await self._session(server, "/end_weight_update")
 
     async def _ask(self, server: Server, path: str, body: Table) -> None:
-        """Ask for what the server does together with others; it is not waited for when one of them has gone away."""
+        """Call a collective operation of the server; stop waiting when another participant has left."""
         asking = asyncio.create_task(server.ask(path, body))
         self._heard = self._heard or asyncio.create_task(self._read())
         try:
@@ -129,7 +129,7 @@ class Arrival:
             raise _gone(error) from error
 
     async def _hear(self) -> Message:
-        """What comes next, which `_ask` may have begun to wait for."""
+        """The next message; `_ask` may have started to wait for it."""
         heard, self._heard = self._heard or asyncio.create_task(self._read()), None
         return await heard
 
@@ -143,9 +143,9 @@ class Arrival:
 
 @asynccontextmanager
 async def met(channel: MeetingChannel, hello: Hello, *, sessions: bool) -> AsyncIterator[Arrival]:
-    """Come to rank 0 for a version. Raises WorkerError: rank 0 is not there in time.
+    """Connect to rank 0 for a version. Raises WorkerError: rank 0 does not answer in time.
 
-    `sessions`: the server takes weights between `/begin_weight_update` and `/end_weight_update` alone.
+    `sessions`: the server accepts weights only between `/begin_weight_update` and `/end_weight_update`.
     """
     try:
         async with asyncio.timeout(channel.settings.timeout_s):

@@ -23,7 +23,7 @@ ACCEPT_S = 0.2
 
 @dataclass
 class Guest:
-    """An engine that has come."""
+    """An engine that has connected."""
 
     hello: Hello
     connection: socket.socket
@@ -37,7 +37,7 @@ class Guest:
         return True
 
     def heard(self, end: float, wanted: Message) -> bool:
-        """Whether it says `wanted` before `end`, a time of `time.monotonic`."""
+        """Whether the engine sends `wanted` before `end`, a time of `time.monotonic`."""
         self.connection.settimeout(max(0.001, end - time.monotonic()))
         try:
             return read(self.stream.readline()) == wanted
@@ -64,7 +64,7 @@ class Guests:
 
     @contextmanager
     def met(self, version: int, engines: Sequence[int]) -> Iterator[list[Guest]]:
-        """The guests, of these engines, that are ready in time; one that goes away before is passed over."""
+        """The given engines that are ready in time; skips engines that disconnect before."""
         end = time.monotonic() + self._timeout_s
         come: dict[int, Guest] = {}
         try:
@@ -109,7 +109,7 @@ Views = Sequence[tuple[str, torch.Tensor]]  # Weights of one dtype by name, whic
 
 
 class Broken(Exception):
-    """A server does not take part any more."""
+    """A server stopped taking part."""
 
 
 class MeetingSender:
@@ -148,17 +148,17 @@ class MeetingSender:
         self._listening.close()
 
     def begin(self, come: Sequence[Guest]) -> None:
-        """Make ready for these guests, before the first bucket."""
+        """Prepare for these guests before the first bucket."""
 
     def bucket(self, size: int) -> torch.Tensor:
         return torch.empty(size, dtype=torch.uint8, device=self.device)
 
     def deliver(self, come: Sequence[Guest], views: Views, bucket: torch.Tensor) -> None:
-        """Give all of them what lies in the bucket now; returns when all have taken it."""
+        """Send the bucket's contents to all guests; returns when all have received them."""
         raise NotImplementedError
 
     def broke(self) -> None:
-        """Clean up after a publication that broke off."""
+        """Clean up after a failed publication."""
 
     def _size(self) -> int:
         sizes = [slot.nbytes for slot in self._slots]

@@ -1,8 +1,8 @@
 """The transports `distributed` and `tensor`: rank 0 and all servers meet for each version. No torch.
 
-`distributed` broadcasts to a process group of rank 0 and all ranks of all servers. `tensor` gives servers of the same
-machine handles of the memory in which weights lie: a pickle of a few hundred bytes a weight, which rank 0 writes and
-SGLang reads by a list of what it may name; nothing is unpickled here. It goes to servers on loopback alone.
+`distributed` broadcasts to a process group of rank 0 and all ranks of all servers. `tensor` gives servers on the
+same machine handles of the weights' memory: a pickle of a few hundred bytes a weight, written by rank 0. SGLang
+unpickles it with a list of allowed names; this package unpickles nothing. Only servers on loopback get handles.
 
 Example:
 
@@ -42,7 +42,7 @@ class MeetingSettings(Settings):
 
 @dataclass(frozen=True, slots=True)
 class MeetingChannel(WeightChannel):
-    """Plain data for both ends."""
+    """Channel of both transports, as plain data."""
 
     folder: Path  # Where rank 0 says at which port it is met; all who meet see it
     secret: str  # A secret that whoever comes there must know
@@ -54,7 +54,7 @@ class MeetingChannel(WeightChannel):
         return LOOPBACK
 
     def check(self, url: str, replicas: int) -> None:
-        """See that weights can go to the server at an address, which has the model so often."""
+        """Check that the transport can reach the server at an address, which has `replicas` copies of the model."""
         if replicas > 1:
             raise ModelError(
                 f"{url} runs with dp_size {replicas}, and SGLang takes weights from files alone then, not by transport "
@@ -89,7 +89,7 @@ class MeetingTransport:
 
 
 class Silent:
-    """The end of a rank that sends nothing."""
+    """Sender of ranks other than 0, which send nothing."""
 
     def send(self, version: int, buckets: "Iterator[tuple[str, torch.Tensor]]", engines: Sequence[int]) -> None:
         """Send nothing; the core exhausts the buckets."""

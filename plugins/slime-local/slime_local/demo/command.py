@@ -67,7 +67,7 @@ def demo(
     Builds a model of under 400,000 weights and warms it up on generated solutions (kept in runs/demo-base-TASK), then
     trains it with GRPO and the `math` reward. Killed and called again, it continues.
 
-    With --model smollm2, or a model directory of yours, it trains that one on short sums instead, without a warm start.
+    With --model smollm2 or a model directory, it trains that model on short sums, without a warm start.
 
     Options of `slime train` change how it is trained: --trainer megatron --actor-num-gpus-per-node 2.
     """

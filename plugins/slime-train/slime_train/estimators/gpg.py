@@ -17,7 +17,7 @@ class Gpg:
     """Group policy gradient (Chu et al. 2025, arXiv:2504.02546), with F_norm = 1 and accurate gradient estimation.
 
     A_i = B / (B - M) (r_i - mean(r)) of i's group, where B counts the rollouts of all groups, on all ranks,
-    that have a trained token, and M the ones in groups of equal rewards. These add nothing to the gradient but are in
+    that have a trained token, and M the ones in groups of equal rewards. They have no gradient and count in
     the denominator of its mean. All samples of one execution count as one rollout. (verl counts samples of reward 0 as
     M, although they have a gradient.)
 
