@@ -27,13 +27,13 @@ MARK = "SLIME_RAY_WORKER"
 """The variable that all processes of one worker have."""
 ASIDE = "aside"
 SENT = "/py_modules_files/"
-"""In the path of what a runtime environment has sent: it comes before what a node has by the driver's paths."""
+"""Part of the path of modules that a runtime environment sent; these precede the driver's paths on a node."""
 DEVICES = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where an actor found itself."""
+    """Location of an actor."""
 
     node: str
     """Ray's id of the node."""
@@ -62,7 +62,7 @@ class Order:
     path: tuple[str, ...]
     """The driver's `sys.path`."""
     environment: Mapping[str, str]
-    """Variables, set before anything of the group is imported: a process that runs already is ready at once."""
+    """Variables to set before the group's modules are imported: Ray reuses running processes."""
 
 
 class Actor:
@@ -79,18 +79,18 @@ class Actor:
         self._host: Host | None = None
 
     def site(self) -> Site:
-        """Where this is."""
+        """Location of this process."""
         context = ray.get_runtime_context()
         address = ray.util.get_node_ip_address()
         given = context.get_accelerator_ids().get("GPU", [])
         return Site(context.get_node_id(), address, os.getpid(), free_port(address), tuple(given))
 
     def build(self, order: Order, spec: WorkerGroupSpec) -> Reply:
-        """Build the group's class, as the driver would: in its folder, with its modules."""
+        """Build the group's class in the driver's folder, with its modules."""
         return answered(lambda: self._build(order, spec))
 
     def call(self, method: str, *given: object) -> object:
-        """Call a method of it; a `Reply` is the answer only where it raised: Ray carries plain bytes without a copy."""
+        """Call a method of the object; returns a `Reply` only on an error: Ray transfers plain bytes without a copy."""
         host = self._host
         assert host is not None, "built before"
         reply = answered(lambda: host.call(method, given))
@@ -103,12 +103,12 @@ class Actor:
 
     @ray.method(concurrency_group=ASIDE)  # type: ignore[untyped-decorator]
     def live(self) -> None:
-        """Never answer: the driver waits for this call, and hears at once when the process is gone."""
+        """Never return: the driver waits for this call, which fails as soon as the process dies."""
         threading.Event().wait()
 
     @ray.method(concurrency_group=ASIDE)  # type: ignore[untyped-decorator]
     def leave(self) -> None:
-        """End at once, with all that this has started: `ray.kill` needs the head, which may hang."""
+        """End this process and its children at once: `ray.kill` needs the head, which may hang."""
         os._exit(1)
 
     def _build(self, order: Order, spec: WorkerGroupSpec) -> None:

@@ -1,6 +1,6 @@
-"""Checks of a plan: Ray is there, the head answers, and a cluster of this machine has what the run's groups need.
+"""Checks of a plan: Ray is installed, the head answers, and a cluster of this machine fits the run's groups.
 
-Whether a cluster that runs has room is seen when the first group is started: others use it, too.
+Room on a running cluster is checked when the first group starts, since other runs use it, too.
 """
 
 import importlib.util
@@ -49,7 +49,7 @@ def check_use(settings: RaySettings, groups: Sequence[GroupUse]) -> None:
 
 
 def _check_environment(given: Mapping[str, JsonValue]) -> None:
-    """See that Ray can make something of a runtime environment: it passes over keys that it does not know."""
+    """Check the keys of a runtime environment, since Ray ignores unknown ones."""
     from ray.runtime_env import RuntimeEnv
 
     known = RuntimeEnv.known_fields
@@ -79,5 +79,5 @@ def gpus_here(settings: RaySettings) -> int:
 
 
 def _memory() -> int:
-    """Bytes of main memory: no less than what Ray counts of it."""
+    """Bytes of main memory; at least as many as Ray counts."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

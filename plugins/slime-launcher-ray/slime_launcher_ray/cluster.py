@@ -32,15 +32,15 @@ from slime_launcher_ray.settings import RaySettings
 ANSWER_S = 5.0
 """Seconds within which a head answers."""
 LOOK_S = 2.0
-"""Seconds between two looks whether the head is there."""
+"""Seconds between two checks whether the head answers."""
 LOOKS = 3
-"""Looks in vain, at least, after which a cluster is taken to be lost."""
+"""Least number of failed checks after which a cluster counts as lost."""
 LOST_S = 30.0
-"""Seconds of silence after which it is."""
+"""Seconds of silence after which a cluster counts as lost."""
 LEAVE_S = 10.0
-"""Seconds that Ray may take to disconnect before its cluster is ended all the same."""
+"""Seconds that Ray may take to disconnect before its cluster is ended anyway."""
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
-"""What a client of gRPC says first: the preface of HTTP/2, and that it has no settings (RFC 9113, 3.4)."""
+"""First bytes of a gRPC client: the HTTP/2 preface and an empty SETTINGS frame (RFC 9113, 3.4)."""
 FRAME, SETTINGS = 9, 4
 """Bytes of a frame's header, and its fourth byte in a server's first frame."""
 
@@ -56,7 +56,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a cluster has for groups: its name in words, its nodes by address, and whether workers share cores."""
+    """Resources of a cluster for groups: its description, its nodes by address, and whether workers share cores."""
 
     where: str
     nodes: Sequence[Node]
@@ -70,17 +70,17 @@ class Cluster:
     address: str
     """HOST:PORT of the head."""
     asked: str | None
-    """The address that was asked for."""
+    """The address in the settings."""
     head: Head | None = None
-    """The process that owns it; None where it ran before."""
+    """The process that owns the cluster; None if it ran before."""
     owns_connection: bool = True
-    """Whether this process was connected by us."""
+    """Whether this package connected the process to Ray."""
     users: int = 0
     """Launchers that have joined and not left."""
 
     @property
     def is_own(self) -> bool:
-        """Whether it is of this machine, for this process alone."""
+        """Whether the cluster was started by this process on this machine."""
         return self.head is not None
 
     def nodes(self) -> list[Node]:
@@ -93,11 +93,11 @@ class Cluster:
         return sorted(found, key=lambda node: (node.address, node.identity))
 
     def room(self) -> Room:
-        """The nodes and what they have, for `check_room`."""
+        """Nodes and their resources, for `check_room`."""
         return Room(f"the Ray cluster at {self.address}", self.nodes(), self.is_own)
 
     def serves(self, asked: str | None) -> bool:
-        """Whether it is the cluster that an address, or none, asks for."""
+        """Whether this is the cluster for an address, or for none."""
         if asked == self.asked:
             return True
         if asked in (None, "auto"):
@@ -105,7 +105,7 @@ class Cluster:
         return _numbers(str(asked)) == _numbers(self.address)
 
     async def lost(self) -> str:
-        """Wait until the head is gone; returns what is known of it."""
+        """Wait until the head is gone; returns a description of its end."""
         in_vain, heard = 0, time.monotonic()
         while True:
             await asyncio.sleep(LOOK_S)
@@ -119,13 +119,13 @@ class Cluster:
                 return f"the head of the Ray cluster, {self.address}, has not answered for {silence:.0f} s"
 
     async def leave(self) -> None:
-        """One launcher less; the last one disconnects, and ends what is this process's own."""
+        """Unregister a launcher; the last one disconnects, and ends the process's own cluster."""
         await asyncio.to_thread(_leave, self)
 
 
 _turn = threading.Lock()
 _token = secrets.token_hex(32)
-"""What clusters of this process let in: with Ray's own choice, one file of the home directory would."""
+"""Access token of this process's clusters; Ray's default is one token file in the home directory."""
 _current: Cluster | None = None
 
 
@@ -143,7 +143,7 @@ async def join(settings: RaySettings) -> Cluster:
 
 
 def address_of(settings: RaySettings) -> str | None:
-    """The cluster that is asked for: HOST:PORT, auto, or None for one of this machine."""
+    """Address of the cluster in the settings: HOST:PORT, auto, or None for one of this machine."""
     return settings.address or os.environ.get("RAY_ADDRESS") or None
 
 
@@ -169,7 +169,7 @@ def head_at(address: str) -> str:
 
 
 def answers(address: str) -> bool:
-    """Whether a server of gRPC answers there, as a head is; one that hangs, and a stranger, do not."""
+    """Whether a gRPC server, such as a head, answers at an address; a hanging or other server does not."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host, int(port)), ANSWER_S) as connection:
@@ -211,7 +211,7 @@ def _leave(cluster: Cluster) -> None:
             leaving.start()
             leaving.join(LEAVE_S)
             if leaving.is_alive() and cluster.head is not None:
-                # A raylet that was stopped never answers, and one that is killed ends its driver without a word.
+                # A stopped raylet never answers, and killing it ends its driver without a message.
                 cluster.head.wake()
                 leaving.join(LEAVE_S)
         if cluster.head is not None:
@@ -258,7 +258,7 @@ def _init(address: str) -> None:
 
 
 def _take_signals_back() -> None:
-    """Restore the handlers of signals: Ray puts its own before them, which prints a stack at SIGTERM."""
+    """Restore the signal handlers: Ray's own handler prints a stack at SIGTERM."""
     for number in (signal.SIGTERM, signal.SIGINT):
         if (handler := signal.getsignal(number)) is not None:
             signal.signal(number, handler)

@@ -22,13 +22,13 @@ HEAD_PORT, JOBS_PORT = 6379, 8265
 MOST_SKEW_S = 1.0
 """Seconds by which clocks may differ: times in logs are compared by people."""
 LEAST_SHM = 1 << 30
-"""Bytes of /dev/shm below which an object store writes to the disk instead."""
+"""Bytes of /dev/shm below which an object store uses the disk instead."""
 
 NO_RAY = Finding(Health.ERROR, "Ray is not installed here", INSTALL)
 
 
 def checks() -> Iterator[CheckSpec]:
-    """In the order in which they are shown."""
+    """The checks, in display order."""
     yield CheckSpec.from_function("versions", versions, "Have all nodes the same Ray, Python and slime?")
     yield CheckSpec.from_function("gpus", gpus, "Does Ray count the GPUs that there are?")
     yield CheckSpec.from_function("clocks", clocks, "Do the nodes' clocks agree?")
@@ -82,7 +82,7 @@ def clocks() -> Finding:
 
 
 def ports() -> Finding:
-    """Looks whether a head could be started here, or whether the cluster's server of jobs answers."""
+    """Checks whether a head could be started here, or whether the cluster's job server answers."""
     if not (address := _address()):
         taken = [str(port) for port in (HEAD_PORT, JOBS_PORT) if _answers("127.0.0.1", port)]
         if taken:
@@ -97,7 +97,7 @@ def ports() -> Finding:
 
 
 def run_folder() -> Finding:
-    """Looks whether each node sees and may write the folder of runs."""
+    """Checks whether each node sees and can write to the folder of runs."""
 
     def judged(nodes: "list[Said]") -> Finding:
         blind = [f"{each.address} does not see it" for each in nodes if not each.sees_folder]
@@ -111,7 +111,7 @@ def run_folder() -> Finding:
 
 
 def object_store() -> Finding:
-    """Looks how much of /dev/shm is free on each node."""
+    """Checks how much of /dev/shm is free on each node."""
 
     def judged(nodes: "list[Said]") -> Finding:
         least = min(nodes, key=lambda each: each.free_shm)

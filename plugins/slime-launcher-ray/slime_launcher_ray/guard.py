@@ -22,7 +22,7 @@ LOOK_S = 0.02
 
 
 def marked(mark: str) -> list[int]:
-    """Running processes that carry a mark, but this one."""
+    """Running processes that carry a mark, without this one."""
     wanted, found = mark.encode(), []
     for each in Path("/proc").iterdir() if Path("/proc").is_dir() else ():
         with suppress(OSError):
@@ -34,7 +34,7 @@ def marked(mark: str) -> list[int]:
 
 
 def end_marked(mark: str) -> list[int]:
-    """Kill all of them, and what they start meanwhile; returns what is left."""
+    """Kill all marked processes and the children they start meanwhile; returns the ones left."""
     end = time.monotonic() + END_S
     while (left := marked(mark)) and time.monotonic() < end:
         for pid in left:
@@ -45,7 +45,7 @@ def end_marked(mark: str) -> list[int]:
 
 
 def remove(folder: str) -> None:
-    """Remove a folder, though who was killed or is about to end may still have written into it meanwhile."""
+    """Remove a folder, although processes that are ending may still write into it."""
     end = time.monotonic() + END_S
     while Path(folder).exists() and time.monotonic() < end:
         shutil.rmtree(folder, ignore_errors=True)

@@ -22,7 +22,7 @@ MARK = "SLIME_RAY_CLUSTER"
 
 
 def main() -> None:
-    """Start the cluster, say where it is, and wait."""
+    """Start the cluster, print its address, and wait."""
     asked = json.loads(sys.argv[1])
     driver = os.pidfd_open(int(asked["driver"]))
     failed = False
@@ -62,8 +62,8 @@ def _start(asked: dict[str, object]) -> str:
 def _servers() -> list[int]:
     """The pidfds of Ray's store and raylet: the cluster is lost with either.
 
-    Of its store Ray says so after a minute. Of a raylet it hears after 12 s, and then may end the driver without a word
-    (`connection.cc`: "The connection to the plasma store is failed. Terminate the process").
+    Ray reports a dead store after a minute. It notices a dead raylet after 12 s, and may then end the driver without a
+    message (`connection.cc`: "The connection to the plasma store is failed. Terminate the process").
     """
     found = []
     for process in Path("/proc").glob("[0-9]*"):

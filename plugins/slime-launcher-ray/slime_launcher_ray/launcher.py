@@ -23,7 +23,7 @@ from slime_launcher_ray.settings import RaySettings
 from slime_launcher_ray.worker import RayWorker, how_it_died
 
 LOST_GRACE_S = 5.0
-"""Seconds that a start may take to end by itself once its cluster is lost."""
+"""Seconds that a start may take to fail by itself after its cluster is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class RayLauncher:
         try:
             await asyncio.wait({starting, vigil}, return_when=asyncio.FIRST_COMPLETED)
             if not starting.done() and not vigil.cancelled():
-                # Ray itself would wait for a minute, and then end this process.
+                # Ray would wait for a minute, and then end this process.
                 await asyncio.wait({starting}, timeout=LOST_GRACE_S)
                 if not starting.done():
                     raise WorkerError(f"{spec.name} could not be started: {vigil.result()}")
@@ -170,7 +170,7 @@ async def _ended(starting: "asyncio.Task[GroupOfWorkers]", vigil: "asyncio.Task[
 
 
 def _make(token: Path) -> None:
-    """Make a file by which workers know the run's folder: on a node that does not share it, it is not there."""
+    """Create a token file in the run's folder; workers on nodes that do not share the folder do not find it."""
     try:
         token.parent.mkdir(parents=True, exist_ok=True)
         token.touch()

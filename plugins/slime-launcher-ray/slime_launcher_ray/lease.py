@@ -24,9 +24,9 @@ from slime_launcher_ray.cluster import Cluster
 from slime_launcher_ray.placement import amount_of, bundles, is_counted
 
 LOOK_S = 1.0
-"""Seconds between two looks whether there is room."""
+"""Seconds between two checks for room."""
 LEAVE_S = 5.0
-"""Seconds that it may take to give room back."""
+"""Seconds that freeing the placement group may take."""
 TOLD_S = 5.0
 """Seconds after which the wait is logged, and again each time it has doubled; Ray may take a second or two anyway."""
 
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Where one worker is put."""
+    """Placement of one worker."""
 
     bundle: int
     """Index of its bundle."""
@@ -49,7 +49,7 @@ class Lease:
     """Resources reserved for a group and shared with groups placed next to it; freed when the last worker ends."""
 
     def __init__(self, spec: WorkerGroupSpec, each: Mapping[str, float]) -> None:
-        """Nothing is taken yet."""
+        """Plan the bundles; reserves nothing yet."""
         self.name = spec.name
         self.takes = {name: amount * spec.size for name, amount in each.items()}
         self._bundles, self._dealt, self._strategy = bundles(spec, each)
@@ -57,7 +57,7 @@ class Lease:
         self._users = 0
         self._group: PlacementGroup | None = None
         self.is_lost = False
-        """Whether its cluster is gone: Ray would try for a minute to give the room back."""
+        """Whether the cluster is lost: Ray would try for a minute to free the group."""
 
     @property
     def group(self) -> PlacementGroup:
@@ -74,7 +74,7 @@ class Lease:
         """Wait for room.
 
         Raises:
-            ConfigError: others have not left any in time; says what is free.
+            ConfigError: there was no room in time; lists what is free.
         """
         title = f"slime {self.name} {os.getpid()} {uuid.uuid4().hex[:8]}"  # no two may have one name
         group: PlacementGroup = await asyncio.to_thread(placement_group, self._bundles, self._strategy, title)
@@ -108,11 +108,11 @@ class Lease:
         )
 
     def join(self) -> None:
-        """One worker more lives in it."""
+        """Count one more worker."""
         self._users += 1
 
     async def leave(self) -> None:
-        """One less; a cluster that does not answer is not waited for long."""
+        """Count one worker less; the last one frees the group, with a short timeout."""
         self._users -= 1
         if not self._users and self._group is not None and not self.is_lost and ray.is_initialized():
             removing = threading.Thread(target=remove_placement_group, args=(self._group,), daemon=True)

@@ -1,4 +1,4 @@
-"""Head: the process that owns a cluster of this machine, on the driver's side: its start, its last words, its end."""
+"""Head, on the driver's side: starts and ends the process that owns a cluster, and reads its errors."""
 
 import contextlib
 import json
@@ -31,7 +31,7 @@ class Head:
     """The process that owns a cluster of this machine."""
 
     def __init__(self, settings: RaySettings) -> None:
-        """Start it; `started` waits until it is ready."""
+        """Start the process; `started` waits until it is ready."""
         self._mark = secrets.token_hex(8)
         self._folder = Path(tempfile.mkdtemp(prefix="slime-ray-"))  # short: the path of a socket has to be
         self._limit_s = settings.start_timeout_s
@@ -55,7 +55,7 @@ class Head:
         )
 
     def started(self) -> str:
-        """Wait for its address.
+        """Wait for the cluster's address.
 
         Raises:
             WorkerError: it ended instead, or took too long.
@@ -77,7 +77,7 @@ class Head:
                 os.kill(pid, signal.SIGCONT)
 
     def close(self) -> None:
-        """End it, and all of the cluster."""
+        """End the process and the whole cluster."""
         with contextlib.suppress(OSError):
             if self.process.stdin is not None:
                 self.process.stdin.close()

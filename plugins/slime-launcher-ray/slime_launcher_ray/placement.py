@@ -1,6 +1,6 @@
-"""Placement: what a group's workers need as bundles of a placement group, whether there can be room, and their order.
+"""Placement: bundles for a group's workers, a check for room, and the order of ranks.
 
-Ranks go by node, then by device: neighbours in a group are neighbours in the cluster.
+Ranks are ordered by node, then by device: neighbouring ranks are neighbours in the cluster.
 
 Example:
 
@@ -18,14 +18,14 @@ from slime_launcher_ray.actor import Site
 from slime_launcher_ray.cluster import Node, Room
 
 SHARED_CORE = 0.001
-"""What a core counts on a cluster of this machine: there, as under the local launcher, workers share cores."""
+"""Ray CPUs per core on a cluster of this machine, where workers share cores as under the local launcher."""
 LEAST = 0.001
-"""Of a core, for a worker that needs nothing: Ray wants a bundle to have something."""
+"""Cores for a worker that needs no resources, since Ray rejects empty bundles."""
 SLACK = 1e-6
 
 
 def resources(needs: Needs, *, shared_cores: bool) -> dict[str, float]:
-    """What one worker takes, by Ray's names."""
+    """Resources of one worker, by Ray's names."""
     cores = needs.cpus * SHARED_CORE if shared_cores else needs.cpus
     found = {"CPU": cores, "GPU": needs.gpus, "memory": float(needs.memory or 0), **needs.custom}
     return {name: amount for name, amount in found.items() if amount} or {"CPU": LEAST}
@@ -44,16 +44,16 @@ def bundles(spec: WorkerGroupSpec, each: Mapping[str, float]) -> tuple[list[dict
 def check_room(
     spec: WorkerGroupSpec, room: Room, each: Mapping[str, float], held: Mapping[str, Mapping[str, float]]
 ) -> None:
-    """See that a cluster can ever have room for a group.
+    """Check that an otherwise empty cluster has room for a group.
 
     Args:
         spec: the group.
-        room: what there is.
-        each: what one worker takes.
-        held: what this run's other groups have, by name: they stay.
+        room: the cluster's resources.
+        each: resources of one worker.
+        held: resources of this run's other groups, by name.
 
     Raises:
-        ConfigError: it cannot.
+        ConfigError: the cluster is too small.
     """
     why = _too_much(spec, room, each)
     for name, amount in each.items():
@@ -72,7 +72,7 @@ def check_room(
 
 
 def told(room: Room) -> str:
-    """What a cluster has, in words."""
+    """A cluster's resources, in words."""
     nodes = room.nodes
     names = sorted({name for node in nodes for name in node.resources if is_counted(name)})
     sums = {name: sum(node.resources.get(name, 0.0) for node in nodes) for name in names}

@@ -29,25 +29,25 @@ from slime_launcher_ray.settings import RaySettings
 ANSWER_S = 12.0
 """Seconds within which all nodes have answered: a check of `slime doctor` has 20."""
 LOOKS = 5
-"""Questions for the time; the one that was answered fastest counts."""
+"""Clock queries to each node; the fastest one counts."""
 PACKAGES = ("slime-core", "slime-launcher-ray")
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What one node says."""
+    """Report of one node."""
 
     address: str
     python: str
     ray: str
     packages: dict[str, str]
-    """Versions of slime's, by name; empty text for a missing one."""
+    """Versions of slime's packages, by name; empty text for a missing one."""
     counted_gpus: float
     """GPUs that Ray counts."""
     devices: int
     """Device files of GPUs."""
     skew_s: float
-    """Seconds that its clock is ahead of this machine's, give or take `sure_s`."""
+    """Seconds that its clock is ahead of this machine's, within `sure_s`."""
     sure_s: float
     sees_folder: bool
     """Whether it sees what this machine has just written to the folder of runs."""
@@ -91,11 +91,11 @@ class _Looker:
 
 @functools.cache
 def survey(address: str, folder: Path) -> list[Said]:
-    """What the nodes say, by address.
+    """Reports of the nodes, sorted by address.
 
     Args:
         address: of the cluster.
-        folder: that all of them should share; looked for in its nearest parent that exists.
+        folder: the shared folder to check, or its nearest existing parent.
 
     Raises:
         SlimeError: the cluster cannot be joined.

@@ -15,7 +15,7 @@ from slime_core.roles import Place
 from slime_launcher_ray.actor import Actor, Order, Site
 
 ENDS = (RayActorError, OutOfMemoryError, NodeDiedError)
-"""What Ray raises of a call to an actor whose process is gone."""
+"""Ray's errors for a call to an actor whose process is gone."""
 
 
 class RayWorker(GroupWorker):
@@ -29,7 +29,7 @@ class RayWorker(GroupWorker):
         bundle: int,
         given_back: Callable[[], Awaitable[None]],
     ) -> None:
-        """Take over an actor that has said where it is; `placed` gives it its rank.
+        """Wrap an actor of known location; `placed` gives it its rank.
 
         Args:
             name: of the group.
@@ -48,15 +48,15 @@ class RayWorker(GroupWorker):
         self._vigil = asyncio.create_task(self._watch())
 
     def placed(self, order: Order, spec: "ray.ObjectRef[object]") -> None:
-        """Give it its place in the group."""
+        """Set the actor's place in the group."""
         self.place, self.log = order.place, Path(order.log)
         self.title = f"{self._name} {order.place.rank}"
         self._task: tuple[Order, ray.ObjectRef[object]] | None = (order, spec)
 
     async def built(self) -> None:
-        """Have the object built; errors as in `call`.
+        """Build the object in the actor; errors as in `call`.
 
-        The description is let go of then: of a driver that owns objects, and whose node dies, Ray ends the process.
+        Drops the reference to the spec: if a node dies, Ray ends a driver that owns objects there.
         """
         assert self._task is not None, "placed, and not built yet"
         task, self._task = self._task, None
@@ -65,7 +65,7 @@ class RayWorker(GroupWorker):
 
     @property
     def state(self) -> str:
-        """Its process, and where that is."""
+        """The actor's process and node."""
         return f"pid {self.site.pid} on {self.site.address}"
 
     @property
@@ -74,7 +74,7 @@ class RayWorker(GroupWorker):
         return self._ended.is_set()
 
     def lost(self, how: str) -> None:
-        """Count it as ended, for its cluster is lost; should its process still be there, tell that to end."""
+        """Mark the actor as ended because its cluster is lost, and end its process if it still runs."""
         self._how = self._how or how
         with suppress(RayError):
             self._actor.leave.remote()
@@ -83,7 +83,7 @@ class RayWorker(GroupWorker):
             self._waiting.set_exception(_Gone())
 
     async def end(self) -> None:
-        """End the process with all that it has started, and wait until it is gone."""
+        """End the process and its children, and wait until it is gone."""
         if not self._ended.is_set():
             with suppress(TimeoutError, RayError):
                 async with asyncio.timeout(self.BUSY_GRACE_S if self._busy else self.CLOSE_S):

@@ -1,4 +1,4 @@
-"""Imported once by the server process from which workers are forked: what takes time, so that a worker starts at once.
+"""Slow imports, done once in the process from which workers are forked, so that workers start at once.
 
 Nothing here may start a thread.
 """

@@ -26,7 +26,7 @@ class Ends:
     """What ends a response, in addition to its request's stops: nothing by default."""
 
     eos_token_ids: frozenset[int] = frozenset()
-    """The model's own stop tokens."""
+    """The model's stop tokens."""
     decode: Decode | None = None
     """Ids to text, special tokens included; needed by requests with `stop`."""
 
@@ -52,20 +52,20 @@ class Batch:
     def __init__(self, model: LocalModel, ends: Ends) -> None:
         self._model, self._ends = model, ends
         self._texts: dict[int, tuple[tuple[int, ...], StopTexts]] = {}
-        """Of the requests with stop texts: tokens made before, and the texts."""
+        """Of requests with stop texts: tokens of an interrupted call, and the texts."""
         self._numbers = np.zeros(0, dtype=np.int64)
         self._state = model.start_decode()
         self._clear()
 
     @property
     def numbers(self) -> list[int]:
-        """The living requests."""
+        """Numbers of the running requests."""
         living: list[int] = self._numbers.tolist()
         return living
 
     @property
     def claims(self) -> tuple[int, int, int]:
-        """How many requests live, the tokens of their longest prompt, and the largest budget: all are padded so."""
+        """Number of running requests, longest prompt and largest budget in tokens; all are padded to these."""
         return len(self._numbers), int(self._prompt.max(initial=0)), int(self._budget.max(initial=0))
 
     def _clear(self) -> None:
@@ -81,7 +81,7 @@ class Batch:
         self._stops = np.zeros((0, vocab), dtype=np.bool_)
 
     def add(self, requests: Mapping[int, GenerateRequest]) -> None:
-        """Compute the prompts of some more, equal ones and equal beginnings once.
+        """Add requests and compute their prompts, shared prefixes once.
 
         Raises:
             ValueError: a stop text without a tokenizer; nothing is added.
@@ -133,12 +133,12 @@ class Batch:
         return self._stop_sets[stops]
 
     def so_far(self, numbers: Collection[int]) -> dict[int, DecodeResult]:
-        """What some of the living have, as if it ended here."""
+        """Results so far of some running requests."""
         places = np.flatnonzero(np.isin(self._numbers, list(numbers)))
         return {int(self._numbers[place]): self._result(place, FinishReason.ABORT) for place in places.tolist()}
 
     def drop(self, numbers: Collection[int]) -> None:
-        """Go on without some."""
+        """Remove requests."""
         self._keep(~np.isin(self._numbers, list(numbers)))
 
     def draw(self) -> dict[int, DecodeResult]:
@@ -166,7 +166,7 @@ class Batch:
         return ended
 
     def _completed_texts(self, stopped: NDArray[np.bool_]) -> dict[int, str]:
-        """The stop texts that were completed, by place; one that a token stopped has ended with that."""
+        """Completed stop texts by request index, except of requests that a stop token ended."""
         found: dict[int, str] = {}
         for place, number in enumerate(self._numbers.tolist()) if self._texts else ():
             if number in self._texts and not stopped[place]:
@@ -189,7 +189,7 @@ class Batch:
         self._stop_set, self._slot = self._stop_set[kept], self._slot[kept]
 
     def advance(self) -> None:
-        """Make one row for each distinct text, a step further; every request has drawn a token."""
+        """Fork rows so that each distinct text has one, and compute the next logits; call after every request drew."""
         tokens = self._tokens[self._slot, self._drawn - 1]
         sources, next_tokens, self._row_of = _fork(self._row_of, tokens, self._model.vocab_size)
         selected, appended = torch.as_tensor(sources), torch.as_tensor(next_tokens)
@@ -223,7 +223,7 @@ def _made(request: GenerateRequest) -> tuple[int, ...]:
 def _fork(
     row_of: NDArray[np.int64], tokens: NDArray[np.int64], vocab: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Rows for the distinct (row, token) pairs: each new row's source and token, and the new row of each request.
+    """New rows for the distinct (row, token) pairs: source and token of each, and the new row of each request.
 
     A row's first continuation stays where it is, if that is among the new rows; others fill what is free.
     """

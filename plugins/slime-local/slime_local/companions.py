@@ -4,7 +4,7 @@ Example:
 
     share = beside.look(share, packs)
     share.ref_log_probs_T                  # [T]
-    old.model(rollout_id=5)                # None while the policy itself is what generated it
+    old.model(rollout_id=5)                # None if the current policy generated it
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -122,7 +122,7 @@ class Beside:
         return found_T
 
     def save(self, directory: Path) -> None:
-        """Write what a resume cannot load from where it came from: a refreshed reference, and the critic."""
+        """Write the models that changed during the run: a refreshed reference, and the critic."""
         if self.critic:
             self.critic.save(directory / CRITIC_FOLDER)
         if self._refreshes:
@@ -151,19 +151,19 @@ FILE = "old_actor.safetensors"
 
 
 class OldPolicy:
-    """A model of the policy's architecture, and copies of what was published."""
+    """A model of the policy's architecture, and copies of published weights."""
 
     def __init__(self, setup: RankSetup, about: OldActor) -> None:
-        """Load a model to put them into."""
+        """Load a model to hold the copies."""
         self._model = FrozenModel(setup.hf_checkpoint, bf16=setup.bf16).model
         self._served = ServedWeights[torch.Tensor](about)
 
     def published(self, version: int, weights: torch.Tensor) -> None:
-        """The policy's weights [N] are served as a version."""
+        """Record the policy's weights [N], published as a version."""
         self._served.published(version, weights.clone)
 
     def model(self, rollout_id: int) -> LocalModel | None:
-        """The model that generated a rollout, if it is not the policy that training on it begins with."""
+        """The model that generated a rollout; None if it is the policy at the start of training on it."""
         version, weights = self._served.of(rollout_id)
         if version == rollout_id:
             return None
@@ -171,7 +171,7 @@ class OldPolicy:
         return self._model
 
     def save(self, directory: Path) -> None:
-        """Write what is not published again when the run goes on."""
+        """Write the weights that a resumed run does not publish again."""
         if (saved := self._served.saved()) is not None:
             version, weights = saved
             save_file({"weights": weights.cpu(), "version": torch.tensor(version)}, directory / FILE)

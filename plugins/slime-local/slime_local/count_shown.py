@@ -1,4 +1,4 @@
-"""CountShown: how many of a known number are done, on one line of a terminal, or a line of a log now and then.
+"""CountShown: shows progress to a known total, on one terminal line or in occasional log lines.
 
 progress = CountShown(4000)
 progress.show(1200)                  # "1200 of 4000"
@@ -16,10 +16,10 @@ EVERY_S = 10.0
 
 
 class CountShown:
-    """A count on its way to a total."""
+    """Progress to a total."""
 
     def __init__(self, total: int, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin; `stream` is the standard error unless told, `clock` gives seconds."""
+        """Start at 0; `stream` defaults to standard error, `clock` gives seconds."""
         self._total, self._stream, self._clock = total, drawable(stream or sys.stderr), clock
         self._last, self._open = clock(), False
 

@@ -58,7 +58,7 @@ class LocalCritic:
         self._optimizer = FlatAdamW(self._weights, [*decayed, slice(size, len(self._weights))], critic.optim)
 
     def begin_rollout(self) -> None:
-        """Training on a rollout begins."""
+        """Prepare for training on a rollout."""
         self._optimizer.begin_rollout()
 
     def values(self, packs: Sequence[Pack], tokens: int) -> torch.Tensor:
@@ -70,7 +70,7 @@ class LocalCritic:
         return found_T
 
     def backward(self, packs: Sequence[Pack], share: Share) -> None:
-        """The gradient and the sums of a rank's share, which has values and returns; kept for `step`.
+        """Compute gradient and sums of a rank's share, which has values and returns, for `step`.
 
         Raises:
             NonFiniteError: the loss is not finite.
@@ -95,13 +95,13 @@ class LocalCritic:
             self._sums += (torch.stack(columns) * mask_T).double().sum(1)
 
     def norm(self) -> float:
-        """Adds up gradient and sums over the ranks; the gradient's norm."""
+        """Sum gradient and sums over the ranks; returns the gradient's norm."""
         self._gradient.copy_(self._sum_over_ranks(self._gradient))
         self._sums.copy_(self._sum_over_ranks(self._sums))
         return gradient_norm(self._gradient)
 
     def step(self, norm: float) -> Mapping[str, float]:
-        """One step of the optimizer; what to report of it, equal on all ranks.
+        """Take an optimizer step; returns metrics, equal on all ranks.
 
         Raises:
             NonFiniteError: a weight is not finite after it.

@@ -69,7 +69,7 @@ class Decoder:
         return self._batch.draw()
 
     def _fitting(self) -> dict[int, GenerateRequest]:
-        """Take of what waits what there is room for; after there was none, not before a quarter of it is free."""
+        """Take waiting requests that fit; after the cache was full, only once a quarter of it is free."""
         if not self._waiting:
             return {}
         rows, prompt, budget = self._batch.claims
@@ -89,7 +89,7 @@ class Decoder:
         return fresh
 
     def so_far(self, numbers: Collection[int]) -> dict[int, DecodeResult]:
-        """What some of the requests have made until now, as if they were aborted."""
+        """Results so far of some requests, as if they were aborted now."""
         waiting = self._waiting.keys() & set(numbers)
         return self._batch.so_far(numbers) | dict.fromkeys(waiting, DecodeResult([], [], FinishReason.ABORT))
 
@@ -131,7 +131,7 @@ def decode(
         model: bound to the weights to sample with; they must not change meanwhile.
         requests: any mix of prompts and settings.
         ends: what ends a response.
-        abort: asked before each token; once true, unfinished responses end with what they have.
+        abort: called before each token; once true, unfinished responses end with what they have.
 
     Returns:
         A result for each request, in order.

@@ -121,28 +121,28 @@ class Flags:
 
 @dataclass(slots=True)
 class Asked:
-    """A request and where its answer goes."""
+    """A request with the future of its answer."""
 
     request: GenerateRequest
     answer: asyncio.Future[GenerateOutput]
     watch: Watch | None = None
-    """Shown what there is so far, if given."""
+    """Receives the tokens so far, if given."""
 
     @property
     def work(self) -> int:
-        """Tokens that it may cost."""
+        """Most tokens that the request needs."""
         return len(self.request.prompt) + self.request.sampling.max_new_tokens
 
 
 class Desk:
-    """What one worker is asked."""
+    """The requests of one worker."""
 
     def __init__(self, group: WorkerGroup, rank: int, flags: Flags) -> None:
-        """Nothing is asked yet."""
+        """Start without requests."""
         self.work = 0
-        """Tokens that what is asked may cost."""
+        """Most tokens that all its requests need."""
         self.serving: asyncio.Task[None] | None = None
-        """Ends when nothing is under way any more, and nothing may begin."""
+        """Task that runs turns; ends when no request is left or new ones are held."""
         self._group, self._rank, self._flags = group, rank, flags
         self._waiting: list[Asked] = []
         self._under_way: dict[int, Asked] = {}
@@ -151,22 +151,22 @@ class Desk:
 
     @property
     def running(self) -> int:
-        """Requests that the worker is at."""
+        """Number of requests in the worker."""
         return len(self._under_way)
 
     def add(self, asked: Sequence[Asked]) -> None:
-        """Have some more decoded, at once or after the turn under way."""
+        """Queue requests for the next turn; starts one if none is running."""
         self._waiting += asked
         self.work += sum(each.work for each in asked)
         self.wake()
 
     def hold(self, held: bool) -> None:
-        """Begin nothing new, or go on."""
+        """Hold new requests, or release them."""
         self._open = not held
         self.wake()
 
     def wake(self) -> None:
-        """Something is new: end the turn under way soon, or begin one."""
+        """End the current turn soon because of news, or start a turn."""
         if self.serving is not None:
             self._flags.set_news(self._rank, True)
         elif self._open and self._waiting:

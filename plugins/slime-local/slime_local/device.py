@@ -1,7 +1,7 @@
 """Device: where a process of the local engine or trainer computes.
 
-It is the process's default, so that what a plugin's advantage or loss makes of nothing lies there, too; what comes from
-files, from numpy and from other ranks is moved there.
+The device is the process's default, so that a plugin's new tensors are created on it. Data from files, numpy and other
+ranks is moved there.
 
 Example:
 
@@ -15,14 +15,14 @@ from slime_core.errors import ModelError
 
 
 def sum_over_ranks(tensor: torch.Tensor) -> torch.Tensor:
-    """The sum of a tensor of one shape, a new tensor; the same bits on every rank."""
+    """Sum over ranks of a tensor of equal shape, as a new tensor; bitwise equal on every rank."""
     total = tensor.clone()
     add_over_ranks(total)
     return total
 
 
 def add_over_ranks(tensor: torch.Tensor) -> None:
-    """The same in place."""
+    """Sum a tensor over ranks in place."""
     if dist.is_initialized():
         shared = tensor.cpu()
         dist.all_reduce(shared)
@@ -31,7 +31,7 @@ def add_over_ranks(tensor: torch.Tensor) -> None:
 
 
 def gather_over_ranks(values: torch.Tensor) -> torch.Tensor:
-    """The ranks' values [T], of any number on each, one after another."""
+    """Concatenated values [T] of all ranks, which may have different lengths."""
     if not dist.is_initialized():
         return values
     size, rank = dist.get_world_size(), dist.get_rank()

@@ -28,10 +28,10 @@ PRELOAD = ("slime_local._preload",)
 
 
 class LocalEngine:
-    """Generates in worker processes from the weights that they receive."""
+    """Engine that generates in worker processes with the weights that they receive."""
 
     def __init__(self, settings: LocalEngineSettings, setup: EngineSetup) -> None:
-        """Remember what to start."""
+        """Store the settings; starts nothing."""
         self._settings = settings
         self._setup = setup
         self._group: WorkerGroup | None = None
@@ -68,7 +68,7 @@ class LocalEngine:
         self._desks = [Desk(self._group, rank, self._flags) for rank in range(self._group.size)]
 
     async def load_weights(self, channel: WeightChannel, version: int) -> None:
-        """Switch every worker to a published version: what is under way ends with the old one, new requests wait.
+        """Switch every worker to a published version: running requests end with the old one, new requests wait.
 
         Raises:
             ModelError: the channel's weights are not the model's; names the first that does not fit.
@@ -82,12 +82,12 @@ class LocalEngine:
             await self._workers.call("load_checkpoint")
 
     async def release(self, tags: MemoryTags) -> None:
-        """Have every worker let go of its keys and values, when what is under way has ended."""
+        """Free every worker's keys and values after running requests have ended."""
         async with self._idle():
             await self._workers.call("release", [tags] * self._workers.size)
 
     async def resume(self, tags: MemoryTags) -> None:
-        """Nothing: room for keys and values is made when they are."""
+        """Do nothing: memory for keys and values is allocated on use."""
 
     async def generate(self, request: GenerateRequest) -> GenerateOutput:
         """Queue one request; all that are queued in one tick are admitted together.
@@ -103,7 +103,7 @@ class LocalEngine:
                 asyncio.get_running_loop().call_soon(self._wake)
 
     async def stream(self, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
-        """The same in parts: what there is about every `TURN_S`, or with every token of a model that takes longer.
+        """Stream one request: a part about every `TURN_S`, or every token if a token takes longer.
 
         Raises:
             ModelError: as `generate` does.
@@ -121,7 +121,7 @@ class LocalEngine:
                 asyncio.get_running_loop().call_soon(self._wake)
 
     async def abort(self) -> None:
-        """Let what is under way, and requests queued in this very tick, end at their next token."""
+        """End running requests, and requests queued in this tick, at their next token."""
         if self._flags is None:
             return
         self._flags.aborting = True
@@ -140,7 +140,7 @@ class LocalEngine:
         await self._workers.watch()
 
     async def close(self) -> None:
-        """Stop the workers; requests under way end with a WorkerError, which says so."""
+        """Stop the workers; running requests end with a WorkerError."""
         if self._group is not None:
             await self._group.close()
         await asyncio.gather(*self._serving(), return_exceptions=True)
@@ -165,7 +165,7 @@ class LocalEngine:
 
     @property
     def running(self) -> int:
-        """Requests that the workers are at."""
+        """Number of requests in the workers."""
         return sum(desk.running for desk in self._desks)
 
     @property
@@ -208,11 +208,11 @@ class LocalEngine:
 
 
 def deal(waiting: Sequence[Asked], work: Sequence[int]) -> list[list[Asked]]:
-    """Split requests over workers: prompts in order of appearance, each to the worker with the least tokens to make.
+    """Split requests over workers: prompts in order of appearance, each to the worker with the least work.
 
     Args:
         waiting: the requests.
-        work: tokens that each worker has to make already.
+        work: tokens that each worker still has to generate.
     """
     by_prompt: dict[tuple[int, ...], list[Asked]] = {}
     for asked in waiting:

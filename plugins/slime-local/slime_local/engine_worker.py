@@ -1,4 +1,4 @@
-"""The local engine, worker side: one process that decodes with the weights that it received last.
+"""The local engine, worker side: one process that decodes with the newest weights.
 
 answers = worker.decode(Turn({0: request, 1: other}))                    # .ended: results of finished requests
 answers = worker.decode(Turn({}, dropped=frozenset({1})))                # go on, without request 1
@@ -40,7 +40,7 @@ driver, which may be busy. With turns of 16 tokens, about 30 ms, the demo's roll
 
 
 class EngineWorker:
-    """Holds one model, whose parameters lie where they were received where that will do."""
+    """Holds one model, whose parameters are views of the received memory if possible."""
 
     def __init__(
         self,
@@ -68,20 +68,20 @@ class EngineWorker:
         room = CACHE_BYTES // self._model.token_bytes if max_total_tokens is None else max_total_tokens
         self._decoder = Decoder(self._model, Ends(eos_token_ids, self._decode_text), room)
         self._scores: dict[int, EngineExtras] = {}
-        """Log-probs of the prompts of requests that go on, by number."""
+        """Prompt log-probs of running requests, by number."""
 
     def load_weights(self, published: tuple[WeightChannel, int]) -> None:
-        """Serve a version from now on; nothing may be decoding.
+        """Serve a version from now on; no request may be decoding.
 
         Raises:
-            ModelError: the channel's weights are not the model's; what was served is served on.
+            ModelError: the channel's weights are not the model's; the previous version is kept.
         """
         channel, version = published
         self._model.bind(self._received.read(channel, version))
         self._version = version
 
     def load_checkpoint(self) -> None:
-        """Bind the model to the weights of its directory, as version 0; nothing may be decoding."""
+        """Bind the model to the weights of its directory, as version 0; no request may be decoding."""
         weights = torch.empty(self._model.numel)
         self._model.read_into(weights)
         self._model.bind(weights)

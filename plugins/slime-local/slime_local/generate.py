@@ -1,4 +1,4 @@
-"""`slime generate`: what does a model, or a run's newest checkpoint, say to some prompts."""
+"""`slime generate`: responses of a model, or a run's newest checkpoint, to prompts."""
 
 import asyncio
 import json
@@ -49,11 +49,11 @@ class Asked:
     prompts: Sequence[Sequence[int]]
     """Token ids of each prompt, with the chat template applied."""
     sampling: SamplingParams
-    """How."""
+    """Sampling settings."""
     n_samples_per_prompt: int = 1
     """Responses to each prompt."""
     seed: int = 0
-    """Every draw derives from it, and from the numbers of prompt and sample."""
+    """Base seed; each response's seed derives from it and the numbers of prompt and sample."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +63,11 @@ class Response:
     prompt: int
     """Number of its prompt, from 0."""
     sample: int
-    """Number among the prompt's, from 0."""
+    """Number among the prompt's responses, from 0."""
     text: str
     """With or without special tokens and the stop text, as was asked."""
     output: GenerateOutput
-    """What the engine answered."""
+    """The engine's answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Part:
     """A part of a response."""
 
     text: str
-    """What follows the parts before it."""
+    """New text after the earlier parts."""
     tokens: int
     """Tokens made so far."""
     finish: FinishReason | None
@@ -83,7 +83,7 @@ class Part:
 
 
 async def responses(engine: Engine, tokenizer: Tokenizer, asked: Asked) -> AsyncGenerator[Response, None]:
-    """Ask for everything at once, and yield the responses in order, each when it is there.
+    """Send all requests at once, and yield the responses in order as they complete.
 
     Raises:
         SlimeError: the engine's.
@@ -117,7 +117,7 @@ def _request(prompt: int, sample: int, asked: Asked) -> GenerateRequest:
 
 
 CUT = "\ufffd"
-"""What a tokenizer makes of bytes that are not a character yet."""
+"""Replacement character that a tokenizer returns for an incomplete character."""
 
 
 class StreamedText:
@@ -148,7 +148,7 @@ class StreamedText:
 
 
 def before_stops(text: str, stops: Sequence[str]) -> str:
-    """The text before the first stop text, or before an end that a stop text begins with."""
+    """The text before the first stop text, or before a suffix that may begin one."""
     ends = [len(text)]
     for stop in stops:
         ends += [found] if (found := text.find(stop)) >= 0 else []
@@ -161,23 +161,23 @@ LONGEST_LINE = 1 << 24
 
 
 class AnswerFile:
-    """One file of answers; what was there before stays until the new ones are complete."""
+    """A file of answers; earlier contents stay until the new answers are complete."""
 
     def __init__(self, path: Path) -> None:
-        """`path` as `checked` lets it through, `-` for the standard output; a link is followed and stays one."""
+        """Take a `path` that passed `checked`; `-` is standard output. A link is followed and kept."""
         self.path = _STDOUT if path == Path("-") else path
         self.direct = self.path == _STDOUT or (path.exists() and not path.is_file())
         """Whether it is no regular file: standard output, a device or a pipe."""
         self._target = self.path.resolve()
         self.part = self.path if self.direct else self._target.with_name(self._target.name + ".part")
-        """What is written to."""
+        """The file to write to."""
         self.lines = 0
-        """Written so far."""
+        """Number of lines written so far."""
         self._stream: TextIO | None = None
 
     @classmethod
     def checked(cls, path: Path, read: Path | None) -> "AnswerFile":
-        """See that answers can be written there, without writing any.
+        """Check that answers can be written to a path, without writing.
 
         Args:
             path: of the answers.
@@ -227,7 +227,7 @@ class AnswerFile:
         return self
 
     def write(self, row: Mapping[str, Json]) -> None:
-        """A line, on the disk as a whole one before the next is asked for.
+        """Write and flush one complete line.
 
         Raises:
             ConfigError: the disk is full.
@@ -239,7 +239,7 @@ class AnswerFile:
         self.lines += 1
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Put it in its place, or say where the lines are that there were."""
+        """Move the part file into place, or report where the finished lines are."""
         assert self._stream is not None, "entered"
         with suppress(OSError):  # a full disk was said by `write`, which flushed all that there is
             self._stream.close()
@@ -266,7 +266,7 @@ def _has_answers(path: Path) -> bool:
 
 
 def _within(path: Path, read: Path) -> bool:
-    """Whether a path is what is read, or lies in the folder of it; links of both kinds are seen through."""
+    """Whether a path is the input or lies in its folder; follows symbolic and hard links."""
     if path.exists() and read.exists() and path.samefile(read):
         return True
     return path.is_relative_to(read.resolve())
@@ -440,7 +440,7 @@ def _row(prompt: str, response: Response) -> dict[str, Json]:
 
 
 def _model_directory(given: Path) -> Path:
-    """Where the weights are: of a model directory, a checkpoint, or a run folder."""
+    """Directory with the weights of a model directory, checkpoint or run folder."""
     if (given / "config.json").is_file():
         return given
     if (given / "hf").is_dir() or (given / MANIFEST).is_file():
@@ -470,7 +470,7 @@ def _row_text(sample: Sample, renderer: Renderer) -> str:
 
 
 def _settings(given: Sequence[str]) -> dict[str, Json]:
-    """Settings of the engine as they are typed, KEY=VALUE each; the last one of a key counts."""
+    """Engine settings from KEY=VALUE texts; the last one of a key wins."""
     settings: dict[str, Json] = {}
     for each in given:
         key, equals, text = each.partition("=")

@@ -1,8 +1,8 @@
 """LoRA: low-rank updates of matrices, trained through the merged weights.
 
-W = W0 + (lora_alpha / r) B A, with A [r, in] and B [out, r] (Hu et al. 2021, arXiv:2106.09685, section 4.1). The model
-computes with W, as the engine does, so that both have the same bits; the chain rule takes the gradient of W to
-dA = (lora_alpha / r) B^T dW and dB = (lora_alpha / r) dW A^T. No model needs to know of it.
+W = W0 + (lora_alpha / r) B A, with A [r, in] and B [out, r] (Hu et al. 2021, arXiv:2106.09685, section 4.1). Model and
+engine both compute with W, so that their results are bitwise equal. The chain rule maps the gradient of W to
+dA = (lora_alpha / r) B^T dW and dB = (lora_alpha / r) dW A^T. Models need no change.
 
     parameters = LoraParameters(model, weights_N, LocalTrainerSettings(lora_rank=8), seed=0)
 """
@@ -34,7 +34,7 @@ class Adapter:
     """The update of one matrix; A and B are views into the vector that is optimized."""
 
     slot: Slot
-    """Which matrix, and its place among the weights."""
+    """The matrix's place among the weights."""
     base: torch.Tensor
     """W0 [rows, columns]."""
     a: torch.Tensor
@@ -47,7 +47,7 @@ class LoraParameters:
     """The adapters as one vector; `apply` merges them."""
 
     def __init__(self, model: LocalModel, weights: torch.Tensor, settings: LocalTrainerSettings, seed: int) -> None:
-        """Place an adapter on every matrix that the settings name; B is 0, so that the model stays what it is.
+        """Place an adapter on every matrix that the settings name; B starts at 0, so that the model is unchanged.
 
         Raises:
             ModelError: a name fits no linear layer of the model.
@@ -68,7 +68,7 @@ class LoraParameters:
         for adapter in self._adapters:
             draw = torch.Generator("cpu").manual_seed(derive_seed(seed, "lora", adapter.slot.name))
             bound = 1 / math.sqrt(adapter.a.shape[1])  # Kaiming's uniform for a = sqrt(5), as peft starts
-            # Drawn on the CPU, so that a seed says the same on every device.
+            # Drawn on the CPU, so that a seed gives the same numbers on every device.
             drawn = torch.empty(adapter.a.shape, device="cpu").uniform_(-bound, bound, generator=draw)
             adapter.a.copy_(drawn)
 
@@ -89,7 +89,7 @@ class LoraParameters:
             torch.addmm(adapter.base, adapter.b, adapter.a, alpha=self._scale, out=merged)
 
     def export(self, directory: Path) -> None:
-        """Write the adapters alone as `adapter/`, in the format of peft; or why not, where it would load others."""
+        """Write only the adapters to `adapter/` in peft's format; or a note, if peft would load them wrongly."""
         to = directory / "adapter"
         to.mkdir(parents=True)
         if taken := self._taken_for_experts():

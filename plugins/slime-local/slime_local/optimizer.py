@@ -29,7 +29,7 @@ class FlatAdamW:
         self.steps = self._counted = 0
 
     def begin_rollout(self) -> None:
-        """Forget both moments, where that is asked for: their bias is counted from here, the schedule goes on."""
+        """Reset both moments if the settings ask for it, and their bias correction; the schedule continues."""
         if self._optim.reset_optimizer_states:
             self._m.zero_()
             self._v.zero_()

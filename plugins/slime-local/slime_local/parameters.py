@@ -1,4 +1,4 @@
-"""Parameters: what is optimized, one vector, and how the model's weights follow from it.
+"""Parameters: the vector that is optimized, and its mapping to the model's weights.
 
 All weights (the vector is the weights), a choice of them by name, or the adapters of `slime_local.lora`.
 
@@ -23,7 +23,7 @@ from slime_local.settings import LocalTrainerSettings
 
 
 class Parameters(Protocol):
-    """What is optimized: K numbers, of which the model's N weights are a function."""
+    """The optimized vector of K numbers, which determines the model's N weights."""
 
     @property
     def vector(self) -> torch.Tensor:
@@ -31,14 +31,14 @@ class Parameters(Protocol):
 
     @property
     def decayed(self) -> Sequence[slice]:
-        """The matrices in it, which weight decay reaches."""
+        """Slices of the vector with weight decay: the matrices."""
 
     @property
     def trained(self) -> frozenset[str]:
         """Names of the weights whose gradient `gradient` reads."""
 
     def gradient(self, gradient_N: torch.Tensor) -> torch.Tensor:
-        """The gradient [K] for one of the weights; may share its memory."""
+        """Gradient [K] of the vector from the gradient [N] of the weights; may share its memory."""
 
     def apply(self) -> None:
         """Update the model's weights from the vector."""
@@ -48,7 +48,7 @@ class Parameters(Protocol):
 
 
 class AllWeights:
-    """The vector is the weights."""
+    """All weights: the vector is the model's weights."""
 
     def __init__(self, weights: torch.Tensor, layout: Sequence[Slot]) -> None:
         self.vector = weights
@@ -56,18 +56,18 @@ class AllWeights:
         self.trained = frozenset(slot.name for slot in layout)
 
     def gradient(self, gradient_N: torch.Tensor) -> torch.Tensor:
-        """The same."""
+        """Return the gradient unchanged."""
         return gradient_N
 
     def apply(self) -> None:
-        """Nothing: they are the same numbers."""
+        """Do nothing: vector and weights share memory."""
 
     def export(self, directory: Path) -> None:
         """Nothing."""
 
 
 class SomeWeights:
-    """The weights of some names, one after another; the others stay what they are."""
+    """A vector of the chosen weights; all others are frozen."""
 
     def __init__(self, weights: torch.Tensor, chosen: Sequence[Slot]) -> None:
         self._weights, self._chosen = weights, chosen
@@ -82,7 +82,7 @@ class SomeWeights:
         return torch.cat([gradient_N[slot.offset : slot.offset + slot.numel] for slot in self._chosen])
 
     def apply(self) -> None:
-        """Write each to its place."""
+        """Copy each chosen weight into the model."""
         for slot, part in zip(self._chosen, self._parts, strict=True):
             self._weights[slot.offset : slot.offset + slot.numel] = part
 
@@ -93,7 +93,7 @@ class SomeWeights:
 def trained_parameters(
     model: LocalModel, weights: torch.Tensor, settings: LocalTrainerSettings, seed: int
 ) -> Parameters:
-    """What the settings say is trained of `weights` [N], which the model is bound to; the same on every rank.
+    """The `Parameters` that the settings choose of `weights` [N], to which the model is bound; equal on every rank.
 
     Raises:
         ModelError: a name or a pattern fits none of the model's weights, or nothing is left to train.

@@ -125,7 +125,7 @@ class LocalRank:
         return sums.result(share, scalars)
 
     def published(self, version: int) -> None:
-        """Engines have the weights as they are; see `SeesPublication`."""
+        """Record that engines have the current weights; see `SeesPublication`."""
         if self._old:
             self._old.published(version, self._weights)
 
@@ -156,12 +156,12 @@ class LocalRank:
         )
 
     def release(self, tags: MemoryTags) -> None:
-        """Let go of the gradient: of what a rank holds, all that need not be kept."""
+        """Free the gradient, the only memory of a rank that can be dropped."""
         if MemoryTag.GRADIENT in tags:
             self._step.release()
 
     def resume(self, tags: MemoryTags) -> None:
-        """Make room for it again."""
+        """Allocate the gradient again."""
         if MemoryTag.GRADIENT in tags:
             self._step.resume()
 
@@ -171,7 +171,7 @@ class LocalRank:
             yield slot.name, self._weights[slot.offset : slot.offset + slot.numel].view(slot.shape)
 
     def save(self, directory: Path, *, hf: bool = True) -> None:
-        """Rank 0 writes the model to `hf/`, and exactly what is optimized, with its moments, to `optim/`."""
+        """Write the model to `hf/`, and the exact optimized vector and moments to `optim/`, on rank 0."""
         if self._rank == 0:
             if hf:
                 self._model.save_hf(directory / "hf", self._weights)

@@ -1,4 +1,4 @@
-"""Received: the weights of a published version as the flat vector of a model, copied only where they must be.
+"""Received: a published version's weights as the flat vector of a model, copied only if necessary.
 
 Example:
 
@@ -69,7 +69,7 @@ class Received:
 
 
 def check_slots(slots: Sequence[WeightSlot], own: Mapping[str, Slot], model: str) -> None:
-    """See that these are the weights of a model, in any order and any float dtype.
+    """Check that slots match a model's weights, in any order and any float dtype.
 
     Raises:
         ModelError: names the first that is not.
@@ -90,7 +90,7 @@ def check_slots(slots: Sequence[WeightSlot], own: Mapping[str, Slot], model: str
 
 
 def flat_of(tensors: Sequence[torch.Tensor], layout: Sequence[Slot]) -> torch.Tensor | None:
-    """The vector that these tensors are the slots of, if they lie in memory as the layout has them; no copy."""
+    """The flat vector over these tensors without a copy; None if their memory does not match the layout."""
     first = tensors[0]
     start = first.data_ptr()
     lies = all(

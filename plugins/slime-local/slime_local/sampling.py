@@ -18,23 +18,23 @@ from slime_core.roles import SamplingParams
 
 @dataclass(frozen=True, slots=True)
 class ShapedRow:
-    """What one row asks for."""
+    """Sampling request of one row."""
 
     sampling: SamplingParams
     """Its settings."""
     made: tuple[int, ...]
     """Tokens that an interrupted call made before."""
     stops: frozenset[int]
-    """Tokens that are not drawn before `min_new_tokens`."""
+    """Stop tokens, which are not drawn before `min_new_tokens`."""
 
 
 class Shaping:
-    """Penalties of rows, by the tokens that each has made; rows are dropped, moved and forked as in a `DecodeState`."""
+    """Penalties of rows by their tokens so far; rows are dropped, moved and forked as in a `DecodeState`."""
 
     def __init__(self, vocab: int) -> None:
         self._vocab, self._rows = vocab, 0
         self._on = False
-        """Whether a row asks for something; until one does, nothing is kept."""
+        """Whether any row changes logits; until then no state is kept."""
 
     def add(self, rows: Sequence[ShapedRow]) -> None:
         """Append rows."""
@@ -68,20 +68,20 @@ class Shaping:
         self._kept = [torch.cat(both) for both in zip(kept, new, strict=True)] if kept else list(new)
 
     def select(self, sources: Tensor) -> None:
-        """Row i goes on from where row `sources[i]` is."""
+        """Make row i continue row `sources[i]`."""
         self._rows = len(sources)
         if self._on:
             self._kept = [each[sources] for each in self._kept]
 
     def append(self, tokens: Tensor) -> None:
-        """Each row has made one more token, [rows]."""
+        """Record one more token of each row, [rows]."""
         if self._on:
             least, counts = self._kept[3], self._kept[6]
             counts[torch.arange(len(tokens)), tokens] += 1
             least -= 1
 
     def shape(self, logits: Tensor) -> Tensor:
-        """[rows, V] to draw the next tokens from, given the model's."""
+        """Logits [rows, V] to draw from, given the model's logits."""
         if not self._on:
             return logits
         repetition, presence, frequency, least, bias, stops, counts = self._kept
@@ -157,7 +157,7 @@ class Sampler:
         self._min_p = torch.cat([self._min_p, torch.tensor([[float(each.min_p)] for each in rows])])
 
     def select(self, sources: Tensor) -> None:
-        """Row i goes on with the settings of row `sources[i]`."""
+        """Give row i the settings of row `sources[i]`."""
         self._greedy, self._temperature = self._greedy[sources], self._temperature[sources]
         self._top_p, self._top_k, self._min_p = self._top_p[sources], self._top_k[sources], self._min_p[sources]
 
@@ -182,7 +182,7 @@ class Sampler:
         mass = self._truncate(drawn_from.exp()).cumsum(-1)[row_of]
         whole = mass[:, -1:]
         point = torch.as_tensor(uniform(seeds, index))[:, None] * whole
-        # Where the product was rounded up to all of the mass, no token would lie beyond it.
+        # If the product was rounded up to the whole mass, no token would lie beyond it.
         point = torch.minimum(point, whole.nextafter(torch.zeros_like(whole)))
         # The first token whose mass lies beyond the point; one of probability 0 never is.
         tokens = torch.searchsorted(mass, point, right=True)[:, 0]
@@ -191,7 +191,7 @@ class Sampler:
         return tokens, log_probs[row_of, tokens]
 
     def _truncate(self, probs: Tensor) -> Tensor:
-        """Zero what lies outside top-k, top-p and min-p; where none of them is asked for, nothing is sorted."""
+        """Zero probabilities outside top-k, top-p and min-p; sorts only if one of them is set."""
         cut = ((self._top_p < 1) | (self._top_k > 0) | (self._min_p > 0))[:, 0]
         if not bool(cut.any()):
             return probs

@@ -36,7 +36,7 @@ _OPTIONS = (
 
 
 def sampling_options(command: click.decorators.FC) -> click.decorators.FC:
-    """Give a command the options; it is called with their values by keyword."""
+    """Add the options to a command, which gets their values by keyword."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -94,7 +94,7 @@ class TextLimit:
             )
 
     def note(self, prompt: int, sample: int, made: int, finish: FinishReason) -> None:
-        """Count a response if it ended for want of room and not of budget."""
+        """Count a response if the model's longest text cut it, not its budget."""
         if finish is not FinishReason.LENGTH or made >= self._budget:
             return
         self._cut += 1
@@ -105,7 +105,7 @@ class TextLimit:
             )
 
     def said(self) -> str:
-        """What was cut, as a sentence; empty if nothing was."""
+        """One sentence on the cut responses; empty if there are none."""
         if not self._cut:
             return ""
         limit = "the engine's longest text" if self._positions is None else f"the model's {self._positions} positions"

@@ -12,7 +12,7 @@ from slime_train import Algorithm, Share, Sums
 
 
 class LocalStep:
-    """Computes log-probs and gradients; knows nothing of other ranks and of the optimizer."""
+    """Computes log-probs and gradients, independent of other ranks and of the optimizer."""
 
     def __init__(self, model: LocalModel, algorithm: Algorithm, *, temperature: float, max_tokens: int) -> None:
         self._model, self._algorithm, self._temperature = model, algorithm, temperature
@@ -22,11 +22,11 @@ class LocalStep:
     def run(self, share: Share, *, of_policy: bool = True, trains: bool = True) -> tuple[torch.Tensor, Sums]:
         """Gradient [N] and sums of a rank's share, whose advantages are estimated.
 
-        Without `of_policy` nothing is computed, and the gradient is 0; unless it `trains`, the sums alone.
+        Without `of_policy` the policy is not computed, and the gradient is 0; without `trains`, only the sums are.
 
         Raises:
             NonFiniteError: a log-prob or the loss is not finite.
-            ContractError: what the loss or the correction returned breaks its contract.
+            ContractError: the output of the loss or the correction breaks its contract.
         """
         self._gradient.zero_()
         sums = Sums()
@@ -41,16 +41,16 @@ class LocalStep:
         return self._gradient, sums
 
     def release(self) -> None:
-        """Let go of the gradient."""
+        """Free the gradient."""
         self._gradient = torch.empty(0)
 
     def resume(self) -> None:
-        """Make room for the gradient again."""
+        """Allocate the gradient again."""
         if not len(self._gradient):
             self._gradient = torch.zeros(self._model.numel)
 
     def with_old_log_probs(self, share: Share, old: LocalModel | None = None) -> Share:
-        """The share with the policy's own log-probs as they are now, or an `old` one's, if its step will need them."""
+        """The share with log-probs of the current policy, or of the `old` one, if its step needs them."""
         if not self._algorithm.wants_old_log_probs(share):
             return share
         found_T, model = torch.zeros_like(share.mask_T), old or self._model
@@ -59,14 +59,14 @@ class LocalStep:
         return replace(share, old_log_probs_T=found_T)
 
     def packs(self, share: Share, signal_T: torch.Tensor) -> list[Pack]:
-        """The micro-batches of the samples with a signal, for models that are only read."""
+        """Micro-batches of the samples with a signal, for models that are not trained."""
         return [
             Pack(share.tokens_of(samples), group_tokens(share, samples))
             for samples in self.micro_batches(share, signal_T)
         ]
 
     def micro_batches(self, share: Share, signal_T: torch.Tensor) -> Iterator[list[int]]:
-        """Samples in runs of one prompt, packed up to the token budget; samples without a signal are left out."""
+        """Micro-batches of samples, same prompts together, up to the token budget; skips samples without a signal."""
         live, batch = set(share.samples_with(signal_T)), share.batch
         packed: list[int] = []
         tokens = 0

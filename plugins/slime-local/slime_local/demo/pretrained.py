@@ -40,7 +40,7 @@ def write_smollm2(directory: Path, gguf: Path) -> None:
 
     loaded = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
     config = AutoConfig.from_pretrained(gguf.parent, gguf_file=gguf.name)
-    # A fresh model of the same weights: the loaded one calls itself quantized, and would be saved as such.
+    # A fresh model with the same weights: the loaded one is marked as quantized and would be saved so.
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)  # type: ignore[no-untyped-call]  # torch's and transformers' own are untyped
     model.load_state_dict(loaded.state_dict())
     model.to(torch.bfloat16).save_pretrained(directory)
@@ -50,7 +50,7 @@ def write_smollm2(directory: Path, gguf: Path) -> None:
 
 WRITER = "slime_local.demo.pretrained:write_smollm2"
 EXAMPLES = ("4+3", "9-2", "7+8", "6-5")
-"""Shown in every prompt: which form an answer has. All prompts share them, so they are computed once."""
+"""Examples of the answer format in every prompt; a shared prefix, so computed once."""
 ANSWERS = (7, 7, 15, 1)
 BATCH, ROLLOUTS, EVAL_PROBLEMS, MAX_RESPONSE = 16, 24, 64, 16
 TRAIN_SEED, EVAL_SEED = 1000, 777

@@ -28,7 +28,7 @@ NO_TORCH = (
 
 
 def make_directory(target: str, directory: Path, **arguments: object) -> Path:
-    """Have the function `module:name` write a directory, which is there once it is whole; returns it.
+    """Let the function `module:name` write a directory, which appears only when complete; returns it.
 
     Raises:
         ConfigError: there is no torch to make it with.
@@ -108,7 +108,7 @@ SIZES = {"word": DemoSize(64, 60, 4e-4), "chain": DemoSize(32, 40, 2e-4)}
 
 
 def warm_model(task: str, root: Path) -> Path:
-    """Where the warm start in `root` leaves the model; it is there when that is done."""
+    """Path of the warm start's model in `root`; exists when the warm start is done."""
     return root / "checkpoints" / f"rollout_{RECIPES[task].steps:06d}" / "hf"
 
 
@@ -151,7 +151,7 @@ def demo_values(task: str, seed: int, base: Path, save: Path, num_rollout: int |
         RunFolderError: the prompts cannot be written.
     """
     size = SIZES[task]
-    # The same prompts for every number of rollouts, so that any run can be made longer; more rollouts go round again.
+    # The same prompts for any number of rollouts, so that a run can be extended; more rollouts repeat them.
     train = problems(task, TRAIN_SEED + seed, size.rollout_batch_size * size.num_rollout, "train")
     evaluation = problems(task, EVAL_SEED, EVAL_PROBLEMS, "eval")
     return {

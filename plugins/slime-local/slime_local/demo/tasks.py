@@ -30,7 +30,7 @@ class Problem:
     """One question with its worked solution."""
 
     question: str
-    """What is asked."""
+    """The question."""
     answer: str
     """The number, as text."""
     trace: str
@@ -90,7 +90,7 @@ def _story(draw: random.Random, first: int, terms: list[tuple[str, int]]) -> str
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """How long and how fast."""
+    """Length and learning rates of a warm start."""
 
     steps: int
     """Optimizer steps."""
@@ -103,7 +103,7 @@ class WarmUp:
     lr_warmup_iters: int = 30
     """Steps of linear warm-up."""
     worked_part: float = 0.88
-    """Part of the steps in which solutions are mostly worked; bare answers dominate afterwards."""
+    """Fraction of the steps with mostly worked solutions; bare answers dominate afterwards."""
     worked_share: float = 0.9
     """Share of worked solutions in the first part; 1 minus it in the second."""
 

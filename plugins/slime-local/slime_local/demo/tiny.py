@@ -1,4 +1,4 @@
-"""The demo's tokenizer and model, from a recipe: a few hundred tokens, under 400,000 weights, a Qwen3 like any other.
+"""The demo's tokenizer of a few hundred tokens and Qwen3 model of under 400,000 weights, both made from a recipe.
 
 Two settings differ from the library's defaults and matter: with init 0.06 and rope theta 500 the warm start learns the
 task about three times faster than with 0.02 and 10000.

@@ -1,7 +1,7 @@
 """Causal attention over the branches of a prefix tree: each node sees its path from the root.
 
 A plan sorts branches by size and cuts them into chunks padded to their longest, small enough that the scores of a
-chunk stay in cache. Probabilities are not kept; the backward pass computes them again from q and k.
+chunk stay in cache. The backward pass recomputes probabilities from q and k.
 
     plan = plan_attention(prefix_tree(texts).branches, heads=4, kv_heads=2)
     out = attend(qkv, plan)                                       # qkv [N, H + 2 KV, D] -> [Q, H D]
@@ -34,7 +34,7 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A text that added nodes: its path, of which the last `new` nodes are its own."""
+    """A text that added nodes: its path, whose last `new` nodes are not shared with earlier texts."""
 
     path: Indices
     new: int
@@ -62,7 +62,7 @@ def prefix_tree(texts: Sequence[Sequence[int]]) -> PrefixTree:
     branches, tokens, depths = list[Branch](), list[Indices](), list[Indices]()
     size = 0
     last, last_path = nothing, nothing
-    # In sorted order a text shares with its predecessor all that it shares with any text before it.
+    # In sorted order, a text's longest shared prefix is with its predecessor.
     for index in sorted(range(len(texts)), key=lambda i: tuple(texts[i])):
         text = arrays[index]
         shared = _common_prefix(last, text)
@@ -222,7 +222,7 @@ def attention_input(
 _SCORES = 1 << 18
 """Score elements of a chunk (1 MB), unless one branch alone has more."""
 _WIDE_SCORES = 1 << 26
-"""The same on other devices than CPUs."""
+"""Score elements of a chunk on devices other than CPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +241,7 @@ class _Chunk:
 
 @dataclass(frozen=True, slots=True)
 class AttentionPlan:
-    """How to attend; a function of the branches, shared by all layers."""
+    """Attention chunks of a set of branches, shared by all layers."""
 
     chunks: tuple[_Chunk, ...]
     queries: int
@@ -250,7 +250,7 @@ class AttentionPlan:
 
 
 def plan_attention(branches: Sequence[Branch], heads: int, kv_heads: int) -> AttentionPlan:
-    """Plan for the new nodes of branches, which ask; outputs are numbered in the order of the branches as given."""
+    """Plan attention whose queries are the branches' new nodes; outputs are in the order of the given branches."""
     most = _SCORES if torch.get_default_device().type == "cpu" else _WIDE_SCORES
     starts = np.cumsum([0, *(branch.new for branch in branches)])
     chunks, batch = list[_Chunk](), list[int]()
@@ -267,7 +267,7 @@ def plan_attention(branches: Sequence[Branch], heads: int, kv_heads: int) -> Att
 
 
 def _size_class(branch: Branch) -> tuple[int, int]:
-    """Sorts by number of queries in steps of 4, then by number of keys: little padding in both."""
+    """Sort key: number of queries in steps of 4, then number of keys, so that both need little padding."""
     return (branch.new + 3) // 4, len(branch.path)
 
 
@@ -338,7 +338,7 @@ class _Attend(Function):
         rows = qkv.view(-1, dim)
         d_qkv = torch.zeros_like(qkv)
         d_rows = d_qkv.view(-1, dim)
-        # One more row, of zeros: what a padded query gets.
+        # One more row of zeros, for padded queries.
         d_out = torch.cat([grads[0].reshape(-1, dim), qkv.new_zeros(1, dim)])
         for chunk in plan.chunks:
             q, k, v = _gather(rows, chunk, plan.kv_heads)

@@ -30,7 +30,7 @@ TOKENIZER_FILES = (
 
 
 class DecodeState(Protocol):
-    """Rows of tokens being extended, a token each at a time; others may be added between two."""
+    """Rows of tokens, each extended by one token per step; more can be added between two steps."""
 
     @property
     def logits(self) -> Tensor:
@@ -46,10 +46,10 @@ class DecodeState(Protocol):
         """
 
     def clear(self) -> None:
-        """Forget all rows; what they used is used again."""
+        """Remove all rows; their memory is reused."""
 
     def select(self, sources: Tensor) -> None:
-        """Row i goes on from where row `sources[i]` is: rows are dropped, moved or forked."""
+        """Make row i continue row `sources[i]`: rows are dropped, moved or forked."""
 
     def step(self, tokens: Tensor) -> None:
         """Append one token [rows] to each row and refresh `logits`."""
@@ -72,7 +72,7 @@ class LocalModel(ABC):
     def __init__(self, source: Path, why: str, layout: tuple[Slot, ...], vocab_size: int, max_positions: int) -> None:
         self.source = source
         self.why = why
-        """One sentence: why this path."""
+        """One sentence on why this path was chosen."""
         self.layout = layout
         """Every weight's place in the flat vector, dense, in order."""
         self.numel = sum(slot.numel for slot in layout)
@@ -80,7 +80,7 @@ class LocalModel(ABC):
         self.max_positions = max_positions
         """The longest text, prompt and response together."""
         self.trained = frozenset(slot.name for slot in layout)
-        """Names of the weights that have a gradient; for any other, what `log_probs` adds to `grad` means nothing."""
+        """Names of the weights that have a gradient; entries of `grad` for other weights are undefined."""
 
     @property
     @abstractmethod
@@ -90,7 +90,7 @@ class LocalModel(ABC):
     @property
     @abstractmethod
     def token_bytes(self) -> int:
-        """What the keys and values of a token take."""
+        """Bytes of the keys and values of a token."""
 
     def bind(self, flat: Tensor) -> None:
         """Make every weight a view into `flat`, a contiguous fp32 vector of `numel` elements.
@@ -118,10 +118,10 @@ class LocalModel(ABC):
 
     @abstractmethod
     def checkpoint_layers(self) -> None:
-        """From now on a training forward keeps each layer's input alone, and the backward pass computes the rest again.
+        """Enable activation checkpointing: keep only each layer's input and recompute the rest in the backward pass.
 
         Raises:
-            ModelError: its layers cannot be told apart.
+            ModelError: its layers cannot be identified.
         """
 
     @abstractmethod

@@ -33,7 +33,7 @@ from slime_local.model.weights import (
 
 @dataclass(frozen=True, slots=True)
 class DecoderShape:
-    """The numbers of a decoder that its weights do not tell, and its rotary frequencies."""
+    """Dimensions of a decoder that its weights do not determine, and its rotary frequencies."""
 
     layers: int
     heads: int
@@ -77,7 +77,7 @@ class FastModel(LocalModel):
 
     @property
     def token_bytes(self) -> int:
-        """What the keys and values of a token take."""
+        """Bytes of the keys and values of a token."""
         shape = self.shape
         return 2 * shape.layers * shape.kv_heads * 2 * len(shape.inv_freq) * self._flat.element_size()
 
@@ -88,9 +88,9 @@ class FastModel(LocalModel):
 
     @property
     def serving(self) -> tuple[LayerWeights, ...]:
-        """The layers to decode with; in bf16 a copy, made once for each `bind`: a decode is bound by what it reads.
+        """The layers for decoding; in bf16 a copy, made once for each `bind`, since memory traffic bounds decoding.
 
-        It stays where it is, since recorded steps read it there.
+        The copy keeps its address, which recorded CUDA graphs read.
         """
         if not self.bf16:
             return self.weights.layers
@@ -106,7 +106,7 @@ class FastModel(LocalModel):
         return embedding(positions, self._cos).unsqueeze(1), embedding(positions, self._sin).unsqueeze(1)
 
     def checkpoint_layers(self) -> None:
-        """Keep each layer's input alone; see `LocalModel.checkpoint_layers`."""
+        """Keep only each layer's input; see `LocalModel.checkpoint_layers`."""
         self._checkpoints = True
 
     def log_probs(
@@ -156,7 +156,7 @@ class FastModel(LocalModel):
         for index, w in enumerate(weights.layers):
             last = index == shape.layers - 1
             if grad is not None and self._checkpoints:
-                # No random numbers are drawn in a layer, so their state need not be kept.
+                # Layers draw no random numbers, so the generator's state need not be saved.
                 x = checkpoint(layer, x, w, last, use_reentrant=False, preserve_rng_state=False)
             else:
                 x = layer(x, w, last)

@@ -1,6 +1,6 @@
 """Decoding on the fast path: rows of one prompt share its keys and values, and each row keeps only its own.
 
-Bitwise, a row's logits depend neither on its companions nor on how far those are, given one thread. What makes it so:
+With one thread, a row's logits are bitwise independent of the other rows and of their lengths, because:
   - matrix products see at least 4 rows, and MKL is asked for its strict mode, see `product` (with fewer rows, it takes
     another kernel; and without the mode, with less than 16 or 56 of them, by the CPU);
   - padding is masked and comes in blocks of 64 prompt or 32 own slots, so that every row starts on a cache line, and
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _OWN_BLOCK = 32
 _OWN_SUM = 128
-"""Own slots that are summed at once."""
+"""Slots of a row's separate cache that are summed at once."""
 _OWN_SLOTS = 64
 """Slots a row's own cache starts with; doubled when full."""
 
@@ -46,13 +46,13 @@ class _LayerCache:
     own_v: Tensor
 
     def begin(self, rows: int) -> None:
-        """Forget the prompts, and the own slots unless there are enough and not far too many for so many rows."""
+        """Remove the prompts; keep the rows' slots if their number suits so many rows."""
         self.prompt_k, self.prompt_v = self.prompt_k[:0, :0], self.prompt_v[:0, :0]
         if not rows <= len(self.own_k) <= 2 * rows:
             self.own_k, self.own_v = self.own_k[:0, :, :0], self.own_v[:0, :, :0]
 
     def reserve(self, rows: int, slots: int) -> None:
-        """Room for so many rows and own slots; what is free is finite, as masked products need."""
+        """Allocate rows and slots; free slots hold finite values, as masked products need."""
         have_rows, kv_heads, have, dim = self.own_k.shape
         if rows <= have_rows and slots <= have:
             return
@@ -91,14 +91,14 @@ class FastDecode:
         return self._logits[: self._rows]
 
     def clear(self) -> None:
-        """Forget all rows; their slots serve the next ones: new memory would cost 5 to 8 % of a short batch."""
+        """Remove all rows and reuse their slots: new memory would cost 5 to 8 % of a short batch."""
         self._rows = 0
         self._prompt_of_row = self._lengths = self._drawn = torch.zeros(0, dtype=torch.long)
         """[rows, at least MIN_ROWS where there are any]."""
         self._level: int | None = 0
-        """How many tokens every row has drawn; None where they differ."""
+        """Number of tokens drawn by every row; None if they differ."""
         self._widest = 0
-        """The most tokens that a row has drawn."""
+        """Largest number of tokens drawn by a row."""
         self._bias = torch.zeros(0, 0)
         self._logits = torch.zeros(0, self._model.vocab_size)
 

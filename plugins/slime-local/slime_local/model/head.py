@@ -1,4 +1,4 @@
-"""From the last hidden state to one log-prob a token, without keeping logits."""
+"""Log-probs of tokens from the last hidden states, without storing logits."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from slime_local.model.ops import CHUNK, Context, norm_backward, rms_scale, zero
 WIDE_LOGITS = 1 << 28
 """Logits [rows, V] of a chunk that is not on a CPU (1 GB)."""
 RECOMPUTE_OVER = 1 << 26
-"""Probabilities [N, V] above this many elements (256 MB) are computed again in the backward pass, not kept."""
+"""Elements (256 MB) above which probabilities [N, V] are recomputed in the backward pass instead of kept."""
 
 
 @dataclass(frozen=True, slots=True)

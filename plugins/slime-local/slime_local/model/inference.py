@@ -1,4 +1,4 @@
-"""A decoder layer's pieces without gradients, with sums in an order that padding does not change."""
+"""A decoder layer's parts without gradients, with a summation order independent of padding."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

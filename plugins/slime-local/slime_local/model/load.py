@@ -23,7 +23,7 @@ from slime_local.model.support import ModelPath, explain_path
 from slime_local.model.weights import decoder_order, lay_out
 
 LONGEST_REASON = 1_000
-"""Characters of what transformers says: it may list every model that there is."""
+"""Most characters of transformers' message, which may list every known model."""
 
 
 def load_model(hf_dir: Path, *, bf16: bool = False) -> LocalModel:

@@ -42,7 +42,7 @@ def plus_times(x: Tensor, a: Tensor, b: Tensor, out: Tensor | None = None) -> Te
 
 
 def add_product(total: Tensor, a: Tensor, b: Tensor, bf16: bool) -> None:
-    """Add a b to a gradient, which stays in fp32: a sum of bf16 products, chunk by chunk, loses nothing more."""
+    """Add a b to an fp32 gradient, so that the sum of bf16 products over chunks is not rounded to bf16."""
     if bf16:
         total.add_(torch.mm(a.bfloat16(), b.bfloat16()))
     else:
@@ -73,18 +73,18 @@ def call(function: type[Function], *args: object) -> Tensor:
 
 
 def zeros_if(wanted: bool, like: Tensor) -> Tensor | None:
-    """Room for the gradient of a matrix that is trained; None for one that is not, whose product is left out."""
+    """A zero gradient for a trained matrix; None for a frozen one, whose product is skipped."""
     return torch.zeros_like(like) if wanted else None
 
 
 CHUNK = 512
 """Tokens a chunk: wide enough for full matrix throughput, small enough for a 1 MB cache at width 320."""
 WIDE_CHUNK = 8192
-"""The same on other devices, which are bound by how many kernels are launched."""
+"""Tokens a chunk on other devices, where the number of kernel launches is the bound."""
 
 
 def chunk_rows(x: Tensor) -> int:
-    """Tokens a chunk where `x` lies."""
+    """Tokens a chunk on the device of `x`."""
     return CHUNK if x.is_cpu else WIDE_CHUNK
 
 

@@ -1,7 +1,7 @@
 """Groups laid out flat for the training forward: the prefix tree of all their texts.
 
 The last token of a response is predicted but predicts nothing, so it is not an input. In the last layer only nodes that
-predict a response token go on: `last_plan` asks there alone, and `kept` names them.
+predict a response token (`kept`) are computed: `last_plan` has queries only for them.
 """
 
 from collections.abc import Sequence
@@ -24,9 +24,9 @@ class Packed:
     positions: Tensor
     """[N] position of each in its texts."""
     plan: AttentionPlan
-    """Every node asks."""
+    """Attention plan with all nodes as queries."""
     last_plan: AttentionPlan
-    """The `kept` nodes ask."""
+    """Attention plan with the `kept` nodes as queries."""
     kept: Tensor
     """[M] nodes from which response tokens are predicted."""
     source: Tensor
@@ -57,7 +57,7 @@ def pack_groups(groups: Sequence[GroupTokens], heads: int, kv_heads: int) -> Pac
 
 
 def _predicting_ends(tree: PrefixTree, predicting: Sequence[Indices]) -> list[Branch]:
-    """The branches cut to their part from the first node that predicts; every branch ends with one."""
+    """The branches with queries from their first predicting node on; every branch ends with one."""
     needed = np.zeros(len(tree.tokens), dtype=np.bool_)
     needed[np.concatenate(predicting)] = True
     ends = []

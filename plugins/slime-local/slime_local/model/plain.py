@@ -110,19 +110,19 @@ class PlainModel(LocalModel):
         check_log_probs_call(groups, 1.0, grad, self.numel)
         rows = _Rows.of(groups)
         with self._gradients(grad):
-            # Of the whole model, so that what only its own class does to the states is done.
+            # Run the whole model, so that steps that only its class applies to the states are included.
             with self.precision():
                 out = self.hf(input_ids=rows.ids, attention_mask=rows.mask, use_cache=False, output_hidden_states=True)
             states: Tensor = out.hidden_states[-1]
             return states[:, :-1][rows.predicted[:, 1:]].float().mv(head)
 
     def precision(self) -> AbstractContextManager[object]:
-        """What a forward computes in; a backward pass follows it."""
+        """Context that sets the forward's precision; the backward pass uses the same."""
         return torch.autocast(self._flat.device.type, torch.bfloat16) if self.bf16 else nullcontext()
 
     @contextmanager
     def serving(self) -> Iterator[None]:
-        """The same, with matrices rounded once for each `bind`: for single tokens, rounding is half the work."""
+        """`precision` with matrices rounded once for each `bind`: for single tokens, rounding is half the work."""
         if not self.bf16:
             yield
             return
@@ -148,9 +148,9 @@ class PlainModel(LocalModel):
             yield
 
     def checkpoint_layers(self) -> None:
-        """Keep each layer's input alone; see `LocalModel.checkpoint_layers`.
+        """Keep only each layer's input; see `LocalModel.checkpoint_layers`.
 
-        Not by Hugging Face's own switch, which works in its training mode alone, where dropout would be on.
+        Hugging Face's switch is not used: it works only in training mode, where dropout is on.
         """
         layers = [each for each in self.hf.modules() if isinstance(each, GradientCheckpointingLayer)]
         if not layers:
@@ -227,7 +227,7 @@ class PlainDecode:
         self._model = model
         self._parts: list[_Part] = []
         self._part_of = self._place = torch.zeros(0, dtype=torch.long)
-        """[rows] where each is."""
+        """[rows] part and place of each row."""
 
     @property
     def logits(self) -> Tensor:
@@ -245,7 +245,7 @@ class PlainDecode:
         self._parts.append(_Part(self._model, prompts, prompt_of_row))
 
     def clear(self) -> None:
-        """Forget all rows."""
+        """Remove all rows."""
         self._parts, self._part_of, self._place = [], self._part_of[:0], self._place[:0]
 
     def select(self, sources: Tensor) -> None:
@@ -303,9 +303,9 @@ class _Part:
 LENGTHS = (8, 5)
 """Tokens of two texts, so that one row is padded."""
 NEAR, NEAR_BF16 = 1e-3, 5e-2
-"""Differences that are rounding, as parts of the largest logit: of rows of another shape, and of any in bf16."""
+"""Largest rounding differences relative to the largest logit: between row shapes, and in bf16."""
 SAME = 1e-5
-"""And of rows of the same shape: a random model looks ahead only a little."""
+"""The same for rows of one shape; small, since a random model's look-ahead has little effect."""
 
 
 @torch.no_grad()

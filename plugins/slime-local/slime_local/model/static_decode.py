@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _LEAST_ROWS, _LEAST_SLOTS = 4, 128
 _MOST_GRAPHS = 64
-"""Steps that are kept recorded; some hundred kilobytes each."""
+"""Most recorded steps to keep; some hundred kilobytes each."""
 
 
 class StaticDecode:
@@ -31,13 +31,13 @@ class StaticDecode:
         shape = model.shape
         self._model = model
         self._cache = torch.zeros(shape.layers, 2, 0, shape.kv_heads, 0, 2 * len(shape.inv_freq))
-        """[layers, 2, rows, KV, slots, D]: keys and values; what is free is finite, as masked products need."""
+        """[layers, 2, rows, KV, slots, D]: keys and values; free slots hold finite values, as masked products need."""
         self._tokens = self._lengths = torch.zeros(0, dtype=torch.long)
         """[rows] the newest token, and how many come before it; 0 where there is no row."""
         self._logits = self._out = torch.zeros(0, model.vocab_size)
         self._graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}
         self._recorded_of = 0
-        """Where the weights lie that the recorded steps read."""
+        """Address of the weights that the recorded steps read."""
         self._rows = 0
 
     @property
@@ -46,7 +46,7 @@ class StaticDecode:
         return self._logits[: self._rows]
 
     def clear(self) -> None:
-        """Forget all rows; their slots, and the recorded steps, serve the next ones."""
+        """Remove all rows; their slots and the recorded steps are reused."""
         self._rows = 0
         self._lengths.zero_()
 

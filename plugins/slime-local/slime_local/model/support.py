@@ -1,4 +1,4 @@
-"""Which path a Hugging Face causal LM takes, told from its config.json alone; no torch.
+"""Computation path of a Hugging Face causal LM, from its config.json only. Imports no torch.
 
 path, why = explain_path(json.loads((hf_dir / "config.json").read_text()))
 """
@@ -18,7 +18,7 @@ _MISTRAL_WINDOW = 4096  # what a config.json without the key means
 
 
 def explain_path(config_json: Mapping[str, object]) -> tuple[ModelPath, str]:
-    """Say whether the fast path fits, and one sentence why.
+    """Path for a model, and one sentence on the reason.
 
     Args:
         config_json: the parsed config.json of a Hugging Face causal LM.

@@ -1,4 +1,4 @@
-"""What the training forward takes and gives: groups of token ids in, one log-prob a response token out.
+"""Input and output of the training forward: groups of token ids, and one log-prob a response token.
 
 GroupTokens(prompt=[1, 2, 3], responses=[[4, 5], [6]])    # three log-probs: of 4, 5 and 6
 """

@@ -89,7 +89,7 @@ class DecoderWeights:
 
 @dataclass(frozen=True, slots=True)
 class DecoderTrained:
-    """Which weights have a gradient: of a joined matrix, whether any part of it."""
+    """Fields of weights that have a gradient; a joined matrix counts if any part is trained."""
 
     embed: bool
     layers: tuple[frozenset[str], ...]
@@ -99,7 +99,7 @@ class DecoderTrained:
 
     @classmethod
     def of(cls, names: Set[str], layers: int) -> "DecoderTrained":
-        """For these state-dict names."""
+        """The trained fields for these state-dict names."""
         return cls(
             _EMBED in names,
             tuple(
@@ -160,7 +160,7 @@ def view_weights(flat: Tensor, slots: Mapping[str, Slot], layers: int) -> Decode
 
 
 def rounded_layers(weights: DecoderWeights, into: Sequence[LayerWeights] = ()) -> tuple[LayerWeights, ...]:
-    """The layers with their matrices in bf16, a copy, in place of an earlier one; norms and biases as they are."""
+    """A copy of the layers with bf16 matrices, written `into` an earlier copy if given; norms and biases stay fp32."""
 
     def layer(w: LayerWeights, kept: LayerWeights | None) -> LayerWeights:
         copies = {}
@@ -175,8 +175,8 @@ def rounded_layers(weights: DecoderWeights, into: Sequence[LayerWeights] = ()) -
 def leaves(weights: DecoderWeights, gradients: DecoderWeights, trained: DecoderTrained) -> DecoderWeights:
     """The same storage as autograd leaves whose `.grad` is the matching view of a gradient vector.
 
-    Backward adds in place, so the sum over micro-batches lands in the vector without a gathering step. What is not
-    trained is not a leaf, and its gradient is not computed.
+    Backward adds in place, so the sum over micro-batches lands in the vector without a gathering step. Frozen
+    weights are no leaves, and their gradients are not computed.
     """
 
     def leaf(weight: Tensor, gradient: Tensor, is_trained: bool) -> Tensor:
