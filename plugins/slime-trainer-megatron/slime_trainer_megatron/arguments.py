@@ -1,7 +1,7 @@
-"""Settings of the trainer: what is passed on to megatron-core, with its own names, types, defaults and help.
+"""Settings of the trainer: arguments for megatron-core, with its names, types, defaults and help.
 
-They are made of the installed megatron-core's source when the trainer is chosen. What megatron-core has and this
-trainer does not pass on is refused by its name, and so is what the run or the model decides.
+They are generated from the installed megatron-core's source when the trainer is chosen. Other arguments of
+megatron-core, and ones that the run or the model determines, are rejected by name.
 """
 
 import functools
@@ -41,7 +41,7 @@ PASSED: Mapping[str, object] = {
     "optimizer_cpu_offload": bool,
     "optimizer_offload_fraction": Annotated[float, Field(ge=0.0, le=1.0)],
 }
-"""The arguments that are passed on, and what each may be."""
+"""Arguments passed to megatron-core, with their constraints."""
 RUNS = {
     "lr": "lr",
     "min_lr": "min_lr",
@@ -53,7 +53,7 @@ RUNS = {
     "bf16": "bf16",
     "calculate_per_token_loss": "calculate_per_token_loss",
 }
-"""What the run decides for every trainer: Megatron's name -> the run's key."""
+"""Arguments that the run determines for every trainer: Megatron's name -> the run's key."""
 MODELS = ("moe_layer_freq", "moe_router_pre_softmax")
 """Arguments that the model determines, in addition to its `DIMENSIONS`."""
 REASONS = {
@@ -74,7 +74,7 @@ REASONS = {
     "fp8": "it computes in fp32, or in bf16 with bf16 = true",
     "params_dtype": "it computes in fp32, or in bf16 with bf16 = true",
 }
-"""Why some are not passed on."""
+"""Reasons why some arguments are not supported."""
 OF_EXPERTS = (
     "expert_model_parallel_size",
     "expert_tensor_parallel_size",
@@ -87,14 +87,14 @@ OF_LAYERS: Mapping[str, Callable[[Model], object]] = {
     "moe": lambda model: model.experts,
     "shared_experts": lambda model: model.experts and model.experts.shared,
 }
-"""Values of `recompute_modules` that only some models have a part for."""
+"""Values of `recompute_modules` whose module only some models have."""
 ALONE = ("mtp_num_layers", "mtp_loss_scaling_factor", "use_rollout_routing_replay")
 """Arguments that apply to the policy and not to a critic."""
 NAME, CRITIC = "MegatronSettings", "MegatronCriticSettings"
 
 
 class CriticBase(Settings):
-    """`[trainer.megatron.critic]`, without what megatron-core's source says; what is left out is as of the policy."""
+    """Base of `[trainer.megatron.critic]`, without megatron-core's arguments; missing keys take the policy's values."""
 
     max_tokens_per_gpu: int | None = Field(None, ge=1, le=10**9, description="Tokens of a micro-batch of the critic.")
 
@@ -105,7 +105,7 @@ class CriticBase(Settings):
 
 
 class MegatronBase(Settings):
-    """`[trainer.megatron]`, without what megatron-core's source says."""
+    """Base of `[trainer.megatron]`, without megatron-core's arguments."""
 
     num_gpus: int = Field(
         2, ge=1, le=65536, description="Ranks in all, `actor_num_nodes` times `actor_num_gpus_per_node`."
@@ -182,7 +182,7 @@ class MegatronBase(Settings):
 
 
 def of_critic(settings: Settings) -> Settings:
-    """The settings of the critic: the policy's, but for what `[trainer.megatron.critic]` says."""
+    """Settings of the critic: the policy's, overridden by `[trainer.megatron.critic]`."""
     critic: Settings | None = settings.__dict__["critic"]
     own = {} if critic is None else {name: value for name, value in critic.__dict__.items() if value is not None}
     without = {name: type(settings).model_fields[name].default for name in (*ALONE, "critic")}
@@ -210,7 +210,7 @@ def _refuse_others(given: object) -> object:
 
 
 def refusal(name: str) -> str:
-    """Why an argument of Megatron's is not a setting here, or which was meant; "" for a setting and for others."""
+    """Why an argument of Megatron is not supported, or the likely spelling; "" for settings and unknown names."""
     if name in RUNS:
         return f"{name} is the run's: set {RUNS[name]} at the top of the run file, or --{RUNS[name].replace('_', '-')}"
     if name in MODELS:
@@ -229,7 +229,7 @@ def refusal(name: str) -> str:
 
 
 def layout_of(settings: Settings) -> Layout:
-    """The layout that settings ask for."""
+    """The parallel layout in the settings."""
     given = cast(Mapping[str, int], settings.__dict__)
     return Layout(
         given["num_gpus"],
@@ -244,7 +244,7 @@ def layout_of(settings: Settings) -> Layout:
 
 
 def check_model(settings: Settings, model: Model) -> None:
-    """See that a layout can hold a model.
+    """Check that a model fits a layout.
 
     Raises:
         ConfigError: it cannot.
@@ -284,7 +284,7 @@ def _check_experts(model: Model) -> None:
 
 
 def check_effect(settings: Settings, model: Model) -> None:
-    """See that every given setting has an effect on the model that is trained.
+    """Check that every given setting has an effect on the trained model.
 
     Raises:
         ConfigError: one has none.
@@ -315,13 +315,13 @@ def check_effect(settings: Settings, model: Model) -> None:
 
 
 def patterns_of(settings: Settings) -> Patterns:
-    """The patterns by which weights are trained or frozen."""
+    """Patterns of trained and frozen weights."""
     given = settings.__dict__
     return Patterns(given["only_train_params_name_list"], given["freeze_params_name_list"])
 
 
 def passed(settings: Settings, owner: str) -> dict[str, object]:
-    """The arguments that a class of megatron-core's configuration is given, by name.
+    """Arguments by name for a configuration class of megatron-core.
 
     Args:
         settings: validated ones.
@@ -363,7 +363,7 @@ def _without_effect(given: Mapping[str, object], layout: Layout) -> Iterator[str
 
 @functools.cache
 def settings_model() -> type[Settings]:
-    """`[trainer.megatron]`, made of what is installed.
+    """The settings model of `[trainer.megatron]`, from the installed megatron-core.
 
     Raises:
         PluginError: there is no megatron-core.

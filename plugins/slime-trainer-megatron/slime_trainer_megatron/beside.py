@@ -30,10 +30,10 @@ Ask = Callable[[str, Policy], None]
 
 
 class FrozenModel:
-    """A model that is read and not trained."""
+    """A model that is not trained."""
 
     def __init__(self, directory: Path, setup: RankSetup, *, replays: bool = False) -> None:
-        """Load this rank's part; it may replay what experts the sampler chose.
+        """Load this rank's part; `replays`: use the experts that the sampler chose.
 
         Raises:
             ConfigError: the layout cannot hold it, or there is no converter for its family.
@@ -46,7 +46,7 @@ class FrozenModel:
         self.policy.requires_grad_(False)
         load_hf(self.policy, directory, model)
         self.passes = passes_of(self.policy, model, setup, replays=replays)
-        """Its passes, while it is `in_place`."""
+        """Its passes, valid while it is `in_place`."""
 
     @contextmanager
     def in_place(self) -> Iterator[Policy]:
@@ -54,7 +54,7 @@ class FrozenModel:
         yield self.policy
 
     def take(self, policy: Policy) -> None:
-        """Become a model of these weights."""
+        """Replace the weights by a policy's."""
         copy_weights(self.policy, weights_of(policy))
 
     def value_of(self, parameter: torch.Tensor) -> torch.Tensor:
@@ -63,9 +63,9 @@ class FrozenModel:
 
 
 class SwappedModel:
-    """Weights in the CPU's memory that take the place of the policy's, whose layout is theirs, while they are read.
+    """Weights in CPU memory, in the policy's layout, that are swapped into the policy's module for a forward pass.
 
-    No device holds both: two weights change places at a time, and back.
+    The device never holds both models: weights are swapped one at a time, and back.
     """
 
     def __init__(self, directory: Path, setup: RankSetup, policy: Policy, model: Model) -> None:
@@ -92,12 +92,12 @@ class SwappedModel:
 
     @torch.no_grad()
     def take(self, policy: Policy) -> None:
-        """Become the policy's weights as they are now."""
+        """Copy the policy's current weights."""
         for mine, held in self._pairs.values():
             held.copy_(mine)
 
     def value_of(self, parameter: torch.Tensor) -> torch.Tensor:
-        """The held weight that stands for a parameter of the policy."""
+        """The held weight for a parameter of the policy."""
         return self._pairs[id(parameter)][1]
 
     @torch.no_grad()
@@ -109,7 +109,7 @@ class SwappedModel:
 
 
 def passes_of(policy: Policy, model: Model, setup: RankSetup, *, replays: bool = False) -> Passes:
-    """Passes of a model that is not trained."""
+    """Forward passes of a model that is not trained."""
     given = setup.settings.__dict__
     head = Head(model.vocab, setup.rollout_temperature, given["log_probs_chunk_size"])
     return Passes(policy, policy, model, head, given["max_tokens_per_gpu"], replays=replays)
@@ -126,9 +126,9 @@ class Beside:
         """Load what the setup asks for; errors as of `FrozenModel`.
 
         Args:
-            setup: what is asked for.
+            setup: the rank's setup.
             policy: this rank's part of the policy.
-            model: the policy's whole.
+            model: the policy's whole model.
         """
 
         def frozen(directory: Path | None) -> FrozenModel | SwappedModel | None:
@@ -146,7 +146,7 @@ class Beside:
         self._refreshed: int | None = 0
 
     def begin(self, rollout_id: int, policy: Policy) -> None:
-        """Training on a rollout begins: where it is time, the reference becomes the policy as it is now."""
+        """Begin training on a rollout: if due, copy the policy's current weights into the reference."""
         if self.critic:
             self.critic.optimizer.begin_rollout()
         if self.reference is None or self._interval is None:
@@ -180,11 +180,11 @@ class Beside:
         ]
 
     def refreshed(self) -> FrozenModel | SwappedModel | None:
-        """What a resume cannot load from where it came from: a reference that is refreshed."""
+        """A refreshed reference, which a checkpoint must save; None without one."""
         return self.reference if self._interval is not None else None
 
     def told(self) -> dict[str, int]:
-        """What else a resume needs to know."""
+        """Numbers that a checkpoint saves for a resume."""
         return {} if self.refreshed() is None else {REFRESHED: self._refreshed or 0}
 
     def restored(self, told: Mapping[str, object]) -> FrozenModel | SwappedModel | None:
@@ -200,25 +200,25 @@ class Beside:
 
 
 VERSION = "old_actor"
-"""What a checkpoint calls the version that it keeps."""
+"""A checkpoint's key for the old policy's version."""
 
 
 class OldPolicy:
-    """A model of the policy's layout, and copies of what was published."""
+    """A model in the policy's layout, and copies of published weights."""
 
     def __init__(self, setup: RankSetup, about: OldActor) -> None:
-        """Load a model to put them into."""
+        """Load a model to hold the copies."""
         self._frozen = FrozenModel(
             setup.hf_checkpoint, setup, replays=setup.settings.__dict__["use_rollout_routing_replay"]
         )
         self._served = ServedWeights[Mapping[str, torch.Tensor]](about)
 
     def published(self, version: int, policy: Policy) -> None:
-        """The policy's weights are served as a version."""
+        """Record the policy's weights, published as a version."""
         self._served.published(version, lambda: {name: each.clone() for name, each in weights_of(policy).items()})
 
     def passes(self, rollout_id: int) -> Passes | None:
-        """Of the model that generated a rollout, if it is not the policy that training on it begins with."""
+        """Passes of the model that generated a rollout; None if it is the policy at the start of training on it."""
         version, weights = self._served.of(rollout_id)
         if version == rollout_id:
             return None
@@ -226,7 +226,7 @@ class OldPolicy:
         return self._frozen.passes
 
     def saved(self) -> tuple[int, Policy] | None:
-        """What is not published again when the run goes on: a version, and the model that has its weights now."""
+        """Version and model of weights that a resumed run does not publish again."""
         if (saved := self._served.saved()) is None:
             return None
         version, weights = saved
@@ -239,6 +239,6 @@ class OldPolicy:
         return self._frozen.policy
 
     def restore(self, version: int) -> None:
-        """The model has a saved version's weights now."""
+        """Register the weights in the model as a saved version."""
         weights = weights_of(self._frozen.policy)
         self._served.restore(version, {name: each.clone() for name, each in weights.items()})

@@ -1,7 +1,7 @@
-"""Blocks: the layers of a pipeline stage, put together as Megatron's specs.
+"""Blocks: the layers of a pipeline stage as Megatron specs.
 
-Three kinds of attention and MLP: grouped heads or DeepSeek's latent ones; one MLP or experts, with shared ones or
-without; norms in front of both, and GLM-4's behind them, too.
+Attention has grouped heads, or DeepSeek's latent ones. A layer has one MLP, or experts with or without shared ones.
+Norms precede attention and MLP; in GLM-4, norms also follow them.
 
 Example:
 
@@ -64,7 +64,7 @@ class NormedColumnParallelLinear(ColumnParallelLinear):  # type: ignore[misc]
     """A norm and the column-parallel product after it."""
 
     epsilon: float | None = None
-    """Of the norm; None: as the configuration has it."""
+    """Epsilon of the norm; None: the configuration's."""
 
     def __init__(self, input_size: int, output_size: int, *, config: TransformerConfig, **rest: object) -> None:
         """Add the norm to the class it extends."""
@@ -136,7 +136,7 @@ class PackedAttention(MegatronModule):  # type: ignore[misc]
             key, value = (_of_all(each, self._cp) for each in (key, value))
         rows = len(ends) - 1
         q, k, v = (_spread(each, where, rows, length) for each, where in ((query, own), (key, place), (value, place)))
-        # Keys and values are repeated for their queries: on a CPU torch has no kernel without the whole matrix else.
+        # Keys and values are repeated per query head: otherwise torch's CPU kernel builds the whole score matrix.
         repeat = q.shape[1] // k.shape[1]
         k, v = (each.repeat_interleave(repeat, 1) if repeat > 1 else each for each in (k, v))
         out = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=self._scale)
@@ -145,7 +145,7 @@ class PackedAttention(MegatronModule):  # type: ignore[misc]
 
 def _norm_weight(config: TransformerConfig, size: int) -> torch.nn.Parameter:
     weight = torch.nn.Parameter(torch.ones(size, dtype=config.params_dtype))
-    # With sequence parallelism each rank has a part of the tokens: their gradients are added up over the ranks.
+    # With sequence parallelism each rank has a part of the tokens: gradients are summed over the ranks.
     weight.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
     return weight
 
@@ -183,7 +183,7 @@ def block_spec(config: TransformerConfig, model: Model) -> TransformerBlockSubmo
 
 
 def further_spec(config: TransformerConfig, model: Model) -> MultiTokenPredictionBlockSubmodules:
-    """The layers that predict further tokens, which are on the last stage."""
+    """The layers for multi-token prediction, on the last stage."""
     specs = []
     for number in range(model.further):
         layer = _layer(config, model, model.layers + number)
@@ -243,15 +243,15 @@ def _mixture() -> ModuleSpec:
 
 
 class FurtherLayer(MultiTokenPredictionLayer):  # type: ignore[misc]
-    """A layer that predicts further tokens; what it keeps for the backward pass is not computed again."""
+    """A layer for multi-token prediction; its activations are not recomputed."""
 
     def _checkpointed_forward(self, forward: Callable[..., torch.Tensor], **given: object) -> torch.Tensor:
-        # Megatron's asks autograd to keep what is not a tensor.
+        # Megatron's version makes autograd save objects that are not tensors.
         return forward(**given)
 
 
 class SandwichedLayer(TransformerLayer):  # type: ignore[misc]
-    """A layer whose attention and MLP have a norm behind them, before they are added to what went into them."""
+    """A layer with norms after attention and MLP, before the residual additions."""
 
     def __init__(self, *given: object, **options: object) -> None:
         """Add the norms behind attention and MLP."""
@@ -278,6 +278,6 @@ def _normed(usual: Callable[[bool, bool], Added], norm: RmsNorm) -> Callable[[bo
 
 
 class LatentUp(NormedColumnParallelLinear):
-    """Makes heads from latent numbers, after a norm over those."""
+    """Projects latent vectors to heads, after a norm."""
 
     epsilon = OF_LATENT

@@ -53,7 +53,7 @@ BESIDE = ("*.json", "*.txt", "*.model", "*.jinja")
 
 @dataclass(frozen=True)
 class Saved:
-    """What a rank saves and loads."""
+    """Objects that a rank saves and loads."""
 
     policy: Policy
     """The rank's part of the weights."""
@@ -64,11 +64,11 @@ class Saved:
     old: OldPolicy | None
     """The policy that generated a rollout not yet trained on."""
     model: Model
-    """The whole."""
+    """The whole model."""
     source: Path
     """The model directory that training began with, for tokenizer and configuration."""
     shard_bytes: int
-    """Bytes of each file of `hf/`, about."""
+    """Approximate bytes of each file of `hf/`."""
 
 
 def slots_of(model: Model) -> list[WeightSlot]:
@@ -77,7 +77,7 @@ def slots_of(model: Model) -> list[WeightSlot]:
 
 
 def save(directory: Path, saved: Saved, *, hf: bool) -> Saving:
-    """Begin to write what `load` needs to `optim/`; with `hf`, a model directory stands in `hf/` when this returns.
+    """Begin to write `optim/` for `load`; with `hf`, the model directory `hf/` is complete on return.
 
     Called on all ranks.
     """
@@ -111,7 +111,7 @@ def load(directory: Path, saved: Saved) -> None:
     """Read this rank's part of what any layout saved.
 
     Raises:
-        CheckpointError: it is not there, half written, or of another model.
+        CheckpointError: the checkpoint is missing, incomplete, or of another model.
     """
     folder = directory / "optim"
     about = read_about(folder)

@@ -1,4 +1,4 @@
-"""Collectives: what ranks of one group make together, of tensors and of names with numbers.
+"""Collectives: sums, gathers and broadcasts over the ranks of a group.
 
 Example:
 
@@ -20,13 +20,13 @@ def backend() -> str:
 
 
 def alone() -> None:
-    """Make a process group of this process alone, unless it is in one."""
+    """Create a process group with only this process, unless it is in one."""
     if not dist.is_initialized():
         dist.init_process_group(backend(), store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
 
 
 def summed(tensor: torch.Tensor, group: Group | None = None) -> torch.Tensor:
-    """The sum of a tensor of one shape, a new tensor; the same bits on every rank. None: over all ranks."""
+    """Sum over ranks of a tensor of equal shape, a new tensor, bitwise equal on each. None: over all ranks."""
     total = tensor.clone()
     dist.all_reduce(total, group=group)
     return total
@@ -40,7 +40,7 @@ def largest(number: int, group: Group | None = None) -> int:
 
 
 def gathered(values: torch.Tensor, group: Group) -> torch.Tensor:
-    """The ranks' values [N], of any number on each, one after another."""
+    """Concatenated values [N] of the ranks, which may have different lengths."""
     size = dist.get_world_size(group)
     if size == 1:
         return values

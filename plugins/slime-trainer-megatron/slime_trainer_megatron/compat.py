@@ -24,12 +24,12 @@ import torch.distributed as dist
 _HERE = {"device": torch.device("cpu")}
 """Where the model is."""
 FACTORIES = ("arange", "empty", "empty_like", "full", "ones", "tensor", "zeros", "zeros_like")
-"""Functions of torch that megatron hands `device="cuda"`."""
+"""Functions of torch that megatron calls with `device="cuda"`."""
 PACKAGE = "megatron.core"
 
 
 class StandIn(types.ModuleType):
-    """A module that is another one but for some names."""
+    """A module that forwards to another one except for some names."""
 
     def __init__(self, real: types.ModuleType, names: dict[str, object]) -> None:
         super().__init__(real.__name__)
@@ -41,7 +41,7 @@ class StandIn(types.ModuleType):
 
 
 class NoStream:
-    """A stream and an event where everything happens in order anyway."""
+    """A stream and event for the CPU, where all operations run in order."""
 
     def __init__(self, *given: object, **options: object) -> None:
         pass
@@ -61,7 +61,7 @@ class NoStream:
 
 
 def stand_in_for_cuda(device: torch.device) -> None:
-    """Give every imported module of megatron-core the stand-in, where the model is not on a GPU.
+    """Replace `torch` in every imported module of megatron-core, if the model is not on a GPU.
 
     Args:
         device: where it is.
@@ -72,7 +72,7 @@ def stand_in_for_cuda(device: torch.device) -> None:
     for name, module in list(sys.modules.items()):
         if name.startswith(PACKAGE) and module.__dict__.get("torch") is torch:
             module.__dict__["torch"] = _torch()
-    # Where there is no Transformer Engine, the module asks for what it has not defined.
+    # Without Transformer Engine, the module uses a name that it has not defined.
     sys.modules[f"{PACKAGE}.transformer.moe.moe_utils"].__dict__.setdefault("te_general_gemm", None)
     dispatcher = sys.modules[f"{PACKAGE}.transformer.moe.token_dispatcher"]
     dispatcher.__dict__["maybe_move_tensor_to_cpu"] = _as_on_cpu
@@ -86,7 +86,7 @@ def stand_in_for_cuda(device: torch.device) -> None:
         "linear_with_grad_accumulation_and_async_allreduce"
     ]
     linear.warned = True  # the warning is about a variable that only GPUs need
-    # It warns that the CPU's random state has changed, which here is what was asked for.
+    # It warns that the CPU's random state has changed, which is intended here.
     logger = logging.getLogger(rng.__name__)
     if not logger.filters:
         logger.addFilter(lambda record: "CPU RNG state changed" not in record.getMessage())
@@ -94,7 +94,7 @@ def stand_in_for_cuda(device: torch.device) -> None:
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Import megatron-core without a warning: what is not installed has a substitute, what is old is not ours."""
+    """Import megatron-core without its warnings of missing packages and deprecated calls."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

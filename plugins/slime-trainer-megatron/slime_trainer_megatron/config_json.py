@@ -1,6 +1,6 @@
 """A config.json as a model in Megatron's terms. No torch.
 
-One function a family reads it; `FAMILIES` is what there is. What a converter does not know is refused, by its key.
+`FAMILIES` has one reader function a family. Unknown keys are rejected by name.
 
 Example:
 
@@ -20,10 +20,10 @@ Config = Mapping[str, object]
 
 
 def read_model(config: Config) -> Model:
-    """What a config.json says.
+    """The model of a config.json.
 
     Raises:
-        ConfigError: there is no converter for its family, or it has what the family's converter does not know.
+        ConfigError: there is no converter for its family, or the config has a key that the converter does not support.
     """
     family = str(config.get("model_type"))
     if family not in FAMILIES:
@@ -35,10 +35,10 @@ def read_model(config: Config) -> Model:
 
 
 def with_further(config: Config, layers: int) -> Model:
-    """The model of a config.json, with `layers` layers that predict further tokens.
+    """The model of a config.json, with `layers` layers for multi-token prediction.
 
     Raises:
-        ConfigError: as `read_model`, or it does not have as many.
+        ConfigError: as `read_model`, or the model has fewer of these layers.
     """
     model, there = read_model(config), further_layers(config)
     if layers and layers != there:
@@ -53,7 +53,7 @@ def with_further(config: Config, layers: int) -> Model:
 
 
 def further_layers(config: Config) -> int:
-    """How many layers that predict further tokens a config.json says there are."""
+    """Number of layers for multi-token prediction in a config.json."""
     given = config.get("num_nextn_predict_layers") if config.get("model_type") in WITH_FURTHER else 0
     return given if isinstance(given, int) else 0
 
@@ -209,11 +209,11 @@ STRETCHES: Mapping[str, tuple[str, ...]] = {
     "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
     "yarn": ("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "original_max_position_embeddings"),
 }
-"""Keys that say how positions are stretched, by `rope_type`."""
+"""Keys of each `rope_type` for stretching positions."""
 
 
 def _said_of_positions(config: Config) -> dict[str, object]:
-    """As transformers writes it, before 5.0 and since."""
+    """The rope parameters, in the form before transformers 5.0 or since."""
     given = [each for each in (config.get("rope_scaling"), config.get("rope_parameters")) if isinstance(each, Mapping)]
     return {key: value for each in given for key, value in each.items()}
 

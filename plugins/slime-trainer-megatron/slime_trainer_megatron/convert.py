@@ -1,7 +1,7 @@
-"""Conversion: weights of Hugging Face's as parameters of Megatron's, whole, or the part of a tensor-parallel rank.
+"""Conversion of Hugging Face weights to Megatron parameters and back, whole or for a tensor-parallel rank.
 
-Copies and rearrangements only, so that there and back is bit for bit the same. Moments have the shape of their weight,
-and are converted in the same way.
+It only copies and rearranges, so a round trip is bitwise exact. Moments have their weight's shape and are converted in
+the same way.
 
 Example:
 
@@ -34,7 +34,7 @@ COLUMNS = ("linear_proj.weight", "linear_fc2.weight")
 
 
 def fuse(model: Model, weight: Weight, hf: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Megatron's parameter, made of the Hugging Face weights that it holds.
+    """Megatron's parameter, fused from the Hugging Face weights in it.
 
     Queries, keys and values lie together by group: Megatron gives a rank whole groups. So do gate and up.
     """
@@ -45,7 +45,7 @@ def fuse(model: Model, weight: Weight, hf: Sequence[torch.Tensor]) -> torch.Tens
 
 
 def split(model: Model, weight: Weight, whole: torch.Tensor) -> list[torch.Tensor]:
-    """The weights that a parameter holds; padding of the vocabulary is left out."""
+    """The Hugging Face weights in a parameter, without padding of the vocabulary."""
     if "linear_qkv." in weight.name and len(weight.hf) > 1:
         queries = model.heads // model.groups * model.head
         parts = torch.split(_by_group(model, whole), [queries, model.head, model.head], 1)

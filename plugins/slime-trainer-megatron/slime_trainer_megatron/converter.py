@@ -45,13 +45,13 @@ with importing():
 Say = Callable[[str], None]
 """Callback for a line of progress."""
 RELEASE = "release"
-"""Folder of a checkpoint that no training wrote, as Megatron names it."""
+"""Megatron's folder name for a checkpoint that was converted, not trained."""
 OF_MODEL = ("decoder.", "embedding.", "mtp.", "output_layer.")
-"""How names of a model's own weights begin."""
+"""Name prefixes of a model's weights."""
 FURTHER = "mtp.layers.0.eh_proj.weight"
-"""What a checkpoint with layers that predict further tokens has."""
+"""A weight that only checkpoints with multi-token prediction have."""
 NEWEST = "latest_checkpointed_iteration.txt"
-"""Where Megatron writes which folder is the newest."""
+"""File in which Megatron names the newest folder."""
 
 
 def to_torch_dist(source: Path, target: Path, say: Say) -> Path:
@@ -59,7 +59,7 @@ def to_torch_dist(source: Path, target: Path, say: Say) -> Path:
 
     Raises:
         ConfigError: there is no converter for its family, or the target has a checkpoint already.
-        ModelError: a weight is not there, of another shape, or quantized.
+        ModelError: a weight is missing, of another shape, or quantized.
     """
     config, folder = config_of(source), target / RELEASE
     if folder.exists():
@@ -183,7 +183,7 @@ def _itself(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class _Progress:
-    """A line for each tenth."""
+    """Prints a line for each tenth of the work."""
 
     def __init__(self, say: Say, count: int, what: str) -> None:
         self._say, self._count, self._done, self._said = say, count, 0, -1

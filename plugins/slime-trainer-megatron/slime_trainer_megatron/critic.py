@@ -73,13 +73,13 @@ class ValuePolicy(Policy):
         self.value_head = ValueHead(self.config.hidden_size) if self.post_process else None
 
     def untouched(self) -> torch.Tensor:
-        """A zero that the head has a part in, too."""
+        """A zero that also depends on the head, so that the head has a gradient."""
         assert self.value_head is not None
         return super().untouched() + self.value_head.weight.sum() * 0.0
 
 
 class ValuePasses(Passes):
-    """Passes that find values where others find log-probs."""
+    """Passes that return values in place of log-probs."""
 
     def _read(self, rows: torch.Tensor, labels: torch.Tensor) -> Found:
         policy = cast(ValuePolicy, self._policy)
@@ -89,7 +89,7 @@ class ValuePasses(Passes):
 
 
 class MegatronCritic:
-    """Values, and what is learnt of them."""
+    """The critic: computes values and trains on returns."""
 
     def __init__(self, setup: RankSetup) -> None:
         """Load the model and add the head.
@@ -118,10 +118,10 @@ class MegatronCritic:
         return self._passes.log_probs(share, share.mask_T)
 
     def backward(self, share: Share) -> None:
-        """The gradient and the sums of a share, which has values and returns; kept for `step`.
+        """Compute gradient and sums of a share, which has values and returns, for `step`.
 
         Raises:
-            NonFiniteError: the loss is not finite; every micro-batch was passed all the same.
+            NonFiniteError: the loss is not finite; raised after all micro-batches.
         """
         self._model.zero_grad_buffer()
         self.optimizer.zero_grad()
@@ -152,7 +152,7 @@ class MegatronCritic:
         return self.optimizer.prepare()
 
     def step(self, norm: float) -> Mapping[str, float]:
-        """One step of the optimizer; what to report of it, equal on all ranks."""
+        """Take an optimizer step; returns metrics, equal on all ranks."""
         lr = self.optimizer.step(norm)
         # Only the last stage has sums.
         said = summed(self._sums, parallel_state.get_data_parallel_group()).tolist()

@@ -27,14 +27,14 @@ DIMENSIONS: Mapping[str, object] = {
     "moe_router_topk": Positive | None,
     "moe_ffn_hidden_size": Positive | None,
 }
-"""Megatron's names, and what each may be."""
+"""Megatron's names, with their constraints."""
 
 
 def check_dimensions(settings: Settings, model: Model) -> None:
-    """See that dimensions given as settings are the model's.
+    """Check that dimensions given as settings match the model's.
 
     Raises:
-        ConfigError: one is not.
+        ConfigError: one differs.
     """
     wanted = _of(model)
     for name in DIMENSIONS:

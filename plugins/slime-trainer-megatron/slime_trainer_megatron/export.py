@@ -1,7 +1,7 @@
 """Export: the weights in Hugging Face's names, one parameter after another, from the ranks that hold it to rank 0.
 
-Parts come straight from the ranks of one replica, and while one parameter is used the next are under way; others have
-nothing to do. Of what other ranks hold, rank 0 has no more at once than one parameter and `AHEAD`.
+Parts come directly from the ranks of one replica, and later parameters are sent while one is used; other replicas do
+nothing. Of other ranks' weights, rank 0 holds at most one parameter and `AHEAD` bytes at once.
 
 Example:
 
@@ -23,18 +23,18 @@ from slime_trainer_megatron.model import Policy, laid_out, own_parameters, stage
 from slime_trainer_megatron.torch_dist import Piece
 
 AHEAD = 2**24
-"""Bytes of parameters that are under way at once, about; of a larger one, its own."""
+"""Approximate bytes of parameters in transfer at once; one larger parameter is sent alone."""
 
 
 @dataclass(frozen=True)
 class _Coming:
-    """A parameter under way to rank 0."""
+    """A parameter in transfer to rank 0."""
 
     weight: Weight
     whole: torch.Tensor | None
-    """On rank 0, where its parts come to; None elsewhere."""
+    """Receive buffer on rank 0; None elsewhere."""
     beside: Sequence[tuple[torch.Tensor, torch.Tensor]]
-    """Places in it that are filled of another tensor once all has come."""
+    """Views of the buffer to fill from other tensors after the transfer."""
     works: Sequence[dist.Work | None]
     nbytes: int
 
@@ -70,7 +70,7 @@ def _sources(layout: Layout, model: Model, weight: Weight, stage: int) -> range:
 
 
 def _received(weight: Weight, number: int, own: torch.Tensor | None, sources: range) -> _Coming:
-    """What rank 0 begins with: most parts come to their places, which need no copy then."""
+    """Start a receive on rank 0, directly into the parameter's memory where possible."""
     if list(sources) == [0]:
         return _Coming(weight, own, (), (), 0)
     dtype: torch.dtype = getattr(torch, weight.hf[0].dtype.value)
@@ -114,7 +114,7 @@ VOCABULARY = ("word_embeddings.weight", "output_layer.weight")
 
 
 def shape_of(weight: Weight, ranks: int = 1) -> tuple[int, ...]:
-    """Of the whole parameter; the vocabulary's is padded to a multiple of the ranks."""
+    """Shape of the whole parameter; the vocabulary is padded to a multiple of the ranks."""
     rows = sum(slot.shape[0] for slot in weight.hf)
     return (rows + (-rows % ranks if weight.name.endswith(VOCABULARY) else 0), *weight.hf[0].shape[1:])
 

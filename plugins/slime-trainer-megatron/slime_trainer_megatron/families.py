@@ -1,6 +1,6 @@
-"""Families: what a Hugging Face model is in Megatron's terms, its dimensions and the names of its weights. No torch.
+"""Families: dimensions and weight names of Hugging Face models in Megatron's terms. Imports no torch.
 
-`slime_trainer_megatron.config_json` makes it of a config.json.
+`slime_trainer_megatron.config_json` reads them from a config.json.
 
 Example:
 
@@ -48,19 +48,19 @@ class Yarn:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """A parameter of Megatron's, and the weights of Hugging Face's that it holds."""
+    """A Megatron parameter, and the Hugging Face weights in it."""
 
     layer: int | None
     """Its decoder layer, from 0; None outside of them."""
     name: str
     """Its name in the model or in its layer."""
     hf: tuple[WeightSlot, ...]
-    """What it holds, in the order in which `slime_trainer_megatron.convert` takes it."""
+    """Its Hugging Face weights, in the order that `slime_trainer_megatron.convert` takes."""
     expert: int | None = None
-    """Its expert, from 0, for which `{}` stands in the name; None outside of them."""
+    """Its expert, from 0, for `{}` in the name; None outside of experts."""
 
     def within(self, layer: int = 0, expert: int = 0) -> str:
-        """Its name in a part of the model whose layers and experts begin with these."""
+        """Its name in a part of the model that begins at this layer and expert."""
         name = self.name if self.expert is None else self.name.format(self.expert - expert)
         return name if self.layer is None else f"decoder.layers.{self.layer - layer}.{name}"
 
@@ -128,16 +128,16 @@ class Latent:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A decoder of the kind that all families here are."""
+    """A decoder, in terms common to all families."""
 
     family: str
     """`model_type` of its config.json."""
     layers: int
     """Decoder layers."""
     hidden: int
-    """Width."""
+    """Hidden width."""
     inner: int
-    """Width inside of the MLP."""
+    """Hidden width of the MLP."""
     heads: int
     """Heads of queries."""
     groups: int
@@ -145,11 +145,11 @@ class Model:
     head: int
     """Width of a head."""
     vocab: int
-    """Tokens."""
+    """Size of the vocabulary."""
     epsilon: float
-    """Of the norms."""
+    """Epsilon of the norms."""
     theta: float
-    """Base of the positions' waves."""
+    """Rope theta, the base of the rotary frequencies."""
     stretch: LlamaRope | Yarn | None
     """How they are stretched, if at all."""
     tied: bool
@@ -159,17 +159,17 @@ class Model:
     qk_norm: bool
     """Whether queries and keys have a norm."""
     experts: Experts | None = None
-    """What its layers have in place of an MLP, if anything."""
+    """Experts in place of the MLP; None without."""
     latent: Latent | None = None
-    """What its attention is otherwise, if it is."""
+    """Latent attention; None for grouped heads."""
     placed: float = 1.0
-    """The part of a head that has positions."""
+    """Fraction of a head with rotary positions."""
     interleaved: bool = False
-    """Whether neighbours turn together, and not the halves of what has positions."""
+    """Whether rotary pairs are neighbours, and not elements of the two halves."""
     sandwiched: bool = False
-    """Whether attention and MLP have a norm behind them too, and gate and up are one weight of Hugging Face's."""
+    """Whether norms also follow attention and MLP, and gate and up are one Hugging Face weight."""
     further: int = 0
-    """Layers behind the last one that are trained to predict tokens beyond the next."""
+    """Layers for multi-token prediction, after the last layer."""
     bf16: bool = False
     """Whether to compute and publish in bf16, independent of the files' dtype."""
 
@@ -179,7 +179,7 @@ class Model:
         return self.experts is not None and self.experts.dense > 0
 
     def has_experts(self, layer: int) -> bool:
-        """Whether a layer has."""
+        """Whether a layer has experts."""
         return self.experts is not None and layer >= self.experts.dense
 
     def weights(self) -> Iterator[Weight]:
@@ -240,7 +240,7 @@ class Model:
         yield weight("self_attention.linear_proj.weight", ("self_attn.o_proj.weight", (hidden, queries)))
 
     def _predicting_further(self, number: int) -> Iterator[Weight]:
-        """DeepSeek's module of multi-token prediction (arXiv:2412.19437, section 2.2), but for what it shares."""
+        """DeepSeek's module for multi-token prediction (arXiv:2412.19437, section 2.2), without shared weights."""
         ours, layer, hidden = f"mtp.layers.{number}", self.layers + number, self.hidden
         own = (
             ("enorm", "enorm", (hidden,)),

@@ -1,6 +1,6 @@
 """Freezing: which weights are trained, by patterns of their names. No torch.
 
-What is frozen has no gradient; its moments exist only in checkpoints, as zeros.
+Frozen weights have no gradient; their moments exist only in checkpoints, as zeros.
 
 Names are Megatron's, as checkpoints have them: `decoder.layers.3.self_attention.linear_qkv.weight`,
 `decoder.layers.3.mlp.experts.linear_fc1.weight` of all experts of a layer, `embedding.word_embeddings.weight`.
@@ -18,27 +18,27 @@ from slime_core.errors import ConfigError, did_you_mean
 from slime_trainer_megatron.families import Model, Weight
 
 BIAS = "expert_bias"
-"""How names end of what is never trained."""
+"""Name suffix of weights that are never trained."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patterns:
-    """Regular expressions that a name is searched for."""
+    """Regular expressions, searched in a weight's name."""
 
     only: Sequence[str] = ()
-    """Only what has one of these is trained."""
+    """Only weights that match one of these are trained."""
     freeze: Sequence[str] = ()
-    """What has one of these is not."""
+    """Weights that match one of these are frozen."""
 
     def frozen(self, name: str) -> bool:
-        """Whether a weight of this name is."""
+        """Whether a weight of this name is frozen."""
         if self.only:
             return not any(re.search(each, name) for each in self.only)
         return any(re.search(each, name) for each in self.freeze)
 
 
 def name_of(weight: Weight) -> str:
-    """In the whole model; the experts of a layer have one."""
+    """Name in the whole model; all experts of a layer share one."""
     name = weight.name.replace("local_experts.{}.", "")
     return name if weight.layer is None else f"decoder.layers.{weight.layer}.{name}"
 
@@ -47,7 +47,7 @@ def frozen_names(model: Model, patterns: Patterns) -> frozenset[str]:
     """The names, `name_of`, that are not trained.
 
     Raises:
-        ConfigError: a pattern is in none of the model's names, or nothing is left.
+        ConfigError: a pattern matches no name, or no weight is left to train.
     """
     names = list(dict.fromkeys(name_of(weight) for weight in model.weights() if not weight.name.endswith(BIAS)))
     for key, given in (("only_train_params_name_list", patterns.only), ("freeze_params_name_list", patterns.freeze)):

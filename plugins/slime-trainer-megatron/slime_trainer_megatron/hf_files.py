@@ -1,4 +1,4 @@
-"""Files of Hugging Face models: weights read one at a time, and written one at a time, never all of them held.
+"""Files of Hugging Face models: reads and writes one weight at a time, so that memory stays low.
 
 Example:
 
@@ -28,11 +28,11 @@ DTYPES = {code: cast(torch.dtype, getattr(torch, name)) for name, code in CODES.
 class HfWeights:
     """A model directory's weights by name.
 
-    A file is opened for each: what was read of a file stays in memory as long as it is open.
+    Opens the file for each weight, since read data stays in memory while a file is open.
     """
 
     def __init__(self, directory: Path) -> None:
-        """Find which file has which."""
+        """Find the file of each weight."""
         self._directory = directory
         self._files: dict[str, Path] = {}
         for path in sorted(directory.glob("*.safetensors")):
@@ -74,10 +74,10 @@ class HfWeights:
         return DTYPES[code]
 
     def check(self, slots: Sequence[WeightSlot]) -> None:
-        """See that all are there, in their shapes.
+        """Check that all weights exist with their shapes.
 
         Raises:
-            ModelError: naming the first that is not.
+            ModelError: names the first that does not.
         """
         for slot in slots:
             shape = self._header(slot.name)[0]
@@ -88,10 +88,10 @@ class HfWeights:
 
 
 class HfWriter:
-    """Writes weights into safetensors files of a size, as they come."""
+    """Writes weights into safetensors files of limited size, in order of arrival."""
 
     def __init__(self, directory: Path, slots: Sequence[WeightSlot], shard_bytes: int, stem: str = "model") -> None:
-        """Deal the slots, in the order in which they will come, to files; one is larger only with a single weight."""
+        """Assign the slots, in order of arrival, to files; only a file with a single weight exceeds the size."""
         self._directory, self._stem = directory, stem
         self._shards: list[list[WeightSlot]] = [[]]
         size = 0
@@ -109,7 +109,7 @@ class HfWriter:
         return self
 
     def add(self, name: str, tensor: torch.Tensor) -> None:
-        """The next weight."""
+        """Add the next weight."""
         if not self._left:
             self._next()
         slot = self._left.pop(0)

@@ -21,7 +21,7 @@ SOURCES = {
     "OptimizerConfig": "optimizer/optimizer_config.py",
     "DistributedDataParallelConfig": "distributed/distributed_data_parallel_config.py",
 }
-"""The classes of configuration, and where megatron/core has each."""
+"""Configuration classes, with their files in megatron/core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,11 @@ class Field:
     """An argument of Megatron's."""
 
     owner: str
-    """The class that has it; of two, the first of `SOURCES`."""
+    """The class that defines it; of two, the first in `SOURCES`."""
     annotation: str
     """Its type, as it is written."""
     default: object
-    """What it is by default; None where that is an expression."""
+    """Default value; None if it is an expression."""
     help: str
     """Its docstring, in one line."""
 
@@ -43,7 +43,7 @@ def fields() -> Mapping[str, Field]:
     """Every argument, by name.
 
     Raises:
-        PluginError: there is no megatron-core, or it is not what this was written for.
+        PluginError: megatron-core is missing, or has an unknown source layout.
     """
     home, found = _home(), dict[str, Field]()
     for owner, source in SOURCES.items():

@@ -21,17 +21,17 @@ class Layout:
     """How ranks divide the work."""
 
     ranks: int
-    """All of them."""
+    """Total number of ranks."""
     tensor: int = 1
-    """Ranks that each layer is cut over."""
+    """Ranks that each layer is split over."""
     pipeline: int = 1
-    """Ranks that layers are dealt to."""
+    """Pipeline stages that layers are distributed over."""
     context: int = 1
-    """Ranks that each text is cut over."""
+    """Ranks that each text is split over."""
     expert: int = 1
-    """Ranks that the experts of a layer are dealt to."""
+    """Ranks that the experts of a layer are distributed over."""
     expert_tensor: int = 0
-    """Ranks that each expert is cut over; 0 becomes `tensor`."""
+    """Ranks that each expert is split over; 0 becomes `tensor`."""
     first: int = 0
     """Layers of the first pipeline stage; 0: as many as others."""
     last: int = 0
@@ -48,7 +48,7 @@ class Layout:
 
     @property
     def data(self) -> int:
-        """Replicas, each of which trains on a share of a step."""
+        """Number of replicas, each of which trains on a share of a step."""
         return self.ranks // self.of_model
 
     @property
@@ -72,7 +72,7 @@ class Layout:
         return weight.expert // (model.experts.count // self.expert)
 
     def check_ranks(self) -> None:
-        """See that the ranks are a number of whole replicas, of the model and of its experts.
+        """Check that the ranks form whole replicas of the model and of its experts.
 
         Raises:
             ValueError: they are not.
@@ -96,7 +96,7 @@ class Layout:
             )
 
     def check_node(self, ranks: int) -> None:
-        """See that no layer is cut over ranks of two nodes, where each node has so many.
+        """Check that no layer is split over two nodes, given the ranks per node.
 
         Raises:
             ConfigError: one is.
@@ -117,7 +117,7 @@ class Layout:
         return f"give an expert_model_parallel_size of {_near(self.expert, each // self.expert_tensor)}"
 
     def check(self, model: Model) -> None:
-        """See that a model can be cut so.
+        """Check that a model can be split in this layout.
 
         Raises:
             ConfigError: it cannot.

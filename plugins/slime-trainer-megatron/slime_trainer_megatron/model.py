@@ -1,4 +1,4 @@
-"""The model of one rank: megatron-core's GPT up to its hidden states; logits are made of the rows wanted alone.
+"""The model of one rank: megatron-core's GPT up to its hidden states; logits are computed only for needed rows.
 
 Example:
 
@@ -43,10 +43,10 @@ class Policy(GPTModel):  # type: ignore[misc]
 
     _trains = False
     further: Sequence[torch.Tensor] = ()
-    """Hidden states of the layers that predict further tokens, of the last forward pass that trains."""
+    """Hidden states of the multi-token-prediction layers, from the last training forward."""
 
     def begin(self, pack: Pack, part: float, *, trains: bool) -> None:
-        """Tell the routers what comes, what part of the step's tokens that is, and whether a backward pass follows."""
+        """Prepare the routers for a pack: its tokens, their part of the step, and whether a backward pass follows."""
         self._trains = trains
         for router in routers(self):
             padding, routes = pack.padding, pack.routes
@@ -70,7 +70,7 @@ class Policy(GPTModel):  # type: ignore[misc]
         return cast(Sequence[torch.Tensor], torch.chunk(made, 1 + self.config.mtp_num_layers)[1:])
 
     def of_pack(self, pack: Pack) -> torch.Tensor:
-        """What this pipeline stage makes of a pack: [T of this rank, 1, width], with sequence parallelism a part."""
+        """This pipeline stage's output for a pack: [T of this rank, 1, width], with sequence parallelism a part."""
         packed = PackedSeqParams(
             qkv_format="thd",
             cu_seqlens_q=pack.ends,
@@ -81,14 +81,14 @@ class Policy(GPTModel):  # type: ignore[misc]
         return cast(torch.Tensor, self(pack.tokens[None], pack.positions[None], None, packed_seq_params=packed))
 
     def rows(self, hidden: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        """Some rows [M, width] of the last stage's hidden states, whose gradients tensor-parallel ranks add up."""
+        """Rows [M, width] of the last stage's hidden states; their gradients are summed over tensor-parallel ranks."""
         if self.config.sequence_parallel:
             whole = gather_from_sequence_parallel_region(hidden, tensor_parallel_output_grad=True)
             return cast(torch.Tensor, whole[:, 0][rows])
         return cast(torch.Tensor, copy_to_tensor_model_parallel_region(hidden[:, 0][rows]))
 
     def untouched(self) -> torch.Tensor:
-        """A zero that the last stage's output layer has a part in: what was not asked for has a gradient of zero."""
+        """A zero that depends on the last stage's output layer, so that unused weights get a gradient of zero."""
         nothing = self.output_weight().sum() * 0.0
         for hidden in self.further:
             nothing = nothing + hidden.sum() * 0.0
@@ -250,7 +250,7 @@ def own_parameters(policy: Policy, model: Model) -> dict[str, tuple[Weight, torc
 
 
 def freeze(policy: Policy, model: Model, patterns: Patterns) -> None:
-    """Train no weight that the patterns leave out, and no copy of it; called before gradients have a place.
+    """Freeze the weights that the patterns exclude, and their copies; call before gradient buffers exist.
 
     Raises:
         ConfigError: a pattern is in no name, or nothing is left.
@@ -263,7 +263,7 @@ def freeze(policy: Policy, model: Model, patterns: Patterns) -> None:
         if model.tied and policy.post_process:
             policy.output_weight().requires_grad_(False)
         if policy.pre_process:
-            # Layers that are computed again have gradients only where what goes in has one.
+            # Recomputed layers have gradients only if their input has one.
             policy.embedding.register_forward_hook(_with_gradient)
 
 
@@ -306,13 +306,13 @@ def load_parts(policy: Policy, model: Model, weights: HfWeights, into: Callable[
 
 
 def part_of(weights: HfWeights, weight: Weight, model: Model) -> torch.Tensor:
-    """What this rank has of a parameter, of whole weights in Hugging Face's names."""
+    """This rank's part of a parameter, from whole Hugging Face weights."""
     whole = fuse(model, weight, [weights[slot.name] for slot in weight.hf])
     return cut(weight, whole, *(_tensor() if weight.expert is None else _expert_tensor()))
 
 
 def laid_out() -> Layout:
-    """How this rank and the others are laid out now."""
+    """The current layout of all ranks."""
     return Layout(
         dist.get_world_size(),
         tensor=_tensor()[1],

@@ -1,4 +1,4 @@
-"""Offloading: what Megatron's optimizer in the CPU's memory asks for. No torch.
+"""Offloading: requirements of Megatron's optimizer in CPU memory. Imports no torch.
 
 Example:
 
@@ -11,7 +11,7 @@ from slime_trainer_megatron.arguments import of_critic
 
 
 def check_offload(settings: Settings, *, bf16: bool) -> None:
-    """See that Megatron can keep the moments in the CPU's memory, of the policy and of a critic.
+    """Check that Megatron can keep the moments of policy and critic in CPU memory.
 
     Raises:
         ConfigError: it cannot.

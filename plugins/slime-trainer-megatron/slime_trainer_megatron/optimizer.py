@@ -25,7 +25,7 @@ from slime_trainer_megatron.compat import importing, quietly, tensors_stay
 from slime_trainer_megatron.model import Policy
 
 MOMENTS = {"m": "exp_avg", "v": "exp_avg_sq"}
-"""What torch and Megatron call the two."""
+"""Names of the two moments in torch and Megatron."""
 
 
 MASTER = "master"
@@ -36,11 +36,11 @@ class Moments(Protocol):
     """Reads and writes a parameter's moments by torch's names."""
 
     def get(self, name: str, parameter: torch.nn.Parameter) -> torch.Tensor:
-        """In the parameter's shape, zeros where there are none; called on all replicas."""
+        """A moment in the parameter's shape, zeros if missing; called on all replicas."""
         ...
 
     def put(self, name: str, parameter: torch.nn.Parameter, whole: torch.Tensor) -> None:
-        """Keep what is this rank's of it."""
+        """Store this rank's part of a moment."""
         ...
 
 
@@ -61,7 +61,7 @@ class OwnMoments:
         return torch.zeros_like(master) if found is None else found
 
     def put(self, name: str, parameter: torch.nn.Parameter, whole: torch.Tensor) -> None:
-        """Keep all of it."""
+        """Store the whole moment."""
         master = master_of(parameter)
         if name == MASTER:
             _put_weight(self._optimizer, master, whole)
@@ -77,7 +77,7 @@ class DealtMoments:
         self._optimizer = optimizer
 
     def get(self, name: str, parameter: torch.nn.Parameter) -> torch.Tensor:
-        """The parts of all replicas; their bits are added up, so that a zero keeps its sign."""
+        """Combine the parts of all replicas; sums their bits, so that a zero keeps its sign."""
         whole = torch.zeros(parameter.numel(), dtype=torch.float32)
         start, end, state = self._mine(parameter)
         if name in state:
@@ -86,7 +86,7 @@ class DealtMoments:
         return whole.view(parameter.shape)
 
     def put(self, name: str, parameter: torch.nn.Parameter, whole: torch.Tensor) -> None:
-        """Keep this replica's part."""
+        """Store this replica's part."""
         start, end, state = self._mine(parameter)
         if end > start and name == MASTER:
             _put_weight(self._optimizer.optimizer, state[name], whole.flatten()[start:end])
@@ -111,13 +111,13 @@ def _put_weight(optimizer: torch.optim.Optimizer, own: torch.Tensor, part: torch
 
 
 def master_of(parameter: torch.nn.Parameter) -> torch.Tensor:
-    """What a rank's own optimizer adds its steps to: Megatron's copy in fp32, or the parameter."""
+    """The tensor that a rank's optimizer updates: Megatron's fp32 copy, or the parameter."""
     found: torch.Tensor = getattr(parameter, "main_param", parameter)
     return found
 
 
 def gradients_of(policy: Policy, settings: Settings) -> DistributedDataParallel:
-    """A model whose gradients are added up over the ranks, and divided by nothing, at the end of a backward pass."""
+    """The model wrapped to sum gradients over the ranks, without averaging, at the end of a backward pass."""
     config = DistributedDataParallelConfig(
         grad_reduce_in_fp32=True,
         use_distributed_optimizer=settings.__dict__["use_distributed_optimizer"],
@@ -135,10 +135,10 @@ def gradients_of(policy: Policy, settings: Settings) -> DistributedDataParallel:
 
 
 class RankOptimizer:
-    """What a rank's parameters are changed by."""
+    """The optimizer of a rank's parameters."""
 
     def __init__(self, model: DistributedDataParallel, optim: Optim, settings: Settings) -> None:
-        """Start with zero moments; they are dealt to the replicas where the model's gradients are."""
+        """Start with zero moments, distributed over the replicas if the gradients are."""
         own, bf16 = passed(settings, "OptimizerConfig"), model.module.config.bf16
         if own["optimizer_cpu_offload"]:
             # All, as on Megatron's command line.
@@ -167,11 +167,11 @@ class RankOptimizer:
             experts = parallel_state.get_expert_tensor_model_pipeline_parallel_group()
             self._groups = [parallel_state.get_model_parallel_group(), experts]
         for group in self.megatron.param_groups:
-            # Megatron's own schedule does so at every step; the core's is used here.
+            # Megatron's schedule would do so at every step; slime-core's schedule is used here.
             group["weight_decay"] = optim.weight_decay * group["wd_mult"]
 
     def begin_rollout(self) -> None:
-        """Forget both moments, where that is asked for: their bias is counted from here, the schedule goes on."""
+        """Reset both moments if the settings ask for it, and their bias correction; the schedule continues."""
         if not self._optim.reset_optimizer_states:
             return
         for part in self._parts:
@@ -185,7 +185,7 @@ class RankOptimizer:
         with quietly():
             self.megatron.prepare_grads()
         total = 0.0
-        # A stage without experts, or whose experts are frozen, has no optimizer for them, and adds up all the same.
+        # A stage without trained experts has no optimizer for them, but must join the sum.
         for parts, group in zip((self._parts[:1], self._parts[1:]), self._groups, strict=True):
             squares = torch.zeros((), dtype=torch.float64)
             for part in parts:
@@ -210,16 +210,16 @@ class RankOptimizer:
         return lr
 
     def zero_grad(self) -> None:
-        """Forget the gradient."""
+        """Zero the gradient."""
         with quietly():
             self.megatron.zero_grad()
 
     def parameters(self) -> Iterable[torch.nn.Parameter]:
-        """What is optimized; of a distributed optimizer, this replica's part."""
+        """Optimized parameters; with a distributed optimizer, this replica's part."""
         return [each for group in self.megatron.param_groups for each in group["params"]]
 
     def moment(self, kind: str, parameter: torch.nn.Parameter) -> torch.Tensor:
-        """A moment, a key of `MOMENTS`, in the shape of its parameter; zeros where no step was made, or it is frozen.
+        """A moment (key of `MOMENTS`) in its parameter's shape; zeros before the first step or if frozen.
 
         Called on all replicas together.
         """
@@ -233,7 +233,7 @@ class RankOptimizer:
             self._moments_of(parameter).put(MOMENTS[kind], parameter, whole)
 
     def master(self, parameter: torch.nn.Parameter) -> torch.Tensor:
-        """What steps are added to, in fp32: the parameter, or what it is rounded from. Called on all replicas."""
+        """The fp32 tensor that steps update: the parameter, or its master copy. Called on all replicas."""
         if _is_itself(parameter):
             return parameter.data.float()
         return self._moments_of(parameter).get(MASTER, parameter)
@@ -245,9 +245,9 @@ class RankOptimizer:
             self._moments_of(parameter).put(MASTER, parameter, whole)
 
     def restore(self, steps: int) -> None:
-        """Make room for the moments after so many steps, to be filled by `put_moment`.
+        """Allocate the moments after so many steps, to be filled by `put_moment`.
 
-        Each parameter counts its steps itself: of one tensor that all share, AdamW would count a step a parameter.
+        Each parameter has a separate step count: AdamW would increment a shared one once a parameter.
         """
         self.steps = steps
         for part in self._parts:

@@ -1,7 +1,7 @@
 """Packing: samples of one micro-batch, one after another; and which of their tokens a context-parallel rank has.
 
-A text is padded to a multiple of 2 C and cut into 2 C pieces, of which rank r of C has piece r and, counted from the
-end, piece r again: so every rank has as many pairs of tokens to look at.
+A text is padded to a multiple of 2 C and cut into 2 C pieces. Rank r of C gets piece r from the start and piece r from
+the end, so that every rank has the same number of attention pairs.
 
 Example:
 
@@ -21,7 +21,7 @@ from slime_train import Share
 
 @dataclass(frozen=True, slots=True)
 class Further:
-    """What a layer that predicts further tokens is to predict: trained response tokens alone."""
+    """Targets of a multi-token-prediction layer: only trained response tokens."""
 
     rows: torch.Tensor
     """Which of T predict one, int64 [M]."""
@@ -56,11 +56,11 @@ class Pack:
     further: Sequence[Further] = ()
     """Of each layer that predicts further tokens, the nearest first."""
     routes: torch.Tensor | None = None
-    """Experts that the engine chose for each, int64 [T, layers, k], -1 where it has none; None: it says nothing."""
+    """Experts that the engine chose, int64 [T, layers, k], -1 if unknown; None: no routes are replayed."""
 
 
 def micro_batches(share: Share, signal_T: torch.Tensor, budget: int) -> Iterator[list[int]]:
-    """The samples with a signal, in runs of at most `budget` tokens, or of one sample."""
+    """Micro-batches of the samples with a signal: at most `budget` tokens, or one sample."""
     batch, run, size = share.batch, list[int](), 0
     for sample in share.samples_with(signal_T):
         length = len(batch.prompts_P[batch.prompt_index_S[sample]]) + batch.response_lengths_S[sample]
@@ -76,14 +76,14 @@ def micro_batches(share: Share, signal_T: torch.Tensor, budget: int) -> Iterator
 def pack_samples(
     share: Share, samples: Sequence[int], context: tuple[int, int], multiple: int, further: int = 0
 ) -> Pack:
-    """Pack some samples of a share; none make a text of padding alone, for a rank that must take part.
+    """Pack samples of a share; without samples, a text of padding only, for a rank that must take part.
 
     Args:
         share: the step's.
         samples: which.
         context: this rank's number among context-parallel ones, and how many these are.
         multiple: what the tokens of a rank must be a multiple of.
-        further: layers that predict further tokens.
+        further: number of multi-token-prediction layers.
     """
     batch, (rank, ranks) = share.batch, context
     unit = 2 * ranks if ranks > 1 else 1
@@ -135,7 +135,7 @@ def pack_samples(
 def _further(
     before: torch.Tensor, first: torch.Tensor, answers: torch.Tensor, trained: torch.Tensor, where: torch.Tensor
 ) -> Further:
-    """Of response tokens [R] and the places that predict them, those in their text and of this rank."""
+    """Targets among response tokens [R] whose predicting place is in their text and on this rank."""
     kept = trained & (before >= first)
     rows = where[before[kept]]
     return Further(rows[rows >= 0], answers[kept][rows >= 0])

@@ -32,7 +32,7 @@ from slime_trainer_megatron.model import Policy
 from slime_trainer_megatron.packing import Pack, micro_batches, mine_of_whole, pack_samples
 
 NEVER = -1e30
-"""Logit of what is not a token: its power is 0, and so is the product of the two."""
+"""Logit of padding ids: its exponential is 0, and so is the exponential times the logit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class Head:
     """How logits become log-probs."""
 
     vocab: int
-    """Tokens; what a rank has beyond them is padding."""
+    """Vocabulary size; further rows of a rank are padding."""
     temperature: float
-    """What logits are divided by."""
+    """Divisor of the logits."""
     chunk: int
     """Rows at a time."""
 
@@ -92,11 +92,11 @@ def _of_rows(
 Found = tuple[torch.Tensor, torch.Tensor]
 """Log-probs and entropies of the response tokens of some samples, one after another."""
 Use = Callable[[Sequence[int], Found], torch.Tensor]
-"""What becomes of them: a loss."""
+"""Callback that computes a loss from them."""
 
 
 class Passes:
-    """Forward and, where it is asked for, backward passes of one model."""
+    """Forward passes, and optionally backward passes, of one model."""
 
     def __init__(
         self,
@@ -108,15 +108,15 @@ class Passes:
         *,
         replays: bool = False,
     ) -> None:
-        """Take the parts.
+        """Store the parts.
 
         Args:
-            trained: what gradients are added up by, or the policy itself where there are none.
+            trained: the wrapper that sums gradients, or the policy itself without training.
             policy: this rank's part of a model.
-            model: the whole.
+            model: the whole model.
             head: how logits become log-probs.
-            max_tokens: what a rank has of a micro-batch at most, or one sample.
-            replays: whether tokens go to the experts that the engine chose.
+            max_tokens: most tokens of a micro-batch on a rank, unless it is one sample.
+            replays: whether tokens are routed to the experts that the engine chose.
         """
         self._trained, self._policy, self._model, self._head = trained, policy, model, head
         self._replays = replays
@@ -130,10 +130,10 @@ class Passes:
         self._multiple = config.tensor_model_parallel_size if config.sequence_parallel else 1
 
     def run(self, share: Share, signal_T: torch.Tensor, use: Use, *, trains: bool) -> None:
-        """Show `use` every micro-batch of the samples with a signal; a share without any passes padding."""
+        """Run every micro-batch of the samples with a signal through `use`; a share without any runs padding."""
         packed: list[list[int]] = list(micro_batches(share, signal_T, self._budget)) or [[]]
         if self._model.experts:
-            # Experts are on ranks of other shares: all of them pass as many micro-batches.
+            # Experts are on ranks of other shares: all must run the same number of micro-batches.
             packed += [[]] * (largest(len(packed), parallel_state.get_data_parallel_group()) - len(packed))
         packs = [(samples, self.pack(share, samples)) for samples in packed]
         tokens = torch.tensor(sum(pack.texts for _, pack in packs))
@@ -147,7 +147,7 @@ class Passes:
             further = self._policy.further
 
             def loss_of(hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, dict[str, float]]:
-                # A gradient of zero for what was not asked for, since a missing one would leave other ranks waiting.
+                # Unused weights get a gradient of zero, since other ranks would hang without one.
                 nothing = hidden.sum() * 0.0 + self._policy.untouched()
                 loss = use(samples, self._found(hidden, pack)) if samples else nothing
                 if further:
@@ -190,7 +190,7 @@ class Passes:
         return replace(pack, routes=routes_of(share, samples, pack.ends, mine, self._model))
 
     def told_further(self) -> float:
-        """This rank's part of the loss of the layers that predict further tokens, since it was asked last."""
+        """This rank's part of the multi-token-prediction loss since the last call."""
         told, self._further = self._further, 0.0
         return told
 
@@ -263,7 +263,7 @@ def routes_of(
             continue
         assert isinstance(experts, Sequence)
         prompt = share.batch.prompts_P[share.batch.prompt_index_S[sample]]
-        # The last token is drawn and never read.
+        # The last token is never an input.
         read = len(prompt) + share.batch.response_lengths_S[sample] - 1
         routes = torch.tensor(experts, dtype=torch.int64)
         if len(routes) != read * layers * chosen or (

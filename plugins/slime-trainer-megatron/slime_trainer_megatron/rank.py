@@ -1,6 +1,6 @@
 """The trainer `megatron`: one rank of megatron-core's model and optimizer behind the core's role.
 
-What a step means is the core's (`Algorithm`); how it is computed over ranks is Megatron's.
+slime-core's `Algorithm` defines a step; Megatron computes it over ranks.
 """
 
 import math
@@ -51,7 +51,7 @@ from slime_trainer_megatron.passes import Head
 Said = tuple[dict[str, float], int, dict[str, float], list[str]]
 FoundT = TypeVar("FoundT")
 LONG = timedelta(days=1)
-"""How long ranks wait for each other: the core's own limits end what hangs."""
+"""Timeout of collectives; slime-core's shorter timeouts end a hanging call."""
 
 
 class MegatronRank:
@@ -107,7 +107,7 @@ class MegatronRank:
         return slots_of(self._whole)
 
     def begin_rollout(self, batches: Sequence[TrainBatch]) -> None:
-        """Compute what depends on the weights as they are now; see `SeesRollout`."""
+        """Compute what depends on the current weights; see `SeesRollout`."""
         rollout_id = batches[0].rollout_id
         self.optimizer.begin_rollout()
         self.beside.begin(rollout_id, self.policy)
@@ -166,7 +166,7 @@ class MegatronRank:
             save_train_data(self._setup.train_data, shares, parallel_state.get_data_parallel_rank())
 
     def published(self, version: int) -> None:
-        """Engines have the weights as they are; see `SeesPublication`."""
+        """Record that engines have the current weights; see `SeesPublication`."""
         if self._old:
             self._old.published(version, self.policy)
 
@@ -232,7 +232,7 @@ class MegatronRank:
         return exported(self.policy, self._whole)
 
     def save(self, directory: Path, *, hf: bool = True) -> None:
-        """Begin to write weights and moments to `optim/`; with `hf`, the model stands in `hf/` when this returns."""
+        """Begin to write weights and moments to `optim/`; with `hf`, `hf/` is complete on return."""
         self.finish_save(wait=True)
         self._saving = save(directory, self._saved, hf=hf)
 

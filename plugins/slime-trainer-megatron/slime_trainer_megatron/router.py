@@ -1,6 +1,6 @@
-"""The router of experts: Megatron's, which knows of each micro-batch what is padding, and whom an engine chose.
+"""The router of experts: Megatron's, extended by padding and an engine's routes for each micro-batch.
 
-Layers that are computed again for the backward pass see again what they saw, though other micro-batches came meanwhile.
+Layers recomputed for the backward pass get the same data again, although other micro-batches came in between.
 
 Example:
 
@@ -23,7 +23,7 @@ Chosen = tuple[torch.Tensor, torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What the routers of a rank know of a micro-batch; T are the tokens that the rank routes."""
+    """Data of a micro-batch for a rank's routers; T are the tokens that the rank routes."""
 
     padding: torch.Tensor
     """Which tokens are padding, bool [T]."""
@@ -46,16 +46,16 @@ class StepRouter(TopKRouter):  # type: ignore[misc]
         self._later: list[Sight] = []
 
     def begin(self, sight: Sight, *, again: bool) -> None:
-        """The next forward pass is of this micro-batch; `again`: its backward pass may compute it a second time."""
+        """Set the micro-batch of the next forward pass; `again`: its backward pass may recompute it."""
         self._now, self._again = sight, again
 
     def told(self) -> float:
-        """This rank's part of the auxiliary loss since it was asked last, before its coefficient."""
+        """This rank's part of the auxiliary loss since the last call, before its coefficient."""
         told, self._balance = self._balance, 0.0
         return told
 
     def forward(self, hidden: torch.Tensor, padding_mask: object = None) -> Chosen:
-        """Weights [T, experts], and who goes where, bool [T, experts]."""
+        """Weights [T, experts], and the routing map, bool [T, experts]."""
         computed_again = torch.is_grad_enabled() and bool(self._later)
         self._used = self._later.pop(0) if computed_again else self._now
         assert self._used is not None, "a micro-batch has begun"
@@ -69,7 +69,7 @@ class StepRouter(TopKRouter):  # type: ignore[misc]
         return cast(Chosen, super().forward(hidden, self._used.padding))
 
     def _apply_expert_bias(self, *given: object, **options: object) -> None:
-        """The bias of experts stays what it was: nothing is counted that would move it."""
+        """Do nothing: token counts, which would update the experts' bias, are not collected."""
 
     def attach_and_log_load_balancing_loss(
         self,
@@ -79,7 +79,7 @@ class StepRouter(TopKRouter):  # type: ignore[misc]
         *rest: object,
         **options: object,
     ) -> torch.Tensor:
-        """The auxiliary loss of a micro-batch, in its part of the step's; the ranks that share it each have a part."""
+        """Attach the auxiliary loss of a micro-batch, weighted by its part of the step and divided over ranks."""
         assert self._used is not None
         if not self._used.part:
             return activation
@@ -88,7 +88,7 @@ class StepRouter(TopKRouter):  # type: ignore[misc]
 
 
 class _Replay:
-    """Stands in for Megatron's replay of routers, which is asked for the best experts."""
+    """Replaces Megatron's router replay, which Megatron calls for the best experts."""
 
     routes: torch.Tensor | None = None
 

@@ -1,4 +1,4 @@
-"""One rank's part of a step: what its samples' losses come to, and the gradient in the buffers of Megatron's."""
+"""One rank's part of a step: sums of its samples' losses, and the gradient in Megatron's buffers."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ from slime_trainer_megatron.passes import Found, Passes
 
 
 class MegatronStep:
-    """Computes log-probs, losses and gradients; knows nothing of the optimizer."""
+    """Computes log-probs, losses and gradients, independent of the optimizer."""
 
     def __init__(self, passes: Passes, algorithm: Algorithm) -> None:
         self._passes, self._algorithm = passes, algorithm
@@ -41,7 +41,7 @@ class MegatronStep:
         return sums
 
     def with_old_log_probs(self, share: Share, old: Passes | None = None) -> Share:
-        """The share with the policy's own log-probs as they are now, or an `old` one's, if its step will need them."""
+        """The share with log-probs of the current policy, or of the `old` one, if its step needs them."""
         if not self._algorithm.wants_old_log_probs(share):
             return share
         passes = old or self._passes

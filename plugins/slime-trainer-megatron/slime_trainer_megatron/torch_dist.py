@@ -55,30 +55,30 @@ class Piece:
     key: str
     """The tensor's name in the whole model."""
     shape: tuple[int, ...]
-    """Its shape there."""
+    """Shape of the whole tensor."""
     offset: tuple[int, ...]
     """Where the part begins."""
     sizes: tuple[int, ...]
     """The part's shape, of as many dimensions."""
     dtype: torch.dtype
-    """What it is written in."""
+    """Dtype in the file."""
     value: Callable[[], torch.Tensor]
-    """The part, of its sizes; what is read is copied into it."""
+    """Returns the part, of shape `sizes`; a read copies into it."""
     padded: bool = False
-    """Whether the whole may be longer or shorter where it was written: a vocabulary is padded for its layout."""
+    """Whether the stored tensor may be longer or shorter: a vocabulary is padded for its layout."""
 
 
 class Saving:
     """A checkpoint that is being written. Every method is called on all ranks together."""
 
     def __init__(self, folder: Path, pieces: Sequence[Piece], *, copies: bool = True) -> None:
-        """Plan it, and take a copy of the pieces.
+        """Plan the checkpoint and copy the pieces.
 
         Args:
-            folder: its own; made.
-            pieces: this rank's; one that others have too is given by one of them.
-            copies: whether they are copied and written by a thread. Without, they are asked for one at a time, and
-                all is written when this returns.
+            folder: the new folder to create.
+            pieces: this rank's pieces; only one rank passes a replicated piece.
+            copies: whether to copy the pieces and write them in a thread. If false, pieces are fetched one at a time,
+                and all files are complete on return.
 
         Raises:
             CheckpointError: a piece overlaps another, or the whole has a gap.
@@ -97,13 +97,13 @@ class Saving:
         if copies:
             self._thread.start()
         else:
-            # The checksum is one that torch writes and never reads.
+            # torch writes the checksum and never reads it.
             with config.patch("save.compute_crc32", False):  # type: ignore[attr-defined]
                 self._write()
         self._finished = False
 
     def finish(self, *, wait: bool) -> bool:
-        """Whether the files stand; with `wait`, once they do.
+        """Whether the files are complete; with `wait`, waits until they are.
 
         Raises:
             CheckpointError: a rank could not write its own.
@@ -127,10 +127,10 @@ class Saving:
         return True
 
     def _planned(self, plan: SavePlan) -> tuple[Metadata | None, SavePlan]:
-        """What rank 0 makes of all plans: the whole on rank 0, and each rank's own."""
+        """Global metadata, on rank 0, and this rank's plan, from the plans of all ranks."""
         plans: list[SavePlan] = [plan] * dist.get_world_size()
         dist.all_gather_object(plans, plan)
-        # Every rank makes the same of the same: so nothing has to be told, and what fails fails on all.
+        # Every rank computes the same result from the same plans, so no broadcast is needed, and errors occur on all.
         try:
             plans, metadata = self._planner.create_global_plan(plans)
         except ValueError as error:
@@ -148,14 +148,14 @@ class Saving:
 
 
 class _Writer(FileSystemWriter):
-    """Leaves place and time out of the metadata, so that equal checkpoints are equal bytes."""
+    """Writer that omits path and time from the metadata, so that equal checkpoints are bitwise equal."""
 
     def storage_meta(self) -> StorageMeta | None:
         return StorageMeta()
 
 
 class _SavePlanner(DefaultSavePlanner):
-    """Writes pieces."""
+    """Planner for writing pieces."""
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
         super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
@@ -204,7 +204,7 @@ class Held:
 
     @property
     def is_given(self) -> bool:
-        """Whether this rank writes it, of all ranks that hold the same."""
+        """Whether this rank, of all ranks with the same tensor, writes it."""
         return bool(is_main_replica(self.sharded.replica_id))
 
     def with_moments(self) -> torch.nn.Parameter | None:
@@ -212,7 +212,7 @@ class Held:
         return self.parameter if isinstance(self.parameter, torch.nn.Parameter) else None
 
     def pieces(self, value: torch.Tensor, prefix: str = "") -> list[Piece]:
-        """The pieces of a tensor of its shape, itself or a moment; views, so that reading into them fills it."""
+        """Pieces of a tensor of the parameter's shape, such as a moment, as views: a read fills the tensor."""
         sharded = self.sharded
         key = f"{prefix}{sharded.key}"
         if isinstance(sharded, ShardedTensorFactory):
@@ -226,7 +226,7 @@ def held_by(policy: Policy) -> Iterator[Held]:
     """Every parameter of this rank, and every bias of its routers."""
     group = parallel_state.get_data_parallel_group(with_context_parallel=True)
     for sharded in policy.sharded_state_dict(metadata={"dp_cp_group": group}).values():
-        # What is not a tensor belongs to quantization, which this trainer does not support.
+        # Other entries belong to quantization, which this trainer does not support.
         if isinstance(sharded, ShardedTensor | ShardedTensorFactory):
             assert sharded.data is not None, sharded.key
             yield Held(sharded.data, sharded)
@@ -267,17 +267,17 @@ MADE_OF = {
     "pathlib._local": ("PosixPath",),
     "collections": ("OrderedDict",),
 }
-"""Modules and names that `.metadata` may name; anything else may run what it likes."""
+"""Modules and names allowed in `.metadata`: unpickling others could run arbitrary code."""
 
 
 class Stored:
-    """A checkpoint that stands."""
+    """A complete checkpoint."""
 
     def __init__(self, folder: Path) -> None:
-        """Read what there is.
+        """Read the metadata.
 
         Raises:
-            CheckpointError: it is not a checkpoint, is half written, or names what no checkpoint of tensors does.
+            CheckpointError: not a checkpoint, incomplete, or with names that are not allowed in its metadata.
         """
         self._folder, self._reader = folder, FileSystemReader(folder)
         path = folder / METADATA
@@ -300,7 +300,7 @@ class Stored:
         return {key: tuple(each.size) for key, each in found if isinstance(each, TensorStorageMetadata)}
 
     def dtype_of(self, piece: Piece) -> torch.dtype:
-        """What a piece's tensor is written in; errors as of `read`."""
+        """Dtype of a piece's tensor in the file; errors as in `read`."""
         dtype: torch.dtype = self._found(piece).properties.dtype
         return dtype
 
@@ -308,7 +308,7 @@ class Stored:
         """Fill the pieces.
 
         Raises:
-            CheckpointError: a tensor is not there, of another shape, or its file is cut.
+            CheckpointError: a tensor is missing, of another shape, or its file is truncated.
         """
         items, targets = list[ReadItem](), dict[MetadataIndex, torch.Tensor]()
         for piece in pieces:
@@ -339,7 +339,7 @@ class Stored:
 
 
 class _LoadPlanner(DefaultLoadPlanner):
-    """Reads into given tensors."""
+    """Planner for reading into given tensors."""
 
     def __init__(self, targets: Mapping[MetadataIndex, torch.Tensor]) -> None:
         super().__init__()
