@@ -46,7 +46,7 @@ from slime_train.share import MicroBatch, Share, advantage_input
 
 
 class Algorithm:
-    """What a run trains by, built in one rank."""
+    """The advantage estimator, loss and correction of a run, built on one rank."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Algorithm:
         self._sum_over_shares = sum_over_shares
         reference = setup.reference
         self.skips = zero_without_advantage and not (reference and reference.kl_loss_coef)
-        """Whether samples without an advantage add nothing to the gradient, so that they need not be computed."""
+        """Whether samples of zero advantage have no gradient, so that they can be skipped."""
 
     @classmethod
     def in_rank(
@@ -97,9 +97,8 @@ class Algorithm:
     def wants_old_log_probs(self, share: Share) -> bool:
         """Whether the step on a share needs `Share.old_log_probs_T`.
 
-        With a correction, which answers for the sampler, the loss's ratio is against the policy before the rollout, or
-        against the older one that is held. In a rollout's first step the former is the policy itself, so no forward is
-        spent on it.
+        With a correction, which accounts for the sampler, the loss's ratio is against the policy before the rollout, or
+        against a held older one. In a rollout's first step the former is the policy itself, which needs no forward.
         """
         return self._correction is not None and (share.batch.step > 0 or self._setup.old_actor is not None)
 
@@ -126,7 +125,7 @@ class Algorithm:
         ]
 
     def signal(self, share: Share) -> torch.Tensor:
-        """Over 0 where a token adds to the gradient [T]: samples without such a token need not be computed."""
+        """Positive where a token adds to the gradient [T]; samples without such a token can be skipped."""
         assert share.advantages_T is not None
         return share.mask_T * share.advantages_T.abs() if self.skips else share.mask_T
 
@@ -231,7 +230,7 @@ class Algorithm:
     def _kl(
         self, share: Share, places: torch.Tensor, given: LossInput
     ) -> tuple[torch.Tensor | None, dict[str, torch.Tensor]]:
-        """What the KL to the reference adds to the losses [T], if anything, and what to report of other models [T]."""
+        """The reference KL's addition to the losses [T], or None, and metrics of other models [T]."""
         found = (
             ("kl_penalty", share.kl_penalty_T),
             ("opd_reverse_kl", share.reverse_kl_T),
@@ -262,7 +261,7 @@ PartT = TypeVar("PartT")
 
 
 def build_in_rank(catalog: Catalog, of: type[Spec[PartT]], choice: Choice, seed: int) -> Used[PartT]:
-    """What the factory of a chosen tensor role makes, and whose it is.
+    """The object that a chosen tensor role's factory builds, and its plugin.
 
     Raises:
         PluginError: the choice is not there, or its factory raised.
@@ -279,7 +278,7 @@ def build_in_rank(catalog: Catalog, of: type[Spec[PartT]], choice: Choice, seed:
 
 
 QUANTILES = {"min": 0.0, "p01": 0.01, "p50": 0.5, "p99": 0.99, "max": 1.0}
-"""Which quantiles of the ratio are reported, by the end of their name."""
+"""Reported quantiles of the ratio, by metric suffix."""
 
 
 def mismatch(log_probs_T: torch.Tensor, rollout_log_probs_T: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -322,7 +321,7 @@ LOW_VAR_LIMIT = 10.0
 
 
 _PLAIN: dict[KlType, KlType] = {"k1+": "k1", "k3+": "k3", "low_var_kl+": "low_var_kl"}
-"""Whose value an estimator with the gradient of k2 has."""
+"""Estimators with k2's gradient -> the estimator of their value."""
 
 
 def approximate_kl(log_probs_T: torch.Tensor, other_log_probs_T: torch.Tensor, kind: KlType) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""What tensor roles return on a rank, checked where the trainer takes it over; the error ends the run on all ranks.
+"""Checks of the tensor roles' return values on a rank; an error ends the run on all ranks.
 
 loss = check_loss(loss(batch), plugin="slime-loss-cispo", tokens=412)
 """

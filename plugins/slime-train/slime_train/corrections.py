@@ -1,4 +1,4 @@
-"""Off-policy corrections: what becomes of a token whose sampler and trainer disagree.
+"""Off-policy corrections for tokens whose log-probs differ between sampler and trainer.
 
 Example:
 

@@ -47,9 +47,9 @@ class Dialog:
 @dataclass(frozen=True, slots=True)
 class _Turn:
     start: int
-    """Where generation of it would begin."""
+    """Position where its generation would begin."""
     end: int
-    """Where its text ends; its end token follows."""
+    """Position where its text ends; its end token follows."""
     message: int
     """Its place in the dialog."""
 
@@ -199,7 +199,7 @@ class DialogReader:
         return (opened[len(closed) :], shared[len(closed) :]) if shared.startswith(closed) else ("", "")
 
     def _closing(self, text: str, turn: _Turn, messages: Sequence[Message], tools: Json) -> int:
-        """Where a turn ends which the template ends with no end token: as it does when the turn is the last."""
+        """End of a turn that the template renders without an end token: where it ends if rendered last."""
         if turn.message == len(messages) - 1:
             return len(text)
         closed = self._renderer.text(messages[: turn.message + 1], tools, opens=False)

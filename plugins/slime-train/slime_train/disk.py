@@ -15,10 +15,10 @@ from slime_train.weight_file import WeightFile
 
 @dataclass(frozen=True, slots=True)
 class DiskChannel(WeightChannel):
-    """Where the files are."""
+    """Channel of version files in one folder."""
 
     folder: Path
-    """Of all."""
+    """The folder of all files."""
 
     def file_of(self, version: int) -> WeightFile:
         """The file that holds a version."""
@@ -61,7 +61,7 @@ class Disk:
 
     def __init__(self, settings: DiskSettings, setup: TransportSetup) -> None:
         """Remember where the files go."""
-        # One of the run's own, which it finds again when it goes on after a kill.
+        # A folder for this run, which a resumed run finds again.
         own = f"weights-{hashlib.sha256(str(setup.scratch.absolute()).encode()).hexdigest()[:12]}"
         self._folder = settings.folder.absolute() / own if settings.folder else setup.scratch.absolute()
 

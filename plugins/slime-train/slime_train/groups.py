@@ -17,8 +17,8 @@ from slime_core.roles import AdvantageInput
 class Groups:
     """Rewards of S samples of R rollouts in G groups, in float64.
 
-    Rewards are counted from their group's lowest: of equal rewards, all differences and sums are then exactly 0, so
-    that no rounding noise is blown up by a division, and their samples need not be computed.
+    Rewards are measured from their group's lowest. For equal rewards, all differences and sums are then exactly 0: no
+    division amplifies rounding noise, and their samples can be skipped.
     """
 
     group_S: torch.Tensor

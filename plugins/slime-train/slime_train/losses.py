@@ -73,7 +73,7 @@ class CispoLoss:
 
 
 class SftLoss:
-    """Negative log-likelihood of the response; advantages and old log-probs are not looked at."""
+    """Negative log-likelihood of the response; ignores advantages and old log-probs."""
 
     def __call__(self, batch: LossInput) -> LossOutput:
         """Negative log-likelihood [T], in nats."""
@@ -109,7 +109,7 @@ def policy_gradient(
     settings: PolicyGradientSettings,
     clipped_T: torch.Tensor | None = None,
 ) -> LossOutput:
-    """A policy gradient's loss with what all of them have: off-policy sequence masking, entropy bonus, metrics.
+    """Complete a policy-gradient loss with off-policy sequence masking, entropy bonus and metrics.
 
     Args:
         batch: what the loss was given.
@@ -141,7 +141,7 @@ def value_loss(
     Args:
         values_T: under the weights being trained; they carry the gradient.
         old_values_T: under the weights before the rollout's training.
-        returns_T: what they are to become.
+        returns_T: their targets.
         clip: in units of reward.
     """
     moved_T = values_T - old_values_T

@@ -1,4 +1,4 @@
-"""Weight files in memory: what the core's own transports write in rank 0, and what workers of engines read.
+"""Memory-mapped weight files, written by rank 0 and read by engine workers.
 
 Example:
 
@@ -22,7 +22,7 @@ class OfFiles(Protocol):
         ...
 
     def end(self, file: WeightFile, version: int) -> None:
-        """The version is written to its end: let readers find it."""
+        """Make a completely written version visible to readers."""
         ...
 
     def file_of(self, version: int) -> WeightFile:
@@ -64,7 +64,7 @@ class MappedReceiver:
         """Views of the file by name: nothing is copied.
 
         Raises:
-            WorkerError: the version was not written, or not to its end.
+            WorkerError: the version is missing or incomplete.
         """
         file = self._channel.file_of(version)
         file.check(version)
@@ -75,7 +75,7 @@ class MappedReceiver:
 
 
 def map_weights(file: WeightFile) -> dict[str, torch.Tensor]:
-    """The weights as views of the file, in the CPU's memory; who writes to them writes to the file."""
+    """The weights as views of the mapped file; writing to them writes to the file."""
     whole = torch.from_file(str(file.path), shared=True, size=file.nbytes, dtype=torch.uint8)
     body = whole[file.start :]
     return {

@@ -27,7 +27,7 @@ def gradient_norm(gradient: torch.Tensor) -> float:
 
 
 def check_weights_finite(weights: Iterable[tuple[str, torch.Tensor]], steps: int, whose: str = "") -> None:
-    """See that an optimizer step has left no NaN and no infinity; one sum a weight, and one answer from the device.
+    """Check that weights are finite after a step, with one sum a weight and one device synchronization.
 
     Args:
         weights: names and values.

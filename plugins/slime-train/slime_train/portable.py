@@ -1,4 +1,4 @@
-"""Portable model directories: what a trainer saved is read alike by transformers 4.57 and 5, and by what copied either.
+"""Portable model directories, read identically by transformers 4.57 and 5.
 
 Example:
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from slime_core.sample import Json
 
 ONLY_5 = {"TokenizersBackend": "PreTrainedTokenizerFast", "SentencePieceBackend": "PreTrainedTokenizer"}
-"""Classes of tokenizers that transformers 5 alone has, and what both call them."""
+"""Tokenizer classes of transformers 5 only -> classes that both versions have."""
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
 """Types of layers whose positions may differ."""
 
@@ -34,7 +34,7 @@ def make_portable(directory: Path) -> None:
 
 
 def readable_by_both(config: Mapping[str, Json]) -> dict[str, Json]:
-    """A config.json in which positions and experts stand where transformers 4 reads them, and where 5 does."""
+    """A config.json with positions and experts under the keys of transformers 4 and of 5."""
     found = {
         key: readable_by_both(value) if key.endswith("_config") and isinstance(value, dict) else value
         for key, value in config.items()

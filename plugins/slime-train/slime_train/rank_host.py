@@ -59,7 +59,7 @@ class RankHost:
         self._channel, self._sender = channel, channel.sender(self._number, self._size)
 
     def begin_rollout(self, batches: Sequence[TrainBatch]) -> None:
-        """Take the rank's shares of a rollout's steps, and show them to a trainer that wants to see them first."""
+        """Store the rank's shares of a rollout's steps, and pass them to a trainer that has `begin_rollout`."""
         self._batches = batches
         if isinstance(self._rank, SeesRollout):
             self._rank.begin_rollout(batches)
@@ -125,7 +125,7 @@ class RankHost:
         self._rank.save(directory, hf=hf)
 
     def finish_save(self, wait: bool) -> bool:
-        """Whether the files of the last `save` stand; with `wait`, once they do."""
+        """Whether the files of the last `save` are complete; with `wait`, waits until they are."""
         return self._rank.finish_save(wait=wait) if isinstance(self._rank, SavesLater) else True
 
     def load(self, directory: Path) -> None:

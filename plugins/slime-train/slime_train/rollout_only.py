@@ -10,7 +10,7 @@ from slime_core.run.loop import Loop
 from slime_core.telemetry import Generated
 
 REASON = "debug_rollout_only"
-"""Why the ledger says that no group was trained on."""
+"""The ledger's reason why no group was trained on."""
 
 
 class RolloutLoop(Loop):

@@ -1,4 +1,4 @@
-"""ServedWeights: copies of published weights, kept as long as a rollout that they generated may come to be trained on.
+"""ServedWeights: copies of published weights, kept while rollouts that they generated await training.
 
 Example:
 
@@ -16,7 +16,7 @@ WeightsT = TypeVar("WeightsT")
 
 
 class ServedWeights(Generic[WeightsT]):
-    """At most two copies: what generates now, and where rollouts are generated ahead, what generated before."""
+    """At most two copies: the current weights and, if rollouts are generated ahead, the previous ones."""
 
     def __init__(self, about: OldActor) -> None:
         """Nothing is published yet."""

@@ -26,7 +26,7 @@ class Share:
     """
 
     batch: TrainBatch
-    """As it came from the driver."""
+    """The batch from the driver."""
     lengths_S: torch.Tensor
     """Response tokens of each sample, int64 [S]."""
     starts_S: Sequence[int]
@@ -53,13 +53,13 @@ class Share:
     values_T: torch.Tensor | None = None
     """The critic's values before the rollout was trained on [T], of samples with a trained token; None without one."""
     kl_penalty_T: torch.Tensor | None = None
-    """What the KL to the reference takes off the rewards [T]; 0 where the mask is 0."""
+    """KL penalty to the reference, subtracted from the rewards [T]; 0 where the mask is 0."""
     reverse_kl_T: torch.Tensor | None = None
     """The reverse KL to the teacher in nats, estimated by k1 [T]; 0 where the mask is 0."""
     advantages_T: torch.Tensor | None = None
     """From the advantage estimator [T]."""
     returns_T: torch.Tensor | None = None
-    """What the critic's values are to become [T]; None without a critic."""
+    """Targets of the critic's values [T]; None without a critic."""
 
     @classmethod
     def of(cls, batch: TrainBatch, setup: RankSetup) -> "Share":
@@ -189,16 +189,16 @@ def _columns(share: Share) -> Iterator[tuple[str, torch.Tensor]]:
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """Some samples' loss, and what to report of it."""
+    """Loss and metrics of some samples."""
 
     loss: torch.Tensor
     """Their part of the step's loss, a number with the gradient: parts of all micro-batches and shares add up to it."""
     metrics: Mapping[str, float]
     """Sums over their trained tokens."""
     tokens: int
-    """How many these are."""
+    """Number of their trained tokens."""
     over_all_tokens: frozenset[str]
-    """Metrics to which a token that is not computed for want of an advantage would add 0."""
+    """Metrics to which a token skipped for zero advantage would add 0."""
     log_ratio_T: torch.Tensor
     """Log-probs minus the sampler's, of the trained tokens."""
 

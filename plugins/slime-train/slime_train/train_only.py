@@ -29,7 +29,7 @@ class Stored(Protocol):
     def __len__(self) -> int: ...
 
     def read(self, rollout_id: int) -> tuple[Generated, Draw]:
-        """What a rollout generated, and what its training was given."""
+        """A rollout's samples, and the draw that its training used."""
         ...
 
 

@@ -21,9 +21,9 @@ from slime_core.errors import RunFolderError, WorkerError
 from slime_core.roles import WeightDtype, WeightSlot
 
 ALIGNED = 64
-"""Vectors of equal numbers give bitwise equal sums where they start at equal addresses modulo this."""
+"""Vectors of equal numbers have bitwise equal sums if their addresses are equal modulo this."""
 NOTHING = b"#" * 20
-"""In the place of a version, so that all headers are equally long."""
+"""Placeholder for a version, so that all headers have the same length."""
 CODES = {
     WeightDtype.FLOAT64: "F64",
     WeightDtype.FLOAT32: "F32",

@@ -16,7 +16,7 @@ from slime_core.roles import AdvantageSpec
 
 
 def estimators() -> Iterator[AdvantageSpec]:
-    """What this room offers, by the names of its files."""
+    """Specs of all estimators, sorted by file name."""
     for name in sorted(each.name for each in pkgutil.iter_modules(__path__)):
         if not name.startswith("_"):
             spec: AdvantageSpec = importlib.import_module(f"{__name__}.{name}").SPEC

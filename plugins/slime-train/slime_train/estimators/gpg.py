@@ -1,4 +1,4 @@
-"""GPG: rewards less their group's mean, made up for the groups that teach nothing.
+"""GPG: rewards minus their group's mean, scaled up for groups without a gradient.
 
 Example:
 

@@ -53,7 +53,7 @@ class Grpo:
 
     With `scale_rewards = "batch"`, r less the mean of its group is divided by the standard deviation of all rewards of
     the rollout, on all ranks (Lite PPO, Liu et al. 2025, arXiv:2508.08221: group-level mean, batch-level standard
-    deviation; TRL's setting of that name): a group of nearly equal rewards is no longer blown up.
+    deviation; TRL's setting of that name): a group of nearly equal rewards gets no large advantages.
     """
 
     def __init__(self, settings: GrpoSettings) -> None:

@@ -43,7 +43,7 @@ class Ppo:
         return advantage_T * batch.loss_mask_T
 
     def returns(self, batch: AdvantageInput) -> "torch.Tensor":
-        """What the values are to become [T]: A_i + V_i, the lambda-return; 0 where not trained on."""
+        """Targets of the values [T]: A_i + V_i, the lambda-return; 0 where not trained on."""
         return (self._gae(batch) + _values(batch) * batch.loss_mask_T.double()).to(batch.rewards_S.dtype)
 
     def _gae(self, batch: AdvantageInput) -> "torch.Tensor":
