@@ -32,7 +32,7 @@ class _Coming:
 
     weight: Weight
     whole: torch.Tensor | None
-    """Receive buffer on rank 0; None elsewhere."""
+    """The whole parameter on rank 0, or its receive buffer; None elsewhere."""
     beside: Sequence[tuple[torch.Tensor, torch.Tensor]]
     """Views of the buffer to fill from other tensors after the transfer."""
     works: Sequence[dist.Work | None]

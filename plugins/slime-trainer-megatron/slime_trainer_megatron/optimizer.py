@@ -185,7 +185,7 @@ class RankOptimizer:
         with quietly():
             self.megatron.prepare_grads()
         total = 0.0
-        # A stage without trained experts has no optimizer for them, but must join the sum.
+        # A stage without trained experts has no optimizer for them; it must still join the sum.
         for parts, group in zip((self._parts[:1], self._parts[1:]), self._groups, strict=True):
             squares = torch.zeros((), dtype=torch.float64)
             for part in parts:

@@ -79,7 +79,7 @@ class StepRouter(TopKRouter):  # type: ignore[misc]
         *rest: object,
         **options: object,
     ) -> torch.Tensor:
-        """Attach the auxiliary loss of a micro-batch, weighted by its part of the step and divided over ranks."""
+        """Attach the auxiliary loss of a micro-batch, weighted by its part of the step; ranks attach parts of it."""
         assert self._used is not None
         if not self._used.part:
             return activation
