@@ -33,9 +33,9 @@ class AdvantageInput:
     group_index_S: "torch.Tensor"
     """Group of each sample, int64 [S]."""
     rollout_index_S: "torch.Tensor"
-    """Rollout of each sample, int64 [S]: those that one execution fanned out into share a number."""
+    """Rollout of each sample, int64 [S]. Samples that one generator call returned share a number."""
     sample_index_T: "torch.Tensor"
-    """Sample of each token, int64 [T]; a sample's tokens are neighbours, in their order."""
+    """Sample of each token, int64 [T]; a sample's tokens are contiguous and in order."""
     loss_mask_T: "torch.Tensor"
     """1 where trained on, float32 [T]."""
     columns_S: "Mapping[str, torch.Tensor]" = field(default_factory=dict)
@@ -43,7 +43,7 @@ class AdvantageInput:
     columns_T: "Mapping[str, torch.Tensor]" = field(default_factory=dict)
     """Columns of batch transforms with one number a token, float32 [T]."""
     sum_over_ranks: "Callable[[torch.Tensor], torch.Tensor]" = lambda tensor: tensor
-    """Adds up a tensor over the ranks, for what is of the whole rollout; every rank calls it equally often."""
+    """All-reduce (sum) over the ranks, for statistics of the whole rollout. Every rank must call it equally often."""
     kl_penalty_T: "torch.Tensor | None" = None
     """`kl_coef` times each token's KL to the reference, 0 where masked, float32 [T]; None without `kl_coef`."""
     values_T: "torch.Tensor | None" = None
@@ -61,10 +61,10 @@ class Advantage(Protocol):
 
 @runtime_checkable
 class ValueAdvantage(Advantage, Protocol):
-    """An estimator that also says what the critic should have found."""
+    """An estimator that also computes the critic's targets."""
 
     def returns(self, batch: AdvantageInput) -> "torch.Tensor":
-        """What the values of the trained tokens are to become, float32 [T], finite."""
+        """Regression targets of the critic at the trained tokens, float32 [T], finite."""
         ...
 
 
@@ -76,13 +76,13 @@ class AdvantageSpec(Spec[Advantage]):
     also_chosen_by: ClassVar[str] = "advantage_estimator"
 
     uses_kl_penalty: bool = False
-    """Whether it takes `kl_penalty_T` off the rewards; if not, `kl_coef` is refused."""
+    """Whether it subtracts `kl_penalty_T` from the rewards. If not, `kl_coef` is rejected."""
     reward_keys: Callable[[Settings], Sequence[str]] = lambda settings: ()
-    """Parts of a reward that it reads: `NAME`, `NAME/COMPONENT` or a dict's key; `columns_S` has `reward/KEY`."""
+    """Reward parts that it reads, from `columns_S["reward/KEY"]`: KEY is `NAME`, `NAME/COMPONENT` or a dict's key."""
     token_columns: Sequence[str] = ()
-    """Columns of batch transforms that it reads from `columns_T`: a run in which none makes one of them is refused."""
+    """Columns that it reads from `columns_T`. A run is rejected if no batch transform makes one of them."""
     compares_samples: Callable[[Settings], bool] = lambda settings: False
-    """Whether a sample alone in its group has advantage 0; `n_samples_per_prompt = 1` is then refused."""
+    """Whether a sample alone in its group has advantage 0. If so, `n_samples_per_prompt = 1` is rejected."""
     uses_values: bool = False
     """Whether it needs a critic: it reads `values_T` and is a `ValueAdvantage`."""
 
@@ -97,15 +97,15 @@ class LossInput:
     log_probs_T: "torch.Tensor"
     """Log-probs under the weights being trained; carries the gradient."""
     old_log_probs_T: "torch.Tensor"
-    """Denominator of the ratio: the sampler's log-probs; with a correction, the trainer's own before the rollout."""
+    """Denominator of the ratio: the sampler's log-probs or, with a correction, the trainer's before the rollout."""
     rollout_log_probs_T: "torch.Tensor"
-    """The sampler's log-probs, with a correction or without."""
+    """The sampler's log-probs, with or without a correction."""
     advantages_T: "torch.Tensor"
     """From the advantage estimator."""
     loss_mask_T: "torch.Tensor"
     """1 where trained on."""
     entropy_T: "torch.Tensor"
-    """Entropy of each predicting distribution in nats; carries a gradient, which costs nothing where it is not used."""
+    """Entropy of each token's distribution in nats. Carries a gradient, which costs nothing if unused."""
     sample_index_T: "torch.Tensor"
     """Sample of each token, int64 [T], from 0 within the micro-batch."""
     columns_S: "Mapping[str, torch.Tensor]" = field(default_factory=dict)
@@ -116,17 +116,17 @@ class LossInput:
 
 @dataclass(frozen=True, slots=True)
 class LossOutput:
-    """A loss and what to report of it."""
+    """The per-token loss and its metrics."""
 
     loss_T: "torch.Tensor"
     """Loss of each token [T]; masked and reduced by the trainer."""
     metrics_T: "Mapping[str, torch.Tensor]" = field(default_factory=dict)
     """Per-token values [T] to average over trained tokens, reported as `train/<name>`."""
     regularizer_T: "torch.Tensor | None" = None
-    """Loss of each token [T] that an off-policy correction leaves alone, added after it: an entropy bonus."""
+    """Loss of each token [T] that is added after the off-policy correction, such as an entropy bonus."""
     zero_without_advantage: frozenset[str] = frozenset()
-    """Metrics that are 0 at zero advantage (a clipped share). Their means are over all trained tokens, skipped ones
-    included; means of others (an entropy) are over the computed tokens."""
+    """Metrics that are 0 at zero advantage, such as a clipped share. Their means include trained tokens that were
+    skipped; the means of other metrics, such as entropy, are over computed tokens only."""
 
 
 @runtime_checkable
@@ -145,11 +145,11 @@ class LossSpec(Spec[Loss]):
     role: ClassVar[str] = "loss"
     also_chosen_by: ClassVar[str] = "loss_type"
     zero_without_advantage: Callable[[Settings], bool] = lambda settings: False
-    """Whether tokens of zero advantage add nothing to loss and gradient: their groups then need no forward."""
+    """Whether tokens of zero advantage add nothing to loss and gradient, so that their groups need no forward pass."""
     uses_advantages: bool = True
-    """Whether it reads `advantages_T`; if not, keys of advantages are refused, and a run needs no reward."""
+    """Whether it reads `advantages_T`. If not, advantage keys are rejected, and the run needs no reward."""
     estimator: str = ""
-    """The estimator that goes with it, where slime's `advantage_estimator = NAME` means this loss."""
+    """The matching estimator, if slime's `advantage_estimator = NAME` selects this loss."""
 
 
 # Correction: weighs or masks tokens whose sampler disagrees with the trainer (off-policy correction, TIS, rejection).
@@ -160,7 +160,7 @@ class CorrectionInput:
     """Shape legend: T response tokens of one micro-batch; samples are never split. No gradient flows."""
 
     log_probs_T: "torch.Tensor"
-    """Log-probs under the trainer's weights before the rollout was trained on, float32 [T]."""
+    """Log-probs under the trainer's weights from before this rollout's training, float32 [T]."""
     rollout_log_probs_T: "torch.Tensor"
     """The sampler's log-probs, float32 [T]."""
     loss_mask_T: "torch.Tensor"
@@ -171,12 +171,12 @@ class CorrectionInput:
 
 @dataclass(frozen=True, slots=True)
 class CorrectionOutput:
-    """What becomes of each token's loss."""
+    """Weight and mask of each token's loss."""
 
     weights_T: "torch.Tensor"
-    """Factor of each token's loss, finite and not negative, float32 [T]."""
+    """Factor of each token's loss, finite and non-negative, float32 [T]."""
     loss_mask_T: "torch.Tensor"
-    """1 where still trained on; nowhere more than before. Denominators stay as they were."""
+    """1 where still trained on; may only remove tokens. The loss's denominators do not change."""
     metrics_T: "Mapping[str, torch.Tensor]" = field(default_factory=dict)
     """Per-token values [T] to average over trained tokens, reported as `train/<name>`."""
 
@@ -194,7 +194,7 @@ class Correction(Protocol):
 class CorrectionSpec(Spec[Correction]):
     """Offers an off-policy correction (slime: `--use-tis`, `--custom-tis-function-path`).
 
-    The loss's ratio is then against the trainer's log-probs before the rollout, so the difference counts once.
+    With a correction, the loss's ratio uses the trainer's log-probs before the rollout, so the mismatch counts once.
     """
 
     role: ClassVar[str] = "correction"

@@ -22,7 +22,7 @@ from slime_core.roles.rewards import ShapeContext
 from slime_core.roles.spec import Setup, Spec
 from slime_core.sample import Group, GroupId, Json, Sample
 
-# Data source: draws groups of pending samples, for ever, from exact and savable state.
+# Data source: draws an endless sequence of pending groups, and resumes exactly from its saved state.
 
 MediaKeys: TypeAlias = Mapping[Literal["image", "video", "audio"], str]
 """Column of each kind of media."""
@@ -35,27 +35,27 @@ class RowFormat:
     input_key: str = "input"
     """Column of the prompt: a string, or a list of chat messages."""
     label_key: str | None = None
-    """Column of the gold answer, or a place within one, `reward_model.ground_truth`; a row without it is a bad row."""
+    """Column of the gold answer, or a path such as `reward_model.ground_truth`. A row without it is a bad row."""
     metadata_key: str = "metadata"
     """Column of a mapping kept as `sample.metadata`; may be absent."""
     tool_key: str = "tools"
     """Column of tool definitions for the chat template; may be absent."""
     multimodal_keys: MediaKeys | None = None
-    """Column of each kind of media, `{"image": "images"}`; the text says `<image>` where each belongs."""
+    """Column of each kind of media, `{"image": "images"}`; `<image>` in the text marks the place of each."""
     apply_chat_template: bool = False
     """Whether to render the prompt through the model's chat template."""
     apply_chat_template_kwargs: Mapping[str, Json] | None = None
     """Extra arguments of the chat template."""
     final_assistant_message: Literal["refuse", "continue", "cut"] = "refuse"
-    """What becomes of an assistant message that ends a prompt: a bad row, continued by the model, or left out."""
+    """Handling of an assistant message that ends a prompt: a bad row, continued by the model, or removed."""
     max_prompt_len: int | None = None
-    """Prompts of more tokens are left out, and counted; None keeps all."""
+    """Longer prompts, in tokens, are left out and counted. None keeps all."""
     max_bad_row_rate: float = 0.0
-    """The share of rows that may be bad, and are left out and counted; more are an error."""
+    """Largest share of bad rows, which are left out and counted. A larger share is an error."""
     flag_prefix: str = ""
-    """Comes before its keys where they are flags: `eval-` of `--eval-label-key`."""
+    """Prefix of its keys as flags: `eval-` in `--eval-label-key`."""
     check: Callable[[Sample], str | None] | None = field(default=None, compare=False)
-    """Returns why the run cannot use a row, given as a pending sample, or None. Such a row is a bad row, too."""
+    """Returns why the run cannot use a row (given as a pending sample), which makes it a bad row; None if it can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +69,16 @@ class PromptFile(RowFormat):
 
     @classmethod
     def of(cls, path: Path, name: str, row_format: RowFormat) -> "PromptFile":
-        """A file whose rows are of a format."""
+        """A prompt file read with this row format."""
         return cls(path, name, **{each.name: getattr(row_format, each.name) for each in fields(RowFormat)})
 
 
 @dataclass(frozen=True, slots=True)
 class DataSourceSetup(Setup):
-    """What a data source's factory is given."""
+    """What a data source's factory receives."""
 
     prompts: Sequence[PromptFile]
-    """The files of the run's `prompt_data`, their names all different; empty when a source makes its own prompts."""
+    """The files of the run's `prompt_data`, with unique names. Empty if the source makes its own prompts."""
     tokenizer: Tokenizer
     """The policy's tokenizer."""
     n_samples_per_prompt: int
@@ -88,7 +88,7 @@ class DataSourceSetup(Setup):
     row_format: RowFormat = field(default_factory=RowFormat)
     """How the run reads rows, for sources that find or make their own."""
     accept_changed_data: bool = False
-    """Whether `load_state_dict` takes a position in data that has changed since."""
+    """Whether `load_state_dict` accepts a position in data that has changed since it was saved."""
 
 
 @runtime_checkable
@@ -96,11 +96,11 @@ class DataSource(Protocol):
     """Where prompts come from. After `load_state_dict(state_dict())` it continues exactly."""
 
     async def draw(self, count: int) -> list[Group]:
-        """Exactly `count` new groups; requeued ones first."""
+        """Return exactly `count` groups; groups from `add` come first."""
         ...
 
     def add(self, groups: Sequence[Group]) -> None:
-        """Take back groups that were drawn and not finished."""
+        """Requeue groups that were drawn but not finished."""
         ...
 
     def state_dict(self) -> dict[str, Json]:
@@ -118,26 +118,26 @@ class DataSource(Protocol):
 
 @runtime_checkable
 class NamesChoices(Protocol):
-    """A data source that knows before it draws which rewards and generators its samples name; optional.
+    """Optional: a data source that can list the rewards and generators that its samples name, without drawing.
 
-    A name that does not exist is then refused before any process starts, and else at its first draw.
+    An unknown name is then rejected before any process starts; without this protocol, at its first draw.
     """
 
     def named_choices(self) -> Mapping[tuple[str, str], str]:
-        """By role ("reward" or "generator") and name: where it is named first, such as `train.jsonl:3`."""
+        """Maps (role, name) to its first occurrence, such as `train.jsonl:3`; the role is "reward" or "generator"."""
         ...
 
 
 @runtime_checkable
 class DescribesData(Protocol):
-    """A data source that tells what it read and what it left out; optional."""
+    """Optional: a data source that reports what it read and what it left out."""
 
     def data_metrics(self) -> Mapping[str, float]:
-        """Counts for the metrics, by names that begin with `data/`."""
+        """Counts for the metrics; their names begin with `data/`."""
         ...
 
     def data_notes(self) -> Sequence[str]:
-        """A sentence for everything that was left out, for `slime plan` and the display."""
+        """One sentence for each kind of omission, for `slime plan` and the display."""
         ...
 
 
@@ -147,7 +147,7 @@ class DataSourceSpec(Spec[DataSource]):
 
     role: ClassVar[str] = "data_source"
     reads_prompt_data: bool | None = True
-    """Whether `prompt_data` is required; False for sources that make their own prompts, None where they may read it."""
+    """Whether `prompt_data` is required. False: the source makes its own prompts. None: `prompt_data` is optional."""
 
 
 # Buffer filter: a pure choice of which held groups to train on next, and which to drop.
@@ -155,12 +155,12 @@ class DataSourceSpec(Spec[DataSource]):
 
 @dataclass(frozen=True, slots=True)
 class BufferContext:
-    """When the buffer is asked."""
+    """The point in the run at which the buffer is called."""
 
     rollout_id: int
     """Number of the rollout, from 0."""
     weight_version: int
-    """Version of the weights about to be trained; minus a group's oldest version, that is its staleness."""
+    """Version of the weights about to be trained. A group's staleness is this minus its oldest version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class Selection:
 
 @runtime_checkable
 class BufferFilter(Protocol):
-    """A pure function of what is held; the core checks the answer and does the removing."""
+    """A pure function of the held groups. The core checks its selection and removes the groups."""
 
     def select(self, groups: Sequence[Group], want: int, ctx: BufferContext) -> Selection:
         """Choose at most `want` of `groups`."""
@@ -189,7 +189,7 @@ class BufferFilterSpec(Spec[BufferFilter]):
     role: ClassVar[str] = "buffer_filter"
 
 
-# Buffer: holds finished groups between rollout and training, and hands them out with importance weights.
+# Buffer: holds finished groups between rollout and training, and returns them with importance weights.
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,21 +197,21 @@ class Draw:
     """Groups to train on."""
 
     groups: Sequence[Group]
-    """At most as many as were wanted, none twice, all of them held until now."""
+    """At most `want` groups, without repeats, all of them held by the buffer."""
     weights: Sequence[float]
     """Importance weight of each group in the loss, finite and 0 or more; 1.0 without priorities."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """How often a buffer hands out one group; the core generates by it, and its ledger counts."""
+    """How often a buffer returns one group. The core sizes generation by it, and its ledger counts the uses."""
 
     max_uses: int = 1
-    """Most uses of one group; after the last one the buffer no longer holds it."""
+    """Most uses of one group; the buffer drops it after the last one."""
     ratio: float = 1.0
     """Mean uses of a group, 1 to `max_uses`; exceeded only while the buffer cannot fill a batch."""
     max_staleness: int | None = None
-    """Weight versions by which a group may lag before the buffer gives it up; None: any number."""
+    """Staleness in weight versions above which the buffer drops a group; None: no limit."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.ratio <= self.max_uses:
@@ -220,32 +220,32 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class BufferSetup(Setup):
-    """What a buffer's factory is given."""
+    """What a buffer's factory receives."""
 
     buffer_filter: BufferFilter
-    """The run's filter, for buffers that take one; its answers are checked already."""
+    """The run's filter, for buffers that use one. The core already checks its selections."""
 
 
 @runtime_checkable
 class Buffer(Protocol):
-    """State between rollout and training; the core calls it from one task, never concurrently."""
+    """Groups between rollout and training. The core calls it from one task, never concurrently."""
 
     def add(self, groups: Sequence[Group]) -> None:
-        """Take finished groups in."""
+        """Add finished groups."""
         ...
 
     def sample(self, want: int, ctx: BufferContext) -> Draw:
-        """Hand out at most `want` groups."""
+        """Return at most `want` groups."""
         ...
 
     def update(self, scores: Mapping[GroupId, float]) -> None:
-        """Learn how training went: the mean absolute advantage of each trained group."""
+        """Receive the mean absolute advantage of each trained group."""
         ...
 
     def evict(self, ctx: BufferContext) -> Mapping[GroupId, str]:
         """Remove groups that will not be trained again; returns the reason of each.
 
-        Called when a step is done, with the context of the next: what will be too old by then goes now.
+        Called after a step with the context of the next one: remove groups that will be too old by then.
         """
         ...
 
@@ -258,7 +258,7 @@ class Buffer(Protocol):
         ...
 
     def __len__(self) -> int:
-        """Groups that `sample` could still hand out."""
+        """Groups that `sample` can still return."""
         ...
 
 
@@ -268,9 +268,9 @@ class BufferSpec(Spec[Buffer]):
 
     role: ClassVar[str] = "buffer"
     uses_buffer_filter: bool = False
-    """Whether the run's buffer filter has a say; selecting one is refused otherwise."""
+    """Whether it uses the run's buffer filter. If not, selecting one is rejected."""
     replay: Callable[..., Replay] = lambda settings: Replay()
-    """`replay(settings)`: how often it hands out one group; once, unless it says more."""
+    """`replay(settings)`: how often it returns one group; once by default."""
 
 
 # Group filter: decides whether a finished group is trained on (dynamic sampling).
@@ -291,7 +291,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class KeepIfShort:
-    """Drop this group unless the rollout would otherwise come up short."""
+    """Drop this group unless the rollout would otherwise have too few groups."""
 
     reason: str
     """As in `Drop`."""
@@ -302,7 +302,7 @@ Decision = Keep | Drop | KeepIfShort
 
 @dataclass(frozen=True, slots=True)
 class FilterContext:
-    """What a filter may know besides the group."""
+    """What a filter receives in addition to the group."""
 
     rollout_id: int
     """Number of the rollout, from 0."""
@@ -330,7 +330,7 @@ class GroupFilterSpec(Spec[GroupFilter]):
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """One sample that is not trained on: its `remove_sample` is set, and its loss mask counts as zeros."""
+    """One sample to exclude from training: its `remove_sample` is set, and its loss mask counts as zeros."""
 
     group: GroupId
     """Its group."""
@@ -345,26 +345,26 @@ class SampleFilter(Protocol):
     """A pure, quick function of all kept groups of a rollout."""
 
     def __call__(self, groups: Sequence[Group], ctx: FilterContext) -> Sequence[Removal]:
-        """Return what is to be removed; samples that are already removed stay so."""
+        """Return the samples to remove. Samples that are already removed stay removed."""
         ...
 
 
 @dataclass(frozen=True)
 class SampleFilterSpec(Spec[SampleFilter]):
-    """Offers a sample filter (slime: `--rollout-sample-filter-path`); several run in their order."""
+    """Offers a sample filter (slime: `--rollout-sample-filter-path`); several run in the order given."""
 
     role: ClassVar[str] = "sample_filter"
     many: ClassVar[bool] = True
 
 
-# Batch transform: adds declared columns to what the trainer gets, or replaces the loss mask.
+# Batch transform: adds declared columns to the training batch, or replaces the loss mask.
 
 LOSS_MASK = "loss_mask"
-"""A token column of this name replaces the sample's loss mask; it may take tokens out, not put them in."""
+"""A token column of this name replaces the sample's loss mask. It may mask more tokens, never fewer."""
 
 
 class Grain(enum.Enum):
-    """What a column has one number for."""
+    """Whether a column has one number per sample or per token."""
 
     SAMPLE = "sample"
     """Each sample; losses and estimators read it from `columns_S`."""
@@ -377,7 +377,7 @@ class BatchTransform(Protocol):
     """A pure function of one sample that is about to be trained on."""
 
     def __call__(self, sample: Sample, group: Group, ctx: ShapeContext) -> Mapping[str, float | Sequence[float]]:
-        """Return a value for every declared column: a number, or one a response token."""
+        """Return a value for every declared column: one number, or one number per response token."""
         ...
 
 
@@ -389,7 +389,7 @@ class BatchTransformSpec(Spec[BatchTransform]):
     many: ClassVar[bool] = True
 
     columns: Mapping[str, Grain] = field(default_factory=dict)
-    """The columns that it makes; a name belongs to one transform of a run."""
+    """The columns that it makes. Two transforms of a run cannot make the same column."""
 
     def __post_init__(self) -> None:
         Spec.__post_init__(self)

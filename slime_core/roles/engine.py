@@ -21,54 +21,54 @@ from slime_core.roles.launcher import Launcher, Needs
 from slime_core.roles.spec import Settings, Setup, Spec
 from slime_core.roles.weights import WeightChannel
 
-# Memory: what an engine or a rank can give up while the other works on the same devices, and take back unchanged.
+# Memory: an engine or a rank can release it while the other uses the same devices, and reacquire it later.
 
 
 class MemoryTag(enum.Enum):
     """A kind of memory."""
 
     WEIGHTS = "weights"
-    """The model's."""
+    """The model's weights."""
     KV_CACHE = "kv_cache"
-    """Keys and values of texts; what they hold may be lost."""
+    """Attention keys and values; their content may be lost."""
     CUDA_GRAPH = "cuda_graph"
-    """Captured graphs."""
+    """Captured CUDA graphs."""
     GRADIENT = "gradient"
-    """What a backward pass adds to."""
+    """Gradient buffers."""
     OPTIMIZER = "optimizer"
     """Moments and master weights."""
 
 
 MemoryTags: TypeAlias = frozenset[MemoryTag]
-"""Some kinds."""
+"""A set of memory kinds."""
 
 
 @runtime_checkable
 class ReleasesMemory(Protocol):
-    """What an engine has that can give memory up; its spec says which, `EngineSpec.releases`."""
+    """Optional: an engine that can release memory; `EngineSpec.releases` lists which kinds."""
 
     async def release(self, tags: MemoryTags) -> None:
-        """Give this memory up, what is under way having ended; again is not an error."""
+        """Release this memory. No request is running. Idempotent."""
         ...
 
     async def resume(self, tags: MemoryTags) -> None:
-        """Take it back: what is generated is what it would have been; again is not an error.
+        """Reacquire the memory. Output must not depend on having released it. Idempotent.
 
-        Weights need not be those that were given up where the next call is `load_weights`.
+        Weights need not be restored if the next call is `load_weights`.
         """
         ...
 
 
 @runtime_checkable
 class RankReleasesMemory(Protocol):
-    """What a trainer's rank has that can give memory up; its spec says which, `TrainerSpec.releases`."""
+    """Optional: a trainer rank that can release memory; `TrainerSpec.releases` lists which kinds."""
 
     def release(self, tags: MemoryTags) -> None:
-        """Give this memory up; called on all ranks together, again is not an error."""
+        """Release this memory; called on all ranks together. Idempotent."""
         ...
 
     def resume(self, tags: MemoryTags) -> None:
-        """Take it back: the next step is what it would have been; again is not an error."""
+        """Reacquire the memory. The next step must not depend on having released it. Idempotent."""
         ...
 
 
@@ -77,7 +77,7 @@ class RankReleasesMemory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EngineSetup(Setup):
-    """What an engine's factory is given."""
+    """What an engine's factory receives."""
 
     hf_checkpoint: Path
     """Model directory in HF format."""
@@ -86,48 +86,48 @@ class EngineSetup(Setup):
     launcher: Launcher
     """Starts the engine's worker processes."""
     scratch: Path
-    """A directory for the engine's own small files, inside the run folder; no other engine has the same."""
+    """A directory inside the run folder for this engine's small files; no other engine uses it."""
     name: str = "engine"
-    """What its worker groups are called, in logs and errors: "engine", or "engine-3" among several."""
+    """Name of its worker groups in logs and errors: "engine", or "engine-3" among several."""
     number: int = 0
-    """Which of the run's engines of this model it is, from 0."""
+    """Number of this engine among the run's engines of this model, from 0."""
     count: int = 1
-    """How many there are."""
+    """How many engines this model has."""
     serves: str = ""
-    """Which of `served_models` it serves, by name; empty for the policy."""
+    """Name of the entry of `served_models` that it serves; empty for the policy."""
     max_concurrency: int | None = None
-    """Requests that the run has under way at once at most, over all engines of this model; None: nobody knows."""
+    """Most concurrent requests of the run, over all engines of this model; None: unknown."""
     beside: str | None = None
-    """The worker group whose devices its own share, for `WorkerGroupSpec.beside`: the trainer's, with `colocate`."""
+    """Worker group whose devices its workers share, for `WorkerGroupSpec.beside`: the trainer's, with `colocate`."""
     offloads: bool = False
     """Whether the run releases its memory while ranks train (`colocate`, `offload_rollout`)."""
     float32_matmul_precision: str = "highest"
-    """What fp32 matrices may be multiplied in, as the trainer's are."""
+    """Precision of fp32 matrix products; equals the trainer's."""
     bf16: bool = False
     """Compute in bf16, as the trainer does."""
     want: frozenset[Extra] = frozenset()
-    """What requests of the run will want, such as the experts of a mixture: prepared for at the start."""
+    """Extras that the run's requests will want, such as routed experts, so that the engine can prepare at the start."""
 
 
 @runtime_checkable
 class Engine(Protocol):
     """Serves one policy. `generate` may be called concurrently without bound; the engine batches.
 
-    A run may have several (`rollout_num_engines`), each built by the same factory. One that raises `WorkerError`, is
-    silent for too long or answers what no engine may is closed, and another is built and started in its place.
+    A run may have several (`rollout_num_engines`), each built by the same factory. An engine that raises
+    `WorkerError`, times out or returns an invalid output is closed, and a new one is built and started in its place.
     """
 
     async def start(self) -> None:
-        """Start workers; returns when they can take requests."""
+        """Start workers; returns when they can accept requests."""
         ...
 
     async def load_weights(self, channel: WeightChannel, version: int) -> None:
-        """Switch to a published version: no later token is made by an older one.
+        """Switch to a published version; every later token uses it.
 
-        Weights are taken by name, whatever their order. One that is stopped half-way, or fails, serves what it served.
+        Weights arrive by name, in any order. After an error or a cancellation, the engine keeps its previous version.
 
         Raises:
-            ModelError: the channel's slots are not the model's; names the first that is missing, unknown or different.
+            ModelError: the channel's slots do not match the model's; names the first one that differs.
         """
         ...
 
@@ -135,13 +135,13 @@ class Engine(Protocol):
         """Generate one continuation.
 
         Raises:
-            SlimeError: something is asked for that the engine does not do; it leaves none aside (`besides`, of the
-                request and of its sampling, names it).
+            SlimeError: the engine does not support a part of the request. It must not ignore any (`besides` of the
+                request and of its sampling lists unsupported parts).
         """
         ...
 
     async def abort(self) -> None:
-        """End all running requests early; each returns what it has, finish ABORT."""
+        """End all running requests early; each returns its tokens so far, with finish ABORT."""
         ...
 
     async def close(self) -> None:
@@ -151,35 +151,35 @@ class Engine(Protocol):
 
 @runtime_checkable
 class ServesCheckpoint(Protocol):
-    """What an engine has that can serve `hf_checkpoint` without a trainer: `--debug-rollout-only` needs it."""
+    """Optional: an engine that can serve `hf_checkpoint` without a trainer. `--debug-rollout-only` needs it."""
 
     async def load_checkpoint(self) -> None:
-        """Serve the weights of `hf_checkpoint` as version 0, those that a trainer would publish first."""
+        """Serve the weights of `hf_checkpoint` as version 0, as if a trainer had published them."""
         ...
 
 
 @runtime_checkable
 class NoticesDeath(Protocol):
-    """What an engine has that notices when its workers die, though it is asked for nothing; it is then replaced."""
+    """Optional: an engine that detects the death of its workers while idle. The core then replaces the engine."""
 
     async def watch(self) -> None:
         """Wait until the engine is closed; called once it has started.
 
         Raises:
-            WorkerError: it can serve no more.
+            WorkerError: the engine cannot serve requests any more.
         """
         ...
 
 
 @runtime_checkable
 class StreamsTokens(Protocol):
-    """What an engine has that can give a response in parts; one that cannot is an engine all the same."""
+    """Optional: an engine that can stream a response in parts."""
 
     def stream(self, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
-        """Generate one continuation, in parts as they are made.
+        """Generate one continuation, yielded in parts during generation.
 
-        `GenerateOutput.joined` of all of them is what `generate` answers. Ending it early, by `aclose` or by cancelling
-        who waits for it, drops the request.
+        `GenerateOutput.joined` of all parts equals the output of `generate`. Ending the iteration early, by `aclose`
+        or by cancelling the consumer, drops the request.
 
         Raises:
             SlimeError: as `generate` does.
@@ -189,7 +189,7 @@ class StreamsTokens(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EngineUse:
-    """What a run asks of its engines, as far as it is known before anything starts."""
+    """What is known, before anything starts, of a run's demands on its engines."""
 
     hf_checkpoint: Path
     """Model directory in HF format."""
@@ -198,9 +198,9 @@ class EngineUse:
     engines: int = 1
     """How many engines there are."""
     sampling: SamplingParams = field(default_factory=lambda: SamplingParams(1))
-    """How the samples that are trained on are drawn; of a served teacher, how it is asked about them."""
+    """Sampling parameters of training samples; for a served teacher, of the requests to it."""
     want: frozenset[Extra] = frozenset()
-    """What requests will want of it."""
+    """Extras that requests will want."""
 
 
 @dataclass(frozen=True)
@@ -209,28 +209,28 @@ class EngineSpec(Spec[Engine]):
 
     role: ClassVar[str] = "engine"
     transports: tuple[str, ...] = ()
-    """Names of the transports that it can receive by, best first; `ANY_RECEIVER` for any that brings a receiver."""
+    """Names of supported transports, best first; `ANY_RECEIVER` for any that brings a receiver."""
     bf16: bool = False
-    """Whether it can compute in bf16, as `bf16 = true` asks; one that cannot is refused then."""
+    """Whether it can compute in bf16. If not, `bf16 = true` is rejected."""
     releases: MemoryTags = frozenset()
-    """What memory it can give up while ranks train; an engine that can is a `ReleasesMemory`."""
+    """Memory that it can release while ranks train; a non-empty set requires `ReleasesMemory`."""
     gives: frozenset[Extra] = frozenset()
-    """What it can answer beyond tokens and log-probs, to a request that wants it; other wants it refuses by name."""
+    """Extras that it can return to a request that wants them. It rejects a request for any other, by name."""
     withholds: Callable[[Settings], frozenset[Extra]] = lambda settings: frozenset()
-    """Of that, what it does not answer with these settings: a router before it leaves it out, say."""
+    """Extras among `gives` that these settings exclude, for example because a router in front drops them."""
     restart_s: float = 600.0
-    """Seconds in which one that failed serves again: a run without any engine that serves waits so long for one."""
+    """Seconds that a failed engine may take to serve again. A run without any serving engine waits this long."""
     probe_s: float = 120.0
-    """Seconds that the first answer after a start may take, whatever is compiled or captured for it."""
+    """Timeout in seconds of the first response after a start, including compilation and graph capture."""
     load_s: float = 600.0
-    """Seconds that `load_weights` may take, not counting its wait for what is under way."""
+    """Timeout in seconds of `load_weights`, not counting its wait for running requests."""
     workers_key: str = ""
-    """Setting for the workers of an engine, set by `rollout_num_gpus_per_engine`; "" refuses that key."""
+    """Name of the setting that `rollout_num_gpus_per_engine` sets; "" rejects that key."""
     workers: Callable[[Settings], int] = lambda settings: 1
-    """How many worker processes one engine starts with these settings; each may open a receiver of weights."""
+    """How many worker processes one engine starts with these settings. Each may open a weight receiver."""
     needs: Callable[[Settings], Needs] = lambda settings: Needs()
-    """What each of them needs of its machine; the engine asks its launcher for the same."""
+    """Resources of each worker; the engine requests the same from its launcher."""
     check: Callable[[Settings, EngineUse], None] | None = None
-    """Sees, before anything starts, that it can do what the run asks with these settings; raises ConfigError if not."""
+    """Checks, before anything starts, that these settings can do what the run needs; raises ConfigError if not."""
     explain: Callable[[Settings, Mapping[str, object]], str] | None = None
-    """What `slime plan` says of the engine, given its settings and the model's config.json: one sentence."""
+    """One sentence for `slime plan` about the engine, from its settings and the model's config.json."""

@@ -26,14 +26,14 @@ from slime_core.sample import GroupId, Json, Message, PrefixCacheInfo, SpecInfo
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What a number may be."""
+    """Allowed values of a number."""
 
     least: float
     most: float
     is_open: bool = False
-    """Whether `least` itself is left out."""
+    """Whether `least` itself is excluded."""
     off: float | None = None
-    """One more value, which turns the setting off."""
+    """An additional allowed value that turns the setting off."""
 
     def __contains__(self, value: float) -> bool:
         return value == self.off or (
@@ -57,18 +57,18 @@ RANGES: Mapping[str, Range] = {
     "presence_penalty": Range(-2, 2),
     "frequency_penalty": Range(-2, 2),
 }
-"""What settings of sampling may be, by their names here; keys, flags and requests take the same."""
+"""Range of each sampling parameter by name; keys, flags and requests share it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How to sample, by SGLang's names and in SGLang's ranges.
 
-    A token's logits become, in this order: less `frequency_penalty` times how often the token was made so far, and less
-    `presence_penalty` if it was; then divided by `repetition_penalty` where positive and multiplied by it where
-    negative, for tokens made so far; then plus `logit_bias`; and divided by `temperature`. Of that distribution the
-    draw keeps what `top_k`, `top_p` and `min_p` all keep. The log-probs that come back are those of the logits divided
-    by `temperature` and nothing else: what a trainer computes, too.
+    Logits change in this order. First, `frequency_penalty` times a token's count in the response is subtracted, and
+    `presence_penalty` if it occurred. For tokens that occurred, `repetition_penalty` then divides positive logits and
+    multiplies negative ones. Then `logit_bias` is added, and the result is divided by `temperature`. The draw keeps
+    tokens that `top_k`, `top_p` and `min_p` all keep. Returned log-probs, like a trainer's, are of the original logits
+    divided by `temperature`.
 
     Raises:
         ValueError: a setting is out of its range.
@@ -83,21 +83,21 @@ class SamplingParams:
     top_k: int = -1
     """Candidates kept; -1 is off."""
     stop_token_ids: frozenset[int] = frozenset()
-    """Ids that end the response, besides the model's own."""
+    """Ids that end the response, in addition to the model's own."""
     min_p: float = 0.0
-    """Candidates are kept whose probability is at least this share of the likeliest one's; 0 is off."""
+    """Keeps candidates whose probability is at least this share of the most likely one's; 0 is off."""
     stop: tuple[str, ...] = ()
-    """Texts that end the response with the token that completes one; the tokens of it are kept."""
+    """Texts that end the response with the token that completes one; their tokens are kept."""
     ignore_eos: bool = False
-    """No token ends the response, neither the model's own nor one of `stop_token_ids`; texts of `stop` do."""
+    """Stop tokens (the model's and `stop_token_ids`) do not end the response; texts of `stop` still do."""
     min_new_tokens: int = 0
-    """Tokens before which no stop token is drawn; a text of `stop` ends the response all the same."""
+    """No stop token is drawn before this many tokens. Texts of `stop` still end the response."""
     repetition_penalty: float = 1.0
-    """Divides positive and multiplies negative logits of tokens made so far (CTRL, Keskar et al. 2019); 1 is off."""
+    """Divides positive, multiplies negative logits of earlier response tokens (CTRL, Keskar et al. 2019); 1 is off."""
     presence_penalty: float = 0.0
-    """Taken off the logits of tokens made so far (OpenAI API reference, chat completions)."""
+    """Subtracted from the logits of tokens generated so far (OpenAI API reference, chat completions)."""
     frequency_penalty: float = 0.0
-    """Taken off the logits of tokens made so far, as often as each was made (same source)."""
+    """Subtracted from the logits of tokens generated so far, once per occurrence (same source)."""
     logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
     """Added to the logits of these ids."""
     skip_special_tokens: bool = True
@@ -106,7 +106,7 @@ class SamplingParams:
     """Whether a generator leaves the text of `stop` that ended the response in its text; engines return tokens."""
 
     def __post_init__(self) -> None:
-        """Refuse what SGLang refuses."""
+        """Reject values that SGLang rejects."""
         for name, allowed in RANGES.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"sampling with {name}={getattr(self, name)!r}; expected {allowed}")
@@ -121,9 +121,9 @@ class SamplingParams:
                 raise ValueError(f"sampling with {name}={getattr(self, name)!r}; expected {expected}")
 
     def besides(self, *heeded: str) -> list[str]:
-        """Names of parameters that are set and are not `heeded`: an engine refuses them rather than ignore them.
+        """Names of parameters that are set but not in `heeded`. An engine rejects them instead of ignoring them.
 
-        What is said of the text, which is a generator's to make, is not an engine's to heed.
+        Parameters about the response's text are left out: they concern generators, not engines.
         """
         defaults = SamplingParams(self.max_new_tokens)
         free = {*heeded, "skip_special_tokens", "no_stop_trim"}
@@ -132,7 +132,7 @@ class SamplingParams:
 
     @property
     def shapes_logits(self) -> bool:
-        """Whether the draw's law is another than the model's tempered one, cut off at its tail or not."""
+        """Whether penalties or biases change the distribution beyond temperature and truncation."""
         penalties = (self.repetition_penalty - 1.0, self.presence_penalty, self.frequency_penalty)
         return any(penalties) or bool(self.logit_bias) or self.min_new_tokens > 0
 
@@ -141,59 +141,59 @@ def _is_id(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
 
 
-# EngineExtras: what an engine says of an answer beyond its tokens, their log-probs and its end.
+# EngineExtras: what an engine returns in addition to tokens, log-probs and the finish reason.
 
 _CountersT = TypeVar("_CountersT", SpecInfo, PrefixCacheInfo)
 
 VersionSpan: TypeAlias = tuple[int, int]
-"""Neighbouring tokens of one version of the weights: how many, and which version."""
+"""A run of consecutive tokens from one weight version: (number of tokens, version)."""
 
 
 class Extra(enum.Enum):
-    """What a request may want beyond tokens and log-probs."""
+    """What a request may ask for in addition to tokens and log-probs."""
 
     ROUTED_EXPERTS = "routed_experts"
-    """Which experts the routers chose."""
+    """The experts that the routers chose."""
     TOP_P_TOKENS = "top_p_tokens"
-    """Among which tokens top-p had each one drawn."""
+    """The tokens that top-p kept at each position."""
     PROMPT_LOG_PROBS = "prompt_log_probs"
-    """Log-probs of the prompt's tokens. With `max_new_tokens = 0` nothing is made, and they are all of the answer."""
+    """Log-probs of the prompt's tokens. With `max_new_tokens = 0` the engine returns only these."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineExtras:
-    """What else there is to know of an answer to a prompt of p tokens with n new ones."""
+    """Extras of an output with n new tokens for a prompt of p tokens."""
 
     versions: tuple[VersionSpan, ...] = ()
-    """Versions of the weights that made the new tokens, oldest first, tokens in all: n; () is one for all of them."""
+    """Weight versions of the new tokens, oldest first; their counts sum to n. (): one version for all tokens."""
     prefix_cache_info: PrefixCacheInfo | None = None
-    """Prompt tokens, and how many of them were not computed again."""
+    """Prompt tokens, and how many of them came from the prefix cache."""
     spec_info: SpecInfo | None = None
     """Counters of speculative decoding."""
     routed_experts: "array[int] | None" = None
-    """Experts that were chosen for each token but the last, of the prompt, too: flat [(p + n - 1) * layers * top-k]."""
+    """Chosen experts of all tokens of prompt and response except the last: flat [(p + n - 1) * layers * top-k]."""
     top_p_token_ids: "array[int] | None" = None
-    """Ids that top-p kept, of one new token after the other."""
+    """Ids that top-p kept, concatenated over the new tokens."""
     top_p_token_offsets: "array[int] | None" = None
-    """Where each new token's kept ids begin, and where the last one's end: [n + 1]."""
+    """Offset of each new token's kept ids, and the total length: [n + 1]."""
     prompt_log_probs: Sequence[float] | None = None
-    """Of each token of the prompt but the first, as of new tokens: [p - 1]."""
+    """Log-prob of each prompt token except the first, defined as for new tokens: [p - 1]."""
     retractions: int = 0
-    """How often the request was put back for want of memory and begun again."""
+    """How often the engine ran out of KV memory, requeued the request and restarted it."""
 
     def lacks(self, extra: Extra) -> bool:
-        """Whether what was wanted is not here."""
+        """Whether this extra is missing."""
         return (self.top_p_token_offsets if extra is Extra.TOP_P_TOKENS else getattr(self, extra.value)) is None
 
     @classmethod
     def joined(cls, parts: "Sequence[tuple[EngineExtras | None, int, int]]") -> Self | None:
-        """Those of an answer that several calls made, each going on from the prompt and all tokens before it.
+        """Combined extras of several calls, each of which continued from the prompt and all earlier tokens.
 
-        A column that one of them lacks is lacking in the whole. Experts of tokens that an earlier call has them of are
-        that call's: its log-probs came about with these.
+        A column that one call lacks is missing from the result. If several calls have a token's experts, the first
+        call's are kept, because its log-probs were computed with them.
 
         Args:
-            parts: of each call its extras, its new tokens and the version of its weights.
+            parts: for each call, its extras, its number of new tokens and its weight version.
         """
         versions = merge_spans([span for each, count, version in parts for span in _spans_of(each, count, version)])
         all_known = [each or EngineExtras() for each, _, _ in parts]
@@ -219,12 +219,12 @@ def _spans_of(extras: EngineExtras | None, count: int, version: int) -> tuple[Ve
 
 
 def merge_spans(spans: Sequence[VersionSpan]) -> tuple[VersionSpan, ...]:
-    """The same spans, neighbours of one version as one."""
+    """The same spans, with consecutive ones of one version merged."""
     return tuple((sum(count for count, _ in run), version) for version, run in groupby(spans, lambda span: span[1]))
 
 
 def _summed(counters: Sequence[_CountersT | None]) -> _CountersT | None:
-    """Counters of several calls; those of which nothing is known add nothing."""
+    """Sum of the counters of several calls; unknown counters (None) add nothing."""
     known = [each for each in counters if each is not None]
     if not known:
         return None
@@ -232,7 +232,7 @@ def _summed(counters: Sequence[_CountersT | None]) -> _CountersT | None:
 
 
 def _experts(parts: "Sequence[array[int] | None]") -> "array[int] | None":
-    """Experts of the whole: of each call those of the tokens that no call before it had them of."""
+    """Concatenated experts; of each call, only the tokens that no earlier call covered."""
     whole = array("i")
     for part in parts:
         if part is None:
@@ -251,14 +251,14 @@ def _top_p(parts: Sequence[EngineExtras]) -> "tuple[array[int], array[int]] | tu
     return ids, offsets
 
 
-# What an engine is asked and what it answers: a request, the whole answer, or its parts as they are made.
+# Engine calls: a request, the whole output, or its chunks while streaming.
 
 
 class FinishReason(enum.Enum):
     """Why generation ended."""
 
     STOP = "stop"
-    """A stop token was sampled, or a stop text completed; it is the last token, or ends within it."""
+    """A stop token was sampled or a stop text completed, at or within the last token."""
     LENGTH = "length"
     """The token budget was used up."""
     ABORT = "abort"
@@ -267,29 +267,29 @@ class FinishReason(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class GenerateRequest:
-    """One call of an engine."""
+    """One request to an engine."""
 
     prompt: Sequence[int]
     """Token ids."""
     sampling: SamplingParams
     """How to sample."""
     seed: int
-    """Makes the draw a function of the sample's identity, not of its companions."""
+    """Makes the draw a function of the sample's identity, independent of other requests in the batch."""
     group: GroupId | None = None
-    """Whose samples share a beginning with this prompt: several engines keep a group together. Changes no answer."""
+    """Group whose samples share a prompt prefix. One of several engines serves it. Does not affect outputs."""
     made: int = 0
-    """Tokens at the prompt's end that an interrupted call made: penalties and texts of `stop` see them as made."""
+    """Tokens at the prompt's end that an interrupted call generated. Penalties and `stop` count them as generated."""
     session: str | None = None
-    """The conversation that the call is a turn of: several engines keep it with one. Changes no answer."""
+    """Conversation of which the call is a turn. One of several engines serves it. Does not affect outputs."""
     media: Mapping[str, Json] | None = None
-    """Images, videos or audio that the prompt's placeholders stand for, as `Sample.multimodal_inputs` has them."""
+    """Images, videos or audio for the prompt's placeholders, in the form of `Sample.multimodal_inputs`."""
     want: frozenset[Extra] = frozenset()
-    """What is to come back beyond tokens and log-probs."""
+    """Extras to return in addition to tokens and log-probs."""
 
     def besides(self, *heeded: str | Extra) -> list[str]:
-        """Names of what is asked for and not `heeded` ("media", extras): an engine refuses them.
+        """Names of requested features ("media", extras) that are not in `heeded`. An engine rejects them.
 
-        `SamplingParams.besides` says the same of the settings of sampling.
+        `SamplingParams.besides` does the same for sampling parameters.
         """
         asked = ["media"] if self.media and "media" not in heeded else []
         return asked + sorted(extra.value for extra in self.want if extra not in heeded)
@@ -297,39 +297,39 @@ class GenerateRequest:
 
 @dataclass(frozen=True, slots=True)
 class GenerateOutput:
-    """What came back."""
+    """Output of one request."""
 
     tokens: Sequence[int]
     """New ids, the stop token included: [n]."""
     log_probs: Sequence[float]
-    """Log-prob of each under the tempered distribution: [n]."""
+    """Log-prob of each new token at the sampling temperature: [n]."""
     finish: FinishReason
-    """Why it ended."""
+    """Why generation ended."""
     weight_version: int
     """Version of the weights that made it; of several, the oldest."""
     matched: int | str | None = None
-    """The stop token, or the text of `stop`, that ended it, where the engine says so."""
+    """The stop token or the text of `stop` that ended it, if the engine reports it."""
     extras: EngineExtras | None = None
-    """What else there is to know of it."""
+    """Extras that the request wanted."""
 
     @property
     def versions(self) -> tuple[VersionSpan, ...]:
-        """How many neighbouring tokens each version of the weights made, oldest first."""
+        """Spans of consecutive tokens from one weight version, oldest first."""
         return _spans_of(self.extras, len(self.tokens), self.weight_version)
 
     @property
     def as_chunk(self) -> "GenerateChunk":
-        """The whole as one part."""
+        """The whole output as one chunk."""
         return GenerateChunk(
             self.tokens, self.log_probs, self.weight_version, self.finish, self.matched, extras=self.extras
         )
 
     @classmethod
     def joined(cls, chunks: "Sequence[GenerateChunk]") -> Self:
-        """What `generate` answers for a request whose response came in these parts.
+        """The output that `generate` would return for a response that was streamed in these chunks.
 
         Raises:
-            ValueError: the last of them does not end the response.
+            ValueError: the last chunk does not end the response.
         """
         if not chunks or chunks[-1].finish is None:
             raise ValueError(f"{len(chunks)} chunks without an end; expected all of a response, up to its finish")
@@ -348,20 +348,20 @@ class GenerateOutput:
 
 @dataclass(frozen=True, slots=True)
 class GenerateChunk:
-    """A part of a response, as it is made."""
+    """A part of a response while streaming."""
 
     tokens: Sequence[int]
-    """Ids that no part before it had: [n], at least one but in the last part."""
+    """New ids since the previous chunk: [n]. Only the last chunk may be empty."""
     log_probs: Sequence[float]
-    """Log-prob of each, as in the whole: [n]."""
+    """Log-prob of each new token: [n]."""
     weight_version: int
     """Version of the weights that made it; of several, the oldest."""
     finish: FinishReason | None = None
-    """Why the response ended; None in all parts but the last."""
+    """Why the response ended; None except in the last chunk."""
     matched: int | str | None = None
-    """In the last part: the stop token or text that ended it, where the engine says so."""
+    """In the last chunk: the stop token or text that ended it, if the engine reports it."""
     extras: EngineExtras | None = None
-    """In the last part: what else there is to know of the whole response."""
+    """In the last chunk: extras of the whole response."""
 
 
 class Tokenizer(Protocol):
@@ -373,11 +373,11 @@ class Tokenizer(Protocol):
         ...
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text, no special tokens added."""
+        """Ids of a text, without added special tokens."""
         ...
 
     def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        """Text of ids, special tokens left out or not."""
+        """Text of ids, with or without special tokens."""
         ...
 
     def apply_chat_template(
@@ -388,5 +388,5 @@ class Tokenizer(Protocol):
         *,
         add_generation_prompt: bool = True,
     ) -> str:
-        """The messages as the model's prompt text, with or without the beginning of its answer."""
+        """The messages as the model's prompt text, optionally with the start of its answer."""
         ...
