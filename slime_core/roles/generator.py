@@ -32,22 +32,22 @@ class Generate(Protocol):
         tell: Callable[[GenerateChunk], None] | None = None,
         media: Mapping[str, Json] | None = None,
     ) -> GenerateOutput:
-        """One answer. Versions of the weights that made its tokens are in its `versions`.
+        """One response; its `versions` lists the weight versions of its tokens.
 
         Args:
             prompt: token ids.
-            sampling: how to sample; None: as the run does, `ctx.sampling`.
-            turn: the call's name, of which its seed is a function. Calls without one are named by their order, so name
-                calls that are made at once: who is first is chance, and they would swap their seeds. A call that
-                raised may be made again under its name.
-            session: the conversation that it is a turn of: several engines keep it with one. Changes no answer.
-            tell: told of each part of the answer as it is made, in order; together they are the answer.
-            media: images, videos or audio that the prompt's placeholders stand for.
+            sampling: how to sample; None: `ctx.sampling`.
+            turn: the call's name, from which its seed is derived. Calls without a name are numbered in their order.
+                Name concurrent calls: their order, and with it their seeds, may vary. A call that raised may be
+                retried under its name.
+            session: the conversation that contains the call. One of several engines serves it. Does not affect outputs.
+            tell: callback for each chunk of the response, in order, while it streams.
+            media: images, videos or audio for the prompt's placeholders.
 
         Raises:
-            ContractError: this sample has made a call of that name.
-            LimitError: the prompt fills the context, or the sample has made as many calls as it may.
-            SlimeError: the engine refuses the request, or several of them were lost over it.
+            ContractError: this sample has already made a call of that name.
+            LimitError: the prompt fills the context, or the sample has reached its limit of calls.
+            SlimeError: the engine rejected the request, or several engines failed on it.
         """
         ...
 
@@ -57,7 +57,7 @@ class GenerateContext:
     """What a generator may use for one sample."""
 
     generate: Generate
-    """One engine call; seeds are derived by the core, from the sample's identity and the call's name."""
+    """Calls the engine once. The core derives the seed from the sample's identity and the call's name."""
     tokenizer: Tokenizer
     """The policy's tokenizer."""
     sampling: SamplingParams
@@ -67,42 +67,42 @@ class GenerateContext:
     evaluation: bool
     """Whether this is for evaluation."""
     max_context: int | None = None
-    """Most tokens of prompt and answer of a call (`rollout_max_context_len`, else the model's positions), if known."""
+    """Most tokens of prompt and response in a call (`rollout_max_context_len`, else the model's limit), if known."""
     max_turns: int | None = None
-    """Calls that one sample may make, `rollout_max_turns`; None is without limit."""
+    """Most calls of one sample, `rollout_max_turns`; None: no limit."""
     measure: Callable[[str, float], None] = lambda name, value: None
     """`ctx.measure("tool_calls", 3)`: mean and p99 over samples are metrics, `rollout/<generator>/tool_calls/...`.
     Do not measure time: metrics would differ from run to run."""
     anew: Callable[[], None] = lambda: None
-    """`ctx.anew()` restarts the sample, with no call under way: earlier calls do not count, their names are free."""
+    """`ctx.anew()` restarts the sample: earlier calls no longer count; their names are free. No call may be running."""
 
 
 @runtime_checkable
 class Generator(Protocol):
-    """Runs one rollout; raising costs that one sample.
+    """Runs one rollout. An exception fails this sample only.
 
-    A `slime_core.errors.ConfigError` ends the run: with these settings no sample can be generated.
+    A `slime_core.errors.ConfigError` ends the run, because these settings cannot generate any sample.
     """
 
     async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
         """Return the finished samples, at least one, none of them PENDING.
 
-        Of several, the one marked by `metadata["main"] = True`, else the last, is what rewards are asked about. A
-        sample that failed is FAILED, says why in `failure_reason`, and keeps the tokens that it has.
+        Of several samples, rewards score the one with `metadata["main"] = True`, else the last. A failed sample has
+        status FAILED and a `failure_reason`, and keeps its tokens so far.
         """
         ...
 
 
 @runtime_checkable
 class StartsAndStops(Protocol):
-    """What a generator has that holds something for the whole run: a server, worker processes, a pool of sandboxes."""
+    """Optional: a generator with resources for the whole run, such as a server, worker processes or sandboxes."""
 
     async def start(self) -> None:
-        """Begin; awaited once, after the engine has started and before the first sample."""
+        """Acquire the resources; awaited once, after the engine has started and before the first sample."""
         ...
 
     async def close(self) -> None:
-        """End all of it; awaited once before the engine is closed, also after errors and where `start` raised."""
+        """Release the resources; awaited once before the engine is closed, also after errors and if `start` raised."""
         ...
 
 
@@ -113,16 +113,16 @@ class GeneratorSpec(Spec[Generator]):
     role: ClassVar[str] = "generator"
 
     max_concurrency: int | Callable[..., int | None] | None = None
-    """Samples at once, or a function of the settings; None: the run's max_concurrency alone."""
+    """Most concurrent samples, or a function of the settings; None: only the run's max_concurrency applies."""
     gives: frozenset[Extra] = frozenset()
-    """Of what a trainer may read, what its samples bring whichever engine it asks."""
+    """Extras that its samples carry with any engine."""
     text_only: bool = False
-    """Whether it gives engines the text of a prompt alone: prompts with images, videos or audio are refused then."""
+    """Whether it sends only text to engines. If so, prompts with images, videos or audio are rejected."""
     scores: bool = True
-    """Whether it may give its samples a reward itself; if not, an estimator may only read rewards that are chosen."""
+    """Whether it may set its samples' rewards itself. If not, an estimator can read only rewards that the run chose."""
     renders_prompts: bool = False
-    """Whether it renders the chat template itself: `apply_chat_template`, which would do so before it, is refused."""
+    """Whether it renders the chat template itself. If so, `apply_chat_template` is rejected."""
 
     def concurrency_of(self, settings: Settings) -> int | None:
-        """The most samples at once with these settings."""
+        """Most concurrent samples with these settings."""
         return self.max_concurrency(settings) if callable(self.max_concurrency) else self.max_concurrency

@@ -21,20 +21,20 @@ from slime_core.roles.spec import Settings, Setup, Spec
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What one worker needs of its machine.
+    """Resources of one worker.
 
     Raises:
-        ValueError: less than nothing, or more than one GPU and a part of another.
+        ValueError: a number is negative, or `gpus` is over 1 and not whole.
     """
 
     cpus: float = 1.0
-    """Processor cores; its libraries use as many threads."""
+    """Processor cores, and the number of threads of its libraries."""
     gpus: float = 0.0
-    """GPUs, whole ones or a part of one."""
+    """Whole GPUs, or a fraction of one."""
     memory: int | None = None
-    """Bytes of main memory, for launchers of clusters; None: it does not say."""
+    """Bytes of main memory, for cluster launchers; None: unspecified."""
     custom: Mapping[str, float] = field(default_factory=dict)
-    """Whatever else a cluster counts, by its name there."""
+    """Other resources of a cluster, by the cluster's names."""
 
     def __post_init__(self) -> None:
         numbers = (self.cpus, self.gpus, self.memory or 0, *self.custom.values())
@@ -44,7 +44,7 @@ class Needs:
             raise ValueError(f"gpus = {self.gpus}: expected a whole number, or a part of one GPU")
 
     def __mul__(self, workers: int) -> "Needs":
-        """What so many workers need together."""
+        """Total resources of this many workers."""
         memory = None if self.memory is None else self.memory * workers
         custom = {name: each * workers for name, each in self.custom.items()}
         gpus = self.gpus * workers
@@ -59,39 +59,39 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one worker lives."""
+    """Location of one worker."""
 
     rank: int
-    """Its number in the group."""
+    """The worker's number in the group."""
     local_rank: int = 0
-    """Its number among those of the group on its node."""
+    """The worker's number among the group's workers on its node."""
     node: int = 0
-    """Number of its node among those of the group."""
+    """Number of its node among the group's nodes."""
     nodes: int = 1
-    """How many nodes the group lies on."""
+    """How many nodes the group spans."""
     address: str = "127.0.0.1"
-    """Address of its node that the others reach."""
+    """Address at which other nodes reach its node."""
     devices: tuple[str, ...] = ()
-    """GPUs that are its own, as its node names them; it sees no others. Empty where it asked for none."""
+    """The only GPUs that it sees, by their names on its node. Empty if it needs none."""
     port: int = 0
-    """A port of its node that is kept for it; 0 where a launcher keeps none."""
+    """A port on its node that is reserved for it; 0 if the launcher reserves none."""
     meeting: str = ""
-    """`ADDRESS:PORT` of rank 0, where the group can meet."""
+    """`ADDRESS:PORT` of rank 0 for the group's rendezvous."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rendezvous:
-    """Where the ranks of a group meet."""
+    """Rendezvous of a process group."""
 
     url: str
-    """`file:///PATH`, a file that does not exist yet, on one node; else `tcp://ADDRESS:PORT`, where rank 0 listens."""
+    """On one node `file:///PATH` of a file that does not exist yet; else `tcp://ADDRESS:PORT`, where rank 0 listens."""
 
     @classmethod
     def file(cls, path: Path) -> Self:
-        """In a file that does not exist yet; its folder does.
+        """Rendezvous by a file that does not exist yet, in an existing folder.
 
-        torch reads the URL without decoding escapes, and drops or cuts at some characters. A folder whose path would
-        not arrive as it is gets an alias: a descriptor that this process holds open until it ends.
+        torch does not decode escapes in the URL, and drops or cuts at some characters. For a path with such characters,
+        the URL uses a file descriptor under /proc, which this process keeps open until it ends.
         """
         whole = str(path.absolute())
         if not whole.isascii() or urlsplit(f"file://{whole}").path != whole:
@@ -110,43 +110,43 @@ class WorkerGroupSpec:
     """Processes."""
     target: str
     """`package.module:Class`, built in each process as `Class(rank, size, **arguments)`, with `place=Place(...)` if it
-    takes one. Its optional `close` is called before the process ends."""
+    accepts `place`. Its optional `close` is called before the process ends."""
     arguments: Mapping[str, object]
     """Keyword arguments of the class."""
     needs: Needs = Needs()
-    """What each worker needs."""
+    """Resources of each worker."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables that each worker has from its start, besides the driver's and the launcher's own."""
+    """Environment variables of each worker, added to the driver's and the launcher's."""
     preload: tuple[str, ...] = ()
-    """Slow modules that start no thread, imported once for all workers; workers with GPUs import them themselves."""
+    """Slow modules that start no thread. Imported once for all workers; a worker with GPUs imports them itself."""
     per_node: int | None = None
-    """Workers on each node, in order of their ranks; None: on as few nodes as have room."""
+    """Workers on each node, in rank order; None: as few nodes as possible."""
     beside: str | None = None
-    """Name of a group that runs, whose places and devices this one shares, rank by rank, instead of ones of its own."""
+    """Name of a running group whose places and devices this group shares, rank by rank."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupUse:
-    """A group that a run will start, as far as it is known before anything starts."""
+    """What is known, before anything starts, of a group that a run will start."""
 
     name: str
     """As `WorkerGroupSpec.name`."""
     size: int
     """Processes."""
     needs: Needs
-    """What each of them needs."""
+    """Resources of each worker."""
     beside: str | None = None
     """As `WorkerGroupSpec.beside`."""
 
 
 @dataclass(frozen=True, slots=True)
 class LauncherSetup(Setup):
-    """What a launcher's factory is given."""
+    """What a launcher's factory receives."""
 
     scratch: Path
     """A directory for logs and sockets, inside the run folder."""
     plugins: PluginSet | None = None
-    """Which plugins every worker must have, in the driver's versions; None: they are not compared."""
+    """Plugins that every worker must have in the driver's versions; None: not compared."""
 
 
 @runtime_checkable
@@ -160,7 +160,7 @@ class WorkerGroup(Protocol):
 
     @property
     def places(self) -> Sequence[Place]:
-        """Where each of them lives, in rank order."""
+        """Location of each worker, in rank order."""
         ...
 
     async def call(
@@ -178,7 +178,7 @@ class WorkerGroup(Protocol):
         ...
 
     def unanswered(self) -> Mapping[int, str]:
-        """Workers at a call that they have not answered: rank -> what is known of each, "pid 4711"."""
+        """Workers with an unfinished call: rank -> a description such as "pid 4711"."""
         ...
 
     async def watch(self) -> None:
@@ -190,7 +190,7 @@ class WorkerGroup(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let idle workers close, then end all, with whatever they have started; idempotent."""
+        """Let idle workers close, then end all workers and their child processes; idempotent."""
         ...
 
 
@@ -202,8 +202,8 @@ class Launcher(Protocol):
         """Start the group; returns when every worker is built.
 
         Raises:
-            WorkerError: a worker could not be built, and its traceback; or not in time, and which ranks those are.
-            ConfigError: the group needs what there is not; says what there is, at once.
+            WorkerError: a worker could not be built (with its traceback), or not in time (with its rank).
+            ConfigError: the group needs more than exists; raised at once, with what exists.
         """
         ...
 
@@ -218,4 +218,4 @@ class LauncherSpec(Spec[Launcher]):
 
     role: ClassVar[str] = "launcher"
     check: Callable[[Settings, Sequence[GroupUse]], None] | None = None
-    """Sees, before anything starts, that what it needs is installed and that there can be room; raises ConfigError."""
+    """Checks, before anything starts, that its software is installed and the groups fit; else raises ConfigError."""

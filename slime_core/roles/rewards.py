@@ -24,25 +24,25 @@ from slime_core.roles.spec import Settings, Setup, Spec, _RoleT
 from slime_core.sample import Group, Sample
 from slime_core.score import Verdict
 
-# Reward shaper: changes the rewards of the groups that are about to be trained on, before the advantage estimator.
+# Reward shaper: changes the rewards of the groups to train on, before the advantage estimator.
 
 
 @dataclass(frozen=True, slots=True)
 class ShapeContext:
-    """What a shaper or a batch transform may know besides the groups."""
+    """What a shaper or a batch transform receives in addition to the groups."""
 
     rollout_id: int
     """Number of the rollout that trains on them, from 0."""
     rewards: Sequence[Sequence[float | None]]
-    """The rewards so far, a row a group, a number a sample, None where it has none: raw, or from the shaper before."""
+    """Current rewards, one row per group, one number per sample: raw, or from the previous shaper. None: no reward."""
 
 
 @runtime_checkable
 class RewardShaper(Protocol):
-    """A pure function of the groups of one rollout's training."""
+    """A pure function of the groups that one rollout trains on."""
 
     def __call__(self, groups: Sequence[Group], ctx: ShapeContext) -> Sequence[Sequence[float | None]]:
-        """Return the rewards in the form of `ctx.rewards`: finite where there is one, None where there is none."""
+        """Return rewards in the shape of `ctx.rewards`: finite where it has a number, None where it has None."""
         ...
 
 
@@ -54,7 +54,7 @@ class RewardShaperSpec(Spec[RewardShaper]):
     many: ClassVar[bool] = True
 
 
-# Isolation: where a plugin's calls run, and the limits that they run under.
+# Isolation: where a plugin's calls run, and under which limits.
 
 _SAMPLE_FIELDS = frozenset(item.name for item in fields(Sample))
 LIGHT_FIELDS = (
@@ -70,9 +70,9 @@ LIGHT_FIELDS = (
     "metadata",
     "custom_rm_path",
 )
-"""Sample fields that travel to a worker process unless a spec names its own: no tokens, no log-probs."""
+"""Default sample fields to send to a worker process: no tokens, no log-probs."""
 _LEAST_MEMORY_MB = 64
-"""Mebibytes under which a worker process cannot even import its plugin."""
+"""Mebibytes below which a worker process cannot import its plugin."""
 
 
 class Isolation(enum.Enum):
@@ -81,7 +81,7 @@ class Isolation(enum.Enum):
     LOOP = "loop"
     """On the event loop, unprotected: `async def` that awaits I/O and computes little."""
     PROCESS = "process"
-    """In a worker process that is killed and replaced at its time or memory limit; `def` without a word gets it."""
+    """In a worker process that is killed and replaced at its time or memory limit; the default of `def`."""
 
 
 @dataclass(frozen=True)
@@ -91,15 +91,15 @@ class CallSpec(Spec[_RoleT]):
     many: ClassVar[bool] = True
 
     timeout_s: float = 30.0
-    """Seconds after which a call is given up, its wait for a free place not counted; retryable."""
+    """Timeout of a call in seconds, without its wait in the queue; retryable."""
     isolation: Isolation | None = None
     """Where calls run; None: `async def` on the loop, `def` in a process."""
     max_concurrency: int | None = None
-    """Calls at once; None: without limit on the loop, one a core in processes."""
+    """Most concurrent calls; None: no limit on the loop, one per core in processes."""
     memory_mb: int = 1024
-    """Mebibytes that one worker process may use, the processes that it starts included."""
+    """Memory limit in MiB of one worker process, including its child processes."""
     fields: Collection[str] = LIGHT_FIELDS
-    """Fields of the sample that it reads; in a process, the others are not there."""
+    """Fields of the sample that it reads; a worker process receives no others."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -121,7 +121,7 @@ class CallSpec(Spec[_RoleT]):
 
 
 def is_async(function: object) -> bool:
-    """Whether calling this gives a coroutine: an `async def`, or an object or a class with `async def __call__`."""
+    """Whether a call returns a coroutine: an `async def`, or an object or class with `async def __call__`."""
     while isinstance(function, functools.partial):
         function = function.func
     if isinstance(function, type):
@@ -130,9 +130,9 @@ def is_async(function: object) -> bool:
 
 
 def declared_isolation(spec: CallSpec[object]) -> Isolation | None:
-    """Where calls will run, as far as can be told without calling the factory; None: as its object turns out.
+    """Where calls will run, determined without calling the factory; None: unknown until then.
 
-    A spec says so itself, wraps a function or a class of known kind, or has a factory with a return type.
+    Read from the spec's `isolation`, its wrapped function or class, or its factory's return annotation.
     """
     if spec.isolation is not None:
         return spec.isolation
@@ -148,7 +148,7 @@ def declared_isolation(spec: CallSpec[object]) -> Isolation | None:
 
 
 def describe_isolation(spec: CallSpec[object]) -> str:
-    """How calls are isolated, in a few words: "loop, unprotected", "process, 30 s, 1024 MiB"."""
+    """Short description of the isolation: "loop, unprotected", "process, 30 s, 1024 MiB"."""
     texts = {
         Isolation.LOOP: "loop, unprotected",
         Isolation.PROCESS: f"process, {spec.timeout_s:g} s, {spec.memory_mb} MiB",
@@ -159,14 +159,14 @@ def describe_isolation(spec: CallSpec[object]) -> str:
     return f"{texts[Isolation.LOOP]} if it is async def; else {texts[Isolation.PROCESS]}"
 
 
-# Functions written for another framework: recognised by the names of their parameters.
+# Functions written for another framework, recognised by their parameter names.
 
 CALLED_AS: Mapping[str, tuple[str, str]] = {
     "reward": ("sample", "ctx"),
     "group_reward": ("samples", "ctx"),
     "generator": ("sample", "ctx"),
 }
-"""Parameters of the roles that are one function."""
+"""Parameters of each role that is a single function."""
 _FOREIGN = {
     *("completions", "completion", "responses", "response", "solution_str", "solution_strs", "queries", "prompts"),
     *("data_source", "extra_info", "answer", "answers", "ground_truth", "labels", "solution"),
@@ -177,7 +177,7 @@ _COMPAT = {"reward": "rm", "group_reward": "group_rm", "generator": "generate"}
 
 
 def misfit(function: object, name: str, role: str) -> str | None:
-    """Return why a function does not fit a role that is one function; None where it fits, or has no signature."""
+    """Return why a function does not fit a role that is a single function; None if it fits or has no signature."""
     try:
         signature = inspect.signature(function)  # type: ignore[arg-type]  # what is no callable raises
     except (TypeError, ValueError):
@@ -207,19 +207,19 @@ def misfit(function: object, name: str, role: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class RewardContext:
-    """What a reward may know besides the sample."""
+    """What a reward receives in addition to the sample."""
 
     rollout_id: int
     """Number of the rollout, from 0."""
     evaluation: bool
     """Whether this is for evaluation."""
     seed: int
-    """A seed of this sample's own, for rewards that draw."""
+    """The sample's own seed, for rewards that use randomness."""
 
 
 @runtime_checkable
 class Reward(Protocol):
-    """Scores a sample without changing it; raising makes the sample Unscored."""
+    """Scores a sample without changing it. An exception makes the sample Unscored."""
 
     async def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
         """Return `Score`, `Unscored` or `NotApplicable`. A float, a bool or a scalar counts as a `Score`."""
@@ -228,7 +228,7 @@ class Reward(Protocol):
 
 @runtime_checkable
 class SyncReward(Protocol):
-    """The same as a plain function; the core isolates it, and everybody else sees a `Reward`."""
+    """A reward as a plain function. The core isolates it and wraps it as a `Reward`."""
 
     def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
         """Return `Score`, `Unscored` or `NotApplicable`."""
@@ -237,10 +237,10 @@ class SyncReward(Protocol):
 
 @runtime_checkable
 class ChecksLabels(Protocol):
-    """A reward that can tell from a row alone whether any response can earn full marks; optional.
+    """Optional: a reward that can check from a row alone whether a response can earn full marks.
 
-    `slime plan` and the start of a run ask it about every row, so that a label which cannot be scored is found before
-    training. Pure and fast: it reads the prompt, the label and the metadata, and runs where the reward runs.
+    `slime plan` and the start of a run check every row, to find labels that cannot be scored before training. Pure
+    and fast; reads prompt, label and metadata, and runs where the reward runs.
 
     Example:
 
@@ -249,10 +249,10 @@ class ChecksLabels(Protocol):
     """
 
     def check_label(self, sample: Sample) -> str | None:
-        """Return None if the gold answer, given as a response, earns full marks; else why not, in a few words.
+        """Return None if the gold answer, as a response, earns full marks; else a short reason.
 
         Args:
-            sample: pending; `label` is None where the run reads no labels.
+            sample: pending; `label` is None if the run reads no labels.
         """
         ...
 
@@ -264,10 +264,10 @@ class RewardSpec(CallSpec[Reward | SyncReward]):
     role: ClassVar[str] = "reward"
 
     each_sample: bool = False
-    """Whether it is asked about each sample; else once an execution of a generator, about the one marked by
+    """Whether it scores every sample. If not, it scores one sample per generator call: the one with
     `metadata["main"]`, else the last."""
     models: Callable[[Settings], Collection[str]] = lambda settings: ()
-    """Which models of the run it asks with these settings, by their names in `served_models`: `setup.models`."""
+    """Names in `served_models` of the models that it calls with these settings, through `setup.models`."""
 
     @classmethod
     def from_function(
@@ -279,7 +279,7 @@ class RewardSpec(CallSpec[Reward | SyncReward]):
         """A spec for a plain `def` or `async def` without settings.
 
         Raises:
-            TypeError: it cannot be called as a reward; the text says what to pass a function of TRL, verl and others.
+            TypeError: it cannot be called as a reward; the message helps with functions of TRL, verl and others.
         """
         if (why := misfit(function, getattr(function, "__name__", name), "reward")) is not None:
             raise TypeError(why)
@@ -287,7 +287,7 @@ class RewardSpec(CallSpec[Reward | SyncReward]):
         def factory(settings: Settings, setup: Setup) -> Reward | SyncReward:
             return function  # type: ignore[return-value]  # parameter names are the caller's own
 
-        # The origin that is printed is the function's, not this factory's.
+        # Keep the function's origin for display, not this factory's.
         return cls(name, update_wrapper(factory, function, updated=()), summary=summary)
 
 
@@ -296,19 +296,19 @@ class RewardSpec(CallSpec[Reward | SyncReward]):
 
 @runtime_checkable
 class GroupReward(Protocol):
-    """Scores a group without changing it; raising makes all its samples Unscored."""
+    """Scores a group without changing it. An exception makes all its samples Unscored."""
 
     async def __call__(self, samples: Sequence[Sample], ctx: RewardContext) -> Sequence[Verdict]:
-        """Return one verdict a sample, in their order; `ctx.seed` is the group's own."""
+        """Return one verdict per sample, in order; `ctx.seed` is the group's own."""
         ...
 
 
 @runtime_checkable
 class SyncGroupReward(Protocol):
-    """The same as a plain function; the core isolates it, and everybody else sees a `GroupReward`."""
+    """A group reward as a plain function. The core isolates it and wraps it as a `GroupReward`."""
 
     def __call__(self, samples: Sequence[Sample], ctx: RewardContext) -> Sequence[Verdict]:
-        """Return one verdict a sample, in their order."""
+        """Return one verdict per sample, in order."""
         ...
 
 
@@ -319,4 +319,4 @@ class GroupRewardSpec(CallSpec[GroupReward | SyncGroupReward]):
     role: ClassVar[str] = "group_reward"
 
     each_sample: bool = False
-    """Whether it sees all samples; else one of each execution."""
+    """Whether it receives all samples. If not, it receives one per generator call."""

@@ -47,9 +47,9 @@ from slime_core.secrets import PREFIX, REDACTOR, read_variable
 
 
 class Settings(BaseModel):
-    """Base of every settings model: frozen; unknown keys, NaN, infinity, and a truth value for a number refused.
+    """Base of every settings model: frozen; rejects unknown keys, NaN, infinity, and a bool for a number.
 
-    A text `$env:NAME` is read from the environment, a `SecretStr` in no other way; what was read is never shown.
+    A string `$env:NAME` is read from the environment and never shown. A `SecretStr` accepts no other form.
     """
 
     model_config = ConfigDict(
@@ -81,7 +81,7 @@ class Settings(BaseModel):
             yield name, REDACTOR.redact_data(value) if is_secret else value
 
     def __getstate__(self) -> dict[object, object]:
-        # The process that this goes to must hide the same values.
+        # The receiving process must redact the same values.
         return {**super().__getstate__(), "secrets": REDACTOR.within(self.model_dump())}
 
     def __setstate__(self, state: dict[object, object]) -> None:
@@ -91,7 +91,7 @@ class Settings(BaseModel):
 
 
 def _read(value: object, *, allowed: bool) -> object:
-    """A given value with each `$env:NAME` in it read from the environment."""
+    """The value with each `$env:NAME` in it replaced from the environment."""
     match value:
         case str() if value.startswith(PREFIX):
             if not allowed:
@@ -110,7 +110,7 @@ def _read(value: object, *, allowed: bool) -> object:
 
 
 def _has_bool_for_number(value: object, annotation: object) -> bool:
-    """Whether a truth value stands where only a number may, within lists and tables as well."""
+    """Whether a bool stands where only a number is allowed, also within lists and tables."""
     kinds = set(_alternatives(annotation))
     if isinstance(value, bool):
         takes_number = any(isinstance(kind, type) and issubclass(kind, int | float) for kind in kinds)
@@ -121,7 +121,7 @@ def _has_bool_for_number(value: object, annotation: object) -> bool:
 
 
 def _alternatives(annotation: object) -> Iterator[object]:
-    """The types that a field may have, without their bounds."""
+    """Possible types of a field, without bounds."""
     match get_origin(annotation), get_args(annotation):
         case (origin, (first, *_)) if origin is Annotated:
             yield from _alternatives(first)
@@ -133,12 +133,12 @@ def _alternatives(annotation: object) -> Iterator[object]:
 
 
 class Stability(enum.Enum):
-    """What is promised about a hook; of a provider hook, about its role's Protocol and Spec, too."""
+    """Stability promise of a hook and, for a provider hook, of its role's Protocol and Spec."""
 
     STABLE = "stable"
-    """Changes only with SLIME_API; what goes is deprecated for a release first."""
+    """Changes only with SLIME_API. Removals are deprecated for a release first."""
     PROVISIONAL = "provisional"
-    """May change in any release; the changelog says how to follow."""
+    """May change in any release; the changelog describes how to migrate."""
 
 
 class Make(Protocol):
@@ -151,24 +151,24 @@ class Make(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What every factory is given besides its settings."""
+    """What every factory receives in addition to its settings."""
 
     make: Make
     """`setup.make("reward", "math")` builds another choice."""
     seed: int
     """The run's seed; derive from it with `slime_core.seeds.derive_seed`."""
     models: "Mapping[str, ServedModel]" = field(default_factory=dict, kw_only=True)
-    """Models that the run serves beside the policy, by name; none outside of a run, and none in worker processes."""
+    """Models that the run serves in addition to the policy, by name; empty outside a run and in worker processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class InstalledSettings:
-    """That a choice passes settings on to installed software."""
+    """Settings that a choice passes on to installed software."""
 
     key: str
-    """The setting that takes them as a table, a `dict[str, JsonValue]`: `server` of `[engine.NAME.server]`."""
+    """The setting that holds them, a `dict[str, JsonValue]`: `server` in `[engine.NAME.server]`."""
     model: Callable[[Mapping[str, Json]], type[Settings]]
-    """Makes their model from the choice's section as written. A default is only shown, and not passed on."""
+    """Makes their model from the choice's section as written. Its defaults are shown but not passed on."""
 
 
 _RoleT = TypeVar("_RoleT", covariant=True)
@@ -183,28 +183,28 @@ class Spec(Generic[_RoleT]):
     many: ClassVar[bool] = False
     """Whether a run may use several choices of this role at once."""
     selectable: ClassVar[bool] = True
-    """Whether run files choose among the choices; if not, all of them are used."""
+    """Whether run files select choices. If not, all of them are used."""
     also_chosen_by: ClassVar[str] = ""
-    """Another key that says what the role uses, and its flag: slime's `loss_type`."""
+    """Another key, and flag, that selects the role's choice: slime's `loss_type`."""
 
     name: str
-    """What a run file selects it by; unique within the plugin and the role."""
+    """Name for run files; unique within the plugin and the role."""
     factory: Callable[..., _RoleT]
     """`factory(settings, setup)`; import heavy libraries inside it."""
     settings: type[Settings] | Callable[[], type[Settings]] = Settings
-    """Model of its section in the run file, `Settings` for none. Or a function that makes it, called once, if that
-    needs a heavy library; other processes import the model by its module and name."""
+    """Model of its section in the run file; `Settings` for none. If it needs a heavy library: a function that makes
+    it, called once. Other processes import the model by its module and name."""
     summary: str = ""
     """One line for `slime plugins list --load`."""
     flat_keys: Sequence[str] | Callable[[], Sequence[str]] = field(default=(), kw_only=True)
     """Settings that are also keys and flags of a run (`lora_rank`, `--lora-rank`), or a function that lists them."""
     flat_prefix: str = field(default="", kw_only=True)
-    """Makes all settings keys and flags, with this before their names: `mine_` makes `mine_dtype` of `dtype`."""
+    """Makes all settings keys and flags with this prefix: `mine_` turns `dtype` into `mine_dtype`."""
     installed: InstalledSettings | None = field(default=None, kw_only=True)
-    """Settings of software that it passes on; with a `flat_prefix` they are keys and flags, too."""
+    """Settings that it passes on to installed software; with a `flat_prefix` they are keys and flags, too."""
     prefixed: Mapping[str, str] = field(default_factory=dict, kw_only=True, hash=False)
-    """Tables among its settings whose keys are keys and flags of the run, by their prefix: {"router_": "router"} makes
-    `router_policy` of `policy` in `[engine.NAME.router]`."""
+    """Prefix -> table of its settings whose keys become keys and flags of the run: {"router_": "router"} turns
+    `policy` in `[engine.NAME.router]` into `router_policy`."""
 
     def __post_init__(self) -> None:
         if not self.name or not self.name.replace("_", "").replace("-", "").isalnum():
@@ -231,7 +231,7 @@ class Spec(Generic[_RoleT]):
 
     @property
     def is_late(self) -> bool:
-        """Whether the settings model is made only when it is asked for."""
+        """Whether the settings model is made on first use."""
         return not isinstance(self.settings, type)
 
     @functools.cached_property
@@ -251,30 +251,30 @@ class Spec(Generic[_RoleT]):
 
 @runtime_checkable
 class ServedModel(Protocol):
-    """A frozen model, on engines of its own."""
+    """A frozen model on separate engines."""
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """Its own, which may be another one than the policy's."""
+        """The model's tokenizer, which may differ from the policy's."""
         ...
 
     async def generate(self, request: GenerateRequest) -> GenerateOutput:
-        """Generate one continuation, as an engine does; the version of its weights is 0.
+        """Generate one continuation, as an engine does; the weight version is 0.
 
         Raises:
-            SlimeError: it cannot be asked, or does not do what is asked for.
+            SlimeError: the model is unavailable, or does not support the request.
         """
         ...
 
 
-# Types of settings that several keys share, each with its bounds. Other keys have their bounds in their `Field`.
+# Setting types with bounds that several keys share. Other keys have their bounds in their `Field`.
 
 Positive = Annotated[int, Field(ge=1, le=10**9)]
 """A number of samples, tokens, steps or rollouts."""
 Workers = Annotated[int, Field(ge=1, le=4096)]
 """A number of processes, GPUs, nodes or engines."""
 Weight = Annotated[float, Field(gt=0.0, le=1e6)]
-"""A share of a sum, in proportion to the others."""
+"""A relative weight."""
 Coefficient = Annotated[float, Field(ge=0.0, le=1e6)]
 """A factor of a term."""
 Number = Annotated[float, Field(ge=-1e9, le=1e9)]

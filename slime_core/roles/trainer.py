@@ -45,7 +45,7 @@ class Optim:
     adam_beta2: float
     """Decay of the second moment."""
     adam_eps: float
-    """Added to the root of the second moment."""
+    """Added to the square root of the second moment."""
     weight_decay: float
     """Decoupled weight decay of matrices."""
     clip_grad: float
@@ -53,32 +53,32 @@ class Optim:
     train_steps: int
     """Optimizer steps of the whole run, for the schedule."""
     lr_decay_iters: int | None = None
-    """Steps after which the decay has ended; None: `train_steps`."""
+    """Step at which the decay ends; None: `train_steps`."""
     lr_wsd_decay_iters: int | None = None
     """Steps of the decay at the end of "WSD"."""
     lr_wsd_decay_style: str = "exponential"
-    """Its shape: "exponential", "linear", "cosine" or "minus_sqrt"."""
+    """Shape of that decay: "exponential", "linear", "cosine" or "minus_sqrt"."""
     reset_optimizer_states: bool = False
-    """Whether both moments are forgotten before a rollout's first step, and their bias is counted from there."""
+    """Whether both moments, and the step count of their bias correction, are reset before each rollout's first step."""
 
 
-# Companions: the models that a trainer holds beside the policy, and what each is for.
+# Companions: the models that a trainer holds in addition to the policy, and their purposes.
 
 KlType = Literal["k1", "k2", "k3", "low_var_kl", "k1+", "k3+", "low_var_kl+"]
-"""Estimators of a KL divergence (slime's `--kl-loss-type`); with a plus (verl's), the gradient is that of `k2`."""
+"""Estimators of a KL divergence (slime's `--kl-loss-type`). With a plus (verl's), they use the gradient of `k2`."""
 
 
 class Companion(enum.Enum):
-    """A kind of model beside the policy."""
+    """A kind of model that a trainer holds in addition to the policy."""
 
     REFERENCE = "reference"
-    """What the policy is kept near: `use_kl_loss`, `kl_coef`."""
+    """Model that the KL terms keep the policy near: `use_kl_loss`, `kl_coef`."""
     TEACHER = "teacher"
-    """What the policy is distilled from: `use_opd`."""
+    """Model that the policy is distilled from: `use_opd`."""
     CRITIC = "critic"
-    """What estimates values: the advantage estimator `ppo`."""
+    """Model that estimates values: the advantage estimator `ppo`."""
     OLD_ACTOR = "old policy's"
-    """What generated the rollout that is trained on: `keep_old_actor`."""
+    """Weights that generated the current rollout: `keep_old_actor`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,19 +86,19 @@ class Reference:
     """The reference model and the KL terms that need it."""
 
     load: Path
-    """Model directory in HF format; of the policy's vocabulary."""
+    """Model directory in HF format, with the policy's vocabulary."""
     update_interval: int | None = None
-    """Rollouts after which it becomes the policy of that moment; None: never."""
+    """Rollouts between updates to the current policy's weights; None: never updated."""
     use_kl_loss: bool = False
-    """Whether the KL to it is computed in the loss."""
+    """Whether the loss contains the KL to the reference."""
     kl_loss_coef: float = 0.0
-    """Weight of that term, in units of loss a nat; 0 reports it only."""
+    """Weight of that term, in loss per nat; 0 only reports it."""
     kl_loss_type: KlType = "k1"
-    """How a token's KL is estimated, in loss and rewards."""
+    """Estimator of a token's KL, for loss and rewards."""
     use_unbiased_kl: bool = False
-    """Whether the loss's estimate is weighed by the ratio of the policy to the sampler, gradient included."""
+    """Whether the loss's estimate is weighted by the ratio of policy to sampler, including its gradient."""
     kl_coef: float = 0.0
-    """What a nat of KL takes off a token's reward; 0: rewards are left alone."""
+    """Penalty on a token's reward per nat of KL; 0: no penalty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,50 +106,50 @@ class Teacher:
     """On-policy distillation."""
 
     load: Path | None
-    """Model directory in HF format, of the policy's vocabulary; None: samples bring `teacher_log_probs`."""
+    """Model directory in HF format, with the policy's vocabulary; None: samples carry `teacher_log_probs`."""
     kl_coef: float
-    """What a nat of reverse KL takes off a token's advantage."""
+    """Penalty on a token's advantage per nat of reverse KL."""
 
 
 @dataclass(frozen=True, slots=True)
 class Critic:
-    """The model of values, trained beside the policy."""
+    """The value model, trained together with the policy."""
 
     load: Path
-    """Model directory in HF format of the policy's vocabulary, to which a value head is added."""
+    """Model directory in HF format, with the policy's vocabulary. The trainer adds a value head."""
     optim: Optim
-    """Its optimizer's keys."""
+    """Optimizer keys of the critic."""
     value_clip: float
-    """How far a value may move from what it was before the rollout's training, before moving on pays no more."""
+    """Clip range: the loss gives no gain for moving a value further from its value before the rollout's training."""
     num_critic_only_steps: int
-    """Rollouts, from the first, in which the policy is not trained."""
+    """Number of first rollouts that train only the critic."""
 
 
 @dataclass(frozen=True, slots=True)
 class OldActor:
-    """The weights that generated the rollout that is trained on."""
+    """The weights that generated the current rollout."""
 
     lag: int
-    """Rollouts that are generated ahead: 0, or 1 where the next one is generated while the trainer works."""
+    """Rollouts generated ahead: 1 if the next rollout is generated during training, else 0."""
 
 
-# SampleField: what a sample may bring for its training beyond tokens, masks and log-probs.
+# SampleField: training data that a sample may carry in addition to tokens, masks and log-probs.
 
 Carried: TypeAlias = "Json | Sequence[int]"
-"""The value of such a field, as the sample has it."""
+"""The value of such a field, in the sample's form."""
 
 
 class SampleField(enum.Enum):
-    """A field of `Sample`, by its name there."""
+    """Name of a field of `Sample`."""
 
     ROLLOUT_ROUTED_EXPERTS = "rollout_routed_experts"
-    """Experts that the sampler's routers chose, to be chosen again (routing replay)."""
+    """Experts that the sampler's routers chose, for routing replay."""
     ROLLOUT_TOP_P_TOKEN_IDS = "rollout_top_p_token_ids"  # a field's name
-    """Ids that top-p kept, for log-probs among these alone."""
+    """Ids that top-p kept. Log-probs are normalised over these ids only."""
     ROLLOUT_TOP_P_TOKEN_OFFSETS = "rollout_top_p_token_offsets"  # a field's name
-    """Where each token's kept ids begin."""
+    """Offset of each token's kept ids."""
     MULTIMODAL_TRAIN_INPUTS = "multimodal_train_inputs"
-    """What a processor made of images, videos or audio."""
+    """A processor's output for images, videos or audio."""
     MULTIMODAL_TRAIN_INPUT_ID = "multimodal_train_input_id"
     """Key of a shared processor output."""
     TRAIN_METADATA = "train_metadata"
@@ -157,7 +157,7 @@ class SampleField(enum.Enum):
 
 
 INPUT_FIELDS = frozenset({SampleField.MULTIMODAL_TRAIN_INPUTS, SampleField.MULTIMODAL_TRAIN_INPUT_ID})
-"""Part of the model's input: a trainer that does not read them cannot train on a sample that has them."""
+"""Fields that are model input. A trainer that does not read them cannot train on a sample that has them."""
 
 
 # Trainer: one rank of synchronous SPMD training code. The core owns the driver side (split, dispatch, gather).
@@ -179,68 +179,68 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class RankSetup:
-    """What a rank is built from; picklable."""
+    """Arguments of a trainer rank; picklable."""
 
     hf_checkpoint: Path
     """Model directory in HF format."""
     optim: Optim
     """Optimizer keys."""
     advantage: Choice
-    """Which advantage estimator."""
+    """The advantage estimator."""
     loss: Choice
-    """Which loss."""
+    """The loss."""
     correction: Choice | None
-    """Which off-policy correction, if any."""
+    """The off-policy correction, if any."""
     plugins: PluginSet
-    """Which plugins the rank loads, and in which versions the driver has them."""
+    """Plugins that the rank loads, with the driver's versions."""
     settings: Settings
     """The trainer's own settings."""
     rollout_temperature: float
-    """Log-probs are of the distribution tempered by it, as sampled."""
+    """Sampling temperature. Log-probs are computed at the same temperature."""
     calculate_per_token_loss: bool
     """Mean over all tokens of the step, instead of the mean of per-rollout means."""
     seed: int
     """The run's seed."""
     rendezvous: Rendezvous
-    """Where the ranks of the group meet."""
+    """Rendezvous of the group's ranks."""
     constant_loss_length: int | None = None
-    """Tokens that a rollout's losses are divided by, instead of its own number of trained ones."""
+    """Constant divisor of a rollout's summed loss, instead of its number of trained tokens."""
     reference: Reference | None = None
-    """What the policy is kept near, if anything."""
+    """The reference model, if any."""
     teacher: Teacher | None = None
-    """What the policy is distilled from, if anything."""
+    """The teacher, if any."""
     critic: Critic | None = None
-    """What estimates values, where the advantage estimator wants them."""
+    """The critic, if the advantage estimator uses values."""
     old_actor: OldActor | None = None
-    """Which older weights of the policy's are held, if any; `SeesPublication` tells a rank of them."""
+    """Older policy weights to hold, if any; the core calls `SeesPublication.published` for each version."""
     train_data: str | None = None
-    """Where what is trained on is written; see `slime_train.save_train_data`."""
+    """Path for the training data that the rank writes; see `slime_train.save_train_data`."""
     float32_matmul_precision: str = "highest"
-    """What fp32 matrices may be multiplied in, as torch has it; weights, gradient and optimizer stay in fp32."""
+    """Precision of fp32 matrix products, by torch's names. Weights, gradient and optimizer stay in fp32."""
     bf16: bool = False
     """Compute in bf16; master weights, moments, log-probs and loss stay in fp32."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainBatch:
-    """One rank's share of one optimizer step, ragged columns flat.
+    """One rank's share of one optimizer step; ragged columns are flat.
 
-    Shape legend: P distinct prompts, S samples, T response tokens of all samples. Samples with one prompt are
-    neighbours, and a group is never split over ranks.
+    Shape legend: P distinct prompts, S samples, T response tokens of all samples. Samples with the same prompt are
+    contiguous, and a group is never split over ranks.
     """
 
     prompts_P: tuple[Sequence[int], ...]
     """Token ids of each distinct prompt."""
     prompt_index_S: "array[int]"
-    """Which prompt each sample answers."""
+    """Prompt of each sample."""
     group_index_S: "array[int]"
-    """Which group each sample is normalised with; numbers run from 0 over the whole step."""
+    """Group of each sample, for normalisation. Numbers run from 0 over the whole step."""
     rollout_index_S: "array[int]"
-    """Rollout of each sample; samples of one execution share a number. Numbers run from 0 over the whole step."""
+    """Rollout of each sample; samples of one generator call share a number. Numbers run from 0 over the whole step."""
     response_lengths_S: "array[int]"
     """Response tokens of each sample."""
     rewards_S: "array[float]"
-    """Rewards, shaped."""
+    """Rewards after the shapers."""
     weights_S: "array[float]"
     """Importance weights from the buffer."""
     tokens_T: "array[int]"
@@ -252,41 +252,41 @@ class TrainBatch:
     step_tokens: int
     """Trained tokens of the whole step, over all ranks."""
     step_samples: int
-    """Rollouts with trained tokens of the whole step, over all ranks: samples, where none fanned out."""
+    """Rollouts with trained tokens in the whole step, over all ranks. Equals the samples if none fanned out."""
     rollout_id: int = 0
     """Number of the rollout that the step trains on."""
     step: int = 0
-    """Which optimizer step of that rollout it is, from 0."""
+    """Number of the optimizer step within that rollout, from 0."""
     columns_S: "Mapping[str, array[float]]" = field(default_factory=dict)
-    """Columns of batch transforms with one number a sample."""
+    """Columns of batch transforms with one number per sample."""
     columns_T: "Mapping[str, array[float]]" = field(default_factory=dict)
-    """Columns of batch transforms with one number a response token."""
+    """Columns of batch transforms with one number per response token."""
     fields_S: Mapping[SampleField, tuple[Carried, ...]] = field(default_factory=dict)
-    """The fields that the trainer's spec says it reads, of each sample as it has them; None where it has none."""
+    """Each sample's values of the fields in the spec's `reads`; None for a sample that lacks one."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What one rank reports of one step."""
+    """One rank's report on one step."""
 
     metrics: Mapping[str, float]
     """Sums over the tokens that the rank computed, by name."""
     tokens: int
-    """How many tokens that is; the core divides the sums of all shares by the tokens of all shares."""
+    """Number of those tokens. The core divides the total of each sum by the total of tokens over all shares."""
     scalars: Mapping[str, float]
-    """Values that are equal on all ranks: grad_norm, lr."""
+    """Values that are equal on all ranks, such as grad_norm and lr."""
     scores: Mapping[int, float]
     """Mean absolute advantage of each of the rank's groups, by group index."""
     over_all_tokens: frozenset[str] = frozenset()
-    """Metrics to which skipped tokens add 0 (a loss): the core divides their sums by all trained tokens of the step."""
+    """Metrics to which skipped tokens add 0 (a loss). The core divides them by all trained tokens of the step."""
 
 
 @runtime_checkable
 class TrainerRank(Protocol):
-    """One process of training. Every method is called on all ranks together."""
+    """One training process. Every method is called on all ranks together."""
 
     def weight_slots(self) -> Sequence[WeightSlot]:
-        """What `weights` yields; rank 0's are what engines are promised."""
+        """Slots of what `weights` yields. Engines expect the slots of rank 0."""
         ...
 
     def train_step(self, batch: TrainBatch) -> StepResult:
@@ -298,33 +298,33 @@ class TrainerRank(Protocol):
         ...
 
     def weights(self) -> "Iterator[tuple[str, torch.Tensor]]":
-        """The current weights, bucket by bucket, in any order; exhausted on every rank: a bucket may be gathered.
+        """Yield the current weights in any order. Every rank exhausts the iterator, because a bucket may be gathered.
 
-        Rank 0 yields each of its slots once. Others may yield less: a transport takes from them what it can use.
+        Rank 0 yields each of its slots once. Other ranks may yield fewer; a transport may use them.
         """
         ...
 
     def save(self, directory: Path, *, hf: bool = True) -> None:
-        """Write what `load` needs, and with `hf` the model in HF format to `directory/hf`."""
+        """Write a checkpoint for `load` and, with `hf`, the model in HF format to `directory/hf`."""
         ...
 
     def load(self, directory: Path) -> None:
-        """Continue from what `save` wrote."""
+        """Continue from a checkpoint of `save`."""
         ...
 
 
 @runtime_checkable
 class SeesRollout(Protocol):
-    """A trainer's rank that looks at a whole rollout before its first step, as one must that keeps to slime's meaning.
+    """Optional: a trainer rank that processes a whole rollout before its first step, as slime's semantics require.
 
-    What is of the weights before the rollout is computed here: the policy's own log-probs, which later steps' ratios
-    are taken against, what reference and teacher say, values; and advantages, so that whitening is over the rollout.
+    It computes here whatever depends on the weights before the rollout: the policy's log-probs (the denominators of
+    later steps' ratios), log-probs of reference and teacher, and values; also advantages, whitened over the rollout.
     """
 
     def begin_rollout(self, batches: Sequence[TrainBatch]) -> None:
-        """Look at the rank's shares of all steps of a rollout, in their order.
+        """Process the rank's shares of all steps of a rollout, in order.
 
-        Called on all ranks together, once before the rollout's first `train_step`, whose batches are these.
+        Called once on all ranks together, before the rollout's first `train_step`, with the batches of its steps.
 
         Raises:
             NonFiniteError: a log-prob is not finite.
@@ -334,41 +334,41 @@ class SeesRollout(Protocol):
 
 @runtime_checkable
 class SeesPublication(Protocol):
-    """A trainer's rank that is told of each version that engines were sent, for those that hold older ones."""
+    """Optional: a trainer rank that is notified of each version sent to engines, in order to hold older weights."""
 
     def published(self, version: int) -> None:
-        """The current weights are this version; told again where an engine comes late."""
+        """The current weights are this version. Called again if an engine receives it late."""
         ...
 
 
 @runtime_checkable
 class MeasuresLoss(Protocol):
-    """A trainer's rank that can also tell the loss of a batch that it does not train on; finetuning evaluates so."""
+    """Optional: a trainer rank that can compute the loss of a batch without training, for evaluation in finetuning."""
 
     def measure(self, batch: TrainBatch) -> StepResult:
-        """The same sums as of `train_step`, without a gradient; nothing changes, and there are no scalars."""
+        """The sums of `train_step` without a gradient. Changes no state and returns no scalars."""
         ...
 
 
 @runtime_checkable
 class SavesLater(Protocol):
-    """A trainer's rank whose `save` returns with a copy of what is saved, before the files stand."""
+    """Optional: a trainer rank whose `save` copies the state and returns before the files are written."""
 
     def finish_save(self, *, wait: bool) -> bool:
-        """Whether the files of the last `save` stand; with `wait`, once they do. Asked between steps, on all ranks.
+        """Return whether the last `save` is on disk; `wait` blocks until then. Called between steps, on all ranks.
 
         Raises:
-            Exception: they cannot be written.
+            Exception: the files cannot be written.
         """
         ...
 
 
 @runtime_checkable
 class ClosesRank(Protocol):
-    """A trainer's rank that holds what does not end by itself: a process group, a process that writes."""
+    """Optional: a trainer rank with resources to close, such as a process group or a writer process."""
 
     def close(self) -> None:
-        """Called when the run is over and the rank idle, before its process ends; not where it is killed."""
+        """Called once the run is over and the rank idle, before its process ends; not called if the process is killed."""
         ...
 
 
@@ -382,12 +382,12 @@ class TrainerFactory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TrainerUse:
-    """What a run asks of its trainer, as far as it is known before anything starts."""
+    """What is known, before anything starts, of a run's demands on its trainer."""
 
     bf16: bool = False
-    """Whether it is to compute in bf16."""
+    """Whether the run sets `bf16`."""
     nodes: int = 1
-    """Nodes that its ranks lie on, the same number on each; 1 where ranks need no GPU."""
+    """Nodes of its ranks, with equally many ranks on each; 1 if ranks need no GPU."""
 
 
 @dataclass(frozen=True)
@@ -396,43 +396,43 @@ class TrainerSpec(Spec[TrainerRank]):
 
     role: ClassVar[str] = "trainer"
     transports: tuple[str, ...] | None = None
-    """Names of the transports that may carry its weights; None for any, as buckets are all that one needs."""
+    """Names of the transports that may carry its weights; None: any."""
     world_size: Callable[[Settings], int] = lambda settings: 1
-    """How many ranks these settings ask for."""
+    """Number of ranks with these settings."""
     shares: Callable[[Settings], Sequence[int]] | None = None
-    """Share of a step by rank, numbered from 0 without gaps; ranks of one replica have the same. None: each its own."""
+    """Number of each rank's share of a step, from 0 without gaps; equal within a replica. None: one share per rank."""
     check_model: Callable[[Settings, Mapping[str, object]], None] = lambda settings, model_config: None
-    """Raises a `ConfigError` in the plan if settings and the model's config.json do not go together."""
+    """Raises a `ConfigError` in the plan if the settings do not support the model's config.json."""
     check_companion: Callable[[Settings, Mapping[str, object]], None] | None = None
     """The same for a reference, teacher or critic; None: `check_model` is used."""
     needs: Callable[[Settings], Needs] = lambda settings: Needs()
-    """What each rank needs of its machine with these settings."""
+    """Resources of each rank with these settings."""
     check: Callable[[Settings, TrainerUse], None] | None = None
-    """Sees, before anything starts, that it can do what the run asks with these settings; raises ConfigError if not."""
+    """Checks, before anything starts, that these settings can do what the run needs; raises ConfigError if not."""
     preload: tuple[str, ...] = ()
-    """Modules that take long to import and may be imported once for all ranks: nothing in them starts a thread."""
+    """Slow modules to import once for all ranks; their import must start no thread."""
     companions: frozenset[Companion] = frozenset()
-    """Which models beside the policy it holds where the setup asks for them; others are refused."""
+    """Companion models that it supports; others are rejected."""
     bf16: bool = False
-    """Whether it can compute in bf16, as `bf16 = true` asks; one that cannot is refused then."""
+    """Whether it can compute in bf16. If not, `bf16 = true` is rejected."""
     reads: Callable[[Settings], frozenset[SampleField]] = lambda settings: frozenset()
-    """Sample fields that it needs in `TrainBatch.fields_S`; a run whose engine and generator lack one is refused."""
+    """Sample fields that it needs in `TrainBatch.fields_S`. A run is rejected if engine and generator lack one."""
     releases: MemoryTags = frozenset()
-    """What memory its ranks can give up while engines generate; ranks that can are a `RankReleasesMemory`."""
+    """Memory that its ranks can release while engines generate; a non-empty set requires `RankReleasesMemory`."""
     loads_without_hf: bool = False
-    """Whether its `load` needs no `hf/`, so that `checkpoint_hf = false` may leave it out; refused then if not."""
+    """Whether `load` works without `hf/`. If not, `checkpoint_hf = false` is rejected."""
     resets_optimizer: bool = False
-    """Whether it does what `Optim.reset_optimizer_states` asks for; refused if not."""
+    """Whether it supports `Optim.reset_optimizer_states`. If not, that key is rejected."""
     keeps_train_data: bool = False
-    """Whether it writes what it trains on where `RankSetup.train_data` says; refused if not."""
+    """Whether it writes its training data to `RankSetup.train_data`. If not, that option is rejected."""
     workers_key: str = ""
-    """Setting for the ranks, set to `actor_num_nodes` times `actor_num_gpus_per_node`; "" refuses those keys."""
+    """Name of the setting that receives `actor_num_nodes` times `actor_num_gpus_per_node`; "" rejects those keys."""
 
     def share_of_ranks(self, settings: Settings) -> tuple[int, ...]:
-        """The share of each rank with these settings.
+        """The share number of each rank with these settings.
 
         Raises:
-            ConfigError: `shares` gives another number of them than there are ranks, or leaves one out.
+            ConfigError: `shares` returns a wrong number of entries, or its numbers have a gap.
         """
         ranks = self.world_size(settings)
         given = tuple(range(ranks)) if self.shares is None else tuple(self.shares(settings))

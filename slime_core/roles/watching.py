@@ -34,12 +34,12 @@ from slime_core.roles.trainer import TrainerSpec
 from slime_core.roles.weights import TransportSpec
 from slime_core.sample import Json
 
-# Tracker: sends metrics somewhere else than the run folder's own metrics.jsonl.
+# Tracker: sends metrics to a service, in addition to the run folder's metrics.jsonl.
 
 
 @dataclass(frozen=True, slots=True)
 class TrackerSetup(Setup):
-    """What a tracker's factory is given."""
+    """What a tracker's factory receives."""
 
     run_dir: Path
     """The run folder."""
@@ -47,7 +47,7 @@ class TrackerSetup(Setup):
 
 @runtime_checkable
 class Tracker(Protocol):
-    """Receives every metrics row once, in order; after a resume, rows from the resumed step on come again."""
+    """Receives every metrics row once, in order. After a resume, rows from the resumed step on are sent again."""
 
     async def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Record the metrics of one step."""
@@ -66,38 +66,38 @@ class TrackerSpec(Spec[Tracker]):
     many: ClassVar[bool] = True
 
 
-# Check: one thing that `slime doctor` looks at.
+# Check: one test of `slime doctor`.
 
 
 class Health(enum.Enum):
-    """How a check went."""
+    """Result of a check."""
 
     OK = "ok"
-    """Nothing to do."""
+    """No action needed."""
     WARNING = "warning"
-    """It works, but not as well as it could."""
+    """Works, but could work better."""
     ERROR = "error"
-    """It does not work; `slime doctor` exits with 1."""
+    """Does not work; `slime doctor` exits with 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check found."""
+    """Result of a check, with text and advice."""
 
     health: Health
-    """How it went."""
+    """The result."""
     text: str
-    """One line: what was looked at and what was found."""
+    """One line: what was checked and what was found."""
     advice: str = ""
-    """What to type."""
+    """A command or an edit that helps."""
 
 
 @runtime_checkable
 class Check(Protocol):
-    """A quick, harmless look; raising counts as an error of the check."""
+    """A quick test without side effects. An exception counts as an error of the check."""
 
     def __call__(self) -> Finding:
-        """Look, and say what was found."""
+        """Run the test and return its result."""
         ...
 
 
@@ -116,31 +116,31 @@ class CheckSpec(Spec[Check]):
         def factory(settings: Settings, setup: Setup) -> Check:
             return function
 
-        # The origin that is printed is the function's, not this factory's.
+        # Keep the function's origin for display, not this factory's.
         return cls(name, update_wrapper(factory, function, updated=()), summary=summary)
 
 
-# ForeignName: what another framework calls a key or a flag, so that who types it is told what it is here.
+# ForeignName: another framework's name of a key or a flag. A user who types it learns the name here.
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignName:
-    """One name from elsewhere; yielded by the hook `slime_foreign_names`."""
+    """One name of another framework; yielded by the hook `slime_foreign_names`."""
 
     name: str
-    """The key as it is written there, with underscores; case does not count."""
+    """The other framework's key, with underscores; matched without case."""
     key: str = ""
-    """Our key for it, or for the closest thing to it; empty where there is none."""
+    """The equivalent or closest key here; empty if there is none."""
     framework: str = field(default="", kw_only=True)
-    """Whose name it is; empty where several use it."""
+    """The framework; empty if several use the name."""
     values: Mapping[str, Json] = field(default_factory=dict, kw_only=True, hash=False)
-    """What their values are here, where they differ."""
+    """Their value -> the value here, where they differ."""
     advice: str = field(default="", kw_only=True)
-    """What to do instead, or besides: what to write, or why there is no such thing."""
+    """What to write instead or in addition, or why there is no equivalent."""
     means: Callable[[Json], Mapping[str, Json] | None] | None = field(default=None, kw_only=True, compare=False)
-    """Gives the keys that mean exactly the same, which the run then takes; None, or if it returns None: an error."""
+    """Returns keys with exactly the same meaning, which the run then uses. None, as field or result: an error."""
     is_switch: bool = field(default=False, kw_only=True)
-    """Of one that is taken: whether it is typed without a value, which is then true."""
+    """With `means`: whether the flag takes no value and means true."""
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier() or self.name != self.name.lower():
@@ -175,6 +175,6 @@ SPECS: dict[str, type[Spec[object]]] = {
         CheckSpec,
     )
 }
-"""Every role by name, in the order in which a sample meets them."""
+"""Every role by name, in the order in which a sample passes them."""
 SELECTABLE = tuple(role for role, spec in SPECS.items() if spec.selectable)
-"""The roles that run files choose for."""
+"""The roles whose choice a run file selects."""

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     import torch
 
 
-# What travels from trainer to engine: slots that both sides keep to, and the channel of a transport.
+# Weights from trainer to engine: slots that both sides agree on, and a transport's channel.
 
 
 class WeightDtype(enum.Enum):
-    """What the numbers of a weight are, by torch's names."""
+    """Dtype of a weight, by torch's names."""
 
     FLOAT64 = "float64"
     FLOAT32 = "float32"
@@ -46,29 +46,29 @@ class WeightDtype(enum.Enum):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of one number."""
+        """Bytes per element."""
         return {"64": 8, "32": 4, "16": 2}.get(self.value[-2:], 1)
 
     @property
     def is_float(self) -> bool:
-        """Whether it is a number with a point, of more than 8 bits: what one dtype can be turned into another of."""
+        """Whether it is a float of more than 8 bits. Such dtypes can be cast to each other."""
         return "float" in self.value and self.nbytes > 1
 
 
 @dataclass(frozen=True, slots=True)
 class WeightSlot:
-    """One weight that a trainer promises and an engine expects."""
+    """One weight that the trainer yields and the engine expects."""
 
     name: str
     """Its name in the HF state dict."""
     shape: tuple[int, ...]
     """Its shape."""
     dtype: WeightDtype = WeightDtype.FLOAT32
-    """The type of its numbers."""
+    """Dtype of its elements."""
 
     @property
     def numel(self) -> int:
-        """How many numbers it has."""
+        """Number of elements."""
         return math.prod(self.shape)
 
     @property
@@ -77,87 +77,87 @@ class WeightSlot:
         return self.numel * self.dtype.nbytes
 
     def __str__(self) -> str:
-        """As errors have it."""
+        """Text for error messages."""
         return f"{self.name} {self.shape} {self.dtype.value}"
 
 
 @runtime_checkable
 class WeightSender(Protocol):
-    """A transport's end in one rank of the trainer."""
+    """A transport's sending side, in one trainer rank."""
 
     def send(self, version: int, buckets: "Iterator[tuple[str, torch.Tensor]]", engines: Sequence[int]) -> None:
-        """Send a version; called on all ranks together, and returns when receivers can read it, or have read it.
+        """Send a version; called on all ranks together. Returns when receivers can read it, or have read it.
 
         Args:
-            version: its number; one that was sent before is sent again, to engines that came late.
-            buckets: what this rank yields, each fitting its slot. Those of rank 0 are complete, or end with an error:
-                then nobody may be given the version. What is not taken is exhausted by the core, on every rank.
-            engines: numbers of those that read while it is sent, where the transport is a rendezvous. One that goes
-                away meanwhile is passed over; one that never comes is waited for until the call's time is up.
+            version: its number. A version may be sent again, for engines that joined late.
+            buckets: this rank's weights, each matching its slot. Rank 0 yields all slots or raises; after an error no
+                receiver may read the version. The core exhausts the rest of the iterator on every rank.
+            engines: for a rendezvous transport, numbers of the engines that read during the send. An engine that
+                disappears is skipped; the call waits for one that has not arrived until its timeout.
         """
         ...
 
     def close(self) -> None:
-        """Free what it holds; idempotent."""
+        """Free resources; idempotent."""
         ...
 
 
 @runtime_checkable
 class WeightReceiver(Protocol):
-    """A transport's end in one worker of an engine."""
+    """A transport's receiving side, in one worker of an engine."""
 
     lasting: bool
-    """Whether tensors of a `read` stay valid until the next `read` has ended, instead of until the next tensor."""
+    """Whether tensors stay valid until the end of the next `read`. If not, only until the next tensor."""
 
     def read(self, version: int) -> "Iterator[tuple[str, torch.Tensor]]":
-        """All weights of a version by name, in any order, as their slots say; none of another version among them."""
+        """Yield all weights of exactly this version by name, in any order, matching their slots."""
         ...
 
     def close(self) -> None:
-        """Free what it holds; what was read is not used any more. Idempotent."""
+        """Free resources; tensors that were read are no longer in use. Idempotent."""
         ...
 
 
 @runtime_checkable
 class GivesFiles(Protocol):
-    """What a channel has whose versions are files: for servers that load one, and for readers without torch."""
+    """Optional: a channel that stores versions as files, for servers that load a file and readers without torch."""
 
     def path_of(self, version: int) -> Path:
-        """A safetensors file of all weights of a version that was sent, good until the next but one is."""
+        """A safetensors file of all weights of a sent version. Valid until two later versions are sent."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class WeightChannel:
-    """An opened way, the base of each transport's own: plain data, which pickles, for every rank and every engine."""
+    """Base of a transport's open channel: plain picklable data, which every rank and engine receives."""
 
     transport: str
-    """Name of the transport, for an engine that has ways of its own for some."""
+    """Name of the transport, for engines with their own receiver."""
     slots: tuple[WeightSlot, ...]
-    """What travels."""
+    """The weights to send."""
     late_readers: ClassVar[bool] = True
-    """Whether an engine that comes late can read the newest version alone; if not, the sender sends it again."""
+    """Whether a late engine can read the newest version without the sender. If not, the version is sent again."""
 
     def sender(self, rank: int, world_size: int) -> WeightSender:
-        """This rank's end.
+        """The sender of a rank.
 
         Raises:
-            PluginError: there is none.
+            PluginError: the transport has no sender.
         """
         raise PluginError(f"transport {self.transport!r} has no sender: {type(self).__name__} defines none")
 
     def receiver(self, engine: int, worker: int = 0) -> WeightReceiver:
-        """The end of a worker of an engine, both by number from 0.
+        """The receiver of an engine's worker; both are numbered from 0.
 
         Raises:
-            PluginError: there is none; engines bring their own side of this transport.
+            PluginError: the transport has no receiver; engines must bring one.
         """
         raise PluginError(
             f"transport {self.transport!r} brings no receiver: choose an engine that brings one, or another transport"
         )
 
 
-# Transport: a way in which weights travel from the trainer's ranks to the engines.
+# Transport: transfers weights from the trainer's ranks to the engines.
 
 ANY_RECEIVER = "*"
 """In `EngineSpec.transports`: any other transport that brings a receiver."""
@@ -165,10 +165,10 @@ ANY_RECEIVER = "*"
 
 @dataclass(frozen=True, slots=True)
 class TransportSetup(Setup):
-    """What a transport's factory is given."""
+    """What a transport's factory receives."""
 
     scratch: Path
-    """A directory for what travels, inside the run folder; empty, and nobody else's."""
+    """An empty directory inside the run folder, for this transport only."""
     engines: int = 1
     """How many engines receive, numbered from 0."""
     receivers: int = 1
@@ -177,18 +177,18 @@ class TransportSetup(Setup):
 
 @runtime_checkable
 class Transport(Protocol):
-    """The driver's side; the others are made of the channel that it opens."""
+    """The driver's side. Its channel makes the sender and receiver sides."""
 
     async def open(self, slots: Sequence[WeightSlot]) -> WeightChannel:
-        """Make ready for these weights, before the first version; called once.
+        """Prepare for these weights; called once, before the first version.
 
         Raises:
-            RunFolderError: there is no room for them.
+            RunFolderError: the disk has no room for them.
         """
         ...
 
     async def close(self) -> None:
-        """Free what it holds, opened or not; ranks and engines are gone. Idempotent."""
+        """Free resources, opened or not, after ranks and engines have ended. Idempotent."""
         ...
 
 
@@ -198,11 +198,11 @@ class TransportSpec(Spec[Transport]):
 
     role: ClassVar[str] = "transport"
     one_machine: bool = False
-    """Whether ranks and engines must be on one machine; refused where they are known not to be."""
+    """Whether ranks and engines must be on one machine. Rejected if they are known not to be."""
     rendezvous: bool = False
-    """Whether sender and receivers run together, as in a broadcast; if not, a version is sent, and read after that."""
+    """Whether sender and receivers run at the same time, as in a broadcast. If not, receivers read after the send."""
     brings_receiver: bool = True
-    """Whether `WeightChannel.receiver` makes one for any engine whose workers are Python; else engines bring theirs."""
+    """Whether `WeightChannel.receiver` works for any engine with Python workers. If not, engines bring their own."""
 
 
 def agree_transport(
@@ -213,18 +213,18 @@ def agree_transport(
     offered: Mapping[str, TransportSpec],
     forced: str | None = None,
 ) -> str:
-    """The qualified name of the transport between a trainer and an engine: the engine's favourite that both have.
+    """Qualified name of the transport between trainer and engine: the engine's first choice that the trainer supports.
 
     Args:
-        trainer: its name.
-        sends: what it sends by; None for whatever there is.
-        engine: its name.
-        receives: what it takes, best first; `ANY_RECEIVER` for whatever brings a receiver.
-        offered: what there is, by qualified name.
-        forced: the qualified name that the run file says; it must do.
+        trainer: name of the trainer.
+        sends: transports that it supports; None: any.
+        engine: name of the engine.
+        receives: transports that it supports, best first; `ANY_RECEIVER`: any that brings a receiver.
+        offered: available transports, by qualified name.
+        forced: the run file's choice by qualified name, which both must support.
 
     Raises:
-        ConfigError: they have none in common, or not the forced one.
+        ConfigError: they have no transport in common, or do not both support the forced one.
     """
     takes: dict[str, None] = {}
     for wanted in receives:
