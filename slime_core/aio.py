@@ -1,7 +1,7 @@
 """Helpers for asyncio: gather tasks that fail together, limit a call's time, and limit calls at once.
 
 `asyncio` alone does not cover these cases. `limited` needs no timer for a call that never suspends, and abandons
-one that ignores its cancellation. `Slots` is a semaphore that works in one event loop after another.
+one that ignores its cancellation. `Slots` is a semaphore that works in successive event loops.
 
 Example:
 
@@ -23,7 +23,7 @@ _CANCELLED: "WeakSet[asyncio.Task[object]]" = WeakSet()
 
 
 async def together(*calls: Coroutine[object, object, None]) -> None:
-    """Await all calls. The first error cancels the others, and is raised when they have ended."""
+    """Await all calls. The first error cancels the others, and is raised once they have ended."""
     tasks = [asyncio.create_task(call) for call in calls]
     try:
         await asyncio.gather(*tasks)
@@ -56,13 +56,13 @@ async def cancel_all(tasks: "Collection[asyncio.Task[ResultT] | asyncio.Task[Non
 
 
 def cancel(task: "asyncio.Task[ResultT] | asyncio.Task[None]") -> None:
-    """Cancel a task, marked as not cancelled by its plugin; see `cancelled_from_outside`."""
+    """Cancel a task and mark the core as the cause; see `cancelled_from_outside`."""
     _CANCELLED.add(task)
     task.cancel()
 
 
 def cancelled_from_outside() -> bool:
-    """Whether the core cancelled this task. If its plugin did, the cancellation is undone."""
+    """Whether the core cancelled this task. A cancellation by its plugin is undone."""
     task = asyncio.current_task()
     if task is None or task in _CANCELLED:
         return True
@@ -72,7 +72,7 @@ def cancelled_from_outside() -> bool:
 
 
 class Cancellation:
-    """Cancels the task that made it, and takes its own cancellations back."""
+    """Cancels the task that created it, and can undo these cancellations."""
 
     __slots__ = ("_before", "_undone", "count", "task")
 
@@ -90,7 +90,7 @@ class Cancellation:
         self.task.cancel()
 
     def undo(self) -> bool:
-        """Undo these cancellations; returns whether only they cancelled the task."""
+        """Undo these cancellations; returns whether the task had no others."""
         while self._undone < self.count:
             self._undone += 1
             self.task.uncancel()
@@ -146,7 +146,7 @@ class _Limit(Cancellation):
 
 @types.coroutine
 def _drive(call: Coroutine[object, object, T], pending: object, limit: _Limit) -> Generator[object, object, T]:
-    """Continue a coroutine that is suspended on `pending`, as `await` does, until its end or the limit's."""
+    """Continue a coroutine that is suspended on `pending`, as `await` does, until its end or its time limit."""
     while True:
         try:
             try:
@@ -164,14 +164,14 @@ def _drive(call: Coroutine[object, object, T], pending: object, limit: _Limit) -
 
 
 class Slots:
-    """A fair semaphore of `count` places that works in one event loop after another."""
+    """A fair semaphore with `count` slots that works in successive event loops."""
 
     def __init__(self, count: int) -> None:
         self._free = count
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def acquire(self) -> None:
-        """Wait for a place."""
+        """Wait for a free slot."""
         if self._free > 0:
             self._free -= 1
             return
@@ -187,7 +187,7 @@ class Slots:
             raise
 
     def release(self) -> None:
-        """Give a place back; the longest waiting call gets it."""
+        """Free a slot; the longest waiting call gets it."""
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():

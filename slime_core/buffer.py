@@ -22,7 +22,7 @@ from slime_core.sample import Group, GroupId, Json
 
 
 class FifoFilter:
-    """The oldest groups first; drops nothing."""
+    """Selects the oldest groups first; drops nothing."""
 
     def select(self, groups: Sequence[Group], want: int, ctx: BufferContext) -> Selection:
         """The first `want` positions."""
@@ -30,10 +30,10 @@ class FifoFilter:
 
 
 class FifoBuffer:
-    """Implements `slime_core.roles.Buffer`; each group is handed out once, or dropped with a reason."""
+    """Implements `slime_core.roles.Buffer`; returns each group once, or drops it with a reason."""
 
     DROPPED = "buffer_filter"
-    """Reason of the groups that the filter drops."""
+    """Reason for groups that the filter drops."""
 
     def __init__(self, setup: BufferSetup) -> None:
         self._filter = setup.buffer_filter
@@ -44,7 +44,7 @@ class FifoBuffer:
         self._waiting.extend(groups)
 
     def sample(self, want: int, ctx: BufferContext) -> Draw:
-        """Hand out the groups that the filter takes; the next `evict` reports those that it drops."""
+        """Return the groups that the filter takes. The next `evict` reports the groups that it drops."""
         chosen = self._filter.select(tuple(self._waiting), want, ctx)
         taken = [self._waiting[position] for position in chosen.take]
         self._dropped |= {self._waiting[position].id: self.DROPPED for position in chosen.drop}
@@ -56,15 +56,15 @@ class FifoBuffer:
         return Draw(taken, [1.0] * len(taken))
 
     def update(self, scores: Mapping[GroupId, float]) -> None:
-        """Do nothing: arrival alone decides."""
+        """Do nothing: only arrival order matters."""
 
     def evict(self, ctx: BufferContext) -> Mapping[GroupId, str]:
-        """The groups dropped since the last call, with their reason."""
+        """Return the groups dropped since the last call, with their reason."""
         dropped, self._dropped = self._dropped, {}
         return dropped
 
     def state_dict(self) -> dict[str, Json]:
-        """Held groups, and dropped ones that were not reported yet."""
+        """Held groups, and dropped groups that are not reported yet."""
         return {
             "groups": [group.to_dict() for group in self._waiting],
             "dropped": {str(group_id): reason for group_id, reason in self._dropped.items()},
@@ -74,7 +74,7 @@ class FifoBuffer:
         """Continue from a saved state.
 
         Raises:
-            CheckpointError: the state is of another buffer.
+            CheckpointError: the state is from another buffer.
         """
         if set(state) != {"groups", "dropped"}:
             raise CheckpointError(
@@ -89,7 +89,7 @@ class FifoBuffer:
 
 
 class CheckedFilter:
-    """A buffer filter whose answers are checked."""
+    """A buffer filter with checks on its selections."""
 
     def __init__(self, use: Used[BufferFilter]) -> None:
         self._use = use
@@ -98,7 +98,7 @@ class CheckedFilter:
         """The filter's choice.
 
         Raises:
-            ContractError: it breaks the contract.
+            ContractError: the selection breaks the contract.
             PluginError: the filter raised.
         """
         with blaming("buffer filter", self._use.plugin):
@@ -107,9 +107,9 @@ class CheckedFilter:
 
 
 class CheckedBuffer:
-    """An empty buffer that may hand out each group `max_uses` times.
+    """A checked buffer, initially empty, that may return each group `max_uses` times.
 
-    Raises `ContractError` for an answer that breaks the contract, and `PluginError` for what the buffer raises.
+    Raises `ContractError` if a result breaks the contract, and `PluginError` if the buffer raises.
     """
 
     def __init__(self, use: Used[Buffer], max_uses: int) -> None:
@@ -124,7 +124,7 @@ class CheckedBuffer:
         self._held.update((group.id, 0) for group in groups)
 
     def sample(self, want: int, ctx: BufferContext) -> Draw:
-        """At most `want` of its groups, at least one; none twice nor again before `update`."""
+        """Return 1 to `want` groups, without repeats. A group may return again only after `update`."""
         with blaming("buffer (sample)", self._use.plugin):
             answer = self._use.part.sample(want, ctx)
         draw = check_draw(answer, plugin=self._use.plugin, want=want, is_held=self._held.__contains__)
@@ -138,14 +138,14 @@ class CheckedBuffer:
         return draw
 
     def update(self, scores: Mapping[GroupId, float]) -> None:
-        """Pass scores on; the groups that were handed out are held again, if they have uses left."""
+        """Pass scores on. Groups with uses left become available again."""
         with blaming("buffer (update)", self._use.plugin):
             self._use.part.update(scores)
         self._held |= {group_id: uses for group_id, uses in self._out.items() if uses < self._max_uses}
         self._out = {}
 
     def evict(self, ctx: BufferContext) -> Mapping[GroupId, str]:
-        """Groups that it gave up, and why."""
+        """Groups that the buffer removed, with reasons."""
         with blaming("buffer (evict)", self._use.plugin):
             answer = self._use.part.evict(ctx)
         evicted = check_evicted(answer, plugin=self._use.plugin, is_held=self._held.__contains__)
@@ -158,12 +158,12 @@ class CheckedBuffer:
             return self._use.part.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
-        """Restore the buffer; `hold` sets which groups it holds."""
+        """Restore the buffer's state; `hold` sets its groups."""
         with blaming("buffer (load_state_dict)", self._use.plugin):
             self._use.part.load_state_dict(state)
 
     def hold(self, uses: Mapping[GroupId, int]) -> None:
-        """Set what it holds after a resume, and how often each was used, by the ledger."""
+        """Set the held groups and their uses after a resume, from the ledger."""
         self._held = dict(uses)
 
     def __len__(self) -> int:

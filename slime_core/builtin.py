@@ -1,7 +1,7 @@
-"""The core's own plugin: the embedded default of every role, registered like anybody's.
+"""The core's own plugin: the default choice of every role.
 
-It has no privileges: it is found through the same entry-point group and can be left out of a run by choosing others.
-Factories import what they build when they are called, so that listing plugins loads nothing heavy.
+It is registered like any other plugin, through the same entry-point group, and a run can choose others instead.
+Factories import their classes when called, so that listing plugins loads nothing heavy.
 """
 
 from collections.abc import Iterable, Sequence
@@ -41,7 +41,7 @@ from slime_core.roles import (
 
 SLIME_API = "1"
 JUDGE_S = 300.0
-"""Seconds that a judge may take over a response, its wait for other requests included."""
+"""Timeout of a judge in seconds, including its wait for other requests."""
 
 
 @hookimpl
@@ -79,7 +79,7 @@ def _single_turn(settings: Settings, setup: Setup) -> Generator:
 
 @hookimpl
 def slime_rewards() -> Iterable[RewardSpec]:
-    """What a generator scored itself, and a judge."""
+    """Rewards that a generator computes itself, and a judge."""
     yield RewardSpec(
         "environment",
         _environment,
@@ -133,7 +133,7 @@ def _nonzero_std_with_fallback(settings: Settings, setup: Setup) -> GroupFilter:
 
 @hookimpl
 def slime_sample_filters() -> Iterable[SampleFilterSpec]:
-    """Responses that were cut off."""
+    """Removes truncated responses."""
     yield SampleFilterSpec("truncated", _truncated, summary="Leave responses that were cut off out of training (DAPO)")
 
 
@@ -169,7 +169,7 @@ def _oldest_first(settings: Settings, setup: Setup) -> BufferFilter:
 
 @hookimpl
 def slime_reward_shapers() -> Iterable[RewardShaperSpec]:
-    """Penalties that are not the reward's own."""
+    """Penalties independent of the reward."""
     yield RewardShaperSpec(
         "overlong", _overlong, OverlongSettings, "A penalty that grows over the last tokens of the budget (DAPO)"
     )
@@ -181,7 +181,7 @@ def _overlong(settings: OverlongSettings, setup: Setup) -> RewardShaper:
 
 @hookimpl
 def slime_launchers() -> Iterable[LauncherSpec]:
-    """Processes of this machine."""
+    """Processes on this machine."""
     yield LauncherSpec(
         "local", _local_launcher, summary="Processes of this machine, one thread each", check=_check_local
     )

@@ -2,8 +2,8 @@
 
 All of them derive from SlimeError and can be pickled. Catch the class that fits the cause:
 
-    ConfigError, UnknownName                      a key, a value or a name in the run file or on the command line
-    PluginError, ContractError                    a plugin that cannot load, raises, or breaks its role's contract
+    ConfigError, UnknownName                      a key, value or name in the run file or on the command line
+    PluginError, ContractError                    a plugin that fails to load, raises, or breaks its role's contract
     DataError, ModelError                         a prompt file, a model directory
     RunFolderError, CheckpointError               a run folder, one of its checkpoints
     WorkerError, RequestError, LimitError         a worker process, a request to an engine, a limit on one sample
@@ -50,19 +50,19 @@ class SlimeError(Exception):
 
 
 class ConfigError(SlimeError, ValueError):
-    """A key, a value or a combination in the run file or on the command line is refused."""
+    """A key, a value or a combination in the run file or on the command line is invalid."""
 
 
 class UnknownName(SlimeError, LookupError):
-    """A name that nobody registered; the message lists what exists and the nearest spelling."""
+    """An unregistered name; the message lists available names and the nearest spelling."""
 
 
 class PluginError(SlimeError):
-    """A plugin cannot be loaded, or a loaded one misbehaves."""
+    """A plugin fails to load, or a loaded plugin raises or misbehaves."""
 
 
 class ContractError(PluginError):
-    """What a plugin returned breaks its role's contract; names plugin, role, sample and field."""
+    """A plugin's result breaks its role's contract; names plugin, role, sample and field."""
 
 
 class DataError(SlimeError, ValueError):
@@ -78,23 +78,23 @@ class RunFolderError(SlimeError):
 
 
 class CheckpointError(RunFolderError):
-    """A checkpoint is damaged, missing or of another run."""
+    """A checkpoint is damaged, missing or from another run."""
 
 
 class WorkerError(SlimeError):
-    """A worker process died, hung or raised; carries the remote traceback in its text."""
+    """A worker process died, hung or raised; the text contains the remote traceback."""
 
 
 class RequestError(SlimeError):
-    """A request that several engines died or hung over, or one amid its answer; it costs its sample, not the run."""
+    """Several engines died or hung on a request, or one did while streaming. Fails the sample, not the run."""
 
 
 class LimitError(SlimeError):
-    """One sample's call of the engine is over a limit of the run: its context, or its number of calls."""
+    """A sample's engine call exceeds the run's limit of context or of calls."""
 
 
 class RolloutError(SlimeError):
-    """The rollout cannot go on: no group was kept, or too many samples failed."""
+    """The rollout cannot continue: no group was kept, or too many samples failed."""
 
 
 class NonFiniteError(SlimeError):
@@ -106,15 +106,15 @@ class MismatchError(SlimeError):
 
 
 class StopRun(SlimeError):
-    """Raised by a run hook: finish the step, save, end with success."""
+    """Raised by a run hook to finish the step, save and end with success."""
 
 
 LONGEST_TEXT = 2_000
-"""Characters of a plugin's error, and of its traceback, that are passed on; both ends say most."""
+"""Maximum characters of a plugin's error or traceback; the middle is cut."""
 
 
 def said_by(error: BaseException) -> str:
-    """The text of a plugin's error, shortened, even of one that cannot say it."""
+    """Shortened text of a plugin's error, even if its `__str__` raises."""
     try:
         return shortened(str(error))
     except BaseException as worse:
@@ -122,9 +122,9 @@ def said_by(error: BaseException) -> str:
 
 
 def lines_of(error: BaseException | None) -> str:
-    """A traceback from where it left the code of core and kit, after a line break; empty if it never did.
+    """Line break and traceback, from its first frame outside core and kit; empty if there is none.
 
-    It does not end with the error's own text.
+    The error's own text is left out.
     """
     while isinstance(error, PluginError):
         error = error.__cause__
@@ -137,13 +137,13 @@ def lines_of(error: BaseException | None) -> str:
 
 
 def shortened(text: str) -> str:
-    """A text of a plugin's, of a length that a log can bear."""
+    """A plugin's text, shortened for logs."""
     half = LONGEST_TEXT // 2
     return text if len(text) <= LONGEST_TEXT else f"{text[:half]} [...] {text[-half:]}"
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """A sentence to append, " Did you mean 'math'?", or "" when nothing is near; case, '-' and '_' do not count."""
+    """A sentence to append, " Did you mean 'math'?", or "" without a near match. Ignores case, '-' and '_'."""
     spellings: dict[str, list[str]] = {}
     for choice in sorted(choices):
         spellings.setdefault(_plain(choice), []).append(choice)
@@ -166,33 +166,33 @@ _UNSAFE = (
 _ANY = re.compile(f"[{_UNSAFE}]")
 _CODE = r"(?:[0-4]|2[234]|[39][0-79]|38;5;\d{1,3}|38;2(?:;\d{1,3}){3})"
 _STYLED = re.compile(rf"(\x1b\[(?:{_CODE}(?:;{_CODE})*)?m)|[{_UNSAFE}]")
-"""Colours of letters, bold, dim, italic, underlined, as click and rich write them; nothing that hides or moves text."""
+"""Colours, bold, dim, italic and underline, as click and rich write them; nothing that hides or moves text."""
 _DRAWN = re.compile(rf"(\x1b\[[0-9;?]*[A-Za-z]|\r)|[{_UNSAFE}]")
-"""What a progress bar needs besides."""
+"""Escape sequences and carriage returns that a progress bar needs."""
 
 
 def printable(text: str) -> str:
-    r"""Escape what a terminal takes for a command, as `\u001b`; newlines and tabs stay. JSON stays the same JSON."""
+    r"""Escape control characters of terminals, as `\u001b`; keeps newlines, tabs, and the meaning of JSON."""
     return _ANY.sub(_escaped, text)
 
 
 def styled(text: str) -> str:
-    """The same for text of a command, whose colours stay."""
+    """Like `printable`, but keeps colours and styles."""
     return _STYLED.sub(_escaped, text)
 
 
 def drawn(text: str) -> str:
-    """The same for what draws, such as a progress bar: what moves the cursor stays."""
+    """Like `printable`, but keeps cursor movements, for progress bars."""
     return _DRAWN.sub(_escaped, text)
 
 
 def one_line(text: str, instead: str = "\ufffd") -> str:
-    """A text on one line, with a mark instead of what is not printable."""
+    """A text on one line, with `instead` for unprintable characters."""
     return _ANY.sub(instead, " ".join(text.split()))
 
 
 def last_of(text: str, width: int) -> str:
-    """The end of a text on one line, at most `width` characters."""
+    """The last `width` characters of a text, on one line."""
     line = one_line(text)
     return line if len(line) <= width else f"…{line[1 - width :]}"
 

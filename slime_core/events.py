@@ -1,4 +1,4 @@
-"""Events: what run hooks and rank hooks are told; one frozen dataclass a hook. Fields may be added in any release.
+"""Events: arguments of run hooks and rank hooks, one frozen dataclass per hook. Any release may add fields.
 
 Example:
 
@@ -38,12 +38,12 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class RunStart:
-    """The run is about to begin, or to go on after a resume."""
+    """The run is about to begin, or to continue after a resume."""
 
     run_dir: Path
     """The run folder."""
     rollout_id: int
-    """The first rollout to come."""
+    """The next rollout."""
     num_rollout: int
     """Rollouts of the whole run."""
 
@@ -55,7 +55,7 @@ class RolloutStart:
     rollout_id: int
     """Its number, from 0."""
     weight_version: int
-    """Version of the weights it starts on."""
+    """Weight version at its start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class GroupsDone:
     rollout_id: int
     """Number of the rollout."""
     kept: Sequence[Group]
-    """Groups on their way to the buffer, frozen."""
+    """Groups that will enter the buffer, frozen."""
     dropped: Mapping[GroupId, str]
     """Reason of each dropped group."""
 
@@ -110,7 +110,7 @@ class TrainStepEnd:
 
 @dataclass(frozen=True, slots=True)
 class WeightsPublished:
-    """The engine serves a new version."""
+    """The engine serves a new weight version."""
 
     version: int
     """The version."""
@@ -150,7 +150,7 @@ class EvalEnd:
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """The run is over, in good order."""
+    """The run ended without an error."""
 
     run_dir: Path
     """The run folder."""
@@ -165,7 +165,7 @@ class RunFailed:
     run_dir: Path
     """The run folder."""
     error: BaseException
-    """What ended it."""
+    """The error."""
 
 
 Event: TypeAlias = (
@@ -187,16 +187,16 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class TrainInit:
-    """A trainer rank is built: model and optimizer stand, nothing was computed yet."""
+    """A trainer rank has built model and optimizer, and computed nothing yet."""
 
     rank: int
     """This rank."""
     world_size: int
     """Ranks of the trainer."""
     setup: RankSetup
-    """What it was built from."""
+    """Its arguments."""
     model: object
-    """The backend's own model, a handle: its page says of what type."""
+    """Handle of the backend's model; the backend's docs name its type."""
     optimizer: object
     """The backend's own optimizer."""
 
@@ -210,7 +210,7 @@ class BeforeLogProb:
     rollout_id: int
     """Number of the rollout."""
     weights: str
-    """Whose: "actor", "ref", "teacher" or "critic"."""
+    """Which model: "actor", "ref", "teacher" or "critic"."""
     model: object
     """The backend's own model."""
 

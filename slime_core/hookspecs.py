@@ -1,10 +1,10 @@
-"""THE page a plugin author reads: every hook, typed. Mark your functions with `@hookimpl`.
+"""All hooks for plugin authors, typed. Mark your functions with `@hookimpl`.
 
-Provider hooks are plain functions, called once per process; they yield specs. Run hooks watch a run: they may be
-`async def`, their return value is ignored, and an exception is logged once, counted, and never kills the run, unless
-it is `StopRun`; one that takes over 30 s is cancelled, and after three such times called no more. Rank hooks are plain
-functions in the trainer's processes; an error in one ends the run on all ranks.
-*Whatever changes data is a role; whatever watches is a hook.*
+Provider hooks are plain functions, called once per process; they yield specs. Run hooks observe a run and may be
+`async def`; their return value is ignored. Only `StopRun` ends the run; other exceptions are counted and logged once.
+A run hook is cancelled after 30 s, and disabled after three such timeouts. Rank hooks are plain functions in the
+trainer's processes; an error in one ends the run on all ranks.
+*Use a role to change data, and a hook to observe.*
 
     SLIME_API = "1"
 
@@ -79,7 +79,7 @@ __all__ = [
 
 PROJECT = "slime"
 API_VERSION = "1"
-"""What a plugin declares as `SLIME_API`."""
+"""The value that a plugin declares as `SLIME_API`."""
 
 hookimpl = pluggy.HookimplMarker(PROJECT)
 _mark = pluggy.HookspecMarker(PROJECT)
@@ -87,12 +87,12 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., object])
 
 
 def hookspec(*, added: str, stability: Stability, deprecated: str = "") -> Callable[[FunctionT], FunctionT]:
-    """Mark a hook's specification with the release in which it appeared and with what is promised about it.
+    """Mark a hook's specification with the release that added it and its stability promise.
 
     Args:
         added: the release, such as "0.1".
         stability: the promise.
-        deprecated: since when, until when, and what to write instead: pluggy warns at each implementation. "" for none.
+        deprecated: since when, until when, and the replacement, for pluggy's warning; "": not deprecated.
     """
 
     def mark(function: FunctionT) -> FunctionT:
@@ -103,7 +103,7 @@ def hookspec(*, added: str, stability: Stability, deprecated: str = "") -> Calla
 
 
 class ProviderHookSpecs:
-    """What a plugin offers; called once per process, in the order of `slime plugins list`."""
+    """Hooks that yield a plugin's choices; called once per process, in the order of `slime plugins list`."""
 
     @hookspec(added="0.1", stability=Stability.STABLE)
     def slime_data_sources(self) -> Iterable[DataSourceSpec]:
@@ -139,11 +139,11 @@ class ProviderHookSpecs:
 
     @hookspec(added="0.1", stability=Stability.PROVISIONAL)
     def slime_reward_shapers(self) -> Iterable[RewardShaperSpec]:
-        """What rewards become before the advantage estimator."""
+        """How rewards change before the advantage estimator."""
 
     @hookspec(added="0.1", stability=Stability.PROVISIONAL)
     def slime_batch_transforms(self) -> Iterable[BatchTransformSpec]:
-        """Which columns the trainer gets besides its own."""
+        """Which extra columns the trainer receives."""
 
     @hookspec(added="0.1", stability=Stability.PROVISIONAL)
     def slime_advantages(self) -> Iterable[AdvantageSpec]:
@@ -167,7 +167,7 @@ class ProviderHookSpecs:
 
     @hookspec(added="0.1", stability=Stability.PROVISIONAL)
     def slime_transports(self) -> Iterable[TransportSpec]:
-        """How weights travel from what trains to what generates."""
+        """How weights travel from trainer to engines."""
 
     @hookspec(added="0.1", stability=Stability.PROVISIONAL)
     def slime_launchers(self) -> Iterable[LauncherSpec]:
@@ -175,19 +175,19 @@ class ProviderHookSpecs:
 
     @hookspec(added="0.1", stability=Stability.STABLE)
     def slime_trackers(self) -> Iterable[TrackerSpec]:
-        """Where else metrics go."""
+        """Which services receive metrics."""
 
     @hookspec(added="0.1", stability=Stability.PROVISIONAL)
     def slime_checks(self) -> Iterable[CheckSpec]:
-        """What `slime doctor` looks at."""
+        """Tests of `slime doctor`."""
 
     @hookspec(added="0.1", stability=Stability.PROVISIONAL)
     def slime_foreign_names(self) -> Iterable[ForeignName]:
-        """What other frameworks call our keys, told to whoever types it; no role, and nothing is chosen."""
+        """Other frameworks' names for keys, shown to users who type one. Not a role: all are used."""
 
 
 class RunHookSpecs:
-    """Observers of a run, in the driver, told at most once per tick of the scheduler."""
+    """Observers of a run, in the driver; called at most once per tick of the scheduler."""
 
     @hookspec(added="0.1", stability=Stability.STABLE)
     def slime_run_start(self, event: RunStart) -> None | Awaitable[None]:
@@ -239,7 +239,7 @@ class RunHookSpecs:
 
 
 class RankHookSpecs:
-    """Observers of a trainer's rank, in its process, with handles on the backend's own objects."""
+    """Observers of a trainer rank, in its process, with handles to the backend's objects."""
 
     @hookspec(added="0.1", stability=Stability.PROVISIONAL)
     def slime_train_init(self, event: TrainInit) -> None:
@@ -255,7 +255,7 @@ class RankHookSpecs:
 
 
 def _hooks_of(*events: type) -> dict[type, str]:
-    """The hook of each event: `slime_run_start` of `RunStart`."""
+    """Map each event class to its hook: `RunStart` to `slime_run_start`."""
     return {event: "slime" + re.sub("([A-Z])", r"_\1", event.__name__).lower() for event in events}
 
 
@@ -263,10 +263,10 @@ HOOK_OF_EVENT = _hooks_of(
     *(RunStart, RolloutStart, SamplesDone, GroupsDone, RolloutEnd, TrainStepEnd, WeightsPublished),
     *(CheckpointSaved, CheckpointLoaded, EvalEnd, RunEnd, RunFailed),
 )
-"""Which run hook an event goes to."""
+"""Run hook of each event class."""
 HOOK_OF_RANK_EVENT = _hooks_of(TrainInit, BeforeLogProb, BeforeTrainStep)
-"""Which rank hook an event goes to."""
+"""Rank hook of each event class."""
 PROVIDER_OF_ROLE = {role: f"slime_{role}{'es' if role.endswith('s') else 's'}" for role in SPECS}
-"""Which hook provides a role."""
+"""Provider hook of each role."""
 NAMES_HOOK = "slime_foreign_names"
-"""The provider hook that is of no role."""
+"""The provider hook without a role."""

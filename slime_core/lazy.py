@@ -1,4 +1,4 @@
-"""Packages that import each exported name on first use: listing plugins needs few of the core's modules.
+"""Packages that import each exported name on first use, so that listing plugins loads few modules.
 
 Example:
 
@@ -33,7 +33,7 @@ def exports(package: str) -> tuple[Callable[[str], object], list[str]]:
         package: its name.
     """
     module = vars(sys.modules[package])
-    # `get_source` would import `tokenize`, and the loader of pytest has `get_data` alone.
+    # `get_source` would import `tokenize`, and pytest's loader has only `get_data`.
     read, file = module["__loader__"].get_data, module["__file__"]
     source = read(file).decode()
     module_of = {name: home for home, name in _EXPORT.findall(source)}
@@ -52,15 +52,15 @@ def exports(package: str) -> tuple[Callable[[str], object], list[str]]:
 
 
 def from_package(group: str, name: str, dist: str) -> object:
-    """What another package offers under a name of ours.
+    """Load the object that another package registers under an entry point of ours.
 
     Args:
-        group: of its entry point.
-        name: of its entry point.
-        dist: the first-party package that has it.
+        group: group of the entry point.
+        name: name of the entry point.
+        dist: the first-party package that provides it.
 
     Raises:
-        ImportError: none that is installed has it; it says what to install.
+        ImportError: no installed package provides it; the message names the package to install.
     """
     if (entry := entry_point_of(group, name)) is not None:
         found: object = entry.load()
@@ -72,7 +72,7 @@ def from_package(group: str, name: str, dist: str) -> object:
 
 
 def entry_point_of(group: str, name: str) -> "EntryPoint | None":
-    """What an installed package offers under a name, not loaded; None: no package does."""
+    """The entry point of this name, not loaded; None if no installed package has one."""
     from importlib.metadata import entry_points
 
     return next(iter(entry_points(group=group, name=name)), None)

@@ -36,9 +36,9 @@ __all__ = [
 
 
 RUN_MARK = ".slime-run"
-"""File with a run's number, in its folder."""
+"""File in a run folder that contains the run's id."""
 MADE_MARK = ".slime-made"
-"""File with the number of the run that made a directory."""
+"""File with the id of the run that made a directory."""
 
 
 def real(path: Path | str) -> Path:
@@ -47,15 +47,15 @@ def real(path: Path | str) -> Path:
 
 
 def refuse_occupied(what: str, path: Path | str, run_id: str = "") -> None:
-    """See that writing to a path loses nothing: it is absent or empty, a device, or made by the run of that number.
+    """Check that writing to a path loses nothing: it is absent, empty, a device, or made by the run with this id.
 
     Args:
         what: the key or option with its value, for the error.
         path: a file or a directory; links are followed.
-        run_id: number of the run that writes there; empty for a command.
+        run_id: id of the run that writes there; empty for a command.
 
     Raises:
-        ConfigError: something else is there.
+        ConfigError: the path holds anything else.
     """
     place = real(path)
     if place in (real(""), real(os.path.expanduser("~")), Path(place.anchor)):  # noqa: PTH111  # "~" without a home
@@ -76,10 +76,10 @@ def refuse_occupied(what: str, path: Path | str, run_id: str = "") -> None:
 
 
 def refuse_unwritable(what: str, path: Path | str) -> None:
-    """See that a file can be made, and the folders above it; nothing is left there.
+    """Check that a file and its parent folders can be created; leaves nothing behind.
 
     Raises:
-        ConfigError: it lies inside a file, or where this user may not write.
+        ConfigError: a parent is a file, or this user may not write there.
     """
     place = real(path)
     there = next(each for each in (place, *place.parents) if os.path.lexists(each))
@@ -95,11 +95,11 @@ def refuse_unwritable(what: str, path: Path | str) -> None:
 
 
 def claim_run_folder(what: str, path: Path | str) -> None:
-    """Make a folder for a run, or find the one of an earlier start.
+    """Create a run folder, or reuse the run's existing one.
 
     Raises:
-        ConfigError: something else is there; see `refuse_occupied`.
-        RunFolderError: it cannot be written.
+        ConfigError: the folder holds anything else; see `refuse_occupied`.
+        RunFolderError: the folder cannot be written.
     """
     place = real(path)
     if not is_run_folder(place):
@@ -111,20 +111,20 @@ def claim_run_folder(what: str, path: Path | str) -> None:
 
 
 def is_run_folder(folder: Path) -> bool:
-    """Whether a run was begun in a folder."""
+    """Whether a run was started in a folder."""
     if run_id_of(folder):
         return True
     try:
         names = set(os.listdir(folder))  # noqa: PTH208
     except OSError:
         return False
-    # A run that was killed before it had its number, or while it was written; or one that had none.
+    # A run that was killed before or while its id was written, or a run without an id.
     begun = bool(names) and names <= {"lock", RUN_MARK} and all((folder / name).is_file() for name in names)
     return begun or ("lock" in names and (folder / "checkpoints").is_dir())
 
 
 def mark_run(folder: Path) -> None:
-    """Give a run's folder its number, unless it has one; makes the folder.
+    """Create a run's folder and its id, unless they exist.
 
     Raises:
         OSError: it cannot be written.
@@ -137,7 +137,7 @@ def mark_run(folder: Path) -> None:
 
 
 def run_id_of(folder: Path) -> str:
-    """A run's number; empty before it has one."""
+    """A run's id; empty before it has one."""
     return _text(folder / RUN_MARK)
 
 
@@ -149,7 +149,7 @@ def _text(path: Path) -> str:
 
 
 def mark_made(directory: Path, run_id: str) -> None:
-    """Note in a directory which run made it.
+    """Record in a directory the id of the run that made it.
 
     Raises:
         OSError: it cannot be written.
@@ -158,7 +158,7 @@ def mark_made(directory: Path, run_id: str) -> None:
 
 
 def named_by(template: str) -> Iterable[Path]:
-    """Paths that are there now and that a template with numbers in braces may come to name."""
+    """Existing paths that match a template with numbers in braces."""
     parts = [(text, name is not None) for text, name, *_ in Formatter().parse(str(Path(template)))]
     pattern = "".join(glob.escape(text) + "*" * number for text, number in parts)
     wanted = re.compile("".join(re.escape(text) + r"\d+" * number for text, number in parts))
@@ -166,10 +166,10 @@ def named_by(template: str) -> Iterable[Path]:
 
 
 def nofollow(path: Path, depth: int = 1) -> Path:
-    """Return the path if its last `depth` names are ordinary files and folders, or not there.
+    """Return the path if its last `depth` parts are ordinary files and folders, or do not exist.
 
     Raises:
-        RunFolderError: one is a link, a pipe, a socket or a device.
+        RunFolderError: a part is a link, a pipe, a socket or a device.
     """
     for place in (path, *path.parents)[:depth]:
         with suppress(OSError, ValueError):  # one that is not there is for the reader to report
@@ -178,11 +178,11 @@ def nofollow(path: Path, depth: int = 1) -> Path:
 
 
 def open_nofollow(path: Path, depth: int = 1) -> BinaryIO:
-    """Open an ordinary file for reading; its last `depth` names lie inside the run folder.
+    """Open an ordinary file for reading; its last `depth` parts lie inside the run folder.
 
     Raises:
         RunFolderError: as `nofollow`, or it cannot be opened.
-        FileNotFoundError: it is not there.
+        FileNotFoundError: the file does not exist.
     """
     nofollow(path, depth)
     try:
@@ -199,10 +199,10 @@ def _open(path: str, flags: int) -> int:
 
 
 def inside(path: Path, name: str) -> Path:
-    """Return the path of a file of a folder, by a name that the folder itself gives.
+    """Return the path of a file in a folder, by a name that the folder's content provides.
 
     Raises:
-        RunFolderError: the name is absolute or goes up; or as `nofollow`.
+        RunFolderError: the name is absolute or contains `..`; or as `nofollow`.
     """
     parts = Path(name).parts
     if not parts or "\0" in name or ".." in parts or Path(name).is_absolute():
@@ -211,10 +211,10 @@ def inside(path: Path, name: str) -> Path:
 
 
 def check_tree(root: Path, skip: str = "") -> None:
-    """Refuse a folder with a link that leads out of it, or with a pipe, socket or device; `skip` is left out.
+    """Reject a folder that contains a link out of it, a pipe, a socket or a device. `skip` is not checked.
 
     Raises:
-        RunFolderError: names the first.
+        RunFolderError: names the first one.
     """
     home = root.resolve()
     for path in _walk(root, skip):

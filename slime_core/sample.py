@@ -31,11 +31,11 @@ __all__ = [
 ]
 
 
-# Answer: what a sample reads of an engine's answer when it is appended; `slime_core.roles.GenerateOutput` is one.
+# Answer: fields of an engine's output that a sample copies; `slime_core.roles.GenerateOutput` implements it.
 
 
 class Answer(Protocol):
-    """What `append_response_tokens` reads of an engine's answer."""
+    """What `append_response_tokens` reads from an engine's output."""
 
     @property
     def tokens(self) -> Sequence[int]:
@@ -49,20 +49,20 @@ class Answer(Protocol):
 
     @property
     def versions(self) -> Sequence[tuple[int, int]]:
-        """How many neighbouring tokens each version of the weights made, in order."""
+        """Consecutive spans as (number of tokens, weight version), in order."""
         ...
 
 
 NumberT = TypeVar("NumberT", int, float)
 LARGEST = 2**53
-"""Of a count or a time that a file of a run holds: floats keep each integer up to it."""
+"""Largest count or time in a run's files. Floats represent every integer up to it."""
 
 
 def count_of(value: object) -> int:
-    """A count that a file holds.
+    """Validate a count read from a file.
 
     Raises:
-        ValueError: it is not an integer, or out of range.
+        ValueError: the value is not an integer, or out of range.
     """
     if not isinstance(value, int) or isinstance(value, bool) or abs(value) > LARGEST:
         raise ValueError(f"{str(value)[:40]!r} is not an integer within {LARGEST}")
@@ -70,10 +70,10 @@ def count_of(value: object) -> int:
 
 
 def number_of(value: object) -> float:
-    """A time or a measure that a file holds.
+    """Validate a time or a measure read from a file.
 
     Raises:
-        ValueError: it is not a finite number, or out of range.
+        ValueError: the value is not a finite number, or out of range.
     """
     if not isinstance(value, int | float) or not abs(value) <= LARGEST:
         raise ValueError(f"{str(value)[:40]!r} is not a number within {LARGEST}")
@@ -95,13 +95,13 @@ def scalar(value: object) -> float | None:
 
 
 def packed(code: str, values: Sequence[NumberT]) -> Sequence[NumberT]:
-    """Numbers as an array; from a list by way of `struct`, which takes a third of the time that `array` takes."""
+    """Numbers as a typed array. A list goes through `struct`, in a third of the time of `array`."""
     whole = values if isinstance(values, array) else Struct(f"{len(values)}{code}").pack(*values)
     return cast(Sequence[NumberT], array(code, whole))
 
 
 def unpackable(code: str, values: Sequence[object]) -> list[object]:
-    """Those that `packed` refuses, and floats that are not finite; usually none, which is seen at once."""
+    """Values that `packed` rejects, and non-finite floats. Fast in the usual case that there are none."""
     try:
         Struct(f"={len(values)}{code}").pack(*values)  # "=": without it, a float too large becomes infinity
         if code != "f" or all_finite(cast(Sequence[float], values)):
@@ -120,7 +120,7 @@ def _keeps(code: str, value: object) -> bool:
 
 
 def all_finite(values: Sequence[float]) -> bool:
-    """Whether no number is NaN or infinite: neither ever leaves a sum, which is three times as fast as to look."""
+    """Whether no number is NaN or infinite. Tries the sum first, where either persists: three times as fast."""
     return math.isfinite(sum(values)) or all(map(math.isfinite, values))
 
 
@@ -132,10 +132,10 @@ Message: TypeAlias = dict[str, Json]
 
 
 class Status(enum.Enum):
-    """Where a sample stands."""
+    """State of a sample."""
 
     PENDING = "pending"
-    """Drawn, not finished."""
+    """Drawn but not finished."""
     COMPLETED = "completed"
     """The model ended it."""
     TRUNCATED = "truncated"
@@ -147,23 +147,23 @@ class Status(enum.Enum):
 
 
 class GroupId(NamedTuple):
-    """The one identity of a group: every seed and every ledger line derives from it."""
+    """Identity of a group. Every seed and every ledger line derives from it."""
 
     source: str
     """Name of the data set the prompt came from."""
     epoch: int
-    """Which pass over the data set, from 0."""
+    """Pass over the data set, from 0."""
     row: int
     """Row number in the data set, from 0."""
     draw: int
-    """How many groups this data source had drawn before this one."""
+    """Number of groups that the data source drew before this one."""
 
     def __str__(self) -> str:
         return f"{self.source}:e{self.epoch}:r{self.row}:d{self.draw}"
 
     @classmethod
     def parse(cls, text: str) -> "GroupId":
-        """The inverse of `str(group_id)`; the source itself may contain colons."""
+        """The inverse of `str(group_id)`; the source may contain colons."""
         source, epoch, row, draw = text.rsplit(":", 3)
         return cls(source, int(epoch[1:]), int(row[1:]), int(draw[1:]))
 
@@ -195,58 +195,58 @@ _PACKED = {
     "rollout_top_p_token_offsets": "i",
     "rollout_routed_experts": "i",
 }
-"""Lists that a frozen sample holds as typed arrays, where it has them."""
+"""Fields that a frozen sample holds as typed arrays."""
 _KINDS = {"i": "ints of 32 bits", "b": "ints, 0 or 1", "f": "finite numbers that a 32-bit float can hold"}
 
 
 @dataclass(slots=True)
 class Sample:
-    """One generation from one prompt, with everything that training needs to know about it."""
+    """One generation from one prompt, with all its data for training."""
 
     group_index: int | None = None
-    """Number of the group within the run; GRPO's metrics group on it."""
+    """Number of the group within the run. GRPO's metrics are grouped by it."""
     index: int | None = None
     """Number of the sample within its group, from 0."""
     rollout_id: int | None = None
-    """Shared by all samples that one execution fanned out into; unique to the sample otherwise."""
+    """Shared by all samples of one generator call that fanned out; otherwise unique to the sample."""
     prompt: str | list[Message] = ""
-    """The text given to the model, or the chat messages it was rendered from."""
+    """The text sent to the model, or the chat messages from which it was rendered."""
     tokens: Sequence[int] = field(default_factory=list)
     """Token ids, prompt then response: [len(prompt ids) + response_length]."""
     multimodal_inputs: dict[str, Json] | None = None
-    """Raw images, videos or audio of the prompt, as the row gave them."""
+    """Raw images, videos or audio of the prompt, as in the row."""
     multimodal_train_inputs: dict[str, Json] | None = None
-    """What the processor made of them for the trainer."""
+    """The processor's output for them, for the trainer."""
     multimodal_train_input_id: str | None = None
     """Key of a shared processor output."""
     apply_chat_template_kwargs: dict[str, Json] = field(default_factory=dict)
     """Extra arguments of the chat template for this sample."""
     response: str = ""
-    """The decoded response, special tokens left out."""
+    """The decoded response, without special tokens."""
     response_length: int = 0
     """Tokens after the first prompt, tool and environment tokens included."""
     label: Json = None
-    """The gold answer, as the row gave it."""
+    """The gold answer, as in the row."""
     reward: float | dict[str, float] | None = None
-    """None until scored; a dict where a reward names several values."""
+    """None until scored; a dict if a reward has several named values."""
     loss_mask: Sequence[int] | None = None
     """1 where the token is trained on, else 0: [response_length]."""
     weight_versions: list[str] = field(default_factory=list)
-    """Version of each stretch of generated tokens: one a call, or several of one that went on with newer weights."""
+    """Weight version of each span of generated tokens: one per call, or more if the weights changed during a call."""
     rollout_log_probs: Sequence[float] | None = None
     """The sampler's log-probs, 0.0 where not trainable: [response_length]."""
     rollout_top_p_token_ids: Sequence[int] | None = None
     """Ids kept by top-p, ragged over response tokens."""
     rollout_top_p_token_offsets: Sequence[int] | None = None
-    """Where each token's kept ids begin: [response_length + 1]."""
+    """Offset of each token's kept ids: [response_length + 1]."""
     rollout_routed_experts: Sequence[int] | None = None
     """Experts chosen by the sampler, flat [(len(tokens) - 1) * layers * top-k]."""
     remove_sample: bool = False
-    """A filter's wish: keep it in the metrics and the normalisation, train on none of its tokens."""
+    """Set by a filter: train on none of its tokens, but count it in metrics and normalisation."""
     teacher_log_probs: Sequence[float] | None = None
     """A teacher's log-probs of the response: [response_length]."""
     status: Status = Status.PENDING
-    """Where the sample stands."""
+    """State of the sample."""
     metadata: dict[str, Json] = field(default_factory=dict)
     """The row's metadata; free for generators and rewards."""
     generate_function_path: str | None = None
@@ -256,7 +256,7 @@ class Sample:
     train_metadata: dict[str, Json] | None = None
     """Extra values for the trainer."""
     session_id: str | None = None
-    """Identity of a multi-turn session, for routers that keep one on one server."""
+    """Identity of a multi-turn session, for routers with session affinity."""
     non_generation_time: float = 0.0
     """Seconds spent in tools and environments."""
     spec_info: SpecInfo = field(default_factory=SpecInfo)
@@ -266,10 +266,10 @@ class Sample:
     source: str = ""
     """Name of the data set the prompt came from."""
     weight_version_ends: list[int] = field(default_factory=list)
-    """Where each stretch of `weight_versions` ends, tools' words before it included; of another length if not noted."""
+    """End of each span of `weight_versions`, counting tools' tokens before it. Has another length if unknown."""
     failure_reason: str | None = None
-    """Why it is FAILED, short and countable; becomes the metric `rollout/errors/<reason>`. What else there is to say,
-    such as the end of a traceback, is `metadata["failure_detail"]`, which a run tells of the first of a reason."""
+    """Why it is FAILED, short and countable; becomes the metric `rollout/errors/<reason>`. Details, such as the end of
+    a traceback, are in `metadata["failure_detail"]`. A run prints them for the first sample with each reason."""
 
     def append_response_tokens(
         self,
@@ -281,19 +281,19 @@ class Sample:
         text: str = "",
         weight_version: str | None = None,
     ) -> None:
-        """Append one engine call's answer, or the environment's answer to it (`trainable=False`).
+        """Append the output of one engine call, or the environment's reply to it (`trainable=False`).
 
         Args:
-            output: what `ctx.generate` returned, instead of tokens, log-probs and version: it also says which version
-                made which token, where the weights changed meanwhile.
+            output: the result of `ctx.generate`, instead of tokens, log-probs and version. It also has the version of
+                each token if the weights changed during the call.
             tokens: ids to append, [n].
-            log_probs: the sampler's log-probs, [n]; wanted exactly when the tokens are trainable.
+            log_probs: the sampler's log-probs, [n]; required exactly if the tokens are trainable.
             trainable: whether the loss mask of these tokens is 1.
             text: their decoded text, appended to `response`.
-            weight_version: version of the weights that made them; wanted exactly when they are trainable.
+            weight_version: their weight version; required exactly if they are trainable.
 
         Raises:
-            ValueError: an output and parts of one, neither, wrong lengths, or trainable tokens that lack a part.
+            ValueError: both `output` and parts of one, or neither; wrong lengths; or trainable tokens that lack a part.
         """
         if output is not None:
             if (tokens, log_probs, weight_version) != (None, None, None):
@@ -314,7 +314,7 @@ class Sample:
             self.weight_versions = [*self.weight_versions, weight_version]
 
     def _append(self, tokens: Sequence[int], log_probs: Sequence[float] | None, text: str) -> None:
-        """Append to columns that a copy of this sample may share."""
+        """Append to columns without changing lists that a copy of this sample may share."""
         count = len(tokens)
         self.tokens = [*self.tokens, *tokens]
         self.loss_mask = [*(self.loss_mask or ()), *([int(log_probs is not None)] * count)]
@@ -323,7 +323,7 @@ class Sample:
         self.response += text
 
     def _note(self, versions: Sequence[tuple[int, int]]) -> None:
-        """Note who made the last tokens, unless what was made before them is not known."""
+        """Record the versions of the last tokens, unless versions of earlier tokens are unknown."""
         if len(self.weight_version_ends) == len(self.weight_versions):
             begin = self.response_length - sum(count for count, _ in versions)
             ends = accumulate((count for count, _ in versions), initial=begin)
@@ -337,19 +337,19 @@ class Sample:
 
     @property
     def effective_response_length(self) -> int:
-        """Response tokens that are trained on: the mask's sum, or `response_length` without a mask."""
+        """Number of trained response tokens: the mask's sum, or `response_length` without a mask."""
         return sum(self.loss_mask) if self.loss_mask is not None else self.response_length
 
     @property
     def stretches(self) -> Iterator[tuple[int, int, int]]:
-        """Begin, end and version of each stretch of generated tokens; none where that was not noted."""
+        """Start, end and weight version of each span of generated tokens; none if unknown."""
         ends = self.weight_version_ends
         if len(ends) == len(self.weight_versions):
             yield from zip((0, *ends), ends, map(int, self.weight_versions), strict=False)
 
     @property
     def oldest_weight_version(self) -> int | None:
-        """Version of the oldest token that is trained on; of all, where none is or where that was not noted."""
+        """Oldest weight version among trained tokens; among all tokens if none is trained or spans are unknown."""
         if len(set(self.weight_versions)) > 1 and self.loss_mask is not None:
             trained = [version for begin, end, version in self.stretches if any(self.loss_mask[begin:end])]
             if trained:
@@ -357,7 +357,7 @@ class Sample:
         return min(map(int, self.weight_versions), default=None)
 
     def problems(self) -> Iterator[str]:
-        """What is inconsistent in a finished sample, one sentence each; nothing when it is sound."""
+        """Inconsistencies of a finished sample, one sentence each."""
         for name, code in _PACKED.items():
             values = getattr(self, name)
             if values is not None and (strange := unpackable(code, values)):
@@ -383,7 +383,7 @@ class Sample:
             yield f"reward {self.reward!r} is not finite"
 
     def freeze(self) -> None:
-        """Pack the ragged columns into typed arrays; done once, when the sample's group is done."""
+        """Pack the ragged columns into typed arrays; called once, when the sample's group is done."""
         for name, code in _PACKED.items():
             values = getattr(self, name)
             if values is not None:
@@ -398,7 +398,7 @@ class Sample:
         """The inverse of `to_dict`.
 
         Raises:
-            ValueError: a key that no field has, or an unknown status.
+            ValueError: an unknown key or status.
         """
         known = {item.name for item in fields(cls)}
         if unknown := sorted(set(values) - known):
@@ -408,7 +408,7 @@ class Sample:
 
 @dataclass(slots=True)
 class Group:
-    """The samples of one drawn prompt: what is normalised, filtered, buffered and trained together."""
+    """The samples of one drawn prompt, which are normalised, filtered, buffered and trained together."""
 
     id: GroupId
     """Its identity, for seeds and the ledger."""
@@ -424,7 +424,7 @@ class Group:
 
     @property
     def rewards(self) -> list[float]:
-        """Rewards of the scored samples; a dict reward counts by its "score" entry, else its first."""
+        """Rewards of the scored samples. A dict reward counts by its "score" entry, else by its first."""
         return [scalar_reward(sample) for sample in self.samples if sample.reward is not None]
 
     @property
@@ -451,14 +451,14 @@ class Group:
 
 
 SCORE = "score"
-"""The key of the one number training uses, where a reward is a dict."""
+"""Key of the number that training uses if a reward is a dict."""
 
 
 def scalar_reward(sample: Sample) -> float:
-    """The one number training uses.
+    """The number that training uses.
 
     Raises:
-        ValueError: the sample was not scored.
+        ValueError: the sample has no reward.
     """
     reward = sample.reward
     if reward is None:
@@ -472,7 +472,7 @@ def plain_json(value: object) -> Json:
     """A field of a sample as plain JSON.
 
     Raises:
-        TypeError: it holds what JSON cannot keep.
+        TypeError: the value is not representable in JSON.
     """
     match value:
         case None | bool() | int() | float() | str():

@@ -1,6 +1,6 @@
-"""What a reward answers: a number, a reason why there is none, or "not my kind of sample".
+"""Results of a reward: a number, a reason why there is none, or "not applicable to this sample".
 
-A failed scorer is never 0: `Unscored` travels as such and the run's policy (`reward_on_error`) decides.
+A failed scorer never counts as 0: it returns `Unscored`, and the run's policy (`reward_on_error`) decides.
 
     return Score(1.0, {"correct": 1.0})
     return Unscored("no gold answer in the row")
@@ -34,20 +34,20 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Unscored:
-    """The scorer could not decide; the sample is dropped, masked or fatal, by the run's policy."""
+    """The scorer failed. The run's policy drops the sample, masks it or ends the run."""
 
     reason: str
-    """A short, countable text: it becomes a metric, so leave the sample's own data out of it."""
+    """A short, countable text without the sample's data, because it becomes a metric."""
     retryable: bool = False
-    """Whether scoring the same sample again may succeed (a time-out, a refused connection)."""
+    """Whether a retry may succeed, for example after a timeout or a refused connection."""
     detail: str = ""
-    """What happened, for logs and error texts; may hold the sample's own data."""
+    """What happened, for logs and error texts; may contain the sample's data."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotApplicable:
-    """This reward has no opinion on this sample; adds nothing to a weighted sum."""
+    """This reward does not apply to this sample, and adds nothing to a weighted sum."""
 
 
 Verdict = Score | Unscored | NotApplicable
-"""All that a reward may return."""
+"""All results that a reward may return."""

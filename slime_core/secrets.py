@@ -1,11 +1,11 @@
-"""Secrets: settings written as `$env:NAME` are read from the environment, and never shown or written by their value.
+"""Secrets: settings written as `$env:NAME` are read from the environment; their values are never shown or written.
 
 Example:
 
     [reward.judge]
     key = "$env:JUDGE_KEY"                  # the run file, the plan and every error keep these words
 
-The process knows the values that it has read, and replaces them wherever text leaves it.
+The process records the values that it has read, and redacts them in all its output.
 """
 
 import base64
@@ -24,14 +24,14 @@ from slime_core.errors import drawn, printable, styled
 
 PREFIX = "$env:"
 SHORTEST = 4
-"""Characters from which on a value is replaced within other text; shorter ones would be found in any word."""
+"""Shortest value, in characters, that is replaced within other text. Shorter ones would match inside ordinary words."""
 SHORTEST_BASE64 = 6
-"""Characters of the base64 of one."""
+"""Shortest base64 fragment of a value, in characters, that is replaced."""
 _URLSAFE = str.maketrans("+/", "-_")
 
 
 class Redactor:
-    """Knows secret values and the words that they were written by."""
+    """Replaces secret values in text by the words that stand for them in the run file."""
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
@@ -39,7 +39,7 @@ class Redactor:
         self._pattern: re.Pattern[str] | None = None
 
     def add(self, value: str, words: str) -> None:
-        """Hide a value from now on, in every form that quoting and URLs give it; `words` stand in its place."""
+        """Redact a value from now on, also in its quoted, URL and base64 forms, with `words` in its place."""
         if not value or self._known.get(value) == words:
             return
         self._known[value] = words
@@ -47,16 +47,16 @@ class Redactor:
         for secret, instead in self._known.items():
             if len(secret) >= SHORTEST:
                 forms.update(dict.fromkeys(_forms(secret), instead))
-        # The longest first: one secret may be a part of another.
+        # Longest first, because one secret may be part of another.
         ordered = sorted(forms, key=len, reverse=True)
         self._forms, self._pattern = forms, re.compile("|".join(map(re.escape, ordered))) if ordered else None
 
     def __bool__(self) -> bool:
-        """Whether there is anything to hide."""
+        """Whether any secrets are known."""
         return bool(self._known)
 
     def knows(self, value: str) -> bool:
-        """Whether a text is a secret value as a whole."""
+        """Whether the whole text is a secret value."""
         return value in self._known
 
     def redact(self, text: str) -> str:
@@ -66,7 +66,7 @@ class Redactor:
         return self._pattern.sub(lambda found: self._forms[found.group()], text)
 
     def redact_data(self, data: object) -> object:
-        """Plain data with every secret replaced: texts, masked texts (`SecretStr`), keys, and numbers read from one."""
+        """Plain data with every secret replaced, in strings, `SecretStr`, keys, and numbers read from a secret."""
         match data:
             case str():
                 return self._known.get(data) or self.redact(data)
@@ -84,7 +84,7 @@ class Redactor:
         return masked if masked.startswith(PREFIX) else self._known.get(masked, str(data))
 
     def within(self, data: object) -> dict[str, str]:
-        """The secrets in plain data, words by value: what a process that gets the data must hide too."""
+        """The secrets in plain data, value -> words. A process that receives the data must redact them, too."""
         text = json.dumps(data, default=lambda each: unmask(each) or str(each), skipkeys=True)
         found = {}
         for value, words in self._known.items():
@@ -95,21 +95,21 @@ class Redactor:
 
 
 REDACTOR = Redactor()
-"""What this process has read."""
+"""The secrets that this process has read."""
 
 
 def unmask(data: object) -> str | None:
-    """What a masked text of pydantic holds; None for anything else."""
+    """The value of a pydantic `SecretStr`; None for anything else."""
     read = getattr(data, "get_secret_value", None)
     held = read() if callable(read) else None
     return held if isinstance(held, str) else None
 
 
 def read_variable(words: str) -> str:
-    """The value that `$env:NAME` stands for; it is hidden from now on.
+    """The value of `$env:NAME`, which is redacted from now on.
 
     Raises:
-        LookupError: the variable is not set or empty, or no name follows; says so.
+        LookupError: the variable is not set or empty, or the name is missing.
     """
     name = words.removeprefix(PREFIX)
     if not name:
@@ -122,14 +122,14 @@ def read_variable(words: str) -> str:
 
 
 class _Redacting:
-    """A text stream that replaces secrets in what is written to it, and escapes what a terminal would obey."""
+    """A text stream that redacts secrets and escapes terminal control characters."""
 
     def __init__(self, stream: TextIO, escape: Callable[[str], str]) -> None:
         self._stream, self._escape = stream, escape
 
     @property
     def drawable(self) -> TextIO:
-        """The same stream for what moves the cursor; the one behind it may escape as well."""
+        """The same stream, but it passes cursor movements; an underlying stream may still escape them."""
         return cast(TextIO, _Redacting(drawable(self._stream), drawn))
 
     def write(self, text: str) -> int:
@@ -147,28 +147,28 @@ class _Redacting:
 
 
 def redact_output(escape: Callable[[str], str] = styled) -> None:
-    """Replace secrets in everything that this process prints or logs from now on, and escape control characters.
+    """Redact secrets and escape control characters in all that this process prints or logs from now on.
 
     Args:
-        escape: of `slime_core.errors`; what is printed to a log file may be `drawn`.
+        escape: a function of `slime_core.errors`; `drawn` is suitable for a log file.
     """
     escape_prints(escape)
     _redact_records()
 
 
 def escape_prints(escape: Callable[[str], str] = styled) -> None:
-    """Escape what is printed from now on. Call it after rich's `Live.start`, whose own stream draws what is printed."""
+    """Escape printed text from now on. Call it after rich's `Live.start`, which replaces the streams."""
     sys.stdout, sys.stderr = (cast(TextIO, _Redacting(stream, escape)) for stream in (sys.stdout, sys.stderr))
 
 
 def drawable(stream: TextIO) -> TextIO:
-    """The stream for a progress bar or a live display, which move the cursor."""
+    """The stream for a progress bar or a live display, which moves the cursor."""
     return getattr(stream, "drawable", stream)
 
 
 @contextmanager
 def redacted_output() -> Iterator[None]:
-    """The same for the time of a `with`; what was logged to is given back."""
+    """Redact output within a `with` block; restores streams and logging afterwards."""
     before, factory = (sys.stdout, sys.stderr), logging.getLogRecordFactory()
     redact_output()
     try:
@@ -207,7 +207,7 @@ def _forms(value: str) -> set[str]:
 
 
 def _in_base64(value: bytes) -> Iterator[str]:
-    """What of a value's base64 is the same whatever stands around it, as `user:` of Basic authentication does."""
+    """Parts of a value's base64 that do not depend on surrounding text, such as `user:` in Basic authentication."""
     for before in range(3):
         whole = base64.b64encode(bytes(before) + value + bytes(-(before + len(value)) % 3)).decode()
         bits = (before + len(value)) * 8

@@ -1,4 +1,4 @@
-"""Seeds by identity, never by arrival order: the same sample draws the same numbers in any schedule.
+"""Seeds derived from identity, not from arrival order: a sample draws the same numbers in any schedule.
 
 Example:
 

@@ -1,4 +1,4 @@
-"""PluginStats: how long each plugin's calls took and how many failed, as a row of metrics for each rollout.
+"""PluginStats: durations and failures of each plugin's calls, as metrics of each rollout.
 
 Example:
 
@@ -23,10 +23,10 @@ _MEASURING: set[CodeType] = set()
 
 
 def measures(function: Callable[P, T]) -> Callable[P, T]:
-    """Declare a function of the core's that calls a plugin and has its `CallStats` in a local variable `calls`.
+    """Mark a core function that calls a plugin and holds its `CallStats` in a local variable `calls`.
 
-    The watchdog sees by it which plugin a thread is in. It looks from another thread, where no context variable of the
-    loop's tasks can be read; and a call costs nothing for it.
+    The watchdog uses the mark to find the plugin that a thread is running. It works from another thread, which cannot
+    read the context variables of the loop's tasks. The mark adds no cost per call.
     """
     assert isinstance(function, FunctionType), "a plain function has code to be found by"
     _MEASURING.add(function.__code__)
@@ -34,7 +34,7 @@ def measures(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def call_in(frame: FrameType) -> "CallStats | None":
-    """Whose call a frame is, where it is one of a function that `measures`."""
+    """The `CallStats` of a frame whose function is marked by `measures`; else None."""
     if frame.f_code not in _MEASURING:
         return None
     calls: CallStats | None = frame.f_locals.get("calls")  # unbound in its first instructions
@@ -46,22 +46,22 @@ class CallStats:
     """The calls of one choice since the last `take`."""
 
     role: str
-    """Its role; "run_hook" for a plugin's watchers."""
+    """Its role; "run_hook" for a plugin's run hooks."""
     name: str
-    """What the run calls it; the plugin's own name where it has no other."""
+    """Its name in the run; the plugin's name if it has none."""
     plugin: str
-    """Who offers it."""
+    """The plugin that offers it."""
     seconds: "array[float]" = field(default_factory=lambda: array("d"))
-    """How long each call took."""
+    """Seconds that each call took."""
     errors: int = 0
-    """Calls that failed otherwise than by their time limit."""
+    """Failed calls, without timeouts."""
     timeouts: int = 0
-    """Calls that were given up at their time limit."""
+    """Calls that timed out."""
     blocked: float = 0.0
-    """Seconds for which it kept the event loop from everything else; counted while the watchdog is on."""
+    """Seconds for which it blocked the event loop; counted while the watchdog is on."""
 
     def measured(self, function: Callable[P, T]) -> Callable[P, T]:
-        """The same plain function, its calls counted here."""
+        """Wrap a plain function to count its calls here."""
 
         @measures
         def measured_call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -78,7 +78,7 @@ class CallStats:
         return measured_call
 
     def take(self) -> Iterator[tuple[str, float]]:
-        """Name and value of each metric; counting starts anew."""
+        """Return name and value of each metric, and reset the counters."""
         if self.seconds:
             ordered = sorted(self.seconds)
             yield "p50", percentile(ordered, 0.50)
@@ -94,15 +94,15 @@ class PluginStats:
     """The calls of all plugins of a run."""
 
     def __init__(self) -> None:
-        """Nothing was called."""
+        """Start without any calls."""
         self._calls: dict[tuple[str, str], CallStats] = {}
 
     def calls(self, role: str, name: str, plugin: str) -> CallStats:
-        """Where the calls of one choice are counted; the same object for the same role and name."""
+        """The counters of one choice; the same object for the same role and name."""
         return self._calls.setdefault((role, name), CallStats(role, name, plugin))
 
     def take(self) -> dict[str, float]:
-        """`plugin/<role>/<name>/{p50,p99,errors,timeouts,blocked}` of what was called; counting starts anew."""
+        """Return `plugin/<role>/<name>/{p50,p99,errors,timeouts,blocked}` of called choices, and reset the counters."""
         every = sorted(self._calls.items())
         return {f"plugin/{role}/{name}/{key}": value for (role, name), calls in every for key, value in calls.take()}
 

@@ -1,6 +1,6 @@
-"""Catalog: finds plugins, validates what they offer, hands choices out by name.
+"""Catalog: finds plugins, validates their choices, and looks choices up by name.
 
-The only place that touches pluggy's manager.
+Only this package uses pluggy's manager.
 """
 
 from typing import TYPE_CHECKING

@@ -34,14 +34,14 @@ PartT = TypeVar("PartT", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Used(Generic[PartT]):
-    """What the factory of a choice made, and how errors and metrics call it."""
+    """The object that a choice's factory made, with its name for errors and metrics."""
 
     name: str
-    """As the run selected it."""
+    """The name by which the run selected it."""
     plugin: str
-    """Who registered it."""
+    """The plugin that registered it."""
     part: PartT
-    """What its factory made."""
+    """The object that its factory made."""
 
 
 def _unknown_choice(
@@ -77,11 +77,11 @@ def _unknown_choice(
 SpecT = TypeVar("SpecT", bound=Spec[object])
 
 ALL_INSTALLED = PluginSet()
-"""Whatever is installed, in the order of discovery."""
+"""All installed plugins, in the order of discovery."""
 
 
 class Catalog:
-    """What is installed and what it offers; made by `Catalog.discover`, constant afterwards."""
+    """The installed plugins and their choices; made by `Catalog.discover`, then constant."""
 
     def __init__(self, loader: Loader, statuses: Sequence[PluginStatus], root: Path) -> None:
         self._choices = loader.choices
@@ -96,15 +96,15 @@ class Catalog:
         """Load the installed plugins, then the plugin modules of the project.
 
         Args:
-            plugins: which, and in which order; `only` is what SLIME_PLUGINS says unless it is given.
-            strict: whether every failure is an error; by default what SLIME_PLUGINS_STRICT says. A plugin that is
-                required, and a module of the project, must load in any case.
+            plugins: which plugins, and in which order; SLIME_PLUGINS is the default of `only`.
+            strict: whether every failure is an error; SLIME_PLUGINS_STRICT is the default. A required plugin and a
+                module of the project must load in any case.
 
         Raises:
-            UnknownName: `plugins` names one that is not installed.
+            UnknownName: `plugins` names a plugin that is not installed.
             ConfigError: `plugins` contradicts itself.
-            PluginError: a plugin cannot be loaded, and it was asked for or `strict` holds; or another process of the
-                run has it in another version.
+            PluginError: a required plugin, or with `strict` any plugin, fails to load; or another process of the run
+                has another version of it.
         """
         if strict is None:
             strict = os.environ.get("SLIME_PLUGINS_STRICT", "0") not in ("", "0")
@@ -138,17 +138,17 @@ class Catalog:
 
     @property
     def statuses(self) -> tuple[PluginStatus, ...]:
-        """What became of every plugin, in the order in which hooks are called; excluded ones come last."""
+        """Status of every plugin, in the order of hook calls; excluded plugins come last."""
         return self._statuses
 
     @property
     def loaded(self) -> tuple[PluginStatus, ...]:
-        """The plugins in use, in the order in which hooks are called."""
+        """The loaded plugins, in the order of hook calls."""
         return tuple(each for each in self._statuses if each.state is PluginState.LOADED)
 
     @property
     def root(self) -> Path:
-        """Where relative files of the project lie."""
+        """Base directory of the project's relative paths."""
         return self._root
 
     @property
@@ -174,13 +174,13 @@ class Catalog:
     def choices(self, role: type[SpecT]) -> Mapping[str, Registered[SpecT]]: ...
 
     def choices(self, role: str | type[SpecT]) -> Mapping[str, Registered] | Mapping[str, Registered[SpecT]]:
-        """What plugins offer for a role, by qualified name; of a role that its spec's class names, with that type.
+        """Choices of a role by qualified name. If `role` is a spec class, the result is typed with it.
 
         Raises:
-            UnknownName: there is no such role.
+            UnknownName: the role does not exist.
         """
         if not isinstance(role, str):
-            # `Loader` refuses what is not the spec of its role.
+            # `Loader` rejects objects that are not the role's spec.
             return cast(Mapping[str, Registered[SpecT]], self.choices(role.role))
         if role not in self._choices:
             raise UnknownName(f"no role {role!r}.{did_you_mean(role, SPECS)} Roles: {', '.join(SPECS)}.")
@@ -193,18 +193,18 @@ class Catalog:
     def find(self, role: type[SpecT], name: str) -> Registered[SpecT]: ...
 
     def find(self, role: str | type[SpecT], name: str) -> Registered | Registered[SpecT]:
-        """The choice that a run file means by `name`.
+        """The choice that `name` selects in a run file.
 
         Args:
-            role: name of the role, or the class of its specs, which types what comes back.
-            name: `math`; `slime-reward-math/math` where several plugins offer a `math`; or, for rewards,
+            role: name of the role, or the class of its specs, which types the result.
+            name: `math`; `slime-reward-math/math` if several plugins offer a `math`; or, for rewards,
                 generators and filters, code of the project: `./my.py:fn`, `package.module:fn`,
                 `package.module.fn`.
 
         Raises:
-            UnknownName: nobody offers it; the message lists what exists and which plugins failed to load.
+            UnknownName: no plugin offers it; the message lists choices and plugins that failed to load.
             ConfigError: several plugins offer it.
-            PluginError: code of the project that cannot be imported, or is not what the role needs.
+            PluginError: code of the project cannot be imported, or does not fit the role.
         """
         if not isinstance(role, str):
             return cast(Registered[SpecT], self.find(role.role, name))
@@ -226,30 +226,30 @@ class Catalog:
 
     @functools.cached_property
     def foreign_names(self) -> tuple[ForeignName, ...]:
-        """What other frameworks call our keys, as far as plugins say; asked for where a key is unknown.
+        """Other frameworks' names for our keys, from all plugins; used for unknown keys.
 
         Raises:
-            PluginError: a plugin's list of them is none.
+            PluginError: a plugin's list of names is invalid.
         """
         return tuple(self._loader.names())
 
     def listeners(self, hook: str) -> tuple[Listener, ...]:
-        """Who implements a run hook or a rank hook, in the order of calls."""
+        """Implementations of a run hook or a rank hook, in the order of calls."""
         return self._listeners[hook]
 
 
-# The same plugins again in a worker process of the run, in the same order and versions, or an error that names it.
+# Worker processes: load the driver's plugins in the same order and versions, or raise an error that names the worker.
 
 
 def discover_in_worker(plugins: PluginSet, worker: str) -> Catalog:
-    """Load what the driver has loaded.
+    """Load the driver's plugins in a worker process.
 
     Args:
-        plugins: the driver's `catalog.plugin_set`, or PluginSet() for whatever is installed here.
-        worker: what the worker is called in errors, "trainer 3".
+        plugins: the driver's `catalog.plugin_set`, or PluginSet() for all plugins installed here.
+        worker: name of the worker in errors, "trainer 3".
 
     Raises:
-        PluginError: a plugin is missing, broken or of another version here; names worker, machine and process.
+        PluginError: a plugin is missing, broken or has another version here; names worker, machine and process.
     """
     try:
         return Catalog.discover(plugins)
@@ -264,10 +264,10 @@ class RankHooks:
         self._listeners = {event: catalog.listeners(hook) for event, hook in HOOK_OF_RANK_EVENT.items()}
 
     def fire(self, event: RankEvent) -> None:
-        """Tell every watcher of this event.
+        """Call every implementation of the event's hook.
 
         Raises:
-            PluginError: a watcher raised; names plugin, hook and rank, and ends the run on all ranks.
+            PluginError: a hook raised; names plugin, hook and rank, and ends the run on all ranks.
         """
         for listener in self._listeners[type(event)]:
             try:

@@ -34,15 +34,15 @@ from slime_core.roles import (
 from slime_core.sample import Group, GroupId, PrefixCacheInfo, Sample, SpecInfo, Status, all_finite, scalar, unpackable
 from slime_core.score import NotApplicable, Score, Unscored, Verdict
 
-# How a check says no: where it was, what was expected, what came, what to write instead.
+# Errors of checks: the place, the expected and the returned value, and the fix.
 
 
 @contextmanager
 def blaming(role: str, plugin: str) -> Iterator[None]:
-    """Name the plugin whose code runs in this block, should it raise.
+    """Convert errors of the plugin code in this block to PluginErrors that name the plugin.
 
     Raises:
-        PluginError: it raised something that is not an error of ours; `sys.exit` would end the run as if all were well.
+        PluginError: the code raised anything but a SlimeError, also SystemExit, which would end the run as a success.
     """
     try:
         yield
@@ -53,7 +53,7 @@ def blaming(role: str, plugin: str) -> Iterator[None]:
 
 
 def refuse(where: str, expected: str, returned: object, hint: str = "") -> NoReturn:
-    """Raise the ContractError about a value of the wrong kind."""
+    """Raise a ContractError about a value of the wrong kind."""
     if inspect.iscoroutine(returned):
         returned.close()  # or Python warns about it a second time
         hint = "an `await` is missing, or the function must not be `async def`"
@@ -64,20 +64,20 @@ def refuse(where: str, expected: str, returned: object, hint: str = "") -> NoRet
 
 
 def check_list(where: str, expected: str, returned: object) -> Sequence[object]:
-    """A sequence that is not text."""
+    """Return a sequence that is not a string."""
     if not isinstance(returned, Sequence) or isinstance(returned, str | bytes):
         refuse(where, expected, returned)
     return returned
 
 
 def check_reason(where: str, reason: object) -> None:
-    """A countable text."""
+    """Check for a short, countable text."""
     if not isinstance(reason, str) or not reason:
         refuse(where, "a short text", reason)
 
 
 def check_position(where: str, position: object, size: int) -> None:
-    """A position in a sequence of `size`."""
+    """Check for a position in a sequence of length `size`."""
     kind: object = type(position)
     if kind is not int or not isinstance(position, int):
         refuse(where, "positions of type int", position, "use int(position)")
@@ -86,16 +86,16 @@ def check_position(where: str, position: object, size: int) -> None:
 
 
 def check_id(where: str, group_id: object) -> None:
-    """A group's identity."""
+    """Check for a `GroupId`."""
     if not isinstance(group_id, GroupId):
         refuse(where, "a GroupId", group_id, "use group.id")
 
 
-# What filters and buffers return, checked where the core takes it over.
+# Results of filters and buffers.
 
 
 def check_selection(returned: object, *, plugin: str, held: int, want: int) -> Selection:
-    """A buffer filter's choice among `held` groups when `want` were wanted."""
+    """Check a buffer filter's choice of at most `want` of `held` groups."""
     where = f"buffer filter of plugin {plugin}, {held} groups held, {want} wanted"
     if not isinstance(returned, Selection):
         refuse(where, "a Selection", returned, "return Selection(take=[...], drop=[...])")
@@ -114,7 +114,7 @@ def check_selection(returned: object, *, plugin: str, held: int, want: int) -> S
 
 
 def check_decision(returned: object, *, plugin: str, group: Group) -> Decision:
-    """A group filter's decision about `group`."""
+    """Check a group filter's decision about `group`."""
     where = f"group filter of plugin {plugin}, group {group.id}"
     match returned:
         case Keep():
@@ -127,7 +127,7 @@ def check_decision(returned: object, *, plugin: str, group: Group) -> Decision:
 
 
 def check_removals(returned: object, *, plugin: str, groups: Sequence[Group]) -> Sequence[Removal]:
-    """The samples that a sample filter takes out of `groups`."""
+    """Check the samples that a sample filter removes from `groups`."""
     where = f"sample filter of plugin {plugin}"
     sizes = {group.id: len(group.samples) for group in groups}
     seen: set[tuple[GroupId, int]] = set()
@@ -151,7 +151,7 @@ def check_removals(returned: object, *, plugin: str, groups: Sequence[Group]) ->
 
 
 def check_draw(returned: object, *, plugin: str, want: int, is_held: Callable[[GroupId], bool]) -> Draw:
-    """What a buffer hands out when at most `want` groups were wanted."""
+    """Check a buffer's draw of at most `want` groups."""
     where = f"buffer of plugin {plugin}, {want} groups wanted"
     if not isinstance(returned, Draw):
         refuse(where, "a Draw", returned, "return Draw(groups, weights)")
@@ -180,7 +180,7 @@ def check_draw(returned: object, *, plugin: str, want: int, is_held: Callable[[G
 
 
 def check_evicted(returned: object, *, plugin: str, is_held: Callable[[GroupId], bool]) -> Mapping[GroupId, str]:
-    """What a buffer removed, and why."""
+    """Check the groups that a buffer removed, and their reasons."""
     where = f"buffer of plugin {plugin}, evict"
     if not isinstance(returned, Mapping):
         refuse(where, "a dict of GroupId to reason", returned, "return {} when nothing is removed")
@@ -192,7 +192,7 @@ def check_evicted(returned: object, *, plugin: str, is_held: Callable[[GroupId],
     return returned
 
 
-# What an engine says of an answer beyond its tokens: every column has its length, and nothing wanted is missing.
+# Extras of an engine's output: every column has the right length, and every wanted extra is present.
 
 KINDS = {
     "versions": tuple,
@@ -208,7 +208,7 @@ KINDS = {
 
 
 def check_extras(where: str, output: GenerateOutput, request: GenerateRequest) -> None:
-    """See that the extras of an answer fit its tokens, and hold what the request wants."""
+    """Check that an output's extras match its tokens and include all that the request wants."""
     extras: object = output.extras
     if extras is None:
         extras = EngineExtras()
@@ -258,15 +258,15 @@ def _misplaced(extras: EngineExtras, output: GenerateOutput) -> Iterator[str]:
         yield f"versions are {versions}, and weight_version is {output.weight_version}; expected the oldest of them"
 
 
-# What engines, generators, rewards and data sources return, checked where the core takes it over.
+# Results of engines, generators, rewards and data sources.
 
 _NUMBERS = frozenset({float, int})
 LARGEST_VERDICT = 4 << 20
-"""Characters of a reason, its detail and the names of components."""
+"""Maximum total characters of a reason, its detail and the names of components."""
 
 
 def check_output(returned: object, *, plugin: str, request: GenerateRequest) -> GenerateOutput:
-    """What an engine generated for a request."""
+    """Check an engine's output for a request."""
     where = f"engine of plugin {plugin}"
     if not isinstance(returned, GenerateOutput):
         refuse(where, "a GenerateOutput", returned)
@@ -279,7 +279,7 @@ def check_output(returned: object, *, plugin: str, request: GenerateRequest) -> 
 
 
 def check_chunk(returned: object, *, plugin: str, request: GenerateRequest, before: int) -> GenerateChunk:
-    """A part of what an engine generates for a request, after parts with `before` tokens."""
+    """Check a streamed chunk for a request, after chunks with `before` tokens in total."""
     where = f"engine of plugin {plugin} (stream)"
     if not isinstance(returned, GenerateChunk):
         refuse(where, "a GenerateChunk", returned)
@@ -306,7 +306,7 @@ def _check_tokens(where: str, returned: GenerateOutput | GenerateChunk, budget: 
 
 
 def check_generated(returned: object, *, plugin: str, sample: Sample, vocab_size: int | None = None) -> list[Sample]:
-    """The finished samples that a generator made of `sample`; `vocab_size` is how many tokens the model has."""
+    """Check the finished samples that a generator returned for `sample`; `vocab_size` bounds the token ids."""
     where = f"generator of plugin {plugin}, {_named(sample)}"
     if not isinstance(returned, list):
         refuse(where, "list[Sample]", returned, "return [sample]" if isinstance(returned, Sample) else "")
@@ -328,18 +328,18 @@ def check_generated(returned: object, *, plugin: str, sample: Sample, vocab_size
 
 
 def as_verdict(returned: object) -> object:
-    """A finite number, a bool or a scalar of numpy or torch as a `Score`; anything else as it is."""
+    """Convert a finite number, a bool or a scalar of numpy or torch to a `Score`; return other values unchanged."""
     number = scalar(returned)
     return returned if number is None or not isfinite(number) else Score(number)
 
 
 def check_verdict(returned: object, *, plugin: str, sample: Sample) -> Verdict:
-    """A reward's answer about `sample`; a number, a bool or a scalar of numpy or torch becomes a `Score`."""
+    """Check a reward's verdict on `sample`. Numbers, bools and scalars of numpy or torch become a `Score`."""
     return _verdict(returned, f"reward of plugin {plugin}, {_named(sample)}")
 
 
 def check_verdicts(returned: object, *, plugin: str, samples: Sequence[Sample]) -> Sequence[Verdict]:
-    """A group reward's answers about `samples`, one each, in their order."""
+    """Check a group reward's verdicts on `samples`, one per sample, in order."""
     where = f"group reward of plugin {plugin}, group {samples[0].group_index}"
     if callable(as_list := getattr(returned, "tolist", None)):  # an array of numpy or torch
         returned = as_list()
@@ -350,14 +350,14 @@ def check_verdicts(returned: object, *, plugin: str, samples: Sequence[Sample]) 
 
 
 def checked_label(returned: object) -> str | None:
-    """What `ChecksLabels.check_label` returned."""
+    """Check the result of `ChecksLabels.check_label`."""
     if returned is not None:
         check_reason("check_label", returned)
     return cast(str | None, returned)
 
 
 def check_drawn(returned: object, *, plugin: str, count: int) -> list[Group]:
-    """What a data source drew when `count` groups were asked for."""
+    """Check the `count` groups that a data source drew."""
     where = f"data source of plugin {plugin}"
     if not isinstance(returned, list):
         refuse(where, "list[Group]", returned)

@@ -33,44 +33,44 @@ from slime_core.roles import PluginSet
 
 
 class PluginWarning(UserWarning):
-    """A plugin was not loaded; its choices do not exist."""
+    """A plugin failed to load; its choices are unavailable."""
 
 
 class PluginState(enum.Enum):
-    """How discovery ended for a plugin."""
+    """Result of discovery for a plugin."""
 
     LOADED = "loaded"
     """Its choices and hooks are in use."""
     FAILED = "failed"
-    """Its own code raised, or it breaks a rule of the catalog."""
+    """Its code raised, or it breaks a rule of the catalog."""
     EXCLUDED = "excluded"
-    """The user left it out; nothing of it was imported."""
+    """The user excluded it; it was not imported."""
     UNKNOWN = "unknown"
-    """It is installed, and was not imported to find out."""
+    """It is installed but was not imported."""
 
 
 @dataclass(frozen=True, slots=True)
 class PluginStatus:
-    """One plugin: who it is, and how discovery ended for it."""
+    """One plugin: its identity, and the result of discovery."""
 
     name: str
-    """Its entry point's name, or the module's for a plugin of the project."""
+    """Name of its entry point, or of the module for a plugin of the project."""
     dist: str
-    """The distribution that it came with; empty for a plugin of the project."""
+    """The distribution that contains it; empty for a plugin of the project."""
     version: str
     """The distribution's version; empty for a plugin of the project."""
     origin: str
-    """What is imported: the entry point's value, or the module as it was written."""
+    """The import target: the entry point's value, or the module as the user wrote it."""
     load: Callable[[], object] = field(repr=False, compare=False)
-    """Imports it."""
+    """Imports the plugin."""
     state: PluginState = PluginState.UNKNOWN
-    """How discovery ended."""
+    """Result of discovery."""
     detail: str = ""
-    """What is wrong and what to do; empty when loaded."""
+    """What is wrong and how to fix it; empty if loaded."""
 
     @property
     def plugin(self) -> str:
-        """What its choices are qualified by: `plugin/name`."""
+        """Qualifier of its choices, `plugin` in `plugin/name`."""
         return self.dist or self.name
 
     @property
@@ -80,7 +80,7 @@ class PluginStatus:
 
     @property
     def failed(self) -> bool:
-        """Whether it should have been loaded and is not."""
+        """Whether it failed to load."""
         return self.state is PluginState.FAILED
 
     def ended(self, state: PluginState, detail: str = "") -> "PluginStatus":
@@ -92,19 +92,19 @@ class PluginStatus:
         return f"plugin {self.title} ({self.origin}): {what}"
 
 
-# Imports code of the user's project: `./my.py` by path, `package.module` by name.
+# Imports of code in the user's project: `./my.py` by path, `package.module` by name.
 
 _NAME = "slime_project_"
 
 
 def import_project_module(text: str, root: Path | None = None) -> ModuleType:
-    """The module that a run file or a command line names; a file is imported once per process.
+    """Import the module that a run file or a command line names; each file is imported once per process.
 
-    Modules are looked for beside the installed ones in `root` (by default the current directory), and a file's own
-    directory is searched for what the file imports.
+    Modules are searched in `root` (default: the current directory) in addition to installed ones. For a file's
+    imports, its own directory is searched, too.
 
     Raises:
-        UnknownName: there is no such file or module.
+        UnknownName: the file or module does not exist.
         PluginError: importing it raised.
     """
     try:
@@ -118,7 +118,7 @@ def import_project_module(text: str, root: Path | None = None) -> ModuleType:
 
 
 def project_source(text: str, root: Path) -> Path | None:
-    """The source file of an imported module of the project; None for one without."""
+    """Source file of an imported module of the project; None if it has none."""
     if text.endswith(".py"):
         return (root / text).resolve()
     file = getattr(sys.modules.get(text), "__file__", None)
@@ -126,7 +126,7 @@ def project_source(text: str, root: Path) -> Path | None:
 
 
 def describe(error: BaseException) -> str:
-    """Type, message and the innermost line of code that is not Python's import machinery, nor ours."""
+    """Type and message of an error, and its innermost line of code outside Python's import machinery and ours."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
@@ -151,7 +151,7 @@ _PROJECT_FILES = _ProjectFiles()
 
 
 def find_project_files() -> None:
-    """Let this process import project files by their modules' names, which is how pickles name their classes."""
+    """Let this process import project files by module name. Pickles refer to classes by that name."""
     if _PROJECT_FILES not in sys.meta_path:
         sys.meta_path.append(_PROJECT_FILES)
 
@@ -190,12 +190,12 @@ ENTRY_POINTS = "entry_points.txt"
 
 
 def normalize(name: str) -> str:
-    """A distribution's name in its one spelling (PEP 503)."""
+    """Normalized name of a distribution (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def installed_candidates() -> list[PluginStatus]:
-    """Every entry point of the group: the core's, then by distribution and name."""
+    """Every entry point of the group: the core's first, then by distribution and name."""
     try:
         candidates = list(map(_of_entry, importlib.metadata.entry_points(group=GROUP)))
     except Exception:  # one malformed entry_points.txt, of whatever package; Python does not say which
@@ -224,7 +224,7 @@ def _refuse(why: str) -> object:
 
 
 def _identity(dist: importlib.metadata.Distribution) -> tuple[str, str]:
-    # Once: `dist.name` and `dist.version` parse the whole file each, a sixth of the time that discovery takes.
+    # Read once: `dist.name` and `dist.version` each parse the whole file, a sixth of the time of discovery.
     about = dist.metadata
     if "Name" in about:
         return normalize(about["Name"]), about["Version"]
@@ -233,12 +233,12 @@ def _identity(dist: importlib.metadata.Distribution) -> tuple[str, str]:
 
 
 def project_candidates(modules: Iterable[str], root: Path | None) -> list[PluginStatus]:
-    """Plugin modules of the project, in the given order; relative files lie in `root`."""
+    """Plugin modules of the project, in the given order; relative paths start at `root`."""
     return [PluginStatus(text, "", "", text, partial(import_project_module, text, root)) for text in modules]
 
 
 def is_plugin_module(text: str) -> bool:
-    """Whether a name given as a plugin's is a module of the project, `./my_plugin.py` or `package.my_plugin`."""
+    """Whether a plugin's name is a module of the project, `./my_plugin.py` or `package.my_plugin`."""
     if text.endswith(".py") or "/" in text:
         return True
     if "." not in text:
@@ -247,42 +247,42 @@ def is_plugin_module(text: str) -> bool:
     return normalize(text) not in installed
 
 
-# Which installed plugins are loaded, and in which order: a `PluginSet` applied to what is installed.
+# Selection: which installed plugins a `PluginSet` loads, and in which order.
 
 VARIABLE = "SLIME_PLUGINS"
-"""Names of plugins, comma-separated: an allow-list."""
+"""Environment variable with an allow-list: plugin names, comma-separated."""
 _ASKED_BY = {
     "only": f"{VARIABLE} or [plugins] only",
     "without": "--no-plugin or [plugins] without",
     "require": "--plugin or [plugins] require",
 }
-"""What a user typed, by field of `PluginSet`."""
+"""The user's spelling of each field of `PluginSet`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """What a `PluginSet` makes of what is installed."""
+    """A `PluginSet` applied to the installed plugins."""
 
     candidates: tuple[PluginStatus, ...]
-    """What is to be loaded, in order; modules of the project come last."""
+    """Plugins to load, in order; modules of the project come last."""
     excluded: tuple[PluginStatus, ...]
-    """What is installed and left out."""
+    """Installed plugins that are excluded."""
     required: frozenset[PluginStatus]
-    """What must load, modules of the project included."""
+    """Plugins that must load, including modules of the project."""
 
 
 def allowed_by_environment(environment: Mapping[str, str] = os.environ) -> tuple[str, ...] | None:
-    """What SLIME_PLUGINS allows; None when it is not set. Set to nothing, it allows the core's own plugin alone."""
+    """Plugins that SLIME_PLUGINS allows; None if it is not set. If empty, it allows only the core's own plugin."""
     text = environment.get(VARIABLE)
     return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def select(wanted: PluginSet) -> Selected:
-    """Apply a set to what is installed; its `only` is SLIME_PLUGINS by default.
+    """Apply a set to the installed plugins; SLIME_PLUGINS is the default of its `only`.
 
     Raises:
-        UnknownName: it names a plugin that is not installed.
-        ConfigError: it contradicts itself, or a name means several plugins.
+        UnknownName: the set names a plugin that is not installed.
+        ConfigError: the set contradicts itself, or a name matches several plugins.
     """
     installed = installed_candidates()
     without, require = (_resolve(name, getattr(wanted, name), installed) for name in ("without", "require"))
@@ -312,11 +312,11 @@ def select(wanted: PluginSet) -> Selected:
 
 
 def installed_statuses(wanted: PluginSet) -> tuple[PluginStatus, ...]:
-    """What would be loaded, in order, and then what is left out; from metadata, nothing is imported.
+    """Plugins that would load, in order, then excluded ones. Read from metadata without imports.
 
     Raises:
         UnknownName: `wanted` names a plugin that is not installed.
-        ConfigError: it contradicts itself.
+        ConfigError: `wanted` contradicts itself.
     """
     selected = select(wanted)
     return (*selected.candidates, *selected.excluded)

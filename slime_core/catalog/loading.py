@@ -1,6 +1,6 @@
-"""Loads plugins one by one, each whole or not at all, and names the ones that load slowly.
+"""Loads plugins one by one, each completely or not at all, and names slow ones.
 
-`Registered` is a spec together with the plugin that offers it and the place of its code.
+`Registered` is a spec with its plugin and the location of its code.
 """
 
 import functools
@@ -39,12 +39,12 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True, slots=True)
 class Registered(Generic[SpecT]):
-    """One choice of a role, as a plugin or a file of the project offers it."""
+    """One choice of a role, from a plugin or a file of the project."""
 
     spec: SpecT
-    """What was offered."""
+    """The spec that the plugin offers."""
     qualified: str
-    """A name that finds it again, whatever else is installed: `plugin/name`, or `./file.py:name`."""
+    """A name that is unambiguous with any other plugins installed: `plugin/name`, or `./file.py:name`."""
     plugin: str
     """The plugin: its distribution's name, or the module or file of the project."""
     dist: str
@@ -54,18 +54,18 @@ class Registered(Generic[SpecT]):
 
     @property
     def origin(self) -> str:
-        """Where its factory is defined, `file:line`; the module's name if there is no source."""
+        """Location of its factory, `file:line`; the module's name if there is no source."""
         return place_of(self.spec.factory)
 
 
 def place_of(function: Callable[..., object]) -> str:
-    """Where a function or a class is defined, `file:line`; the module's name if there is no source."""
+    """Location of a function or a class, `file:line`; the module's name if there is no source."""
     function = inspect.unwrap(function)
     while isinstance(function, functools.partial):
         function = function.func
     try:
         path = inspect.getsourcefile(function)
-        # Only a class must be looked for in the source: 0.1 s for the core's own choices, if each function were.
+        # Search the source for classes only. Searching for functions, too, takes 0.1 s for the core's own choices.
         line = code.co_firstlineno if (code := _code(function)) else inspect.getsourcelines(function)[1]
     except (OSError, TypeError):
         path = None
@@ -79,18 +79,18 @@ def _code(function: Callable[..., object]) -> CodeType | None:
     return code if isinstance(code, CodeType) else None
 
 
-# What is wrong with a plugin's hooks, found before pluggy sees them.
+# Errors in a plugin's hooks, found before pluggy registers them.
 
 ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys((*PROVIDER_OF_ROLE.values(), NAMES_HOOK), ()),
     **dict.fromkeys(HOOK_OF_EVENT.values(), ("event",)),
     **dict.fromkeys(HOOK_OF_RANK_EVENT.values(), ("event",)),
 }
-"""The arguments of every hook."""
+"""Arguments of each hook."""
 
 
 def new_manager() -> pluggy.PluginManager:
-    """A pluggy manager that knows every hook and no plugin."""
+    """A pluggy manager with all hook specifications and no plugin."""
     manager = pluggy.PluginManager(PROJECT)
     for specs in (ProviderHookSpecs, RunHookSpecs, RankHookSpecs):
         manager.add_hookspecs(specs)
@@ -98,7 +98,7 @@ def new_manager() -> pluggy.PluginManager:
 
 
 def hook_faults(manager: pluggy.PluginManager, plugin: object) -> Iterator[str]:
-    """A sentence about each hook of the plugin that would not work as its author expects."""
+    """One sentence about each invalid hook of the plugin."""
     for attribute in dir(plugin):
         options = manager.parse_hookimpl_opts(plugin, attribute)
         if options is None:
@@ -141,7 +141,7 @@ def _signature_faults(name: str, function: Callable[..., object]) -> Iterator[st
 
 
 def blamed(spec: Spec[object], plugin: str) -> Spec[object]:
-    """The same spec; an error of a function that makes its settings or lists its keys names the plugin."""
+    """A copy of the spec whose functions for settings and keys raise errors that name the plugin."""
     told = f"plugin {plugin}: {spec.role} {spec.name!r}"
     if not isinstance(spec.settings, type):
         spec = replace(spec, settings=_guarded(spec.settings, f"{told}: making its settings", makes_model=True))
@@ -167,10 +167,10 @@ def _guarded(make: Callable[P, MadeT], told: str, *, makes_model: bool = False) 
     return guarded
 
 
-# Names plugins that are slow to load: every command waits for them.
+# Plugins that load slowly are named, because every command waits for them.
 
 SLOW_S = 2.0
-"""Seconds of loading after which a plugin is named."""
+"""Seconds of loading after which a plugin counts as slow."""
 
 
 @contextmanager
@@ -191,15 +191,15 @@ class Listener:
     """One implementation of a run hook or a rank hook."""
 
     plugin: str
-    """Who watches."""
+    """The plugin."""
     function: Callable[..., object]
-    """What is called."""
+    """The function to call."""
     takes_event: bool
-    """Whether it wants the event; a hook may leave out arguments."""
+    """Whether it takes the event; a hook may omit arguments."""
 
 
 class _Fault(Exception):
-    """What is wrong with a plugin, in the words of its status."""
+    """A fault of a plugin; its text becomes the detail of the status."""
 
 
 @dataclass(slots=True)
@@ -209,12 +209,12 @@ class Loader:
     manager: pluggy.PluginManager = field(default_factory=new_manager)
     choices: dict[str, dict[str, Registered]] = field(default_factory=lambda: {role: {} for role in SPECS})
     order: dict[str, tuple[int, str]] = field(default_factory=dict)
-    """Rank and `PluginStatus.plugin` of what is registered, by its name in the manager."""
+    """Position and `PluginStatus.plugin` of each registered plugin, by its name in the manager."""
     owners: dict[str, PluginStatus] = field(default_factory=dict)
-    """Who came first with each entry point's name."""
+    """The first plugin with each entry point name."""
 
     def load(self, candidate: PluginStatus) -> PluginStatus:
-        """Load one plugin; whatever goes wrong, nothing of it stays and the status says what."""
+        """Load one plugin. On any error, nothing of it stays registered, and the status has the reason."""
         registered_as = f"{candidate.plugin}:{candidate.name}:{candidate.origin}"
         owner = self.owners.setdefault(candidate.name, candidate)
         if owner.dist != candidate.dist:
@@ -235,7 +235,7 @@ class Loader:
         return candidate.ended(PluginState.LOADED)
 
     def listeners(self) -> dict[str, tuple[Listener, ...]]:
-        """Who watches what, by hook: `tryfirst` first, `trylast` last, in between the order of loading."""
+        """Implementations by hook: `tryfirst` first, `trylast` last, the others in loading order."""
         return {hook: tuple(self._listeners(hook)) for hook in (*HOOK_OF_EVENT.values(), *HOOK_OF_RANK_EVENT.values())}
 
     def _listeners(self, hook: str) -> Iterator[Listener]:
@@ -256,10 +256,10 @@ class Loader:
         return [(spec.role, _registered(spec, candidate)) for spec in self._specs(candidate, plugin)]
 
     def names(self) -> Iterator[ForeignName]:
-        """The names from elsewhere that the plugins know, in the order of loading.
+        """Other frameworks' names from all plugins, in loading order.
 
         Raises:
-            PluginError: a plugin's list is none.
+            PluginError: a plugin's list of names is invalid.
         """
         impls = getattr(self.manager.hook, NAMES_HOOK).get_hookimpls()
         for impl in sorted(impls, key=lambda impl: self.order[impl.plugin_name]):

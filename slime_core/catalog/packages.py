@@ -1,7 +1,7 @@
-"""What the project's own packages offer, the line that installs one, and the parts that they add to a run.
+"""The project's own packages: their choices, the commands that install them, and the parts that they add to a run.
 
-`first_party.json` lists what they offer, so an error can name a package that is not installed. Of any other plugin
-only the naming rule is known: `slime-ROLE-NAME`.
+`first_party.json` lists their contents, so that an error can name a package that is not installed. For other
+plugins, only the naming rule `slime-ROLE-NAME` is known.
 
 Example:
 
@@ -24,36 +24,36 @@ from slime_core.lazy import entry_point_of
 CORE = "slime-core"
 """The core's own plugin: always loaded, and first."""
 DEFAULTS = (CORE, "slime-train")
-"""Whose choices are the defaults of a run. A list of what may be loaded need not name them."""
+"""Plugins with the default choices of a run. An allow-list need not name them."""
 PARTS = "slime.run"
-"""Group of the entry points that offer parts of a run."""
+"""Entry-point group of parts of a run."""
 _DATA = Path(__file__).with_name("first_party.json")
 
 
 @dataclass(frozen=True, slots=True)
 class FirstParty:
-    """What one distribution of the checkout offers."""
+    """Contents of one first-party distribution."""
 
     choices: Mapping[str, Sequence[str]]
-    """Names by role."""
+    """Names of choices by role."""
     flat_keys: Mapping[str, Sequence[str]]
-    """The choices, `role/name`, that have each key; one that ends in `*` stands for all that begin so."""
+    """Choices, `role/name`, that have each key. A key that ends in `*` is a prefix."""
     frameworks: Sequence[str]
-    """Whose names for keys it knows."""
+    """Frameworks whose key names it knows."""
     commands: Mapping[str, str]
-    """What it adds to `slime`, each with its line of help."""
+    """Commands that it adds to `slime`, each with its help line."""
     requires: Sequence[str]
-    """Our other distributions that it requires."""
+    """First-party distributions that it requires."""
 
 
 @functools.cache
 def first_party() -> Mapping[str, FirstParty]:
-    """All of them, by distribution."""
+    """All first-party packages, by distribution."""
     return {dist: FirstParty(**each) for dist, each in json.loads(_DATA.read_text("utf-8")).items()}
 
 
 def brought_by(role: str, name: str) -> str:
-    """The first-party distribution that brings a choice, near misses included; "" if none."""
+    """The first-party distribution that offers a choice of this or a similar name; "" if none."""
     plain = name.rpartition("/")[2].replace("-", "_").lower()
     owners = {other: dist for dist, each in first_party().items() for other in each.choices.get(role, ())}
     near = difflib.get_close_matches(plain, owners, n=1, cutoff=0.75)
@@ -61,12 +61,12 @@ def brought_by(role: str, name: str) -> str:
 
 
 def owner_of(role: str, name: str) -> str:
-    """The first-party distribution that offers a choice of exactly that name; "" if none."""
+    """The first-party distribution that offers a choice of exactly this name; "" if none."""
     return next((dist for dist, each in first_party().items() if name in each.choices.get(role, ())), "")
 
 
 def key_brought_by(key: str) -> tuple[str, Sequence[str]]:
-    """The first-party distribution whose choices have a flat key, and those choices; "" if none."""
+    """The first-party distribution whose choices have a flat key, and these choices; "" if none."""
     for dist, each in first_party().items():
         for known, choices in each.flat_keys.items():
             if key == known or (known.endswith("*") and key.startswith(known[:-1])):
@@ -75,7 +75,7 @@ def key_brought_by(key: str) -> tuple[str, Sequence[str]]:
 
 
 def who_knows_foreign_names() -> tuple[str, Sequence[str]]:
-    """The first-party distribution that knows what others call our keys, and whose names it knows."""
+    """The first-party distribution with other frameworks' names for our keys, and these frameworks."""
     dist, most = max(first_party().items(), key=lambda item: len(item[1].frameworks))
     return dist, most.frameworks
 
@@ -86,33 +86,33 @@ def command_brought_by(name: str) -> str:
 
 
 def help_line(dist: str, command: str) -> str:
-    """What `slime --help` says of a command of a distribution."""
+    """Help line of a distribution's command in `slime --help`."""
     ours = first_party().get(dist)
     return ours.commands.get(command, "") if ours else f"from {dist}"
 
 
 def is_ours(dist: str) -> bool:
-    """Whether a distribution is of the checkout: on an index, anybody can have its name."""
+    """Whether a distribution is first-party. On an index, its name may belong to another project."""
     return dist == CORE or dist in first_party()
 
 
 def how_to_install(dist: str) -> str:
-    """The line to type."""
+    """The install command to type."""
     if is_ours(dist):
         return f"Install {dist} from a checkout of slime-core: {_from_checkout(dist)}"
     return f"If that is its name, install it: {beside_this_core(dist)}"
 
 
 def part_of(name: str, dist: str, wanted_by: str) -> EntryPoint:
-    """The entry point of a part that a run cannot do without, not loaded.
+    """The entry point, not loaded, of a part that a run requires.
 
     Args:
-        name: of the entry point, in the group `slime.run`.
-        dist: the first-party package that has it.
-        wanted_by: what asks for it, such as a key.
+        name: name of the entry point, in the group `slime.run`.
+        dist: the first-party package that provides it.
+        wanted_by: what requires it, such as a key.
 
     Raises:
-        ConfigError: no package that is installed has it; it says what to install.
+        ConfigError: no installed package provides it; the message names the package to install.
     """
     if (entry := entry_point_of(PARTS, name)) is None:
         raise ConfigError(f"{wanted_by} needs {dist}, which is not installed. {how_to_install(dist)}.")
@@ -120,21 +120,21 @@ def part_of(name: str, dist: str, wanted_by: str) -> EntryPoint:
 
 
 def part(name: str, dist: str, wanted_by: str) -> object:
-    """A part that a run cannot do without, loaded; arguments and errors as of `part_of`."""
+    """Load a part that a run requires; arguments and errors as in `part_of`."""
     found: object = part_of(name, dist, wanted_by).load()
     return found
 
 
 def how_to_get(dist: str, version: str) -> str:
-    """The line to type for one version of a distribution."""
+    """The install command for one version of a distribution."""
     if is_ours(dist):
         return f"in a checkout of slime-core that has {dist} {version}, {_from_checkout(dist)}"
     return beside_this_core(f"'{dist}=={version}'")
 
 
 def beside_this_core(requirement: str, options: str = "") -> str:
-    """The line to type for what an index has. A version of it that wants another slime-core is refused by pip, which
-    would else look for one on the index, where that name is another project's.
+    """The install command for a package from an index. It lets pip reject a version that requires another slime-core;
+    otherwise pip would look for slime-core on the index, where the name belongs to another project.
     """
     return f"pip install {options}{requirement} {CORE}=={slime_core.__version__}"
 

@@ -1,7 +1,7 @@
 """Finds choices in the user's project, such as `./my.py:reward`, and checks that each fits its role.
 
-The object is a function, a class or a spec. Its required signature comes from the role's Protocol, and it passes
-the same validation as a plugin's.
+The object is a function, a class or a spec. The role's Protocol defines its signature. It passes the same
+validation as a plugin's choice.
 
 Example:
 
@@ -23,8 +23,7 @@ from slime_core.errors import PluginError, UnknownName, did_you_mean
 from slime_core.roles import SPECS, Settings, Setup, Spec
 from slime_core.roles.rewards import CALLED_AS, misfit
 
-# How the object of a role is called, read off the role's Protocol: what a function or a class of the project must
-# fit.
+# The call signature of a role, read from its Protocol. Functions and classes of the project must fit it.
 
 NEEDS_SPEC: Mapping[str, str] = {
     "batch_transform": "which columns it makes",
@@ -32,7 +31,7 @@ NEEDS_SPEC: Mapping[str, str] = {
     "trainer": "how many ranks it has and what it can do",
     "transport": "whether it is for one machine and who waits for whom",
 }
-"""Roles whose spec says more than a function or a class can, and what."""
+"""Roles whose spec holds more than a function or a class can express, and what that is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +48,12 @@ class Method:
     """Whether it may be a plain `def`."""
 
     def written(self, name: str) -> str:
-        """How it is written under a name."""
+        """Its signature in source form, under the given name."""
         arguments = ", ".join(self.signature.parameters)
         return f"{'def' if self.is_sync else 'async def'} {name}({arguments})"
 
     def check(self, function: object, name: str, role: str, *, bound: bool) -> None:
-        """Raise TypeError if a function cannot be called as the core calls it; `bound`: it takes no `self`."""
+        """Raise TypeError if the core's call does not fit a function; `bound`: it takes no `self`."""
         wanted = self.written(name.rpartition(".")[2])
         if not callable(function):
             raise TypeError(f"there is no {name}; {_spoken(role)} has `{wanted}`")
@@ -80,7 +79,7 @@ def _bound(function: Callable[..., object], is_bound: bool) -> Callable[..., obj
 
 @functools.cache
 def shape_of(role: str) -> tuple[Method, ...]:
-    """The methods of a role's Protocol; where there are two Protocols, a method may be of either."""
+    """Methods of a role's Protocol. If the role has two Protocols, a method may fit either."""
     base: object = next(base for base in SPECS[role].__orig_bases__ if get_args(base))  # type: ignore[attr-defined]  # typing's own; a generic class has it
     (kind,) = get_args(base)
     protocols: tuple[type, ...] = get_args(kind) or (kind,)
@@ -101,7 +100,7 @@ def _method(name: str, functions: list[Callable[..., object]]) -> Method:
 
 
 def spec_of(role: str, name: str, offered: object) -> Spec[object]:
-    """A spec around a function or a class; raises TypeError if it does not fit the role."""
+    """Wrap a function or a class in a spec; raises TypeError if it does not fit the role."""
     if role in NEEDS_SPEC:
         spec = SPECS[role].__name__
         an = "an" if spec[0] in "AEIOU" else "a"
@@ -126,7 +125,7 @@ def spec_of(role: str, name: str, offered: object) -> Spec[object]:
 
 
 def _own(offered: type, name: str) -> object:
-    # Not getattr: every class can be called, by its metaclass.
+    # Not getattr: it would find the metaclass's `__call__` on every class.
     for owner in offered.__mro__:
         if name in vars(owner) and not getattr(owner, "_is_protocol", False):
             return vars(owner)[name]
@@ -154,20 +153,20 @@ def _spoken(role: str) -> str:
     return f"{'an' if role[0] in 'aeiou' else 'a'} {role.replace('_', ' ')}"
 
 
-# Choices that are not a plugin: `./my.py:reward`, `package.module:Filter`, `package.module.function`.
+# Choices outside plugins: `./my.py:reward`, `package.module:Filter`, `package.module.function`.
 
 
 def is_in_project(name: str) -> bool:
-    """Whether a name points at a file or a module instead of a registered choice."""
+    """Whether a name refers to a file or a module instead of a registered choice."""
     return ":" in name or name.endswith(".py") or ("." in name and "/" not in name)
 
 
 def find_in_project(role: str, name: str, root: Path | None) -> Registered:
-    """The choice that a file or a module of the project offers; relative files lie in `root`.
+    """The choice in a file or a module of the project; relative paths start at `root`.
 
     Raises:
-        UnknownName: no such file, module or attribute.
-        PluginError: it cannot be imported, or is not what the role needs.
+        UnknownName: the file, module or attribute does not exist.
+        PluginError: the code cannot be imported, or does not fit the role.
     """
     place, _, attribute = name.partition(":") if ":" in name or name.endswith(".py") else name.rpartition(".")
     if not attribute or not place:

@@ -368,7 +368,7 @@ class ClosesRank(Protocol):
     """Optional: a trainer rank with resources to close, such as a process group or a writer process."""
 
     def close(self) -> None:
-        """Called once the run is over and the rank idle, before its process ends; not called if the process is killed."""
+        """Called once the run is over and the rank idle, before its process ends; not called for a killed process."""
         ...
 
 
