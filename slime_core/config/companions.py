@@ -1,6 +1,6 @@
-"""The models next to the policy: reference, teacher, critic and old actor in the trainer, and models with own engines.
+"""Models in addition to the policy: reference, teacher, critic and old actor in the trainer, and served models.
 
-Rewards and distillation call the models that a run serves. `parsing` and `fit` check the keys of all of them.
+Rewards and distillation call the served models. `parsing` and `fit` check the keys of all these models.
 
 Example:
 
@@ -37,11 +37,11 @@ from slime_core.roles import (
 # The models that a trainer holds.
 
 TEACHER_COLUMN = "teacher_log_probs"
-"""The token column of a teacher's log-probs: a batch transform's, or else that field of the samples."""
+"""Token column of a teacher's log-probs, from a batch transform or from the samples' field of this name."""
 
 
 def reference_of(config: RunConfig) -> Reference | None:
-    """The reference that a configuration asks for."""
+    """The configuration's reference model, if any."""
     keys = config.reference
     if not (keys.use_kl_loss or keys.kl_coef):
         return None
@@ -50,34 +50,34 @@ def reference_of(config: RunConfig) -> Reference | None:
 
 
 def teacher_of(config: RunConfig) -> Teacher | None:
-    """The teacher that a configuration asks for."""
+    """The configuration's teacher, if any."""
     keys = config.distillation
     return Teacher(keys.opd_teacher_load, keys.opd_kl_coef) if keys.use_opd else None
 
 
 def critic_of(config: RunConfig, optim: Optim) -> Critic:
-    """The critic that a configuration describes, whose optimizer has the policy's keys besides its own."""
+    """The configuration's critic. Its optimizer uses the policy's keys where the critic has none."""
     keys = config.critic
     own = replace(optim, lr=keys.critic_lr or optim.lr, lr_warmup_iters=keys.critic_lr_warmup_iters)
     return Critic(keys.critic_load or config.run.hf_checkpoint, own, keys.value_clip, keys.num_critic_only_steps)
 
 
 def old_actor_of(config: RunConfig) -> OldActor | None:
-    """The older policy that a configuration asks for."""
+    """The configuration's old actor, if any."""
     lag = 1 if config.rollout.rollout_policy == "async" else 0
     return OldActor(lag) if config.optim.keep_old_actor else None
 
 
 _SHAPE = ("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "tie_word_embeddings")
-"""What the configurations of two models agree in where one takes over the other's weights."""
+"""Keys of config.json that must be equal in two models if one loads the other's weights."""
 
 
 def check_models(config: RunConfig, trainer: Chosen[TrainerSpec]) -> None:
-    """See that the policy's model directory and those beside it can be used, agree, and can be trained.
+    """Check that the model directories of the policy and its companions are complete, compatible and trainable.
 
     Raises:
-        ModelError: a directory is not whole, holds quantized weights, or its model has another vocabulary.
-        ConfigError: the trainer cannot hold a model.
+        ModelError: a directory is incomplete, has quantized weights, or its model has another vocabulary.
+        ConfigError: the trainer does not support a model.
     """
     policy = config.run.hf_checkpoint
     for key, directory in {"hf_checkpoint": policy, **config.companion_dirs}.items():
@@ -104,20 +104,20 @@ def check_models(config: RunConfig, trainer: Chosen[TrainerSpec]) -> None:
 # The models that a run serves; one of them may be the teacher, `opd_teacher_model`.
 
 TEACHES = frozenset({Extra.PROMPT_LOG_PROBS})
-"""What is wanted of a teacher's answers."""
+"""Extras that a teacher's outputs need."""
 
 
 def teaching(config: RunConfig) -> SamplingParams:
-    """How a teacher is asked about a sample: nothing is made, and log-probs are of the distribution that is trained."""
+    """Sampling parameters of requests to a teacher: no new tokens, and log-probs at the training temperature."""
     return SamplingParams(0, temperature=config.rollout.rollout_temperature or 1.0)
 
 
 def plan_served(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> ServedPlan:
-    """What serves each model beside the policy.
+    """The engine of each served model.
 
     Raises:
-        ConfigError: an engine is unknown or cannot serve its model, or a reward or the teacher names another model.
-        ModelError: a model directory cannot be used, or the teacher has other ids than the policy.
+        ConfigError: an engine is unknown or cannot serve its model, or a reward or the teacher names an unknown model.
+        ModelError: a model directory cannot be used, or the teacher's token ids differ from the policy's.
     """
     given, teacher = config.served.served_models, config.distillation.opd_teacher_model
     served = {name: _serve(name, args, config, roles, catalog) for name, args in given.items()}
@@ -185,7 +185,7 @@ def _check_teacher(name: str, served: Served, config: RunConfig, roles: ChosenRo
 
 
 def engines_giving(extra: Extra, catalog: Catalog, key: str) -> str:
-    """The advice to choose an engine whose answers have an extra; `key` chooses it."""
+    """Advice to choose, with `key`, an engine that returns an extra."""
     names = sorted(name for name, each in catalog.choices(EngineSpec).items() if extra in each.spec.gives)
     if not names:
         return "no installed engine does; install one, `slime plugins list --role engine` shows those that are"
@@ -193,9 +193,9 @@ def engines_giving(extra: Extra, catalog: Catalog, key: str) -> str:
 
 
 def unlike(policy: Path, other: Path) -> str | None:
-    """Which id of the policy's tokenizer another one does not have, or has for another text; None if there is none.
+    """Describe the first id of the policy's tokenizer that another lacks or uses for another text; None if none does.
 
-    The other may have more: models of one family pad their vocabularies to different sizes.
+    The other tokenizer may have more ids, because models of one family pad their vocabularies to different sizes.
 
     Raises:
         ModelError: a tokenizer.json cannot be read.

@@ -1,7 +1,7 @@
-"""Checks that the choices of a run fit together: estimator, generator, trainer and transport; where a schedule ends.
+"""Checks that a run's choices (estimator, generator, trainer, transport ...) fit together; ends of LR schedules.
 
-Each choice is valid alone; these checks find the combinations that cannot work. An example is an estimator that
-compares samples in a run with one sample per prompt. All run before anything starts.
+Each choice is valid alone; these checks find combinations that cannot work, before anything starts. An example is
+an estimator that compares samples in a run with one sample per prompt.
 
 Example:
 
@@ -39,22 +39,22 @@ from slime_core.roles import (
 from slime_core.sample import SCORE
 
 ENVIRONMENT = "environment"
-"""The reward that generators give themselves."""
+"""The reward that a generator sets itself."""
 
 
 def check_fit(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> None:
-    """See that the choices of a run fit each other and its keys.
+    """Check that a run's choices fit each other and its keys.
 
     Raises:
-        ConfigError: two do not; all problems in one message.
-        PluginError: a choice's own function raised.
+        ConfigError: some do not fit; one message lists all problems.
+        PluginError: a choice's function raised.
     """
     checks = (_columns, _companions, _estimation, _scored, _unread, _train_data, _turns, _interval, _bf16, _replay)
     if problems := [problem for check in checks for problem in check(config, roles, catalog)]:
         raise ConfigError("\n".join(problems))
 
 
-# Estimation: does the advantage estimator get what it reads? Groups of several samples, rewards and columns by name.
+# Estimation: the advantage estimator needs groups of several samples, and the rewards and columns that it reads.
 
 
 def _columns(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
@@ -68,7 +68,7 @@ def _columns(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterato
 
 
 def _companions(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
-    # The trainer must hold the models beside the policy that the keys ask for, and loss and advantages must read them.
+    # The trainer must support the companion models that the keys require, and loss and advantages must read them.
     advantage, loss, trainer = roles.one(AdvantageSpec).spec, roles.one(LossSpec).spec, roles.one(TrainerSpec).spec
     penalty, distils, has_critic = config.reference.kl_coef > 0, config.distillation.use_opd, advantage.uses_values
     for each, is_wanted, switch in (
@@ -151,7 +151,7 @@ def _comparing_none(catalog: Catalog) -> Iterator[str]:
             yield f'"{spec.name}"'
 
 
-# Keys and choices: a key that the chosen parts cannot follow, a choice that the others do not use.
+# Keys and choices: keys that the chosen parts do not support, and choices that the others do not use.
 
 
 def _unread(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
@@ -217,7 +217,7 @@ def _bf16(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[s
 
 
 def _turns(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
-    # Engine and trainer share devices or memory, and the one that waits gives its memory up.
+    # Engine and trainer share devices or memory; the idle one releases its memory.
     cluster, policy, debug = config.cluster, config.rollout.rollout_policy, config.debug
     keys = ("colocate", "offload_train", "offload_rollout")
     asked = next((f"{key} = true" for key in keys if getattr(cluster, key)), "")
@@ -241,7 +241,7 @@ def _turns(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[
 
 
 def _interval(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
-    # Where the run publishes less often, an engine that comes late, or takes memory back, needs the served version.
+    # If the run publishes less often, an engine that starts late or reacquires memory needs the served version.
     transport, engine = roles.one(TransportSpec).spec, roles.one(EngineSpec).spec
     asked = f"update_weights_interval = {config.rollout.update_weights_interval}"
     if config.rollout.update_weights_interval == 1:
@@ -262,7 +262,7 @@ def _interval(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterat
 
 
 def _replay(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
-    # The run's buffer must take groups as old as the rollout policy makes them.
+    # The run's buffer must accept groups as old as the rollout policy makes them.
     buffer = roles.one(BufferSpec)
     with blaming("buffer (replay)", buffer.plugin):
         most = buffer.spec.replay(buffer.settings).max_staleness
@@ -284,21 +284,21 @@ def _staleness(rollout: RolloutArgs) -> tuple[int, str]:
     return ahead + behind, key
 
 
-# What training wants of answers beyond tokens and log-probs: what the trainer reads and the engine gives.
+# Extras for training: fields that the trainer reads and that engine or generator must return.
 
 SOURCE_OF = {
     SampleField.ROLLOUT_ROUTED_EXPERTS: Extra.ROUTED_EXPERTS,
     SampleField.ROLLOUT_TOP_P_TOKEN_IDS: Extra.TOP_P_TOKENS,
     SampleField.ROLLOUT_TOP_P_TOKEN_OFFSETS: Extra.TOP_P_TOKENS,
 }
-"""The extra that fills a field of samples."""
+"""Sample field -> the extra that fills it."""
 
 
 def wanted_extras(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> frozenset[Extra]:
-    """What requests for training want. Where top-p is off, no trainer wants the whole vocabulary of each token.
+    """Extras that training requests want. Without top-p, kept ids are left out: they would be the whole vocabulary.
 
     Raises:
-        ConfigError: the trainer reads what neither the engine nor the generator gives, and the run makes samples.
+        ConfigError: the trainer reads a field that neither engine nor generator fills, in a run that generates.
     """
     trainer, engine = roles.one(TrainerSpec), roles.one(EngineSpec)
     reads = trainer.spec.reads(trainer.settings)
@@ -323,7 +323,7 @@ def wanted_extras(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> fr
 
 
 def _refuse_bias(rollout: RolloutArgs, trainer: str, *, replays_top_p: bool) -> None:
-    # Samples of a distribution that the trainer does not compute give a biased gradient: only if the user says so.
+    # Sampling from a distribution that the trainer does not compute biases the gradient, so the user must allow it.
     cut = {
         "rollout_top_p": rollout.rollout_top_p < 1 and not replays_top_p,
         "rollout_top_k": rollout.rollout_top_k > 0,
@@ -338,16 +338,16 @@ def _refuse_bias(rollout: RolloutArgs, trainer: str, *, replays_top_p: bool) -> 
         )
 
 
-# Which transport a run's weights travel by: what the run file says, or what trainer and engine have in common.
+# The transport of a run's weights: the run file's, or one that trainer and engine have in common.
 
 
 def name_transport(
     trainer: TrainerSpec, engine: EngineSpec, catalog: Catalog, forced: Chosen[TransportSpec] | None, nodes: int
 ) -> str:
-    """The name that a run file would choose it by; of a run on several nodes none that is for one machine.
+    """Name of the transport for a run file. On several nodes, single-machine transports are left out.
 
     Raises:
-        ConfigError: trainer and engine have none in common, or not the `forced` one, or that is for one machine.
+        ConfigError: trainer and engine have none in common, do not both support `forced`, or it is for one machine.
     """
     there = {name: each.spec for name, each in catalog.choices(TransportSpec).items()}
     if forced is not None:
@@ -364,31 +364,31 @@ def name_transport(
     return short if not is_in_project(agreed) and sum(each.name == short for each in there.values()) == 1 else agreed
 
 
-# At which steps the warm-up and the decay of the learning rate end.
+# Steps at which the learning rate's warm-up and decay end.
 
 _ENDLESS = ("constant", "inverse-square-root")
-"""Styles that never end."""
+"""Styles without an end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """When warm-up and decay end, in optimizer steps of the run; its length decides where no key does."""
+    """End of warm-up and decay, in optimizer steps of the run; the run's length is the default."""
 
     warmup: int
     """Steps of the policy's warm-up."""
     decay: int | None
-    """Step at which the policy's decay has ended; None: it never ends."""
+    """Step at which the policy's decay ends; None: it never ends."""
     critic_decay: int | None
-    """The same of a critic that is trained alone at first."""
+    """Step at which the decay ends for a critic that is trained alone at first."""
 
     @classmethod
     def of(cls, keys: OptimArgs, train_steps: int, critic_only: int = 0) -> Self:
-        """The schedule that the keys describe.
+        """The schedule of these keys.
 
         Args:
-            keys: of the run.
+            keys: optimizer keys of the run.
             train_steps: optimizer steps of the whole run.
-            critic_only: rollouts at the start that train the critic alone.
+            critic_only: first rollouts that train only the critic.
         """
         warmup, ends = keys.lr_warmup_iters, keys.lr_decay_style not in _ENDLESS
         if keys.lr_warmup_fraction is not None:

@@ -51,7 +51,7 @@ from slime_core.roles import (
 )
 from slime_core.sample import Json
 
-# Family: the base of the core's own keys, flat in the run file; nothing in them is read from the environment.
+# Family: base of the core's own keys, flat in the run file. No value is read from the environment.
 
 
 class Family(Settings):
@@ -61,7 +61,7 @@ class Family(Settings):
 
 
 def given_in(family: Family) -> frozenset[str]:
-    """The keys whose value is not their default."""
+    """The keys with a value other than their default."""
     fields = type(family).model_fields.items()
     return frozenset(key for key, info in fields if getattr(family, key) != info.get_default(call_default_factory=True))
 
@@ -148,11 +148,11 @@ class RolloutArgs(Family):
 
     @property
     def staleness(self) -> int:
-        """Versions that a group may be behind."""
+        """Weight versions by which a group may lag."""
         return 1 if self.max_staleness is None else self.max_staleness
 
     def sampling(self) -> SamplingParams:
-        """How the samples that are trained on are drawn."""
+        """Sampling parameters of training samples."""
         return SamplingParams(
             max_new_tokens=self.rollout_max_response_len,
             temperature=self.rollout_temperature,
@@ -166,7 +166,7 @@ class RolloutArgs(Family):
 
 
 class EvalSetArgs(Family):
-    """One data set to evaluate on, as a table: `[eval_prompt_data.aime]`; what it leaves out is as for all sets."""
+    """One evaluation data set, as a table `[eval_prompt_data.aime]`. Omitted keys use the values for all sets."""
 
     path: str = Field(description="Prompt file, .jsonl or .parquet; file@[a:b] takes a slice.")
     reward: str | None = Field(None, description="What scores it, instead of the run's rewards.")
@@ -259,7 +259,7 @@ class OptimArgs(Family):
     )
 
 
-# Keys of how many workers train and generate, under slime's names; on a CPU a worker is a process instead of a GPU.
+# Numbers of workers that train and generate, by slime's names. On a CPU, a worker is a process instead of a GPU.
 
 
 class ClusterArgs(Family):
@@ -275,16 +275,16 @@ class ClusterArgs(Family):
 
     @property
     def offloads_train(self) -> bool:
-        """Whether ranks give memory up."""
+        """Whether ranks release memory."""
         return self.colocate if self.offload_train is None else self.offload_train
 
     @property
     def offloads_rollout(self) -> bool:
-        """Whether engines give memory up."""
+        """Whether engines release memory."""
         return self.colocate if self.offload_rollout is None else self.offload_rollout
 
 
-# Keys of the models beside the policy: a reference and its KL terms, a teacher, a critic.
+# Companion models: a reference and its KL terms, a teacher, a critic.
 
 
 class ReferenceArgs(Family):
@@ -318,7 +318,7 @@ class CriticArgs(Family):
     num_critic_only_steps: int = Field(0, ge=0, le=10**9, description="First rollouts that train the critic alone.")
 
 
-# Models that a run serves beside the policy: tables of `served_models`, each with an engine of its own.
+# Served models: tables of `served_models`, each with separate engines.
 
 
 class ServedModelArgs(Family):
@@ -331,7 +331,7 @@ class ServedModelArgs(Family):
 
 
 class ServedArgs(Family):
-    """Models beside the policy."""
+    """Served models."""
 
     served_models: dict[str, ServedModelArgs] = Field({}, description="Models served beside the policy.")
 
@@ -346,21 +346,21 @@ class ServedArgs(Family):
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A model of a plan."""
+    """A served model of a plan."""
 
     model: Path
-    """Its directory."""
+    """Its model directory."""
     engine: Chosen[EngineSpec]
-    """What serves it, with its settings."""
+    """Its engine, with settings."""
     engines: int
-    """How many of them."""
+    """Number of engines."""
 
 
 ServedPlan = Mapping[str, Served]
-"""By the names of their tables."""
+"""Served models by the names of their tables."""
 
 
-# Settings of the alarms: from when on a run says that something goes wrong, and which of them end it.
+# Alarms: thresholds for warnings, and which of them end the run.
 
 AlarmName = Literal["entropy", "length", "same_reward", "no_variance", "kl", "mismatch", "errors", "hacking"]
 
@@ -384,7 +384,7 @@ class AlarmArgs(Family):
     stop_on_alarms: list[AlarmName] = Field([], description="Alarms that end the run.")
 
 
-# Keys of half a run, and of the run folder.
+# Keys for debugging half of a run, and for the run folder.
 
 
 class DebugArgs(Family):
@@ -435,14 +435,14 @@ class RunArgs(Family):
         return value
 
 
-# RunConfig: what a run file and a command line say, sorted into families of keys and tables of roles.
+# RunConfig: the keys of a run file and a command line, sorted into families and tables of roles.
 
 
 _UNCHECKED = GetPydanticSchema(lambda source, handler: core_schema.any_schema())  # parsed elsewhere
 
 
 class RunConfig(BaseModel):
-    """A whole configuration; each room is handed its family only."""
+    """A whole configuration. Each part of the core receives only its family."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -461,21 +461,21 @@ class RunConfig(BaseModel):
     critic: CriticArgs
     """Critic."""
     served: ServedArgs
-    """Models beside the policy."""
+    """Served models."""
     cluster: ClusterArgs
     """How many workers."""
     debug: DebugArgs
-    """Which half of a run is left out."""
+    """Which half of a run is skipped."""
     alarms: AlarmArgs
-    """From when on a run says that something goes wrong."""
+    """Thresholds for warnings about a run."""
     run: RunArgs
     """Run folder, model and seed."""
     roles: Annotated[Mapping[str, RoleTable], _UNCHECKED]
     """Selections by role."""
     plugins: Annotated[PluginSet, _UNCHECKED]
-    """Which plugins are loaded."""
+    """Plugins to load."""
     finetunes: bool = False
-    """Whether it is a finetuning on responses that are given: nothing scores, and its loss reads no advantages."""
+    """Whether the run finetunes on given responses, without rewards and advantages."""
 
     @property
     def generates(self) -> bool:
@@ -484,7 +484,7 @@ class RunConfig(BaseModel):
 
     @property
     def companion_dirs(self) -> dict[str, Path]:
-        """Model directories that are given beside the policy's, by their keys."""
+        """Model directories of companion models, by their keys."""
         reference, teacher, critic = (
             self.reference.ref_load,
             self.distillation.opd_teacher_load,
@@ -494,7 +494,7 @@ class RunConfig(BaseModel):
         return {key: directory for key, directory in found.items() if directory is not None}
 
     def to_dict(self) -> dict[str, Json]:
-        """The configuration as a run file's keys, defaults written out."""
+        """The configuration as a run file's keys, including defaults."""
         flat: dict[str, Json] = {}
         for family in FAMILIES:
             flat.update(getattr(self, family).model_dump(mode="json", exclude_none=True))
@@ -515,11 +515,11 @@ FAMILIES: dict[str, type[Family]] = {
 """Attribute of `RunConfig` -> family."""
 
 FAMILY_OF_KEY: dict[str, str] = {key: name for name, family in FAMILIES.items() for key in family.model_fields}
-"""Which family a flat key belongs to."""
+"""Flat key -> family."""
 
 
 def default_settings() -> dict[str, Json]:
-    """What every key is that a run file does not name, those without a default left out."""
+    """Default of every key that has one."""
     flat: dict[str, Json] = {}
     for family in FAMILIES.values():
         flat.update(family.model_construct().model_dump(mode="json", exclude_none=True, warnings=False))

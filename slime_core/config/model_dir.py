@@ -1,7 +1,7 @@
 """Checks a model directory before anything starts: its config, its tokenizer files and its weights.
 
-Weights are checked by the headers of the .safetensors files (https://github.com/huggingface/safetensors). No tensor
-is read, so the check is fast for a model of any size.
+Weights are checked by the headers of .safetensors files (https://github.com/huggingface/safetensors). No tensor is
+read, so the check is fast for a model of any size.
 
 Example:
 
@@ -20,23 +20,23 @@ from slime_core.config.run_file import shown
 from slime_core.errors import ModelError
 from slime_core.sample import Json
 
-# Weights: whether the .safetensors files of a model are whole, by their headers alone; no tensor is read.
+# Weights: check by their headers whether a model's .safetensors files are complete; no tensor is read.
 
 INDEX = "model.safetensors.index.json"
 _LENGTH = struct.Struct("<Q")
 _LONGEST_HEADER = 100_000_000
 _FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
 _WEIGHTS = ("weight", "bias", "qzeros", "_packed", "_blocks", "_scales")
-"""How names end that are weights, or parts of packed ones, where their numbers are integers; others are positions."""
+"""Suffixes of integer tensors that are weights or parts of packed weights; other integer tensors are positions."""
 _INSTEAD = "give the model that it was made from, or save it dequantized with `save_pretrained` of transformers"
 _INTEGERS = frozenset({"I8", "U8", "I16", "U16", "I32", "U32", "I64", "U64", "BOOL"})
 
 
 def check_weights(directory: Path) -> None:
-    """See that every file has all that its header and the index promise.
+    """Check that every file contains all that its header and the index list.
 
     Raises:
-        ModelError: naming the file, and the first tensor that is missing or cut off.
+        ModelError: a tensor is missing or truncated; names the file and the first such tensor.
     """
     index = _index(directory / INDEX)
     found = {path.name: _tensors(path) for path in sorted(directory.glob("*.safetensors"))}
@@ -48,10 +48,10 @@ def check_weights(directory: Path) -> None:
 
 
 def refuse_quantized(directory: Path) -> None:
-    """See that a model's weights are floats of 16 bits or more, which can be trained: no FP8, int4, GPTQ, AWQ or MXFP4.
+    """Check that a model's weights are trainable floats of at least 16 bits: no FP8, int4, GPTQ, AWQ or MXFP4.
 
     Raises:
-        ModelError: naming the first weight that is not, or the `quantization_config` of config.json.
+        ModelError: names the first other weight, or the `quantization_config` of config.json.
     """
     for path in sorted(directory.glob("*.safetensors")):
         for tensor, dtype in _tensors(path).items():
@@ -69,7 +69,7 @@ def refuse_quantized(directory: Path) -> None:
 
 
 def not_trainable(directory: Path, name: str, dtype: str) -> ModelError:
-    """What to say of a weight of another dtype; `dtype` is safetensors' name of it."""
+    """The error about a weight of another dtype; `dtype` is safetensors' name for it."""
     return ModelError(
         f"{directory}: weight {name!r} is written in {dtype}; expected F32, BF16 or F16. A quantized or cast model "
         f"cannot be trained; {_INSTEAD}"
@@ -116,14 +116,14 @@ def _index(path: Path) -> dict[str, str]:
         raise ModelError(f"{path} is not an index of weights: {type(error).__name__}: {error}") from None
 
 
-# Model directories: what one must hold before anything starts.
+# Model directories: required content, checked before anything starts.
 
 
 def check_model_dir(directory: Path, key: str = "hf_checkpoint") -> None:
-    """See that a directory holds a model, its configuration and a tokenizer.
+    """Check that a directory contains a model, its configuration and a tokenizer.
 
     Raises:
-        ModelError: naming what is missing and how to make it.
+        ModelError: names what is missing and how to make it.
     """
     try:
         is_there = directory.is_dir()
@@ -178,7 +178,7 @@ def read_model_config(directory: Path) -> dict[str, Json]:
 
 
 def read_positions(directory: Path) -> int | None:
-    """Tokens of the model's longest text, prompt included; None where its config.json names no limit.
+    """Longest text of the model in tokens, including the prompt; None if its config.json has no limit.
 
     Raises:
         ModelError: it is not a JSON object.
@@ -189,7 +189,7 @@ def read_positions(directory: Path) -> int | None:
 
 
 def read_vocab_size(directory: Path) -> int | None:
-    """Tokens that the model has an embedding of; None where its config.json does not say.
+    """Size of the model's embedding in tokens; None if its config.json does not contain it.
 
     Raises:
         ModelError: it is not a JSON object.

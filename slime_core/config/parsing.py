@@ -29,7 +29,7 @@ from slime_core.errors import ConfigError, did_you_mean
 from slime_core.roles import SELECTABLE, LossSpec, PluginSet
 from slime_core.sample import Json
 
-# Inert keys: a key that was set and can change nothing is refused, because its author believes it does.
+# Inert keys: reject a key that was set and has no effect, because the user expects one.
 
 _EVAL_KEYS = (
     *("eval_interval", "skip_eval_before_train", "n_samples_per_eval_prompt", "eval_input_key", "eval_label_key"),
@@ -41,11 +41,11 @@ _LOADED = "load_debug_rollout_data"
 _STAYS = "with debug_rollout_only the model stays as it is"
 _NOTHING_GENERATED = "with sft_loss and no reward nothing is generated"
 _ENDING = ("cosine", "linear", "WSD")
-"""Styles of the learning rate whose decay ends."""
+"""Learning rate styles whose decay ends."""
 
 
 def check_template(key: str, template: str, known: Collection[str]) -> set[str]:
-    """The names in the braces of a path. Raises ConfigError: one is not known, or the braces do not match."""
+    """The names in a path's braces. Raises ConfigError: a name is unknown, or the braces do not match."""
     found = {name for name in known if f"{{{name}}}" in template}
     rest = template
     for name in found:
@@ -57,10 +57,10 @@ def check_template(key: str, template: str, known: Collection[str]) -> set[str]:
 
 
 def refuse_inert(config: RunConfig) -> None:
-    """Refuse keys that were set and have no effect, and combinations that contradict each other.
+    """Reject keys that were set and have no effect, and contradictory combinations.
 
     Raises:
-        ConfigError: naming each key and what would give it effect.
+        ConfigError: names each key and what would make it effective.
     """
     given = frozenset[str]().union(*(given_in(getattr(config, name)) for name in FAMILIES))
     problems = [
@@ -80,7 +80,7 @@ def refuse_inert(config: RunConfig) -> None:
 
 
 def _conditions(config: RunConfig, given: Set[str]) -> Iterator[tuple[str | Sequence[str], bool, str]]:
-    # Keys, whether they have an effect, and what would give them one.
+    # Yields keys, whether they have an effect, and what would make them effective.
     data, rollout, debug, reference = config.data, config.rollout, config.debug, config.reference
     partial, sync, style = rollout.partial_rollout, rollout.rollout_policy == "sync", config.optim.lr_decay_style
     filters, only = bool(config.roles["group_filter"].use), debug.debug_rollout_only
@@ -222,7 +222,7 @@ def _old_actor_problems(config: RunConfig, given: Set[str]) -> Iterator[str]:
 
 
 def unread_in_finetuning(given: Collection[str]) -> Iterator[str]:
-    """A sentence for each key among these that says how to generate, which a finetuning does not do."""
+    """One sentence for each of these keys that concerns generation, which finetuning does not do."""
     used = {"rollout_batch_size", "num_rollout", "num_epoch", "eval_interval", "skip_eval_before_train"}
     used |= {"eval_prompt_data", "eval_input_key", "eval_label_key", "rollout_max_context_len"}
     keys = {*RolloutArgs.model_fields, *EvalArgs.model_fields, *AlarmArgs.model_fields} - used
@@ -231,23 +231,23 @@ def unread_in_finetuning(given: Collection[str]) -> Iterator[str]:
         yield f"{key} has no effect here: {_NOTHING_GENERATED}"
 
 
-# From the keys of a run file and of flags to a `RunConfig`, checked as far as it goes without looking at files.
+# From the keys of a run file and flags to a `RunConfig`, with all checks that need no file.
 
 
 def parse_config(
     values: Mapping[str, Json], catalog: Catalog | None = None, over: Mapping[str, Json] | None = None
 ) -> RunConfig:
-    """Check and sort the keys of a run.
+    """Check a run's keys, and sort them into families.
 
     Args:
         values: the keys of the run file.
-        catalog: what is offered, for the keys that choices have; by default what `[plugins]` says is loaded.
-        over: the keys of the command line, which win.
+        catalog: source of the choices' keys; by default, the plugins of `[plugins]` are loaded.
+        over: keys of the command line, which take precedence.
 
     Raises:
-        ConfigError: unknown, missing, mistyped, out-of-range or inert keys; all of them in one message.
-        PluginError: a choice declares keys that it cannot have, or a plugin that is asked for cannot be loaded.
-        UnknownName: there is no reward, and the loss that may need none is not offered.
+        ConfigError: unknown, missing, mistyped, out-of-range or inert keys; one message lists all.
+        PluginError: a choice declares a forbidden key, or a required plugin fails to load.
+        UnknownName: there is no reward, and the loss, which might need none, is unknown.
     """
     problems: list[str] = []
     plugins = PluginSet()

@@ -30,54 +30,54 @@ from slime_core.outputs import is_run_folder, named_by, real, refuse_occupied, r
 from slime_core.roles import EngineSpec, Extra, GeneratorSpec, GroupUse, SampleField, Spec, TrainerSpec
 from slime_core.sample import Json
 
-# Plan: a configuration with every name resolved, every setting typed and every file seen, before anything starts.
+# Plan: a configuration with every name resolved, every setting typed and every file checked, before anything starts.
 
 SpecT = TypeVar("SpecT", bound=Spec[object])
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A configuration whose names, settings and files are all known to be good."""
+    """A configuration whose names, settings and files are all valid."""
 
     config: RunConfig
     """The configuration."""
     catalog: Catalog
-    """Where the choices come from."""
+    """Source of the choices."""
     roles: ChosenRoles
-    """The choices of each role; of transports the one that is agreed, where the run file says none."""
+    """The choices of each role. The transport is the negotiated one if the run file chooses none."""
     unused: tuple[str, ...]
     """Sections of the run file that nothing selected."""
     want: frozenset[Extra] = frozenset()
-    """What training wants of the engine's answers beyond tokens and log-probs."""
+    """Extras that training wants from the engine."""
     served: ServedPlan = field(default_factory=dict)
-    """Models that are served beside the policy, by name."""
+    """Served models, by name."""
 
     def model_config(self) -> dict[str, Json]:
         """The model's config.json."""
         return read_model_config(self.config.run.hf_checkpoint)
 
     def choose(self, role: type[SpecT], name: str) -> Chosen[SpecT]:
-        """What an evaluation set or a row of data names, with the settings of its section and weight 1.
+        """The choice that an evaluation set or a data row names, with its section's settings and weight 1.
 
         Raises:
-            UnknownName: nobody offers it.
-            ConfigError: its settings are refused, or several plugins offer it.
+            UnknownName: no plugin offers it.
+            ConfigError: its settings are invalid, or several plugins offer it.
         """
         return choice(role, name, 1.0, self.config.roles[role.role], self.catalog)
 
 
 def choice(role: type[SpecT], name: str, weight: float, table: RoleTable, catalog: Catalog) -> Chosen[SpecT]:
-    """What somebody offers under a name, with its settings of the role's table; errors as in `Plan.choose`."""
+    """The choice of this name, with its settings from the role's table; errors as in `Plan.choose`."""
     registered = catalog.find(role, name)
     settings = read_settings(role.role, name, registered.spec, table.sections.get(name, {}))
     return Chosen(name, registered, settings, weight)
 
 
-# What a plan's worker groups need of their machines.
+# Resources of a plan's worker groups.
 
 
 def worker_groups(plan: Plan) -> list[GroupUse]:
-    """The workers of the trainer and of all engines, each with what they need together."""
+    """The trainer's workers and all engines' workers, each as one group with its resources."""
     found: dict[str, GroupUse] = {}
     for kind, use in _uses(plan):
         size = use.size + (found[kind].size if kind in found else 0)
@@ -86,7 +86,7 @@ def worker_groups(plan: Plan) -> list[GroupUse]:
 
 
 def group_uses(plan: Plan) -> list[GroupUse]:
-    """Each group by itself, in the order in which they start."""
+    """Each group separately, in starting order."""
     return [use for _, use in _uses(plan)]
 
 
@@ -109,11 +109,11 @@ def _uses(plan: Plan) -> Iterator[tuple[str, GroupUse]]:
             yield kind, GroupUse(f"{name}-{number}" if count > 1 else name, size, needs, shared)
 
 
-# The plugin lock: which plugins a run has loaded, and what it took from each; kept in checkpoints.
+# The plugin lock: loaded plugins and the choices used from each; stored in checkpoints.
 
 
 class _Locked(BaseModel):
-    """A plugin in a lock. A file of the project has no version: the beginning of its SHA-256 stands for one."""
+    """A plugin in a lock. The version of a project file is a prefix of its SHA-256."""
 
     dist: str = ""
     version: str = ""
@@ -128,7 +128,7 @@ class _Locked(BaseModel):
 
 
 def lock_plugins(plan: Plan) -> dict[str, Json]:
-    """Version and code of each loaded plugin and the choices that the plan takes from it, by plugin."""
+    """Version, code digest and used choices of each loaded plugin, by plugin."""
     return {plugin: entry.model_dump() for plugin, entry in _lock(plan).items()}
 
 
@@ -151,14 +151,14 @@ def _lock(plan: Plan) -> dict[str, _Locked]:
 
 
 def changed_plugins(saved: Mapping[str, Json], plan: Plan) -> list[str]:
-    """A line about each plugin that the run uses and that is another one now than in `saved`."""
+    """One line about each plugin in use that differs from `saved`."""
     before, now, nothing = _entries(saved), _lock(plan), _Locked()
     lines = (_change(each, before.get(each, nothing), now.get(each, nothing)) for each in {**before, **now})
     return [line for line in lines if line]
 
 
 def missing_plugins(saved: Mapping[str, Json], catalog: Catalog) -> list[str]:
-    """A line about each plugin that the run took something from and that is not loaded now."""
+    """One line about each plugin that the saved run used and that is not loaded now."""
     loaded = {each.plugin for each in catalog.loaded}
     return [
         f"{entry.named(plugin)} is not loaded now{entry.how_to_get()}"
@@ -186,10 +186,10 @@ def _change(plugin: str, before: _Locked, now: _Locked) -> str:
 
 
 def code_digest(modules: Iterable[str]) -> str:
-    """The beginning of a SHA-256 of names and contents; empty where no file is found.
+    """Prefix of a SHA-256 of file names and contents; empty if no file is found.
 
     Args:
-        modules: loaded ones. Of one in a package, all files of the outermost package count.
+        modules: loaded modules. For a module in a package, all files of the outermost package count.
     """
     digest, found = hashlib.sha256(), False
     for root, file in sorted({place for module in modules for place in _files(module)}):
@@ -209,24 +209,24 @@ def _files(module: str) -> list[tuple[Path, Path]]:
     return []
 
 
-# Which keys of a run name a place to write, and whether what is there may be replaced.
+# Output paths: keys that name them, and whether existing content may be replaced.
 
 OUTPUT_KEYS = ("save", "save_hf", "save_debug_train_data")
-"""Keys that name a path to write to; the others of a run write inside `save`."""
+"""Keys that name an output path. All other output is inside `save`."""
 RUN_PARTS = frozenset(
     (
         *("checkpoints", "samples", "logs", "scratch", "report", "best", "tensorboard", "lock", ".slime-run"),
         *("run.toml", "metrics.jsonl", "ledger.jsonl", "spans.jsonl", "resumes.jsonl", "eval.json"),
     )
 )
-"""What the core writes in a run folder."""
+"""Files and folders that the core writes in a run folder."""
 
 
 def check_outputs(config: RunConfig) -> None:
-    """See that a run replaces nothing that it did not make, and that its outputs do not replace each other.
+    """Check that a run replaces only its own output, and that its outputs do not overlap.
 
     Raises:
-        ConfigError: one would.
+        ConfigError: an output path is occupied or overlaps another.
     """
     root = real(config.run.save)
     if not is_run_folder(root):
@@ -263,16 +263,16 @@ def _is_beside(place: Path, there: Path, key: str) -> bool:
     return key == "save" and place.relative_to(there).parts[0] not in RUN_PARTS
 
 
-# Media of prompts are used, or refused.
+# Media in prompts must be used, or are rejected.
 
 
 def check_media(plan: Plan) -> None:
-    """See that no generator drops what `multimodal_keys` of the run, or of an evaluation set, reads.
+    """Check that no generator drops media that `multimodal_keys` of the run or an evaluation set reads.
 
-    A generator that reads a sample's media itself may make text of them, or ask an engine that takes them.
+    A generator that reads a sample's media may convert them to text, or call an engine that accepts them.
 
     Raises:
-        ConfigError: one does; names it, and every other part that could not make use of media either.
+        ConfigError: names the generator, and every other part that cannot use media.
     """
     config, generator = plan.config, plan.roles.one(GeneratorSpec)
     trainer = plan.roles.one(TrainerSpec)
