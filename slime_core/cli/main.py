@@ -74,7 +74,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that is meant; a misspelt one is told the nearest, or which package of ours has it."""
+        """Find a command. The error about an unknown one names the nearest, or the first-party package that has it."""
         if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             from slime_core.catalog import command_brought_by, how_to_install
 

@@ -313,7 +313,7 @@ def plan_run(ctx: click.Context, run_file: Path | None) -> Plan:
 
 
 def parse_run(ctx: click.Context, run_file: Path | None, defaults: Mapping[str, Json] | None = None) -> RunConfig:
-    """The configuration that a run file and flags give; a command may have defaults of its own."""
+    """The configuration of a run file and flags; a command may set other defaults."""
     given = run_input(ctx, run_file)
     folder: dict[str, Json] = {"save": f"runs/{run_file.stem}"} if run_file else {}
     return parse_config({**folder, **(defaults or {}), **given.file}, given.catalog, given.flags)

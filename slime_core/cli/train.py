@@ -71,8 +71,8 @@ def execute(plan: Plan, no_progress: bool, max_restarts: int = 0) -> int:
         max_restarts: times that it continues by itself after the loss of a worker.
 
     Raises:
-        WorkerError: a worker was lost once more.
-        SlimeError: whatever else ends the run.
+        WorkerError: a worker was lost after the last restart.
+        SlimeError: another error ended the run.
     """
     root = plan.config.run.save
     for number in range(1, max_restarts + 1):

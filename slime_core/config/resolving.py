@@ -166,7 +166,7 @@ def _check_sizes(config: RunConfig) -> None:
 
 
 class Installed:
-    """What the installed plugins would say of a run file."""
+    """Checks of run files against the installed plugins."""
 
     def __init__(self) -> None:
         """Load the installed plugins. Raises PluginError: one that is asked for cannot be loaded."""
@@ -188,7 +188,7 @@ class Installed:
         Args:
             role: the role of the choice.
             name: its name.
-            setting: a setting of its own, or one that it passes on to the software that is installed, with or without
+            setting: the choice's setting, or one that it passes on to the installed software, with or without
                 the prefix of its flags.
             value: what it would be set to.
         """

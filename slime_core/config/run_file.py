@@ -59,7 +59,7 @@ def add_plugins(
 
     Args:
         values: the run file's.
-        asked: `--plugin`: required, and before those of the file; or modules of the project.
+        asked: `--plugin`: required plugins, placed before the file's; or modules of the project.
         left_out: `--no-plugin`.
         only: what SLIME_PLUGINS allows, instead of the file's `only`.
 

@@ -152,7 +152,7 @@ class ChosenRoles(dict[str, tuple[Chosen, ...]]):
 
     def all(self, spec: type[OneT]) -> tuple[Chosen[OneT], ...]:
         """The choices of the role that a spec is of."""
-        # The catalog lets nobody register another spec for a role than the one of `roles.SPECS`.
+        # The catalog accepts only specs of the class in `roles.SPECS` for a role.
         return cast(tuple[Chosen[OneT], ...], self[spec.role])
 
     def one(self, spec: type[OneT]) -> Chosen[OneT]:
@@ -221,7 +221,7 @@ def explain(
         error: what pydantic says.
         model: what it was read by.
         prefix: where the keys are: "engine.local".
-        beside: names in the table above, which an unknown key may mean.
+        beside: names in the parent table, which an unknown key may mean.
         lists: what lists all keys, where they are too many to be named.
         skip: outer parts of each place that a user does not write.
     """

@@ -150,7 +150,7 @@ def canonical(sources: Sequence[Mapping[str, Json]], catalog: Catalog) -> Canoni
     """Write each source in one form, and merge them; a later source wins.
 
     Args:
-        sources: the keys of the run file, then those of the command line.
+        sources: the keys of the run file, then the keys of the command line.
         catalog: what is offered.
 
     Raises:
@@ -301,7 +301,7 @@ def _claimed_twice(key: str, paths: Mapping[Path, Registered]) -> str:
     return f"{key} is a setting of {has}, which are chosen both: write it in the table of the one meant, {tables}"
 
 
-# Worker counts: `actor_num_gpus_per_node` and the like set the workers of trainer and engine, whichever are chosen.
+# Worker counts: `actor_num_gpus_per_node` and similar keys set the workers of the chosen trainer and engine.
 
 
 def _merged(sources: Iterable[Mapping[str, Json]]) -> dict[str, Json]:
@@ -395,7 +395,7 @@ def hint_for(
         key: as it was typed, in any case and with '-' or '_'.
         value: what was given for it.
         catalog: which plugins are loaded.
-        spell: how a key of ours is written where this one stood.
+        spell: writes one of our keys in the form of the typed key.
         others: further spellings that may be meant.
     """
     plain = key.lower().replace("-", "_")
