@@ -20,12 +20,14 @@ NOW = BufferContext(rollout_id=3, weight_version=3)
 
 
 class Chosen:
-    """A filter that answers as the test says, whatever is held."""
+    """A filter that answers as the test says, and keeps the last context."""
 
     def __init__(self, take: Sequence[int] = (), drop: Sequence[int] = ()) -> None:
         self.answer: Selection = Selection(take, drop)
+        self.ctx: BufferContext | None = None
 
     def select(self, groups: Sequence[Group], want: int, ctx: BufferContext) -> Selection:
+        self.ctx = ctx
         return self.answer
 
 
@@ -89,6 +91,21 @@ def test_the_filter_decides_what_leaves_and_what_is_dropped(data: st.DataObject,
     )
     assert buffer.evict(NOW) == {}
     assert len(buffer) == held - dropped
+
+
+def test_drops_of_several_draws_are_reported_together() -> None:
+    buffer = make_buffer(Chosen(drop=[0]))
+    buffer.add(groups(3))
+    for _ in range(2):
+        buffer.sample(1, NOW)
+    assert [each.draw for each in buffer.evict(NOW)] == [0, 1]
+
+
+def test_a_filter_gets_the_context_of_the_draw() -> None:
+    chosen = Chosen(take=[0])
+    buffer, _ = made(chosen=chosen)
+    buffer.sample(1, NOW)
+    assert chosen.ctx == NOW
 
 
 @given(held=st.integers(0, 5), dropped=st.booleans())
