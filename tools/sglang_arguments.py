@@ -22,33 +22,36 @@ HEAD = """\
 
 <!-- Written by tools/sglang_arguments.py from what slime-engine-sglang lists: `make reference`. -->
 
-What the releases take that [the engine `sglang`](../sglang.md) was made with. In a run what is installed counts:
-`slime plugins show engine/sglang` lists that, with SGLang's own help, and `slime plan` refuses what it has not.
-A dash is a default that the software finds by itself.
+These are the arguments of the releases that [the engine `sglang`](../sglang.md) was made with; SGLang's documentation
+explains them. `slime plugins show engine/sglang` lists the arguments of the installed release, with SGLang's help.
+`slime plan` rejects all others.
+
+A switch is off unless its default is `true`. Where no default is shown, the software chooses it.
 """
 SERVER = """\
 ## SGLang {version}
 
-`--sglang-mem-fraction-static 0.7` is the key `sglang_mem_fraction_static`, and `mem_fraction_static` in
-`[engine.sglang.server]`.
+The flag is `--sglang-` and the name, as in `--sglang-mem-fraction-static 0.7`. In a run file write
+`mem_fraction_static` in `[engine.sglang.server]`, or the key `sglang_mem_fraction_static`.
 
-| flag | takes | default |
+| name | value | default |
 | --- | --- | --- |"""
-ROUTER = """\
-## {program} {version}
+ROUTER = """
+## Routers
 
-With `--router-use {program}`. `--router-cache-threshold 0.5` is the key `router_cache_threshold`, and `cache_threshold`
-in `[engine.sglang.router]`.
+Select one with `--router-use`. The flag is `--router-` and the name, as in `--router-cache-threshold 0.5`. In a run
+file write `cache_threshold` in `[engine.sglang.router]`, or the key `router_cache_threshold`.
 
-| flag | takes | default |
-| --- | --- | --- |"""
+"""
 TAKES = {
-    "integer": "a whole number",
-    "number": "a number",
-    "text": "a text",
-    "switch": "true or false",
-    "json": "a table or a list",
+    "integer": "integer",
+    "number": "number",
+    "text": "string",
+    "switch": "switch",
+    "json": "object",
 }
+MOST_CHOICES = 8
+"""Choices of an argument that are listed."""
 LONGEST = 60
 """Characters of a default that are shown."""
 
@@ -62,38 +65,55 @@ def _server_lines() -> Iterator[str]:
     yield SERVER.format(version=NEWEST)
     for about in _listed(arguments.SHIPPED):
         why_not = arguments.OWN_ARGUMENTS.get(str(about["name"]), "")
-        yield _row(f"--sglang-{str(about['name']).replace('_', '-')}", about, why_not)
+        value, default = (f"refused: it {why_not}", "") if why_not else (_value(about), _default(about))
+        yield f"| {_name(about)} | {value} | {default} |"
 
 
 def _router_lines() -> Iterator[str]:
-    folder = arguments.SHIPPED.parent
-    for path in sorted(folder.glob("arguments-*-*.json"), reverse=True):
+    releases = {}
+    for path in sorted(arguments.SHIPPED.parent.glob("arguments-*-*.json"), reverse=True):
         program, _, version = path.stem.removeprefix("arguments-").rpartition("-")
-        yield "\n" + ROUTER.format(program=program, version=version)
-        for about in _listed(path):
-            why_not = "follows from the run" if about["name"] in ROUTER_OWN_ARGUMENTS - {"policy"} else ""
-            yield _row(f"--router-{str(about['name']).replace('_', '-')}", about, why_not)
+        releases[f"{program} {version}"] = {str(about["name"]): about for about in _listed(path)}
+    yield ROUTER + f"| name | {' | '.join(releases)} |\n|{' --- |' * (1 + len(releases))}"
+    for name in sorted(set().union(*releases.values())):
+        cells = [_router_cell(release.get(name)) for release in releases.values()]
+        later = ["same" if cell == cells[0] else cell for cell in cells[1:]]
+        yield f"| {_name({'name': name})} | {' | '.join([cells[0], *later])} |"
+
+
+def _router_cell(about: Mapping[str, Json] | None) -> str:
+    if about is None:
+        return "no"
+    if about["name"] in ROUTER_OWN_ARGUMENTS - {"policy"}:
+        return "set by the run"
+    default = _default(about)
+    return _value(about) + (f"; default {default}" if default else "")
 
 
 def _listed(path: Path) -> list[dict[str, Json]]:
-    told: list[dict[str, Json]] = json.loads(path.read_text("utf-8"))
-    return sorted(told, key=lambda about: str(about["name"]))
+    listed: list[dict[str, Json]] = json.loads(path.read_text("utf-8"))
+    return sorted(listed, key=lambda about: str(about["name"]))
 
 
-def _row(name: str, about: Mapping[str, Json], why_not: str) -> str:
-    if why_not:
-        return f"| `{name}` | nothing: it {why_not} | |"
+def _name(about: Mapping[str, Json]) -> str:
+    return f"`{str(about['name']).replace('_', '-')}`"
+
+
+def _value(about: Mapping[str, Json]) -> str:
     choices = about.get("choices")
     one = TAKES[str(about["kind"])]
-    takes = ", ".join(f"`{each}`" for each in choices) if isinstance(choices, list) and choices else one
-    many = "several: " if about.get("many") else ""
-    return f"| `{name}` | {many}{takes} | {_default(about.get('default'))} |"
+    if isinstance(choices, list) and choices:
+        one = ", ".join(f"`{each}`" for each in choices[:MOST_CHOICES])
+        if len(choices) > MOST_CHOICES:
+            one += f" and {len(choices) - MOST_CHOICES} more"
+    return f"list: {one}" if about.get("many") else one
 
 
-def _default(value: Json) -> str:
-    if value is None or value in ("", [], {}):
-        return "–"
-    shown = str(value).lower() if isinstance(value, bool) else value if isinstance(value, str) else json.dumps(value)
+def _default(about: Mapping[str, Json]) -> str:
+    value = about.get("default")
+    if value is None or value in ("", [], {}) or value is False:
+        return ""
+    shown = "true" if value is True else value if isinstance(value, str) else json.dumps(value)
     cut = shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}…"
     return f"`{cut.replace('|', chr(92) + '|')}`"
 
