@@ -21,9 +21,8 @@ HEAD = """\
 
 <!-- Written by tools/reference.py from the contracts' docstrings: change those. -->
 
-What the contract kit asks of a plugin. A number never changes its meaning. Where a check *needs* another one and
-that one fails, it is skipped, so that one fault is reported once. See [Testing a plugin](../plugins.md) for how to run
-them.
+These are the checks of the contract kit; [Plugins](../plugins.md) has the command that runs them. Numbers are stable.
+A check's test method is `test_` and its title with underscores. A check is skipped if one that it needs fails.
 """
 
 
@@ -42,11 +41,10 @@ def contract_lines(contract: type[Contract]) -> Iterator[str]:
 
 
 def check_lines(info: CheckInfo) -> Iterator[str]:
-    """A heading, what the check depends on, and its advice."""
+    """A heading, the advice, and what the check depends on."""
     yield f"### {info.identity}: {info.title}\n"
-    needs = f" · needs {', '.join(info.needs)}" if info.needs else ""
-    yield f"`{info.method}`{needs}\n"
-    yield f"{info.advice}\n"
+    needs = f" (Needs {', '.join(info.needs)}.)" if info.needs else ""
+    yield f"{info.advice}{needs}\n"
 
 
 if __name__ == "__main__":
