@@ -15,10 +15,31 @@ from slime_compat.flags.table import NEWEST, Flag, Outcome, advice, flags, key_o
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "slime-flags.md"
 
 
-def told_here(flag: Flag) -> str:
-    """The cell of the reference page: what it is here, as Markdown."""
+HEAD = """\
+<!-- written by tools/slime_flags.py -->
+# slime's flags
+
+This page lists the flags of slime {newest}, its former flags, and Megatron-LM's that its scripts pass on:
+{counts}.
+*Mapped* flags are accepted with slime-compat installed, and `slime plan` prints the equivalent. For the others, the
+error suggests what to write. [`slime migrate`](../migrate.md) translates a whole launch script.
+
+`--sglang-…` are [arguments of SGLang](../sglang.md#arguments-of-sglang), and `--router-…` are in
+`[engine.sglang.router]`. Other flags of Megatron-LM are settings of [the trainer](../megatron.md).
+"""
+TOGETHER = 3
+"""Flags of a group with the same text that are listed in one line."""
+
+
+def cell(flag: Flag) -> str:
+    """What a flag is here, as Markdown."""
     if flag.outcome is Outcome.SAME:
-        return "the same" + (f"; {flag.told}" if flag.told else "")
+        return "same" + (f"; {flag.told}" if flag.told else "")
+    if flag.key.endswith(".path"):
+        role, choice, _ = flag.key.split(".")
+        typed = role.replace("_", "-")
+        calls = f"`--{typed} {choice} --{typed}.{choice}.path …` calls the function as slime does"
+        return f"{calls}; {flag.told}" if flag.told else calls
     if key := key_of(flag):
         values = ", ".join(f"`{each}`" for each in flag.values.values() if isinstance(each, str))
         more = "; ".join(each for each in (f"as {values}" if values else "", advice(flag)) if each)
@@ -33,26 +54,23 @@ def page() -> str:
 
 def _lines() -> Iterator[str]:
     counts = Counter(flag.outcome.value for flag in flags().values())
-    yield "<!-- written by tools/slime_flags.py -->"
-    yield "# slime's flags"
-    yield ""
-    yield (
-        f"Every flag of slime {NEWEST}, those that it had before, and those of Megatron-LM that its scripts pass on: "
-        + ", ".join(f"{number} {what}" for what, number in counts.items())
-        + ". What is *mapped* is taken under slime's name, with slime-compat installed; `slime plan` says for what; "
-        "the rest is told to whoever types it. `slime migrate` writes a run file from a script of them. `--sglang-…` "
-        "are [arguments of SGLang](../sglang.md#arguments-of-sglang), "
-        "`--router-…` are `[engine.sglang.router]`, and what is not in the list of Megatron-LM's is asked of "
-        "[the trainer](../megatron.md)."
-    )
+    yield HEAD.format(newest=NEWEST, counts=", ".join(f"{number} {what}" for what, number in counts.items()))
     for group, several in itertools.groupby(flags().values(), key=lambda flag: flag.group):
-        yield ""
         yield f"## {group}"
         yield ""
-        yield "| slime | here |"
-        yield "|---|---|"
+        cells: dict[str, list[str]] = {}
         for flag in several:
-            yield f"| `{flag.typed}` | {told_here(flag).replace('|', chr(92) + '|')} |"
+            cells.setdefault(cell(flag), []).append(f"`{flag.typed}`")
+        together = {what: names for what, names in cells.items() if len(names) >= TOGETHER}
+        yield from (f"- **{what[0].upper()}{what[1:]}.** {', '.join(names)}" for what, names in together.items())
+        if together:
+            yield ""
+        rows = [(name, what) for what, names in cells.items() if what not in together for name in names]
+        if rows:
+            yield "| slime | here |"
+            yield "|---|---|"
+            yield from (f"| {name} | {what.replace('|', chr(92) + '|')} |" for name, what in rows)
+            yield ""
 
 
 if __name__ == "__main__":

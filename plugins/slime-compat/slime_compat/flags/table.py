@@ -186,7 +186,7 @@ def advice(flag: Flag) -> str:
     if flag.refused:
         said.append(flag.refused)
     if flag.asks:
-        said.append(f"where the trainer has it, it is a setting of [{flag.asks}]; `slime plugins show` lists them")
+        said.append(f"a setting of [{flag.asks}], if the trainer has it; see `slime plugins show`")
     if flag.until:
         said.insert(0, f"until {flag.until}")
     return "; ".join(said)
