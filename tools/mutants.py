@@ -1,7 +1,7 @@
 """Mutants: small changes of the code, each of which some test must notice. All of the training formulas, samples else.
 
     .venv/bin/python tools/mutants.py                       all rooms; writes docs/mutants.md; 1 where a goal is missed
-    .venv/bin/python tools/mutants.py run                   one room, and its part of docs/mutants.md
+    .venv/bin/python tools/mutants.py run                   one room, and its row of docs/mutants.md
     .venv/bin/python tools/mutants.py groups run/ledger     these files alone, the first of train; writes nothing
     .venv/bin/python tools/mutants.py --count 5 run         a smaller sample of a room
 
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
         found = _of_train([name for name in alone if "/" not in name] if "train" not in rooms else [])
         status |= _told(found, GOAL, every_reason=True)
         if "train" in rooms:
-            write("train", found, reasons())
+            write("train", found)
     parts = [(room, _files(room)) for room in ROOMS if room in rooms]
     parts += [("", files)] if (files := [name for name in alone if "/" in name]) else []
     for module in WARM:
@@ -67,10 +67,9 @@ def main(arguments: Sequence[str]) -> int:
         passed = started()
         found = sampled(files, given.count)
         status |= _told(found, GOAL_OF_SAMPLES, every_reason=False) | (len(found) < len(files))
-        took = f"it took {passed()}"
-        print(took)
+        print(f"it took {passed()}")
         if room:
-            write(room, found, reasons(), f"At most {given.count} mutants a file, drawn with seed {SEED}; {took}.")
+            write(room, found, f"at most {given.count} a file, seed {SEED}")
     return status
 
 

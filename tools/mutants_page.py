@@ -1,20 +1,18 @@
-"""What came of the mutants of a file, why survivors are not a fault of the tests, and the tables of docs/mutants.md.
+"""Results of the mutants of a file, reasons for survivors, and the table of docs/mutants.md.
 
-A room has a part of the page between two comments, and nothing else of the page is written:
+Each room has a row of the table, which starts with its name; nothing else of the page is written:
 
-    write("train", found, reasons())
+    write("train", found)
 """
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "mutants.md"
 REASONS = ROOT / "tools" / "mutants.toml"
-START, END = "<!-- written by tools/mutants.py: {} -->\n", "<!-- end -->\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,28 +50,12 @@ def reasons() -> Mapping[Survivor, str]:
     return {Survivor(each["file"], was, now): each["why"] for each in classes for was, now in each["mutants"]}
 
 
-def write(room: str, found: Sequence[Figures], known: Mapping[Survivor, str], said: str = "") -> None:
-    """The part of the page that is about this room, below what is said of it."""
-    start = START.format(room)
-    before, _, rest = PAGE.read_text("utf-8").partition(start)
-    lines = ["", *([said, ""] if said else []), *_table(found), "", *_list(found, known), ""]
-    PAGE.write_text(before + start + "\n".join(lines) + END + rest.partition(END)[2], "utf-8")
-
-
-def _table(found: Sequence[Figures]) -> Iterator[str]:
-    yield "| File | Mutants | Killed | Share |"
-    yield "| --- | ---: | ---: | ---: |"
-    rows = [(f"`{each.file}`", each.mutants, len(each.survivors)) for each in found if each.mutants]
-    rows.append(("all", sum(count for _, count, _ in rows), sum(lost for _, _, lost in rows)))
-    for name, count, lost in rows:
-        yield f"| {name} | {count} | {count - lost} | {1 - lost / count:.1%} |"
-
-
-def _list(found: Sequence[Figures], known: Mapping[Survivor, str]) -> Iterator[str]:
-    rows = [(each, known[each]) for figures in found for each in figures.survivors if each in known]
-    if rows:
-        yield "| Survivor | Why no test should see it |"
-        yield "| --- | --- |"
-    for each, why in rows:
-        was, now = (f"<code>{escape(text).replace('|', '&#124;')}</code>" for text in (each.was, each.now))
-        yield f"| `{each.file}`: {was} became {now} | {why} |"
+def write(room: str, found: Sequence[Figures], sample: str = "all mutants") -> None:
+    """Replace the room's row of the table; `sample` says which mutants ran."""
+    total, lost = sum(each.mutants for each in found), sum(len(each.survivors) for each in found)
+    lowest = min((each for each in found if each.mutants), key=lambda each: share_killed([each]))
+    low = f"`{lowest.file}`: {share_killed([lowest]):.1%}"
+    row = f"| `{room}` | {sample} | {total} | {total - lost} | {share_killed(found):.1%} | {low} |"
+    lines = PAGE.read_text("utf-8").splitlines()
+    kept = [row if line.startswith(f"| `{room}` |") else line for line in lines]
+    PAGE.write_text("\n".join(kept) + "\n", "utf-8")
