@@ -40,7 +40,8 @@ ROUTER = """
 ## Routers
 
 Select one with `--router-use`. The flag is `--router-` and the name, as in `--router-cache-threshold 0.5`. In a run
-file write `cache_threshold` in `[engine.sglang.router]`, or the key `router_cache_threshold`.
+file write `cache_threshold` in `[engine.sglang.router]`, or the key `router_cache_threshold`. A release with an empty
+cell lacks the argument.
 
 """
 TAKES = {
@@ -83,7 +84,7 @@ def _router_lines() -> Iterator[str]:
 
 def _router_cell(about: Mapping[str, Json] | None) -> str:
     if about is None:
-        return "no"
+        return ""
     if about["name"] in ROUTER_OWN_ARGUMENTS - {"policy"}:
         return "set by the run"
     default = _default(about)
