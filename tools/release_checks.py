@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 METADATA = {"METADATA", "RECORD", "WHEEL", "entry_points.txt"}
-_LINE = re.compile(r"^\$ pip install -c slime\.txt (?P<names>[^#\n]+)", re.MULTILINE)
+_LINE = re.compile(r"^pip install -c slime\.txt (?P<names>[^#\n]+)", re.MULTILINE)
 
 
 class Refusal(Exception):
@@ -70,7 +70,7 @@ def combinations(root: Path, *, light: bool) -> Iterator[list[str]]:
     """What README.md says to install, line by line; `light` leaves out those with torch."""
     found = [shlex.split(match["names"]) for match in _LINE.finditer((root / "README.md").read_text("utf-8"))]
     if not found:
-        raise Refusal("README.md has no line `$ pip install -c slime.txt ...`")
+        raise Refusal("README.md has no line `pip install -c slime.txt ...`")
     yield from (names for names in found if not (light and _has_torch(names)))
 
 
