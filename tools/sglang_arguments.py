@@ -23,8 +23,8 @@ HEAD = """\
 <!-- Written by tools/sglang_arguments.py from what slime-engine-sglang lists: `make reference`. -->
 
 These are the arguments of the releases that [the engine `sglang`](../sglang.md) was made with; SGLang's documentation
-explains them. `slime plugins show engine/sglang` lists the arguments of the installed release, with SGLang's help.
-`slime plan` rejects all others.
+explains them. `slime plugins show engine/sglang` lists the arguments of the installed release, with their choices and
+SGLang's help. `slime plan` rejects all others.
 
 A switch is off unless its default is `true`. Where no default is shown, the software chooses it.
 """
@@ -51,8 +51,6 @@ TAKES = {
     "switch": "switch",
     "json": "object",
 }
-MOST_CHOICES = 8
-"""Choices of an argument that are listed."""
 LONGEST = 60
 """Characters of a default that are shown."""
 
@@ -101,12 +99,7 @@ def _name(about: Mapping[str, Json]) -> str:
 
 
 def _value(about: Mapping[str, Json]) -> str:
-    choices = about.get("choices")
-    one = TAKES[str(about["kind"])]
-    if isinstance(choices, list) and choices:
-        one = ", ".join(f"`{each}`" for each in choices[:MOST_CHOICES])
-        if len(choices) > MOST_CHOICES:
-            one += f" and {len(choices) - MOST_CHOICES} more"
+    one = "choice" if about.get("choices") else TAKES[str(about["kind"])]
     return f"list: {one}" if about.get("many") else one
 
 
