@@ -8,7 +8,7 @@ The page is written from what slime-engine-sglang lists of the releases that it 
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from slime_core.sample import Json
@@ -22,34 +22,36 @@ HEAD = """\
 
 <!-- Written by tools/sglang_arguments.py from what slime-engine-sglang lists: `make reference`. -->
 
-These are the arguments of the releases that [the engine `sglang`](../sglang.md) was made with; SGLang's documentation
-explains them. `slime plugins show engine/sglang` lists the arguments of the installed release, with their choices and
-SGLang's help. `slime plan` rejects all others.
+These are the arguments of the releases that [the engine `sglang`](../sglang.md) was made with, by kind and with their
+defaults; SGLang's documentation explains them. `slime plugins show engine/sglang` lists the arguments of the installed
+release, with their choices and SGLang's help. `slime plan` rejects all others.
 
-A switch is off unless its default is `true`. Where no default is shown, the software chooses it.
-"""
-SERVER = """\
+A switch is off unless it says `true`. Where no default is shown, the software chooses it.
+
 ## SGLang {version}
 
 The flag is `--sglang-` and the name, as in `--sglang-mem-fraction-static 0.7`. In a run file write
 `mem_fraction_static` in `[engine.sglang.server]`, or the key `sglang_mem_fraction_static`.
-
-| name | value | default |
-| --- | --- | --- |"""
-ROUTER = """
+"""
+REFUSED = """
+**Refused**, with the reason:
+"""
+ROUTER = """\
 ## Routers
 
 Select one with `--router-use`. The flag is `--router-` and the name, as in `--router-cache-threshold 0.5`. In a run
-file write `cache_threshold` in `[engine.sglang.router]`, or the key `router_cache_threshold`. A release with an empty
-cell lacks the argument.
+file write `cache_threshold` in `[engine.sglang.router]`, or the key `router_cache_threshold`.
 
+The run sets {own}.
 """
-TAKES = {
-    "integer": "integer",
-    "number": "number",
-    "text": "string",
-    "switch": "switch",
-    "json": "object",
+KINDS = {
+    "switch": "Switches",
+    "integer": "Integers",
+    "number": "Numbers",
+    "text": "Strings",
+    "choice": "Choices",
+    "list": "Lists",
+    "json": "Objects",
 }
 LONGEST = 60
 """Characters of a default that are shown."""
@@ -57,36 +59,36 @@ LONGEST = 60
 
 def page() -> str:
     """The whole page."""
-    return "\n".join([HEAD, *_server_lines(), *_router_lines()]) + "\n"
+    return "\n".join([HEAD.format(version=NEWEST), *_server_lines(), "", *_router_lines()]) + "\n"
 
 
 def _server_lines() -> Iterator[str]:
-    yield SERVER.format(version=NEWEST)
-    for about in _listed(arguments.SHIPPED):
-        why_not = arguments.OWN_ARGUMENTS.get(str(about["name"]), "")
-        value, default = (f"refused: it {why_not}", "") if why_not else (_value(about), _default(about))
-        yield f"| {_name(about)} | {value} | {default} |"
+    listed = _listed(arguments.SHIPPED)
+    yield from _by_kind([about for about in listed if about["name"] not in arguments.OWN_ARGUMENTS])
+    yield REFUSED
+    reasons: dict[str, list[str]] = {}
+    for about in listed:
+        if why_not := arguments.OWN_ARGUMENTS.get(str(about["name"])):
+            reasons.setdefault(why_not, []).append(_name(about))
+    yield from (f"- {', '.join(names)}: it {why_not}." for why_not, names in reasons.items())
 
 
 def _router_lines() -> Iterator[str]:
+    own = ROUTER_OWN_ARGUMENTS - {"policy"}
+    yield ROUTER.format(own=", ".join(f"`{name.replace('_', '-')}`" for name in sorted(own)))
     releases = {}
     for path in sorted(arguments.SHIPPED.parent.glob("arguments-*-*.json"), reverse=True):
         program, _, version = path.stem.removeprefix("arguments-").rpartition("-")
-        releases[f"{program} {version}"] = {str(about["name"]): about for about in _listed(path)}
-    yield ROUTER + f"| name | {' | '.join(releases)} |\n|{' --- |' * (1 + len(releases))}"
-    for name in sorted(set().union(*releases.values())):
-        cells = [_router_cell(release.get(name)) for release in releases.values()]
-        later = ["same" if cell == cells[0] else cell for cell in cells[1:]]
-        yield f"| {_name({'name': name})} | {' | '.join([cells[0], *later])} |"
-
-
-def _router_cell(about: Mapping[str, Json] | None) -> str:
-    if about is None:
-        return ""
-    if about["name"] in ROUTER_OWN_ARGUMENTS - {"policy"}:
-        return "set by the run"
-    default = _default(about)
-    return _value(about) + (f"; default {default}" if default else "")
+        releases[f"{program} {version}"] = [about for about in _listed(path) if about["name"] not in own]
+    (first, listed), *others = releases.items()
+    yield f"### {first}\n"
+    yield from _by_kind(listed)
+    for release, theirs in others:
+        known = {str(about["name"]): about for about in listed}
+        names = [_name(about) for about in theirs if _shown(about) == _shown(known.get(str(about["name"]), {}))]
+        yield f"\n### {release}\n"
+        yield f"As in {first}: {', '.join(names)}.\n"
+        yield from _by_kind([about for about in theirs if _name(about) not in names])
 
 
 def _listed(path: Path) -> list[dict[str, Json]]:
@@ -94,22 +96,27 @@ def _listed(path: Path) -> list[dict[str, Json]]:
     return sorted(listed, key=lambda about: str(about["name"]))
 
 
+def _by_kind(listed: Sequence[Mapping[str, Json]]) -> Iterator[str]:
+    for kind, title in KINDS.items():
+        if several := [_shown(about) for about in listed if _kind(about) == kind]:
+            yield f"- **{title}**: {', '.join(several)}."
+
+
+def _kind(about: Mapping[str, Json]) -> str:
+    return "list" if about.get("many") else "choice" if about.get("choices") else str(about.get("kind"))
+
+
 def _name(about: Mapping[str, Json]) -> str:
     return f"`{str(about['name']).replace('_', '-')}`"
 
 
-def _value(about: Mapping[str, Json]) -> str:
-    one = "choice" if about.get("choices") else TAKES[str(about["kind"])]
-    return f"list: {one}" if about.get("many") else one
-
-
-def _default(about: Mapping[str, Json]) -> str:
+def _shown(about: Mapping[str, Json]) -> str:
     value = about.get("default")
-    if value is None or value in ("", [], {}) or value is False:
-        return ""
+    if not about or value is None or value in ("", [], {}) or value is False:
+        return _name(about) if about else ""
     shown = "true" if value is True else value if isinstance(value, str) else json.dumps(value)
     cut = shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}…"
-    return f"`{cut.replace('|', chr(92) + '|')}`"
+    return f"{_name(about)} (`{cut}`)"
 
 
 if __name__ == "__main__":
