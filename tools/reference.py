@@ -22,7 +22,8 @@ HEAD = """\
 <!-- Written by tools/reference.py from the contracts' docstrings: change those. -->
 
 These are the checks of the contract kit; [Plugins](../plugins.md) has the command that runs them. Numbers are stable.
-A check's test method is `test_` and its title with underscores. A check is skipped if one that it needs fails.
+A check's test method is `test_` and its title with underscores. A check is skipped if one that it needs fails; the
+report names that one.
 """
 
 
@@ -41,10 +42,9 @@ def contract_lines(contract: type[Contract]) -> Iterator[str]:
 
 
 def check_lines(info: CheckInfo) -> Iterator[str]:
-    """A heading, the advice, and what the check depends on."""
+    """A heading and the advice."""
     yield f"### {info.identity}: {info.title}\n"
-    needs = f" (Needs {', '.join(info.needs)}.)" if info.needs else ""
-    yield f"{info.advice}{needs}\n"
+    yield f"{info.advice}\n"
 
 
 if __name__ == "__main__":
