@@ -30,21 +30,23 @@ report names that one.
 def page() -> str:
     """The whole page."""
     contracts = [*PLUGIN_CONTRACTS, *CONTRACTS.values()]
-    return "\n".join([HEAD, *(line for contract in contracts for line in contract_lines(contract))]).rstrip() + "\n"
+    first: dict[str, str] = {}
+    lines = (line for contract in contracts for line in contract_lines(contract, first))
+    return "\n".join([HEAD, *lines]).rstrip() + "\n"
 
 
-def contract_lines(contract: type[Contract]) -> Iterator[str]:
-    """A section for one contract."""
+def contract_lines(contract: type[Contract], first: dict[str, str]) -> Iterator[str]:
+    """A section for one contract; `first` collects the first check with each advice."""
     yield f"## {contract.__name__}\n"
     yield f"{inspect.cleandoc(contract.__doc__ or '')}\n"
     for info in contract.checks().values():
-        yield from check_lines(info)
+        yield from check_lines(info, first.setdefault(info.advice, info.identity))
 
 
-def check_lines(info: CheckInfo) -> Iterator[str]:
-    """A heading and the advice."""
+def check_lines(info: CheckInfo, first: str) -> Iterator[str]:
+    """A heading, and the advice or the check that has the same."""
     yield f"### {info.identity}: {info.title}\n"
-    yield f"{info.advice}\n"
+    yield f"{info.advice}\n" if first == info.identity else f"As {first}.\n"
 
 
 if __name__ == "__main__":
