@@ -33,8 +33,8 @@ A switch is off unless it says `true`. Where no default is shown, the software c
 The flag is `--sglang-` and the name, as in `--sglang-mem-fraction-static 0.7`. In a run file write
 `mem_fraction_static` in `[engine.sglang.server]`, or the key `sglang_mem_fraction_static`.
 """
-REFUSED = """
-**Refused**, with the reason:
+REFUSED = """\
+Refused, with the reason:
 """
 ROUTER = """\
 ## Routers
@@ -53,13 +53,16 @@ KINDS = {
     "list": "Lists",
     "json": "Objects",
 }
+WIDTH = 56
+"""Columns before a default."""
 LONGEST = 60
 """Characters of a default that are shown."""
 
 
 def page() -> str:
     """The whole page."""
-    return "\n".join([HEAD.format(version=NEWEST), *_server_lines(), "", *_router_lines()]) + "\n"
+    lines = [HEAD.format(version=NEWEST), *_server_lines(), "", *_router_lines()]
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def _server_lines() -> Iterator[str]:
@@ -69,8 +72,10 @@ def _server_lines() -> Iterator[str]:
     reasons: dict[str, list[str]] = {}
     for about in listed:
         if why_not := arguments.OWN_ARGUMENTS.get(str(about["name"])):
-            reasons.setdefault(why_not, []).append(_name(about))
-    yield from (f"- {', '.join(names)}: it {why_not}." for why_not, names in reasons.items())
+            reasons.setdefault(why_not, []).append(f"`{_name(about)}`")
+    yield from (
+        f"- {', '.join(names)}: {'each' if len(names) > 1 else 'it'} {why_not}." for why_not, names in reasons.items()
+    )
 
 
 def _router_lines() -> Iterator[str]:
@@ -83,12 +88,18 @@ def _router_lines() -> Iterator[str]:
     (first, listed), *others = releases.items()
     yield f"### {first}\n"
     yield from _by_kind(listed)
+    known = {str(about["name"]): about for about in listed}
     for release, theirs in others:
-        known = {str(about["name"]): about for about in listed}
-        names = [_name(about) for about in theirs if _shown(about) == _shown(known.get(str(about["name"]), {}))]
-        yield f"\n### {release}\n"
-        yield f"As in {first}: {', '.join(names)}.\n"
-        yield from _by_kind([about for about in theirs if _name(about) not in names])
+        same = [about for about in theirs if about["name"] in known and _same(about, known[str(about["name"])])]
+        yield f"### {release}\n"
+        yield f"As in {first}:\n\n```text"
+        yield from map(_name, same)
+        yield "```\n"
+        yield from _by_kind([about for about in theirs if about not in same])
+
+
+def _same(about: Mapping[str, Json], other: Mapping[str, Json]) -> bool:
+    return (_kind(about), _default(about)) == (_kind(other), _default(other))
 
 
 def _listed(path: Path) -> list[dict[str, Json]]:
@@ -98,8 +109,10 @@ def _listed(path: Path) -> list[dict[str, Json]]:
 
 def _by_kind(listed: Sequence[Mapping[str, Json]]) -> Iterator[str]:
     for kind, title in KINDS.items():
-        if several := [_shown(about) for about in listed if _kind(about) == kind]:
-            yield f"- **{title}**: {', '.join(several)}."
+        if several := [about for about in listed if _kind(about) == kind]:
+            yield f"{title}:\n\n```text"
+            yield from (f"{_name(about):{WIDTH}} {_default(about)}".rstrip() for about in several)
+            yield "```\n"
 
 
 def _kind(about: Mapping[str, Json]) -> str:
@@ -107,16 +120,15 @@ def _kind(about: Mapping[str, Json]) -> str:
 
 
 def _name(about: Mapping[str, Json]) -> str:
-    return f"`{str(about['name']).replace('_', '-')}`"
+    return str(about["name"]).replace("_", "-")
 
 
-def _shown(about: Mapping[str, Json]) -> str:
+def _default(about: Mapping[str, Json]) -> str:
     value = about.get("default")
-    if not about or value is None or value in ("", [], {}) or value is False:
-        return _name(about) if about else ""
+    if value is None or value in ("", [], {}) or value is False:
+        return ""
     shown = "true" if value is True else value if isinstance(value, str) else json.dumps(value)
-    cut = shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}…"
-    return f"{_name(about)} (`{cut}`)"
+    return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}…"
 
 
 if __name__ == "__main__":
