@@ -19,10 +19,10 @@ HEAD = """\
 <!-- written by tools/runner_fields.py -->
 # Fields of SlimeRunner
 
-What [`SlimeRunner`](../runner.md) is given, by name. Fields that agentcore-rl-toolkit's class has, too, have its names
-and defaults; `$env:NAME` stands for a variable of the environment.
+Keyword arguments of [`SlimeRunner`](../runner.md). Names and defaults match agentcore-rl-toolkit's class. `$env:NAME`
+reads a variable of the environment.
 
-| field | type | default | what it is |
+| field | type | default | meaning |
 |---|---|---|---|"""
 
 
@@ -33,7 +33,7 @@ def page() -> str:
 
 def _rows() -> Iterator[str]:
     for name, field in RunnerFields.model_fields.items():
-        what = "Has nothing to say here: " + UNREAD[name] + "." if name in UNREAD else str(field.description)
+        what = "Ignored: " + UNREAD[name] + "." if name in UNREAD else str(field.description)
         yield f"| `{name}` | {_type(field.annotation)} | {_default(field)} | {what} |"
 
 
