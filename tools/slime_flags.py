@@ -28,7 +28,7 @@ error suggests what to write. [`slime migrate`](../migrate.md) translates a whol
 `[engine.sglang.router]`. Other flags of Megatron-LM are settings of [the trainer](../megatron.md).
 """
 TOGETHER = 3
-"""Flags of a group with the same text that are listed in one line."""
+"""Flags of a group with the same text that are listed together."""
 
 
 def cell(flag: Flag) -> str:
@@ -60,16 +60,20 @@ def _lines() -> Iterator[str]:
         yield ""
         cells: dict[str, list[str]] = {}
         for flag in several:
-            cells.setdefault(cell(flag), []).append(f"`{flag.typed}`")
+            cells.setdefault(cell(flag), []).append(flag.typed)
         together = {what: names for what, names in cells.items() if len(names) >= TOGETHER}
-        yield from (f"- **{what[0].upper()}{what[1:]}.** {', '.join(names)}" for what, names in together.items())
-        if together:
+        for what, names in together.items():
+            yield f"{what[0].upper()}{what[1:]}:"
+            yield ""
+            yield "```text"
+            yield from names
+            yield "```"
             yield ""
         rows = [(name, what) for what, names in cells.items() if what not in together for name in names]
         if rows:
             yield "| slime | here |"
             yield "|---|---|"
-            yield from (f"| {name} | {what.replace('|', chr(92) + '|')} |" for name, what in rows)
+            yield from (f"| `{name}` | {what.replace('|', chr(92) + '|')} |" for name, what in rows)
             yield ""
 
 
