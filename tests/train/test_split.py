@@ -1,9 +1,7 @@
 """Steps of a draw by share: whole groups, balanced, every sample once, and one report a share."""
 
-import random
 from collections import Counter
 from dataclasses import replace
-from itertools import product
 
 import pytest
 import torch
@@ -13,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from slime_core.batching.prepare import Preparation, TrainGroup
-from slime_core.batching.split import Cost, Shares, karmarkar_karp, split_step, steps_of
+from slime_core.batching.split import Cost, Shares, split_step, steps_of
 from slime_core.errors import ConfigError, ContractError
 from slime_core.roles import Draw, SampleField, Settings, StepResult, TrainBatch, TrainerSpec
 from slime_core.roles.trainer import INPUT_FIELDS
@@ -294,29 +292,7 @@ def test_no_groups_make_empty_batches(ranks: int) -> None:
     assert [len(batch.tokens_T) for batch in split([], ranks)] == [0] * ranks
 
 
-# Dealing groups to ranks by what they cost: every one once, and close to even.
-
-SIZES = st.lists(st.floats(0.0, 1e6), max_size=40)
-
-
-@given(sizes=SIZES, parts=st.integers(1, 6))
-def test_every_one_is_dealt_once_and_shares_differ_by_the_largest_at_most(sizes: list[float], parts: int) -> None:
-    shares = karmarkar_karp(sizes, parts)
-    assert len(shares) == parts
-    assert sorted(index for share in shares for index in share) == list(range(len(sizes)))
-    sums = [sum(sizes[index] for index in share) for share in shares]
-    assert max(sums) - min(sums) <= max(sizes, default=0.0) * (1 + 1e-9) + 1e-6
-
-
-@given(sizes=st.lists(st.integers(1, 50), min_size=1, max_size=8), parts=st.integers(2, 3))
-def test_the_largest_share_is_close_to_the_best_there_is(sizes: list[int], parts: int) -> None:
-    """Within 4/3 of the optimum, which an exhaustive search finds: no worse than longest first is."""
-    best = min(
-        max(sum(size for size, owner in zip(sizes, owners, strict=True) if owner == part) for part in range(parts))
-        for owners in product(range(parts), repeat=len(sizes))
-    )
-    found = max(sum(sizes[index] for index in share) for share in karmarkar_karp(sizes, parts))
-    assert best <= found <= best * 4 / 3
+# What a group costs.
 
 
 @table("family", ["llama", "gpt2", "qwen3", "gemma", "gemma2"])
@@ -338,28 +314,6 @@ def test_a_cost_is_what_torch_counts(family: str) -> None:
 def test_a_group_shares_its_prompt_and_attends_to_it() -> None:
     cost = Cost(token=1.0, seen=10.0, predicted=100.0)
     assert cost.of(4, [2, 3]) == (4 + 5) + 10.0 * (8 + 2 * (4 + 1) + 3 * (4 + 1.5)) + 100.0 * 5
-
-
-def differencing(sizes: list[float], parts: int) -> list[float]:
-    """Sums that the method ends with, sorted: of lists of sums, join the two that differ most within."""
-    left = [[0.0] * (parts - 1) + [size] for size in sizes]
-    while len(left) > 1:
-        left.sort(key=lambda sums: sums[-1] - sums[0])
-        one, other = left.pop(), left.pop()
-        left.append(sorted(low + high for low, high in zip(one, reversed(other), strict=True)))
-    return left[0]
-
-
-@table("parts", [2, 3, 4])
-@table("seed", range(6))
-def test_it_is_the_largest_differencing_method_whatever_the_unit(parts: int, seed: int) -> None:
-    draw = random.Random(seed)
-    sizes = [draw.random() for _ in range(13)]
-    shares = karmarkar_karp(sizes, parts)
-    sums = sorted(sum(sizes[index] for index in share) for share in shares)
-    assert sums == pytest.approx(differencing(sizes, parts), rel=1e-9)
-    assert karmarkar_karp([size * 2**40 for size in sizes], parts) == shares
-    assert karmarkar_karp([size / 2**40 for size in sizes], parts) == shares
 
 
 SIZES_OF_A_MODEL = {
