@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from typing import cast
 
-from slime_core.batching.prepare import Overlong, OverlongSettings
 from slime_core.data.settings import JudgeSettings, MixtureSettings
 from slime_core.errors import ConfigError
 from slime_core.hookspecs import hookimpl
@@ -30,8 +29,6 @@ from slime_core.roles import (
     LauncherSetup,
     LauncherSpec,
     Reward,
-    RewardShaper,
-    RewardShaperSpec,
     RewardSpec,
     SampleFilter,
     SampleFilterSpec,
@@ -165,18 +162,6 @@ def _oldest_first(settings: Settings, setup: Setup) -> BufferFilter:
     from slime_core.buffer import FifoFilter
 
     return FifoFilter()
-
-
-@hookimpl
-def slime_reward_shapers() -> Iterable[RewardShaperSpec]:
-    """Penalties independent of the reward."""
-    yield RewardShaperSpec(
-        "overlong", _overlong, OverlongSettings, "A penalty that grows over the last tokens of the budget (DAPO)"
-    )
-
-
-def _overlong(settings: OverlongSettings, setup: Setup) -> RewardShaper:
-    return Overlong(settings)
 
 
 @hookimpl

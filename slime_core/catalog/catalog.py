@@ -24,9 +24,7 @@ from slime_core.catalog.discovery import PluginState, PluginStatus, PluginWarnin
 from slime_core.catalog.loading import Listener, Loader, Registered
 from slime_core.catalog.packages import CORE, brought_by, how_to_install
 from slime_core.catalog.project_code import find_in_project, is_in_project
-from slime_core.errors import ConfigError, PluginError, SlimeError, UnknownName, did_you_mean, said_by
-from slime_core.events import RankEvent
-from slime_core.hookspecs import HOOK_OF_RANK_EVENT
+from slime_core.errors import ConfigError, PluginError, SlimeError, UnknownName, did_you_mean
 from slime_core.roles import SPECS, ForeignName, PluginSet, Spec
 
 PartT = TypeVar("PartT", covariant=True)
@@ -162,11 +160,6 @@ class Catalog:
             root=self._root,
         )
 
-    @property
-    def requirements(self) -> tuple[str, ...]:
-        """A pip requirement for each distribution that a plugin was loaded from."""
-        return tuple(dict.fromkeys(f"{each.dist}=={each.version}" for each in self.loaded if each.dist))
-
     @overload
     def choices(self, role: str) -> Mapping[str, Registered]: ...
 
@@ -255,28 +248,3 @@ def discover_in_worker(plugins: PluginSet, worker: str) -> Catalog:
         return Catalog.discover(plugins)
     except SlimeError as error:
         raise PluginError(f"{worker} on {socket.gethostname()} (process {os.getpid()}): {error}") from error
-
-
-class RankHooks:
-    """The rank hooks of a catalog's plugins."""
-
-    def __init__(self, catalog: Catalog) -> None:
-        self._listeners = {event: catalog.listeners(hook) for event, hook in HOOK_OF_RANK_EVENT.items()}
-
-    def fire(self, event: RankEvent) -> None:
-        """Call every implementation of the event's hook.
-
-        Raises:
-            PluginError: a hook raised; names plugin, hook and rank, and ends the run on all ranks.
-        """
-        for listener in self._listeners[type(event)]:
-            try:
-                if listener.takes_event:
-                    listener.function(event)
-                else:
-                    listener.function()
-            except BaseException as error:
-                raise PluginError(
-                    f"rank hook {HOOK_OF_RANK_EVENT[type(event)]} of plugin {listener.plugin} raised on rank "
-                    f"{event.rank}: {type(error).__name__}: {said_by(error)}"
-                ) from error

@@ -35,7 +35,7 @@ class TestPackage(PluginPackageContract):
         (GroupFilterContract, "slime-core/nonzero_std", {}),
         (GroupFilterContract, "slime-core/nonzero_std_with_fallback", {}),
         (SampleFilterContract, "slime-core/truncated", {}),
-        (RewardShaperContract, "slime-core/overlong", {"max_response_len": 8, "overlong_buffer_len": 4}),
+        (RewardShaperContract, "slime-train/overlong", {"max_response_len": 8, "overlong_buffer_len": 4}),
         (BufferContract, "slime-core/fifo", {}),
         (BufferFilterContract, "slime-core/fifo", {}),
         (TrackerContract, "slime-trackers/tensorboard", {}),

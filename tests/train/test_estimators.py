@@ -13,7 +13,7 @@ from hypothesis import settings as profile
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from slime_core.batching.prepare import Overlong, OverlongSettings, Preparation, reward_columns
+from slime_core.batching.prepare import Preparation, reward_columns
 from slime_core.errors import ContractError
 from slime_core.roles import Advantage, AdvantageInput, Draw, ShapeContext
 from slime_core.sample import Group, GroupId, Sample
@@ -29,6 +29,8 @@ from slime_train.estimators.reinforce_plus_plus_baseline import (
 )
 from slime_train.estimators.rloo import Rloo
 from slime_train.norm import CHUNK
+from slime_train.overlong import Overlong
+from slime_train.settings import OverlongSettings
 from slime_train.whitened import EstimatorSettings
 from tests.tables import table
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 import slime_train.estimators
-from slime_core.batching.prepare import OverlongSettings
 from slime_core.roles import AdvantageSpec, LossSpec, Optim, Settings, Setup, Spec
 from slime_train.corrections import Icepop, Mis, Tis
 from slime_train.estimators import estimators
@@ -35,6 +34,7 @@ from slime_train.settings import (
     GspoSettings,
     IcepopSettings,
     MisSettings,
+    OverlongSettings,
     PolicyLossSettings,
     TisSettings,
 )

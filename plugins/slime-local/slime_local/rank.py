@@ -13,7 +13,6 @@ import torch
 import torch.distributed as dist
 
 from slime_core.catalog import discover_in_worker
-from slime_core.catalog.catalog import RankHooks
 from slime_core.errors import NonFiniteError
 from slime_core.events import BeforeLogProb, BeforeTrainStep, TrainInit
 from slime_core.roles import MemoryTag, MemoryTags, RankSetup, StepResult, TrainBatch, WeightSlot
@@ -26,6 +25,7 @@ from slime_local.settings import LocalTrainerSettings
 from slime_local.step import LocalStep
 from slime_train import (
     Algorithm,
+    RankHooks,
     Share,
     check_weights_finite,
     failing_together,

@@ -8,12 +8,12 @@ import pytest
 import torch
 from test_rank import GROUPS, WHITENED, batches, flat
 
-from slime_core.catalog.catalog import RankHooks
 from slime_core.errors import ModelError
 from slime_core.events import BeforeLogProb
 from slime_core.roles import RankSetup, Reference, Teacher, TrainBatch
 from slime_local.companions import Beside
 from slime_local.rank import LocalRank
+from slime_train import RankHooks
 from tests.ranks import rank_setup
 
 KL = Reference(Path(), use_kl_loss=True, kl_loss_coef=0.1, kl_loss_type="k2")

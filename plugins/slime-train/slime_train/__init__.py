@@ -11,7 +11,6 @@ from slime_core.lazy import exports
 
 if TYPE_CHECKING:
     from slime_core.catalog import discover_in_worker as discover_in_worker
-    from slime_core.catalog.catalog import RankHooks as RankHooks
     from slime_core.catalog.catalog import Used as Used
     from slime_core.config.model_dir import not_trainable as not_trainable
     from slime_core.config.model_dir import refuse_quantized as refuse_quantized
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from slime_train.norm import check_weights_finite as check_weights_finite
     from slime_train.norm import gradient_norm as gradient_norm
     from slime_train.portable import make_portable as make_portable
+    from slime_train.rank_hooks import RankHooks as RankHooks
     from slime_train.schedule import learning_rate as learning_rate
     from slime_train.sequences import masked_mean as masked_mean
     from slime_train.sequences import masked_sum as masked_sum

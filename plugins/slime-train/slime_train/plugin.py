@@ -1,4 +1,4 @@
-"""The entry point: the estimators, losses, corrections and transports of slime-train. Listing them imports no torch."""
+"""The entry point: all choices of slime-train. Listing them imports no torch."""
 
 from collections.abc import Iterable
 
@@ -7,13 +7,16 @@ from slime_core.roles import (
     AdvantageSpec,
     CorrectionSpec,
     LossSpec,
+    RewardShaper,
+    RewardShaperSpec,
     Settings,
+    Setup,
     Transport,
     TransportSetup,
     TransportSpec,
 )
 from slime_train.estimators import estimators
-from slime_train.settings import DiskSettings
+from slime_train.settings import DiskSettings, OverlongSettings
 from slime_train.specs import corrections, losses
 
 SLIME_API = "1"
@@ -35,6 +38,20 @@ def slime_losses() -> Iterable[LossSpec]:
 def slime_corrections() -> Iterable[CorrectionSpec]:
     """Importance sampling of several kinds."""
     return corrections()
+
+
+@hookimpl
+def slime_reward_shapers() -> Iterable[RewardShaperSpec]:
+    """Penalties independent of the reward."""
+    yield RewardShaperSpec(
+        "overlong", _overlong, OverlongSettings, "A penalty that grows over the last tokens of the budget (DAPO)"
+    )
+
+
+def _overlong(settings: OverlongSettings, setup: Setup) -> RewardShaper:
+    from slime_train.overlong import Overlong
+
+    return Overlong(settings)
 
 
 @hookimpl

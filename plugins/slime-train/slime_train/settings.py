@@ -1,4 +1,4 @@
-"""Settings of the core's losses, corrections and transports, without torch, for the catalog."""
+"""Settings of the losses, corrections, the reward shaper and the transports, without torch, for the catalog."""
 
 from pathlib import Path
 from typing import Literal, Self
@@ -178,6 +178,22 @@ class MisSettings(Settings):
             if low >= high or (of_ratio and low <= 0):
                 bounds = "of a ratio, around 1" if of_ratio else "above 0"
                 raise ValueError(f"rollout_rs: {name} from {low:g} to {high:g} keeps nothing: its bounds are {bounds}")
+        return self
+
+
+class OverlongSettings(Settings):
+    """`[reward_shaper.overlong]`."""
+
+    max_response_len: int = Field(ge=1, le=10**9, description="Tokens at which the whole penalty is due.")
+    overlong_buffer_len: int = Field(ge=1, le=10**9, description="Tokens before that over which it grows from 0.")
+    overlong_penalty_factor: float = Field(1.0, gt=0.0, le=1e6, description="The whole penalty, in units of reward.")
+
+    @model_validator(mode="after")
+    def _the_buffer_is_inside(self) -> Self:
+        if self.overlong_buffer_len > self.max_response_len:
+            raise ValueError(
+                f"overlong_buffer_len = {self.overlong_buffer_len} is above max_response_len = {self.max_response_len}"
+            )
         return self
 
 
