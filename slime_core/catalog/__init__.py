@@ -1,6 +1,6 @@
 """Catalog: finds plugins, validates their choices, and looks choices up by name.
 
-Only this package uses pluggy's manager.
+Plugins mark hooks with pluggy's marker; `loading` reads them.
 """
 
 from typing import TYPE_CHECKING
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from slime_core.catalog.discovery import find_project_files as find_project_files
     from slime_core.catalog.discovery import import_project_module as import_project_module
     from slime_core.catalog.discovery import installed_candidates as installed_candidates
-    from slime_core.catalog.discovery import installed_statuses as installed_statuses
     from slime_core.catalog.discovery import is_plugin_module as is_plugin_module
     from slime_core.catalog.discovery import project_source as project_source
+    from slime_core.catalog.discovery import select_plugins as select_plugins
     from slime_core.catalog.loading import Registered as Registered
     from slime_core.catalog.loading import place_of as place_of
     from slime_core.catalog.packages import PARTS as PARTS

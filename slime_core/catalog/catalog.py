@@ -20,7 +20,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Generic, TypeVar, cast, overload
 
-from slime_core.catalog.discovery import PluginState, PluginStatus, PluginWarning, select
+from slime_core.catalog.discovery import PluginState, PluginStatus, PluginWarning, select_plugins
 from slime_core.catalog.loading import Listener, Loader, Registered
 from slime_core.catalog.packages import CORE, brought_by, how_to_install
 from slime_core.catalog.project_code import find_in_project, is_in_project
@@ -82,8 +82,6 @@ class Catalog:
     """The installed plugins and their choices; made by `Catalog.discover`, then constant."""
 
     def __init__(self, loader: Loader, statuses: Sequence[PluginStatus], root: Path) -> None:
-        self._choices = loader.choices
-        self._listeners = loader.listeners()
         self._loader = loader
         self._statuses = tuple(statuses)
         self._root = root
@@ -106,16 +104,15 @@ class Catalog:
         """
         if strict is None:
             strict = os.environ.get("SLIME_PLUGINS_STRICT", "0") not in ("", "0")
-        selected, loader, statuses = select(plugins), Loader(), []
-        for candidate in selected.candidates:
-            status = loader.load(candidate)
+        loader, statuses = Loader(), []
+        for candidate in select_plugins(plugins):
+            status = candidate if candidate.state is PluginState.EXCLUDED else loader.load(candidate)
             statuses.append(status)
-            if not status.failed:
-                continue
-            if strict or candidate in selected.required:
+            if status.failed and (strict or candidate.required):
                 raise PluginError(f"{status}. To see more: slime plugins check {candidate.plugin}")
-            warnings.warn(str(status), PluginWarning, stacklevel=2)
-        catalog = cls(loader, [*statuses, *selected.excluded], plugins.root or Path.cwd())
+            if status.failed:
+                warnings.warn(str(status), PluginWarning, stacklevel=2)
+        catalog = cls(loader, statuses, plugins.root or Path.cwd())
         catalog._refuse_other_versions(plugins.expected)
         return catalog
 
@@ -175,9 +172,9 @@ class Catalog:
         if not isinstance(role, str):
             # `Loader` rejects objects that are not the role's spec.
             return cast(Mapping[str, Registered[SpecT]], self.choices(role.role))
-        if role not in self._choices:
+        if role not in SPECS:
             raise UnknownName(f"no role {role!r}.{did_you_mean(role, SPECS)} Roles: {', '.join(SPECS)}.")
-        return MappingProxyType(self._choices[role])
+        return MappingProxyType(self._loader.choices[role])
 
     @overload
     def find(self, role: str, name: str) -> Registered: ...
@@ -227,8 +224,8 @@ class Catalog:
         return tuple(self._loader.names())
 
     def listeners(self, hook: str) -> tuple[Listener, ...]:
-        """Implementations of a run hook or a rank hook, in the order of calls."""
-        return self._listeners[hook]
+        """Implementations of a hook: `tryfirst` first, `trylast` last, the others in the order of plugins."""
+        return tuple(sorted(self._loader.hooks[hook], key=lambda listener: listener.priority))
 
 
 # Worker processes: load the driver's plugins in the same order and versions, or raise an error that names the worker.
