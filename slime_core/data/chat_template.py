@@ -18,6 +18,8 @@ from typing import TypeVar, cast
 from slime_core.errors import ConfigError, DataError, ModelError, did_you_mean
 from slime_core.processes.forked import Forked, Output, TooLong
 from slime_core.processes.server import shared_server
+from slime_core.processes.worker import ENTRY, PRELOAD, Order, pickled
+from slime_core.roles import Place, WorkerGroupSpec
 from slime_core.sample import Json, Message
 
 WORKER = "slime_core.data.template_worker"
@@ -165,7 +167,7 @@ class ChatTemplate:
                 )
             worker = self._running()
             try:
-                answers = cast(list[Answer], worker.ask(f"[{','.join(requests)}]", LIMIT_S))
+                answers = cast(list[Answer], worker.call("render", [*requests]))
             except _Stopped as stopped:
                 self._stop()
                 if len(requests) == 1:
@@ -186,15 +188,15 @@ class ChatTemplate:
         """Return a worker that has compiled the templates; a fork of this process gets a new one."""
         if self._worker is None or self._worker.owner != os.getpid():
             self._worker = _Worker()
-            start = [self._sources, self._day.isoformat(), MEMORY_MB]
+            arguments = {"sources": self._sources, "day": self._day.isoformat(), "memory_mb": MEMORY_MB}
+            spec = WorkerGroupSpec("chat template", 1, f"{WORKER}:TemplateWorker", arguments)
             try:
-                result, found = cast(tuple[str, str | list[str]], self._worker.ask(json.dumps(start), START_S))
-            except _Stopped as stopped:
-                result, found = FAILED, f"cannot be compiled: {stopped}"
-            if result != MADE:
+                self._worker.exchange(Order(spec, Place(0), None, plain=True), START_S)
+                self._reads = cast(list[str], self._worker.call("arguments"))
+            except (_Stopped, ModelError) as error:
                 self._stop()
-                raise ModelError(f"the chat template of {self._owner} {found}")
-            self._reads = found
+                why = f"cannot be compiled: {error}" if isinstance(error, _Stopped) else error
+                raise ModelError(f"the chat template of {self._owner} {why}") from None
         return self._worker
 
     def _stop(self) -> None:
@@ -222,26 +224,33 @@ class _Worker:
         self.owner = os.getpid()
         self._output = Output(LONGEST_TAIL)
         with self._output.opened() as output:
-            self._process = shared_server([WORKER], {}).fork(f"{WORKER}:main", title="chat template", output=output)
+            self._process = shared_server([PRELOAD, WORKER]).fork(ENTRY, title="chat template", output=output)
         self.end = weakref.finalize(self, _end, self._process, self._output)
         """Kills the worker, once."""
 
-    def ask(self, request: str, timeout_s: float) -> object:
+    def call(self, method: str, *given: object) -> object:
+        """Return the answer of a method of the worker's object; errors as of `exchange`."""
+        return self.exchange((method, given), LIMIT_S)
+
+    def exchange(self, request: object, timeout_s: float) -> object:
         """Return the answer to one request.
 
         Raises:
+            ModelError: the worker raised an error.
             _Stopped: there is no answer.
         """
         try:
-            body = request.encode("utf-8", "surrogatepass")
-            answer = self._process.channel.exchange(body, limit=LARGEST_ANSWER, timeout_s=timeout_s)
-            return cast(object, json.loads(answer.decode("utf-8", "surrogatepass")))
+            body = pickled(request)
+            value, error = json.loads(self._process.call_blocking(body, limit=LARGEST_ANSWER, timeout_s=timeout_s))
         except TimeoutError:
             raise _Stopped(f"it is not done after {timeout_s:g} s") from None
         except TooLong:
             raise _Stopped(f"it has made more than {LARGEST_ANSWER} bytes") from None
         except (EOFError, OSError, ValueError):
             raise _Stopped(f"its process ended, perhaps for want of memory{self._output.printed()}") from None
+        if error:
+            raise ModelError(error)
+        return cast(object, value)
 
 
 def _end(process: Forked, output: Output) -> None:

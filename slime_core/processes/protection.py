@@ -110,9 +110,8 @@ class RewardWorker:
 
     @property
     def alive(self) -> bool:
-        """Whether the worker can take a call; a closed socket shows its death before the server reports it."""
-        process = self._process
-        return process.cause is None and not process.is_over and not process.channel.is_closed
+        """Whether the worker can take a call; a closed channel shows its death before the server reports it."""
+        return self._process.cause is None and self._process.is_idle
 
     async def ready(self) -> None:
         """Wait until the plugin is built; StartError with the worker's output if that fails."""
@@ -183,7 +182,7 @@ class RewardWorker:
     def close(self) -> None:
         """Kill the worker and close its files; a call in progress fails and closes the files itself."""
         self._process.kill("killed", "it was closed")
-        self._process.channel.cut()  # ends a call in progress
+        self._process.disconnect()  # ends a call in progress
         if not self._busy:
             self._process.close()
             self._output.close()

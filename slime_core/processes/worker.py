@@ -31,7 +31,7 @@ from typing import cast
 from slime_core.catalog import Catalog, check_verdict, discover_in_worker, find_project_files
 from slime_core.catalog.checks import as_verdict, check_verdicts, checked_label
 from slime_core.errors import ContractError, PluginError, SlimeError, drawn
-from slime_core.processes.forked import NUMBER, receive, send
+from slime_core.processes.forked import receive, send
 from slime_core.processes.limits import ForkCount, limit_memory
 from slime_core.roles import ChecksLabels, Place, PluginSet, RewardContext, Setup, WorkerGroupSpec
 from slime_core.roles.rewards import misfit
@@ -113,7 +113,7 @@ def pickled(value: object) -> bytes:
     return buffer.getvalue()
 
 
-# The main loop of every worker: answer the numbered calls from the channel.
+# The main loop of every worker: answer the calls from the channel.
 
 PRELOAD = __name__
 """Module that every server of workers imports before a fork."""
@@ -136,7 +136,7 @@ def serve(channel_fd: int) -> None:
     channel, own, host = socket.socket(fileno=channel_fd), os.getpid(), Host()
     plain = False
 
-    def work(body: memoryview) -> object:
+    def work(body: bytearray) -> object:
         nonlocal plain
         asked = ForkingPickler.loads(body)
         if isinstance(asked, Order):
@@ -148,16 +148,16 @@ def serve(channel_fd: int) -> None:
 
     while True:
         try:
-            frame = memoryview(receive(channel))
+            body = receive(channel)
         except (EOFError, OSError):
             break
-        reply = answered(partial(work, frame[NUMBER.size :]))
+        reply = answered(partial(work, body))
         if os.getpid() != own:
             os._exit(0)  # a plugin returned from a fork: only the first process may answer
         signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm that a plugin left on would hit the next call
         with suppress(Exception):
             sys.stdout.flush()
-        send(channel, bytes(frame[: NUMBER.size]) + (_as_json(reply) if plain else _as_pickle(reply)))
+        send(channel, _as_json(reply) if plain else _as_pickle(reply))
     host.close()
 
 

@@ -22,7 +22,7 @@ from slime_core.data import (
 )
 from slime_core.data.settings import MixtureMember, MixtureSettings
 from slime_core.errors import ConfigError, DataError, ModelError
-from slime_core.processes.forked import Channel
+from slime_core.processes.forked import Forked
 from slime_core.roles import DataSourceSetup, PromptFile, RowFormat
 from slime_core.sample import Message
 from slime_train.dialogs import DialogReader
@@ -65,7 +65,7 @@ for text in json.load(sys.stdin):
         found.append("made")
     except (DataError, ModelError) as error:
         found.append(str(error))
-shared_server([chat_template.WORKER], {}).close()
+shared_server([chat_template.PRELOAD, chat_template.WORKER]).close()
 own = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))  # ru_maxrss begins at the parent's
 print(json.dumps([found, int(own.split()[1]), resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss]))
 """
@@ -106,7 +106,7 @@ def test_rows_that_are_read_together_are_read_as_one_by_one() -> None:
         except DataError as error:
             return [str(error)]
 
-    with patch.object(Channel, "exchange", autospec=True, side_effect=Channel.exchange) as exchange:
+    with patch.object(Forked, "call_blocking", autospec=True, side_effect=Forked.call_blocking) as exchange:
         together = [*template.read_rows(iter(rows), read)]
     assert exchange.call_count < 20, "requests, of 150 rows"
     assert together == [(row, read(row)) for row in rows]
