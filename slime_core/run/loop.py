@@ -38,10 +38,10 @@ from slime_core.events import (
 from slime_core.outputs import run_id_of
 from slime_core.roles import BufferContext, Draw
 from slime_core.rollout import RolloutResult
-from slime_core.run.checkpoint import Checkpoint, check_changes, newest_checkpoint, saved_settings
-from slime_core.run.folder import RunFolder, note_resume, on_signals
-from slime_core.run.ledger import GroupState, SavedState, digest_before
-from slime_core.run.saving import Saver, copy_model, point
+from slime_core.run.checkpoint import Checkpoint, CheckpointState, Saver, copy_model, link_to, newest_checkpoint
+from slime_core.run.folder import RunFolder, on_signals
+from slime_core.run.ledger import GroupState
+from slime_core.run.resume import check_changes, check_records, current_settings, note_resume
 from slime_core.run.session import BaseSession, Phase, Session
 from slime_core.run.trainer import TrainReport, means
 from slime_core.sample import Json
@@ -104,7 +104,7 @@ class BaseLoop(ABC):
         """Return this loop's part of a checkpoint, apart from the model, its progress and the plugins."""
         return self._own_state
 
-    def _restore(self, checkpoint: Checkpoint, state: SavedState) -> None:
+    def _restore(self, checkpoint: Checkpoint, state: CheckpointState) -> None:
         """Restore the part that `_parts` returned.
 
         Raises:
@@ -218,7 +218,7 @@ class BaseLoop(ABC):
             "metrics_position": self._metrics.position(),
             "day": session.build.day.isoformat(),
             "plugins": self._plugins,
-            "config": saved_settings(self._plan),
+            "config": current_settings(self._plan),
         }
         save = partial(session.trainer.save, hf=self._config.run.checkpoint_hf)
         with self._spans.phase("checkpoint", self.rollout_id):
@@ -231,7 +231,7 @@ class BaseLoop(ABC):
 
     async def _finish_save(self, *, wait: bool) -> None:
         """Report a checkpoint that has finished, or raise the error that prevented it."""
-        if checkpoint := await self._saver.saved(wait=wait):
+        if checkpoint := await self._saver.finished(wait=wait):
             if template := self._config.run.save_hf:
                 await asyncio.to_thread(copy_model, checkpoint, template, run_id_of(self._folder.root))
             await self._base.emit(CheckpointSaved(checkpoint.path, checkpoint.rollout_id))
@@ -252,7 +252,7 @@ class BaseLoop(ABC):
             if self._best_link and saved.is_dir() and self._is_best(row.metrics):
                 best = saved
         if self._best_link and best:  # repair the link after a kill between checkpoint and link
-            point(self._best_link, best)
+            link_to(best, self._best_link)
         note_resume(self._folder.root, self.rollout_id)
         self._display.message(f"continuing after rollout {self.rollout_id} of {self._base.num_rollout}")
         await self._base.emit(CheckpointLoaded(checkpoint.path, self.rollout_id))
@@ -369,14 +369,13 @@ class Loop(BaseLoop):
         self._samples.rewind(None)
         self._session.ledger.rewind()
 
-    def _restore(self, checkpoint: Checkpoint, state: SavedState) -> None:
+    def _restore(self, checkpoint: Checkpoint, state: CheckpointState) -> None:
         session = self._session
         if state.data_source is None or state.buffer is None or state.ledger is None or state.scheduler is None:
             raise CheckpointError(f"checkpoint {checkpoint.path} is of a run that only trains; give another --save")
+        session.ledger.load_state_dict(state.ledger.model_dump())
         session.source.load_state_dict(state.data_source)
         session.buffer.load_state_dict(state.buffer)
-        session.ledger.load_state_dict(state.ledger.model_dump())
-        session.source.hold(session.ledger.drawn())
         session.buffer.hold(session.ledger.buffered())
         try:
             session.scheduler.load_state_dict(state.scheduler)
@@ -429,13 +428,13 @@ async def run_loop(
     if checkpoint and checkpoint.rollout_id == 0:
         checkpoint = None  # nothing is trained yet: start over, perhaps with repaired rows
     if checkpoint:
-        check_records(checkpoint, folder)
+        check_records(checkpoint, folder.root)
     session = make_session(plan, folder, display)
     done, unit = checkpoint.rollout_id if checkpoint else 0, session.unit
     if not checkpoint and folder.metrics.is_file() and folder.metrics.stat().st_size:
         display.message(
             f"{folder.root} has no checkpoint of trained weights (save_interval = {plan.config.run.save_interval}): "
-            "it begins anew"
+            "it starts over"
         )
     try:
         for note in check_changes(checkpoint, plan, session.train_steps) if checkpoint else ():
@@ -467,15 +466,3 @@ async def run_loop(
                     folder.write_config(old_config)
             await session.emit(RunFailed(folder.root, error))
             raise
-
-
-def check_records(checkpoint: Checkpoint, folder: RunFolder) -> None:
-    """Check, before anything starts, that metrics.jsonl and ledger.jsonl contain everything up to a checkpoint.
-
-    Raises:
-        CheckpointError: one is missing, shorter than it was, or changed.
-    """
-    state = checkpoint.state()
-    MetricsLog.check(folder.metrics, state.metrics_position)
-    if state.ledger:
-        digest_before(folder.ledger, state.ledger.offset, state.ledger.sha256)

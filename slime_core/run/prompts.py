@@ -306,7 +306,7 @@ def read_all_prompts(plan: Plan) -> DataRead:
         ModelError: the tokenizer cannot be read.
         RunFolderError: the run trains on kept samples that it cannot use.
     """
-    builder = Builder.of(plan)
+    builder = Builder(plan)
     if (kept := plan.config.debug.load_debug_rollout_data) is not None:
         stored = cast(Callable[[Path], Sized], part("stored", "slime-view", "load_debug_rollout_data"))
         return DataRead([*builder.tokenizer_notes(), f"{kept} has samples of {len(stored(kept))} rollouts"])

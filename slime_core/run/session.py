@@ -67,7 +67,6 @@ from slime_core.rollout import (
     make_scheduler,
 )
 from slime_core.run.build import Builder
-from slime_core.run.engines import policy_engines, served_models
 from slime_core.run.folder import RunFolder, StopRequest
 from slime_core.run.ledger import GroupState, Ledger, LedgeredSource
 from slime_core.run.prompts import RowChecks, count_rollouts
@@ -165,7 +164,7 @@ class BaseSession:
     def __init__(self, plan: Plan, folder: RunFolder, display: Display | None = None, *, unit: str = "rollout") -> None:
         """Build the parts without processes; `unit` is what the run counts. Call `count` before entering a session."""
         self.plan, self.folder, self.unit = plan, folder, unit
-        self.build = Builder.of(plan)
+        self.build = Builder(plan)
         self.stats = self.build.stats
         self.hooks = RunHooks(plan.catalog, self.stats)
         self.stop = StopRequest()
@@ -264,14 +263,14 @@ class Session(BaseSession):
         with ExitStack() as undo:
             self.replay = self.build.replay()
             self.ledger = undo.enter_context(closing(Ledger(folder.ledger, self.replay.max_uses)))
-            self.served = served_models(self.build, self.launcher, folder)
+            self.build.serve_models(self.launcher, folder)
             with closing(RowChecks(self.build)) as checks:
                 source, read = checks.read()
             self.eval_sets = [each for each, _ in read]
             chosen = plan.roles.one(DataSourceSpec)
             self.source = LedgeredSource(Used(chosen.reference, chosen.plugin, source), self.ledger)
             self.buffer = self.build.buffer()
-            self.engine = policy_engines(self.build, self.launcher, self.tokenizer, folder)
+            self.engine = self.build.policy_engines(self.launcher, folder)
             self._transport, self._publishing = self.build.transport(folder), cast(Publishing | None, None)
             self.count(lambda: self.source)
             self.scheduler = self._scheduler()
@@ -295,7 +294,7 @@ class Session(BaseSession):
             of_trainer = roles.one(TrainerSpec).spec.releases if cluster.offloads_train else NONE
             self._memory = Memory(self.engine, self.trainer, of_engine, of_trainer)
         self._phase("engine: loading the model")
-        await together(self.engine.start(), *(each.start() for each in self.served.values()))
+        await together(self.engine.start(), *(each.start() for each in self.build.models.values()))
         for each in self.build.lifecycles:
             await each.start()
         self._watching.enter_context(Watchdog())
@@ -314,8 +313,8 @@ class Session(BaseSession):
                 last_first.push_async_callback(self._publishing.close)
             last_first.push_async_callback(super().close)
             last_first.push_async_callback(self.engine.close)
-            for served in self.served.values():
-                last_first.push_async_callback(served.close)
+            for served in self.build.models.values():
+                last_first.push_async_callback(served.pool.close)
             last_first.callback(self.build.protection.close)
             for each in reversed(self.build.lifecycles):
                 last_first.push_async_callback(each.close)
@@ -400,7 +399,7 @@ class Session(BaseSession):
         generator = self.build.generator(roles.one(GeneratorSpec).reference)
         scoring = Scoring(rewards, group_rewards, bool(self.build.reward_keys()))
         name = self.plan.config.distillation.opd_teacher_model
-        teacher = None if name is None else ServedTeacher(name, self.served[name], teaching(self.plan.config))
+        teacher = None if name is None else ServedTeacher(name, self.build.models[name], teaching(self.plan.config))
         return Choices(generator, scoring, self.build.generator, self.build.reward, teacher)
 
 

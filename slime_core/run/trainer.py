@@ -290,7 +290,7 @@ class Trainer:
         self._saving = True
         await self._call_all("save", (directory, hf))
 
-    async def finish_save(self, *, wait: bool) -> bool:
+    async def finish_save(self, wait: bool) -> bool:
         """Return whether the files of the last `save` are complete; with `wait`, wait for them."""
         if self._saving:
             self._saving = not all(await self._call_all("finish_save", wait))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slime_core.config import OptimArgs, default_settings
-from slime_core.run.checkpoint import CHANGEABLE, changed_settings, derived_changes
+from slime_core.run.resume import CHANGEABLE, changed_settings, derived_changes
 from slime_core.run.trainer import optim_of
 from slime_core.sample import Json
 from slime_train.schedule import learning_rate

@@ -9,7 +9,6 @@ from slime_core.config import ChosenRoles, parse_config, resolve
 from slime_core.roles import Engine, EngineSetup, EngineSpec, Extra, LauncherSetup, LauncherSpec, Settings
 from slime_core.run import RunFolder
 from slime_core.run.build import Builder
-from slime_core.run.engines import policy_engines
 from slime_core.sample import Json
 from tests.tables import table
 
@@ -37,10 +36,10 @@ def setups_of(keys: Mapping[str, Json], want: frozenset[Extra], scratch: Path) -
     made = engine.spec.factory
     spec = EngineSpec("told", factory)
     told = replace(engine, registered=replace(engine.registered, spec=spec), settings=Settings())
-    builder = Builder.of(replace(plan, roles=ChosenRoles({**plan.roles, "engine": (told,)}), want=want))
+    builder = Builder(replace(plan, roles=ChosenRoles({**plan.roles, "engine": (told,)}), want=want))
     setup = LauncherSetup(builder.make, 0, scratch=scratch)
     launcher = plan.roles.one(LauncherSpec).spec.factory(Settings(), setup)
-    policy_engines(builder, launcher, builder.tokenizer(), RunFolder(scratch))
+    builder.policy_engines(launcher, RunFolder(scratch))
     return setups
 
 

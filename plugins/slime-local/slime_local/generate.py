@@ -34,12 +34,14 @@ from slime_core.roles import (
     Tokenizer,
 )
 from slime_core.rollout import response_text
-from slime_core.run import Serving, model_of, newest_checkpoint, started
-from slime_core.run.checkpoint import MANIFEST, model_day
+from slime_core.run import model_of, newest_checkpoint
+from slime_core.run.checkpoint import MANIFEST
+from slime_core.run.resume import model_day
 from slime_core.sample import GroupId, Json, Sample
 from slime_core.seeds import derive_seed
 from slime_local.count_shown import CountShown
 from slime_local.sampling_flags import TextLimit, parse_sampling, sampling_options
+from slime_local.serving import Serving, serve
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,7 +373,7 @@ class _Job:
 async def _run(serving: Serving, tokenizer: HfTokenizer, job: _Job) -> None:
     asked, out = job.asked, job.out
     total = len(asked.prompts) * asked.n_samples_per_prompt
-    async with started(serving, tokenizer) as engine:
+    async with serve(serving, tokenizer) as engine:
         if out is None and total == 1 and sys.stdout.isatty() and isinstance(engine, StreamsTokens):
             async with aclosing(text_parts(engine, tokenizer, asked)) as parts:
                 await _show_parts(parts, job.limit)
