@@ -29,7 +29,7 @@ class Generate(Protocol):
         *,
         turn: str | None = None,
         session: str | None = None,
-        tell: Callable[[GenerateChunk], None] | None = None,
+        on_chunk: Callable[[GenerateChunk], None] | None = None,
         media: Mapping[str, Json] | None = None,
     ) -> GenerateOutput:
         """One response; its `versions` lists the weight versions of its tokens.
@@ -41,7 +41,7 @@ class Generate(Protocol):
                 Name concurrent calls: their order, and with it their seeds, may vary. A call that raised may be
                 retried under its name.
             session: the conversation that contains the call. One of several engines serves it. Does not affect outputs.
-            tell: callback for each chunk of the response, in order, while it streams.
+            on_chunk: callback for each chunk of the response, in order, while it streams.
             media: images, videos or audio for the prompt's placeholders.
 
         Raises:
@@ -73,8 +73,8 @@ class GenerateContext:
     measure: Callable[[str, float], None] = lambda name, value: None
     """`ctx.measure("tool_calls", 3)`: mean and p99 over samples are metrics, `rollout/<generator>/tool_calls/...`.
     Do not measure time: metrics would differ from run to run."""
-    anew: Callable[[], None] = lambda: None
-    """`ctx.anew()` restarts the sample: earlier calls no longer count; their names are free. No call may be running."""
+    restart: Callable[[], None] = lambda: None
+    """`ctx.restart()` forgets the sample's earlier calls and their names. No call may be running."""
 
 
 @runtime_checkable

@@ -150,7 +150,7 @@ class RolloutPolicy:
     max_concurrency: int = 4096
     """Most samples generated at once."""
     max_filter_waves: int = 16
-    """Waves of draws before a rollout that still lacks groups raises an error."""
+    """SyncScheduler of draws before a rollout that still lacks groups raises an error."""
     reward_on_error: RewardOnError = RewardOnError.DROP
     """What to do with failed samples."""
     max_error_rate: float = 0.05
@@ -206,7 +206,7 @@ RM_TYPE = "rm_type"
 UseT = TypeVar("UseT")
 
 
-def _nobody(name: str) -> NoReturn:
+def _no_choice(name: str) -> NoReturn:
     raise UnknownName(f"there is no choice {name!r}: rows choose nothing here")
 
 
@@ -218,9 +218,9 @@ class Choices:
     """The run's generator."""
     scoring: Scoring
     """The run's rewards and group rewards."""
-    find_generator: Callable[[str], UsedGenerator] = _nobody
+    find_generator: Callable[[str], UsedGenerator] = _no_choice
     """Returns the generator that a row names; raises UnknownName if there is none."""
-    find_reward: Callable[[str], UsedReward[Reward]] = _nobody
+    find_reward: Callable[[str], UsedReward[Reward]] = _no_choice
     """Returns the reward that a row names, with weight 1; raises UnknownName if there is none."""
     teacher: ServedTeacher | None = None
     """Adds its log-probs to the samples that are trained on."""

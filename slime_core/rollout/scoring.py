@@ -179,7 +179,7 @@ class ScoredSample:
 class Execution:
     """The samples of one execution and their verdicts. A verdict on the main sample holds for all."""
 
-    __slots__ = ("elsewhere_s", "is_closed", "main", "measured", "scored")
+    __slots__ = ("is_closed", "main", "measured", "non_generation_s", "scored")
 
     def __init__(self, samples: Sequence[Sample], keeps_parts: bool = False, failure: Failure | None = None) -> None:
         """Samples without a score get the main sample's, and close if it is closed; `failure` is the generator's."""
@@ -187,7 +187,7 @@ class Execution:
         """Whether its samples have their final rewards."""
         self.measured: Mapping[str, Sequence[float]] = {}
         """Values that its generator measured, by `<generator>/<name>`."""
-        self.elsewhere_s = 0.0
+        self.non_generation_s = 0.0
         """Seconds spent in tools and environments."""
         self.scored = [ScoredSample(sample, keeps_parts, failure) for sample in samples]
         """One per sample, in order."""

@@ -264,7 +264,7 @@ class Loop(BaseLoop):
     def __init__(self, session: Session, display: Display, metrics: MetricsLog, samples: SampleWriter) -> None:
         super().__init__(session, display, metrics, samples)
         self._session = session
-        session.scheduler.runner.waiting.on_end = self._spans.add_sample
+        session.scheduler.runner.in_flight.on_end = self._spans.add_sample
 
     async def _begin(self, *, resumed: bool) -> None:
         self._display.phase("engine: new weights")
@@ -324,7 +324,7 @@ class Loop(BaseLoop):
             await session.publish(done)
         else:
             await session.serve_on()
-        async with session.scheduler.undisturbed():
+        async with session.scheduler.pause_draws():
             self._reconcile()
 
     def _evaluates_after(self, done: int) -> bool:
@@ -349,7 +349,7 @@ class Loop(BaseLoop):
     async def _parts(self) -> Mapping[str, Json]:
         session = self._session
         await self._samples.flush()
-        async with session.scheduler.undisturbed():
+        async with session.scheduler.pause_draws():
             self._reconcile()
             return {
                 "data_source": session.source.state_dict(),

@@ -55,14 +55,14 @@ from slime_core.roles import (
 from slime_core.rollout import (
     Choices,
     EvalResult,
-    LongWaits,
     Parts,
     RewardOnError,
     RolloutPolicy,
     Scheduler,
     Scoring,
     ServedTeacher,
-    Waves,
+    StallReporter,
+    SyncScheduler,
     evaluate,
     make_scheduler,
 )
@@ -299,7 +299,7 @@ class Session(BaseSession):
             await each.start()
         self._watching.enter_context(Watchdog())
         self._watching.enter_context(settled_heap())
-        self._watching.enter_context(LongWaits(self.scheduler.runner.waiting, self._message))
+        self._watching.enter_context(StallReporter(self.scheduler.runner.in_flight, self._message))
 
     async def watch(self) -> None:
         if self.plan.config.debug.debug_rollout_only:
@@ -387,7 +387,7 @@ class Session(BaseSession):
             emit=self.emit,
         )
         if self.plan.config.debug.debug_rollout_only:
-            return Waves(parts)  # there is no training to overlap with
+            return SyncScheduler(parts)  # there is no training to overlap with
         batch = math.ceil(rollout.rollout_batch_size / self.replay.ratio)
         return make_scheduler(rollout.rollout_policy, parts, batch, self.num_rollout)
 

@@ -384,7 +384,7 @@ class Publishing:
                 "a WeightChannel with the slots that it was given"
             )
         await trainer.connect(channel)
-        engine.catch_up_by(trainer.publish_again)
+        engine.set_resend(trainer.publish_again)
         return cls(trainer, engine, transport, channel, rendezvous)
 
     async def publish(self, version: int) -> None:

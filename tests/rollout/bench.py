@@ -32,9 +32,9 @@ from slime_core.rollout import (
     Scoring,
     ServedTeacher,
     SingleTurn,
+    SyncScheduler,
     UsedGenerator,
     UsedReward,
-    Waves,
 )
 from slime_core.rollout.engine_handle import EngineHandle
 from slime_core.sample import Group, GroupId, Json, Message, Sample
@@ -220,7 +220,7 @@ def make_bench(
     teacher: ServedTeacher | None = None,
     n: int = 2,
     sample_timeout_s: float = 600.0,
-    make: Callable[[Parts], Scheduler] = Waves,
+    make: Callable[[Parts], Scheduler] = SyncScheduler,
     **policy: object,
 ) -> Bench:
     """A scheduler over a scripted engine; fields of the policy are given by name."""

@@ -48,8 +48,8 @@ class Sides:
 
     async def publish_again(self, number: int, receive: object) -> None: ...
 
-    def catch_up_by(self, again: object) -> None:
-        self._note("catch_up_by", again)
+    def set_resend(self, again: object) -> None:
+        self._note("set_resend", again)
 
     async def load_weights(self, channel: WeightChannel, version: int) -> None:
         self._note("load_weights", channel, version)
@@ -72,7 +72,7 @@ def test_the_channel_is_opened_for_what_ranks_publish_and_late_engines_are_seen_
         await (await start(sides)).close()
 
     asyncio.run(go())
-    assert sides.asked == [("open", ()), ("connect", sides.channel), ("catch_up_by", sides.publish_again), ("close",)]
+    assert sides.asked == [("open", ()), ("connect", sides.channel), ("set_resend", sides.publish_again), ("close",)]
 
 
 @table("channel", [None, WeightChannel("here", cast(tuple[()], ("a slot of its own",)))])

@@ -15,7 +15,7 @@ from slime_core.catalog import part
 from slime_core.config import Plan
 from slime_core.events import RolloutEnd, RolloutStart
 from slime_core.roles import Draw
-from slime_core.rollout.metrics import Tally
+from slime_core.rollout.metrics import RolloutStats
 from slime_core.run import Outcome, RunFolder
 from slime_core.run.loop import BaseLoop, run_loop
 from slime_core.run.session import BaseSession
@@ -65,10 +65,10 @@ class TrainOnly(BaseLoop):
         await self._base.emit(RolloutStart(rollout_id, rollout_id))
         self._display.phase("reading kept samples")
         generated, draw = await asyncio.to_thread(self._stored.read, rollout_id)
-        tally = Tally(f"rollout {rollout_id}")
-        tally.kept += generated.kept
+        stats = RolloutStats(f"rollout {rollout_id}")
+        stats.kept += generated.kept
         for group in generated.dropped:
-            tally.drop(group, generated.reasons[group.id])
-        metrics = tally.metrics()
+            stats.drop(group, generated.reasons[group.id])
+        metrics = stats.metrics()
         await self._base.emit(RolloutEnd(rollout_id, generated.kept, generated.dropped, metrics))
         return draw, metrics, None
