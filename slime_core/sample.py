@@ -40,17 +40,14 @@ class Answer(Protocol):
     @property
     def tokens(self) -> Sequence[int]:
         """New ids: [n]."""
-        ...
 
     @property
     def log_probs(self) -> Sequence[float]:
         """Log-prob of each: [n]."""
-        ...
 
     @property
     def versions(self) -> Sequence[tuple[int, int]]:
         """Consecutive spans as (number of tokens, weight version), in order."""
-        ...
 
 
 NumberT = TypeVar("NumberT", int, float)

@@ -20,14 +20,12 @@ from slime_core.catalog.packages import beside_this_core, how_to_install, is_our
 from slime_core.errors import PluginError, UnknownName, did_you_mean
 from slime_core.hookspecs import (
     API_VERSION,
+    DEPRECATED,
     HOOK_OF_EVENT,
     HOOK_OF_RANK_EVENT,
     NAMES_HOOK,
     PROJECT,
     PROVIDER_OF_ROLE,
-    ProviderHookSpecs,
-    RankHookSpecs,
-    RunHookSpecs,
 )
 from slime_core.roles import SPECS, ForeignName, Settings, Spec
 
@@ -85,13 +83,6 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
 """Arguments of each hook."""
 MARK = f"{PROJECT}_impl"
 """Attribute of a function marked with `@hookimpl`."""
-DEPRECATED: dict[str, Warning] = {
-    hook: warning
-    for specs in (ProviderHookSpecs, RunHookSpecs, RankHookSpecs)
-    for hook, function in vars(specs).items()
-    if (warning := getattr(function, f"{PROJECT}_spec", {}).get("warn_on_impl"))
-}
-"""The warning about each deprecated hook."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +214,7 @@ class Loader:
         for hook, function, options in marked_functions(plugin):
             if hook in DEPRECATED:
                 warning, code = DEPRECATED[hook], inspect.unwrap(function).__code__
-                warnings.warn_explicit(warning, None, code.co_filename, code.co_firstlineno)
+                warnings.warn_explicit(warning, FutureWarning, code.co_filename, code.co_firstlineno)
             takes_event = "event" in inspect.signature(function).parameters
             priority = bool(options.get("trylast")) - bool(options.get("tryfirst"))
             hooks.append((hook, Listener(candidate.plugin, function, takes_event, priority)))

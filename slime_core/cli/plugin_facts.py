@@ -20,10 +20,6 @@ from slime_core.errors import PluginError, UnknownName, did_you_mean
 from slime_core.hookspecs import (
     HOOK_OF_EVENT,
     HOOK_OF_RANK_EVENT,
-    PROVIDER_OF_ROLE,
-    ProviderHookSpecs,
-    RankHookSpecs,
-    RunHookSpecs,
 )
 from slime_core.roles import SPECS, CallSpec, PluginSet, Settings, describe_isolation
 from slime_core.sample import Json
@@ -88,7 +84,6 @@ def _choices_of(catalog: Catalog, plugin: str, roles: Iterable[str] = SPECS) -> 
 
 def _describe_choice(registered: Registered) -> dict[str, Json]:
     spec = registered.spec
-    specified = getattr(ProviderHookSpecs, PROVIDER_OF_ROLE[spec.role])
     settings = [*_settings(registered, spec.model)]
     if spec.installed is not None:
         settings += _settings(registered, spec.installed.model({}), f"{spec.installed.key}.")
@@ -100,8 +95,8 @@ def _describe_choice(registered: Registered) -> dict[str, Json]:
         "origin": registered.origin,
         "summary": spec.summary,
         "isolation": describe_isolation(spec) if isinstance(spec, CallSpec) else None,
-        "stability": specified.stability.value,
-        "added": specified.added,
+        "stability": spec.stability.value,
+        "added": spec.added,
         "settings": [*settings],
     }
 
@@ -133,9 +128,8 @@ def type_name(annotation: object) -> str:
 
 
 def _describe_hooks(catalog: Catalog, plugin: str) -> Iterator[dict[str, Json]]:
-    for hook in HOOKS:
+    for event, hook in (*HOOK_OF_EVENT.items(), *HOOK_OF_RANK_EVENT.items()):
         listeners = catalog.listeners(hook)
-        specified = getattr(RunHookSpecs if hook in HOOK_OF_EVENT.values() else RankHookSpecs, hook)
         for position, listener in enumerate(listeners, 1):
             if listener.plugin == plugin:
                 yield {
@@ -143,8 +137,8 @@ def _describe_hooks(catalog: Catalog, plugin: str) -> Iterator[dict[str, Json]]:
                     "origin": place_of(listener.function),
                     "position": position,
                     "order": [each.plugin for each in listeners],
-                    "stability": specified.stability.value,
-                    "added": specified.added,
+                    "stability": event.stability.value,
+                    "added": event.added,
                 }
 
 

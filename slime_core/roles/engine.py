@@ -49,14 +49,12 @@ class ReleasesMemory(Protocol):
 
     async def release(self, tags: MemoryTags) -> None:
         """Release this memory. No request is running. Idempotent."""
-        ...
 
     async def resume(self, tags: MemoryTags) -> None:
         """Reacquire the memory. Output must not depend on having released it. Idempotent.
 
         Weights need not be restored if the next call is `load_weights`.
         """
-        ...
 
 
 @runtime_checkable
@@ -65,11 +63,9 @@ class RankReleasesMemory(Protocol):
 
     def release(self, tags: MemoryTags) -> None:
         """Release this memory; called on all ranks together. Idempotent."""
-        ...
 
     def resume(self, tags: MemoryTags) -> None:
         """Reacquire the memory. The next step must not depend on having released it. Idempotent."""
-        ...
 
 
 # Engine: generates tokens from the newest published weights.
@@ -119,7 +115,6 @@ class Engine(Protocol):
 
     async def start(self) -> None:
         """Start workers; returns when they can accept requests."""
-        ...
 
     async def load_weights(self, channel: WeightChannel, version: int) -> None:
         """Switch to a published version; every later token uses it.
@@ -129,7 +124,6 @@ class Engine(Protocol):
         Raises:
             ModelError: the channel's slots do not match the model's; names the first one that differs.
         """
-        ...
 
     async def generate(self, request: GenerateRequest) -> GenerateOutput:
         """Generate one continuation.
@@ -138,15 +132,12 @@ class Engine(Protocol):
             SlimeError: the engine does not support a part of the request. It must not ignore any (`besides` of the
                 request and of its sampling lists unsupported parts).
         """
-        ...
 
     async def abort(self) -> None:
         """End all running requests early; each returns its tokens so far, with finish ABORT."""
-        ...
 
     async def close(self) -> None:
         """Stop workers."""
-        ...
 
 
 @runtime_checkable
@@ -155,7 +146,6 @@ class ServesCheckpoint(Protocol):
 
     async def load_checkpoint(self) -> None:
         """Serve the weights of `hf_checkpoint` as version 0, as if a trainer had published them."""
-        ...
 
 
 @runtime_checkable
@@ -168,7 +158,6 @@ class NoticesDeath(Protocol):
         Raises:
             WorkerError: the engine cannot serve requests any more.
         """
-        ...
 
 
 @runtime_checkable
@@ -184,7 +173,6 @@ class StreamsTokens(Protocol):
         Raises:
             SlimeError: as `generate` does.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +193,7 @@ class EngineUse:
 
 @dataclass(frozen=True)
 class EngineSpec(Spec[Engine]):
-    """Offers an engine."""
+    """Offers an engine: what generates tokens."""
 
     role: ClassVar[str] = "engine"
     transports: tuple[str, ...] = ()

@@ -370,15 +370,12 @@ class Tokenizer(Protocol):
     @property
     def eos_token_ids(self) -> frozenset[int]:
         """Ids that end a response."""
-        ...
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text, without added special tokens."""
-        ...
 
     def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Text of ids, with or without special tokens."""
-        ...
 
     def apply_chat_template(
         self,
@@ -389,4 +386,3 @@ class Tokenizer(Protocol):
         add_generation_prompt: bool = True,
     ) -> str:
         """The messages as the model's prompt text, optionally with the start of its answer."""
-        ...

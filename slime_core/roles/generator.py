@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
 from slime_core.roles.generation import Extra, GenerateChunk, GenerateOutput, SamplingParams, Tokenizer
-from slime_core.roles.spec import Settings, Spec
+from slime_core.roles.spec import Settings, Spec, Stability
 from slime_core.sample import Json, Sample
 
 
@@ -49,7 +49,6 @@ class Generate(Protocol):
             LimitError: the prompt fills the context, or the sample has reached its limit of calls.
             SlimeError: the engine rejected the request, or several engines failed on it.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,6 @@ class Generator(Protocol):
         Of several samples, rewards score the one with `metadata["main"] = True`, else the last. A failed sample has
         status FAILED and a `failure_reason`, and keeps its tokens so far.
         """
-        ...
 
 
 @runtime_checkable
@@ -99,18 +97,17 @@ class StartsAndStops(Protocol):
 
     async def start(self) -> None:
         """Acquire the resources; awaited once, after the engine has started and before the first sample."""
-        ...
 
     async def close(self) -> None:
         """Release the resources; awaited once before the engine is closed, also after errors and if `start` raised."""
-        ...
 
 
 @dataclass(frozen=True)
 class GeneratorSpec(Spec[Generator]):
-    """Offers a generator."""
+    """Offers a generator: how one rollout is run."""
 
     role: ClassVar[str] = "generator"
+    stability: ClassVar[Stability] = Stability.STABLE
 
     max_concurrency: int | Callable[..., int | None] | None = None
     """Most concurrent samples, or a function of the settings; None: only the run's max_concurrency applies."""

@@ -133,7 +133,7 @@ def _alternatives(annotation: object) -> Iterator[object]:
 
 
 class Stability(enum.Enum):
-    """Stability promise of a hook and, for a provider hook, of its role's Protocol and Spec."""
+    """Stability promise of a role, with its hook, Protocol and Spec, or of an event and its hook."""
 
     STABLE = "stable"
     """Changes only with SLIME_API. Removals are deprecated for a release first."""
@@ -146,7 +146,6 @@ class Make(Protocol):
 
     def __call__(self, role: str, name: str, **settings: object) -> object:
         """Return the object that the named spec's factory makes from these settings."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +181,10 @@ class Spec(Generic[_RoleT]):
     """Name of the role, as `slime plan` and the run file write it."""
     many: ClassVar[bool] = False
     """Whether a run may use several choices of this role at once."""
+    added: ClassVar[str] = "0.1"
+    """The release that added the role."""
+    stability: ClassVar[Stability] = Stability.PROVISIONAL
+    """Its stability promise."""
     selectable: ClassVar[bool] = True
     """Whether run files select choices. If not, all of them are used."""
     also_chosen_by: ClassVar[str] = ""
@@ -256,7 +259,6 @@ class ServedModel(Protocol):
     @property
     def tokenizer(self) -> Tokenizer:
         """The model's tokenizer, which may differ from the policy's."""
-        ...
 
     async def generate(self, request: GenerateRequest) -> GenerateOutput:
         """Generate one continuation, as an engine does; the weight version is 0.
@@ -264,7 +266,6 @@ class ServedModel(Protocol):
         Raises:
             SlimeError: the model is unavailable, or does not support the request.
         """
-        ...
 
 
 # Setting types with bounds that several keys share. Other keys have their bounds in their `Field`.

@@ -287,7 +287,6 @@ class TrainerRank(Protocol):
 
     def weight_slots(self) -> Sequence[WeightSlot]:
         """Slots of what `weights` yields. Engines expect the slots of rank 0."""
-        ...
 
     def train_step(self, batch: TrainBatch) -> StepResult:
         """Forward, backward, all-reduce, clip and one optimizer step.
@@ -295,22 +294,18 @@ class TrainerRank(Protocol):
         Raises:
             NonFiniteError: loss or gradient is not finite; weights and optimizer are then unchanged.
         """
-        ...
 
     def weights(self) -> "Iterator[tuple[str, torch.Tensor]]":
         """Yield the current weights in any order. Every rank exhausts the iterator, because a bucket may be gathered.
 
         Rank 0 yields each of its slots once. Other ranks may yield fewer; a transport may use them.
         """
-        ...
 
     def save(self, directory: Path, *, hf: bool = True) -> None:
         """Write a checkpoint for `load` and, with `hf`, the model in HF format to `directory/hf`."""
-        ...
 
     def load(self, directory: Path) -> None:
         """Continue from a checkpoint of `save`."""
-        ...
 
 
 @runtime_checkable
@@ -329,7 +324,6 @@ class SeesRollout(Protocol):
         Raises:
             NonFiniteError: a log-prob is not finite.
         """
-        ...
 
 
 @runtime_checkable
@@ -338,7 +332,6 @@ class SeesPublication(Protocol):
 
     def published(self, version: int) -> None:
         """The current weights are this version. Called again if an engine receives it late."""
-        ...
 
 
 @runtime_checkable
@@ -347,7 +340,6 @@ class MeasuresLoss(Protocol):
 
     def measure(self, batch: TrainBatch) -> StepResult:
         """The sums of `train_step` without a gradient. Changes no state and returns no scalars."""
-        ...
 
 
 @runtime_checkable
@@ -360,7 +352,6 @@ class SavesLater(Protocol):
         Raises:
             Exception: the files cannot be written.
         """
-        ...
 
 
 @runtime_checkable
@@ -369,7 +360,6 @@ class ClosesRank(Protocol):
 
     def close(self) -> None:
         """Called once the run is over and the rank idle, before its process ends; not called for a killed process."""
-        ...
 
 
 class TrainerFactory(Protocol):
@@ -377,7 +367,6 @@ class TrainerFactory(Protocol):
 
     def __call__(self, rank: int, world_size: int, setup: RankSetup) -> TrainerRank:
         """Return the rank."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
