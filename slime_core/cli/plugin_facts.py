@@ -17,6 +17,7 @@ from pydantic_core import to_jsonable_python
 from slime_core.catalog import Catalog, PluginState, PluginStatus, PluginWarning, Registered, is_in_project, place_of
 from slime_core.cli.plugins import ListedRow, listed_row, plugin_options, plugin_set
 from slime_core.errors import PluginError, UnknownName, did_you_mean
+from slime_core.events import Event, RankEvent
 from slime_core.hookspecs import (
     HOOK_OF_EVENT,
     HOOK_OF_RANK_EVENT,
@@ -128,7 +129,8 @@ def type_name(annotation: object) -> str:
 
 
 def _describe_hooks(catalog: Catalog, plugin: str) -> Iterator[dict[str, Json]]:
-    for event, hook in (*HOOK_OF_EVENT.items(), *HOOK_OF_RANK_EVENT.items()):
+    hooks: list[tuple[type[Event | RankEvent], str]] = [*HOOK_OF_EVENT.items(), *HOOK_OF_RANK_EVENT.items()]
+    for event, hook in hooks:
         listeners = catalog.listeners(hook)
         for position, listener in enumerate(listeners, 1):
             if listener.plugin == plugin:
