@@ -38,10 +38,10 @@ __all__ = [
 ]
 
 
+@dataclass(frozen=True, slots=True)
 class Event:
     """Observed in the driver; at most one call of a hook per tick of the scheduler."""
 
-    __slots__ = ()
     added: ClassVar[str] = "0.1"
     """The release that added the hook."""
     stability: ClassVar[Stability] = Stability.STABLE
@@ -179,20 +179,20 @@ class RunFailed(Event):
     """The error."""
 
 
+@dataclass(frozen=True, slots=True)
 class RankEvent:
     """Observed in the trainer's ranks by plain functions, with handles to the backend's objects."""
 
-    __slots__ = ()
     added: ClassVar[str] = "0.1"
     stability: ClassVar[Stability] = Stability.PROVISIONAL
+    rank: int
+    """The rank that observes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainInit(RankEvent):
     """After a rank has built model and optimizer (slime: `--custom-megatron-init-path`)."""
 
-    rank: int
-    """This rank."""
     world_size: int
     """Ranks of the trainer."""
     setup: RankSetup
@@ -207,8 +207,6 @@ class TrainInit(RankEvent):
 class BeforeLogProb(RankEvent):
     """Before a rank computes log-probs or values (slime: `--custom-megatron-before-log-prob-hook-path`)."""
 
-    rank: int
-    """This rank."""
     rollout_id: int
     """Number of the rollout."""
     weights: str
@@ -221,8 +219,6 @@ class BeforeLogProb(RankEvent):
 class BeforeTrainStep(RankEvent):
     """Before a rank computes a step, at zero gradients (slime: `--custom-megatron-before-train-step-hook-path`)."""
 
-    rank: int
-    """This rank."""
     rollout_id: int
     """Number of the rollout that feeds it."""
     step: int

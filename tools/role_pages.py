@@ -245,7 +245,7 @@ def hooks_page() -> str:
     """Every hook with its exact signature, and the event that it is told."""
     lines = ["# Hooks", "", *_prose(CORE["hookspecs"])]
     for title, base, hooks in (("Run hooks", Event, HOOK_OF_EVENT), ("Rank hooks", RankEvent, HOOK_OF_RANK_EVENT)):
-        lines += [f"## {title}", "", f"{base.__doc__} Added in {base.added}; {base.stability.value}.", ""]
+        lines += [f"## {title}", "", *_event(CORE[f"events.{base.__name__}"])]
         for event, hook in hooks.items():
             lines += [f"### `{hook}(event: {event.__name__})`", "", *_event(CORE[f"events.{event.__name__}"])]
     lines += ["## Provider hooks", "", "| hook | yields |", "|---|---|"]
