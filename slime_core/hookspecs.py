@@ -19,7 +19,6 @@ Example:
 
 import re
 from collections.abc import Mapping
-from types import ModuleType
 from typing import TypeVar
 
 import pluggy
@@ -60,16 +59,5 @@ PROVIDER_OF_ROLE = {role: f"slime_{role}{'es' if role.endswith('s') else 's'}" f
 """Provider hook of each role."""
 NAMES_HOOK = "slime_foreign_names"
 """The provider hook without a role: it yields other frameworks' names as `ForeignName`."""
-DEPRECATED: Mapping[str, str] = {}
+DEPRECATED: dict[str, str] = {}
 """Warning for each hook that will be removed: since when, until when, and what to write instead."""
-
-
-def specifications(deprecated: Mapping[str, str] = DEPRECATED) -> ModuleType:
-    """The specification of every hook, for pluggy."""
-    marker, observers = pluggy.HookspecMarker(PROJECT), {*HOOK_OF_EVENT.values(), *HOOK_OF_RANK_EVENT.values()}
-    made = ModuleType(PROJECT)
-    for name in (*PROVIDER_OF_ROLE.values(), NAMES_HOOK, *observers):
-        warning = FutureWarning(deprecated[name]) if name in deprecated else None
-        function = (lambda event: None) if name in observers else (lambda: ())
-        setattr(made, name, marker(function, warn_on_impl=warning))
-    return made

@@ -41,8 +41,3 @@ def test_it_works_as_before_where_broken_plugins_are_errors_too(strict: bool) ->
     assert "slime-reward-old/one" in catalog.choices("reward")
     (status,) = (each for each in catalog.statuses if each.dist == "slime-reward-old")
     assert status.state is PluginState.LOADED
-
-
-def test_no_hook_of_today_is_deprecated_without_a_date_and_what_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    assert all("gone in" in warning and "write" in warning for warning in DEPRECATED.values())
