@@ -340,19 +340,6 @@ def test_a_truncated_sample_counts_in_its_groups_baseline_alone(way: dict[str, o
         )
 
 
-def test_a_step_of_truncated_samples_alone_has_no_loss() -> None:
-    cut = groups()
-    for group in cut:
-        for sample in group.samples:
-            sample.remove_sample = True
-    (batch,) = split_step(Preparation().of(Draw(cut, [1.0, 1.0]), rollout_id=0), 1, rollout_id=0)
-    assert (batch.step_tokens, batch.step_samples) == (0, 0)
-    algorithm = grpo({})
-    (share,) = algorithm.estimate([algorithm.share(batch)])
-    assert not share.samples_with(algorithm.signal(share))
-    assert math.isclose(float(share.weight_T.sum()), 0.0)
-
-
 # Train/rollout mismatch: estimators that are unbiased for the KL divergence, and quantiles of the ratio.
 
 LOG_PROB = st.floats(-8, -0.01)
@@ -386,12 +373,6 @@ def test_quantiles_are_of_the_sorted_ratios(differences: list[float]) -> None:
         f"train_rollout_ratio_{name}": pytest.approx(ordered[round(share * (len(ordered) - 1))])
         for name, share in places.items()
     }
-
-
-def test_a_quantile_of_many_tokens_is_at_its_place() -> None:
-    found = mismatch_extremes(torch.arange(1001, 0, -1).log().float())
-    assert found.pop("train_rollout_logprob_abs_diff_max") == pytest.approx(math.log(1001))
-    assert [round(ratio, 2) for ratio in found.values()] == [1.0, 11.0, 501.0, 991.0, 1001.0]
 
 
 def test_of_no_tokens_there_is_nothing_to_say() -> None:

@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 import torch
@@ -304,18 +303,6 @@ def test_ranks_meet_in_the_file_that_is_meant(tmp_path: Path, name: str) -> None
     assert b"here" in place.read_bytes()
 
 
-@given(
-    st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=60).filter(
-        lambda name: name.strip(".")
-    )
-)
-def test_a_url_is_read_as_the_path_that_was_meant(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
-    folder = tmp_path_factory.mktemp("any") / name
-    folder.mkdir()
-    (folder / "rendezvous").write_text(name, "utf-8", "surrogateescape", newline="")
-    assert Path(urlsplit(Rendezvous.file(folder / "rendezvous").url).path).samefile(folder / "rendezvous")
-
-
 # ServedWeights: what generated a rollout, in the order in which weights are published and trained.
 
 
@@ -491,15 +478,3 @@ def test_the_parts_of_a_step_add_up_to_it(mean: Mean, rollouts: Rollouts, cut: i
     parts = [part for part in (rollouts[:cut], rollouts[cut:]) if part]
     total = sum(reduced(part, counts(rollouts), mean) for part in parts)
     assert total == pytest.approx(reference(rollouts, mean), rel=1e-9, abs=1e-12)
-
-
-@BY_MEAN
-def test_a_step_without_a_trained_token_has_no_loss(mean: Mean) -> None:
-    assert reduced([[([(0, 5.0), (0, -1.0)], 1.0)], [([], 1.0)]], (0, 0), mean) == 0.0
-
-
-def test_a_long_sample_counts_as_one_or_by_its_tokens_or_by_a_constant() -> None:
-    rollouts: Rollouts = [[([(1, 1.0)] * 9, 1.0)], [([(1, 0.0)], 1.0)]]
-    assert reduced(rollouts, (10, 2), "rollouts") == pytest.approx(0.5)
-    assert reduced(rollouts, (10, 2), "tokens") == pytest.approx(0.9)
-    assert reduced(rollouts, (10, 2), 3) == pytest.approx(1.5)
