@@ -5,6 +5,7 @@ disk.
 """
 
 import errno
+import gc
 import importlib
 import io
 import os
@@ -208,10 +209,14 @@ def cli() -> None:
 
     Start with `slime demo`. `slime train --help all` lists every key of a run.
     """
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
+    gc.disable()  # until the command is imported: looking for cycles among modules takes a tenth of a short command
     protect_output()
     redact_output()  # also of what Python itself says about an error of ours
     code = run_cli(sys.argv[1:] if arguments is None else arguments)

@@ -477,7 +477,7 @@ def test_what_is_read_is_wanted_where_the_engine_gives_it(
 def test_what_top_p_kept_is_replayed_without_bias(plan_of: PlanOf) -> None:
     cut = plan_of(**BIASED)
     unbiased = cut.config.rollout.model_copy(update={"accept_biased_sampling": False})
-    plan = replace(cut, config=cut.config.model_copy(update={"rollout": unbiased}))
+    plan = replace(cut, config=replace(cut.config, rollout=unbiased))
     assert wants(plan, TOP_P, ONLY_TOP_P) == ONLY_TOP_P
     with pytest.raises(SlimeError, match="gradients are biased"):
         wants(plan, frozenset())
