@@ -18,7 +18,7 @@ from typing import TypeAlias, TypeVar
 from slime_core.batching.prepare import TrainGroup, TrainSample
 from slime_core.errors import ConfigError, ContractError
 from slime_core.roles import StepResult, TrainBatch
-from slime_core.roles.trainer import INPUT_FIELDS, Carried, SampleField
+from slime_core.roles.trainer import INPUT_FIELDS, FieldValue, SampleField
 from slime_core.sample import Json
 
 # Shares: the part of a step that each rank computes.
@@ -264,7 +264,7 @@ def _columns(
     first = next((each for group in groups for each in group.samples), None)
     columns_S = {name: array("d") for name in (first.columns_S if first else ())}
     columns_T = {name: array("f") for name in (first.columns_T if first else ())}
-    fields_S: dict[SampleField, list[Carried]] = {field: [] for field in SampleField if field in reads}
+    fields_S: dict[SampleField, list[FieldValue]] = {field: [] for field in SampleField if field in reads}
     for number in share:
         for prompt, those in siblings[number].items():
             for each in those:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from math import isfinite, nan
 from typing import NoReturn, cast
 
-from slime_core.errors import ContractError, PluginError, SlimeError, said_by
+from slime_core.errors import ContractError, PluginError, SlimeError, error_text
 from slime_core.roles import (
     Decision,
     Draw,
@@ -49,7 +49,7 @@ def blaming(role: str, plugin: str) -> Iterator[None]:
     except SlimeError:
         raise
     except (Exception, SystemExit) as error:
-        raise PluginError(f"{role} of plugin {plugin} raised {type(error).__name__}: {said_by(error)}") from error
+        raise PluginError(f"{role} of plugin {plugin} raised {type(error).__name__}: {error_text(error)}") from error
 
 
 def refuse(where: str, expected: str, returned: object, hint: str = "") -> NoReturn:

@@ -25,7 +25,7 @@ from pathlib import Path
 from types import ModuleType
 
 from slime_core.catalog.packages import CORE, DEFAULTS, how_to_install
-from slime_core.errors import ConfigError, PluginError, UnknownName, did_you_mean, said_by
+from slime_core.errors import ConfigError, PluginError, UnknownName, did_you_mean, error_text
 from slime_core.roles import PluginSet
 
 
@@ -132,7 +132,7 @@ def describe(error: BaseException) -> str:
         if frame.filename[:1] != "<" and frame.filename != __file__
     ]
     at = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {said_by(error)}{at}"
+    return f"{type(error).__name__}: {error_text(error)}{at}"
 
 
 class _ProjectFiles(MetaPathFinder):

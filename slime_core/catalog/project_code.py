@@ -21,7 +21,7 @@ from slime_core.catalog.discovery import import_project_module
 from slime_core.catalog.loading import Registered, naming_plugin
 from slime_core.errors import PluginError, UnknownName, did_you_mean
 from slime_core.roles import SPECS, Settings, Setup, Spec
-from slime_core.roles.rewards import CALLED_AS, misfit
+from slime_core.roles.rewards import CALLED_AS, signature_error
 
 # The call signature of a role, read from its Protocol. Functions and classes of the project must fit it.
 
@@ -57,7 +57,7 @@ class Method:
         wanted = self.written(name.rpartition(".")[2])
         if not callable(function):
             raise TypeError(f"there is no {name}; {_spoken(role)} has `{wanted}`")
-        if role in CALLED_AS and (why := misfit(_bound(function, bound), name, role)) is not None:
+        if role in CALLED_AS and (why := signature_error(_bound(function, bound), name, role)) is not None:
             raise TypeError(why)
         signature = inspect.signature(function)
         keywords = [each for each in self.signature.parameters.values() if each.kind is each.KEYWORD_ONLY]

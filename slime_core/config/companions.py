@@ -167,7 +167,7 @@ def _check_teacher(name: str, served: Served, config: RunConfig, roles: ChosenRo
                 f"opd_teacher_model has no effect here: batch transform {chosen.reference!r} makes {TEACHER_COLUMN}"
             )
     policy, model, engine = config.run.hf_checkpoint, served.model, served.engine
-    if not engine.spec.gives - engine.spec.withholds(engine.settings) >= TEACHES:
+    if not engine.spec.gives - engine.spec.excluded_extras(engine.settings) >= TEACHES:
         raise ConfigError(
             f"served_models.{name}: a teacher is asked for log-probs of texts, and engine {engine.reference!r} does "
             f"not give prompt_log_probs with its settings: "

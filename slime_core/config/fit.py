@@ -305,7 +305,7 @@ def wanted_extras(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> fr
     wanted = {SOURCE_OF[field]: field for field in sorted(reads & SOURCE_OF.keys(), key=lambda each: each.value)}
     if config.rollout.rollout_top_p == 1:
         wanted.pop(Extra.TOP_P_TOKENS, None)
-    withheld = engine.spec.gives & engine.spec.withholds(engine.settings)
+    withheld = engine.spec.gives & engine.spec.excluded_extras(engine.settings)
     given = engine.spec.gives - withheld
     brought = frozenset[Extra]().union(*(each.spec.gives for each in roles.all(GeneratorSpec)))
     if config.generates and not config.debug.debug_rollout_only:

@@ -26,7 +26,7 @@ from slime_core.config.keys import FAMILY_OF_KEY, RunConfig, ServedPlan
 from slime_core.config.model_dir import read_model_config
 from slime_core.config.settings import Chosen, ChosenRoles, RoleTable, read_settings
 from slime_core.errors import ConfigError
-from slime_core.outputs import is_run_folder, named_by, real, refuse_occupied, refuse_unwritable, run_id_of
+from slime_core.outputs import is_run_folder, paths_matching, real, refuse_occupied, refuse_unwritable, run_id_of
 from slime_core.roles import EngineSpec, Extra, GeneratorSpec, GroupUse, SampleField, Spec, TrainerSpec
 from slime_core.sample import Json
 
@@ -255,7 +255,7 @@ def check_outputs(config: RunConfig) -> None:
         with suppress(OSError, ValueError):
             before = tomllib.loads((root / "run.toml").read_text("utf-8"))
         is_continued = key == "save_debug_train_data" and before.get(key) == template
-        for path in () if is_continued else named_by(template):
+        for path in () if is_continued else paths_matching(template):
             refuse_occupied(f"{key} = {template!r}", path, run_id_of(root))
 
 

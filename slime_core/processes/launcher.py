@@ -424,9 +424,9 @@ class LocalLauncher:
         """Start a group and wait until its workers are built; see `Launcher.start`."""
         taken = self._take(spec)
         ports = [free_port(LOOPBACK) for _ in taken.devices]
-        meeting = f"{LOOPBACK}:{ports[0]}"
+        rendezvous = f"{LOOPBACK}:{ports[0]}"
         places = [
-            Place(rank, rank, address=LOOPBACK, devices=devices, port=port, meeting=meeting)
+            Place(rank, rank, address=LOOPBACK, devices=devices, port=port, rendezvous=rendezvous)
             for rank, (devices, port) in enumerate(zip(taken.devices, ports, strict=True))
         ]
         threads = str(max(1, int(spec.needs.cpus)))
@@ -461,14 +461,14 @@ class LocalLauncher:
                 f"group {spec.name!r} asks for {spec.per_node} of its {spec.size} workers on a node; this machine "
                 f"is one node. Have all {spec.size} on one, or choose a launcher of several nodes"
             )
-        if spec.beside is None:
+        if spec.colocate_with is None:
             return Taken(spec.name, spec.needs, self._machine.share(spec.name, spec.needs, spec.size, taken))
         for other in taken:
-            if other.group == spec.beside:
+            if other.group == spec.colocate_with:
                 shared = [other.devices[rank % len(other.devices)] for rank in range(spec.size)]
                 return Taken(spec.name, Needs(), shared)
         raise ConfigError(
-            f"group {spec.name!r} is to live beside {spec.beside!r}, which does not run; what does: "
+            f"group {spec.name!r} shares the devices of {spec.colocate_with!r}, which is not running. Running: "
             f"{', '.join(each.group for each in taken) or 'no group'}"
         )
 

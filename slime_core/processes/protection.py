@@ -28,7 +28,7 @@ from typing import Generic, Self, TypeVar, cast
 from slime_core.aio import Slots, limited
 from slime_core.catalog import Registered
 from slime_core.catalog.checks import as_verdict, checked_label
-from slime_core.errors import PluginError, said_by
+from slime_core.errors import PluginError, error_text
 from slime_core.processes.forked import Output
 from slime_core.processes.limits import TOO_MANY_FORKS, own_cores
 from slime_core.processes.server import Server
@@ -54,7 +54,7 @@ from slime_core.roles import (
     WorkerGroupSpec,
     is_async,
 )
-from slime_core.roles.rewards import misfit
+from slime_core.roles.rewards import signature_error
 from slime_core.sample import Json, Sample
 from slime_core.score import Unscored, Verdict
 from slime_core.secrets import REDACTOR
@@ -244,7 +244,7 @@ class OnLoop(Generic[SubjectT, ContextT, ResultT]):
             raise
         except BaseException as error:
             calls.errors += 1
-            raise PluginError(f"it raised {type(error).__name__}: {said_by(error)}") from error
+            raise PluginError(f"it raised {type(error).__name__}: {error_text(error)}") from error
         finally:
             calls.seconds.append(perf_counter() - began)
             if self._slots is not None:
@@ -441,7 +441,7 @@ def isolation_of(spec: CallSpec[object], made: object) -> Isolation:
         return Isolation.PROCESS
     if not callable(made):
         raise PluginError(f"{what}: the factory returned {made!r:.80}, which cannot be called")
-    if (why := misfit(made, spec.name, spec.role)) is not None:
+    if (why := signature_error(made, spec.name, spec.role)) is not None:
         raise PluginError(f"{what}: {why}")
     if is_async(made):
         return Isolation.LOOP

@@ -34,7 +34,7 @@ from slime_core.errors import ContractError, PluginError, SlimeError, drawn
 from slime_core.processes.forked import receive, send
 from slime_core.processes.limits import ForkCount, limit_memory
 from slime_core.roles import ChecksLabels, Place, PluginSet, RewardContext, Setup, WorkerGroupSpec
-from slime_core.roles.rewards import misfit
+from slime_core.roles.rewards import signature_error
 from slime_core.sample import Json, Sample
 from slime_core.score import NotApplicable, Score, Unscored, Verdict
 from slime_core.secrets import REDACTOR, redact_output
@@ -220,7 +220,7 @@ class RewardHost:
             REDACTOR.add(value, words)
         spec = catalog.find(order.role, order.name).spec
         made = spec.factory(spec.model.model_validate(order.settings), Setup(make, order.seed))
-        if (why := misfit(made, spec.name, self._role)) is not None:
+        if (why := signature_error(made, spec.name, self._role)) is not None:
             raise PluginError(why)
         self._call = cast(Callable[..., object], made)
         self._loop = asyncio.new_event_loop()

@@ -93,8 +93,8 @@ class EngineSetup(Setup):
     """Name of the entry of `served_models` that it serves; empty for the policy."""
     max_concurrency: int | None = None
     """Most concurrent requests of the run, over all engines of this model; None: unknown."""
-    beside: str | None = None
-    """Worker group whose devices its workers share, for `WorkerGroupSpec.beside`: the trainer's, with `colocate`."""
+    colocate_with: str | None = None
+    """Worker group whose devices its workers share: the trainer's, with `colocate`. See `WorkerGroupSpec`."""
     offloads: bool = False
     """Whether the run releases its memory while ranks train (`colocate`, `offload_rollout`)."""
     float32_matmul_precision: str = "highest"
@@ -129,7 +129,7 @@ class Engine(Protocol):
         """Generate one continuation.
 
         Raises:
-            SlimeError: the engine does not support a part of the request. It must not ignore any (`besides` of the
+            SlimeError: the engine does not support a part of the request. It must not ignore any (`unsupported` of the
                 request and of its sampling lists unsupported parts).
         """
 
@@ -149,7 +149,7 @@ class ServesCheckpoint(Protocol):
 
 
 @runtime_checkable
-class NoticesDeath(Protocol):
+class WatchesWorkers(Protocol):
     """Optional: an engine that detects the death of its workers while idle. The core then replaces the engine."""
 
     async def watch(self) -> None:
@@ -204,7 +204,7 @@ class EngineSpec(Spec[Engine]):
     """Memory that it can release while ranks train; a non-empty set requires `ReleasesMemory`."""
     gives: frozenset[Extra] = frozenset()
     """Extras that it can return to a request that wants them. It rejects a request for any other, by name."""
-    withholds: Callable[[Settings], frozenset[Extra]] = lambda settings: frozenset()
+    excluded_extras: Callable[[Settings], frozenset[Extra]] = lambda settings: frozenset()
     """Extras among `gives` that these settings exclude, for example because a router in front drops them."""
     restart_s: float = 600.0
     """Seconds that a failed engine may take to serve again. A run without any serving engine waits this long."""

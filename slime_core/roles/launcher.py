@@ -75,7 +75,7 @@ class Place:
     """The only GPUs that it sees, by their names on its node. Empty if it needs none."""
     port: int = 0
     """A port on its node that is reserved for it; 0 if the launcher reserves none."""
-    meeting: str = ""
+    rendezvous: str = ""
     """`ADDRESS:PORT` of rank 0 for the group's rendezvous."""
 
 
@@ -121,7 +121,7 @@ class WorkerGroupSpec:
     """Slow modules that start no thread. Imported once for all workers; a worker with GPUs imports them itself."""
     per_node: int | None = None
     """Workers on each node, in rank order; None: as few nodes as possible."""
-    beside: str | None = None
+    colocate_with: str | None = None
     """Name of a running group whose places and devices this group shares, rank by rank."""
 
 
@@ -135,8 +135,8 @@ class GroupUse:
     """Processes."""
     needs: Needs
     """Resources of each worker."""
-    beside: str | None = None
-    """As `WorkerGroupSpec.beside`."""
+    colocate_with: str | None = None
+    """As `WorkerGroupSpec.colocate_with`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,7 +175,7 @@ _COMPAT = {"reward": "rm", "group_reward": "group_rm", "generator": "generate"}
 """Choices of slime-compat that call slime's own functions."""
 
 
-def misfit(function: object, name: str, role: str) -> str | None:
+def signature_error(function: object, name: str, role: str) -> str | None:
     """Return why a function does not fit a role that is a single function; None if it fits or has no signature."""
     try:
         signature = inspect.signature(function)  # type: ignore[arg-type]  # what is no callable raises
@@ -278,7 +278,7 @@ class RewardSpec(CallSpec[Reward | SyncReward]):
         Raises:
             TypeError: it cannot be called as a reward; the message helps with functions of TRL, verl and others.
         """
-        if (why := misfit(function, getattr(function, "__name__", name), "reward")) is not None:
+        if (why := signature_error(function, getattr(function, "__name__", name), "reward")) is not None:
             raise TypeError(why)
 
         def factory(settings: Settings, setup: Setup) -> Reward | SyncReward:

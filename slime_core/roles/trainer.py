@@ -135,7 +135,7 @@ class OldActor:
 
 # SampleField: training data that a sample may carry in addition to tokens, masks and log-probs.
 
-Carried: TypeAlias = "Json | Sequence[int]"
+FieldValue: TypeAlias = "Json | Sequence[int]"
 """The value of such a field, in the sample's form."""
 
 
@@ -212,7 +212,7 @@ class RankSetup:
     critic: Critic | None = None
     """The critic, if the advantage estimator uses values."""
     old_actor: OldActor | None = None
-    """Older policy weights to hold, if any; the core calls `SeesPublication.published` for each version."""
+    """Older policy weights to hold, if any; the core calls `TracksVersions.published` for each version."""
     train_data: str | None = None
     """Path for the training data that the rank writes; see `slime_train.save_train_data`."""
     float32_matmul_precision: str = "highest"
@@ -261,7 +261,7 @@ class TrainBatch:
     """Columns of batch transforms with one number per sample."""
     columns_T: "Mapping[str, array[float]]" = field(default_factory=dict)
     """Columns of batch transforms with one number per response token."""
-    fields_S: Mapping[SampleField, tuple[Carried, ...]] = field(default_factory=dict)
+    fields_S: Mapping[SampleField, tuple[FieldValue, ...]] = field(default_factory=dict)
     """Each sample's values of the fields in the spec's `reads`; None for a sample that lacks one."""
 
 
@@ -309,7 +309,7 @@ class TrainerRank(Protocol):
 
 
 @runtime_checkable
-class SeesRollout(Protocol):
+class PreparesRollout(Protocol):
     """Optional: a trainer rank that processes a whole rollout before its first step, as slime's semantics require.
 
     It computes here whatever depends on the weights before the rollout: the policy's log-probs (the denominators of
@@ -327,7 +327,7 @@ class SeesRollout(Protocol):
 
 
 @runtime_checkable
-class SeesPublication(Protocol):
+class TracksVersions(Protocol):
     """Optional: a trainer rank that is notified of each version sent to engines, in order to hold older weights."""
 
     def published(self, version: int) -> None:
@@ -343,7 +343,7 @@ class MeasuresLoss(Protocol):
 
 
 @runtime_checkable
-class SavesLater(Protocol):
+class SavesAsync(Protocol):
     """Optional: a trainer rank whose `save` copies the state and returns before the files are written."""
 
     def finish_save(self, *, wait: bool) -> bool:

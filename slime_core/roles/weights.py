@@ -104,7 +104,7 @@ class WeightSender(Protocol):
 class WeightReceiver(Protocol):
     """A transport's receiving side, in one worker of an engine."""
 
-    lasting: bool
+    keeps_tensors: bool
     """Whether tensors stay valid until the end of the next `read`. If not, only until the next tensor."""
 
     def read(self, version: int) -> "Iterator[tuple[str, torch.Tensor]]":

@@ -366,7 +366,9 @@ def _after(request: GenerateRequest, parts: list[GenerateOutput]) -> GenerateReq
     sampling = replace(asked, max_new_tokens=left, min_new_tokens=least)
     seed = derive_seed(request.seed, len(parts))
     prompt = [*request.prompt, *made]
-    return replace(request, prompt=prompt, sampling=sampling, seed=seed, made=request.made + len(made))
+    return replace(
+        request, prompt=prompt, sampling=sampling, seed=seed, num_generated=request.num_generated + len(made)
+    )
 
 
 # Calls: the engine as one sample sees it.

@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 from slime_core.aio import cancel_all
 from slime_core.catalog.catalog import Used
-from slime_core.errors import ContractError, RequestError, SlimeError, WorkerError, said_by
+from slime_core.errors import ContractError, RequestError, SlimeError, WorkerError, error_text
 from slime_core.roles import (
     Engine,
     FinishReason,
@@ -31,7 +31,7 @@ from slime_core.roles import (
     GenerateRequest,
     MemoryTag,
     MemoryTags,
-    NoticesDeath,
+    WatchesWorkers,
     WeightChannel,
 )
 from slime_core.rollout.calls import OnChunk, waits_at
@@ -322,7 +322,7 @@ class EnginePool:
         self._engines[handle.number] = handle
         self._serving = sorted([*self._serving, handle], key=attrgetter("number"))
         handle.since = loop.time()
-        if isinstance(handle.use.part, NoticesDeath):
+        if isinstance(handle.use.part, WatchesWorkers):
             self._watches[handle] = asyncio.create_task(self._watch(handle))
         self._notify()
 
@@ -524,4 +524,4 @@ async def _outcomes(calls: list[Coroutine[object, object, None]]) -> list[Except
 
 
 def _text(error: BaseException) -> str:
-    return said_by(error) if isinstance(error, SlimeError) else f"{type(error).__name__}: {said_by(error)}"
+    return error_text(error) if isinstance(error, SlimeError) else f"{type(error).__name__}: {error_text(error)}"

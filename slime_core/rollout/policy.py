@@ -25,7 +25,7 @@ from slime_core.catalog.checks import blaming
 from slime_core.config import TEACHES
 from slime_core.data.settings import JudgeSettings
 from slime_core.data.tokenizer import with_bos
-from slime_core.errors import ConfigError, ContractError, ModelError, PluginError, UnknownName, said_by
+from slime_core.errors import ConfigError, ContractError, ModelError, PluginError, UnknownName, error_text
 from slime_core.roles import (
     Extra,
     GenerateRequest,
@@ -70,7 +70,7 @@ class Lifecycle:
                     await limited(self._part.start(), self._limit_s)
                 except TimeoutError as error:
                     raise PluginError(
-                        f"start of generator {self._name!r} of plugin {self._plugin}: {said_by(error)}; raise "
+                        f"start of generator {self._name!r} of plugin {self._plugin}: {error_text(error)}; raise "
                         "sample_timeout_s if it may take longer"
                     ) from None
             self._is_up = True
@@ -83,7 +83,9 @@ class Lifecycle:
         try:
             await limited(self._part.close(), CLOSE_S)
         except Exception as error:
-            log.warning("generator %s of plugin %s could not be closed: %s", self._name, self._plugin, said_by(error))
+            log.warning(
+                "generator %s of plugin %s could not be closed: %s", self._name, self._plugin, error_text(error)
+            )
 
 
 ScorerT = TypeVar("ScorerT", bound=Reward | GroupReward, covariant=True)

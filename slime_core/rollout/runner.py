@@ -21,7 +21,15 @@ from slime_core.aio import Slots, cancel_all, cancelled_from_outside
 from slime_core.catalog import check_generated
 from slime_core.data.rendering import Renderer
 from slime_core.data.rows import read_messages, read_tools, refuse_media
-from slime_core.errors import ConfigError, ContractError, DataError, RolloutError, WorkerError, lines_of, said_by
+from slime_core.errors import (
+    ConfigError,
+    ContractError,
+    DataError,
+    RolloutError,
+    WorkerError,
+    error_text,
+    traceback_text,
+)
 from slime_core.roles import (
     Engine,
     Extra,
@@ -74,9 +82,9 @@ def note_versions(samples: Sequence[Sample], answers: Sequence[tuple[int, Genera
 
 def mask_stale(sample: Sample) -> None:
     """Exclude tokens from the loss that are older than the sample's newest weights."""
-    stretches = list(sample.stretches)
-    newest = max((version for *_, version in stretches), default=0)
-    stale = [(begin, end) for begin, end, version in stretches if version < newest]
+    spans = list(sample.version_spans)
+    newest = max((version for *_, version in spans), default=0)
+    stale = [(begin, end) for begin, end, version in spans if version < newest]
     if not stale or sample.loss_mask is None:
         return
     mask = list(sample.loss_mask)
@@ -319,7 +327,7 @@ class SampleRunner:
             if self._policy.reward_on_error is RewardOnError.RAISE:
                 raise RolloutError(f"{where} failed ({failure.reason}): {failure.detail}") from failure.cause
             sample.remove_sample = True
-            lines = lines_of(failure.cause)
+            lines = traceback_text(failure.cause)
             self._warn_once(failure.reason, "%s failed (%s): %s%s", where, failure.reason, failure.detail, lines)
         return execution
 
@@ -343,7 +351,7 @@ def _failure(whose: str, error: Exception) -> Failure:
             reason = "contract"
         case _:
             reason = type(error).__name__
-    return Failure(f"{whose}_{reason}", said_by(error), error)
+    return Failure(f"{whose}_{reason}", error_text(error), error)
 
 
 async def gather_or_cancel(work: Sequence[Coroutine[object, object, T]]) -> list[T]:

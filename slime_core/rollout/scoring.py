@@ -19,7 +19,7 @@ from typing import Self, cast
 from slime_core.aio import cancelled_from_outside
 from slime_core.catalog import check_verdict
 from slime_core.catalog.checks import check_verdicts
-from slime_core.errors import ContractError, RolloutError, said_by, shortened
+from slime_core.errors import ContractError, RolloutError, error_text, shortened
 from slime_core.processes import StartError
 from slime_core.roles import (
     Decision,
@@ -271,7 +271,7 @@ async def _ask(
                 returned = await cast(Reward, use.part)(samples[0], ctx)
                 answers = [check_verdict(returned, plugin=use.plugin, sample=samples[0])]
         except TimeoutError as error:
-            answers = [Failure(f"{use.name}_timeout", said_by(error), error, retryable=True)] * len(samples)
+            answers = [Failure(f"{use.name}_timeout", error_text(error), error, retryable=True)] * len(samples)
         except asyncio.CancelledError:
             if cancelled_from_outside():
                 raise
@@ -280,7 +280,7 @@ async def _ask(
             raise  # every later call of this reward would fail too
         except Exception as error:
             kind = "contract" if isinstance(error, ContractError) else type(error).__name__
-            return [Failure(f"{use.name}_{kind}", said_by(error), error)] * len(samples)
+            return [Failure(f"{use.name}_{kind}", error_text(error), error)] * len(samples)
         if not any(isinstance(each, Failure | Unscored) and each.retryable for each in answers):
             break
     return answers

@@ -67,7 +67,7 @@ from slime_core.roles import (
     TransportSpec,
     WeightChannel,
 )
-from slime_core.roles.rewards import misfit
+from slime_core.roles.rewards import signature_error
 from slime_core.rollout import ENVIRONMENT, EnginePool, Lifecycle, Limits, UsedGenerator, UsedReward
 from slime_core.run.folder import RunFolder
 from slime_core.run.resume import run_day
@@ -265,7 +265,7 @@ class Builder:
             most = spec.concurrency_of(chosen.settings)
         timeout_s = self.plan.config.rollout.sample_timeout_s
         made = build(chosen, self.setup)
-        if (why := misfit(made, chosen.reference, "generator")) is not None:
+        if (why := signature_error(made, chosen.reference, "generator")) is not None:
             raise PluginError(f"generator {chosen.reference!r}: {why}")
         generator = OnLoop(
             made,
@@ -344,7 +344,7 @@ class Builder:
         setup = replace(
             self._engine_setup(launcher, folder, config.run.hf_checkpoint),
             count=config.rollout.rollout_num_engines,
-            beside=TRAINER_GROUP if config.cluster.colocate else None,
+            colocate_with=TRAINER_GROUP if config.cluster.colocate else None,
             offloads=config.cluster.offloads_rollout,
             want=self.plan.want,
         )

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast
 
-from slime_core.aio import unless
+from slime_core.aio import run_while
 from slime_core.batching.prepare import shaping_metrics
 from slime_core.catalog import part, part_of
 from slime_core.config import Plan, lock_plugins
@@ -457,7 +457,7 @@ async def run_loop(
             async with session:
                 with MetricsLog(folder.metrics) as metrics:
                     loop = make_loop(session, display, metrics, samples)
-                    outcome = await unless(session.watch(), loop.run(checkpoint))
+                    outcome = await run_while(session.watch(), loop.run(checkpoint))
                 await session.emit(RunEnd(folder.root, loop.rollout_id))
                 return outcome
         except BaseException as error:

@@ -31,7 +31,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self, cast
 
-from slime_core.aio import together
+from slime_core.aio import gather_or_cancel
 from slime_core.batching.prepare import Preparation
 from slime_core.catalog import Catalog
 from slime_core.catalog.catalog import Used
@@ -294,7 +294,7 @@ class Session(BaseSession):
             of_trainer = roles.one(TrainerSpec).spec.releases if cluster.offloads_train else NONE
             self._memory = Memory(self.engine, self.trainer, of_engine, of_trainer)
         self._phase("engine: loading the model")
-        await together(self.engine.start(), *(each.start() for each in self.build.models.values()))
+        await gather_or_cancel(self.engine.start(), *(each.start() for each in self.build.models.values()))
         for each in self.build.lifecycles:
             await each.start()
         self._watching.enter_context(Watchdog())

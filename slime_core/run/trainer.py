@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from slime_core.aio import together
+from slime_core.aio import gather_or_cancel
 from slime_core.batching.prepare import MismatchLimits, TrainGroup, check_slots, check_step_result
 from slime_core.batching.split import Cost, Shares, split_step, steps_of
 from slime_core.catalog.catalog import Used
@@ -279,7 +279,7 @@ class Trainer:
             async def send() -> None:
                 await self._call_all("publish", (version, (engine,)))
 
-            await together(send(), receive(version))
+            await gather_or_cancel(send(), receive(version))
 
     async def save(self, directory: Path, *, hf: bool = True) -> None:
         """Write the optimizer and, with `hf`, the model in HF format into a directory, after any earlier save.
@@ -396,7 +396,7 @@ class Publishing:
         try:
             if self._rendezvous:
                 sending = self._trainer.publish(version, self._engine.serving)
-                await together(sending, self._engine.load_weights(self._channel, version))
+                await gather_or_cancel(sending, self._engine.load_weights(self._channel, version))
             else:
                 await self._trainer.publish(version, ())
                 await self._engine.load_weights(self._channel, version)

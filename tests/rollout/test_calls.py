@@ -329,7 +329,7 @@ def test_penalties_stops_and_the_least_length_count_what_was_made_before() -> No
     assert list(output.tokens) == [10, 11, 12, 20, 21, 22, 30, 31, 32]
     assert (output.finish, output.matched, output.weight_version) == (FinishReason.STOP, "END", 1)
     first, second, third = engine.requests
-    assert (first.made, second.made, third.made) == (0, 3, 6)
+    assert (first.num_generated, second.num_generated, third.num_generated) == (0, 3, 6)
     assert list(third.prompt) == [1, 2, 10, 11, 12, 20, 21, 22]
     assert second.sampling == replace(sampling, max_new_tokens=17, min_new_tokens=2)
     assert third.sampling == replace(sampling, max_new_tokens=14, min_new_tokens=0)

@@ -335,7 +335,7 @@ def test_in_a_rollout_forks_of_an_interrupted_call_keep_what_is_new() -> None:
     assert mixed, "some calls were interrupted"
     for samples in pairs:
         for sample in samples:
-            versions = {version for begin, end, version in sample.stretches if any(sample.loss_mask[begin:end])}
+            versions = {version for begin, end, version in sample.version_spans if any(sample.loss_mask[begin:end])}
             assert versions == {max(map(int, sample.weight_versions))}
             assert not sample.remove_sample
     asyncio.run(bench.scheduler.close())

@@ -44,7 +44,7 @@ def setups_of(keys: Mapping[str, Json], want: frozenset[Extra], scratch: Path) -
 
 
 @table(
-    "keys, offloads, beside",
+    "keys, offloads, colocate_with",
     [
         ({}, False, None),
         ({"offload_rollout": True}, True, None),
@@ -53,7 +53,7 @@ def setups_of(keys: Mapping[str, Json], want: frozenset[Extra], scratch: Path) -
     ],
 )
 def test_an_engine_knows_whether_it_will_give_memory_up(
-    tiny_model: Path, tmp_path: Path, keys: Mapping[str, Json], offloads: bool, beside: str | None
+    tiny_model: Path, tmp_path: Path, keys: Mapping[str, Json], offloads: bool, colocate_with: str | None
 ) -> None:
     setups = setups_of({"hf_checkpoint": str(tiny_model), **keys}, frozenset(), tmp_path)
-    assert {(each.offloads, each.beside) for each in setups} == {(offloads, beside)}
+    assert {(each.offloads, each.colocate_with) for each in setups} == {(offloads, colocate_with)}

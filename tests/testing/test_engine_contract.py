@@ -78,7 +78,7 @@ class Toy:
             self.under_way -= 1
 
     def refuse(self, request: GenerateRequest) -> None:
-        if others := request.besides(*self.GIVES):
+        if others := request.unsupported(*self.GIVES):
             raise ModelError(f"the toy does not do {', '.join(others)}")
 
     async def draw(self, request: GenerateRequest) -> GenerateOutput:

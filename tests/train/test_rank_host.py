@@ -138,9 +138,9 @@ def test_a_rank_that_has_something_to_close_is_told_of_the_end(host: Hosts, tmp_
 @pytest.mark.parametrize(
     ("place", "meeting"),
     [
-        (Place(0, meeting="127.0.0.1:4000"), "file://"),
-        (Place(0, address="10.0.0.7", meeting="10.0.0.7:4000"), "tcp://10.0.0.7:4000"),
-        (Place(3, nodes=2, meeting="127.0.0.1:4000"), "tcp://127.0.0.1:4000"),
+        (Place(0, rendezvous="127.0.0.1:4000"), "file://"),
+        (Place(0, address="10.0.0.7", rendezvous="10.0.0.7:4000"), "tcp://10.0.0.7:4000"),
+        (Place(3, nodes=2, rendezvous="127.0.0.1:4000"), "tcp://127.0.0.1:4000"),
     ],
     ids=["this machine", "another one", "two nodes"],
 )

@@ -1,7 +1,7 @@
 """SglangEngine: one SGLang server as an engine of a run, once it is recognised as one with the run's model.
 
 Requests go to the server as they come, each under its own id; new weights come from files, by
-`/update_weights_from_disk`, or from rank 0. Implements `Engine`, `StreamsTokens`, `ServesCheckpoint`, `NoticesDeath`
+`/update_weights_from_disk`, or from rank 0. Implements `Engine`, `StreamsTokens`, `ServesCheckpoint`, `WatchesWorkers`
 and `ReleasesMemory`.
 """
 
@@ -158,7 +158,9 @@ class SglangEngine:
             self._server = Server(urls[setup.number], setup.name)
         else:
             arguments = {"command": server_command(self._settings, setup), "environment": {}}
-            spec = WorkerGroupSpec(setup.name, 1, HOST, arguments, self._settings.needs, beside=setup.beside)
+            spec = WorkerGroupSpec(
+                setup.name, 1, HOST, arguments, self._settings.needs, colocate_with=setup.colocate_with
+            )
             self._group = await setup.launcher.start(spec)
             self._life = asyncio.create_task(self._group.watch())
             url, pid = cast(tuple[str, int], (await self._group.call("address"))[0])

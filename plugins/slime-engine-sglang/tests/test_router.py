@@ -215,8 +215,8 @@ def test_what_a_router_leaves_out_is_not_given() -> None:
     spec = next(iter(slime_engines()))
     for use, withheld in (("smg", frozenset()), ("sglang-router", {Extra.ROUTED_EXPERTS, Extra.TOP_P_TOKENS})):
         settings = SglangSettings.model_validate({"urls": ["http://a:1"], "router": {"use": use}})
-        assert spec.withholds(settings) == withheld
-    assert spec.withholds(SglangSettings.model_validate({"urls": ["http://a:1"]})) == frozenset()
+        assert spec.excluded_extras(settings) == withheld
+    assert spec.excluded_extras(SglangSettings.model_validate({"urls": ["http://a:1"]})) == frozenset()
 
 
 def test_arguments_that_follow_from_the_run_are_refused() -> None:

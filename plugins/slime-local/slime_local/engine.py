@@ -61,7 +61,7 @@ class LocalEngine:
             WORKER,
             arguments,
             self._settings.needs,
-            beside=self._setup.beside,
+            colocate_with=self._setup.colocate_with,
             preload=PRELOAD,
         )
         self._group = await self._setup.launcher.start(spec)
@@ -155,7 +155,7 @@ class LocalEngine:
             raise RuntimeError("the engine was not started: await engine.start() first")
         if self._closed:
             raise WorkerError(f"{self._setup.name} is closed")
-        if refused := request.besides(Extra.PROMPT_LOG_PROBS):
+        if refused := request.unsupported(Extra.PROMPT_LOG_PROBS):
             raise ModelError(f"the local engine gives tokens and log-probs; it does not do {', '.join(refused)}")
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self._dispatch)

@@ -76,7 +76,7 @@ class LocalRank:
         return [WeightSlot(slot.name, tuple(slot.shape)) for slot in self._model.layout]
 
     def begin_rollout(self, batches: Sequence[TrainBatch]) -> None:
-        """Compute what depends on the weights before the rollout's steps; see `SeesRollout`."""
+        """Compute what depends on the weights before the rollout's steps; see `PreparesRollout`."""
         rollout_id = batches[0].rollout_id
         self._optimizer.begin_rollout()
         if self._beside:
@@ -125,7 +125,7 @@ class LocalRank:
         return sums.result(share, scalars)
 
     def published(self, version: int) -> None:
-        """Record that engines have the current weights; see `SeesPublication`."""
+        """Record that engines have the current weights; see `TracksVersions`."""
         if self._old:
             self._old.published(version, self._weights)
 

@@ -210,7 +210,7 @@ class Algorithm:
             raise ContractError(
                 f"the trainer knows no old log-probs at step {share.batch.step} of rollout {share.batch.rollout_id}, "
                 f"against which the ratio is taken with the correction {self._correction.name!r}: give it a "
-                "begin_rollout (slime_core.roles.SeesRollout) that computes Share.old_log_probs_T, or set "
+                "begin_rollout (slime_core.roles.PreparesRollout) that computes Share.old_log_probs_T, or set "
                 "num_steps_per_rollout = 1"
             )
         return share.old_log_probs_T[places]

@@ -54,7 +54,7 @@ class MappedSender:
 class MappedReceiver:
     """Gives views of a version's file."""
 
-    lasting = True
+    keeps_tensors = True
 
     def __init__(self, channel: OfFiles) -> None:
         """Read this channel's files."""

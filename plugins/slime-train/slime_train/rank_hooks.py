@@ -6,7 +6,7 @@ Example:
 """
 
 from slime_core.catalog import Catalog
-from slime_core.errors import PluginError, said_by
+from slime_core.errors import PluginError, error_text
 from slime_core.events import RankEvent
 from slime_core.hookspecs import HOOK_OF_RANK_EVENT
 
@@ -32,5 +32,5 @@ class RankHooks:
             except BaseException as error:
                 raise PluginError(
                     f"rank hook {HOOK_OF_RANK_EVENT[type(event)]} of plugin {listener.plugin} raised on rank "
-                    f"{event.rank}: {type(error).__name__}: {said_by(error)}"
+                    f"{event.rank}: {type(error).__name__}: {error_text(error)}"
                 ) from error

@@ -107,7 +107,7 @@ class MegatronRank:
         return slots_of(self._whole)
 
     def begin_rollout(self, batches: Sequence[TrainBatch]) -> None:
-        """Compute what depends on the current weights; see `SeesRollout`."""
+        """Compute what depends on the current weights; see `PreparesRollout`."""
         rollout_id = batches[0].rollout_id
         self.optimizer.begin_rollout()
         self.beside.begin(rollout_id, self.policy)
@@ -166,7 +166,7 @@ class MegatronRank:
             save_train_data(self._setup.train_data, shares, parallel_state.get_data_parallel_rank())
 
     def published(self, version: int) -> None:
-        """Record that engines have the current weights; see `SeesPublication`."""
+        """Record that engines have the current weights; see `TracksVersions`."""
         if self._old:
             self._old.published(version, self.policy)
 
@@ -237,7 +237,7 @@ class MegatronRank:
         self._saving = save(directory, self._saved, hf=hf)
 
     def finish_save(self, *, wait: bool) -> bool:
-        """Whether the files of the last `save` are complete; see `SavesLater`."""
+        """Whether the files of the last `save` are complete; see `SavesAsync`."""
         return self._saving is None or self._saving.finish(wait=wait)
 
     def load(self, directory: Path) -> None:

@@ -33,10 +33,10 @@ from slime_core.roles import (
     Choice,
     LauncherSetup,
     Optim,
+    PreparesRollout,
     RankSetup,
     Rendezvous,
-    SavesLater,
-    SeesRollout,
+    SavesAsync,
     Settings,
     StepResult,
     TrainBatch,
@@ -183,7 +183,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
     def test_a_saved_rank_goes_on_where_it_was(self) -> None:
         """Save weights, moments, schedule and step count: a resumed run must equal an uninterrupted one.
 
-        Files that are written later (`SavesLater`) must have the state at `save`, without any later step.
+        Files that are written later (`SavesAsync`) must have the state at `save`, without any later step.
         """
         one, other = self._rank(), self._rank()
         self._step(one, batch())
@@ -354,7 +354,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
 
     def _answer(self, rank: TrainerRank, share: TrainBatch) -> object:
         given = self._with_fields(share)
-        if isinstance(rank, SeesRollout):
+        if isinstance(rank, PreparesRollout):
             rank.begin_rollout([given])
         return rank.train_step(given)
 
@@ -404,7 +404,7 @@ def empty_batch() -> TrainBatch:
 
 
 def _finish_save(rank: TrainerRank) -> None:
-    if isinstance(rank, SavesLater):
+    if isinstance(rank, SavesAsync):
         require(rank.finish_save(wait=True), "finish_save(wait=True) returned before the files stand")
 
 

@@ -23,7 +23,7 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class PieceRank:
-    """Implements `TrainerRank` and `SeesRollout`."""
+    """Implements `TrainerRank` and `PreparesRollout`."""
 
     def __init__(self, rank: int, world_size: int, setup: RankSetup) -> None:
         torch.set_num_threads(1)
