@@ -23,7 +23,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Generic, Self, TypeVar, cast
+from typing import Generic, TypeVar, cast
 
 from slime_core.aio import Slots, limited
 from slime_core.catalog import Registered
@@ -453,40 +453,27 @@ def isolation_of(spec: CallSpec[object], made: object) -> Isolation:
     return Isolation.PROCESS
 
 
-class LabelCheck:
-    """The `check_label` of a protected reward, for callers outside of an event loop. Runs where the reward runs."""
+def check_label(reward: object, sample: Sample) -> str | None:
+    """Return why no response can get full marks with the sample's label; None if one can, or if that is unknown.
 
-    def __init__(self, reward: object) -> None:
-        """Start no worker; a reward that runs in processes gets one at the first call."""
-        self._reward = reward.called if isinstance(reward, OnLoop) else reward
-        # The caller's thread may have a running event loop, so another thread awaits the worker.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="check_label")
-        self._runner = asyncio.Runner()
+    Args:
+        reward: a protected reward; its `check_label` runs where the reward runs.
+        sample: a pending sample with the label.
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        """Stop the thread and its event loop; the worker remains for the run."""
-        self._thread.submit(self._runner.close).result()
-        self._thread.shutdown()
-
-    def __call__(self, sample: Sample) -> str | None:
-        """Return why no response can get full marks with the label; None if one can, or if that is unknown.
-
-        Raises:
-            CallFailure: the reward's worker process failed.
-            StartError: the reward's worker cannot be started.
-        """
-        reward = self._reward
-        if isinstance(reward, Isolated):
-            try:
-                return self._thread.submit(lambda: self._runner.run(reward.check_label(sample))).result()
-            except CallFailure as failure:
-                if failure.reason == "timeout":
-                    return "its check took longer than the reward's time limit"
-                raise
+    Raises:
+        CallFailure: the reward's worker process failed.
+        StartError: the reward's worker cannot be started.
+    """
+    reward = reward.called if isinstance(reward, OnLoop) else reward
+    if not isinstance(reward, Isolated):
         return checked_label(reward.check_label(sample)) if isinstance(reward, ChecksLabels) else None
+    with ThreadPoolExecutor(1) as thread:  # the caller's thread may have a running event loop
+        try:
+            return thread.submit(asyncio.run, reward.check_label(sample)).result()
+        except CallFailure as failure:
+            if failure.reason == "timeout":
+                return "its check took longer than the reward's time limit"
+            raise
 
 
 def may_check_labels(spec: CallSpec[object]) -> bool:

@@ -5,29 +5,31 @@ rollouts from the epochs.
 
 Example:
 
-    with closing(RowChecks(builder)) as checks:
-        source, eval_sets = checks.read()           # rows that fail a check are bad rows
-        checks.reports                              # what was read, by data set
+    checks = RowChecks(builder)
+    source, eval_sets = checks.read()           # rows that fail a check are bad rows
+    checks.reports                              # what was read, by data set
 """
 
 from collections.abc import Callable, Mapping, Sequence, Sized
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from slime_core.catalog import part
+from slime_core.catalog.catalog import Used
 from slime_core.catalog.checks import blaming
 from slime_core.config import EvalSetArgs, Plan, RolloutArgs, RunConfig, read_positions
 from slime_core.data import every_prompt, name_files, read_rows
 from slime_core.errors import ConfigError, DataError, PluginError, SlimeError, UnknownName
-from slime_core.processes import CallFailure, LabelCheck, may_check_labels
+from slime_core.processes import CallFailure, check_label, may_check_labels
 from slime_core.roles import (
     DataSource,
     DescribesData,
     GeneratorSpec,
     NamesChoices,
     PromptFile,
+    Reward,
     RewardSpec,
     RowFormat,
     SamplingParams,
@@ -75,12 +77,7 @@ class RowChecks:
         self.context = config.rollout.rollout_max_context_len or read_positions(config.run.hf_checkpoint)
         """Most tokens of a prompt and its answer together; None if the model states no limit."""
         self._build, self._tokenizer, self._measures = build, build.tokenizer(), measures
-        self._labels: dict[str, tuple[str, LabelCheck] | None] = {}
-        self._open = ExitStack()
-
-    def close(self) -> None:
-        """Stop the label checks and their workers."""
-        self._open.close()
+        self._rewards: dict[str, Used[Reward] | None] = {}
 
     def read(self) -> tuple[DataSource, list[tuple[EvalSet, Sequence[str]]]]:
         """Return the data source, and each evaluation set with a sentence per kind of row that was left out.
@@ -185,18 +182,17 @@ class RowChecks:
         return None
 
     def _label(self, name: str, sample: Sample) -> str | None:
-        if name not in self._labels:
-            self._labels[name] = self._label_check(name)
-        if (found := self._labels[name]) is None:
+        if name not in self._rewards:
+            self._rewards[name] = self._checking_reward(name)
+        if (found := self._rewards[name]) is None:
             return None
-        plugin, check = found
-        with blaming(f"check_label of reward {name!r}", plugin):
+        with blaming(f"check_label of reward {name!r}", found.plugin):
             try:
-                return check(sample)
+                return check_label(found.part, sample)
             except CallFailure as failure:
                 raise PluginError(f"check_label of reward {name!r} failed: {failure.detail}") from None
 
-    def _label_check(self, name: str) -> tuple[str, LabelCheck] | None:
+    def _checking_reward(self, name: str) -> Used[Reward] | None:
         try:
             chosen = self._build.plan.choose(RewardSpec, name)
         except (UnknownName, ConfigError):
@@ -204,12 +200,11 @@ class RowChecks:
         if not may_check_labels(chosen.spec):
             return None
         try:
-            reward = self._build.reward(name)
+            return self._build.reward(name)
         except SlimeError:
             if chosen.spec.models(chosen.settings) and not self._build.models:
                 return None  # needs models that are not served yet
             raise
-        return chosen.plugin, self._open.enter_context(LabelCheck(reward.part))
 
     def _note(self, report: DataSetReport, sample: Sample, text: str | None) -> None:
         if not report.prompts:
@@ -310,7 +305,8 @@ def read_all_prompts(plan: Plan) -> DataRead:
     if (kept := plan.config.debug.load_debug_rollout_data) is not None:
         stored = cast(Callable[[Path], Sized], part("stored", "slime-view", "load_debug_rollout_data"))
         return DataRead([*builder.tokenizer_notes(), f"{kept} has samples of {len(stored(kept))} rollouts"])
-    with closing(builder.protection), closing(RowChecks(builder, measures=True)) as checks:
+    checks = RowChecks(builder, measures=True)
+    with closing(builder.protection):
         source, sets = checks.read()
     notes = [*builder.tokenizer_notes()]
     notes += source.data_notes() if isinstance(source, DescribesData) else ()

@@ -264,8 +264,7 @@ class Session(BaseSession):
             self.replay = self.build.replay()
             self.ledger = undo.enter_context(closing(Ledger(folder.ledger, self.replay.max_uses)))
             self.build.serve_models(self.launcher, folder)
-            with closing(RowChecks(self.build)) as checks:
-                source, read = checks.read()
+            source, read = RowChecks(self.build).read()
             self.eval_sets = [each for each, _ in read]
             chosen = plan.roles.one(DataSourceSpec)
             self.source = LedgeredSource(Used(chosen.reference, chosen.plugin, source), self.ledger)
