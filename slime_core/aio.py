@@ -170,6 +170,14 @@ class Slots:
         self._free = count
         self._waiting: deque[asyncio.Future[None]] = deque()
 
+    async def __aenter__(self) -> None:
+        """Wait for a free slot."""
+        await self.acquire()
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Free it."""
+        self.release()
+
     async def acquire(self) -> None:
         """Wait for a free slot."""
         if self._free > 0:

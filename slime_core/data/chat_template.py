@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import islice
 from typing import TypeVar, cast
 
-from slime_core.errors import ConfigError, DataError, ModelError, did_you_mean
+from slime_core.errors import DataError, ModelError
 from slime_core.processes.forked import Forked, Output, TooLong
 from slime_core.processes.server import shared_server
 from slime_core.processes.worker import ENTRY, PRELOAD, Order, pickled
@@ -75,7 +75,9 @@ class ChatTemplate:
                 f"the chat template {longest[0]!r} of {owner} has more than {LARGEST_TEMPLATE} characters: "
                 "templates of models are shorter by far, so put the right one there"
             )
-        self._sources, self._special_tokens, self._owner = dict(sources), dict(special_tokens), owner
+        self.special_tokens = special_tokens
+        """Variables such as `bos_token`."""
+        self._sources, self._owner = sources, owner
         self._day = day or datetime.now().astimezone().date()
         self._worker: _Worker | None = None
         self._reads: Sequence[str] = ()
@@ -91,21 +93,6 @@ class ChatTemplate:
         with self._lock:
             self._running()
             return frozenset(self._reads) - _ROWS
-
-    def check_kwargs(self, kwargs: Mapping[str, Json]) -> None:
-        """Check that the templates read every argument.
-
-        Raises:
-            ConfigError: the templates do not read an argument.
-            ModelError: a template is not valid Jinja.
-        """
-        for name in kwargs:
-            if name not in self.arguments | {"add_generation_prompt"}:
-                known = sorted(self.arguments - self._special_tokens.keys())
-                raise ConfigError(
-                    f"apply_chat_template_kwargs: the chat template of {self._owner} takes no argument {name!r}."
-                    f"{did_you_mean(name, known)} It reads: {', '.join(known) or 'none'}"
-                )
 
     def render(self, messages: Sequence[Message], tools: Json = None, kwargs: Mapping[str, Json] | None = None) -> str:
         """Return the messages as prompt text, with the generation prompt unless `kwargs` exclude it.
@@ -147,7 +134,7 @@ class ChatTemplate:
 
     def _request(self, messages: Sequence[Message], tools: Json, kwargs: Mapping[str, Json] | None) -> str:
         name = "tool_use" if tools is not None and "tool_use" in self._sources else "default"
-        defaults = {**self._special_tokens, "add_generation_prompt": True, "documents": None}
+        defaults = {**self.special_tokens, "add_generation_prompt": True, "documents": None}
         try:
             return _ENCODER.encode([name, {**defaults, **(kwargs or {}), "messages": messages, "tools": tools}])
         except (TypeError, ValueError, RecursionError) as error:

@@ -17,8 +17,9 @@ import asyncio
 import inspect
 import json
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -36,12 +37,11 @@ from slime_core.processes.worker import (
     ENTRY,
     LARGEST_ANSWER,
     PRELOAD,
+    REWARD_HOST,
     Order,
-    RewardHost,
-    RewardOrder,
+    copy_fields,
     pickled,
     receive_verdict,
-    ship,
 )
 from slime_core.roles import (
     CallSpec,
@@ -91,21 +91,17 @@ class CallFailure(Exception):
 class RewardWorker:
     """A process with a plugin's reward, and its latest output."""
 
-    def __init__(self, server: Server, order: RewardOrder) -> None:
-        """Fork the process; `order` is its first call, which builds the plugin.
+    def __init__(self, server: Server, title: str, memory_mb: int, arguments: Mapping[str, object]) -> None:
+        """Fork the process; `arguments` are those of `RewardHost`.
 
         Raises:
             OSError: the system cannot start another process.
         """
-        self.title, self._order = f"{order.role} {order.name}", order
+        self._spec = WorkerGroupSpec(title, 1, REWARD_HOST, arguments)
         self._output, self._busy = Output(LONGEST_TAIL), False
         with self._output.opened() as output:
             self._process = server.fork(
-                ENTRY,
-                title=self.title,
-                output=output,
-                memory_mb=order.memory_mb,
-                most_processes=MOST_PROCESSES,
+                ENTRY, title=title, output=output, memory_mb=memory_mb, most_processes=MOST_PROCESSES
             )
 
     @property
@@ -115,12 +111,10 @@ class RewardWorker:
 
     async def ready(self) -> None:
         """Wait until the plugin is built; StartError with the worker's output if that fails."""
-        target = f"{RewardHost.__module__}:{RewardHost.__qualname__}"
-        spec = WorkerGroupSpec(self.title, 1, target, {"order": self._order})
         try:
-            await self._exchange(Order(spec, Place(0), None, plain=True), START_TIMEOUT_S)
+            await self._exchange(Order(self._spec, Place(0), None, plain=True), START_TIMEOUT_S)
         except CallFailure as failure:
-            raise StartError(f"{self.title}: its worker process cannot build it: {failure.detail}") from None
+            raise StartError(f"{self._spec.name}: its worker process cannot build it: {failure.detail}") from None
 
     async def call(self, samples: Sequence[Sample], ctx: RewardContext | None, timeout_s: float) -> Json:
         """Return the verdicts of one call, as JSON.
@@ -136,20 +130,17 @@ class RewardWorker:
             self._process.kill("memory", detail)
         raise CallFailure(reason, detail + self._output.printed())
 
-    async def _exchange(self, asked: object, timeout_s: float) -> dict[str, Json]:
-        process, answer, error, body = self._process, None, "", pickled(asked)
+    async def _exchange(self, request: object, timeout_s: float) -> dict[str, Json]:
+        process, answer, error, body = self._process, None, "", pickled(request)
         self._output.clear()
         self._output.watch()
         self._busy = True
         try:
-            async with asyncio.timeout(timeout_s) as limit:
-                answer, error = json.loads(bytes(await process.call(body, LARGEST_ANSWER)))
+            with suppress(EOFError):
+                async with asyncio.timeout(timeout_s):
+                    answer, error = json.loads(await process.call(body, LARGEST_ANSWER))
         except TimeoutError:
-            if not limit.expired():
-                raise
             process.kill("timeout", f"no answer in {timeout_s:g} s; it was killed")
-        except EOFError:
-            pass
         except (ValueError, TypeError, RecursionError):
             process.kill("contract", "something other than its answer was written to its socket")
         except BaseException:
@@ -264,11 +255,8 @@ class Isolated:
 
     async def start(self) -> None:
         """Start one worker, to find a broken plugin before any sample needs it; raises StartError for one."""
-        await self._slots.acquire()
-        try:
+        async with self._slots:
             self._idle.append(await self._worker())
-        finally:
-            self._slots.release()
 
     async def __call__(self, subject: Sample | Sequence[Sample], ctx: RewardContext) -> Verdict | list[Verdict]:
         """Return the verdict on a sample, or on each sample of a group.
@@ -304,18 +292,18 @@ class Isolated:
             self._all.pop().close()
 
     async def _verdicts(self, samples: Sequence[Sample], ctx: RewardContext | None) -> list[Verdict]:
-        shipped = [ship(sample, self._spec.fields) for sample in samples]
-        await self._slots.acquire()  # has no time limit and is not measured
-        try:
+        copies = [copy_fields(sample, self._spec.fields) for sample in samples]
+        async with self._slots:  # the wait has no time limit and is not measured
             worker, began = await self._worker(), perf_counter()
             try:
-                answer = await worker.call(shipped, ctx, self._spec.timeout_s)
+                answer = await worker.call(copies, ctx, self._spec.timeout_s)
             finally:
                 if ctx is not None:
                     self._calls.seconds.append(perf_counter() - began)
-                self._give_back(worker)
-        finally:
-            self._slots.release()
+                if worker.alive and not self._closed:
+                    self._idle.append(worker)
+                else:
+                    self._end(worker)
         try:
             verdicts = [receive_verdict(each) for each in cast(list[Json], answer)]
         except (TypeError, ValueError) as error:
@@ -348,12 +336,6 @@ class Isolated:
         self._ever_ready = True
         return worker
 
-    def _give_back(self, worker: RewardWorker) -> None:
-        if worker.alive and not self._closed:
-            self._idle.append(worker)
-        else:
-            self._end(worker)
-
     def _end(self, worker: RewardWorker) -> None:
         worker.close()
         self._all.discard(worker)
@@ -378,7 +360,6 @@ class Protection:
         """Return a choice as the run calls it. Rewards and group rewards become awaitable, in a process or not.
 
         With `isolation=Isolation.PROCESS`, only workers call `build`. `name` is the choice's name in the run.
-        the choice.
 
         Raises:
             PluginError: the object that the factory returned does not fit the spec.
@@ -396,18 +377,19 @@ class Protection:
                 calls=calls,
                 convert=as_verdict if spec.role == "reward" else None,
             )
-        values, root = settings.model_dump(), self._plugins.root or Path.cwd()
-        order = RewardOrder(
-            spec.role,
-            registered.qualified,
-            registered.plugin,
-            values,
-            replace(self._plugins, root=root),
-            REDACTOR.within(values),
-            self._seed,
-            spec.memory_mb,
-        )
-        self._isolated.append(Isolated(spec, calls, partial(RewardWorker, self._server, order)))
+        values, title = settings.model_dump(), f"{spec.role} {registered.qualified}"
+        arguments = {
+            "role": spec.role,
+            "name": registered.qualified,
+            "plugin": registered.plugin,
+            "settings": values,
+            "plugins": replace(self._plugins, root=self._plugins.root or Path.cwd()),
+            "secrets": REDACTOR.within(values),
+            "seed": self._seed,
+            "memory_mb": spec.memory_mb,
+        }
+        launch = partial(RewardWorker, self._server, title, spec.memory_mb, arguments)
+        self._isolated.append(Isolated(spec, calls, launch))
         return self._isolated[-1]
 
     async def start(self) -> None:

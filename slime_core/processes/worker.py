@@ -184,42 +184,43 @@ LONGEST_DETAIL = 4_000
 """Characters of an error text that are sent back, from its end."""
 
 
-@dataclass(frozen=True, slots=True)
-class RewardOrder:
-    """Which reward to build, with its memory limit."""
-
-    role: str
-    name: str
-    plugin: str
-    settings: Mapping[str, object]
-    plugins: PluginSet
-    secrets: Mapping[str, str]
-    """Replacement words for each secret value."""
-    seed: int
-    memory_mb: int
+REWARD_HOST = f"{__name__}:RewardHost"
 
 
 class RewardHost:
     """Builds and calls one plugin's reward or group reward in its worker."""
 
-    def __init__(self, rank: int, size: int, order: RewardOrder) -> None:
-        """Build the choice in `order` as the driver does."""
-        limit_memory(order.memory_mb)
-        self._role, self._plugin, self._forks = order.role, order.plugin, ForkCount()
-        catalog = Catalog.discover(_only(order.plugins, order.plugin), strict=False)
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        *,
+        role: str,
+        name: str,
+        plugin: str,
+        settings: Mapping[str, object],
+        plugins: PluginSet,
+        secrets: Mapping[str, str],
+        seed: int,
+        memory_mb: int,
+    ) -> None:
+        """Build a choice as the driver does; `secrets` are the replacement words for each secret value."""
+        limit_memory(memory_mb)
+        self._role, self._plugin, self._forks = role, plugin, ForkCount()
+        catalog = Catalog.discover(_only(plugins, plugin), strict=False)
         whole: list[Catalog] = []
 
         def make(role: str, name: str, **settings: object) -> object:
             if not whole:
-                whole.append(Catalog.discover(order.plugins, strict=False))
+                whole.append(Catalog.discover(plugins, strict=False))
             spec = whole[0].find(role, name).spec
-            made = spec.factory(spec.model.model_validate(settings), Setup(make, order.seed))
+            made = spec.factory(spec.model.model_validate(settings), Setup(make, seed))
             return _awaited(made, as_verdict if role == "reward" else lambda answer: answer)
 
-        for value, words in order.secrets.items():
+        for value, words in secrets.items():
             REDACTOR.add(value, words)
-        spec = catalog.find(order.role, order.name).spec
-        made = spec.factory(spec.model.model_validate(order.settings), Setup(make, order.seed))
+        spec = catalog.find(role, name).spec
+        made = spec.factory(spec.model.model_validate(settings), Setup(make, seed))
         if (why := signature_error(made, spec.name, self._role)) is not None:
             raise PluginError(why)
         self._call = cast(Callable[..., object], made)
@@ -279,7 +280,7 @@ def _only(plugins: PluginSet, plugin: str) -> PluginSet:
     )
 
 
-class ShippedSample(Sample):
+class PartialSample(Sample):
     """A copy of a sample with the fields that the spec names; reading another field raises ContractError."""
 
     __slots__ = ()
@@ -289,18 +290,18 @@ class ShippedSample(Sample):
             raise AttributeError(f"'Sample' object has no attribute {name!r}")
         raise ContractError(
             f"sample.{name} was read, but the spec does not declare it: in a worker process a sample has only "
-            f"{', '.join(self.shipped())}. Write fields=(*LIGHT_FIELDS, {name!r}) in the spec"
+            f"{', '.join(self.copied_fields())}. Write fields=(*LIGHT_FIELDS, {name!r}) in the spec"
         )
 
-    def shipped(self) -> dict[str, object]:
+    def copied_fields(self) -> dict[str, object]:
         """Return the fields that were copied."""
         return {name: getattr(Sample, name).__get__(self) for name in Sample.__dataclass_fields__ if _has(self, name)}
 
     def __getstate__(self) -> tuple[None, dict[str, object]]:
-        return None, self.shipped()
+        return None, self.copied_fields()
 
     def __repr__(self) -> str:
-        return f"Sample({', '.join(f'{name}={value!r}' for name, value in self.shipped().items())})"
+        return f"Sample({', '.join(f'{name}={value!r}' for name, value in self.copied_fields().items())})"
 
 
 def _has(sample: Sample, name: str) -> bool:
@@ -311,9 +312,9 @@ def _has(sample: Sample, name: str) -> bool:
     return True
 
 
-def ship(sample: Sample, wanted: Collection[str]) -> ShippedSample:
+def copy_fields(sample: Sample, wanted: Collection[str]) -> PartialSample:
     """Copy the wanted fields of a sample and its `IDENTITY`; lists and dicts are shared."""
-    copied = object.__new__(ShippedSample)
+    copied = object.__new__(PartialSample)
     for name in {*IDENTITY, *wanted}:
         setattr(copied, name, getattr(sample, name))
     return copied

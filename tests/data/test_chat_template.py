@@ -11,10 +11,12 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from tokenizers import Tokenizer, models
 
 from slime_core.data import (
     ChatTemplate,
     HfTokenizer,
+    check_template_kwargs,
     every_prompt,
     mixture_source,
     prompt_source,
@@ -149,10 +151,16 @@ def test_the_arguments_of_templates_are_what_they_read() -> None:
 
 def test_an_argument_that_no_template_reads_is_refused_with_the_one_that_was_meant() -> None:
     template = ChatTemplate({"default": "{{ enable_thinking }}{{ bos_token }}"}, {"bos_token": "<s>"}, "m")
-    template.check_kwargs({"enable_thinking": False, "bos_token": "", "add_generation_prompt": False})
+    model = HfTokenizer(Tokenizer(models.BPE()), frozenset({1}), template, "m")
+
+    def check(*names: str) -> None:
+        kwargs = dict.fromkeys(names, False)
+        check_template_kwargs(RowFormat(apply_chat_template=True, apply_chat_template_kwargs=kwargs), model)
+
+    check("enable_thinking", "bos_token", "add_generation_prompt")
     for name, said in (("enable_thinkng", "Did you mean 'enable_thinking'"), ("tools", "It reads: enable_thinking")):
         with pytest.raises(ConfigError, match=said):
-            template.check_kwargs({name: False})
+            check(name)
 
 
 def test_arguments_cannot_replace_what_a_row_says(model_dir: Path) -> None:
