@@ -7,9 +7,8 @@ Factories resolve their classes when called, so that listing plugins loads nothi
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pkgutil import resolve_name
-from typing import cast
 
-from slime_core.data.settings import JudgeSettings, MixtureSettings
+from slime_core.data.settings import MixtureSettings
 from slime_core.errors import ConfigError
 from slime_core.hookspecs import hookimpl
 from slime_core.roles import (
@@ -17,18 +16,14 @@ from slime_core.roles import (
     BufferSpec,
     DataSourceSpec,
     GeneratorSpec,
-    GroupFilterSpec,
     GroupUse,
     Isolation,
     LauncherSpec,
     RewardSpec,
-    SampleFilterSpec,
     Settings,
 )
 
 SLIME_API = "1"
-JUDGE_S = 300.0
-"""Timeout of a judge in seconds, including its wait for other requests."""
 
 
 @hookimpl
@@ -62,47 +57,13 @@ def slime_generators() -> Iterable[GeneratorSpec]:
 
 @hookimpl
 def slime_rewards() -> Iterable[RewardSpec]:
-    """Rewards that a generator computes itself, and a judge."""
+    """The reward that a generator computes itself."""
     yield RewardSpec(
         "environment",
         lambda settings, setup: resolve_name("slime_core.rollout:Environment")(),
         summary="What the generator scored itself, as `sample.reward`",
         isolation=Isolation.LOOP,
         each_sample=True,
-    )
-    yield RewardSpec(
-        "served_judge",
-        lambda settings, setup: resolve_name("slime_core.rollout.policy:Judge")(settings, setup),
-        JudgeSettings,
-        "Score from a model that the run serves besides the policy",
-        isolation=Isolation.LOOP,
-        timeout_s=JUDGE_S,
-        models=lambda settings: (cast(JudgeSettings, settings).model,),
-    )
-
-
-@hookimpl
-def slime_group_filters() -> Iterable[GroupFilterSpec]:
-    """Dynamic sampling."""
-    yield GroupFilterSpec(
-        "nonzero_std",
-        lambda settings, setup: resolve_name("slime_core.rollout:NonzeroStd")(),
-        summary="Keep groups whose rewards differ",
-    )
-    yield GroupFilterSpec(
-        "nonzero_std_with_fallback",
-        lambda settings, setup: resolve_name("slime_core.rollout:NonzeroStdWithFallback")(),
-        summary="The same, unless the rollout comes up short",
-    )
-
-
-@hookimpl
-def slime_sample_filters() -> Iterable[SampleFilterSpec]:
-    """Removes truncated responses."""
-    yield SampleFilterSpec(
-        "truncated",
-        lambda settings, setup: resolve_name("slime_core.rollout:Truncated")(),
-        summary="Leave responses that were cut off out of training (DAPO)",
     )
 
 

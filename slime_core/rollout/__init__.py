@@ -33,9 +33,6 @@ from slime_core.rollout.scheduler import make_scheduler as make_scheduler
 from slime_core.rollout.scoring import ENVIRONMENT as ENVIRONMENT
 from slime_core.rollout.scoring import MAIN as MAIN
 from slime_core.rollout.scoring import Environment as Environment
-from slime_core.rollout.scoring import NonzeroStd as NonzeroStd
-from slime_core.rollout.scoring import NonzeroStdWithFallback as NonzeroStdWithFallback
-from slime_core.rollout.scoring import Truncated as Truncated
 from slime_core.rollout.scoring import execution_rewards as execution_rewards
 from slime_core.rollout.scoring import executions as executions
 from slime_core.rollout.scoring import main_of as main_of

@@ -32,9 +32,9 @@ class TestPackage(PluginPackageContract):
     [
         (DataSourceContract, "slime-core/prompts", {}),
         (GeneratorContract, "slime-core/single_turn", {}),
-        (GroupFilterContract, "slime-core/nonzero_std", {}),
-        (GroupFilterContract, "slime-core/nonzero_std_with_fallback", {}),
-        (SampleFilterContract, "slime-core/truncated", {}),
+        (GroupFilterContract, "slime-train/nonzero_std", {}),
+        (GroupFilterContract, "slime-train/nonzero_std_with_fallback", {}),
+        (SampleFilterContract, "slime-train/truncated", {}),
         (RewardShaperContract, "slime-train/overlong", {"max_response_len": 8, "overlong_buffer_len": 4}),
         (BufferContract, "slime-core/fifo", {}),
         (BufferFilterContract, "slime-core/fifo", {}),

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from slime_core.roles import EngineExtras, FinishReason, GenerateOutput, GenerateRequest, RewardContext
-from slime_core.rollout import NonzeroStd
 from slime_core.rollout.metrics import RolloutStats, engine_metrics, pass_rates, sample_metrics, turns
 from slime_core.rollout.runner import RunGroup
 from slime_core.rollout.scoring import Execution
 from slime_core.sample import Group, GroupId, PrefixCacheInfo, Sample, SpecInfo
 from slime_core.score import Score, Verdict
+from slime_train.filters import nonzero_std
 from tests.rollout.bench import ScriptedEngine, make_bench, reward_use
 from tests.tables import table
 
@@ -135,7 +135,7 @@ def test_speculative_decoding_is_told_where_it_was_done() -> None:
 
 
 def test_dropped_groups_count_by_reason_and_not_in_the_means() -> None:
-    bench = make_bench(engine=ScriptedEngine(lengthy), rewards=[reward_use(uneven)], n=2, group_filter=NonzeroStd())
+    bench = make_bench(engine=ScriptedEngine(lengthy), rewards=[reward_use(uneven)], n=2, group_filter=nonzero_std)
     metrics = asyncio.run(bench.scheduler.collect(0, 2)).metrics
     assert metrics["rollout/dynamic_filter/drop_zero_std_1.0"] == 2.0
     assert metrics["rollout/raw_reward"] == 0.5

@@ -24,11 +24,12 @@ from slime_core.roles import (
     RewardContext,
     SamplingParams,
 )
-from slime_core.rollout import EvalResult, EvalSet, NonzeroStd, RolloutResult, SyncScheduler, evaluate
+from slime_core.rollout import EvalResult, EvalSet, RolloutResult, SyncScheduler, evaluate
 from slime_core.rollout.metrics import RolloutStats, pass_at_k
 from slime_core.rollout.scoring import Execution, Failure
 from slime_core.sample import Group, GroupId, Sample
 from slime_core.score import Score, Unscored, Verdict
+from slime_train.filters import nonzero_std
 from tests.rollout.bench import Bench, ScriptedEngine, make_bench, output_of, reward_use
 from tests.tables import table
 
@@ -93,7 +94,7 @@ def test_second_choices_fill_a_rollout_instead_of_another_wave() -> None:
 
 
 def test_a_filter_that_keeps_nothing_stops_with_its_reasons() -> None:
-    bench = make_bench(group_filter=NonzeroStd(), n=1, max_filter_waves=3)
+    bench = make_bench(group_filter=nonzero_std, n=1, max_filter_waves=3)
     with pytest.raises(
         RolloutError, match=r"(?s)rollout 7: 3 waves .* 0 of the 2 groups.*6 x zero_std_1\.0.*max-filter-waves"
     ):

@@ -26,12 +26,12 @@ from slime_core.catalog.catalog import Used
 from slime_core.config import TEACHER_COLUMN
 from slime_core.errors import ContractError, MismatchError, PluginError
 from slime_core.roles import LOSS_MASK, BatchTransformSpec, Draw, FilterContext, Grain, ShapeContext
-from slime_core.rollout import Truncated
 from slime_core.sample import Group, GroupId, Sample, Status
 from slime_testing.samples import make_group
 from slime_train import Algorithm, GrpoSettings, PolicyLossSettings
 from slime_train.algorithm import mismatch, mismatch_extremes
 from slime_train.estimators.grpo import Grpo
+from slime_train.filters import truncated
 from slime_train.losses import PolicyLoss
 from tests.ranks import rank_setup
 from tests.tables import table
@@ -285,7 +285,7 @@ def groups() -> list[Group]:
             sample.response_length = LENGTHS[draw][at]
             sample.loss_mask, sample.rollout_log_probs = [1] * LENGTHS[draw][at], [-0.5] * LENGTHS[draw][at]
             sample.status = Status.TRUNCATED if (draw, at) in CUT else Status.COMPLETED
-    for removal in Truncated()(made, FilterContext(rollout_id=0)):
+    for removal in truncated(made, FilterContext(rollout_id=0)):
         made[removal.group.draw].samples[removal.position].remove_sample = True
     return made
 
