@@ -6,7 +6,7 @@ import anthropic
 from sdk_scripts import clients
 from serving import There, served
 from talker import Talker
-from three_turns import CALLS, QUESTION, run
+from three_turns import CALLS, run
 
 from slime_core.data import HfTokenizer
 from tests.tables import table
@@ -24,28 +24,6 @@ def test_a_loop_of_tools(tokenizer: HfTokenizer, name: str, stream: bool) -> Non
 
     async def client(there: There) -> str:
         return await asyncio.to_thread(getattr(clients, name), there.url, stream)
-
-    run(talker_of(tokenizer), client)
-
-
-@table("stream", [False, True])
-def test_anthropic_threads(tokenizer: HfTokenizer, stream: bool) -> None:
-    @anthropic.beta_async_tool
-    async def add(a: int, b: int) -> str:
-        """Adds."""
-        return str(a + b)
-
-    async def client(there: There) -> str:
-        async with anthropic.AsyncAnthropic(base_url=there.url, api_key="any") as ask:
-            runner = ask.beta.messages.tool_runner(
-                model="policy",
-                max_tokens=200,
-                system="Be brief.",
-                messages=[{"role": "user", "content": QUESTION}],
-                tools=[add],
-                stream=stream,
-            )
-            return str((await runner.until_done()).content[-1].text)
 
     run(talker_of(tokenizer), client)
 
