@@ -11,7 +11,7 @@ Example:
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar, cast, get_args
 
@@ -71,7 +71,7 @@ from slime_core.roles.rewards import signature_error
 from slime_core.rollout import ENVIRONMENT, EnginePool, Lifecycle, Limits, UsedGenerator, UsedReward
 from slime_core.run.folder import RunFolder
 from slime_core.run.resume import run_day
-from slime_core.run.trainer import TRAINER_GROUP
+from slime_core.run.trainer import TRAINER_GROUP, shared_fields
 from slime_core.run.watching import Trackers
 from slime_core.sample import Sample
 from slime_core.stats import PluginStats
@@ -234,8 +234,7 @@ class Builder:
 
     def row_format(self) -> RowFormat:
         data = self.plan.config.data
-        same = {each.name: getattr(data, each.name) for each in fields(RowFormat) if hasattr(data, each.name)}
-        return RowFormat(**same, max_prompt_len=data.rollout_max_prompt_len)
+        return RowFormat(**shared_fields(RowFormat, data), max_prompt_len=data.rollout_max_prompt_len)
 
     def generator(self, name: str) -> UsedGenerator:
         """Return the generator of that name, with its own limits, built once; UnknownName if there is none."""

@@ -1,7 +1,6 @@
 """Reads a run's prompts and evaluation sets, and checks each row before anything starts.
 
-The checks find labels that no reward can score and prompts that are too long. `count_rollouts` derives the number of
-rollouts from the epochs.
+The checks find labels that no reward can score and prompts that are too long.
 
 Example:
 
@@ -14,12 +13,12 @@ from collections.abc import Callable, Mapping, Sequence, Sized
 from contextlib import closing
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 from slime_core.catalog import part
 from slime_core.catalog.catalog import Used
 from slime_core.catalog.checks import blaming
-from slime_core.config import EvalSetArgs, Plan, RolloutArgs, RunConfig, read_positions
+from slime_core.config import EvalSetArgs, Plan, RunConfig, read_positions
 from slime_core.data import every_prompt, name_files, read_rows
 from slime_core.errors import ConfigError, DataError, PluginError, SlimeError, UnknownName
 from slime_core.processes import CallFailure, check_label, may_check_labels
@@ -38,6 +37,7 @@ from slime_core.rollout import EvalSet, Scoring, SingleTurn
 from slime_core.run.build import Builder
 from slime_core.sample import Json, Message, Sample
 
+OptionsT = TypeVar("OptionsT", RowFormat, SamplingParams)
 CHECKED = 2_000
 """Rows per data set whose labels are checked and whose prompts are measured."""
 SHOWN = 60
@@ -231,8 +231,7 @@ def _columns(file: Path | None) -> str:
 
 def eval_file(name: str, own: EvalSetArgs, config: RunConfig, training: RowFormat) -> PromptFile:
     """Return a set's prompt file. Its own keys come first, then keys of all sets, then training's; no length limit."""
-    keys = {each.name: each.name for each in fields(RowFormat)}
-    row_format = replace(training, **_given(keys, own, config), max_prompt_len=None, flag_prefix="eval-")
+    row_format = replace(_overridden(training, own, config), max_prompt_len=None, flag_prefix="eval-")
     return PromptFile.of(Path(own.path), f"eval:{name}", row_format)
 
 
@@ -242,10 +241,7 @@ def eval_sampling(name: str, own: EvalSetArgs, config: RunConfig, training: Samp
     Raises:
         ConfigError: `min_new_tokens` is above the token budget.
     """
-    keys = {each.name: each.name for each in fields(SamplingParams)} | {"max_new_tokens": "max_response_len"}
-    given = _given(keys, own, config)
-    given |= {key: of(given[key]) for key, of in (("stop", tuple), ("stop_token_ids", frozenset)) if key in given}
-    found = replace(training, **given)
+    found = _overridden(training, own, config, max_new_tokens="max_response_len")
     if found.min_new_tokens > found.max_new_tokens:
         raise ConfigError(
             f"eval set {name!r} asks for at least {found.min_new_tokens} tokens (min_new_tokens) and at most "
@@ -254,30 +250,17 @@ def eval_sampling(name: str, own: EvalSetArgs, config: RunConfig, training: Samp
     return found
 
 
-def _given(keys: Mapping[str, str], own: EvalSetArgs, config: RunConfig) -> dict[str, Any]:
-    """Return the values that a set or all sets (`eval_KEY`) define, by field; a set's own value comes first."""
-    every = config.evaluation
-    of_all = {field: getattr(every, f"eval_{key}", None) for field, key in keys.items()}
-    of_set = {field: value for field, key in keys.items() if (value := getattr(own, key, None)) is not None}
-    return {field: value for field, value in (of_all | of_set).items() if value is not None}
-
-
-def count_rollouts(rollout: RolloutArgs, prompts: Callable[[], Sized]) -> int:
-    """Return the number of rollouts of a run. Calls `prompts` only if the run is set in epochs.
-
-    Raises:
-        ConfigError: the epochs have too few prompts for one rollout.
-    """
-    if rollout.num_rollout is not None:
-        return rollout.num_rollout
-    assert rollout.num_epoch is not None, "refused by the config"
-    size = len(prompts())
-    if count := size * rollout.num_epoch // rollout.rollout_batch_size:
-        return count
-    raise ConfigError(
-        f"num_epoch = {rollout.num_epoch} over {size} prompts is less than one rollout of "
-        f"rollout_batch_size = {rollout.rollout_batch_size}: give num_rollout, or a smaller batch"
-    )
+def _overridden(training: OptionsT, own: EvalSetArgs, config: RunConfig, **keys: str) -> OptionsT:
+    """Return options with the values that a set (KEY) or else all sets (`eval_KEY`) define; `keys` renames fields."""
+    found = dict[str, Any]()
+    for name in (each.name for each in fields(training)):
+        key = keys.get(name, name)
+        values = getattr(own, key, None), getattr(config.evaluation, f"eval_{key}", None)
+        for value in values:
+            if value is not None:  # a list becomes a tuple or a set, like training's
+                found[name] = type(getattr(training, name))(value) if isinstance(value, list) else value
+                break
+    return replace(training, **found)
 
 
 @dataclass(frozen=True, slots=True)
