@@ -17,15 +17,57 @@ Example:
         yield RewardSpec("exact", ExactMatch, summary="1.0 when the stripped response equals the label")
 """
 
+# mypy: disable-error-code="empty-body"
+
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from typing import TypeVar
 
 import pluggy
 
 from slime_core import events
-from slime_core.events import Event, RankEvent
-from slime_core.roles import SPECS
+from slime_core.events import (
+    BeforeLogProb,
+    BeforeTrainStep,
+    CheckpointLoaded,
+    CheckpointSaved,
+    EvalEnd,
+    Event,
+    GroupsDone,
+    RankEvent,
+    RolloutEnd,
+    RolloutStart,
+    RunEnd,
+    RunFailed,
+    RunStart,
+    SamplesDone,
+    TrainInit,
+    TrainStepEnd,
+    WeightsPublished,
+)
+from slime_core.roles import (
+    SPECS,
+    AdvantageSpec,
+    BatchTransformSpec,
+    BufferFilterSpec,
+    BufferSpec,
+    CheckSpec,
+    CorrectionSpec,
+    DataSourceSpec,
+    EngineSpec,
+    ForeignName,
+    GeneratorSpec,
+    GroupFilterSpec,
+    GroupRewardSpec,
+    LauncherSpec,
+    LossSpec,
+    RewardShaperSpec,
+    RewardSpec,
+    SampleFilterSpec,
+    TrackerSpec,
+    TrainerSpec,
+    TransportSpec,
+)
 
 __all__ = [
     "API_VERSION",
@@ -34,7 +76,11 @@ __all__ = [
     "NAMES_HOOK",
     "PROJECT",
     "PROVIDER_OF_ROLE",
+    "ProviderHookSpecs",
+    "RankHookSpecs",
+    "RunHookSpecs",
     "hookimpl",
+    "hookspec",
 ]
 
 PROJECT = "slime"
@@ -42,7 +88,145 @@ API_VERSION = "1"
 """The value that a plugin declares as `SLIME_API`."""
 
 hookimpl = pluggy.HookimplMarker(PROJECT)
+hookspec = pluggy.HookspecMarker(PROJECT)
 EventT = TypeVar("EventT")
+
+
+class ProviderHookSpecs:
+    """Hooks that yield a plugin's choices; called once per process, in the order of `slime plugins list`."""
+
+    @hookspec
+    def slime_data_sources(self) -> Iterable[DataSourceSpec]:
+        """Where prompts come from."""
+
+    @hookspec
+    def slime_generators(self) -> Iterable[GeneratorSpec]:
+        """How one rollout is run."""
+
+    @hookspec
+    def slime_rewards(self) -> Iterable[RewardSpec]:
+        """How one sample is scored."""
+
+    @hookspec
+    def slime_group_rewards(self) -> Iterable[GroupRewardSpec]:
+        """How the samples of a group are scored together."""
+
+    @hookspec
+    def slime_group_filters(self) -> Iterable[GroupFilterSpec]:
+        """Which finished groups are trained on."""
+
+    @hookspec
+    def slime_sample_filters(self) -> Iterable[SampleFilterSpec]:
+        """Which samples of the kept groups are not trained on."""
+
+    @hookspec
+    def slime_buffers(self) -> Iterable[BufferSpec]:
+        """What holds finished groups."""
+
+    @hookspec
+    def slime_buffer_filters(self) -> Iterable[BufferFilterSpec]:
+        """Which held groups are trained on next."""
+
+    @hookspec
+    def slime_reward_shapers(self) -> Iterable[RewardShaperSpec]:
+        """How rewards change before the advantage estimator."""
+
+    @hookspec
+    def slime_batch_transforms(self) -> Iterable[BatchTransformSpec]:
+        """Which extra columns the trainer receives."""
+
+    @hookspec
+    def slime_advantages(self) -> Iterable[AdvantageSpec]:
+        """Advantage estimators."""
+
+    @hookspec
+    def slime_losses(self) -> Iterable[LossSpec]:
+        """Losses."""
+
+    @hookspec
+    def slime_corrections(self) -> Iterable[CorrectionSpec]:
+        """Off-policy corrections."""
+
+    @hookspec
+    def slime_engines(self) -> Iterable[EngineSpec]:
+        """What generates tokens."""
+
+    @hookspec
+    def slime_trainers(self) -> Iterable[TrainerSpec]:
+        """What trains."""
+
+    @hookspec
+    def slime_transports(self) -> Iterable[TransportSpec]:
+        """How weights travel from trainer to engines."""
+
+    @hookspec
+    def slime_launchers(self) -> Iterable[LauncherSpec]:
+        """What starts worker processes."""
+
+    @hookspec
+    def slime_trackers(self) -> Iterable[TrackerSpec]:
+        """Which services receive metrics."""
+
+    @hookspec
+    def slime_checks(self) -> Iterable[CheckSpec]:
+        """Tests of `slime doctor`."""
+
+    @hookspec
+    def slime_foreign_names(self) -> Iterable[ForeignName]:
+        """Other frameworks' names for keys, shown to users who type one. Not a role: all are used."""
+
+
+class RunHookSpecs:
+    """Observers of a run, in the driver; at most one call per tick of the scheduler. Each event documents its hook."""
+
+    @hookspec
+    def slime_run_start(self, event: RunStart) -> Awaitable[None] | None: ...
+
+    @hookspec
+    def slime_rollout_start(self, event: RolloutStart) -> Awaitable[None] | None: ...
+
+    @hookspec
+    def slime_samples_done(self, event: SamplesDone) -> Awaitable[None] | None: ...
+
+    @hookspec
+    def slime_groups_done(self, event: GroupsDone) -> Awaitable[None] | None: ...
+
+    @hookspec
+    def slime_rollout_end(self, event: RolloutEnd) -> Awaitable[None] | None: ...
+
+    @hookspec
+    def slime_train_step_end(self, event: TrainStepEnd) -> Awaitable[None] | None: ...
+
+    @hookspec
+    def slime_weights_published(self, event: WeightsPublished) -> Awaitable[None] | None: ...
+
+    @hookspec
+    def slime_checkpoint_saved(self, event: CheckpointSaved) -> Awaitable[None] | None: ...
+
+    @hookspec
+    def slime_checkpoint_loaded(self, event: CheckpointLoaded) -> Awaitable[None] | None: ...
+
+    @hookspec
+    def slime_eval_end(self, event: EvalEnd) -> Awaitable[None] | None: ...
+
+    @hookspec
+    def slime_run_end(self, event: RunEnd) -> Awaitable[None] | None: ...
+
+    @hookspec
+    def slime_run_failed(self, event: RunFailed) -> Awaitable[None] | None: ...
+
+
+class RankHookSpecs:
+    """Observers of a trainer rank, in its process, with handles to the backend's objects."""
+
+    @hookspec
+    def slime_train_init(self, event: TrainInit) -> None: ...
+
+    @hookspec
+    def slime_before_log_prob(self, event: BeforeLogProb) -> None: ...
+
+    @hookspec
+    def slime_before_train_step(self, event: BeforeTrainStep) -> None: ...
 
 
 def _hooks_of(base: type[EventT]) -> dict[type[EventT], str]:
@@ -59,5 +243,3 @@ PROVIDER_OF_ROLE = {role: f"slime_{role}{'es' if role.endswith('s') else 's'}" f
 """Provider hook of each role."""
 NAMES_HOOK = "slime_foreign_names"
 """The provider hook without a role: it yields other frameworks' names as `ForeignName`."""
-DEPRECATED: dict[str, str] = {}
-"""Warning for each hook that will be removed: since when, until when, and what to write instead."""

@@ -1,6 +1,6 @@
 """Catalog: finds plugins, validates their choices, and looks choices up by name.
 
-Plugins mark hooks with pluggy's marker; `loading` reads them.
+Only this package uses pluggy's manager.
 """
 
 from typing import TYPE_CHECKING

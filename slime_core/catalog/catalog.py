@@ -225,7 +225,7 @@ class Catalog:
 
     def listeners(self, hook: str) -> tuple[Listener, ...]:
         """Implementations of a hook: `tryfirst` first, `trylast` last, the others in the order of plugins."""
-        return tuple(sorted(self._loader.hooks[hook], key=lambda listener: listener.priority))
+        return self._loader.listeners(hook)
 
 
 # Worker processes: load the driver's plugins in the same order and versions, or raise an error that names the worker.

@@ -6,13 +6,12 @@
 import functools
 import inspect
 import sys
-import warnings
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field, replace
 from typing import Generic, ParamSpec
 
+import pluggy
 from typing_extensions import TypeVar
 
 from slime_core.catalog.discovery import PluginState, PluginStatus, describe
@@ -20,12 +19,14 @@ from slime_core.catalog.packages import beside_this_core, how_to_install, is_our
 from slime_core.errors import PluginError, UnknownName, did_you_mean
 from slime_core.hookspecs import (
     API_VERSION,
-    DEPRECATED,
     HOOK_OF_EVENT,
     HOOK_OF_RANK_EVENT,
     NAMES_HOOK,
     PROJECT,
     PROVIDER_OF_ROLE,
+    ProviderHookSpecs,
+    RankHookSpecs,
+    RunHookSpecs,
 )
 from slime_core.roles import SPECS, ForeignName, Settings, Spec
 
@@ -81,8 +82,16 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(HOOK_OF_RANK_EVENT.values(), ("event",)),
 }
 """Arguments of each hook."""
-MARK = f"{PROJECT}_impl"
-"""Attribute of a function marked with `@hookimpl`."""
+_MARKS = pluggy.PluginManager(PROJECT)
+"""Reads the marks of functions; no plugin is registered with it."""
+
+
+def new_manager() -> pluggy.PluginManager:
+    """A pluggy manager with all hook specifications and no plugin."""
+    manager = pluggy.PluginManager(PROJECT)
+    for specs in (ProviderHookSpecs, RunHookSpecs, RankHookSpecs):
+        manager.add_hookspecs(specs)
+    return manager
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,26 +104,23 @@ class Listener:
     """The function to call."""
     takes_event: bool
     """Whether it takes the event; a hook may omit arguments."""
-    priority: int = 0
-    """-1 for `tryfirst`, 1 for `trylast`."""
 
 
-def marked_functions(plugin: object) -> Iterator[tuple[str, Callable[..., object], Mapping[str, object]]]:
+def marked_functions(plugin: object) -> Iterator[tuple[str, Callable[..., object], pluggy.HookimplOpts]]:
     """Each marked function of a plugin: the name of its hook, the function, and the arguments of `@hookimpl`."""
     for attribute in dir(plugin):
-        function: object = getattr(plugin, attribute)
-        if inspect.isroutine(function) and isinstance(options := getattr(function, MARK, None), dict):
-            yield options.get("specname") or attribute, function, options
+        if (options := _MARKS.parse_hookimpl_opts(plugin, attribute)) is not None:
+            yield options["specname"] or attribute, getattr(plugin, attribute), options
 
 
 def hook_faults(plugin: object) -> Iterator[str]:
     """One sentence about each invalid hook of the plugin."""
     for hook in ARGUMENTS:
         unmarked: object = inspect.getattr_static(plugin, hook, None)
-        if inspect.isfunction(unmarked) and not hasattr(unmarked, MARK):
+        if inspect.isfunction(unmarked) and _MARKS.parse_hookimpl_opts(plugin, hook) is None:
             yield f"{hook} is not marked: put @hookimpl above it"
     for hook, function, options in marked_functions(plugin):
-        if hook in ARGUMENTS and (options.get("wrapper") or options.get("hookwrapper")):
+        if hook in ARGUMENTS and (options["wrapper"] or options["hookwrapper"]):
             yield f"{hook} is a wrapper, and hooks are not wrapped; to change what another makes, fill a role"
         elif hook in ARGUMENTS:
             yield from _signature_faults(hook, function)
@@ -177,55 +183,57 @@ class Loader:
     """Collects the choices, hooks and foreign names of the plugins that load."""
 
     choices: dict[str, dict[str, Registered]] = field(default_factory=lambda: {role: {} for role in SPECS})
-    hooks: defaultdict[str, list[Listener]] = field(default_factory=lambda: defaultdict(list))
-    """Implementations by hook, in loading order."""
-    modules: list[tuple[str, object]] = field(default_factory=list)
-    """Name and module or object of each loaded plugin."""
+    manager: pluggy.PluginManager = field(default_factory=new_manager)
+    order: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """Position and `PluginStatus.plugin` of each registered plugin, by its name in the manager."""
     owners: dict[str, PluginStatus] = field(default_factory=dict)
     """The first plugin with each entry point name."""
 
     def load(self, candidate: PluginStatus) -> PluginStatus:
         """Load one plugin. On any error, nothing of it stays registered, and the status has the reason."""
+        registered_as = f"{candidate.plugin}:{candidate.name}:{candidate.origin}"
         owner = self.owners.setdefault(candidate.name, candidate)
         if owner.dist != candidate.dist:
             return candidate.with_state(PluginState.FAILED, _name_taken(candidate, owner))
         try:
-            hooks, choices = self._load(candidate)
+            choices = self._load(candidate, registered_as)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"while plugin {candidate.title} was loaded") from None
         except BaseException as error:  # also of an object that raises when it is looked at
+            if self.manager.has_plugin(registered_as):
+                self.manager.unregister(name=registered_as)
             says_where = isinstance(error, _Fault | PluginError | UnknownName)
             return candidate.with_state(PluginState.FAILED, str(error) if says_where else describe(error))
-        for hook, listener in hooks:
-            self.hooks[hook].append(listener)
+        self.order[registered_as] = (len(self.order), candidate.plugin)
         for registered in choices:
             self.choices[registered.spec.role][registered.qualified] = registered
         return candidate.with_state(PluginState.LOADED)
 
-    def _load(self, candidate: PluginStatus) -> tuple[list[tuple[str, Listener]], list[Registered]]:
+    def listeners(self, hook: str) -> tuple[Listener, ...]:
+        """Implementations of a hook: `tryfirst` first, `trylast` last, the others in loading order."""
+        impls: list[pluggy.HookImpl] = getattr(self.manager.hook, hook).get_hookimpls()
+        impls.sort(key=lambda impl: (impl.trylast - impl.tryfirst, self.order[impl.plugin_name]))
+        return tuple(
+            Listener(self.order[impl.plugin_name][1], impl.function, "event" in impl.argnames) for impl in impls
+        )
+
+    def _load(self, candidate: PluginStatus, registered_as: str) -> list[Registered]:
         with redirect_stdout(sys.stderr):  # standard output is for what the user asked: JSON must stay JSON
             plugin = candidate.load()
         _check_api(candidate, plugin)
         if faults := list(hook_faults(plugin)):
             raise _Fault("; ".join(faults))
-        if twin := next((name for name, module in self.modules if module is plugin), None):
-            raise _Fault(f"plugin {twin} names the same module; remove one of the two entry points")
-        hooks = []
-        for hook, function, options in marked_functions(plugin):
-            if hook in DEPRECATED:
-                warning, code = DEPRECATED[hook], inspect.unwrap(function).__code__
-                warnings.warn_explicit(warning, FutureWarning, code.co_filename, code.co_firstlineno)
-            takes_event = "event" in inspect.signature(function).parameters
-            priority = bool(options.get("trylast")) - bool(options.get("tryfirst"))
-            hooks.append((hook, Listener(candidate.plugin, function, takes_event, priority)))
-        choices = list(self._registered(candidate, hooks))
-        self.modules.append((candidate.plugin, plugin))
-        return hooks, choices
+        if (first := self.manager.get_name(plugin)) is not None:
+            raise _Fault(f"plugin {self.order[first][1]} names the same module; remove one of the two entry points")
+        choices = list(self._registered(candidate, plugin))
+        self.manager.register(plugin, registered_as)
+        return choices
 
-    def _registered(self, candidate: PluginStatus, hooks: Iterable[tuple[str, Listener]]) -> Iterator[Registered]:
+    def _registered(self, candidate: PluginStatus, plugin: object) -> Iterator[Registered]:
         seen: set[tuple[str, str]] = set()
+        hooks = list(marked_functions(plugin))
         for role, provider in PROVIDER_OF_ROLE.items():
-            for function in (listener.function for hook, listener in hooks if hook == provider):
+            for function in (function for hook, function, _ in hooks if hook == provider):
                 for spec in _offered(provider, function, SPECS[role]):
                     qualified = f"{candidate.plugin}/{spec.name}"
                     if (role, spec.name) in seen or qualified in self.choices[role]:
@@ -240,7 +248,7 @@ class Loader:
         Raises:
             PluginError: a plugin's list of names is invalid.
         """
-        for listener in self.hooks[NAMES_HOOK]:
+        for listener in self.listeners(NAMES_HOOK):
             try:
                 yield from _offered(NAMES_HOOK, listener.function, ForeignName)
             except _Fault as fault:

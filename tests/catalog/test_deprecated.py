@@ -1,11 +1,13 @@
 """A hook that will go: its implementations cause a warning with their place, and work as before."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+import pluggy
 import pytest
 
-from slime_core.catalog import Catalog, PluginState
-from slime_core.hookspecs import DEPRECATED
+from slime_core.catalog import Catalog, PluginState, loading
+from slime_core.hookspecs import PROJECT, ProviderHookSpecs, RunHookSpecs, hookspec
+from slime_core.roles import RewardSpec
 from tests.tables import table
 
 Install = Callable[..., None]
@@ -21,9 +23,28 @@ def slime_rewards():
 """
 
 
+class Later(ProviderHookSpecs):
+    """The provider hooks of a later release, in which one is on its way out."""
+
+    @hookspec(warn_on_impl=FutureWarning(WHAT_TO_WRITE))
+    def slime_rewards(self) -> Iterable[RewardSpec]:
+        raise NotImplementedError
+
+
+def later_manager() -> pluggy.PluginManager:
+    manager = pluggy.PluginManager(PROJECT)
+    for specs in (Later, RunHookSpecs, loading.RankHookSpecs):
+        manager.add_hookspecs(specs)
+    return manager
+
+
 @pytest.fixture(autouse=True)
 def _a_later_release(monkeypatch: pytest.MonkeyPatch, install_plugin: Install) -> None:
-    monkeypatch.setitem(DEPRECATED, "slime_rewards", WHAT_TO_WRITE)
+    class LaterLoader(loading.Loader):
+        def __init__(self) -> None:
+            super().__init__(manager=later_manager())
+
+    monkeypatch.setattr("slime_core.catalog.catalog.Loader", LaterLoader)
     install_plugin("slime-reward-old", {"slime_reward_old.py": PLUGIN}, entry_points={"reward-old": "slime_reward_old"})
 
 
