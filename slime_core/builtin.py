@@ -100,10 +100,10 @@ def slime_launchers() -> Iterable[LauncherSpec]:
 
 
 def _check_local(settings: Settings, uses: Sequence[GroupUse]) -> None:
-    from slime_core.catalog import how_to_install
+    from slime_core.catalog import install_advice
 
     if any(each.name == "trainer" for each in uses) and find_spec("slime_train") is None:
         raise ConfigError(
             "launcher 'local' starts the ranks of a trainer by slime-train, which is not installed. "
-            f"{how_to_install('slime-train')}. Or choose a launcher that needs none"
+            f"{install_advice('slime-train')}. Or choose a launcher that needs none"
         )

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import cast
 
-from slime_core.catalog.catalog import Used
-from slime_core.catalog.checks import blaming, check_list, refuse
+from slime_core.catalog.catalog import BuiltChoice
+from slime_core.catalog.checks import check_list, plugin_errors, refuse
 from slime_core.config import TEACHER_COLUMN
 from slime_core.errors import ContractError, MismatchError
 from slime_core.roles import (
@@ -197,7 +197,7 @@ class TrainGroup:
 class ColumnMaker:
     """A batch transform and its columns."""
 
-    use: Used[BatchTransform]
+    use: BuiltChoice[BatchTransform]
     """The transform."""
     columns: Mapping[str, Grain]
     """Columns that its spec declares."""
@@ -207,7 +207,7 @@ class ColumnMaker:
 class Preparation:
     """The run's reward shapers and batch transforms, in order."""
 
-    shapers: Sequence[Used[RewardShaper]] = ()
+    shapers: Sequence[BuiltChoice[RewardShaper]] = ()
     """Reward shapers; each receives the rewards of the one before."""
     makers: Sequence[ColumnMaker] = ()
     """Batch transforms, each with different columns."""
@@ -239,7 +239,7 @@ class Preparation:
         ]
         for use in self.shapers:
             context = ShapeContext(rollout_id, tuple(map(tuple, rewards)))
-            with blaming("reward shaper", use.plugin):
+            with plugin_errors("reward shaper", use.plugin):
                 answer = use.part(groups, context)
             rewards = check_shaped(answer, plugin=use.plugin, groups=groups, before=rewards)
         return rewards
@@ -248,7 +248,7 @@ class Preparation:
         columns_S: dict[str, float] = {}
         columns_T: dict[str, Sequence[float]] = {}
         for maker in self.makers:
-            with blaming("batch transform", maker.use.plugin):
+            with plugin_errors("batch transform", maker.use.plugin):
                 answer = maker.use.part(sample, group, context)
             made = check_columns(answer, plugin=maker.use.plugin, sample=sample, grains=maker.columns)
             for name, grain in maker.columns.items():
@@ -281,7 +281,7 @@ OWN = "slime-core"
 
 def teacher_column() -> ColumnMaker:
     """Return the column of the teacher's log-probs that samples carry."""
-    return ColumnMaker(Used(TEACHER_COLUMN, OWN, _teacher_log_probs), {TEACHER_COLUMN: Grain.TOKEN})
+    return ColumnMaker(BuiltChoice(TEACHER_COLUMN, OWN, _teacher_log_probs), {TEACHER_COLUMN: Grain.TOKEN})
 
 
 def reward_columns(keys: Sequence[str]) -> ColumnMaker:
@@ -301,7 +301,7 @@ def reward_columns(keys: Sequence[str]) -> ColumnMaker:
                 )
         return {f"reward/{key}": there[key] for key in keys}
 
-    return ColumnMaker(Used("reward_parts", OWN, parts), {f"reward/{key}": Grain.SAMPLE for key in keys})
+    return ColumnMaker(BuiltChoice("reward_parts", OWN, parts), {f"reward/{key}": Grain.SAMPLE for key in keys})
 
 
 def _teacher_log_probs(sample: Sample, group: Group, ctx: ShapeContext) -> Mapping[str, Sequence[float]]:
@@ -351,11 +351,11 @@ class MismatchLimits:
             if metrics[name] > limit:
                 raise MismatchError(
                     f"rollout {rollout_id}, first optimizer step: {name} is {metrics[name]:.3g} nats, over {key} = "
-                    f"{limit:g} (mean {_said(metrics, MEAN)}, largest {_said(metrics, LARGEST)}): trainer and engine "
+                    f"{limit:g} (mean {_shown(metrics, MEAN)}, largest {_shown(metrics, LARGEST)}): trainer and engine "
                     "disagree about the same tokens. Look for other weights, precision, temperature or chat template "
                     "in one of them; the newest checkpoint is from before this step."
                 )
 
 
-def _said(metrics: Mapping[str, float], name: str) -> str:
+def _shown(metrics: Mapping[str, float], name: str) -> str:
     return f"{metrics[name]:.3g}" if name in metrics else "unknown"

@@ -32,7 +32,7 @@ CLOSE = 1e-4
 class Shares:
     """Which share of a step's samples each rank computes; ranks of one model replica have the same share."""
 
-    of_ranks: Sequence[int]
+    share_of_rank: Sequence[int]
     """Share number of each rank; the numbers are 0 to `count` - 1."""
     plugin: str
     """Plugin of the trainer."""
@@ -40,33 +40,33 @@ class Shares:
     @property
     def count(self) -> int:
         """Number of shares."""
-        return max(self.of_ranks) + 1
+        return max(self.share_of_rank) + 1
 
     @property
-    def reporting(self) -> Sequence[int]:
+    def reporting_ranks(self) -> Sequence[int]:
         """For each share, its first rank, whose report counts."""
-        return [self.of_ranks.index(share) for share in range(self.count)]
+        return [self.share_of_rank.index(share) for share in range(self.count)]
 
-    def dealt(self, of_shares: Sequence[T]) -> list[T]:
+    def per_rank(self, of_shares: Sequence[T]) -> list[T]:
         """Return the part for each rank, from one part per share."""
-        return [of_shares[share] for share in self.of_ranks]
+        return [of_shares[share] for share in self.share_of_rank]
 
-    def agreed(self, results: Sequence[StepResult]) -> list[StepResult]:
+    def merged(self, results: Sequence[StepResult]) -> list[StepResult]:
         """Return one report per share, from one report per rank.
 
         Raises:
             ContractError: two ranks of one share report different values.
         """
-        reporting = self.reporting
-        for rank, share in enumerate(self.of_ranks):
-            first = reporting[share]
+        reporting_ranks = self.reporting_ranks
+        for rank, share in enumerate(self.share_of_rank):
+            first = reporting_ranks[share]
             if rank != first and (what := _difference(results[first], results[rank])) is not None:
                 raise ContractError(
                     f"trainer of plugin {self.plugin}: ranks {first} and {rank} train on share {share} together, and "
                     f"report different things: {what[0]} is {what[1]} on rank {first} and {what[2]} on rank {rank}; "
                     "add up, or send to all, what ranks of one replica report"
                 )
-        return [results[rank] for rank in reporting]
+        return [results[rank] for rank in reporting_ranks]
 
 
 def _difference(one: StepResult, other: StepResult) -> tuple[str, object, object] | None:

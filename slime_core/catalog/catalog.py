@@ -7,7 +7,7 @@ Example:
 
     catalog = Catalog.discover()
     catalog.find("reward", "math").spec          # also "slime-reward-math/math" and "./my.py:reward"
-    catalog.choices("loss")                      # {"slime-train/policy_loss": Registered(...), ...}
+    catalog.choices("loss")                      # {"slime-train/policy_loss": RegisteredChoice(...), ...}
 """
 
 import functools
@@ -21,9 +21,9 @@ from types import MappingProxyType
 from typing import Generic, TypeVar, cast, overload
 
 from slime_core.catalog.discovery import PluginState, PluginStatus, PluginWarning, select_plugins
-from slime_core.catalog.loading import Listener, Loader, Registered
-from slime_core.catalog.packages import CORE, brought_by, how_to_install
-from slime_core.catalog.project_code import find_in_project, is_in_project
+from slime_core.catalog.loading import Listener, Loader, RegisteredChoice
+from slime_core.catalog.packages import CORE, install_advice, package_of_choice
+from slime_core.catalog.project_code import find_in_project, is_project_code
 from slime_core.errors import ConfigError, PluginError, SlimeError, UnknownName, did_you_mean
 from slime_core.roles import SPECS, ForeignName, PluginSet, Spec
 
@@ -31,7 +31,7 @@ PartT = TypeVar("PartT", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Used(Generic[PartT]):
+class BuiltChoice(Generic[PartT]):
     """The object that a choice's factory made, with its name for errors and metrics."""
 
     name: str
@@ -43,7 +43,7 @@ class Used(Generic[PartT]):
 
 
 def _unknown_choice(
-    role: str, name: str, choices: Mapping[str, Registered], statuses: Sequence[PluginStatus]
+    role: str, name: str, choices: Mapping[str, RegisteredChoice], statuses: Sequence[PluginStatus]
 ) -> Iterator[str]:
     spoken = role.replace("_", " ")
     plugin, slash, _ = name.rpartition("/")
@@ -62,9 +62,9 @@ def _unknown_choice(
             yield f"Not loaded, and might have offered it: {status}. See slime plugins check {status.plugin}"
         elif status.state is PluginState.EXCLUDED:
             yield f"Might offer it: {status}."
-    dist, plain = brought_by(role, name), name.rpartition("/")[2]
+    dist, plain = package_of_choice(role, name), name.rpartition("/")[2]
     if dist and dist not in plugins:
-        yield f"{plain!r} comes with {dist}. {how_to_install(dist)}"
+        yield f"{plain!r} comes with {dist}. {install_advice(dist)}"
     elif not did_you_mean(name, spellings) and plain and plain == name:
         usual = f"slime-{role}-{name}".replace("_", "-").lower()
         yield f"A plugin that offers it is usually called {usual}."
@@ -85,7 +85,7 @@ class Catalog:
         self._loader = loader
         self._statuses = tuple(statuses)
         self._root = root
-        self._in_project: dict[tuple[str, str], Registered] = {}
+        self._in_project: dict[tuple[str, str], RegisteredChoice] = {}
 
     @classmethod
     def discover(cls, plugins: PluginSet = ALL_INSTALLED, *, strict: bool | None = None) -> "Catalog":
@@ -158,12 +158,14 @@ class Catalog:
         )
 
     @overload
-    def choices(self, role: str) -> Mapping[str, Registered]: ...
+    def choices(self, role: str) -> Mapping[str, RegisteredChoice]: ...
 
     @overload
-    def choices(self, role: type[SpecT]) -> Mapping[str, Registered[SpecT]]: ...
+    def choices(self, role: type[SpecT]) -> Mapping[str, RegisteredChoice[SpecT]]: ...
 
-    def choices(self, role: str | type[SpecT]) -> Mapping[str, Registered] | Mapping[str, Registered[SpecT]]:
+    def choices(
+        self, role: str | type[SpecT]
+    ) -> Mapping[str, RegisteredChoice] | Mapping[str, RegisteredChoice[SpecT]]:
         """Choices of a role by qualified name. If `role` is a spec class, the result is typed with it.
 
         Raises:
@@ -171,18 +173,18 @@ class Catalog:
         """
         if not isinstance(role, str):
             # `Loader` rejects objects that are not the role's spec.
-            return cast(Mapping[str, Registered[SpecT]], self.choices(role.role))
+            return cast(Mapping[str, RegisteredChoice[SpecT]], self.choices(role.role))
         if role not in SPECS:
             raise UnknownName(f"no role {role!r}.{did_you_mean(role, SPECS)} Roles: {', '.join(SPECS)}.")
         return MappingProxyType(self._loader.choices[role])
 
     @overload
-    def find(self, role: str, name: str) -> Registered: ...
+    def find(self, role: str, name: str) -> RegisteredChoice: ...
 
     @overload
-    def find(self, role: type[SpecT], name: str) -> Registered[SpecT]: ...
+    def find(self, role: type[SpecT], name: str) -> RegisteredChoice[SpecT]: ...
 
-    def find(self, role: str | type[SpecT], name: str) -> Registered | Registered[SpecT]:
+    def find(self, role: str | type[SpecT], name: str) -> RegisteredChoice | RegisteredChoice[SpecT]:
         """The choice that `name` selects in a run file.
 
         Args:
@@ -197,9 +199,9 @@ class Catalog:
             PluginError: code of the project cannot be imported, or does not fit the role.
         """
         if not isinstance(role, str):
-            return cast(Registered[SpecT], self.find(role.role, name))
+            return cast(RegisteredChoice[SpecT], self.find(role.role, name))
         choices = self.choices(role)
-        if is_in_project(name):
+        if is_project_code(name):
             key = (role, name)
             if key not in self._in_project:
                 self._in_project[key] = find_in_project(role, name, self._root)

@@ -24,7 +24,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
-from slime_core.catalog.packages import CORE, DEFAULTS, how_to_install
+from slime_core.catalog.packages import CORE, DEFAULTS, install_advice
 from slime_core.errors import ConfigError, PluginError, UnknownName, did_you_mean, error_text
 from slime_core.roles import PluginSet
 
@@ -355,4 +355,4 @@ def _not_installed(field: str, name: str, installed: Sequence[PluginStatus]) -> 
         text += f" For the file in this directory write ./{name}.py."
     if field == "without":
         return text
-    return f"{text} {how_to_install(normalize(name))}"
+    return f"{text} {install_advice(normalize(name))}"

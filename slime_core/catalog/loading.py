@@ -1,6 +1,6 @@
 """Loads plugins one by one, each completely or not at all.
 
-`Registered` is a spec with its plugin and the location of its code.
+`RegisteredChoice` is a spec with its plugin and the location of its code.
 """
 
 import functools
@@ -15,7 +15,7 @@ import pluggy
 from typing_extensions import TypeVar
 
 from slime_core.catalog.discovery import PluginState, PluginStatus, describe
-from slime_core.catalog.packages import beside_this_core, how_to_install, is_ours
+from slime_core.catalog.packages import install_advice, is_first_party, pip_command
 from slime_core.errors import PluginError, UnknownName, did_you_mean
 from slime_core.hookspecs import (
     API_VERSION,
@@ -37,7 +37,7 @@ P = ParamSpec("P")
 
 
 @dataclass(frozen=True, slots=True)
-class Registered(Generic[SpecT]):
+class RegisteredChoice(Generic[SpecT]):
     """One choice of a role, from a plugin or a file of the project."""
 
     spec: SpecT
@@ -54,10 +54,10 @@ class Registered(Generic[SpecT]):
     @property
     def origin(self) -> str:
         """Location of its factory, `file:line`; the module's name if there is no source."""
-        return place_of(self.spec.factory)
+        return source_location(self.spec.factory)
 
 
-def place_of(function: Callable[..., object]) -> str:
+def source_location(function: Callable[..., object]) -> str:
     """Location of a function or a class, `file:line`; the module's name if there is no source."""
     function = inspect.unwrap(function)
     while isinstance(function, functools.partial):
@@ -182,7 +182,7 @@ class _Fault(Exception):
 class Loader:
     """Collects the choices, hooks and foreign names of the plugins that load."""
 
-    choices: dict[str, dict[str, Registered]] = field(default_factory=lambda: {role: {} for role in SPECS})
+    choices: dict[str, dict[str, RegisteredChoice]] = field(default_factory=lambda: {role: {} for role in SPECS})
     manager: pluggy.PluginManager = field(default_factory=new_manager)
     order: dict[str, tuple[int, str]] = field(default_factory=dict)
     """Position and `PluginStatus.plugin` of each registered plugin, by its name in the manager."""
@@ -217,7 +217,7 @@ class Loader:
             Listener(self.order[impl.plugin_name][1], impl.function, "event" in impl.argnames) for impl in impls
         )
 
-    def _load(self, candidate: PluginStatus, registered_as: str) -> list[Registered]:
+    def _load(self, candidate: PluginStatus, registered_as: str) -> list[RegisteredChoice]:
         with redirect_stdout(sys.stderr):  # standard output is for what the user asked: JSON must stay JSON
             plugin = candidate.load()
         _check_api(candidate, plugin)
@@ -229,7 +229,7 @@ class Loader:
         self.manager.register(plugin, registered_as)
         return choices
 
-    def _registered(self, candidate: PluginStatus, plugin: object) -> Iterator[Registered]:
+    def _registered(self, candidate: PluginStatus, plugin: object) -> Iterator[RegisteredChoice]:
         seen: set[tuple[str, str]] = set()
         hooks = list(marked_functions(plugin))
         for role, provider in PROVIDER_OF_ROLE.items():
@@ -240,7 +240,7 @@ class Loader:
                         raise _Fault(f"{provider} offers {spec.name!r} twice; rename one")
                     seen.add((role, spec.name))
                     named = naming_plugin(spec, candidate.title)
-                    yield Registered(named, qualified, candidate.plugin, candidate.dist, candidate.version)
+                    yield RegisteredChoice(named, qualified, candidate.plugin, candidate.dist, candidate.version)
 
     def names(self) -> Iterator[ForeignName]:
         """Other frameworks' names from all plugins, in loading order.
@@ -268,9 +268,10 @@ def _check_api(candidate: PluginStatus, plugin: object) -> None:
         return
     if isinstance(declared, str) and declared.isdecimal():
         advice = ""
-        if candidate.dist:
-            upgrade = beside_this_core(candidate.dist, "--upgrade ")
-            advice = f". {how_to_install(candidate.dist) if is_ours(candidate.dist) else f'Take another: {upgrade}'}"
+        if is_first_party(candidate.dist):
+            advice = f". {install_advice(candidate.dist)}"
+        elif candidate.dist:
+            advice = f". Take another version: {pip_command(candidate.dist, '--upgrade ')}"
         raise _Fault(f"is written for plugin API {declared}; this slime-core has plugin API {API_VERSION}{advice}")
     if declared is not None:
         found = f"declares SLIME_API = {declared!r}"

@@ -77,11 +77,11 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find a command. The error about an unknown one names the nearest, or the first-party package that has it."""
         if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            from slime_core.catalog import command_brought_by, how_to_install
+            from slime_core.catalog import install_advice, package_of_command
 
             known = self.list_commands(ctx)
-            dist = "" if self._prefix is None else command_brought_by(f"{self._prefix}{args[0]}")
-            advice = f" It comes with {dist}. {how_to_install(dist)}." if dist else did_you_mean(args[0], known)
+            dist = "" if self._prefix is None else package_of_command(f"{self._prefix}{args[0]}")
+            advice = f" It comes with {dist}. {install_advice(dist)}." if dist else did_you_mean(args[0], known)
             ctx.fail(f"no command {args[0]!r}.{advice} Commands: {', '.join(known)}.")
         return super().resolve_command(ctx, args)
 

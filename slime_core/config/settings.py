@@ -15,7 +15,7 @@ from pydantic import BaseModel, PydanticUndefinedAnnotation, PydanticUserError, 
 from pydantic_core import ErrorDetails, to_jsonable_python
 from typing_extensions import TypeVar
 
-from slime_core.catalog import Registered
+from slime_core.catalog import RegisteredChoice
 from slime_core.config.run_file import shown, toml_key
 from slime_core.errors import ConfigError, PluginError, did_you_mean
 from slime_core.roles import SPECS, Choice, Settings, Spec
@@ -125,7 +125,7 @@ class Chosen(Generic[SpecT]):
 
     reference: str
     """Its name in the run file."""
-    registered: Registered[SpecT]
+    registered: RegisteredChoice[SpecT]
     """Its spec and where it comes from."""
     settings: Settings
     """Its validated settings."""

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slime_core.catalog import how_to_install
+from slime_core.catalog import install_advice
 from slime_core.data.chat_template import LARGEST_TEMPLATE, ChatTemplate
 from slime_core.errors import ConfigError, DataError, ModelError, did_you_mean
 from slime_core.roles import RowFormat, Tokenizer
@@ -266,7 +266,7 @@ def _read_backend(directory: Path) -> "tokenizers.Tokenizer":
 def _without(what: str, library: str, directory: Path) -> str:
     return (
         f"reading the {what} of {directory} needs {library}: pip install {library}. slime-local brings it, too. "
-        f"{how_to_install('slime-local')}"
+        f"{install_advice('slime-local')}"
     )
 
 

@@ -27,8 +27,8 @@ from time import perf_counter
 from typing import Generic, TypeVar, cast
 
 from slime_core.aio import Slots, limited
-from slime_core.catalog import Registered
-from slime_core.catalog.checks import as_verdict, checked_label
+from slime_core.catalog import RegisteredChoice
+from slime_core.catalog.checks import as_verdict, check_label_result
 from slime_core.errors import PluginError, error_text
 from slime_core.processes.forked import Output
 from slime_core.processes.limits import TOO_MANY_FORKS, own_cores
@@ -356,7 +356,9 @@ class Protection:
         self._isolated: list[Isolated] = []
         self._server = Server(preload=[PRELOAD])
 
-    def protect(self, registered: Registered, settings: Settings, build: Callable[[], object], *, name: str) -> object:
+    def protect(
+        self, registered: RegisteredChoice, settings: Settings, build: Callable[[], object], *, name: str
+    ) -> object:
         """Return a choice as the run calls it. Rewards and group rewards become awaitable, in a process or not.
 
         With `isolation=Isolation.PROCESS`, only workers call `build`. `name` is the choice's name in the run.
@@ -448,7 +450,7 @@ def check_label(reward: object, sample: Sample) -> str | None:
     """
     reward = reward.called if isinstance(reward, OnLoop) else reward
     if not isinstance(reward, Isolated):
-        return checked_label(reward.check_label(sample)) if isinstance(reward, ChecksLabels) else None
+        return check_label_result(reward.check_label(sample)) if isinstance(reward, ChecksLabels) else None
     with ThreadPoolExecutor(1) as thread:  # the caller's thread may have a running event loop
         try:
             return thread.submit(asyncio.run, reward.check_label(sample)).result()

@@ -29,7 +29,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import cast
 
 from slime_core.catalog import Catalog, check_verdict, discover_in_worker, find_project_files
-from slime_core.catalog.checks import as_verdict, check_verdicts, checked_label
+from slime_core.catalog.checks import as_verdict, check_label_result, check_verdicts
 from slime_core.errors import ContractError, PluginError, SlimeError, drawn
 from slime_core.processes.forked import receive, send
 from slime_core.processes.limits import ForkCount, limit_memory
@@ -251,7 +251,7 @@ class RewardHost:
 
     def _label(self, sample: Sample) -> Verdict:
         called: object = self._call
-        why = checked_label(called.check_label(sample)) if isinstance(called, ChecksLabels) else None
+        why = check_label_result(called.check_label(sample)) if isinstance(called, ChecksLabels) else None
         return NotApplicable() if why is None else Unscored(why)
 
 

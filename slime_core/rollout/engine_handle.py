@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Literal, Self, TypeAlias
 
 from slime_core.aio import Cancellation
-from slime_core.catalog.catalog import Used
-from slime_core.catalog.checks import blaming, check_chunk, check_output
+from slime_core.catalog.catalog import BuiltChoice
+from slime_core.catalog.checks import check_chunk, check_output, plugin_errors
 from slime_core.errors import ContractError, WorkerError
 from slime_core.roles import (
     Engine,
@@ -90,7 +90,7 @@ class EngineHandle:
 
     number: int
     """Its index in the pool, from 0."""
-    use: Used[Engine]
+    use: BuiltChoice[Engine]
     """The engine and its plugin."""
     limits: Limits
     """Its time limits."""
@@ -137,7 +137,7 @@ class EngineHandle:
             )
         try:
             async with asyncio.timeout(limit_s):
-                with blaming(f"engine ({method})", self.use.plugin):
+                with plugin_errors(f"engine ({method})", self.use.plugin):
                     await call(*arguments)
         except TimeoutError:
             raise EngineFailure("hung", f"it did not answer {method}() within {limit_s:g} s") from None

@@ -21,7 +21,7 @@ from operator import attrgetter
 from typing import TypeAlias
 
 from slime_core.aio import cancel_all
-from slime_core.catalog.catalog import Used
+from slime_core.catalog.catalog import BuiltChoice
 from slime_core.errors import ContractError, RequestError, SlimeError, WorkerError, error_text
 from slime_core.roles import (
     Engine,
@@ -77,7 +77,7 @@ class EnginePool:
 
     def __init__(
         self,
-        make: Callable[[int], Used[Engine]],
+        make: Callable[[int], BuiltChoice[Engine]],
         count: int,
         limits: Limits,
         *,

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
 from slime_core.aio import limited
-from slime_core.catalog.catalog import Used
-from slime_core.catalog.checks import blaming
+from slime_core.catalog.catalog import BuiltChoice
+from slime_core.catalog.checks import plugin_errors
 from slime_core.config import TEACHES
 from slime_core.errors import ContractError, ModelError, PluginError, UnknownName, error_text
 from slime_core.roles import (
@@ -59,7 +59,7 @@ class Lifecycle:
             if self._is_up:
                 return
             self._began = True
-            with blaming(f"start of generator {self._name!r}", self._plugin):
+            with plugin_errors(f"start of generator {self._name!r}", self._plugin):
                 try:
                     await limited(self._part.start(), self._limit_s)
                 except TimeoutError as error:
@@ -97,7 +97,7 @@ class RewardOnError(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class UsedGenerator(Used[Generator]):
+class UsedGenerator(BuiltChoice[Generator]):
     """A generator, called within its limits."""
 
     lifecycle: Lifecycle | None = None
@@ -105,7 +105,7 @@ class UsedGenerator(Used[Generator]):
 
 
 @dataclass(frozen=True, slots=True)
-class UsedReward(Used[ScorerT]):
+class UsedReward(BuiltChoice[ScorerT]):
     """A reward or group reward, called within its limits; its name is also its metrics' name."""
 
     weight: float = 1.0

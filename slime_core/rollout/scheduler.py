@@ -25,8 +25,8 @@ from typing import NamedTuple, cast
 
 from slime_core.aio import cancel_all
 from slime_core.catalog import check_decision
-from slime_core.catalog.catalog import Used
-from slime_core.catalog.checks import blaming, check_removals
+from slime_core.catalog.catalog import BuiltChoice
+from slime_core.catalog.checks import check_removals, plugin_errors
 from slime_core.errors import CheckpointError
 from slime_core.events import Event, GroupsDone, SamplesDone
 from slime_core.roles import (
@@ -63,9 +63,9 @@ class Parts:
     """Tokenizer of the policy."""
     choices: Choices
     """Generators and rewards of the samples."""
-    group_filter: Used[GroupFilter] | None
+    group_filter: BuiltChoice[GroupFilter] | None
     """Decides which groups are kept; None keeps all."""
-    sample_filters: Sequence[Used[SampleFilter]]
+    sample_filters: Sequence[BuiltChoice[SampleFilter]]
     """Applied in order, to exclude samples of kept groups from training."""
     emit: Callable[[Event], Awaitable[None]]
     """Receives an event for finished samples and groups."""
@@ -171,7 +171,7 @@ class Scheduler(ABC):
         use = self._group_filter
         if use is None:
             return Keep()
-        with blaming("group filter", use.plugin):
+        with plugin_errors("group filter", use.plugin):
             answer = use.part(group, context)
         return check_decision(answer, plugin=use.plugin, group=group)
 
@@ -179,7 +179,7 @@ class Scheduler(ABC):
         """Apply each sample filter to the kept groups from index `since` on. Errors as in `sort`."""
         for use in self._sample_filters:
             groups = tuple(stats.kept[since:])
-            with blaming("sample filter", use.plugin):
+            with plugin_errors("sample filter", use.plugin):
                 answer = use.part(groups, context)
             stats.remove(check_removals(answer, plugin=use.plugin, groups=groups))
 

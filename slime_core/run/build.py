@@ -18,8 +18,8 @@ from typing import TypeVar, cast, get_args
 from slime_core.batching.prepare import ColumnMaker, Preparation, reward_columns, teacher_column
 from slime_core.buffer import CheckedBuffer, CheckedFilter
 from slime_core.catalog import Catalog
-from slime_core.catalog.catalog import Used
-from slime_core.catalog.checks import blaming
+from slime_core.catalog.catalog import BuiltChoice
+from slime_core.catalog.checks import plugin_errors
 from slime_core.config import TEACHER_COLUMN, TEACHES, Chosen, Plan, teacher_of
 from slime_core.data import HfTokenizer, name_files
 from slime_core.errors import ConfigError, ContractError, PluginError
@@ -88,7 +88,7 @@ def build(chosen: Chosen[Spec[PartT]], setup: Setup) -> PartT:
         PluginError: the factory raised, or returned the wrong kind of object for its role.
     """
     spec = chosen.spec
-    with blaming(f"the factory of {spec.role} {chosen.reference!r}", chosen.plugin):
+    with plugin_errors(f"the factory of {spec.role} {chosen.reference!r}", chosen.plugin):
         made = spec.factory(chosen.settings, setup)
     [made_of] = get_args(type(spec).__orig_bases__[0])  # type: ignore[attr-defined]  # Engine of Spec[Engine]
     needed = next(iter(get_args(made_of)), made_of)  # the async one of the two reward signatures
@@ -100,9 +100,9 @@ def build(chosen: Chosen[Spec[PartT]], setup: Setup) -> PartT:
     return made
 
 
-def build_used(chosen: Chosen[Spec[PartT]], setup: Setup) -> Used[PartT]:
+def build_used(chosen: Chosen[Spec[PartT]], setup: Setup) -> BuiltChoice[PartT]:
     """Build the part, together with its name and plugin for errors and metrics."""
-    return Used(chosen.reference, chosen.plugin, build(chosen, setup))
+    return BuiltChoice(chosen.reference, chosen.plugin, build(chosen, setup))
 
 
 SetupT = TypeVar("SetupT", bound=Setup)
@@ -192,7 +192,7 @@ class Builder:
             registered, validated, lambda: registered.spec.factory(validated, self.setup), name=name
         )
 
-    def _nested(self, chosen: Chosen[Spec[PartT]], setup: Setup) -> Used[PartT]:
+    def _nested(self, chosen: Chosen[Spec[PartT]], setup: Setup) -> BuiltChoice[PartT]:
         return build_used(chosen, with_nested_make(chosen.spec.role, setup, self.plan.catalog))
 
     def _protected(self, chosen: Chosen) -> object:
@@ -260,7 +260,7 @@ class Builder:
 
     def _generator(self, chosen: Chosen[GeneratorSpec]) -> UsedGenerator:
         spec, plugin = chosen.spec, chosen.plugin
-        with blaming(f"the limit of generator {chosen.reference!r}", plugin):
+        with plugin_errors(f"the limit of generator {chosen.reference!r}", plugin):
             most = spec.concurrency_of(chosen.settings)
         timeout_s = self.plan.config.rollout.sample_timeout_s
         made = build(chosen, self.setup)
@@ -284,14 +284,14 @@ class Builder:
         reward = cast(GroupReward, self._protected(chosen))
         return UsedReward(chosen.reference, chosen.plugin, reward, chosen.weight, chosen.spec.each_sample)
 
-    def group_filter(self) -> Used[GroupFilter] | None:
+    def group_filter(self) -> BuiltChoice[GroupFilter] | None:
         chosen = self.plan.roles.maybe(GroupFilterSpec)
         return self._counted(chosen) if chosen else None
 
-    def sample_filters(self) -> list[Used[SampleFilter]]:
+    def sample_filters(self) -> list[BuiltChoice[SampleFilter]]:
         return [self._counted(each) for each in self.plan.roles.all(SampleFilterSpec)]
 
-    def _counted(self, chosen: Chosen[Spec[FunctionT]]) -> Used[FunctionT]:
+    def _counted(self, chosen: Chosen[Spec[FunctionT]]) -> BuiltChoice[FunctionT]:
         used = build_used(chosen, self.setup)
         measured = self.stats.calls(chosen.spec.role, used.name, used.plugin).measured(used.part)
         return replace(used, part=cast(FunctionT, measured))
@@ -325,7 +325,7 @@ class Builder:
     def replay(self) -> Replay:
         """Return how often the run's buffer may return one group."""
         chosen = self.plan.roles.one(BufferSpec)
-        with blaming("buffer (replay)", chosen.plugin):
+        with plugin_errors("buffer (replay)", chosen.plugin):
             return chosen.spec.replay(chosen.settings)
 
     def launcher(self, folder: RunFolder) -> Launcher:
@@ -389,7 +389,7 @@ class Builder:
         """Return a pool of one kind of engine. `without_trainer` names why no trainer sends weights; "" if one does."""
         rollout = self.plan.config.rollout
 
-        def make_engine(number: int) -> Used[Engine]:
+        def make_engine(number: int) -> BuiltChoice[Engine]:
             name = f"{setup.name}-{number}" if setup.count > 1 else setup.name
             scratch = setup.scratch / name
             scratch.mkdir(parents=True, exist_ok=True)
@@ -407,11 +407,11 @@ class Builder:
         limits = Limits.of(chosen.spec, silence_s)
         return EnginePool(make_engine, setup.count, limits, probe=probe, load_checkpoint=bool(without_trainer))
 
-    def transport(self, folder: RunFolder) -> Used[Transport]:
+    def transport(self, folder: RunFolder) -> BuiltChoice[Transport]:
         """Return the transport from the run's trainer to its engines, not opened yet."""
         engine, scratch = self.plan.roles.one(EngineSpec), folder.scratch / "weights"
         scratch.mkdir(parents=True, exist_ok=True)
-        with blaming("engine (workers)", engine.plugin):
+        with plugin_errors("engine (workers)", engine.plugin):
             receivers = engine.spec.workers(engine.settings)
         setup = TransportSetup(
             self.make,

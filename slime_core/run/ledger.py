@@ -24,8 +24,8 @@ from typing import Annotated, BinaryIO, cast
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 
-from slime_core.catalog.catalog import Used
-from slime_core.catalog.checks import blaming, check_drawn
+from slime_core.catalog.catalog import BuiltChoice
+from slime_core.catalog.checks import check_drawn, plugin_errors
 from slime_core.errors import CheckpointError, RunFolderError, SlimeError
 from slime_core.outputs import open_nofollow
 from slime_core.roles import DataSource, DescribesData
@@ -331,7 +331,7 @@ class LedgeredSource:
 
     # It tracks returned groups itself: the scheduler no longer has them, and a source may not report them.
 
-    def __init__(self, use: Used[DataSource], ledger: Ledger) -> None:
+    def __init__(self, use: BuiltChoice[DataSource], ledger: Ledger) -> None:
         self._source, self._plugin, self._ledger = use.part, use.plugin, ledger
         self._returned: set[GroupId] = set()
         self.rollout_id = 0
@@ -343,7 +343,7 @@ class LedgeredSource:
         return len(self._returned)
 
     def _naming(self, method: str) -> AbstractContextManager[None]:
-        return blaming(f"data source ({method})", self._plugin)
+        return plugin_errors(f"data source ({method})", self._plugin)
 
     async def draw(self, count: int) -> list[Group]:
         """Draw groups, and record the ones drawn for the first time.

@@ -47,7 +47,7 @@ from slime_core.run.trainer import TrainReport, means
 from slime_core.sample import Json
 from slime_core.secrets import REDACTOR
 from slime_core.telemetry import Display, MetricsLog, MetricsRow, names, run_folder_errors
-from slime_core.telemetry.recording import AlarmWatch, Generated, SampleWriter, SpanWriter, recorder
+from slime_core.telemetry.recording import AlarmWatch, GeneratedGroups, SampleWriter, SpanWriter, recorder
 
 SessionT = TypeVar("SessionT", bound=BaseSession)
 
@@ -296,7 +296,7 @@ class Loop(BaseLoop):
         if following < session.num_rollout and not session.stop.asked:  # generate during training
             session.source.rollout_id = following
             session.scheduler.look_ahead(following, self._wanted(being_trained=len(draw.groups)))
-        generated = Generated(result.kept, result.dropped, result.reasons, result.failed)
+        generated = GeneratedGroups(result.kept, result.dropped, result.reasons, result.failed)
         await self._samples.write(self.rollout_id, generated, draw)
         metrics = {**session.source.data_metrics(), **result.metrics, **_staleness(draw, self.rollout_id)}
         return (

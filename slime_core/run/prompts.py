@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
 from slime_core.catalog import part
-from slime_core.catalog.catalog import Used
-from slime_core.catalog.checks import blaming
+from slime_core.catalog.catalog import BuiltChoice
+from slime_core.catalog.checks import plugin_errors
 from slime_core.config import EvalSetArgs, Plan, RunConfig, read_positions
 from slime_core.data import every_prompt, name_files, read_rows
 from slime_core.errors import ConfigError, DataError, PluginError, SlimeError, UnknownName
@@ -77,7 +77,7 @@ class RowChecks:
         self.context = config.rollout.rollout_max_context_len or read_positions(config.run.hf_checkpoint)
         """Most tokens of a prompt and its answer together; None if the model states no limit."""
         self._build, self._tokenizer, self._measures = build, build.tokenizer(), measures
-        self._rewards: dict[str, Used[Reward] | None] = {}
+        self._rewards: dict[str, BuiltChoice[Reward] | None] = {}
 
     def read(self) -> tuple[DataSource, list[tuple[EvalSet, Sequence[str]]]]:
         """Return the data source, and each evaluation set with a sentence per kind of row that was left out.
@@ -186,13 +186,13 @@ class RowChecks:
             self._rewards[name] = self._checking_reward(name)
         if (found := self._rewards[name]) is None:
             return None
-        with blaming(f"check_label of reward {name!r}", found.plugin):
+        with plugin_errors(f"check_label of reward {name!r}", found.plugin):
             try:
                 return check_label(found.part, sample)
             except CallFailure as failure:
                 raise PluginError(f"check_label of reward {name!r} failed: {failure.detail}") from None
 
-    def _checking_reward(self, name: str) -> Used[Reward] | None:
+    def _checking_reward(self, name: str) -> BuiltChoice[Reward] | None:
         try:
             chosen = self._build.plan.choose(RewardSpec, name)
         except (UnknownName, ConfigError):

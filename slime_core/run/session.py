@@ -33,7 +33,7 @@ from typing import Self, cast
 from slime_core.aio import gather_or_cancel
 from slime_core.batching.prepare import Preparation
 from slime_core.catalog import Catalog
-from slime_core.catalog.catalog import Used
+from slime_core.catalog.catalog import BuiltChoice
 from slime_core.config import Plan, parse_config, read_positions, read_vocab_size, resolve, teaching
 from slime_core.errors import ConfigError, StopRun
 from slime_core.events import Event, GroupsDone, WeightsPublished
@@ -269,7 +269,7 @@ class Session(BaseSession):
             source, read = RowChecks(self.build).read()
             self.eval_sets = [each for each, _ in read]
             chosen = plan.roles.one(DataSourceSpec)
-            self.source = LedgeredSource(Used(chosen.reference, chosen.plugin, source), self.ledger)
+            self.source = LedgeredSource(BuiltChoice(chosen.reference, chosen.plugin, source), self.ledger)
             self.buffer = self.build.buffer()
             self.engine = self.build.policy_engines(self.launcher, folder)
             self._transport, self._publisher = self.build.transport(folder), cast(Publisher | None, None)

@@ -21,8 +21,8 @@ from typing import Any
 from slime_core.aio import gather_or_cancel
 from slime_core.batching.prepare import MismatchLimits, TrainGroup, check_slots, check_step_result
 from slime_core.batching.split import Cost, Shares, split_step, steps_of
-from slime_core.catalog.catalog import Used
-from slime_core.catalog.checks import blaming
+from slime_core.catalog.catalog import BuiltChoice
+from slime_core.catalog.checks import plugin_errors
 from slime_core.config import OptimArgs, Plan, critic_of, old_actor_of, reference_of, teacher_of
 from slime_core.config.fit import Schedule
 from slime_core.errors import ConfigError, ContractError
@@ -191,7 +191,7 @@ class Trainer:
         if not dealt:
             return TrainReport(steps, scores)
         shares = [self._split(step_groups, rollout_id, step) for step, step_groups in enumerate(dealt)]
-        by_rank = self._shares.dealt(list(zip(*shares, strict=True)))
+        by_rank = self._shares.per_rank(list(zip(*shares, strict=True)))
         await self._call("begin_rollout", by_rank, steps=len(dealt))
         began = time.monotonic()
         for step, (step_groups, batches) in enumerate(zip(dealt, shares, strict=True)):
@@ -225,7 +225,7 @@ class Trainer:
             WorkerError: a rank died, raised or did not answer.
         """
         batches = self._split(groups, rollout_id, step=0)
-        given = self._shares.dealt(batches)
+        given = self._shares.per_rank(batches)
         results = self._checked(await self._call("measure", given), batches)
         return {name.removeprefix("train/"): value for name, value in _gather(results, batches[0].step_tokens).items()}
 
@@ -235,13 +235,13 @@ class Trainer:
 
     def _checked(self, replies: Sequence[object], batches: Sequence[TrainBatch]) -> list[StepResult]:
         """Return the checked report of each share, from the replies of all ranks."""
-        groups = self._shares.dealt([set(batch.group_index_S) for batch in batches])
+        groups = self._shares.per_rank([set(batch.group_index_S) for batch in batches])
         plugin = self._shares.plugin
         results = [
             check_step_result(reply, plugin=plugin, rank=rank, groups=own)
             for rank, (reply, own) in enumerate(zip(replies, groups, strict=True))
         ]
-        return self._shares.agreed(results)
+        return self._shares.merged(results)
 
     async def publish(self, version: int, engines: Sequence[int]) -> None:
         """Send the current weights as a version; an engine switches in its own `load_weights`.
@@ -362,7 +362,12 @@ class Publisher:
     """Publishes the trainer's weights to the engine over the run's transport, one version at a time."""
 
     def __init__(
-        self, trainer: Trainer, engine: EnginePool, transport: Used[Transport], channel: WeightChannel, rendezvous: bool
+        self,
+        trainer: Trainer,
+        engine: EnginePool,
+        transport: BuiltChoice[Transport],
+        channel: WeightChannel,
+        rendezvous: bool,
     ) -> None:
         """Take over an opened channel; call `open` instead."""
         self._trainer, self._engine, self._transport, self._channel = trainer, engine, transport, channel
@@ -370,7 +375,7 @@ class Publisher:
 
     @classmethod
     async def open(
-        cls, trainer: Trainer, engine: EnginePool, transport: Used[Transport], *, rendezvous: bool
+        cls, trainer: Trainer, engine: EnginePool, transport: BuiltChoice[Transport], *, rendezvous: bool
     ) -> "Publisher":
         """Open the channel for the ranks' weight slots, and the ranks' ends of it.
 
@@ -379,7 +384,7 @@ class Publisher:
             RunFolderError: there is no room for the weights.
         """
         slots = await trainer.weight_slots()
-        with blaming(f"transport {transport.name!r} (open)", transport.plugin):
+        with plugin_errors(f"transport {transport.name!r} (open)", transport.plugin):
             channel: object = await transport.part.open(slots)
         if not isinstance(channel, WeightChannel) or tuple(channel.slots) != tuple(slots):
             raise ContractError(
@@ -405,5 +410,5 @@ class Publisher:
 
     async def close(self) -> None:
         """Close the driver's end of the channel."""
-        with blaming(f"transport {self._transport.name!r} (close)", self._transport.plugin):
+        with plugin_errors(f"transport {self._transport.name!r} (close)", self._transport.plugin):
             await self._transport.part.close()

@@ -19,7 +19,7 @@ from typing import ParamSpec, cast
 
 from slime_core.aio import limited
 from slime_core.catalog import Catalog
-from slime_core.catalog.catalog import Used
+from slime_core.catalog.catalog import BuiltChoice
 from slime_core.errors import StopRun, error_text, traceback_text
 from slime_core.events import Event
 from slime_core.hookspecs import HOOK_OF_EVENT
@@ -118,7 +118,9 @@ class RunHooks:
 class Trackers:
     """The run's trackers, called together."""
 
-    def __init__(self, stats: PluginStats, uses: Sequence[Used[Tracker]] = (), *, limit_s: float = LIMIT_S) -> None:
+    def __init__(
+        self, stats: PluginStats, uses: Sequence[BuiltChoice[Tracker]] = (), *, limit_s: float = LIMIT_S
+    ) -> None:
         """Take over built trackers; counts their calls in `stats`, and gives each `limit_s` seconds per row."""
         self._uses = [(f"{use.plugin}/{use.name}", stats.calls("tracker", use.name, use.plugin), use) for use in uses]
         self._calls = BestEffort("tracker", limit_s=limit_s)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from slime_core.batching.prepare import check_columns, check_shaped, check_step_result
 from slime_core.catalog import check_decision, check_generated, check_selection, check_verdict
-from slime_core.catalog.checks import blaming, check_drawn, check_output, check_removals, check_verdicts
+from slime_core.catalog.checks import check_drawn, check_output, check_removals, check_verdicts, plugin_errors
 from slime_core.errors import ContractError, DataError, PluginError
 from slime_core.roles import (
     LOSS_MASK,
@@ -297,7 +297,7 @@ def test_pending_groups_are_returned_as_they_were_drawn() -> None:
     "returned, complaint",
     [
         ((drawn(0), drawn(1)), r"expected list\[Group\], got tuple"),
-        ([drawn(0)], "drew 1 groups; 2 were asked for, and sources never end"),
+        ([drawn(0)], "drew 1 groups; 2 were requested, and sources never end"),
         ([drawn(0), Sample()], "item 1: expected a Group, got Sample"),
         ([drawn(0), drawn(0)], "drew group own:e0:r0:d0 twice"),
         ([drawn(0), Group(GroupId("own", 0, 1, 1), [])], "group own:e0:r1:d1: it has no samples"),
@@ -373,10 +373,10 @@ def test_other_columns_are_refused(returned: object, complaint: str) -> None:
 def test_what_a_plugin_raises_is_named_and_our_own_errors_pass() -> None:
     with (
         pytest.raises(PluginError, match=r"^buffer of plugin stack raised IndexError: pop from empty"),
-        blaming("buffer", "stack"),
+        plugin_errors("buffer", "stack"),
     ):
         raise IndexError("pop from empty")
-    with pytest.raises(DataError, match=r"^own\.jsonl"), blaming("data source", "own"):
+    with pytest.raises(DataError, match=r"^own\.jsonl"), plugin_errors("data source", "own"):
         raise DataError("own.jsonl: gone")
 
 

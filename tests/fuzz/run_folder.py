@@ -22,7 +22,7 @@ from slime_core.roles import Draw
 from slime_core.run import GroupState, Ledger, RunFolder, newest_checkpoint
 from slime_core.run.resume import note_resume
 from slime_core.sample import Group, GroupId, Json, Sample, Status
-from slime_core.telemetry import Generated, MetricsLog, MetricsRow
+from slime_core.telemetry import GeneratedGroups, MetricsLog, MetricsRow
 from slime_view.cli.checkpoints import examine
 from slime_view.ledger_view import LedgerView, read_resumes
 from slime_view.looking import Comparison, Life, read_alarms, write_report
@@ -67,7 +67,7 @@ async def _write(folder: Path) -> None:
                     [1],
                 )
             group = Group(group_id, samples)
-            await store.write(number, Generated([group], [], {}), Draw([group], [1.0]))
+            await store.write(number, GeneratedGroups([group], [], {}), Draw([group], [1.0]))
             await store.write_eval(number, {"held": samples})
             for state in (GroupState.DRAWN, GroupState.FINISHED, GroupState.BUFFERED, GroupState.TRAINED):
                 ledger.record(state, [group_id], number)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slime_core.catalog.catalog import Used
+from slime_core.catalog.catalog import BuiltChoice
 from slime_core.errors import ContractError, PluginError
 from slime_core.roles import DataSource
 from slime_core.run import GroupState, Ledger
@@ -68,7 +68,7 @@ class Describing(Source):
 
 def ledgered(source: DataSource, root: Path) -> tuple[LedgeredSource, Ledger]:
     ledger = Ledger(root / "ledger.jsonl")
-    return LedgeredSource(Used("mine", "slime-mine", source), ledger), ledger
+    return LedgeredSource(BuiltChoice("mine", "slime-mine", source), ledger), ledger
 
 
 def test_a_draw_is_recorded_beside_its_rollout_and_one_that_comes_again_is_not(tmp_path: Path) -> None:

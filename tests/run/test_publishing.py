@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from slime_core.catalog.catalog import Used
+from slime_core.catalog.catalog import BuiltChoice
 from slime_core.errors import ContractError, PluginError, WorkerError
 from slime_core.roles import Transport, WeightChannel
 from slime_core.rollout import EnginePool
@@ -62,7 +62,7 @@ class Sides:
 
 def run(sides: Sides, *, rendezvous: bool = False, version: int | None = None) -> None:
     """Open the channel, publish a version if there is one, and close."""
-    transport = Used("mine", "slime-mine", cast(Transport, sides))
+    transport = BuiltChoice("mine", "slime-mine", cast(Transport, sides))
 
     async def go() -> None:
         trainer, engine = cast(Trainer, sides), cast(EnginePool, sides)

@@ -28,9 +28,9 @@ from slime_train.estimators.reinforce_plus_plus_baseline import (
 )
 from slime_train.estimators.rloo import Rloo
 from slime_train.norm import CHUNK
+from slime_train.normalization import EstimatorSettings
 from slime_train.overlong import Overlong
 from slime_train.settings import OverlongSettings
-from slime_train.whitened import EstimatorSettings
 from tests.tables import table
 
 

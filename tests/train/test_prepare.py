@@ -22,7 +22,7 @@ from slime_core.batching.prepare import (
     teacher_column,
 )
 from slime_core.batching.split import split_step
-from slime_core.catalog.catalog import Used
+from slime_core.catalog.catalog import BuiltChoice
 from slime_core.config import TEACHER_COLUMN
 from slime_core.errors import ContractError, MismatchError, PluginError
 from slime_core.roles import LOSS_MASK, BatchTransformSpec, Draw, FilterContext, Grain, ShapeContext
@@ -62,11 +62,11 @@ def groups_of(draw: st.DrawFn) -> list[Group]:
     return groups
 
 
-def plus(amount: float) -> Used[object]:
+def plus(amount: float) -> BuiltChoice[object]:
     def shape(groups: Sequence[Group], ctx: ShapeContext) -> Rows:
         return [[None if each is None else each + amount for each in row] for row in ctx.rewards]
 
-    return Used(f"plus {amount}", "tests", shape)
+    return BuiltChoice(f"plus {amount}", "tests", shape)
 
 
 def twice(groups: Sequence[Group], ctx: ShapeContext) -> Rows:
@@ -84,8 +84,8 @@ def every_other(sample: Sample, group: Group, ctx: ShapeContext) -> Mapping[str,
     return {LOSS_MASK: [bit * (place % 2) for place, bit in enumerate(mask)]}
 
 
-COLUMNS = ColumnMaker(Used("identity", "tests", identity), {"own": Grain.SAMPLE, "own_T": Grain.TOKEN})
-MASK = ColumnMaker(Used("every_other", "tests", every_other), {LOSS_MASK: Grain.TOKEN})
+COLUMNS = ColumnMaker(BuiltChoice("identity", "tests", identity), {"own": Grain.SAMPLE, "own_T": Grain.TOKEN})
+MASK = ColumnMaker(BuiltChoice("every_other", "tests", every_other), {LOSS_MASK: Grain.TOKEN})
 
 
 def draw_of(groups: Sequence[Group]) -> Draw:
@@ -95,7 +95,7 @@ def draw_of(groups: Sequence[Group]) -> Draw:
 @given(groups=groups_of())
 def test_shapers_follow_one_another_and_raw_rewards_stay(groups: list[Group]) -> None:
     raw = [[sample.reward for sample in group.samples] for group in groups]
-    preparation = Preparation([plus(1.0), Used("twice", "tests", twice)])  # type: ignore[list-item]
+    preparation = Preparation([plus(1.0), BuiltChoice("twice", "tests", twice)])  # type: ignore[list-item]
     prepared = preparation.of(draw_of(groups), rollout_id=3)
     assert [[each.reward for each in group.samples] for group in prepared] == [
         [None if each is None else 2 * (each + 1.0) for each in row]  # type: ignore[operator]
@@ -170,7 +170,10 @@ def test_shapers_and_transforms_are_told_the_rollout_and_the_rewards_so_far() ->
         assert any(each is sample for each in group.samples)
         return {"size": len(group.samples)}
 
-    shaper, maker = Used("shape", "tests", shape), ColumnMaker(Used("made", "tests", transform), {"size": Grain.SAMPLE})
+    shaper, maker = (
+        BuiltChoice("shape", "tests", shape),
+        ColumnMaker(BuiltChoice("made", "tests", transform), {"size": Grain.SAMPLE}),
+    )
     found = Preparation([shaper, shaper], [maker]).of(draw_of(two_groups()), rollout_id=5)
     raw: list[list[float | None]] = [[1.0, 2.0], [3.0]]
     assert seen == [(5, raw), (5, [[-1.0, -2.0], [-3.0]]), *[(5, raw)] * 3]
@@ -197,16 +200,16 @@ def test_the_culprit_is_named() -> None:
 
     groups = [Group(GroupId("made", 0, 0, 0), [Sample(group_index=0, index=0, reward=1.0)])]
     with pytest.raises(PluginError, match=r"^reward shaper of plugin odd raised KeyError: 'turn'"):
-        Preparation([Used("odd", "odd", raises)]).of(draw_of(groups), rollout_id=0)  # type: ignore[arg-type]
+        Preparation([BuiltChoice("odd", "odd", raises)]).of(draw_of(groups), rollout_id=0)  # type: ignore[arg-type]
     with pytest.raises(PluginError, match=r"^batch transform of plugin odd raised KeyError: 'turn'"):
-        Preparation(makers=[ColumnMaker(Used("odd", "odd", raises), {"a": Grain.SAMPLE})]).of(  # type: ignore[arg-type]
+        Preparation(makers=[ColumnMaker(BuiltChoice("odd", "odd", raises), {"a": Grain.SAMPLE})]).of(  # type: ignore[arg-type]
             draw_of(groups), rollout_id=0
         )
-    short = Used("short", "odd", lambda sample, group, ctx: {})
+    short = BuiltChoice("short", "odd", lambda sample, group, ctx: {})
     with pytest.raises(ContractError, match=r"^batch transform of plugin odd, sample 0 of group 0: made columns none"):
         Preparation(makers=[ColumnMaker(short, {"a": Grain.SAMPLE})]).of(draw_of(groups), rollout_id=0)  # type: ignore[arg-type]
     with pytest.raises(ContractError, match=r"^reward shaper of plugin odd: expected a row of rewards a group"):
-        Preparation([Used("odd", "odd", lambda groups, ctx: None)]).of(draw_of(groups), rollout_id=0)  # type: ignore[arg-type]
+        Preparation([BuiltChoice("odd", "odd", lambda groups, ctx: None)]).of(draw_of(groups), rollout_id=0)  # type: ignore[arg-type]
 
 
 @table(
@@ -294,8 +297,8 @@ def grpo(way: dict[str, object]) -> Algorithm:
     """GRPO and its clipped loss, on one rank."""
     return Algorithm(
         rank_setup(Path(), Path(), **way),  # type: ignore[arg-type]
-        Used("grpo", "tests", Grpo(GrpoSettings())),
-        Used("policy_loss", "tests", PolicyLoss(PolicyLossSettings())),
+        BuiltChoice("grpo", "tests", Grpo(GrpoSettings())),
+        BuiltChoice("policy_loss", "tests", PolicyLoss(PolicyLossSettings())),
         None,
         zero_without_advantage=True,
         sum_over_shares=lambda tensor: tensor,

@@ -18,7 +18,7 @@ from slime_core.roles import Choice, Draw, OldActor, Place, PluginSet, Rendezvou
 from slime_core.sample import Group, GroupId, Sample
 from slime_local.settings import LocalTrainerSettings
 from slime_testing.tensors.algorithm import Ranks
-from slime_train import ServedWeights, failing_together
+from slime_train import ServedWeights, fail_on_all_ranks
 from slime_train.rank_host import RankHost
 from slime_train.share import token_weights
 from tests.channels import flat, opened
@@ -366,7 +366,7 @@ def heard(errors: dict[int, Exception], ranks: int = 3) -> list[str]:
     def work(rank: int) -> Callable[[Total], torch.Tensor]:
         def run(total: Total) -> torch.Tensor:
             try:
-                with failing_together(rank, ranks, total):
+                with fail_on_all_ranks(rank, ranks, total):
                     if rank in errors:
                         raise errors[rank]
             except (NonFiniteError, ContractError) as error:
@@ -400,7 +400,7 @@ def test_a_text_of_any_length_arrives_cut() -> None:
 
 def test_alone_an_error_is_what_it_was() -> None:
     error = NonFiniteError("alone")
-    with pytest.raises(NonFiniteError) as raised, failing_together(0, 1, _never):
+    with pytest.raises(NonFiniteError) as raised, fail_on_all_ranks(0, 1, _never):
         raise error
     assert raised.value is error
 

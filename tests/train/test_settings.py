@@ -22,6 +22,7 @@ from slime_train.estimators.reinforce_plus_plus_baseline import (
 )
 from slime_train.estimators.rloo import Rloo
 from slime_train.losses import CispoLoss, GspoLoss, PolicyLoss, SftLoss
+from slime_train.normalization import EstimatorSettings
 from slime_train.schedule import learning_rate
 from slime_train.settings import (
     CispoSettings,
@@ -33,7 +34,6 @@ from slime_train.settings import (
     TisSettings,
 )
 from slime_train.specs import corrections, losses
-from slime_train.whitened import EstimatorSettings
 from tests.tables import table
 
 SHARED = {"entropy_coef": 0.0, "use_opsm": False, "opsm_delta": 1e-4}

@@ -381,14 +381,14 @@ def of(*shares: int) -> Shares:
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=8).filter(lambda each: set(each) == set(range(max(each) + 1))))
 def test_every_share_has_one_rank_that_reports_and_every_rank_its_share(shares: list[int]) -> None:
     found = of(*shares)
-    assert [shares[rank] for rank in found.reporting] == list(range(found.count))
-    assert found.dealt([f"share {number}" for number in range(found.count)]) == [f"share {each}" for each in shares]
+    assert [shares[rank] for rank in found.reporting_ranks] == list(range(found.count))
+    assert found.per_rank([f"share {number}" for number in range(found.count)]) == [f"share {each}" for each in shares]
 
 
 def test_of_ranks_that_agree_one_is_heard() -> None:
     close = replace(RESULT, metrics={"loss": 2.00001, "odd": float("nan")}, scores={3: 0.250001})
-    assert of(0, 1, 0, 1).agreed([RESULT, OTHER, close, OTHER]) == [RESULT, OTHER]
-    assert of(0, 1).agreed([RESULT, OTHER]) == [RESULT, OTHER]
+    assert of(0, 1, 0, 1).merged([RESULT, OTHER, close, OTHER]) == [RESULT, OTHER]
+    assert of(0, 1).merged([RESULT, OTHER]) == [RESULT, OTHER]
 
 
 @table(
@@ -407,7 +407,7 @@ def test_of_ranks_that_agree_one_is_heard() -> None:
 )
 def test_ranks_of_a_share_that_differ_are_named_with_the_first_difference(other: StepResult, says: str) -> None:
     with pytest.raises(ContractError, match=rf"plugin mega: ranks 1 and 3 train on share 1 together.*: {says}; "):
-        of(0, 1, 0, 1).agreed([OTHER, RESULT, OTHER, other])
+        of(0, 1, 0, 1).merged([OTHER, RESULT, OTHER, other])
 
 
 def _rank(rank: int, world_size: int, setup: object) -> None:

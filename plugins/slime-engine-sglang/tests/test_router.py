@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from on_the_fake import setup_at
 
-from slime_core.catalog.catalog import Used
+from slime_core.catalog.catalog import BuiltChoice
 from slime_core.errors import WorkerError
 from slime_core.roles import Engine, Extra, FinishReason, GenerateRequest, Launcher, SamplingParams
 from slime_core.rollout import EnginePool, Limits
@@ -52,8 +52,8 @@ class Run:
         self.settings = SglangSettings.model_validate({"urls": urls, "router": router})
         self.made: dict[int, SglangEngine] = {}
 
-    def used(self, number: int) -> Used[Engine]:
-        return Used("sglang", "tests", self.engine(number))
+    def used(self, number: int) -> BuiltChoice[Engine]:
+        return BuiltChoice("sglang", "tests", self.engine(number))
 
     def engine(self, number: int) -> SglangEngine:
         scratch = self.scratch / f"engine-{number}"

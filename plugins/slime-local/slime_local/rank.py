@@ -28,7 +28,7 @@ from slime_train import (
     RankHooks,
     Share,
     check_weights_finite,
-    failing_together,
+    fail_on_all_ranks,
     gradient_norm,
     mismatch_extremes,
     save_train_data,
@@ -84,7 +84,7 @@ class LocalRank:
             for weights, other in self._beside.models():
                 self._hooks.fire(BeforeLogProb(self._rank, rollout_id, weights, other))
         self._hooks.fire(BeforeLogProb(self._rank, rollout_id, "actor", self._model))
-        with failing_together(self._rank, self._world_size, sum_over_ranks):
+        with fail_on_all_ranks(self._rank, self._world_size, sum_over_ranks):
             shares = self._shares(batches)
             if not self._trains_critic_alone(rollout_id):
                 old = self._old.model(rollout_id) if self._old else None
@@ -103,7 +103,7 @@ class LocalRank:
         of_policy = not self._trains_critic_alone(batch.rollout_id)
         critic = self._beside.critic if self._beside else None
         try:
-            with failing_together(self._rank, self._world_size, sum_over_ranks):
+            with fail_on_all_ranks(self._rank, self._world_size, sum_over_ranks):
                 if critic:
                     critic.backward(self._step.packs(share, share.mask_T), share)
                 gradient, sums = self._step.run(share, of_policy=of_policy)

@@ -15,7 +15,7 @@ from test_step import groups
 
 from slime_core.batching.prepare import Preparation
 from slime_core.batching.split import split_step
-from slime_core.catalog.catalog import Used
+from slime_core.catalog.catalog import BuiltChoice
 from slime_core.roles import AdvantageInput, Draw, Loss, Reference, TrainBatch
 from slime_core.sample import Group
 from slime_local.companions import Beside
@@ -141,8 +141,8 @@ def ours(case: Case, models: tuple[Path, Path], batch: TrainBatch, tmp_path: Pat
     model = load_model(models[0])
     algorithm = Algorithm(
         setup,
-        Used("given", "tests", given),
-        Used("loss", "tests", case.make()),
+        BuiltChoice("given", "tests", given),
+        BuiltChoice("loss", "tests", case.make()),
         None,
         zero_without_advantage=False,
         sum_over_shares=lambda tensor: tensor,

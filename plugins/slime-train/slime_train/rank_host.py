@@ -91,7 +91,7 @@ class RankHost:
         version, engines = target
         made = self._rank.weights()
         slots, whole = self._channel.slots, self._number == 0
-        buckets = fitting(slots, made, plugin=self._plugin, whole=whole)
+        buckets = checked_buckets(slots, made, plugin=self._plugin, whole=whole)
         try:
             self._sender.send(version, buckets, engines)
             for _ in buckets:
@@ -142,7 +142,7 @@ class RankHost:
                 self._rank.close()
 
 
-def fitting(
+def checked_buckets(
     slots: Sequence[WeightSlot], buckets: Iterator[tuple[str, torch.Tensor]], *, plugin: str, whole: bool
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the buckets, checked: each fits its slot and comes once; with `whole`, every slot gets one.

@@ -23,7 +23,7 @@ from slime_train import (
     Sums,
     check_weights_finite,
     discover_in_worker,
-    failing_together,
+    fail_on_all_ranks,
     mismatch_extremes,
     save_train_data,
 )
@@ -117,7 +117,7 @@ class MegatronRank:
 
         shares = self.beside.look([self._algorithm.share(batch) for batch in batches], ask)
         ask("actor", self.policy)
-        with failing_together(self._rank, self._world_size, summed):
+        with fail_on_all_ranks(self._rank, self._world_size, summed):
             shares = self._algorithm.estimate(shares)
         if not self._trains_critic_alone(rollout_id):
             old = self._old.passes(rollout_id) if self._old else None
@@ -154,7 +154,7 @@ class MegatronRank:
 
     def _check_weights(self, *, of_policy: bool = True) -> None:
         critic = self.beside.critic
-        with failing_together(self._rank, self._world_size, summed):
+        with fail_on_all_ranks(self._rank, self._world_size, summed):
             if of_policy:
                 check_weights_finite(self.policy.named_parameters(), self.optimizer.steps)
             if critic:
@@ -190,7 +190,7 @@ class MegatronRank:
         except (NonFiniteError, ContractError) as caught:
             error = caught
         try:
-            with failing_together(self._rank, self._world_size, summed):
+            with fail_on_all_ranks(self._rank, self._world_size, summed):
                 if error is not None:
                     raise error
         except NonFiniteError as failed:

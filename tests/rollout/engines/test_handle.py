@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from slime_core.catalog.catalog import Used
+from slime_core.catalog.catalog import BuiltChoice
 from slime_core.errors import ContractError, PluginError, RequestError, WorkerError
 from slime_core.roles import (
     EngineSpec,
@@ -46,7 +46,7 @@ class Engine:
 def play(use: Callable[[EngineHandle, Engine], Awaitable[None]]) -> None:
     async def main() -> None:
         engine = Engine()
-        handle = EngineHandle(0, Used("e", "tests", engine), Limits(9, 9, 9, 9), version=0, newest=0)  # type: ignore[arg-type]
+        handle = EngineHandle(0, BuiltChoice("e", "tests", engine), Limits(9, 9, 9, 9), version=0, newest=0)  # type: ignore[arg-type]
         await use(handle, engine)
         assert (handle.work, handle.attempts) == (0, {})
 

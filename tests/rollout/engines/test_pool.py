@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from slime_core.catalog.catalog import Used
+from slime_core.catalog.catalog import BuiltChoice
 from slime_core.errors import ContractError, PluginError, RequestError, WorkerError
 from slime_core.roles import Engine, FinishReason, GenerateOutput, GenerateRequest, WeightChannel
 from slime_core.rollout import EnginePool
@@ -380,7 +380,7 @@ def test_an_engine_that_cannot_be_built_again_is_tried_again(caplog: pytest.LogC
     made = Fleet(2, bad={0: dies_at_once})
     build, errors = made.make, [OSError("no space left on device")]
 
-    def make(number: int) -> Used[Engine]:
+    def make(number: int) -> BuiltChoice[Engine]:
         if made.built[number] and errors:
             raise errors.pop()
         return build(number)
