@@ -45,11 +45,11 @@ async def taken(engine: SglangEngine) -> None:
             "min_new_tokens, logit_bias only at temperature 1 and 0, not at 0.7",
         ),
         (
-            {"sampling": SamplingParams(8, repetition_penalty=1.2, presence_penalty=0.5), "made": 2},
+            {"sampling": SamplingParams(8, repetition_penalty=1.2, presence_penalty=0.5), "num_generated": 2},
             "presence_penalty, repetition_penalty for a response that was interrupted",
         ),
         ({"sampling": SamplingParams(8, min_p=0.1)}, "min_p with deterministic = true"),
-        ({"sampling": SamplingParams(8, stop=("x",)), "made": 2}, "stop for a response that was interrupted"),
+        ({"sampling": SamplingParams(8, stop=("x",)), "num_generated": 2}, "stop for a response that was interrupted"),
         ({"prompt": (5, 64)}, "ids outside of the model's, 0 to 63"),
         ({"prompt": ()}, "a prompt without tokens"),
         ({"media": {"image": ["cat.png"]}}, "media"),
