@@ -3,12 +3,10 @@
 import http.client
 import json
 import math
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -140,17 +138,6 @@ def test_what_sglang_refuses_is_refused(fake_engine: Start, connect: Connect, bo
     assert engine.generations == ()
 
 
-def test_a_stream_tells_all_there_is_so_far(fake_engine: Start, connect: Connect) -> None:
-    client = connect(fake_engine())
-    body: dict[str, Json] = {"input_ids": [5, 6], "sampling_params": dict(LONG), "return_logprob": True, "rid": "r1"}
-    *events, end = client.events("/generate", body)
-    told = [json.loads(event) for event in events]
-    assert end == "[DONE]"
-    assert [len(each["output_ids"]) for each in told] == list(range(1, 101))
-    assert all(each["meta_info"]["finish_reason"] is None for each in told[:-1])
-    assert told[-1] == client.post("/generate", body)[1]
-
-
 def test_behaviours_are_met_in_turn(fake_engine: Start, connect: Connect) -> None:
     engine = fake_engine(Answer((97, 0)), FailThenOk(status=503), Answer((98, 0)))
     client = connect(engine)
@@ -199,24 +186,6 @@ def test_a_paused_generation_goes_on_with_the_new_weights(
     assert (meta["weight_version"], meta["num_retractions"]) == ("7", int(mode == "retract"))
 
 
-def test_an_update_waits_for_what_runs_or_aborts_it(
-    fake_engine: Start, connect: Connect, background: ThreadPoolExecutor, tmp_path: Path
-) -> None:
-    engine = fake_engine(Slow(0.5), Slow(600.0))
-    client = connect(engine)
-    first = start_one(connect(engine), engine, background)
-    update: dict[str, Json] = {"model_path": str(tmp_path), "weight_version": "1"}
-    assert client.post("/update_weights_from_disk", update)[0] == 200
-    assert engine.running == ()
-    assert first.result()["meta_info"]["weight_version"] == "default"
-    second = start_one(connect(engine), engine, background)
-    status, answer = client.post(
-        "/update_weights_from_disk", {**update, "weight_version": "2", "abort_all_requests": True}
-    )
-    assert (status, answer["success"], engine.weight_version) == (200, True, "2")
-    assert second.result()["meta_info"]["finish_reason"]["type"] == "abort"
-
-
 def test_an_answer_may_be_malformed(fake_engine: Start, connect: Connect) -> None:
     engine = fake_engine(*map(Malformed, (Flaw.SHORT_LOG_PROBS, *[Flaw.BROKEN_JSON, Flaw.TRUNCATED] * 2)))
     body: dict[str, Json] = {"input_ids": [5], "sampling_params": dict(LONG)}
@@ -254,18 +223,6 @@ def test_a_connection_can_be_dropped(fake_engine: Start, connect: Connect) -> No
 def test_a_script_that_makes_no_sense_is_refused(make: Callable[[], Behaviour], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         make()
-
-
-@table("sent", [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"SM\r\n\r\n", b"\r\n\r\n"])
-def test_another_protocol_is_hung_up_on(fake_engine: Start, connect: Connect, sent: bytes) -> None:
-    engine = fake_engine()
-    address = urlsplit(engine.url)
-    with socket.create_connection((address.hostname, address.port)) as connection:
-        connection.sendall(sent)
-        with suppress(ConnectionResetError):
-            assert connection.recv(100) == b""
-    assert engine.received == ()
-    connect(engine).generate()
 
 
 def test_it_stops_at_once_and_leaves_nothing(connect: Connect, background: ThreadPoolExecutor) -> None:

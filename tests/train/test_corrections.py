@@ -243,21 +243,6 @@ def test_weights_of_tokens_stand_beside_a_rejection_of_samples(samples: Samples)
     assert not output.metrics_T["mis_masked"].any()
 
 
-def test_every_divergence_must_be_within_its_bounds() -> None:
-    samples = [[(-1.0, -1.0, 1), (-1.0, -1.5, 1)], [(-1.0, -1.1, 1)], [(-1.0, -3.0, 1)]]
-    settings = MisSettings(mis_mode="none", rollout_rs={"token_k1": (0.5, 1.2), "seq_max_k3": 1.0})
-    output = Mis(settings)(of_samples(samples))  # type: ignore[arg-type]
-    assert output.weights_T.tolist() == [1.0] * 4
-    assert output.loss_mask_T.tolist() == [1.0, 0.0, 1.0, 0.0]
-
-
-def test_rejection_alone_leaves_a_veto_what_it_is() -> None:
-    settings = MisSettings(mis_mode="none", mis_veto_threshold=0.01)
-    output = Mis(settings)(of_samples([[(-6.0, -1.0, 1), (-1.0, -1.0, 1)], [(-1.0, -1.0, 1)]]))
-    assert output.loss_mask_T.tolist() == [0.0, 0.0, 1.0]
-    assert "rollout_rs_masked_fraction" not in output.metrics_T
-
-
 def test_of_no_token_there_is_nothing_to_reject() -> None:
     empty = of_samples([[]])
     for name in NAMES:

@@ -188,12 +188,6 @@ def test_a_sample_without_a_mask_is_trained_on_all_of_its_response() -> None:
     assert [list(each.loss_mask) for each in group.samples] == [[1, 1], [0, 0]]
 
 
-@table("weights", [[1.0], [1.0, 1.0, 1.0]])
-def test_a_draw_with_a_weight_too_few_or_too_many_is_refused(weights: list[float]) -> None:
-    with pytest.raises(ValueError, match="zip"):
-        Preparation().of(Draw(two_groups(), weights), rollout_id=0)
-
-
 def test_the_culprit_is_named() -> None:
     def raises(*_: object) -> Rows:
         raise KeyError("turn")
@@ -261,13 +255,6 @@ def test_what_is_not_trained_on_needs_no_teacher(sample: Callable[[], Sample]) -
 def test_a_trained_sample_without_a_teacher_is_named() -> None:
     with pytest.raises(ContractError, match=r"^sample 4 of group 3 has no teacher_log_probs, which use_opd needs"):
         column_of(taught(None))
-
-
-def test_the_core_answers_for_its_own_columns() -> None:
-    with pytest.raises(ContractError, match=r"^batch transform of plugin slime-core, sample 4 .*: 1 values for 2 "):
-        column_of(taught([-0.5]))
-    told = [(maker.use.name, maker.use.plugin) for maker in (teacher_column(), reward_columns([]))]
-    assert told == [(TEACHER_COLUMN, "slime-core"), ("reward_parts", "slime-core")]
 
 
 # What a sample filter left out: its reward is one of its group's, its tokens are in no sum and no denominator.

@@ -4,11 +4,8 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.flop_counter import FlopCounterMode
-from transformers import AutoConfig, AutoModelForCausalLM
 
 from slime_core.batching.prepare import Preparation, TrainGroup
 from slime_core.batching.split import Cost, Shares, split_step, steps_of
@@ -16,7 +13,6 @@ from slime_core.errors import ConfigError, ContractError
 from slime_core.roles import Draw, SampleField, Settings, StepResult, TrainBatch, TrainerSpec
 from slime_core.roles.trainer import INPUT_FIELDS
 from slime_core.sample import Group, GroupId, Sample, plain_json
-from slime_train.sequences import discounted_sums, masked_mean, masked_sum
 from tests.tables import table
 
 
@@ -237,22 +233,6 @@ def made(draw: int, lengths: list[int], rewards: list[float]) -> Group:
     return Group(GroupId("made", 0, draw, draw), samples)
 
 
-@given(
-    lengths=st.lists(st.lists(st.integers(1, 50), min_size=2, max_size=2), min_size=2, max_size=20),
-    ranks=st.integers(2, 3),
-)
-def test_ranks_differ_by_the_longest_group_at_most(lengths: list[list[int]], ranks: int) -> None:
-    """Twice: among groups that have something to learn, and among the others."""
-    groups = [made(draw, each, [0.0, float(draw % 2)]) for draw, each in enumerate(lengths)]
-    batches = split(groups, ranks)
-    for parity in (0, 1):
-        load = [
-            sum(3 + sum(lengths[number]) for number in set(batch.group_index_S) if number % 2 == parity)
-            for batch in batches
-        ]
-        assert max(load) - min(load) <= max((3 + sum(each) for each in lengths[parity::2]), default=0)
-
-
 @table(
     "prompts, responses, shares",
     [
@@ -293,22 +273,6 @@ def test_no_groups_make_empty_batches(ranks: int) -> None:
 
 
 # What a group costs.
-
-
-@table("family", ["llama", "gpt2", "qwen3", "gemma", "gemma2"])
-def test_a_cost_is_what_torch_counts(family: str) -> None:
-    sizes = {"hidden_size": 32, "intermediate_size": 80, "num_hidden_layers": 3, "num_attention_heads": 4}
-    more = {"vocab_size": 50, "n_inner": 80} if family == "gpt2" else {"vocab_size": 50, "num_key_value_heads": 2}
-    config = AutoConfig.for_model(family, **sizes, **more, attn_implementation="eager")
-    model = AutoModelForCausalLM.from_config(config)
-    cost = Cost.of_config(config.to_dict())
-    for length in (8, 64):
-        with FlopCounterMode(display=False) as counted, torch.no_grad():
-            model(torch.zeros(1, length, dtype=torch.long))
-        whole = counted.get_total_flops()
-        # Hugging Face multiplies what the mask hides too, and predicts from the prompt's tokens.
-        expected = cost.token * length + cost.seen * length**2 + cost.predicted * length
-        assert whole == pytest.approx(expected, rel=0.01)
 
 
 def test_a_group_shares_its_prompt_and_attends_to_it() -> None:
@@ -426,44 +390,3 @@ def test_shares_that_do_not_fit_the_ranks_are_refused(shares: list[int]) -> None
     spec = TrainerSpec("mega", _rank, world_size=lambda settings: 4, shares=lambda settings: shares)
     with pytest.raises(ConfigError, match=r"trainer 'mega': shares gives .* for 4 ranks; expected one number a rank"):
         spec.share_of_ranks(Settings())
-
-
-# Sums and means over the trained tokens of each sample, of ragged batches and of none.
-
-SAMPLES = st.lists(st.lists(st.floats(-5, 5), max_size=19), max_size=5)
-
-
-def test_masked_tokens_count_neither_in_the_sum_nor_in_the_number() -> None:
-    values, mask = torch.tensor([1.0, 5.0, 3.0, 7.0]), torch.tensor([1.0, 0.0, 1.0, 0.0])
-    sample = torch.tensor([0, 0, 0, 2])
-    assert masked_sum(values, mask, sample).tolist() == [4.0, 0.0, 0.0]
-    assert masked_mean(values, mask, sample).tolist() == [2.0, 0.0, 0.0]
-
-
-def test_of_no_tokens_there_are_no_samples() -> None:
-    none = torch.empty(0)
-    assert masked_mean(none, none, torch.empty(0, dtype=torch.int64)).shape == (0,)
-
-
-def test_a_long_sample_loses_nothing_to_rounding() -> None:
-    """A sum in float32 of this order would be off by more than the clip of GSPO."""
-    values = torch.cat([torch.tensor([1e4]), torch.full((30_000,), 1e-4), torch.tensor([-1e4])])
-    mean = masked_mean(values, torch.ones_like(values), torch.zeros(len(values), dtype=torch.int64))
-    assert mean.dtype == torch.float32
-    assert mean.item() == pytest.approx(3 / 30_002, rel=1e-6)
-
-
-@given(samples=SAMPLES, discount=st.sampled_from([0.0, 0.5, 0.97, 1.0]))
-def test_discounted_sums_are_the_recursion_from_the_end(samples: list[list[float]], discount: float) -> None:
-    expected: list[float] = []
-    for values in samples:
-        running, found = 0.0, []
-        for value in reversed(values):
-            running = value + discount * running
-            found.append(running)
-        expected += reversed(found)
-    values_T = torch.tensor([each for values in samples for each in values], dtype=torch.float64)
-    sample_T = torch.tensor([number for number, values in enumerate(samples) for _ in values], dtype=torch.int64)
-    before = values_T.clone()
-    assert discounted_sums(values_T, sample_T, discount).tolist() == pytest.approx(expected, rel=1e-9, abs=1e-9)
-    assert torch.equal(values_T, before)
