@@ -30,8 +30,8 @@ from slime_engine_sglang.arguments import Release, check_version
 from slime_engine_sglang.calls import Calls
 from slime_engine_sglang.checkpoint import config_of, is_mixture, vocabulary_of
 from slime_engine_sglang.collective.messages import Hello
-from slime_engine_sglang.collective.receiver import met
-from slime_engine_sglang.collective.transports import MeetingChannel
+from slime_engine_sglang.collective.receiver import connected
+from slime_engine_sglang.collective.transports import CollectiveChannel
 from slime_engine_sglang.generate_api import Facts, context_of
 from slime_engine_sglang.publication import Publications
 from slime_engine_sglang.requests import Requests
@@ -216,13 +216,13 @@ class SglangEngine:
     async def load_weights(self, channel: WeightChannel, version: int) -> None:
         """Switch to a published version; after a failure or cancellation, restore the previous weights."""
         server = self.server
-        if isinstance(channel, MeetingChannel):
+        if isinstance(channel, CollectiveChannel):
             await asyncio.to_thread(self._publications.check, channel)
             facts = self._asking.facts
             channel.check(server.url, facts.replicas)
             hello = Hello(channel.secret, self._setup.number, version, server.url, facts.tp_size)
-            async with met(channel, hello, sessions=facts.release.has_sessions) as arrival:
-                await self._switch(arrival, version)
+            async with connected(channel, hello, sessions=facts.release.has_sessions) as sent_version:
+                await self._switch(sent_version, version)
         else:
             source = await asyncio.to_thread(self._publications.prepare, channel, version)
             await self._switch(source, version)

@@ -45,7 +45,7 @@ from slime_local.serving import Serving, serve
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PromptBatch:
     """Prompts and sampling of one call."""
 
     prompts: Sequence[Sequence[int]]
@@ -84,7 +84,7 @@ class Part:
     """Why the response ended; set only in the last part."""
 
 
-async def responses(engine: Engine, tokenizer: Tokenizer, asked: Asked) -> AsyncGenerator[Response, None]:
+async def responses(engine: Engine, tokenizer: Tokenizer, asked: PromptBatch) -> AsyncGenerator[Response, None]:
     """Send all requests at once, and yield the responses in order as they complete.
 
     Raises:
@@ -100,7 +100,7 @@ async def responses(engine: Engine, tokenizer: Tokenizer, asked: Asked) -> Async
         await cancel_all(tasks)
 
 
-async def text_parts(engine: StreamsTokens, tokenizer: Tokenizer, asked: Asked) -> AsyncGenerator[Part, None]:
+async def text_parts(engine: StreamsTokens, tokenizer: Tokenizer, asked: PromptBatch) -> AsyncGenerator[Part, None]:
     """Stream the first prompt's first response; the joined texts equal the text of `responses`.
 
     Raises:
@@ -113,7 +113,7 @@ async def text_parts(engine: StreamsTokens, tokenizer: Tokenizer, asked: Asked) 
             yield Part(text.add(chunk), made, chunk.finish)
 
 
-def _request(prompt: int, sample: int, asked: Asked) -> GenerateRequest:
+def _request(prompt: int, sample: int, asked: PromptBatch) -> GenerateRequest:
     seed = derive_seed(asked.seed, "generate", prompt, sample)
     return GenerateRequest(asked.prompts[prompt], asked.sampling, seed, GroupId("generate", 0, prompt, prompt))
 
@@ -348,7 +348,7 @@ def generate(
     else:
         texts = [_rendered(prompt, tokenizer, apply_chat_template) for prompt in prompts or _piped()]
     prompt_ids = [tokenizer.encode(text) for text in texts]
-    asked = Asked(prompt_ids, parse_sampling(sampling), n_samples_per_prompt, seed)
+    asked = PromptBatch(prompt_ids, parse_sampling(sampling), n_samples_per_prompt, seed)
     limit = TextLimit(prompt_ids, asked.sampling.max_new_tokens, read_positions(directory))
     if answers is not None:
         answers.refuse_other_files()
@@ -360,7 +360,7 @@ def generate(
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    asked: Asked
+    asked: PromptBatch
     """Prompts and sampling."""
     texts: Sequence[str]
     """The prompts as text."""
