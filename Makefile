@@ -174,13 +174,14 @@ mutants: $(STAMPS)/mutants ## small changes of the code, each of which a test mu
 	@mkdir -p .cache/tmp .cache/matplotlib
 	@OMP_NUM_THREADS=1 $(INSIDE) $(BIN)/python tools/mutants.py $(ARGS)
 
-lint: $(STAMPS)/tools ## style, import layers, sizes, house rules, workflows
+lint: $(STAMPS)/tools ## style, import layers, sizes, house rules, plain words, workflows
 	$(BIN)/ruff check .
 	$(BIN)/ruff check --preview --isolated --select PLC2701 tests plugins/*/tests examples
 	$(BIN)/ruff format --check .
 	PYTHONPATH=$(subst $(SPACE),:,$(HEAVY_PLUGINS)) $(BIN)/lint-imports --no-cache
 	$(BIN)/python tools/check_sizes.py
 	$(BIN)/python tools/check_house.py
+	$(BIN)/python tools/check_words.py
 	$(BIN)/python tools/api_changes.py
 	$(BIN)/python tools/workflows.py --check
 	$(BIN)/python tools/runnable.py --check

@@ -45,16 +45,16 @@ from slime_core.roles import (
 )
 from slime_core.rollout import (
     Choices,
+    ContinuousScheduler,
     Parts,
     RolloutPolicy,
     Scheduler,
     Scoring,
     SingleTurn,
     Staleness,
-    Stream,
+    SyncScheduler,
     UsedGenerator,
     UsedReward,
-    Waves,
 )
 from slime_core.run.session import settled_heap
 from slime_core.sample import Group, GroupId, Json, Message, Sample
@@ -190,7 +190,7 @@ def controller(kind: str, engine: "AtOnce") -> Scheduler:
         sample_filters=(),
         emit=_ignore,
     )
-    return Stream(parts, Staleness(BATCH, FULL)) if kind == "continuous" else Waves(parts)
+    return ContinuousScheduler(parts, Staleness(BATCH, FULL)) if kind == "continuous" else SyncScheduler(parts)
 
 
 async def _always(sample: Sample, ctx: RewardContext) -> Verdict:

@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Sequence
 
-from slime_core.catalog.catalog import Used
+from slime_core.catalog.catalog import BuiltChoice
 from slime_core.roles import (
     Engine,
     FinishReason,
@@ -46,9 +46,9 @@ class Instant:
     async def close(self) -> None: ...
 
 
-def make_engine(number: int) -> Used[Engine]:
+def make_engine(number: int) -> BuiltChoice[Engine]:
     """An engine as a run has it."""
-    return Used("instant", "benchmark", Instant())
+    return BuiltChoice("instant", "benchmark", Instant())
 
 
 async def seconds_of(engine: EngineHandle | EnginePool, requests: Sequence[GenerateRequest]) -> float:

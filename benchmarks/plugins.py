@@ -33,7 +33,16 @@ from slime_core.roles import (
     SamplingParams,
     WeightChannel,
 )
-from slime_core.rollout import Choices, Parts, RolloutPolicy, Scoring, SingleTurn, UsedGenerator, UsedReward, Waves
+from slime_core.rollout import (
+    Choices,
+    Parts,
+    RolloutPolicy,
+    Scoring,
+    SingleTurn,
+    SyncScheduler,
+    UsedGenerator,
+    UsedReward,
+)
 from slime_core.run.watching import RunHooks
 from slime_core.sample import Group, GroupId, Json, Sample
 from slime_core.score import Score, Verdict
@@ -218,7 +227,7 @@ async def run_rollout(hooks: RunHooks) -> tuple[float, float]:
         sample_filters=(),
         emit=emit,
     )
-    scheduler = Waves(parts)
+    scheduler = SyncScheduler(parts)
     began = time.process_time()
     result = await scheduler.collect(rollout_id=0, want=SAMPLES // GROUP)
     seconds = time.process_time() - began

@@ -24,7 +24,7 @@ from typing import TypeAlias
 from slime_core.aio import cancel_all
 from slime_core.roles import FilterContext
 from slime_core.rollout import Parts, RolloutResult, Scheduler
-from slime_core.rollout.metrics import Tally
+from slime_core.rollout.metrics import RolloutStats
 from slime_core.rollout.runner import Purpose, RunGroup
 from slime_core.sample import Group
 from slime_simulate import FleetShape, Lengths, Scenario, simulate
@@ -74,10 +74,10 @@ class Discard(Scheduler):
         drawn = await self._source.draw(round(OVER_SAMPLING * want))
         tasks = [asyncio.create_task(one(group)) for group in drawn]
         await enough.wait()
-        tally = Tally(f"rollout {rollout_id}")
-        self.sort(finished[:want], FilterContext(rollout_id), tally, want)
+        stats = RolloutStats(f"rollout {rollout_id}")
+        self.filter_groups(finished[:want], FilterContext(rollout_id), stats, want)
         await cancel_all(tasks)
-        return RolloutResult(tally.kept, [], {}, {})
+        return RolloutResult(stats.kept, [], {}, {})
 
 
 CONTENDERS = {

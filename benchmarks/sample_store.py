@@ -27,7 +27,7 @@ from pathlib import Path
 from struct import pack, unpack
 
 from slime_core.sample import Group, GroupId, Sample, Status
-from slime_core.telemetry import Generated
+from slime_core.telemetry import GeneratedGroups
 from slime_view.samples.shard import Drawn, Header, Kind, Shard
 from slime_view.samples.store import entries_of, write_shard
 
@@ -107,7 +107,7 @@ def measure_store(rounds: int) -> dict[str, float]:
     groups = Maker().groups()
     for group in groups:
         group.freeze()
-    generated = Generated(groups, [], {})
+    generated = GeneratedGroups(groups, [], {})
     header = Header(Kind.ROLLOUT, 0, [Drawn(str(group.id), 1.0) for group in groups]).to_json()
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / f"rollout_{number:06d}.parquet" for number in range(rounds)]
@@ -123,7 +123,7 @@ def measure_store(rounds: int) -> dict[str, float]:
     }
 
 
-def _write(path: Path, number: int, header: str, generated: Generated) -> None:
+def _write(path: Path, number: int, header: str, generated: GeneratedGroups) -> None:
     write_shard(path, number, header, entries_of(generated))
 
 

@@ -19,7 +19,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from slime_core.rollout.calls import Waiting
+from slime_core.rollout.calls import SamplesInFlight
 from slime_core.sample import GroupId
 from slime_core.telemetry import MetricsLog
 from slime_view.spans import SpanLine, SpanLog
@@ -86,12 +86,12 @@ def _again(lines: Sequence[SpanLine], path: Path, *, noted: bool) -> float:
     ]
 
     async def all_lines() -> float:
-        spans, waiting = SpanLog(path), Waiting()
-        waiting.on_end = spans.add_sample
+        spans, in_flight = SpanLog(path), SamplesInFlight()
+        in_flight.on_end = spans.add_sample
         began = time.process_time()
         for line, samples in zip(lines, given, strict=True):
             for sample in samples:
-                _mark(waiting, sample) if noted else _visit(sample)
+                _mark(in_flight, sample) if noted else _visit(sample)
             if noted:
                 for phase in line.phases:
                     spans.add_phase(phase.name, phase.rollout_id, 0.0, 1.0)
@@ -101,11 +101,11 @@ def _again(lines: Sequence[SpanLine], path: Path, *, noted: bool) -> float:
     return asyncio.run(all_lines())
 
 
-def _mark(waiting: Waiting, sample: Marked) -> None:
+def _mark(in_flight: SamplesInFlight, sample: Marked) -> None:
     group, index, evaluation, whats = sample
-    with waiting.following(group, index, evaluation=evaluation) as followed:
+    with in_flight.track(group, index, evaluation=evaluation) as state:
         for what in whats:
-            followed.waits_for(what)
+            state.waits_for(what)
 
 
 def _visit(sample: Marked) -> None:

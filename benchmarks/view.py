@@ -31,7 +31,7 @@ from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
 from slime_core.sample import Group, GroupId, Sample, Status
-from slime_core.telemetry import Generated, MetricsLog, MetricsRow
+from slime_core.telemetry import GeneratedGroups, MetricsLog, MetricsRow
 from slime_trackers.with_tensorboard import TensorBoardTracker
 from slime_view.samples.shard import Header, Kind
 from slime_view.samples.store import entries_of, write_shard
@@ -95,7 +95,7 @@ def write_run(folder: Path, samples: int) -> int:
     rollouts = samples // ROLLOUT + 1
     for number in range(rollouts):
         kept, dropped = shapes[number == 0][::2], shapes[number == 0][1::2]
-        made = Generated(kept, dropped, {group.id: "zero_std_0.0" for group in dropped})
+        made = GeneratedGroups(kept, dropped, {group.id: "zero_std_0.0" for group in dropped})
         header = Header(Kind.ROLLOUT, number)
         write_shard(folder / "samples" / header.name, number, header.to_json(), entries_of(made))
     return rollouts * ROLLOUT

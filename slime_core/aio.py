@@ -5,8 +5,8 @@ one that ignores its cancellation. `Slots` is a semaphore that works in successi
 
 Example:
 
-    await together(trainer.publish(4, engines), engine.load_weights(channel, 4))
-    outcome = await unless(trainer.watch(), loop.run(checkpoint))
+    await gather_or_cancel(trainer.publish(4, engines), engine.load_weights(channel, 4))
+    outcome = await run_while(trainer.watch(), loop.run(checkpoint))
     await cancel_all(tasks)
 """
 
@@ -22,7 +22,7 @@ ResultT = TypeVar("ResultT")
 _CANCELLED: "WeakSet[asyncio.Task[object]]" = WeakSet()
 
 
-async def together(*calls: Coroutine[object, object, None]) -> None:
+async def gather_or_cancel(*calls: Coroutine[object, object, None]) -> None:
     """Await all calls. The first error cancels the others, and is raised once they have ended."""
     tasks = [asyncio.create_task(call) for call in calls]
     try:
@@ -31,7 +31,7 @@ async def together(*calls: Coroutine[object, object, None]) -> None:
         await cancel_all(tasks)
 
 
-async def unless(fails: Coroutine[object, object, None], call: Coroutine[object, object, ResultT]) -> ResultT:
+async def run_while(fails: Coroutine[object, object, None], call: Coroutine[object, object, ResultT]) -> ResultT:
     """Await `call`, which is cancelled if `fails` raises first; raises the error of either."""
     task, watching = asyncio.create_task(call), asyncio.create_task(fails)
     try:
@@ -169,6 +169,14 @@ class Slots:
     def __init__(self, count: int) -> None:
         self._free = count
         self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def __aenter__(self) -> None:
+        """Wait for a free slot."""
+        await self.acquire()
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Free it."""
+        self.release()
 
     async def acquire(self) -> None:
         """Wait for a free slot."""

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from slime_core.catalog import check_selection
-from slime_core.catalog.catalog import Used
-from slime_core.catalog.checks import blaming, check_draw, check_evicted
+from slime_core.catalog.catalog import BuiltChoice
+from slime_core.catalog.checks import check_draw, check_evicted, plugin_errors
 from slime_core.errors import CheckpointError, ContractError
 from slime_core.roles import Buffer, BufferContext, BufferFilter, BufferSetup, Draw, Selection
 from slime_core.sample import Group, GroupId, Json
@@ -91,7 +91,7 @@ class FifoBuffer:
 class CheckedFilter:
     """A buffer filter with checks on its selections."""
 
-    def __init__(self, use: Used[BufferFilter]) -> None:
+    def __init__(self, use: BuiltChoice[BufferFilter]) -> None:
         self._use = use
 
     def select(self, groups: Sequence[Group], want: int, ctx: BufferContext) -> Selection:
@@ -101,7 +101,7 @@ class CheckedFilter:
             ContractError: the selection breaks the contract.
             PluginError: the filter raised.
         """
-        with blaming("buffer filter", self._use.plugin):
+        with plugin_errors("buffer filter", self._use.plugin):
             answer = self._use.part.select(groups, want, ctx)
         return check_selection(answer, plugin=self._use.plugin, held=len(groups), want=want)
 
@@ -112,20 +112,20 @@ class CheckedBuffer:
     Raises `ContractError` if a result breaks the contract, and `PluginError` if the buffer raises.
     """
 
-    def __init__(self, use: Used[Buffer], max_uses: int) -> None:
+    def __init__(self, use: BuiltChoice[Buffer], max_uses: int) -> None:
         self._use = use
         self._max_uses = max_uses
         self._held: dict[GroupId, int] = {}
         self._out: dict[GroupId, int] = {}
 
     def add(self, groups: Sequence[Group]) -> None:
-        with blaming("buffer (add)", self._use.plugin):
+        with plugin_errors("buffer (add)", self._use.plugin):
             self._use.part.add(groups)
         self._held.update((group.id, 0) for group in groups)
 
     def sample(self, want: int, ctx: BufferContext) -> Draw:
         """Return 1 to `want` groups, without repeats. A group may return again only after `update`."""
-        with blaming("buffer (sample)", self._use.plugin):
+        with plugin_errors("buffer (sample)", self._use.plugin):
             answer = self._use.part.sample(want, ctx)
         draw = check_draw(answer, plugin=self._use.plugin, want=want, is_held=self._held.__contains__)
         if want and not draw.groups:
@@ -139,14 +139,14 @@ class CheckedBuffer:
 
     def update(self, scores: Mapping[GroupId, float]) -> None:
         """Pass scores on. Groups with uses left become available again."""
-        with blaming("buffer (update)", self._use.plugin):
+        with plugin_errors("buffer (update)", self._use.plugin):
             self._use.part.update(scores)
         self._held |= {group_id: uses for group_id, uses in self._out.items() if uses < self._max_uses}
         self._out = {}
 
     def evict(self, ctx: BufferContext) -> Mapping[GroupId, str]:
         """Groups that the buffer removed, with reasons."""
-        with blaming("buffer (evict)", self._use.plugin):
+        with plugin_errors("buffer (evict)", self._use.plugin):
             answer = self._use.part.evict(ctx)
         evicted = check_evicted(answer, plugin=self._use.plugin, is_held=self._held.__contains__)
         for group_id in evicted:
@@ -154,12 +154,12 @@ class CheckedBuffer:
         return evicted
 
     def state_dict(self) -> dict[str, Json]:
-        with blaming("buffer (state_dict)", self._use.plugin):
+        with plugin_errors("buffer (state_dict)", self._use.plugin):
             return self._use.part.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
         """Restore the buffer's state; `hold` sets its groups."""
-        with blaming("buffer (load_state_dict)", self._use.plugin):
+        with plugin_errors("buffer (load_state_dict)", self._use.plugin):
             self._use.part.load_state_dict(state)
 
     def hold(self, uses: Mapping[GroupId, int]) -> None:
@@ -167,5 +167,5 @@ class CheckedBuffer:
         self._held = dict(uses)
 
     def __len__(self) -> int:
-        with blaming("buffer (len)", self._use.plugin):
+        with plugin_errors("buffer (len)", self._use.plugin):
             return len(self._use.part)

@@ -113,7 +113,7 @@ LONGEST_TEXT = 2_000
 """Maximum characters of a plugin's error or traceback; the middle is cut."""
 
 
-def said_by(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Shortened text of a plugin's error, even if its `__str__` raises."""
     try:
         return shortened(str(error))
@@ -121,7 +121,7 @@ def said_by(error: BaseException) -> str:
         return f"(its text cannot be read: {type(worse).__name__})"
 
 
-def lines_of(error: BaseException | None) -> str:
+def traceback_text(error: BaseException | None) -> str:
     """Line break and traceback, from its first frame outside core and kit; empty if there is none.
 
     The error's own text is left out.

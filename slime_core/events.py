@@ -1,4 +1,6 @@
-"""Events: arguments of run hooks and rank hooks, one frozen dataclass per hook. Any release may add fields.
+"""Events of run hooks and rank hooks. `RolloutEnd` is the argument of the hook `slime_rollout_end`, and so on.
+
+Any release may add fields.
 
 Example:
 
@@ -10,9 +12,9 @@ Example:
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import ClassVar
 
-from slime_core.roles import RankSetup, TrainBatch
+from slime_core.roles import RankSetup, Stability, TrainBatch
 from slime_core.sample import Group, GroupId, Sample
 
 __all__ = [
@@ -37,8 +39,17 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class RunStart:
-    """The run is about to begin, or to continue after a resume."""
+class Event:
+    """Observed in the driver; at most one call of a hook per tick of the scheduler."""
+
+    added: ClassVar[str] = "0.1"
+    """The release that added the hook."""
+    stability: ClassVar[Stability] = Stability.STABLE
+
+
+@dataclass(frozen=True, slots=True)
+class RunStart(Event):
+    """Before the first rollout of this process."""
 
     run_dir: Path
     """The run folder."""
@@ -49,8 +60,8 @@ class RunStart:
 
 
 @dataclass(frozen=True, slots=True)
-class RolloutStart:
-    """A rollout begins."""
+class RolloutStart(Event):
+    """Before the prompts of a rollout are drawn."""
 
     rollout_id: int
     """Its number, from 0."""
@@ -59,8 +70,8 @@ class RolloutStart:
 
 
 @dataclass(frozen=True, slots=True)
-class SamplesDone:
-    """Samples were generated and scored; at most one event per tick of the scheduler."""
+class SamplesDone(Event):
+    """After samples were generated and scored."""
 
     rollout_id: int
     """Number of the rollout."""
@@ -71,8 +82,8 @@ class SamplesDone:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupsDone:
-    """Groups are complete and filtered; at most one event per tick of the scheduler."""
+class GroupsDone(Event):
+    """After complete groups were filtered."""
 
     rollout_id: int
     """Number of the rollout."""
@@ -83,8 +94,8 @@ class GroupsDone:
 
 
 @dataclass(frozen=True, slots=True)
-class RolloutEnd:
-    """A rollout is over."""
+class RolloutEnd(Event):
+    """After a rollout, before its groups are trained on."""
 
     rollout_id: int
     """Number of the rollout."""
@@ -97,8 +108,8 @@ class RolloutEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainStepEnd:
-    """An optimizer step is over."""
+class TrainStepEnd(Event):
+    """After an optimizer step."""
 
     rollout_id: int
     """Number of the rollout that fed it."""
@@ -109,16 +120,16 @@ class TrainStepEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class WeightsPublished:
-    """The engine serves a new weight version."""
+class WeightsPublished(Event):
+    """After the engine switched to new weights."""
 
     version: int
     """The version."""
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointSaved:
-    """A checkpoint is complete on disk."""
+class CheckpointSaved(Event):
+    """After a checkpoint was renamed into place."""
 
     path: Path
     """Its directory."""
@@ -127,8 +138,8 @@ class CheckpointSaved:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointLoaded:
-    """The run continues from a checkpoint."""
+class CheckpointLoaded(Event):
+    """After a checkpoint was loaded."""
 
     path: Path
     """Its directory."""
@@ -137,8 +148,8 @@ class CheckpointLoaded:
 
 
 @dataclass(frozen=True, slots=True)
-class EvalEnd:
-    """An evaluation is over."""
+class EvalEnd(Event):
+    """After an evaluation."""
 
     rollout_id: int
     """Rollouts done before it."""
@@ -149,8 +160,8 @@ class EvalEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class RunEnd:
-    """The run ended without an error."""
+class RunEnd(Event):
+    """After the last step, or after `StopRun`."""
 
     run_dir: Path
     """The run folder."""
@@ -159,8 +170,8 @@ class RunEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class RunFailed:
-    """The run ends with an error."""
+class RunFailed(Event):
+    """When an error ends the run."""
 
     run_dir: Path
     """The run folder."""
@@ -168,29 +179,20 @@ class RunFailed:
     """The error."""
 
 
-Event: TypeAlias = (
-    RunStart
-    | RolloutStart
-    | SamplesDone
-    | GroupsDone
-    | RolloutEnd
-    | TrainStepEnd
-    | WeightsPublished
-    | CheckpointSaved
-    | CheckpointLoaded
-    | EvalEnd
-    | RunEnd
-    | RunFailed
-)
-"""Any event of a run hook."""
+@dataclass(frozen=True, slots=True)
+class RankEvent:
+    """Observed in the trainer's ranks by plain functions, with handles to the backend's objects."""
+
+    added: ClassVar[str] = "0.1"
+    stability: ClassVar[Stability] = Stability.PROVISIONAL
+    rank: int
+    """The rank that observes it."""
 
 
 @dataclass(frozen=True, slots=True)
-class TrainInit:
-    """A trainer rank has built model and optimizer, and computed nothing yet."""
+class TrainInit(RankEvent):
+    """After a rank has built model and optimizer (slime: `--custom-megatron-init-path`)."""
 
-    rank: int
-    """This rank."""
     world_size: int
     """Ranks of the trainer."""
     setup: RankSetup
@@ -202,11 +204,9 @@ class TrainInit:
 
 
 @dataclass(frozen=True, slots=True)
-class BeforeLogProb:
-    """A rank is about to compute log-probs, or values."""
+class BeforeLogProb(RankEvent):
+    """Before a rank computes log-probs or values (slime: `--custom-megatron-before-log-prob-hook-path`)."""
 
-    rank: int
-    """This rank."""
     rollout_id: int
     """Number of the rollout."""
     weights: str
@@ -216,11 +216,9 @@ class BeforeLogProb:
 
 
 @dataclass(frozen=True, slots=True)
-class BeforeTrainStep:
-    """A rank is about to compute an optimizer step; gradients are zero."""
+class BeforeTrainStep(RankEvent):
+    """Before a rank computes a step, at zero gradients (slime: `--custom-megatron-before-train-step-hook-path`)."""
 
-    rank: int
-    """This rank."""
     rollout_id: int
     """Number of the rollout that feeds it."""
     step: int
@@ -231,7 +229,3 @@ class BeforeTrainStep:
     """The backend's own model."""
     optimizer: object
     """The backend's own optimizer."""
-
-
-RankEvent: TypeAlias = TrainInit | BeforeLogProb | BeforeTrainStep
-"""Any event of a rank hook."""

@@ -157,7 +157,7 @@ def mark_made(directory: Path, run_id: str) -> None:
     (directory / MADE_MARK).write_text(run_id, "ascii")
 
 
-def named_by(template: str) -> Iterable[Path]:
+def paths_matching(template: str) -> Iterable[Path]:
     """Existing paths that match a template with numbers in braces."""
     parts = [(text, name is not None) for text, name, *_ in Formatter().parse(str(Path(template)))]
     pattern = "".join(glob.escape(text) + "*" * number for text, number in parts)

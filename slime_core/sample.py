@@ -40,17 +40,14 @@ class Answer(Protocol):
     @property
     def tokens(self) -> Sequence[int]:
         """New ids: [n]."""
-        ...
 
     @property
     def log_probs(self) -> Sequence[float]:
         """Log-prob of each: [n]."""
-        ...
 
     @property
     def versions(self) -> Sequence[tuple[int, int]]:
         """Consecutive spans as (number of tokens, weight version), in order."""
-        ...
 
 
 NumberT = TypeVar("NumberT", int, float)
@@ -341,7 +338,7 @@ class Sample:
         return sum(self.loss_mask) if self.loss_mask is not None else self.response_length
 
     @property
-    def stretches(self) -> Iterator[tuple[int, int, int]]:
+    def version_spans(self) -> Iterator[tuple[int, int, int]]:
         """Start, end and weight version of each span of generated tokens; none if unknown."""
         ends = self.weight_version_ends
         if len(ends) == len(self.weight_versions):
@@ -351,7 +348,7 @@ class Sample:
     def oldest_weight_version(self) -> int | None:
         """Oldest weight version among trained tokens; among all tokens if none is trained or spans are unknown."""
         if len(set(self.weight_versions)) > 1 and self.loss_mask is not None:
-            trained = [version for begin, end, version in self.stretches if any(self.loss_mask[begin:end])]
+            trained = [version for begin, end, version in self.version_spans if any(self.loss_mask[begin:end])]
             if trained:
                 return min(trained)
         return min(map(int, self.weight_versions), default=None)

@@ -9,8 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from slime_core.run import Checkpoint, Saver
-from slime_core.run.saving import FinishModel, SaveModel, stands
+from slime_core.run.checkpoint import FinishModel, SaveModel
 from slime_core.sample import Json
+
+
+async def is_written(wait: bool) -> bool:
+    """Whether the model's files are complete, of a `SaveModel` that writes them at once."""
+    return True
 
 
 async def write_checkpoint(
@@ -19,11 +24,11 @@ async def write_checkpoint(
     state: Mapping[str, Json],
     save_model: SaveModel,
     keep: int,
-    finish_model: FinishModel = stands,
+    finish_model: FinishModel = is_written,
 ) -> Checkpoint:
     """Save as a run does, and wait for the end; errors as of `Saver`."""
     saver = Saver(root, keep)
     await saver.save(rollout_id, state, save_model, finish_model)
-    checkpoint = await saver.saved(wait=True)
+    checkpoint = await saver.finished(wait=True)
     assert checkpoint is not None, "it was waited for"
     return checkpoint

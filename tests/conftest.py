@@ -16,7 +16,7 @@ from slime_core.config import write_toml
 from slime_core.processes.limits import descendants
 from slime_core.roles import Draw
 from slime_core.sample import Group, Json, Sample
-from slime_core.telemetry import Generated
+from slime_core.telemetry import GeneratedGroups
 from slime_view.samples.store import SampleStore
 
 WriteSamples = Callable[..., None]
@@ -214,7 +214,7 @@ def write_samples() -> "WriteSamples":
         async def run() -> None:
             with SampleStore(directory) as store:
                 for rollout_id, groups in (rollouts or {}).items():
-                    await store.write(rollout_id, Generated(groups, [], {}), Draw(groups, [1.0] * len(groups)))
+                    await store.write(rollout_id, GeneratedGroups(groups, [], {}), Draw(groups, [1.0] * len(groups)))
                 for rollout_id, samples in (evals or {}).items():
                     await store.write_eval(rollout_id, samples)
                 await store.flush()

@@ -24,9 +24,9 @@ def test_what_a_plugins_error_says_is_short_and_never_fails() -> None:
         def __str__(self) -> str:
             raise RuntimeError
 
-    assert errors.said_by(ValueError("wrong")) == "wrong"
-    assert errors.said_by(Mute()) == "(its text cannot be read: RuntimeError)"
-    long = errors.said_by(ValueError(f"first{'x' * 100_000}last"))
+    assert errors.error_text(ValueError("wrong")) == "wrong"
+    assert errors.error_text(Mute()) == "(its text cannot be read: RuntimeError)"
+    long = errors.error_text(ValueError(f"first{'x' * 100_000}last"))
     assert len(long) < 2 * errors.LONGEST_TEXT
     assert long.startswith("first")
     assert long.endswith("last")

@@ -92,7 +92,7 @@ def test_an_answer_says_which_weights_made_which_tokens() -> None:
     sample.append_response_tokens(tokens=[7, 7], trainable=False)
     sample.append_response_tokens(output=answered((3, 5)), trainable=False)
     assert (sample.weight_versions, sample.weight_version_ends) == (["3", "4", "5"], [2, 3, 8])
-    assert list(sample.stretches) == [(0, 2, 3), (2, 3, 4), (3, 8, 5)]
+    assert list(sample.version_spans) == [(0, 2, 3), (2, 3, 4), (3, 8, 5)]
     assert (sample.response, sample.loss_mask) == ("abc", [1, 1, 1, 0, 0, 0, 0, 0])
     assert list(sample.problems()) == []
     assert sample.oldest_weight_version == 3
@@ -104,7 +104,7 @@ def test_what_a_bare_version_was_said_of_is_not_known() -> None:
     sample = Sample(tokens=[1])
     sample.append_response_tokens(tokens=[5], log_probs=[-1.0], weight_version="3")
     sample.append_response_tokens(output=answered((1, 4)))
-    assert (sample.weight_versions, list(sample.stretches)) == (["3", "4"], [])
+    assert (sample.weight_versions, list(sample.version_spans)) == (["3", "4"], [])
     assert sample.oldest_weight_version == 3
 
 

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from slime_core.aio import Slots, together, unless
+from slime_core.aio import Slots, gather_or_cancel, run_while
 
 
 async def answer(seconds: float) -> str:
@@ -37,13 +37,13 @@ async def for_ever() -> None:
 def test_what_is_watched_ends_the_call_when_it_fails() -> None:
     ended: list[str] = []
     with pytest.raises(LookupError, match="a rank died"):
-        asyncio.run(unless(fail(), never(ended)))
+        asyncio.run(run_while(fail(), never(ended)))
     assert ended == ["cancelled"]
 
 
 def test_the_call_goes_on_while_nothing_fails() -> None:
-    assert asyncio.run(unless(at_once(), answer(0.01))) == "done"
-    assert asyncio.run(unless(for_ever(), answer(0.01))) == "done"
+    assert asyncio.run(run_while(at_once(), answer(0.01))) == "done"
+    assert asyncio.run(run_while(for_ever(), answer(0.01))) == "done"
 
 
 def test_cancelling_ends_both() -> None:
@@ -51,7 +51,7 @@ def test_cancelling_ends_both() -> None:
 
     async def cancelled() -> None:
         async with asyncio.timeout(0.01):
-            await unless(for_ever(), never(ended))
+            await run_while(for_ever(), never(ended))
 
     with pytest.raises(TimeoutError):
         asyncio.run(cancelled())
@@ -64,7 +64,7 @@ def test_all_are_awaited_beside_each_other() -> None:
     async def meet() -> None:
         await met.wait()
 
-    asyncio.run(together(meet(), meet()))
+    asyncio.run(gather_or_cancel(meet(), meet()))
 
 
 def test_the_first_to_fail_ends_the_others_and_is_raised() -> None:
@@ -72,7 +72,7 @@ def test_the_first_to_fail_ends_the_others_and_is_raised() -> None:
 
     async def go() -> None:
         with pytest.raises(LookupError, match="a rank died"):
-            await together(cast(Coroutine[object, object, None], never(ended)), fail())
+            await gather_or_cancel(cast(Coroutine[object, object, None], never(ended)), fail())
         assert ended == ["cancelled"]
         assert len(asyncio.all_tasks()) == 1
 

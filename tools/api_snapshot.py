@@ -50,7 +50,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     ),
     "slime_core.roles": (),
     "slime_core.rollout": ("MAIN", "execution_rewards", "executions", "main_of"),
-    "slime_core.run": ("Serving", "Session", "open_session", "started"),
+    "slime_core.run": ("Session", "open_session"),
     "slime_core.sample": (),
     "slime_core.score": (),
     "slime_core.seeds": (),

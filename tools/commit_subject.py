@@ -1,4 +1,4 @@
-"""A commit's subject is one line of at most 72 characters: the hook that `pre-commit install` puts in place.
+"""A commit's subject names the change in at most 72 characters: the hook that `pre-commit install` puts in place.
 
 .venv/bin/python tools/commit_subject.py .git/COMMIT_EDITMSG       a message that is being written
 .venv/bin/python tools/commit_subject.py origin/main..HEAD         the commits of a branch
@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 MOST = 72
+VAGUE = {"Say", "Tell", "Let", "Give", "Take", "Leave", "Have", "Hold", "Ask", "Look", "Put", "Mend"}
+"""First words that do not name a change: "Say it within the line"."""
 MADE_BY_GIT = ("Merge ", "Revert ", "fixup! ", "squash! ", "amend! ")
 """How subjects begin that git writes itself."""
 
@@ -35,6 +37,8 @@ def fault(subject: str) -> str:
         return ""
     if len(subject) > MOST:
         return f"{subject[:MOST]}|{subject[MOST:]}: {len(subject)} characters, at most {MOST}: say why in the body"
+    if subject.partition(" ")[0] in VAGUE:
+        return f"{subject}: say what changed for a user or a maintainer: Add, Refuse, Rename, Fix, Remove, Report ..."
     return f"{subject}: a subject has no full stop at its end" if subject.endswith(".") else ""
 
 

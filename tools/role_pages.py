@@ -8,7 +8,6 @@ A page a role under docs/reference/roles/, the table of all in roles.md, every h
 
 import argparse
 import dataclasses
-import inspect
 import itertools
 import re
 import sys
@@ -18,14 +17,12 @@ from pathlib import Path
 
 import griffe
 
+from slime_core.events import Event, RankEvent
 from slime_core.hookspecs import (
     HOOK_OF_EVENT,
     HOOK_OF_RANK_EVENT,
     NAMES_HOOK,
     PROVIDER_OF_ROLE,
-    ProviderHookSpecs,
-    RankHookSpecs,
-    RunHookSpecs,
 )
 from slime_core.roles import SPECS, Spec
 from slime_testing import CONTRACTS
@@ -92,7 +89,7 @@ def roles_page() -> str:
     """All roles in a table."""
     rows = [
         f"| [{role}](roles/{role}.md) | `{PROVIDER_OF_ROLE[role]}` | {KIND_OF_ROLE[role]} | {_several(spec)} "
-        f"| {' | '.join(_promise(role))} |"
+        f"| {spec.added} | {spec.stability.value} |"
         for role, spec in SPECS.items()
     ]
     return "\n".join(
@@ -107,6 +104,7 @@ def roles_page() -> str:
             "|---|---|---|---|---|---|",
             *rows,
             "",
+            *_class(CORE["roles.spec.Spec"], "Fields of every spec. A role's page lists those that its own spec adds."),
         ]
     )
 
@@ -124,14 +122,7 @@ def role_page(spec: type[Spec[object]]) -> str:
         if other is not spec and other.__module__ == spec.__module__ and module[other.__name__].lineno in part.lines:
             raise ValueError(f"{spec.__module__}: write `# Title` alone between {spec.__name__} and {other.__name__}")
     lines = [f"# {role.replace('_', ' ').capitalize()}", "", *_introduction(spec, module, part), *_facts(spec)]
-    hook = PROVIDER_OF_ROLE[role]
-    lines += [
-        f"## `{hook}() -> Iterable[{spec.__name__}]`",
-        "",
-        str(CORE[f"hookspecs.ProviderHookSpecs.{hook}"].docstring.value),
-        "",
-    ]
-    lines += [f"## `{_constructor(spec)}`", "", *_prose(module[spec.__name__]), *_fields(spec)]
+    lines += [f"## `{spec.__name__}`", "", *_prose(module[spec.__name__]), *_fields(spec)]
     for name, member in module.members.items():
         shown = isinstance(member, griffe.Class) and name != spec.__name__ and not name.startswith("_")
         if shown and (member.lineno or 0) in part.lines:
@@ -180,42 +171,30 @@ def _facts(spec: type[Spec[object]]) -> Iterator[str]:
         flag = f"--{role.replace('_', '-')}"
         yield f'| selected by | `[{role}] use = "NAME"`, or `{flag} NAME`; settings in `[{role}.NAME]` |'
     yield f"| several at once | {_several(spec)} |"
-    added, stability = _promise(role)
-    yield from (f"| added in | {added} |", f"| promise | {stability} |")
+    yield f"| hook | `{PROVIDER_OF_ROLE[role]}() -> Iterable[{spec.__name__}]` |"
+    yield from (f"| added in | {spec.added} |", f"| promise | {spec.stability.value} |")
     if role in CONTRACTS:
         contract = CONTRACTS[role].__name__
         yield f"| its contract | [`{contract}`](../checks.md#{contract.lower()}) |"
     yield ""
 
 
-def _constructor(spec: type[Spec[object]]) -> str:
-    parameters = []
-    for parameter in inspect.signature(spec).parameters.values():
-        default = parameter.default
-        if default is parameter.empty:
-            parameters.append(parameter.name)
-        elif isinstance(default, type):
-            parameters.append(f"{parameter.name}={default.__name__}")
-        elif callable(default) or "factory" in repr(default):
-            parameters.append(f"{parameter.name}=...")
-        else:
-            parameters.append(f"{parameter.name}={default!r}")
-    return f"{spec.__name__}({', '.join(parameters)})"
-
-
 def _fields(spec: type[Spec[object]]) -> Iterator[str]:
-    """The fields of a spec, in the order of its constructor, wherever they are declared."""
-    bases = [base for base in spec.__mro__ if base.__module__.startswith("slime_core.roles")]
-    rows = {
-        name: row
+    """The fields that a spec adds to those of `Spec`, wherever they are declared, with their defaults."""
+    bases = [base for base in spec.__mro__ if issubclass(base, Spec) and base is not Spec]
+    rows = [
+        row
         for base in reversed(bases)
         for name, row in _attribute_rows(CORE[base.__module__.removeprefix("slime_core.")][base.__name__])
-    }
-    yield from ("| field | |", "|---|---|", *(rows[field.name] for field in dataclasses.fields(spec)), "")
+        if name in spec.__dataclass_fields__
+    ]
+    yield from ("A dataclass; see [Spec](../roles.md#spec) for the fields of every spec.", "")
+    if rows:
+        yield from ("| field | |", "|---|---|", *rows, "")
 
 
-def _class(member: griffe.Class) -> Iterator[str]:
-    yield from (f"## `{member.name}`", "", *_prose(member))
+def _class(member: griffe.Class, text: str = "") -> Iterator[str]:
+    yield from (f"## `{member.name}`", "", *((text, "") if text else _prose(member)))
     rows = [row for _, row in _attribute_rows(member)]
     if rows:
         yield from ("| field | |", "|---|---|", *rows, "")
@@ -228,8 +207,10 @@ def _attribute_rows(member: griffe.Class) -> Iterator[tuple[str, str]]:
     """The documented attributes that a class itself declares: name and table row."""
     for name, attribute in member.members.items():
         if isinstance(attribute, griffe.Attribute) and attribute.docstring is not None:
-            kind = f": {attribute.annotation}" if attribute.annotation else f" = {attribute.value}"
-            shown = f"{name}{kind}".replace("|", "\\|").replace('"', "")
+            kind = f": {attribute.annotation}".replace('"', "") if attribute.annotation else ""
+            value = str(attribute.value or "")
+            default = f" = {value}" if value and not value.startswith(("field(", "lambda")) else ""
+            shown = f"{name}{kind}{default}".replace("|", "\\|")
             told = " ".join(attribute.docstring.value.split()).replace("|", "\\|")
             yield name, f"| `{shown}` | {told} |"
 
@@ -263,36 +244,19 @@ def _prose(documented: griffe.Object) -> Iterator[str]:
 def hooks_page() -> str:
     """Every hook with its exact signature, and the event that it is told."""
     lines = ["# Hooks", "", *_prose(CORE["hookspecs"])]
-    groups = (("Run hooks", RunHookSpecs, HOOK_OF_EVENT), ("Rank hooks", RankHookSpecs, HOOK_OF_RANK_EVENT))
-    for title, specs, hooks in groups:
-        lines += [f"## {title}", "", str(inspect.getdoc(specs)), ""]
+    for title, base, hooks in (("Run hooks", Event, HOOK_OF_EVENT), ("Rank hooks", RankEvent, HOOK_OF_RANK_EVENT)):
+        lines += [f"## {title}", "", *_event(CORE[f"events.{base.__name__}"])]
         for event, hook in hooks.items():
-            lines += _hook(specs, hook)
-            lines += _event(CORE[f"events.{event.__name__}"])
-    lines += ["## Provider hooks", "", str(inspect.getdoc(ProviderHookSpecs)), ""]
+            lines += [f"### `{hook}(event: {event.__name__})`", "", *_event(CORE[f"events.{event.__name__}"])]
+    lines += ["## Provider hooks", "", "| hook | yields |", "|---|---|"]
     for role, hook in PROVIDER_OF_ROLE.items():
-        lines += _hook(ProviderHookSpecs, hook)
-        lines += [f"See [{role}](roles/{role}.md).", ""]
-    lines += [*_hook(ProviderHookSpecs, NAMES_HOOK), *_event(CORE["roles.watching.ForeignName"])]
+        lines += [f"| `{hook}()` | [`{SPECS[role].__name__}`](roles/{role}.md) |"]
+    lines += [f"| `{NAMES_HOOK}()` | `ForeignName` |", "", *_class(CORE["roles.watching.ForeignName"])]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _promise(role: str) -> tuple[str, str]:
-    provider = getattr(ProviderHookSpecs, PROVIDER_OF_ROLE[role])
-    return provider.added, provider.stability.value
-
-
-def _hook(specs: type, name: str) -> Iterator[str]:
-    function = getattr(specs, name)
-    parsed = CORE[f"hookspecs.{specs.__name__}.{name}"]
-    shown = signature("", parsed).replace(" .", " ").lstrip(".")
-    yield from (f"### `{shown}`", "", f"{inspect.getdoc(function)}", "")
-    yield from (f"Added in {function.added}; {function.stability.value}.", "")
-
-
 def _event(member: griffe.Class) -> Iterator[str]:
-    yield from (f"`{member.name}`: {' '.join(str(member.docstring.value if member.docstring else '').split())}", "")
-    yield from ("| field | |", "|---|---|", *(row for _, row in _attribute_rows(member)), "")
+    yield from (*_prose(member), "| field | |", "|---|---|", *(row for _, row in _attribute_rows(member)), "")
 
 
 if __name__ == "__main__":

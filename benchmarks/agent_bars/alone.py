@@ -44,7 +44,7 @@ class Through:
         self.asked: list[GenerateRequest] = []
         self.context = context_of(self.answer, tokenizer)
 
-    async def answer(self, prompt: Sequence[int], sampling: SamplingParams | None, tell: Tell) -> GenerateOutput:
+    async def answer(self, prompt: Sequence[int], sampling: SamplingParams | None, on_chunk: Tell) -> GenerateOutput:
         """Ask."""
         request = GenerateRequest(list(prompt), sampling or SamplingParams(TOKENS), next(self._numbers))
         self.asked.append(request)

@@ -2,7 +2,7 @@
 
 Example:
 
-    async def answer(prompt, sampling, tell): return GenerateOutput(...)
+    async def answer(prompt, sampling, on_chunk): return GenerateOutput(...)
     session = Session(context_of(answer, tokenizer), SessionLimits(), bridge, family)
 """
 
@@ -28,9 +28,9 @@ def context_of(answer: Answer, tokenizer: HfTokenizer) -> GenerateContext:
         *,
         turn: str | None = None,
         session: str | None = None,
-        tell: Tell = None,
+        on_chunk: Tell = None,
         media: Mapping[str, Json] | None = None,
     ) -> GenerateOutput:
-        return await answer(prompt, sampling, tell)
+        return await answer(prompt, sampling, on_chunk)
 
     return GenerateContext(generate, tokenizer, SamplingParams(1 << 24), 0, evaluation=False)

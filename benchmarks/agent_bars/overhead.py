@@ -108,10 +108,10 @@ class Engine:
         self.context = context_of(self.answer, tokenizer)
         """What every sample is given."""
 
-    async def answer(self, prompt: Sequence[int], sampling: SamplingParams | None, tell: Tell) -> GenerateOutput:
+    async def answer(self, prompt: Sequence[int], sampling: SamplingParams | None, on_chunk: Tell) -> GenerateOutput:
         """One answer."""
         output = GenerateOutput(self._tokens, self._log_probs, FinishReason.STOP, 0)
-        if tell is None:
+        if on_chunk is None:
             await asyncio.sleep(self._delay_s)
             return output
         places = range(0, len(self._tokens), PART)
@@ -120,7 +120,7 @@ class Engine:
             end = place + PART
             last = end >= len(self._tokens)
             parts = self._tokens[place:end], self._log_probs[place:end]
-            tell(GenerateChunk(*parts, 0, FinishReason.STOP if last else None))
+            on_chunk(GenerateChunk(*parts, 0, FinishReason.STOP if last else None))
         return output
 
 

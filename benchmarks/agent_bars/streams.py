@@ -34,17 +34,17 @@ class Telling:
         self.told_at, self.left_at = 0.0, 0.0
         self.context = context_of(self.answer, tokenizer)
 
-    async def answer(self, prompt: Sequence[int], sampling: SamplingParams | None, tell: Tell) -> GenerateOutput:
+    async def answer(self, prompt: Sequence[int], sampling: SamplingParams | None, on_chunk: Tell) -> GenerateOutput:
         """One answer, in parts if anybody listens."""
         output = GenerateOutput(self._ids, [-0.5] * len(self._ids), FinishReason.STOP, 0)
         try:
             for place in range(0, len(self._ids), PART):
                 await asyncio.sleep(REST_S)
-                if tell is not None:
+                if on_chunk is not None:
                     self.told_at = self.told_at or time.perf_counter()
                     ids = self._ids[place : place + PART]
                     last = FinishReason.STOP if place + PART >= len(self._ids) else None
-                    tell(GenerateChunk(ids, [-0.5] * len(ids), 0, last))
+                    on_chunk(GenerateChunk(ids, [-0.5] * len(ids), 0, last))
         except asyncio.CancelledError:
             self.left_at = time.perf_counter()
             raise

@@ -38,7 +38,7 @@ class Scripted:
         self.context = context_of(self.answer, tokenizer)
         """What the sample is given."""
 
-    async def answer(self, prompt: Sequence[int], sampling: SamplingParams | None, tell: Tell) -> GenerateOutput:
+    async def answer(self, prompt: Sequence[int], sampling: SamplingParams | None, on_chunk: Tell) -> GenerateOutput:
         """The next answer."""
         ids = self._left.pop(0)
         self.log.append((list(prompt), ids))

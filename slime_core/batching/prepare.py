@@ -1,7 +1,7 @@
 """Prepares a draw for training, and checks what shapers, batch transforms and trainers return. No torch.
 
-Preparation shapes rewards, adds columns and replaces masks; the groups stay unchanged. The core's own columns, the
-penalty for overlong responses and the limits on log-prob mismatch between trainer and sampler are also here.
+Preparation shapes rewards, adds columns and replaces masks; the groups stay unchanged. The core's own columns and the
+limits on log-prob mismatch between trainer and sampler are also here.
 
 Example:
 
@@ -12,12 +12,10 @@ from array import array
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Self, cast
+from typing import cast
 
-from pydantic import Field, model_validator
-
-from slime_core.catalog.catalog import Used
-from slime_core.catalog.checks import blaming, check_list, refuse
+from slime_core.catalog.catalog import BuiltChoice
+from slime_core.catalog.checks import check_list, plugin_errors, refuse
 from slime_core.config import TEACHER_COLUMN
 from slime_core.errors import ContractError, MismatchError
 from slime_core.roles import (
@@ -26,55 +24,11 @@ from slime_core.roles import (
     Draw,
     Grain,
     RewardShaper,
-    Settings,
     ShapeContext,
     StepResult,
     WeightSlot,
 )
 from slime_core.sample import Group, Sample, scalar_reward
-
-
-class OverlongSettings(Settings):
-    """`[reward_shaper.overlong]`."""
-
-    max_response_len: int = Field(ge=1, le=10**9, description="Tokens at which the whole penalty is due.")
-    overlong_buffer_len: int = Field(ge=1, le=10**9, description="Tokens before that over which it grows from 0.")
-    overlong_penalty_factor: float = Field(1.0, gt=0.0, le=1e6, description="The whole penalty, in units of reward.")
-
-    @model_validator(mode="after")
-    def _the_buffer_is_inside(self) -> Self:
-        if self.overlong_buffer_len > self.max_response_len:
-            raise ValueError(
-                f"overlong_buffer_len = {self.overlong_buffer_len} is above max_response_len = {self.max_response_len}"
-            )
-        return self
-
-
-class Overlong:
-    """DAPO's soft overlong punishment (Yu et al. 2025, arXiv:2503.14476, equation 13).
-
-    With L response tokens, L_max = `max_response_len` and L_cache = `overlong_buffer_len`, a reward changes by 0 up to
-    L_max - L_cache, by (L_max - L_cache - L) / L_cache up to L_max, and by -1 beyond, `overlong_penalty_factor` times.
-    """
-
-    def __init__(self, settings: OverlongSettings) -> None:
-        self._settings = settings
-
-    def __call__(self, groups: Sequence[Group], ctx: ShapeContext) -> Sequence[Sequence[float | None]]:
-        return [
-            [
-                None if reward is None else reward - self.penalty(sample.response_length)
-                for sample, reward in zip(group.samples, row, strict=True)
-            ]
-            for group, row in zip(groups, ctx.rewards, strict=True)
-        ]
-
-    def penalty(self, length: int) -> float:
-        """Return the penalty of a response of `length` tokens, in units of reward."""
-        settings = self._settings
-        over = length - (settings.max_response_len - settings.overlong_buffer_len)
-        return settings.overlong_penalty_factor * min(1.0, max(0.0, over / settings.overlong_buffer_len))
-
 
 # Checks of results from reward shapers, batch transforms and trainers.
 
@@ -243,7 +197,7 @@ class TrainGroup:
 class ColumnMaker:
     """A batch transform and its columns."""
 
-    use: Used[BatchTransform]
+    use: BuiltChoice[BatchTransform]
     """The transform."""
     columns: Mapping[str, Grain]
     """Columns that its spec declares."""
@@ -253,7 +207,7 @@ class ColumnMaker:
 class Preparation:
     """The run's reward shapers and batch transforms, in order."""
 
-    shapers: Sequence[Used[RewardShaper]] = ()
+    shapers: Sequence[BuiltChoice[RewardShaper]] = ()
     """Reward shapers; each receives the rewards of the one before."""
     makers: Sequence[ColumnMaker] = ()
     """Batch transforms, each with different columns."""
@@ -285,7 +239,7 @@ class Preparation:
         ]
         for use in self.shapers:
             context = ShapeContext(rollout_id, tuple(map(tuple, rewards)))
-            with blaming("reward shaper", use.plugin):
+            with plugin_errors("reward shaper", use.plugin):
                 answer = use.part(groups, context)
             rewards = check_shaped(answer, plugin=use.plugin, groups=groups, before=rewards)
         return rewards
@@ -294,7 +248,7 @@ class Preparation:
         columns_S: dict[str, float] = {}
         columns_T: dict[str, Sequence[float]] = {}
         for maker in self.makers:
-            with blaming("batch transform", maker.use.plugin):
+            with plugin_errors("batch transform", maker.use.plugin):
                 answer = maker.use.part(sample, group, context)
             made = check_columns(answer, plugin=maker.use.plugin, sample=sample, grains=maker.columns)
             for name, grain in maker.columns.items():
@@ -327,7 +281,7 @@ OWN = "slime-core"
 
 def teacher_column() -> ColumnMaker:
     """Return the column of the teacher's log-probs that samples carry."""
-    return ColumnMaker(Used(TEACHER_COLUMN, OWN, _teacher_log_probs), {TEACHER_COLUMN: Grain.TOKEN})
+    return ColumnMaker(BuiltChoice(TEACHER_COLUMN, OWN, _teacher_log_probs), {TEACHER_COLUMN: Grain.TOKEN})
 
 
 def reward_columns(keys: Sequence[str]) -> ColumnMaker:
@@ -347,7 +301,7 @@ def reward_columns(keys: Sequence[str]) -> ColumnMaker:
                 )
         return {f"reward/{key}": there[key] for key in keys}
 
-    return ColumnMaker(Used("reward_parts", OWN, parts), {f"reward/{key}": Grain.SAMPLE for key in keys})
+    return ColumnMaker(BuiltChoice("reward_parts", OWN, parts), {f"reward/{key}": Grain.SAMPLE for key in keys})
 
 
 def _teacher_log_probs(sample: Sample, group: Group, ctx: ShapeContext) -> Mapping[str, Sequence[float]]:
@@ -397,11 +351,11 @@ class MismatchLimits:
             if metrics[name] > limit:
                 raise MismatchError(
                     f"rollout {rollout_id}, first optimizer step: {name} is {metrics[name]:.3g} nats, over {key} = "
-                    f"{limit:g} (mean {_said(metrics, MEAN)}, largest {_said(metrics, LARGEST)}): trainer and engine "
+                    f"{limit:g} (mean {_shown(metrics, MEAN)}, largest {_shown(metrics, LARGEST)}): trainer and engine "
                     "disagree about the same tokens. Look for other weights, precision, temperature or chat template "
                     "in one of them; the newest checkpoint is from before this step."
                 )
 
 
-def _said(metrics: Mapping[str, float], name: str) -> str:
+def _shown(metrics: Mapping[str, float], name: str) -> str:
     return f"{metrics[name]:.3g}" if name in metrics else "unknown"

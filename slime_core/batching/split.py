@@ -9,7 +9,6 @@ Example:
         batches = split_step(groups, 2, rollout_id=3)         # two shares, one TrainBatch each
 """
 
-import heapq
 import math
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from typing import TypeAlias, TypeVar
 from slime_core.batching.prepare import TrainGroup, TrainSample
 from slime_core.errors import ConfigError, ContractError
 from slime_core.roles import StepResult, TrainBatch
-from slime_core.roles.trainer import INPUT_FIELDS, Carried, SampleField
+from slime_core.roles.trainer import INPUT_FIELDS, FieldValue, SampleField
 from slime_core.sample import Json
 
 # Shares: the part of a step that each rank computes.
@@ -33,7 +32,7 @@ CLOSE = 1e-4
 class Shares:
     """Which share of a step's samples each rank computes; ranks of one model replica have the same share."""
 
-    of_ranks: Sequence[int]
+    share_of_rank: Sequence[int]
     """Share number of each rank; the numbers are 0 to `count` - 1."""
     plugin: str
     """Plugin of the trainer."""
@@ -41,33 +40,33 @@ class Shares:
     @property
     def count(self) -> int:
         """Number of shares."""
-        return max(self.of_ranks) + 1
+        return max(self.share_of_rank) + 1
 
     @property
-    def reporting(self) -> Sequence[int]:
+    def reporting_ranks(self) -> Sequence[int]:
         """For each share, its first rank, whose report counts."""
-        return [self.of_ranks.index(share) for share in range(self.count)]
+        return [self.share_of_rank.index(share) for share in range(self.count)]
 
-    def dealt(self, of_shares: Sequence[T]) -> list[T]:
+    def per_rank(self, of_shares: Sequence[T]) -> list[T]:
         """Return the part for each rank, from one part per share."""
-        return [of_shares[share] for share in self.of_ranks]
+        return [of_shares[share] for share in self.share_of_rank]
 
-    def agreed(self, results: Sequence[StepResult]) -> list[StepResult]:
+    def merged(self, results: Sequence[StepResult]) -> list[StepResult]:
         """Return one report per share, from one report per rank.
 
         Raises:
             ContractError: two ranks of one share report different values.
         """
-        reporting = self.reporting
-        for rank, share in enumerate(self.of_ranks):
-            first = reporting[share]
+        reporting_ranks = self.reporting_ranks
+        for rank, share in enumerate(self.share_of_rank):
+            first = reporting_ranks[share]
             if rank != first and (what := _difference(results[first], results[rank])) is not None:
                 raise ContractError(
                     f"trainer of plugin {self.plugin}: ranks {first} and {rank} train on share {share} together, and "
                     f"report different things: {what[0]} is {what[1]} on rank {first} and {what[2]} on rank {rank}; "
                     "add up, or send to all, what ranks of one replica report"
                 )
-        return [results[rank] for rank in reporting]
+        return [results[rank] for rank in reporting_ranks]
 
 
 def _difference(one: StepResult, other: StepResult) -> tuple[str, object, object] | None:
@@ -143,27 +142,6 @@ TOKENS = Cost(1.0, 0.0, 0.0)
 """Counts tokens: each prompt once, and all responses."""
 
 
-def karmarkar_karp(sizes: Sequence[float], parts: int) -> list[list[int]]:
-    """Return the indices of `sizes` in `parts` shares of nearly equal sums.
-
-    The largest differencing method (Karmarkar & Karp 1982, UCB/CSD 82/113) repeatedly joins the two partial partitions
-    with the largest internal differences: the largest share of one with the smallest share of the other. Shares differ
-    by at most the largest size.
-    """
-    # Each entry: (-difference, entry number, shares as (sum, indices), largest first).
-    empty: tuple[float, tuple[int, ...]] = (0.0, ())
-    heap: list[tuple[float, int, list[tuple[float, tuple[int, ...]]]]] = [
-        (-size, index, [(size, (index,)), *[empty] * (parts - 1)]) for index, size in enumerate(sizes)
-    ]
-    heapq.heapify(heap)
-    for number in range(len(sizes), 2 * len(sizes) - 1):
-        (_, _, one), (_, _, other) = heapq.heappop(heap), heapq.heappop(heap)
-        joined = [(a + b, left + right) for (a, left), (b, right) in zip(one, reversed(other), strict=True)]
-        joined.sort(key=lambda share: (-share[0], share[1]))
-        heapq.heappush(heap, (joined[-1][0] - joined[0][0], number, joined))
-    return [list(indices) for _, indices in heap[0][2]] if heap else [[] for _ in range(parts)]
-
-
 # Steps and their batches.
 
 _Siblings: TypeAlias = dict[tuple[int, ...], list[TrainSample]]
@@ -186,11 +164,11 @@ def split_step(
 ) -> list[TrainBatch]:
     """Split one step's groups into one batch per share; groups stay whole and in order. `step` is its index.
 
-    The longest groups come first, each to the share with the fewest tokens so far. With a `cost`, `karmarkar_karp`
-    balances the cost instead. Groups of equal rewards, which most trainers skip, are balanced separately.
-    Denominators (`step_tokens`, `step_samples`) count the masks of the whole step, with samples of one execution
-    (`rollout_id`) as one. A sample with `remove_sample` keeps its reward for the normalisation and has a mask of zeros.
-    Samples without a reward and groups without response tokens are left out. `reads` lists fields the trainer reads.
+    The longest groups come first, each to the share with the fewest tokens so far, or the lowest `cost`. Groups of
+    equal rewards, which most trainers skip, are balanced separately. Denominators (`step_tokens`, `step_samples`) count
+    the masks of the whole step, with samples of one execution (`rollout_id`) as one. A sample with `remove_sample`
+    keeps its reward for the normalisation and has a mask of zeros. Samples without a reward and groups without response
+    tokens are left out. `reads` lists fields the trainer reads.
 
     Raises:
         ContractError: a sample has inputs that the trainer does not read.
@@ -206,8 +184,7 @@ def split_step(
             if has_tokens and (len({each.reward for each in scored}) > 1) is differs:
                 numbers.append(number)
                 sizes.append(_size(by_prompt, cost or TOKENS))
-        dealt = _longest_first(sizes, count) if cost is None else karmarkar_karp(sizes, count)
-        for share, places in zip(shares, dealt, strict=True):
+        for share, places in zip(shares, _longest_first(sizes, count), strict=True):
             share += [numbers[place] for place in places]
     rollouts = _rollouts(groups)
     trained = [0] * len(rollouts)
@@ -287,7 +264,7 @@ def _columns(
     first = next((each for group in groups for each in group.samples), None)
     columns_S = {name: array("d") for name in (first.columns_S if first else ())}
     columns_T = {name: array("f") for name in (first.columns_T if first else ())}
-    fields_S: dict[SampleField, list[Carried]] = {field: [] for field in SampleField if field in reads}
+    fields_S: dict[SampleField, list[FieldValue]] = {field: [] for field in SampleField if field in reads}
     for number in share:
         for prompt, those in siblings[number].items():
             for each in those:

@@ -22,24 +22,24 @@ if TYPE_CHECKING:
     from slime_core.catalog.discovery import find_project_files as find_project_files
     from slime_core.catalog.discovery import import_project_module as import_project_module
     from slime_core.catalog.discovery import installed_candidates as installed_candidates
-    from slime_core.catalog.discovery import installed_statuses as installed_statuses
     from slime_core.catalog.discovery import is_plugin_module as is_plugin_module
     from slime_core.catalog.discovery import project_source as project_source
-    from slime_core.catalog.loading import Registered as Registered
-    from slime_core.catalog.loading import place_of as place_of
+    from slime_core.catalog.discovery import select_plugins as select_plugins
+    from slime_core.catalog.loading import RegisteredChoice as RegisteredChoice
+    from slime_core.catalog.loading import source_location as source_location
     from slime_core.catalog.packages import PARTS as PARTS
-    from slime_core.catalog.packages import beside_this_core as beside_this_core
-    from slime_core.catalog.packages import command_brought_by as command_brought_by
     from slime_core.catalog.packages import first_party as first_party
     from slime_core.catalog.packages import help_line as help_line
-    from slime_core.catalog.packages import how_to_get as how_to_get
-    from slime_core.catalog.packages import how_to_install as how_to_install
-    from slime_core.catalog.packages import is_ours as is_ours
-    from slime_core.catalog.packages import key_brought_by as key_brought_by
-    from slime_core.catalog.packages import owner_of as owner_of
+    from slime_core.catalog.packages import install_advice as install_advice
+    from slime_core.catalog.packages import is_first_party as is_first_party
+    from slime_core.catalog.packages import owner_package as owner_package
+    from slime_core.catalog.packages import package_of_command as package_of_command
+    from slime_core.catalog.packages import package_of_foreign_names as package_of_foreign_names
+    from slime_core.catalog.packages import package_of_key as package_of_key
     from slime_core.catalog.packages import part as part
     from slime_core.catalog.packages import part_of as part_of
-    from slime_core.catalog.packages import who_knows_foreign_names as who_knows_foreign_names
-    from slime_core.catalog.project_code import is_in_project as is_in_project
+    from slime_core.catalog.packages import pip_command as pip_command
+    from slime_core.catalog.packages import version_advice as version_advice
+    from slime_core.catalog.project_code import is_project_code as is_project_code
 else:
     __getattr__, __all__ = exports(__name__)

@@ -7,7 +7,7 @@ Example:
 
     catalog = Catalog.discover()
     catalog.find("reward", "math").spec          # also "slime-reward-math/math" and "./my.py:reward"
-    catalog.choices("loss")                      # {"slime-train/policy_loss": Registered(...), ...}
+    catalog.choices("loss")                      # {"slime-train/policy_loss": RegisteredChoice(...), ...}
 """
 
 import functools
@@ -20,20 +20,18 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Generic, TypeVar, cast, overload
 
-from slime_core.catalog.discovery import PluginState, PluginStatus, PluginWarning, select
-from slime_core.catalog.loading import Listener, Loader, Registered
-from slime_core.catalog.packages import CORE, brought_by, how_to_install
-from slime_core.catalog.project_code import find_in_project, is_in_project
-from slime_core.errors import ConfigError, PluginError, SlimeError, UnknownName, did_you_mean, said_by
-from slime_core.events import RankEvent
-from slime_core.hookspecs import HOOK_OF_RANK_EVENT
+from slime_core.catalog.discovery import PluginState, PluginStatus, PluginWarning, select_plugins
+from slime_core.catalog.loading import Listener, Loader, RegisteredChoice
+from slime_core.catalog.packages import CORE, install_advice, package_of_choice
+from slime_core.catalog.project_code import find_in_project, is_project_code
+from slime_core.errors import ConfigError, PluginError, SlimeError, UnknownName, did_you_mean
 from slime_core.roles import SPECS, ForeignName, PluginSet, Spec
 
 PartT = TypeVar("PartT", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Used(Generic[PartT]):
+class BuiltChoice(Generic[PartT]):
     """The object that a choice's factory made, with its name for errors and metrics."""
 
     name: str
@@ -45,7 +43,7 @@ class Used(Generic[PartT]):
 
 
 def _unknown_choice(
-    role: str, name: str, choices: Mapping[str, Registered], statuses: Sequence[PluginStatus]
+    role: str, name: str, choices: Mapping[str, RegisteredChoice], statuses: Sequence[PluginStatus]
 ) -> Iterator[str]:
     spoken = role.replace("_", " ")
     plugin, slash, _ = name.rpartition("/")
@@ -64,9 +62,9 @@ def _unknown_choice(
             yield f"Not loaded, and might have offered it: {status}. See slime plugins check {status.plugin}"
         elif status.state is PluginState.EXCLUDED:
             yield f"Might offer it: {status}."
-    dist, plain = brought_by(role, name), name.rpartition("/")[2]
+    dist, plain = package_of_choice(role, name), name.rpartition("/")[2]
     if dist and dist not in plugins:
-        yield f"{plain!r} comes with {dist}. {how_to_install(dist)}"
+        yield f"{plain!r} comes with {dist}. {install_advice(dist)}"
     elif not did_you_mean(name, spellings) and plain and plain == name:
         usual = f"slime-{role}-{name}".replace("_", "-").lower()
         yield f"A plugin that offers it is usually called {usual}."
@@ -84,12 +82,10 @@ class Catalog:
     """The installed plugins and their choices; made by `Catalog.discover`, then constant."""
 
     def __init__(self, loader: Loader, statuses: Sequence[PluginStatus], root: Path) -> None:
-        self._choices = loader.choices
-        self._listeners = loader.listeners()
         self._loader = loader
         self._statuses = tuple(statuses)
         self._root = root
-        self._in_project: dict[tuple[str, str], Registered] = {}
+        self._in_project: dict[tuple[str, str], RegisteredChoice] = {}
 
     @classmethod
     def discover(cls, plugins: PluginSet = ALL_INSTALLED, *, strict: bool | None = None) -> "Catalog":
@@ -108,16 +104,15 @@ class Catalog:
         """
         if strict is None:
             strict = os.environ.get("SLIME_PLUGINS_STRICT", "0") not in ("", "0")
-        selected, loader, statuses = select(plugins), Loader(), []
-        for candidate in selected.candidates:
-            status = loader.load(candidate)
+        loader, statuses = Loader(), []
+        for candidate in select_plugins(plugins):
+            status = candidate if candidate.state is PluginState.EXCLUDED else loader.load(candidate)
             statuses.append(status)
-            if not status.failed:
-                continue
-            if strict or candidate in selected.required:
+            if status.failed and (strict or candidate.required):
                 raise PluginError(f"{status}. To see more: slime plugins check {candidate.plugin}")
-            warnings.warn(str(status), PluginWarning, stacklevel=2)
-        catalog = cls(loader, [*statuses, *selected.excluded], plugins.root or Path.cwd())
+            if status.failed:
+                warnings.warn(str(status), PluginWarning, stacklevel=2)
+        catalog = cls(loader, statuses, plugins.root or Path.cwd())
         catalog._refuse_other_versions(plugins.expected)
         return catalog
 
@@ -162,18 +157,15 @@ class Catalog:
             root=self._root,
         )
 
-    @property
-    def requirements(self) -> tuple[str, ...]:
-        """A pip requirement for each distribution that a plugin was loaded from."""
-        return tuple(dict.fromkeys(f"{each.dist}=={each.version}" for each in self.loaded if each.dist))
+    @overload
+    def choices(self, role: str) -> Mapping[str, RegisteredChoice]: ...
 
     @overload
-    def choices(self, role: str) -> Mapping[str, Registered]: ...
+    def choices(self, role: type[SpecT]) -> Mapping[str, RegisteredChoice[SpecT]]: ...
 
-    @overload
-    def choices(self, role: type[SpecT]) -> Mapping[str, Registered[SpecT]]: ...
-
-    def choices(self, role: str | type[SpecT]) -> Mapping[str, Registered] | Mapping[str, Registered[SpecT]]:
+    def choices(
+        self, role: str | type[SpecT]
+    ) -> Mapping[str, RegisteredChoice] | Mapping[str, RegisteredChoice[SpecT]]:
         """Choices of a role by qualified name. If `role` is a spec class, the result is typed with it.
 
         Raises:
@@ -181,18 +173,18 @@ class Catalog:
         """
         if not isinstance(role, str):
             # `Loader` rejects objects that are not the role's spec.
-            return cast(Mapping[str, Registered[SpecT]], self.choices(role.role))
-        if role not in self._choices:
+            return cast(Mapping[str, RegisteredChoice[SpecT]], self.choices(role.role))
+        if role not in SPECS:
             raise UnknownName(f"no role {role!r}.{did_you_mean(role, SPECS)} Roles: {', '.join(SPECS)}.")
-        return MappingProxyType(self._choices[role])
+        return MappingProxyType(self._loader.choices[role])
 
     @overload
-    def find(self, role: str, name: str) -> Registered: ...
+    def find(self, role: str, name: str) -> RegisteredChoice: ...
 
     @overload
-    def find(self, role: type[SpecT], name: str) -> Registered[SpecT]: ...
+    def find(self, role: type[SpecT], name: str) -> RegisteredChoice[SpecT]: ...
 
-    def find(self, role: str | type[SpecT], name: str) -> Registered | Registered[SpecT]:
+    def find(self, role: str | type[SpecT], name: str) -> RegisteredChoice | RegisteredChoice[SpecT]:
         """The choice that `name` selects in a run file.
 
         Args:
@@ -207,9 +199,9 @@ class Catalog:
             PluginError: code of the project cannot be imported, or does not fit the role.
         """
         if not isinstance(role, str):
-            return cast(Registered[SpecT], self.find(role.role, name))
+            return cast(RegisteredChoice[SpecT], self.find(role.role, name))
         choices = self.choices(role)
-        if is_in_project(name):
+        if is_project_code(name):
             key = (role, name)
             if key not in self._in_project:
                 self._in_project[key] = find_in_project(role, name, self._root)
@@ -234,8 +226,8 @@ class Catalog:
         return tuple(self._loader.names())
 
     def listeners(self, hook: str) -> tuple[Listener, ...]:
-        """Implementations of a run hook or a rank hook, in the order of calls."""
-        return self._listeners[hook]
+        """Implementations of a hook: `tryfirst` first, `trylast` last, the others in the order of plugins."""
+        return self._loader.listeners(hook)
 
 
 # Worker processes: load the driver's plugins in the same order and versions, or raise an error that names the worker.
@@ -255,28 +247,3 @@ def discover_in_worker(plugins: PluginSet, worker: str) -> Catalog:
         return Catalog.discover(plugins)
     except SlimeError as error:
         raise PluginError(f"{worker} on {socket.gethostname()} (process {os.getpid()}): {error}") from error
-
-
-class RankHooks:
-    """The rank hooks of a catalog's plugins."""
-
-    def __init__(self, catalog: Catalog) -> None:
-        self._listeners = {event: catalog.listeners(hook) for event, hook in HOOK_OF_RANK_EVENT.items()}
-
-    def fire(self, event: RankEvent) -> None:
-        """Call every implementation of the event's hook.
-
-        Raises:
-            PluginError: a hook raised; names plugin, hook and rank, and ends the run on all ranks.
-        """
-        for listener in self._listeners[type(event)]:
-            try:
-                if listener.takes_event:
-                    listener.function(event)
-                else:
-                    listener.function()
-            except BaseException as error:
-                raise PluginError(
-                    f"rank hook {HOOK_OF_RANK_EVENT[type(event)]} of plugin {listener.plugin} raised on rank "
-                    f"{event.rank}: {type(error).__name__}: {said_by(error)}"
-                ) from error

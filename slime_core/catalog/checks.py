@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from math import isfinite, nan
 from typing import NoReturn, cast
 
-from slime_core.errors import ContractError, PluginError, SlimeError, said_by
+from slime_core.errors import ContractError, PluginError, SlimeError, error_text
 from slime_core.roles import (
     Decision,
     Draw,
@@ -38,7 +38,7 @@ from slime_core.score import NotApplicable, Score, Unscored, Verdict
 
 
 @contextmanager
-def blaming(role: str, plugin: str) -> Iterator[None]:
+def plugin_errors(role: str, plugin: str) -> Iterator[None]:
     """Convert errors of the plugin code in this block to PluginErrors that name the plugin.
 
     Raises:
@@ -49,7 +49,7 @@ def blaming(role: str, plugin: str) -> Iterator[None]:
     except SlimeError:
         raise
     except (Exception, SystemExit) as error:
-        raise PluginError(f"{role} of plugin {plugin} raised {type(error).__name__}: {said_by(error)}") from error
+        raise PluginError(f"{role} of plugin {plugin} raised {type(error).__name__}: {error_text(error)}") from error
 
 
 def refuse(where: str, expected: str, returned: object, hint: str = "") -> NoReturn:
@@ -349,7 +349,7 @@ def check_verdicts(returned: object, *, plugin: str, samples: Sequence[Sample]) 
     return [_verdict(answer, f"{where}, {_named(each)}") for answer, each in zip(answers, samples, strict=True)]
 
 
-def checked_label(returned: object) -> str | None:
+def check_label_result(returned: object) -> str | None:
     """Check the result of `ChecksLabels.check_label`."""
     if returned is not None:
         check_reason("check_label", returned)
@@ -362,7 +362,7 @@ def check_drawn(returned: object, *, plugin: str, count: int) -> list[Group]:
     if not isinstance(returned, list):
         refuse(where, "list[Group]", returned)
     if len(returned) != count:
-        raise ContractError(f"{where}: drew {len(returned)} groups; {count} were asked for, and sources never end")
+        raise ContractError(f"{where}: drew {len(returned)} groups; {count} were requested, and sources never end")
     for position, group in enumerate(returned):
         if not isinstance(group, Group):
             refuse(f"{where}, item {position}", "a Group", group)
@@ -397,11 +397,11 @@ def _undrawable(group: Group) -> Iterator[str]:
             yield f"sample {position} has no index or no group_index; number both"
 
 
-def _unfinished(made: Sample, asked: Sample) -> Iterator[str]:
+def _unfinished(made: Sample, given: Sample) -> Iterator[str]:
     if made.status is Status.PENDING:
         yield "status is still PENDING; set COMPLETED, TRUNCATED, ABORTED or FAILED"
-    if made.group_index != asked.group_index:
-        yield f"group_index changed from {asked.group_index} to {made.group_index}; samples stay in it"
+    if made.group_index != given.group_index:
+        yield f"group_index changed from {given.group_index} to {made.group_index}; samples stay in it"
     if made.response_length > 0 and made.prompt_length == 0:
         yield "tokens hold no prompt before the response"
     if strange := [version for version in made.weight_versions if not version.isdecimal()]:

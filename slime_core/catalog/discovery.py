@@ -1,7 +1,4 @@
-"""Finds the installed plugins, selects the ones that a `PluginSet` allows, and loads them in order.
-
-Finding and selecting read package metadata only. Loading imports each plugin and accepts all of it or none; one
-that loads slowly is named on standard error.
+"""Finds the installed plugins and selects the ones that a `PluginSet` allows, from package metadata alone.
 
 Example:
 
@@ -27,8 +24,8 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
-from slime_core.catalog.packages import CORE, DEFAULTS, how_to_install
-from slime_core.errors import ConfigError, PluginError, UnknownName, did_you_mean, said_by
+from slime_core.catalog.packages import CORE, DEFAULTS, install_advice
+from slime_core.errors import ConfigError, PluginError, UnknownName, did_you_mean, error_text
 from slime_core.roles import PluginSet
 
 
@@ -67,6 +64,8 @@ class PluginStatus:
     """Result of discovery."""
     detail: str = ""
     """What is wrong and how to fix it; empty if loaded."""
+    required: bool = False
+    """Whether a run cannot do without it."""
 
     @property
     def plugin(self) -> str:
@@ -83,7 +82,7 @@ class PluginStatus:
         """Whether it failed to load."""
         return self.state is PluginState.FAILED
 
-    def ended(self, state: PluginState, detail: str = "") -> "PluginStatus":
+    def with_state(self, state: PluginState, detail: str = "") -> "PluginStatus":
         """The same plugin in another state."""
         return replace(self, state=state, detail=detail)
 
@@ -133,7 +132,7 @@ def describe(error: BaseException) -> str:
         if frame.filename[:1] != "<" and frame.filename != __file__
     ]
     at = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {said_by(error)}{at}"
+    return f"{type(error).__name__}: {error_text(error)}{at}"
 
 
 class _ProjectFiles(MetaPathFinder):
@@ -234,7 +233,9 @@ def _identity(dist: importlib.metadata.Distribution) -> tuple[str, str]:
 
 def project_candidates(modules: Iterable[str], root: Path | None) -> list[PluginStatus]:
     """Plugin modules of the project, in the given order; relative paths start at `root`."""
-    return [PluginStatus(text, "", "", text, partial(import_project_module, text, root)) for text in modules]
+    return [
+        PluginStatus(text, "", "", text, partial(import_project_module, text, root), required=True) for text in modules
+    ]
 
 
 def is_plugin_module(text: str) -> bool:
@@ -259,67 +260,62 @@ _ASKED_BY = {
 """The user's spelling of each field of `PluginSet`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Selected:
-    """A `PluginSet` applied to the installed plugins."""
-
-    candidates: tuple[PluginStatus, ...]
-    """Plugins to load, in order; modules of the project come last."""
-    excluded: tuple[PluginStatus, ...]
-    """Installed plugins that are excluded."""
-    required: frozenset[PluginStatus]
-    """Plugins that must load, including modules of the project."""
-
-
 def allowed_by_environment(environment: Mapping[str, str] = os.environ) -> tuple[str, ...] | None:
     """Plugins that SLIME_PLUGINS allows; None if it is not set. If empty, it allows only the core's own plugin."""
     text = environment.get(VARIABLE)
     return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def select(wanted: PluginSet) -> Selected:
-    """Apply a set to the installed plugins; SLIME_PLUGINS is the default of its `only`.
+def select_plugins(wanted: PluginSet) -> tuple[PluginStatus, ...]:
+    """Plugins to load, in order, with modules of the project last, then excluded ones. Imports nothing.
+
+    SLIME_PLUGINS is the default of `wanted.only`.
 
     Raises:
-        UnknownName: the set names a plugin that is not installed.
-        ConfigError: the set contradicts itself, or a name matches several plugins.
+        UnknownName: `wanted` names a plugin that is not installed.
+        ConfigError: `wanted` contradicts itself, or a name matches several plugins.
     """
     installed = installed_candidates()
     without, require = (_resolve(name, getattr(wanted, name), installed) for name in ("without", "require"))
     allowed = allowed_by_environment() if wanted.only is None else wanted.only
     only = None if allowed is None else _with_required(_resolve("only", allowed, installed), installed)
-    core = [each for each in installed if each.dist == CORE]
-    defaults = [each for each in installed if each.dist in DEFAULTS]
-    for asked, named in (("require", require), ("only", only or ())):
-        for each in named:
-            if each in without:
+    _refuse_contradictions(without, require, only, allowed or ())
+    core, defaults = ([each for each in installed if each.dist in dists] for dists in ((CORE,), DEFAULTS))
+    ordered = dict.fromkeys([*core, *require, *(installed if only is None else [*only, *defaults])])
+    candidates = [each for each in ordered if each not in without]
+    excluded = []
+    for each in installed:
+        if each not in candidates:
+            why = f"left out ({_ASKED_BY['without']})" if each in without else f"not in the list of {_LISTED}"
+            excluded.append(each.with_state(PluginState.EXCLUDED, why))
+    modules = project_candidates(wanted.modules, wanted.root or Path.cwd())
+    return (*(replace(each, required=each in require) for each in candidates), *modules, *excluded)
+
+
+_LISTED = f"what to load ({_ASKED_BY['only']})"
+
+
+def _refuse_contradictions(
+    without: Sequence[PluginStatus],
+    require: Sequence[PluginStatus],
+    only: Sequence[PluginStatus] | None,
+    allowed: Sequence[str],
+) -> None:
+    for each in without:
+        if each.dist == CORE:
+            raise ConfigError(f"{CORE} cannot be left out ({_ASKED_BY['without']}): every run needs what it offers")
+        for field_name, named in (("require", require), ("only", only or ())):
+            if each in named:
                 raise ConfigError(
-                    f"plugin {each.plugin} is both asked for ({_ASKED_BY[asked]}) and left out "
+                    f"plugin {each.plugin} is both asked for ({_ASKED_BY[field_name]}) and left out "
                     f"({_ASKED_BY['without']}): remove one"
                 )
-            if only is not None and each not in only and each not in defaults:
-                raise ConfigError(
-                    f"plugin {each.plugin} is asked for ({_ASKED_BY[asked]}), but not in the list of what may be "
-                    f"loaded ({_ASKED_BY['only']}): {', '.join(allowed or ()) or 'nothing'}"
-                )
-    if any(each in without for each in core):
-        raise ConfigError(f"{CORE} cannot be left out ({_ASKED_BY['without']}): every run needs what it offers")
-    ordered = dict.fromkeys([*core, *require, *(installed if only is None else [*only, *defaults])])
-    candidates = dict.fromkeys(each for each in ordered if each not in without)
-    excluded = tuple(_excluded(each, each in without) for each in installed if each not in candidates)
-    modules = project_candidates(wanted.modules, wanted.root or Path.cwd())
-    return Selected((*candidates, *modules), excluded, frozenset((*require, *modules)))
-
-
-def installed_statuses(wanted: PluginSet) -> tuple[PluginStatus, ...]:
-    """Plugins that would load, in order, then excluded ones. Read from metadata without imports.
-
-    Raises:
-        UnknownName: `wanted` names a plugin that is not installed.
-        ConfigError: `wanted` contradicts itself.
-    """
-    selected = select(wanted)
-    return (*selected.candidates, *selected.excluded)
+    for each in require:
+        if only is not None and each not in only and each.dist not in DEFAULTS:
+            raise ConfigError(
+                f"plugin {each.plugin} is asked for ({_ASKED_BY['require']}), but not in the list of {_LISTED}: "
+                f"{', '.join(allowed) or 'nothing'}"
+            )
 
 
 def _with_required(named: Sequence[PluginStatus], installed: Sequence[PluginStatus]) -> list[PluginStatus]:
@@ -335,16 +331,8 @@ def _with_required(named: Sequence[PluginStatus], installed: Sequence[PluginStat
     return found
 
 
-def _excluded(candidate: PluginStatus, named: bool) -> PluginStatus:
-    detail = f"left out ({_ASKED_BY['without']})" if named else f"not in the list of what to load ({_ASKED_BY['only']})"
-    return candidate.ended(PluginState.EXCLUDED, detail)
-
-
 def _resolve(field: str, names: Iterable[str], installed: Sequence[PluginStatus]) -> list[PluginStatus]:
-    found: dict[PluginStatus, None] = {}
-    for name in names:
-        found.update(dict.fromkeys(_named(field, name, installed)))
-    return list(found)
+    return list(dict.fromkeys(each for name in names for each in _named(field, name, installed)))
 
 
 def _named(field: str, name: str, installed: Sequence[PluginStatus]) -> list[PluginStatus]:
@@ -367,4 +355,4 @@ def _not_installed(field: str, name: str, installed: Sequence[PluginStatus]) -> 
         text += f" For the file in this directory write ./{name}.py."
     if field == "without":
         return text
-    return f"{text} {how_to_install(normalize(name))}"
+    return f"{text} {install_advice(normalize(name))}"

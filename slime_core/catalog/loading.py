@@ -1,23 +1,21 @@
-"""Loads plugins one by one, each completely or not at all, and names slow ones.
+"""Loads plugins one by one, each completely or not at all.
 
-`Registered` is a spec with its plugin and the location of its code.
+`RegisteredChoice` is a spec with its plugin and the location of its code.
 """
 
 import functools
 import inspect
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field, replace
-from types import CodeType
 from typing import Generic, ParamSpec
 
 import pluggy
 from typing_extensions import TypeVar
 
 from slime_core.catalog.discovery import PluginState, PluginStatus, describe
-from slime_core.catalog.packages import beside_this_core, how_to_install, is_ours
+from slime_core.catalog.packages import install_advice, is_first_party, pip_command
 from slime_core.errors import PluginError, UnknownName, did_you_mean
 from slime_core.hookspecs import (
     API_VERSION,
@@ -34,11 +32,12 @@ from slime_core.roles import SPECS, ForeignName, Settings, Spec
 
 SpecT = TypeVar("SpecT", bound=Spec[object], covariant=True, default=Spec[object])
 MadeT = TypeVar("MadeT")
+OfferT = TypeVar("OfferT")
 P = ParamSpec("P")
 
 
 @dataclass(frozen=True, slots=True)
-class Registered(Generic[SpecT]):
+class RegisteredChoice(Generic[SpecT]):
     """One choice of a role, from a plugin or a file of the project."""
 
     spec: SpecT
@@ -55,10 +54,10 @@ class Registered(Generic[SpecT]):
     @property
     def origin(self) -> str:
         """Location of its factory, `file:line`; the module's name if there is no source."""
-        return place_of(self.spec.factory)
+        return source_location(self.spec.factory)
 
 
-def place_of(function: Callable[..., object]) -> str:
+def source_location(function: Callable[..., object]) -> str:
     """Location of a function or a class, `file:line`; the module's name if there is no source."""
     function = inspect.unwrap(function)
     while isinstance(function, functools.partial):
@@ -66,7 +65,8 @@ def place_of(function: Callable[..., object]) -> str:
     try:
         path = inspect.getsourcefile(function)
         # Search the source for classes only. Searching for functions, too, takes 0.1 s for the core's own choices.
-        line = code.co_firstlineno if (code := _code(function)) else inspect.getsourcelines(function)[1]
+        code = getattr(function, "__code__", None)
+        line: int = code.co_firstlineno if code else inspect.getsourcelines(function)[1]
     except (OSError, TypeError):
         path = None
     if path is None:
@@ -74,12 +74,7 @@ def place_of(function: Callable[..., object]) -> str:
     return f"{path}:{line}"
 
 
-def _code(function: Callable[..., object]) -> CodeType | None:
-    code: object = getattr(function, "__code__", None)
-    return code if isinstance(code, CodeType) else None
-
-
-# Errors in a plugin's hooks, found before pluggy registers them.
+# A plugin's hooks: functions marked with `@hookimpl`.
 
 ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys((*PROVIDER_OF_ROLE.values(), NAMES_HOOK), ()),
@@ -87,6 +82,8 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(HOOK_OF_RANK_EVENT.values(), ("event",)),
 }
 """Arguments of each hook."""
+_MARKS = pluggy.PluginManager(PROJECT)
+"""Reads the marks of functions; no plugin is registered with it."""
 
 
 def new_manager() -> pluggy.PluginManager:
@@ -97,28 +94,38 @@ def new_manager() -> pluggy.PluginManager:
     return manager
 
 
-def hook_faults(manager: pluggy.PluginManager, plugin: object) -> Iterator[str]:
-    """One sentence about each invalid hook of the plugin."""
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One implementation of a hook."""
+
+    plugin: str
+    """The plugin."""
+    function: Callable[..., object]
+    """The function to call."""
+    takes_event: bool
+    """Whether it takes the event; a hook may omit arguments."""
+
+
+def marked_functions(plugin: object) -> Iterator[tuple[str, Callable[..., object], pluggy.HookimplOpts]]:
+    """Each marked function of a plugin: the name of its hook, the function, and the arguments of `@hookimpl`."""
     for attribute in dir(plugin):
-        options = manager.parse_hookimpl_opts(plugin, attribute)
-        if options is None:
-            if attribute in ARGUMENTS and inspect.isfunction(inspect.getattr_static(plugin, attribute)):
-                yield f"{attribute} is not marked: put @hookimpl above it"
-            continue
-        name = options.get("specname") or attribute
-        if name not in ARGUMENTS and _is_anothers(plugin, attribute):
-            continue
-        if name not in ARGUMENTS:
-            yield f"there is no hook {name!r}.{did_you_mean(name, ARGUMENTS)} See slime_core.hookspecs"
-        elif options.get("wrapper") or options.get("hookwrapper"):
-            yield f"{name} is a wrapper, and hooks are not wrapped; to change what another makes, fill a role"
-        else:
-            yield from _signature_faults(name, getattr(plugin, attribute))
+        if (options := _MARKS.parse_hookimpl_opts(plugin, attribute)) is not None:
+            yield options["specname"] or attribute, getattr(plugin, attribute), options
 
 
-def _is_anothers(plugin: object, attribute: str) -> bool:
-    home = getattr(getattr(plugin, attribute), "__module__", None)
-    return inspect.ismodule(plugin) and home != plugin.__name__
+def hook_faults(plugin: object) -> Iterator[str]:
+    """One sentence about each invalid hook of the plugin."""
+    for hook in ARGUMENTS:
+        unmarked: object = inspect.getattr_static(plugin, hook, None)
+        if inspect.isfunction(unmarked) and _MARKS.parse_hookimpl_opts(plugin, hook) is None:
+            yield f"{hook} is not marked: put @hookimpl above it"
+    for hook, function, options in marked_functions(plugin):
+        if hook in ARGUMENTS and (options["wrapper"] or options["hookwrapper"]):
+            yield f"{hook} is a wrapper, and hooks are not wrapped; to change what another makes, fill a role"
+        elif hook in ARGUMENTS:
+            yield from _signature_faults(hook, function)
+        elif not inspect.ismodule(plugin) or function.__module__ == plugin.__name__:  # not imported from elsewhere
+            yield f"there is no hook {hook!r}.{did_you_mean(hook, ARGUMENTS)} See slime_core.hookspecs"
 
 
 def _signature_faults(name: str, function: Callable[..., object]) -> Iterator[str]:
@@ -140,62 +147,31 @@ def _signature_faults(name: str, function: Callable[..., object]) -> Iterator[st
             yield f"{name}: {parameter.name!r} has a default, so it would never be passed; remove the default"
 
 
-def blamed(spec: Spec[object], plugin: str) -> Spec[object]:
+def naming_plugin(spec: Spec[object], plugin: str) -> Spec[object]:
     """A copy of the spec whose functions for settings and keys raise errors that name the plugin."""
-    told = f"plugin {plugin}: {spec.role} {spec.name!r}"
+    where = f"plugin {plugin}: {spec.role} {spec.name!r}"
     if not isinstance(spec.settings, type):
-        spec = replace(spec, settings=_guarded(spec.settings, f"{told}: making its settings", makes_model=True))
+        spec = replace(spec, settings=_guarded(spec.settings, f"{where}: making its settings", makes_model=True))
     if callable(spec.flat_keys):
-        spec = replace(spec, flat_keys=_guarded(spec.flat_keys, f"{told}: listing its keys"))
+        spec = replace(spec, flat_keys=_guarded(spec.flat_keys, f"{where}: listing its keys"))
     if (installed := spec.installed) is not None:
-        model = _guarded(installed.model, f"{told}: making the settings of {installed.key}", makes_model=True)
+        model = _guarded(installed.model, f"{where}: making the settings of {installed.key}", makes_model=True)
         spec = replace(spec, installed=replace(installed, model=model))
     return spec
 
 
-def _guarded(make: Callable[P, MadeT], told: str, *, makes_model: bool = False) -> Callable[P, MadeT]:
-    def guarded(*given: P.args, **named: P.kwargs) -> MadeT:
+def _guarded(make: Callable[P, MadeT], where: str, *, makes_model: bool = False) -> Callable[P, MadeT]:
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> MadeT:
         try:
             with redirect_stdout(sys.stderr):  # standard output is for what the user asked
-                made = make(*given, **named)
+                made = make(*args, **kwargs)
             if makes_model and not (isinstance(made, type) and issubclass(made, Settings)):
                 raise TypeError(f"they are {made!r}; expected a subclass of slime_core.Settings")
         except (Exception, SystemExit) as error:
-            raise PluginError(f"{told} raised {describe(error)}") from error
+            raise PluginError(f"{where} raised {describe(error)}") from error
         return made
 
     return guarded
-
-
-# Plugins that load slowly are named, because every command waits for them.
-
-SLOW_S = 2.0
-"""Seconds of loading after which a plugin counts as slow."""
-
-
-@contextmanager
-def _timed(plugin: str) -> Iterator[None]:
-    began = time.perf_counter()
-    try:
-        yield
-    finally:
-        if (seconds := time.perf_counter() - began) >= SLOW_S:
-            sys.stderr.write(
-                f"warning: plugin {plugin} takes {seconds:.1f} s to load and every command waits: its author imports "
-                f"heavy packages inside factories; you leave it out with --no-plugin {plugin}\n"
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class Listener:
-    """One implementation of a run hook or a rank hook."""
-
-    plugin: str
-    """The plugin."""
-    function: Callable[..., object]
-    """The function to call."""
-    takes_event: bool
-    """Whether it takes the event; a hook may omit arguments."""
 
 
 class _Fault(Exception):
@@ -204,10 +180,10 @@ class _Fault(Exception):
 
 @dataclass(slots=True)
 class Loader:
-    """Collects the choices, listeners and foreign names of the plugins that load."""
+    """Collects the choices, hooks and foreign names of the plugins that load."""
 
+    choices: dict[str, dict[str, RegisteredChoice]] = field(default_factory=lambda: {role: {} for role in SPECS})
     manager: pluggy.PluginManager = field(default_factory=new_manager)
-    choices: dict[str, dict[str, Registered]] = field(default_factory=lambda: {role: {} for role in SPECS})
     order: dict[str, tuple[int, str]] = field(default_factory=dict)
     """Position and `PluginStatus.plugin` of each registered plugin, by its name in the manager."""
     owners: dict[str, PluginStatus] = field(default_factory=dict)
@@ -218,42 +194,53 @@ class Loader:
         registered_as = f"{candidate.plugin}:{candidate.name}:{candidate.origin}"
         owner = self.owners.setdefault(candidate.name, candidate)
         if owner.dist != candidate.dist:
-            return candidate.ended(PluginState.FAILED, _name_taken(candidate, owner))
+            return candidate.with_state(PluginState.FAILED, _name_taken(candidate, owner))
         try:
-            with _timed(candidate.plugin):
-                found = self._load(candidate, registered_as)
+            choices = self._load(candidate, registered_as)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"while plugin {candidate.title} was loaded") from None
         except BaseException as error:  # also of an object that raises when it is looked at
-            if registered_as in self.order:
+            if self.manager.has_plugin(registered_as):
                 self.manager.unregister(name=registered_as)
-                del self.order[registered_as]
             says_where = isinstance(error, _Fault | PluginError | UnknownName)
-            return candidate.ended(PluginState.FAILED, str(error) if says_where else describe(error))
-        for role, registered in found:
-            self.choices[role][registered.qualified] = registered
-        return candidate.ended(PluginState.LOADED)
+            return candidate.with_state(PluginState.FAILED, str(error) if says_where else describe(error))
+        self.order[registered_as] = (len(self.order), candidate.plugin)
+        for registered in choices:
+            self.choices[registered.spec.role][registered.qualified] = registered
+        return candidate.with_state(PluginState.LOADED)
 
-    def listeners(self) -> dict[str, tuple[Listener, ...]]:
-        """Implementations by hook: `tryfirst` first, `trylast` last, the others in loading order."""
-        return {hook: tuple(self._listeners(hook)) for hook in (*HOOK_OF_EVENT.values(), *HOOK_OF_RANK_EVENT.values())}
+    def listeners(self, hook: str) -> tuple[Listener, ...]:
+        """Implementations of a hook: `tryfirst` first, `trylast` last, the others in loading order."""
+        impls: list[pluggy.HookImpl] = getattr(self.manager.hook, hook).get_hookimpls()
+        impls.sort(key=lambda impl: (impl.trylast - impl.tryfirst, self.order[impl.plugin_name]))
+        return tuple(
+            Listener(self.order[impl.plugin_name][1], impl.function, "event" in impl.argnames) for impl in impls
+        )
 
-    def _listeners(self, hook: str) -> Iterator[Listener]:
-        impls = getattr(self.manager.hook, hook).get_hookimpls()
-        for impl in sorted(impls, key=lambda impl: (impl.trylast - impl.tryfirst, self.order[impl.plugin_name])):
-            yield Listener(self.order[impl.plugin_name][1], impl.function, "event" in impl.argnames)
-
-    def _load(self, candidate: PluginStatus, registered_as: str) -> list[tuple[str, Registered]]:
+    def _load(self, candidate: PluginStatus, registered_as: str) -> list[RegisteredChoice]:
         with redirect_stdout(sys.stderr):  # standard output is for what the user asked: JSON must stay JSON
             plugin = candidate.load()
         _check_api(candidate, plugin)
-        if faults := list(hook_faults(self.manager, plugin)):
+        if faults := list(hook_faults(plugin)):
             raise _Fault("; ".join(faults))
         if (first := self.manager.get_name(plugin)) is not None:
-            raise _Fault(f"plugin {first.partition(':')[0]} names the same module; remove one of the two entry points")
+            raise _Fault(f"plugin {self.order[first][1]} names the same module; remove one of the two entry points")
+        choices = list(self._registered(candidate, plugin))
         self.manager.register(plugin, registered_as)
-        self.order[registered_as] = (len(self.order), candidate.plugin)
-        return [(spec.role, _registered(spec, candidate)) for spec in self._specs(candidate, plugin)]
+        return choices
+
+    def _registered(self, candidate: PluginStatus, plugin: object) -> Iterator[RegisteredChoice]:
+        seen: set[tuple[str, str]] = set()
+        hooks = list(marked_functions(plugin))
+        for role, provider in PROVIDER_OF_ROLE.items():
+            for function in (function for hook, function, _ in hooks if hook == provider):
+                for spec in _offered(provider, function, SPECS[role]):
+                    qualified = f"{candidate.plugin}/{spec.name}"
+                    if (role, spec.name) in seen or qualified in self.choices[role]:
+                        raise _Fault(f"{provider} offers {spec.name!r} twice; rename one")
+                    seen.add((role, spec.name))
+                    named = naming_plugin(spec, candidate.title)
+                    yield RegisteredChoice(named, qualified, candidate.plugin, candidate.dist, candidate.version)
 
     def names(self) -> Iterator[ForeignName]:
         """Other frameworks' names from all plugins, in loading order.
@@ -261,33 +248,11 @@ class Loader:
         Raises:
             PluginError: a plugin's list of names is invalid.
         """
-        impls = getattr(self.manager.hook, NAMES_HOOK).get_hookimpls()
-        for impl in sorted(impls, key=lambda impl: self.order[impl.plugin_name]):
+        for listener in self.listeners(NAMES_HOOK):
             try:
-                yield from _checked_names(_yielded(NAMES_HOOK, impl.function))
+                yield from _offered(NAMES_HOOK, listener.function, ForeignName)
             except _Fault as fault:
-                raise PluginError(f"plugin {self.order[impl.plugin_name][1]}: {fault}") from fault
-
-    def _specs(self, candidate: PluginStatus, plugin: object) -> Iterator[Spec[object]]:
-        seen: set[tuple[str, str]] = set()
-        for role, hook in PROVIDER_OF_ROLE.items():
-            for impl in getattr(self.manager.hook, hook).get_hookimpls():
-                if impl.plugin is not plugin:
-                    continue
-                for offered in _yielded(hook, impl.function):
-                    spec = _checked(offered, role, hook)
-                    qualified = f"{candidate.plugin}/{spec.name}"
-                    if (role, spec.name) in seen or qualified in self.choices[role]:
-                        raise _Fault(f"{hook} offers {spec.name!r} twice; rename one")
-                    seen.add((role, spec.name))
-                    yield spec
-
-
-def _checked_names(offered: Iterable[object]) -> Iterator[ForeignName]:
-    for each in offered:
-        if not isinstance(each, ForeignName):
-            raise _Fault(f"{NAMES_HOOK} offers a {type(each).__name__}; expected a ForeignName")
-        yield each
+                raise PluginError(f"plugin {listener.plugin}: {fault}") from fault
 
 
 def _name_taken(candidate: PluginStatus, owner: PluginStatus) -> str:
@@ -298,56 +263,42 @@ def _name_taken(candidate: PluginStatus, owner: PluginStatus) -> str:
 
 
 def _check_api(candidate: PluginStatus, plugin: object) -> None:
-    if not any(getattr(plugin, hook, None) for hook in ARGUMENTS) and not hasattr(plugin, "SLIME_API"):
-        detail = (
-            "holds neither hooks nor SLIME_API: does the entry point name the right module?"
-            if candidate.dist
-            else f'holds neither hooks nor SLIME_API: write SLIME_API = "{API_VERSION}" and a hook, as slime_rewards'
-        )
-        raise _Fault(detail)
     declared: object = getattr(plugin, "SLIME_API", None)
     if declared == API_VERSION:
         return
-    if not isinstance(declared, str) or not declared.isdecimal():
-        found = "declares no SLIME_API" if declared is None else f"declares SLIME_API = {declared!r}"
-        detail = f'{found}; write SLIME_API = "{API_VERSION}" in its module'
-        raise _Fault(detail)
-    detail = f"is written for plugin API {declared}; this slime-core has plugin API {API_VERSION}"
-    if is_ours(candidate.dist):
-        detail += f". {how_to_install(candidate.dist)}"
-    elif candidate.dist and int(declared) < int(API_VERSION):
-        detail += f". Take a newer one: {beside_this_core(candidate.dist, '--upgrade ')}"
-    elif candidate.dist:
-        older = beside_this_core(f"'{candidate.dist}<{candidate.version}'")
-        detail += f". Take a newer slime-core, or an older plugin: {older}"
-    raise _Fault(detail)
+    if isinstance(declared, str) and declared.isdecimal():
+        advice = ""
+        if is_first_party(candidate.dist):
+            advice = f". {install_advice(candidate.dist)}"
+        elif candidate.dist:
+            advice = f". Take another version: {pip_command(candidate.dist, '--upgrade ')}"
+        raise _Fault(f"is written for plugin API {declared}; this slime-core has plugin API {API_VERSION}{advice}")
+    if declared is not None:
+        found = f"declares SLIME_API = {declared!r}"
+    elif any(getattr(plugin, hook, None) for hook in ARGUMENTS):
+        found = "declares no SLIME_API"
+    else:
+        found = "holds neither hooks nor SLIME_API: does the entry point name the right module? If so"
+    raise _Fault(f'{found}; write SLIME_API = "{API_VERSION}" in its module')
 
 
-def _yielded(hook: str, function: Callable[..., object]) -> list[object]:
+def _offered(hook: str, function: Callable[..., object], kind: type[OfferT]) -> list[OfferT]:
+    """The objects that a provider hook yields, checked."""
     try:
         with redirect_stdout(sys.stderr):
             offered = function()
-            if isinstance(offered, Iterable):
-                return list(offered)
+            objects = list(offered) if isinstance(offered, Iterable) else None
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         raise _Fault(f"{hook} raised {describe(error)}") from error
-    detail = f"{hook} returned {type(offered).__name__}; yield specs, or return a list of them"
-    raise _Fault(detail)
-
-
-def _checked(offered: object, role: str, hook: str) -> Spec[object]:
-    if isinstance(offered, SPECS[role]):
-        return offered
-    expected = SPECS[role].__name__
-    detail = f"{hook} offers a {type(offered).__name__}; expected a {expected}"
-    if isinstance(offered, Spec) and offered.role in PROVIDER_OF_ROLE:
-        right = PROVIDER_OF_ROLE[offered.role]
-        detail = f"{hook} offers {type(offered).__name__} {offered.name!r}; yield it from {right}"
-    raise _Fault(detail)
-
-
-def _registered(spec: Spec[object], candidate: PluginStatus) -> Registered:
-    qualified = f"{candidate.plugin}/{spec.name}"
-    return Registered(blamed(spec, candidate.title), qualified, candidate.plugin, candidate.dist, candidate.version)
+    if objects is None:
+        raise _Fault(f"{hook} returned {type(offered).__name__}; yield specs, or return a list of them")
+    for each in objects:
+        if isinstance(each, kind):
+            continue
+        if isinstance(each, Spec) and each.role in PROVIDER_OF_ROLE:
+            right = PROVIDER_OF_ROLE[each.role]
+            raise _Fault(f"{hook} offers {type(each).__name__} {each.name!r}; yield it from {right}")
+        raise _Fault(f"{hook} offers a {type(each).__name__}; expected a {kind.__name__}")
+    return objects

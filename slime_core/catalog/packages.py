@@ -5,7 +5,7 @@ plugins, only the naming rule `slime-ROLE-NAME` is known.
 
 Example:
 
-    how_to_install("slime-local")       # "Install slime-local from a checkout of slime-core: pip install -e . ..."
+    install_advice("slime-local")       # "Install slime-local from a checkout of slime-core: pip install -e . ..."
     finetune = part("finetune", "slime-train", "finetuning")        # ConfigError: it names the package to install
 """
 
@@ -52,7 +52,7 @@ def first_party() -> Mapping[str, FirstParty]:
     return {dist: FirstParty(**each) for dist, each in json.loads(_DATA.read_text("utf-8")).items()}
 
 
-def brought_by(role: str, name: str) -> str:
+def package_of_choice(role: str, name: str) -> str:
     """The first-party distribution that offers a choice of this or a similar name; "" if none."""
     plain = name.rpartition("/")[2].replace("-", "_").lower()
     owners = {other: dist for dist, each in first_party().items() for other in each.choices.get(role, ())}
@@ -60,12 +60,12 @@ def brought_by(role: str, name: str) -> str:
     return owners[near[0]] if near else ""
 
 
-def owner_of(role: str, name: str) -> str:
+def owner_package(role: str, name: str) -> str:
     """The first-party distribution that offers a choice of exactly this name; "" if none."""
     return next((dist for dist, each in first_party().items() if name in each.choices.get(role, ())), "")
 
 
-def key_brought_by(key: str) -> tuple[str, Sequence[str]]:
+def package_of_key(key: str) -> tuple[str, Sequence[str]]:
     """The first-party distribution whose choices have a flat key, and these choices; "" if none."""
     for dist, each in first_party().items():
         for known, choices in each.flat_keys.items():
@@ -74,13 +74,13 @@ def key_brought_by(key: str) -> tuple[str, Sequence[str]]:
     return "", ()
 
 
-def who_knows_foreign_names() -> tuple[str, Sequence[str]]:
+def package_of_foreign_names() -> tuple[str, Sequence[str]]:
     """The first-party distribution with other frameworks' names for our keys, and these frameworks."""
     dist, most = max(first_party().items(), key=lambda item: len(item[1].frameworks))
     return dist, most.frameworks
 
 
-def command_brought_by(name: str) -> str:
+def package_of_command(name: str) -> str:
     """The first-party distribution that adds a command to `slime`; "" if none."""
     return next((dist for dist, each in first_party().items() if name in each.commands), "")
 
@@ -91,16 +91,16 @@ def help_line(dist: str, command: str) -> str:
     return ours.commands.get(command, "") if ours else f"from {dist}"
 
 
-def is_ours(dist: str) -> bool:
+def is_first_party(dist: str) -> bool:
     """Whether a distribution is first-party. On an index, its name may belong to another project."""
     return dist == CORE or dist in first_party()
 
 
-def how_to_install(dist: str) -> str:
+def install_advice(dist: str) -> str:
     """The install command to type."""
-    if is_ours(dist):
+    if is_first_party(dist):
         return f"Install {dist} from a checkout of slime-core: {_from_checkout(dist)}"
-    return f"If that is its name, install it: {beside_this_core(dist)}"
+    return f"If that is its name, install it: {pip_command(dist)}"
 
 
 def part_of(name: str, dist: str, wanted_by: str) -> EntryPoint:
@@ -115,7 +115,7 @@ def part_of(name: str, dist: str, wanted_by: str) -> EntryPoint:
         ConfigError: no installed package provides it; the message names the package to install.
     """
     if (entry := entry_point_of(PARTS, name)) is None:
-        raise ConfigError(f"{wanted_by} needs {dist}, which is not installed. {how_to_install(dist)}.")
+        raise ConfigError(f"{wanted_by} needs {dist}, which is not installed. {install_advice(dist)}.")
     return entry
 
 
@@ -125,14 +125,14 @@ def part(name: str, dist: str, wanted_by: str) -> object:
     return found
 
 
-def how_to_get(dist: str, version: str) -> str:
+def version_advice(dist: str, version: str) -> str:
     """The install command for one version of a distribution."""
-    if is_ours(dist):
+    if is_first_party(dist):
         return f"in a checkout of slime-core that has {dist} {version}, {_from_checkout(dist)}"
-    return beside_this_core(f"'{dist}=={version}'")
+    return pip_command(f"'{dist}=={version}'")
 
 
-def beside_this_core(requirement: str, options: str = "") -> str:
+def pip_command(requirement: str, options: str = "") -> str:
     """The install command for a package from an index. It lets pip reject a version that requires another slime-core;
     otherwise pip would look for slime-core on the index, where the name belongs to another project.
     """

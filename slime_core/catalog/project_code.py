@@ -5,8 +5,8 @@ validation as a plugin's choice.
 
 Example:
 
-    shape_of("reward")              # `def __call__(sample, ctx)` or `async def __call__(sample, ctx)`
-    shape_of("tracker")             # `async def log(step, metrics)`, `async def close()`
+    methods_of("reward")              # `def __call__(sample, ctx)` or `async def __call__(sample, ctx)`
+    methods_of("tracker")             # `async def log(step, metrics)`, `async def close()`
 """
 
 import functools
@@ -18,10 +18,10 @@ from types import ModuleType
 from typing import get_args, get_type_hints
 
 from slime_core.catalog.discovery import import_project_module
-from slime_core.catalog.loading import Registered, blamed
+from slime_core.catalog.loading import RegisteredChoice, naming_plugin
 from slime_core.errors import PluginError, UnknownName, did_you_mean
 from slime_core.roles import SPECS, Settings, Setup, Spec
-from slime_core.roles.rewards import CALLED_AS, misfit
+from slime_core.roles.rewards import CALLED_AS, signature_error
 
 # The call signature of a role, read from its Protocol. Functions and classes of the project must fit it.
 
@@ -56,8 +56,8 @@ class Method:
         """Raise TypeError if the core's call does not fit a function; `bound`: it takes no `self`."""
         wanted = self.written(name.rpartition(".")[2])
         if not callable(function):
-            raise TypeError(f"there is no {name}; {_spoken(role)} has `{wanted}`")
-        if role in CALLED_AS and (why := misfit(_bound(function, bound), name, role)) is not None:
+            raise TypeError(f"there is no {name}; {_role_text(role)} has `{wanted}`")
+        if role in CALLED_AS and (why := signature_error(_bound(function, bound), name, role)) is not None:
             raise TypeError(why)
         signature = inspect.signature(function)
         keywords = [each for each in self.signature.parameters.values() if each.kind is each.KEYWORD_ONLY]
@@ -67,10 +67,10 @@ class Method:
         except TypeError:
             raise TypeError(f"{name}{signature} cannot be called as `{wanted}`") from None
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise TypeError(f"{name} holds a `yield`, so that calling it runs nothing; {_spoken(role)} returns")
+            raise TypeError(f"{name} holds a `yield`, so that calling it runs nothing; {_role_text(role)} returns")
         is_async = inspect.iscoroutinefunction(function)
         if not (self.is_async if is_async else self.is_sync):
-            raise TypeError(f"{name} is {'' if is_async else 'not '}`async def`; {_spoken(role)} is `{wanted}`")
+            raise TypeError(f"{name} is {'' if is_async else 'not '}`async def`; {_role_text(role)} is `{wanted}`")
 
 
 def _bound(function: Callable[..., object], is_bound: bool) -> Callable[..., object]:
@@ -78,7 +78,7 @@ def _bound(function: Callable[..., object], is_bound: bool) -> Callable[..., obj
 
 
 @functools.cache
-def shape_of(role: str) -> tuple[Method, ...]:
+def methods_of(role: str) -> tuple[Method, ...]:
     """Methods of a role's Protocol. If the role has two Protocols, a method may fit either."""
     base: object = next(base for base in SPECS[role].__orig_bases__ if get_args(base))  # type: ignore[attr-defined]  # typing's own; a generic class has it
     (kind,) = get_args(base)
@@ -104,8 +104,8 @@ def spec_of(role: str, name: str, offered: object) -> Spec[object]:
     if role in NEEDS_SPEC:
         spec = SPECS[role].__name__
         an = "an" if spec[0] in "AEIOU" else "a"
-        raise TypeError(f"{name} is not {an} {spec}; {_spoken(role)} needs one, which says {NEEDS_SPEC[role]}")
-    methods, settings = shape_of(role), Settings
+        raise TypeError(f"{name} is not {an} {spec}; {_role_text(role)} needs one, which says {NEEDS_SPEC[role]}")
+    methods, settings = methods_of(role), Settings
     if isinstance(offered, type):
         for method in methods:
             found = _own(offered, method.name)
@@ -116,7 +116,7 @@ def spec_of(role: str, name: str, offered: object) -> Spec[object]:
     elif inspect.isfunction(offered):
         if len(methods) > 1:
             several = ", ".join(f"`{method.written(method.name)}`" for method in methods)
-            raise TypeError(f"{name} is a function; {_spoken(role)} is a class with {several}")
+            raise TypeError(f"{name} is a function; {_role_text(role)} is a class with {several}")
         methods[0].check(offered, name, role, bound=True)
         factory = _function_factory(methods[0].name, offered)
     else:
@@ -149,19 +149,19 @@ def _function_factory(method: str, function: Callable[..., object]) -> Callable[
     return lambda settings, setup: made()
 
 
-def _spoken(role: str) -> str:
+def _role_text(role: str) -> str:
     return f"{'an' if role[0] in 'aeiou' else 'a'} {role.replace('_', ' ')}"
 
 
 # Choices outside plugins: `./my.py:reward`, `package.module:Filter`, `package.module.function`.
 
 
-def is_in_project(name: str) -> bool:
+def is_project_code(name: str) -> bool:
     """Whether a name refers to a file or a module instead of a registered choice."""
     return ":" in name or name.endswith(".py") or ("." in name and "/" not in name)
 
 
-def find_in_project(role: str, name: str, root: Path | None) -> Registered:
+def find_in_project(role: str, name: str, root: Path | None) -> RegisteredChoice:
     """The choice in a file or a module of the project; relative paths start at `root`.
 
     Raises:
@@ -178,7 +178,7 @@ def find_in_project(role: str, name: str, root: Path | None) -> Registered:
         raise PluginError(f"{role} {name!r}: {error}") from error
     if not isinstance(spec, SPECS[role]):
         raise PluginError(f"{role} {name!r} is a {type(spec).__name__}; expected a {SPECS[role].__name__}")
-    return Registered(blamed(spec, place), qualified=name, plugin=place, dist="", version="")
+    return RegisteredChoice(naming_plugin(spec, place), qualified=name, plugin=place, dist="", version="")
 
 
 def _lookup(role: str, name: str, module: ModuleType, place: str, attribute: str) -> object:

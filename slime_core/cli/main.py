@@ -5,6 +5,7 @@ disk.
 """
 
 import errno
+import gc
 import importlib
 import io
 import os
@@ -76,11 +77,11 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find a command. The error about an unknown one names the nearest, or the first-party package that has it."""
         if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            from slime_core.catalog import command_brought_by, how_to_install
+            from slime_core.catalog import install_advice, package_of_command
 
             known = self.list_commands(ctx)
-            dist = "" if self._prefix is None else command_brought_by(f"{self._prefix}{args[0]}")
-            advice = f" It comes with {dist}. {how_to_install(dist)}." if dist else did_you_mean(args[0], known)
+            dist = "" if self._prefix is None else package_of_command(f"{self._prefix}{args[0]}")
+            advice = f" It comes with {dist}. {install_advice(dist)}." if dist else did_you_mean(args[0], known)
             ctx.fail(f"no command {args[0]!r}.{advice} Commands: {', '.join(known)}.")
         return super().resolve_command(ctx, args)
 
@@ -208,10 +209,14 @@ def cli() -> None:
 
     Start with `slime demo`. `slime train --help all` lists every key of a run.
     """
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
+    gc.disable()  # until the command is imported: looking for cycles among modules takes a tenth of a short command
     protect_output()
     redact_output()  # also of what Python itself says about an error of ours
     code = run_cli(sys.argv[1:] if arguments is None else arguments)

@@ -18,7 +18,7 @@ from pydantic_core import to_jsonable_python
 from slime_core.catalog import PluginState, part
 from slime_core.cli.plugins import plugin_options
 from slime_core.cli.run_options import RunCommand, plan_run, run_input
-from slime_core.config import FAMILIES, Plan, canonical, show_settings, worker_groups, write_toml
+from slime_core.config import Plan, canonical, show_settings, worker_groups, write_toml
 from slime_core.roles import CallSpec, EngineSpec, TransportSpec, describe_isolation
 from slime_core.sample import Json
 from slime_core.stats import percentile
@@ -44,7 +44,8 @@ def plan(ctx: click.Context, run_file: Path | None, as_json: bool, no_data: bool
     notes = read.notes if read else ()
     if as_json:
         data: dict[str, Json] = {"data": [*_described_data(read)] if read else [], "data_notes": [*notes]}
-        click.echo(json.dumps({**describe_plan(resolved), "taken": form.notes, **data}, indent=2))
+        described = {**describe_plan(resolved), "keys": resolved.config.keys(), "taken": form.notes, **data}
+        click.echo(json.dumps(described, indent=2))
         return
     show_plan(resolved, form.values)
     for note in form.notes:
@@ -65,10 +66,7 @@ def _read_data(resolved: Plan) -> "DataRead":
 
 
 def describe_plan(plan: Plan) -> dict[str, Json]:
-    """Everything that a plan resolved, as docs/formats.md describes it."""
-    keys: dict[str, Json] = {}
-    for family in FAMILIES:
-        keys.update(getattr(plan.config, family).model_dump(mode="json", exclude_none=True))
+    """What a plan resolved, without the keys of the run, as docs/formats.md describes it."""
     choices: list[Json] = [
         {
             "role": role,
@@ -92,7 +90,6 @@ def describe_plan(plan: Plan) -> dict[str, Json]:
             architecture = name
     return {
         "choices": choices,
-        "keys": keys,
         "groups": groups,
         "transport": plan.roles.one(TransportSpec).reference,
         "wants": [*sorted(extra.value for extra in plan.want)],

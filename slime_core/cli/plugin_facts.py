@@ -14,16 +14,21 @@ from typing import Annotated, Union, cast, get_args, get_origin
 import click
 from pydantic_core import to_jsonable_python
 
-from slime_core.catalog import Catalog, PluginState, PluginStatus, PluginWarning, Registered, is_in_project, place_of
+from slime_core.catalog import (
+    Catalog,
+    PluginState,
+    PluginStatus,
+    PluginWarning,
+    RegisteredChoice,
+    is_project_code,
+    source_location,
+)
 from slime_core.cli.plugins import ListedRow, listed_row, plugin_options, plugin_set
 from slime_core.errors import PluginError, UnknownName, did_you_mean
+from slime_core.events import Event, RankEvent
 from slime_core.hookspecs import (
     HOOK_OF_EVENT,
     HOOK_OF_RANK_EVENT,
-    PROVIDER_OF_ROLE,
-    ProviderHookSpecs,
-    RankHookSpecs,
-    RunHookSpecs,
 )
 from slime_core.roles import SPECS, CallSpec, PluginSet, Settings, describe_isolation
 from slime_core.sample import Json
@@ -56,7 +61,7 @@ def loaded_rows(plugins: PluginSet, role: str | None) -> list[ListedRow]:
                 for spec in [each.spec]
             ]
             row["hooks"] = [
-                {"hook": hook, "origin": place_of(each.function)}
+                {"hook": hook, "origin": source_location(each.function)}
                 for hook in HOOKS
                 for each in catalog.listeners(hook)
                 if each.plugin == status.plugin
@@ -82,13 +87,12 @@ def _of_module(status: PluginStatus, name: str) -> str:
     return str(getattr(sys.modules.get(status.origin.partition(":")[0]), name, "") or "")
 
 
-def _choices_of(catalog: Catalog, plugin: str, roles: Iterable[str] = SPECS) -> list[Registered]:
+def _choices_of(catalog: Catalog, plugin: str, roles: Iterable[str] = SPECS) -> list[RegisteredChoice]:
     return [each for role in roles for each in catalog.choices(role).values() if each.plugin == plugin]
 
 
-def _describe_choice(registered: Registered) -> dict[str, Json]:
+def _describe_choice(registered: RegisteredChoice) -> dict[str, Json]:
     spec = registered.spec
-    specified = getattr(ProviderHookSpecs, PROVIDER_OF_ROLE[spec.role])
     settings = [*_settings(registered, spec.model)]
     if spec.installed is not None:
         settings += _settings(registered, spec.installed.model({}), f"{spec.installed.key}.")
@@ -100,13 +104,13 @@ def _describe_choice(registered: Registered) -> dict[str, Json]:
         "origin": registered.origin,
         "summary": spec.summary,
         "isolation": describe_isolation(spec) if isinstance(spec, CallSpec) else None,
-        "stability": specified.stability.value,
-        "added": specified.added,
+        "stability": spec.stability.value,
+        "added": spec.added,
         "settings": [*settings],
     }
 
 
-def _settings(registered: Registered, model: type[Settings], before: str = "") -> Iterator[dict[str, Json]]:
+def _settings(registered: RegisteredChoice, model: type[Settings], before: str = "") -> Iterator[dict[str, Json]]:
     for key, info in model.model_fields.items():
         try:
             default = None if info.is_required() else info.get_default(call_default_factory=True)
@@ -133,18 +137,18 @@ def type_name(annotation: object) -> str:
 
 
 def _describe_hooks(catalog: Catalog, plugin: str) -> Iterator[dict[str, Json]]:
-    for hook in HOOKS:
+    hooks: list[tuple[type[Event | RankEvent], str]] = [*HOOK_OF_EVENT.items(), *HOOK_OF_RANK_EVENT.items()]
+    for event, hook in hooks:
         listeners = catalog.listeners(hook)
-        specified = getattr(RunHookSpecs if hook in HOOK_OF_EVENT.values() else RankHookSpecs, hook)
         for position, listener in enumerate(listeners, 1):
             if listener.plugin == plugin:
                 yield {
                     "hook": hook,
-                    "origin": place_of(listener.function),
+                    "origin": source_location(listener.function),
                     "position": position,
                     "order": [each.plugin for each in listeners],
-                    "stability": specified.stability.value,
-                    "added": specified.added,
+                    "stability": event.stability.value,
+                    "added": event.added,
                 }
 
 
@@ -164,13 +168,13 @@ def _find_plugin(catalog: Catalog, name: str) -> PluginStatus | None:
     return next(iter((*of_dist, *others)), None)
 
 
-def _find_choices(catalog: Catalog, name: str) -> list[Registered]:
+def _find_choices(catalog: Catalog, name: str) -> list[RegisteredChoice]:
     # `math`, `reward/math`, `slime-reward-math/math`, `reward/./my.py:fn`
     before, slash, rest = name.partition("/")
     role = before.replace("-", "_")
     if slash and role in SPECS:
         return [catalog.find(role, rest)]
-    if is_in_project(name):
+    if is_project_code(name):
         raise UnknownName(f"{name!r} may fill several roles: write ROLE/{name}, as in reward/{name}")
     choices = [each for role in SPECS for each in catalog.choices(role).values()]
     if found := [each for each in choices if name in (each.qualified, each.spec.name)]:

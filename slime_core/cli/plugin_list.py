@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import click
 
-from slime_core.catalog import installed_statuses
+from slime_core.catalog import select_plugins
 from slime_core.cli.plugins import ListedRow, listed_row, plugin_options, plugin_set
 
 _COLOURS = {"failed": "red", "excluded": "yellow"}
@@ -25,7 +25,7 @@ def list_command(ctx: click.Context, role: str | None, load: bool, as_json: bool
 
         rows = loaded_rows(plugins, role)
     else:
-        rows = [listed_row(each, order) for order, each in enumerate(installed_statuses(plugins), 1)]
+        rows = [listed_row(each, order) for order, each in enumerate(select_plugins(plugins), 1)]
     if as_json:
         click.echo(json.dumps({"schema_version": 1, "plugins": rows}, indent=2))
         return

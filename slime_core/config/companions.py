@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from slime_core.catalog import Catalog
-from slime_core.catalog.checks import blaming
+from slime_core.catalog.checks import plugin_errors
 from slime_core.config.keys import RunConfig, Served, ServedModelArgs, ServedPlan
 from slime_core.config.model_dir import check_model_dir, read_model_config, read_vocab_size, refuse_quantized
 from slime_core.config.settings import Chosen, ChosenRoles, read_settings
@@ -95,7 +95,7 @@ def check_models(config: RunConfig, trainer: Chosen[TrainerSpec]) -> None:
         refuse_quantized(directory)
         beside = trainer.spec.check_companion if key != "hf_checkpoint" else None
         try:
-            with blaming(f"check_model of trainer {trainer.reference!r}", trainer.plugin):
+            with plugin_errors(f"check_model of trainer {trainer.reference!r}", trainer.plugin):
                 (beside or trainer.spec.check_model)(trainer.settings, model)
         except ConfigError as error:
             raise ConfigError(f"{key} = {directory}: {error}" if key != "hf_checkpoint" else str(error)) from None
@@ -167,7 +167,7 @@ def _check_teacher(name: str, served: Served, config: RunConfig, roles: ChosenRo
                 f"opd_teacher_model has no effect here: batch transform {chosen.reference!r} makes {TEACHER_COLUMN}"
             )
     policy, model, engine = config.run.hf_checkpoint, served.model, served.engine
-    if not engine.spec.gives - engine.spec.withholds(engine.settings) >= TEACHES:
+    if not engine.spec.gives - engine.spec.excluded_extras(engine.settings) >= TEACHES:
         raise ConfigError(
             f"served_models.{name}: a teacher is asked for log-probs of texts, and engine {engine.reference!r} does "
             f"not give prompt_log_probs with its settings: "

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, Self
 
-from slime_core.catalog import Catalog, is_in_project
-from slime_core.catalog.checks import blaming
+from slime_core.catalog import Catalog, is_project_code
+from slime_core.catalog.checks import plugin_errors
 from slime_core.config.companions import engines_giving
 from slime_core.config.keys import OptimArgs, RolloutArgs, RunConfig, given_in
 from slime_core.config.parsing import check_template
@@ -264,7 +264,7 @@ def _interval(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterat
 def _replay(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
     # The run's buffer must accept groups as old as the rollout policy makes them.
     buffer = roles.one(BufferSpec)
-    with blaming("buffer (replay)", buffer.plugin):
+    with plugin_errors("buffer (replay)", buffer.plugin):
         most = buffer.spec.replay(buffer.settings).max_staleness
     needed, why = _staleness(config.rollout)
     if most is not None and most < needed:
@@ -305,7 +305,7 @@ def wanted_extras(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> fr
     wanted = {SOURCE_OF[field]: field for field in sorted(reads & SOURCE_OF.keys(), key=lambda each: each.value)}
     if config.rollout.rollout_top_p == 1:
         wanted.pop(Extra.TOP_P_TOKENS, None)
-    withheld = engine.spec.gives & engine.spec.withholds(engine.settings)
+    withheld = engine.spec.gives & engine.spec.excluded_extras(engine.settings)
     given = engine.spec.gives - withheld
     brought = frozenset[Extra]().union(*(each.spec.gives for each in roles.all(GeneratorSpec)))
     if config.generates and not config.debug.debug_rollout_only:
@@ -361,7 +361,7 @@ def name_transport(
         )
     agreed = agree_transport(trainer.name, trainer.transports, engine.name, engine.transports, offered, forced_name)
     short = offered[agreed].name
-    return short if not is_in_project(agreed) and sum(each.name == short for each in there.values()) == 1 else agreed
+    return short if not is_project_code(agreed) and sum(each.name == short for each in there.values()) == 1 else agreed
 
 
 # Steps at which the learning rate's warm-up and decay end.

@@ -11,15 +11,12 @@ Example:
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
-    GetPydanticSchema,
     JsonValue,
     SerializerFunctionWrapHandler,
     field_serializer,
@@ -27,7 +24,6 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
-from pydantic_core import core_schema
 
 from slime_core.config.run_file import TABLE, plugins_table
 from slime_core.config.settings import DEFAULT_USE, Chosen, RoleTable
@@ -438,13 +434,9 @@ class RunArgs(Family):
 # RunConfig: the keys of a run file and a command line, sorted into families and tables of roles.
 
 
-_UNCHECKED = GetPydanticSchema(lambda source, handler: core_schema.any_schema())  # parsed elsewhere
-
-
-class RunConfig(BaseModel):
+@dataclass(frozen=True, slots=True)
+class RunConfig:
     """A whole configuration. Each part of the core receives only its family."""
-
-    model_config = ConfigDict(frozen=True)
 
     data: DataArgs
     """Prompts."""
@@ -470,9 +462,9 @@ class RunConfig(BaseModel):
     """Thresholds for warnings about a run."""
     run: RunArgs
     """Run folder, model and seed."""
-    roles: Annotated[Mapping[str, RoleTable], _UNCHECKED]
+    roles: Mapping[str, RoleTable]
     """Selections by role."""
-    plugins: Annotated[PluginSet, _UNCHECKED]
+    plugins: PluginSet
     """Plugins to load."""
     finetunes: bool = False
     """Whether the run finetunes on given responses, without rewards and advantages."""
@@ -493,11 +485,13 @@ class RunConfig(BaseModel):
         found = {"ref_load": reference, "opd_teacher_load": teacher, "critic_load": critic}
         return {key: directory for key, directory in found.items() if directory is not None}
 
+    def keys(self) -> dict[str, Json]:
+        """The core's own keys by name, including defaults, as plain data."""
+        return _plain(*(getattr(self, name) for name in FAMILIES))
+
     def to_dict(self) -> dict[str, Json]:
         """The configuration as a run file's keys, including defaults."""
-        flat: dict[str, Json] = {}
-        for family in FAMILIES:
-            flat.update(getattr(self, family).model_dump(mode="json", exclude_none=True))
+        flat = self.keys()
         for role, chosen in self.roles.items():
             table: dict[str, Json] = {"use": dict(chosen.use)}
             table.update({name: dict(section) for name, section in chosen.sections.items()})
@@ -507,10 +501,15 @@ class RunConfig(BaseModel):
         return flat
 
 
+def _plain(*families: Family) -> dict[str, Json]:
+    flat: dict[str, Json] = {}
+    for family in families:
+        flat.update(family.model_dump(mode="json", exclude_none=True, warnings=False))
+    return flat
+
+
 FAMILIES: dict[str, type[Family]] = {
-    name: info.annotation
-    for name, info in RunConfig.model_fields.items()
-    if isinstance(info.annotation, type) and issubclass(info.annotation, Family)
+    each.name: each.type for each in fields(RunConfig) if isinstance(each.type, type) and issubclass(each.type, Family)
 }
 """Attribute of `RunConfig` -> family."""
 
@@ -520,7 +519,5 @@ FAMILY_OF_KEY: dict[str, str] = {key: name for name, family in FAMILIES.items() 
 
 def default_settings() -> dict[str, Json]:
     """Default of every key that has one."""
-    flat: dict[str, Json] = {}
-    for family in FAMILIES.values():
-        flat.update(family.model_construct().model_dump(mode="json", exclude_none=True, warnings=False))
-    return flat | {role: {"use": dict(use)} for role, use in DEFAULT_USE.items()}
+    defaults = _plain(*(family.model_construct() for family in FAMILIES.values()))
+    return defaults | {role: {"use": dict(use)} for role, use in DEFAULT_USE.items()}

@@ -14,8 +14,6 @@ import json
 import struct
 from pathlib import Path
 
-from pydantic import BaseModel, NonNegativeInt, TypeAdapter
-
 from slime_core.config.run_file import shown
 from slime_core.errors import ModelError
 from slime_core.sample import Json
@@ -76,34 +74,27 @@ def not_trainable(directory: Path, name: str, dtype: str) -> ModelError:
     )
 
 
-class _Entry(BaseModel):
-    dtype: str
-    data_offsets: tuple[NonNegativeInt, NonNegativeInt]
-
-
-_HEADER = TypeAdapter(dict[str, _Entry | dict[str, str]])
-
-
 def _tensors(path: Path) -> dict[str, str]:
     try:
         with path.open("rb") as file:
             start = file.read(_LENGTH.size)
             length = _LENGTH.unpack(start)[0] if len(start) == _LENGTH.size else _LONGEST_HEADER
-            header = _HEADER.validate_json(file.read(length) if length < _LONGEST_HEADER else b"")
+            header = json.loads(file.read(length) if length < _LONGEST_HEADER else b"")
             size = file.seek(0, 2)
+        header.pop("__metadata__", None)
+        tensors = {name: str(each["dtype"]) for name, each in header.items()}
+        ends = {name: _LENGTH.size + length + int(each["data_offsets"][1]) for name, each in header.items()}
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror}") from None
-    except ValueError:
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
         raise ModelError(f"{path} is not a safetensors file, or is cut off in its header: copy it again") from None
-    tensors = {name: each for name, each in header.items() if isinstance(each, _Entry)}  # the rest is metadata
-    ends = {name: _LENGTH.size + length + each.data_offsets[1] for name, each in tensors.items()}
     if cut := [name for name, end in ends.items() if end > size]:
         first = min(cut, key=ends.__getitem__)
         raise ModelError(
             f"{path} is cut off: it has {size} bytes, and its header promises {max(ends.values())}; {first} is the "
             f"first of {len(cut)} tensors that are not whole: copy the file again"
         )
-    return {name: each.dtype for name, each in tensors.items()}
+    return tensors
 
 
 def _index(path: Path) -> dict[str, str]:

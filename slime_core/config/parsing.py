@@ -9,16 +9,18 @@ Example:
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
+from typing import Any
 
 from pydantic import ValidationError
 
 from slime_core.catalog import Catalog
 from slime_core.config.keys import (
     FAMILIES,
-    FAMILY_OF_KEY,
     AlarmArgs,
     EvalArgs,
     RolloutArgs,
+    RunArgs,
     RunConfig,
     given_in,
 )
@@ -265,19 +267,19 @@ def parse_config(
             roles[role] = parse_role_table(role, form.values.get(role, {}))
         except ConfigError as error:
             in_tables.append(str(error))
-    families: dict[str, dict[str, Json]] = {name: {} for name in FAMILIES}
-    for key, value in form.values.items():
-        if key in FAMILY_OF_KEY:
-            families[FAMILY_OF_KEY[key]][key] = value
-    try:
-        config = RunConfig(**families, roles=roles, plugins=plugins)  # type: ignore[arg-type]  # validated by its class
-    except ValidationError as error:
-        problems += explain(error, RunConfig, skip=1)
+    families: dict[str, Any] = {}
+    for name, family in FAMILIES.items():
+        given = {key: form.values[key] for key in family.model_fields if key in form.values}
+        try:  # a family at its defaults, which are valid, is made without the time that pydantic takes for its schema
+            families[name] = family.model_validate(given) if given or family is RunArgs else family.model_construct()
+        except ValidationError as error:
+            problems += explain(error, family)
     if problems or in_tables:
         raise ConfigError("\n".join([*problems, *in_tables]))
+    config = RunConfig(**families, roles=roles, plugins=plugins)
     scored = roles["reward"].use or roles["group_reward"].use or config.debug.load_debug_rollout_data
     named = () if scored else roles["loss"].use.keys() - DEFAULT_USE["loss"]
     if any(not catalog.find(LossSpec, name).spec.uses_advantages for name in named):
-        config = config.model_copy(update={"finetunes": True})
+        config = replace(config, finetunes=True)
     refuse_inert(config)
     return config

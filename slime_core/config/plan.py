@@ -21,12 +21,12 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from slime_core.catalog import Catalog, how_to_get, is_in_project, project_source
+from slime_core.catalog import Catalog, is_project_code, project_source, version_advice
 from slime_core.config.keys import FAMILY_OF_KEY, RunConfig, ServedPlan
 from slime_core.config.model_dir import read_model_config
 from slime_core.config.settings import Chosen, ChosenRoles, RoleTable, read_settings
 from slime_core.errors import ConfigError
-from slime_core.outputs import is_run_folder, named_by, real, refuse_occupied, refuse_unwritable, run_id_of
+from slime_core.outputs import is_run_folder, paths_matching, real, refuse_occupied, refuse_unwritable, run_id_of
 from slime_core.roles import EngineSpec, Extra, GeneratorSpec, GroupUse, SampleField, Spec, TrainerSpec
 from slime_core.sample import Json
 
@@ -123,8 +123,8 @@ class _Locked(BaseModel):
     def named(self, plugin: str) -> str:
         return f"{plugin} {self.version}".rstrip() + f" ({', '.join(self.choices)})"
 
-    def how_to_get(self) -> str:
-        return f": {how_to_get(self.dist, self.version)}" if self.dist else ""
+    def version_advice(self) -> str:
+        return f": {version_advice(self.dist, self.version)}" if self.dist else ""
 
 
 def lock_plugins(plan: Plan) -> dict[str, Json]:
@@ -136,7 +136,7 @@ def _lock(plan: Plan) -> dict[str, _Locked]:
     found: dict[str, _Locked] = {each.plugin: _Locked(dist=each.dist) for each in plan.catalog.loaded}
     for chosen in (each for several in plan.roles.values() for each in several):
         registered = chosen.registered
-        name = registered.qualified if is_in_project(registered.qualified) else registered.spec.name
+        name = registered.qualified if is_project_code(registered.qualified) else registered.spec.name
         found.setdefault(registered.plugin, _Locked()).choices.append(f"{registered.spec.role}/{name}")
     for plugin, entry in found.items():
         loaded = [each for each in plan.catalog.loaded if each.plugin == plugin]
@@ -161,9 +161,9 @@ def missing_plugins(saved: Mapping[str, Json], catalog: Catalog) -> list[str]:
     """One line about each plugin that the saved run used and that is not loaded now."""
     loaded = {each.plugin for each in catalog.loaded}
     return [
-        f"{entry.named(plugin)} is not loaded now{entry.how_to_get()}"
+        f"{entry.named(plugin)} is not loaded now{entry.version_advice()}"
         for plugin, entry in _entries(saved).items()
-        if plugin not in loaded and any(not is_in_project(choice.partition("/")[2]) for choice in entry.choices)
+        if plugin not in loaded and any(not is_project_code(choice.partition("/")[2]) for choice in entry.choices)
     ]
 
 
@@ -175,11 +175,11 @@ def _change(plugin: str, before: _Locked, now: _Locked) -> str:
     used = bool(before.choices or now.choices)
     gone = [choice for choice in before.choices if choice not in now.choices]
     if before.choices and now == _Locked():
-        return f"{before.named(plugin)} is not loaded now{before.how_to_get()}"
+        return f"{before.named(plugin)} is not loaded now{before.version_advice()}"
     if now.choices and before == _Locked():
         return f"{plugin} {now.version} brings {', '.join(now.choices)}, which came from another plugin"
     if used and before.version != now.version:
-        return f"{before.named(plugin)} is {now.version} now{before.how_to_get()}"
+        return f"{before.named(plugin)} is {now.version} now{before.version_advice()}"
     if now.choices and before.code and before.code != now.code:
         return f"{before.named(plugin)} has other code now, under the same version"
     return f"{plugin} brought {', '.join(gone)}, which comes from another plugin now" if gone else ""
@@ -255,7 +255,7 @@ def check_outputs(config: RunConfig) -> None:
         with suppress(OSError, ValueError):
             before = tomllib.loads((root / "run.toml").read_text("utf-8"))
         is_continued = key == "save_debug_train_data" and before.get(key) == template
-        for path in () if is_continued else named_by(template):
+        for path in () if is_continued else paths_matching(template):
             refuse_occupied(f"{key} = {template!r}", path, run_id_of(root))
 
 

@@ -12,7 +12,7 @@ Example:
 from collections.abc import Mapping
 
 from slime_core.catalog import Catalog, part_of
-from slime_core.catalog.checks import blaming
+from slime_core.catalog.checks import plugin_errors
 from slime_core.config.companions import check_models, plan_served
 from slime_core.config.fit import check_fit, name_transport, wanted_extras
 from slime_core.config.keys import RunConfig
@@ -55,7 +55,7 @@ def resolve(config: RunConfig, catalog: Catalog) -> Plan:
     check_models(config, trainer)
     check_outputs(config)
     if trainer.spec.check is not None and not config.debug.debug_rollout_only:
-        with blaming(f"check of trainer {trainer.reference!r}", trainer.plugin):
+        with plugin_errors(f"check of trainer {trainer.reference!r}", trainer.plugin):
             nodes = config.cluster.actor_num_nodes or 1 if trainer.spec.needs(trainer.settings).gpus > 0 else 1
             trainer.spec.check(trainer.settings, TrainerUse(config.run.bf16, nodes))
     _check_sizes(config)

@@ -15,7 +15,7 @@ from pydantic import BaseModel, PydanticUndefinedAnnotation, PydanticUserError, 
 from pydantic_core import ErrorDetails, to_jsonable_python
 from typing_extensions import TypeVar
 
-from slime_core.catalog import Registered
+from slime_core.catalog import RegisteredChoice
 from slime_core.config.run_file import shown, toml_key
 from slime_core.errors import ConfigError, PluginError, did_you_mean
 from slime_core.roles import SPECS, Choice, Settings, Spec
@@ -125,7 +125,7 @@ class Chosen(Generic[SpecT]):
 
     reference: str
     """Its name in the run file."""
-    registered: Registered[SpecT]
+    registered: RegisteredChoice[SpecT]
     """Its spec and where it comes from."""
     settings: Settings
     """Its validated settings."""
@@ -213,7 +213,6 @@ def explain(
     prefix: str = "",
     beside: Iterable[str] = (),
     lists: str = "",
-    skip: int = 0,
 ) -> list[str]:
     """One sentence for each thing that a model refused, with a did-you-mean for unknown keys; no secret in any.
 
@@ -223,16 +222,13 @@ def explain(
         prefix: where the keys are: "engine.local".
         beside: names in the parent table, which an unknown key may mean.
         lists: what lists all keys, where they are too many to be named.
-        skip: outer parts of each place that a user does not write.
     """
-    told = [_sentence(item, model, prefix, tuple(beside), lists, skip) for item in error.errors(include_url=False)]
+    told = [_sentence(item, model, prefix, tuple(beside), lists) for item in error.errors(include_url=False)]
     return [REDACTOR.redact(each) for each in told]
 
 
-def _sentence(
-    item: ErrorDetails, model: type[BaseModel], prefix: str, beside: tuple[str, ...], lists: str, skip: int
-) -> str:
-    place = item["loc"][skip:]
+def _sentence(item: ErrorDetails, model: type[BaseModel], prefix: str, beside: tuple[str, ...], lists: str) -> str:
+    place = item["loc"]
     where = ".".join(filter(None, (prefix, *map(str, place))))
     match item["type"]:
         case "missing":

@@ -20,11 +20,11 @@ from pydantic import ValidationError
 from slime_core.catalog import (
     Catalog,
     PluginWarning,
-    Registered,
-    how_to_install,
-    is_in_project,
-    key_brought_by,
-    who_knows_foreign_names,
+    RegisteredChoice,
+    install_advice,
+    is_project_code,
+    package_of_foreign_names,
+    package_of_key,
 )
 from slime_core.config.keys import FAMILY_OF_KEY, ClusterArgs
 from slime_core.config.run_file import TABLE, merge
@@ -47,7 +47,7 @@ Path = tuple[str, ...]
 class Owner(NamedTuple):
     """A choice that has a flat key, and where the key lies in the choice's section."""
 
-    registered: Registered
+    registered: RegisteredChoice
     """The choice."""
     place: Path
     """The setting; or a table of installed settings and the setting in it."""
@@ -98,14 +98,14 @@ class FlatKeys:
         return next((each for each in self._catalog.foreign_names if each.name == key and each.means), None)
 
 
-def prefixes(registered: Registered) -> dict[str, Path]:
+def prefixes(registered: RegisteredChoice) -> dict[str, Path]:
     """By prefix of a choice's keys, the table that they lie in; () where they are settings of the choice itself."""
     spec = registered.spec
     own: dict[str, Path] = {spec.flat_prefix: ()} if spec.flat_prefix else {}
     return {prefix: (key,) for prefix, key in spec.prefixed.items()} | own
 
 
-def _behind_prefix(registered: Registered, key: str) -> Owner | None:
+def _behind_prefix(registered: RegisteredChoice, key: str) -> Owner | None:
     spec = registered.spec
     for prefix, table in prefixes(registered).items():
         if key.startswith(prefix) and key != prefix:
@@ -116,7 +116,7 @@ def _behind_prefix(registered: Registered, key: str) -> Owner | None:
     return None
 
 
-def key_faults(registered: Registered) -> Iterator[str]:
+def key_faults(registered: RegisteredChoice) -> Iterator[str]:
     """A sentence for each flat key of a choice that is a key of the core already."""
     for key in registered.spec.flat_names:
         if key in _OWN:
@@ -180,7 +180,7 @@ class _Form:
     def __init__(self, catalog: Catalog) -> None:
         self.catalog, self.flat_keys = catalog, FlatKeys(catalog)
         self.merged: Mapping[str, Json] = {}
-        self.chosen: dict[Path, Registered] = {}
+        self.chosen: dict[Path, RegisteredChoice] = {}
         self.problems: list[str] = []
         self.notes: list[str] = []
 
@@ -229,12 +229,12 @@ class _Form:
                 self.problems.append(f"unknown key {key!r}.{hint}")
         return values
 
-    def _paths(self, key: str) -> dict[Path, Registered]:
+    def _paths(self, key: str) -> dict[Path, RegisteredChoice]:
         offered = {(each.role, each.registered.qualified): each for each in self.flat_keys.owners_of(key)}
-        paths: dict[Path, Registered] = {}
+        paths: dict[Path, RegisteredChoice] = {}
         for (role, name), registered in self.chosen.items():
             owner = offered.get((role, registered.qualified))
-            if owner is None and is_in_project(registered.qualified):
+            if owner is None and is_project_code(registered.qualified):
                 named = key in registered.spec.flat_names
                 owner = Owner(registered, (key,)) if named else _behind_prefix(registered, key)
             if owner is not None:
@@ -295,7 +295,7 @@ def _used(values: Mapping[str, Json], role: str) -> Mapping[str, float]:
         return {}
 
 
-def _claimed_twice(key: str, paths: Mapping[Path, Registered]) -> str:
+def _claimed_twice(key: str, paths: Mapping[Path, RegisteredChoice]) -> str:
     has = " and of ".join(f"{role.replace('_', ' ')} {each.spec.name!r}" for (role, *_), each in paths.items())
     tables = " and ".join(f"[{'.'.join(path[:-1])}] {path[-1]} = …" for path in paths)
     return f"{key} is a setting of {has}, which are chosen both: write it in the table of the one meant, {tables}"
@@ -308,7 +308,7 @@ def _merged(sources: Iterable[Mapping[str, Json]]) -> dict[str, Json]:
     return functools.reduce(merge, sources, {})
 
 
-def _place_counts(sources: Sequence[dict[str, Json]], chosen: Mapping[Path, Registered]) -> None:
+def _place_counts(sources: Sequence[dict[str, Json]], chosen: Mapping[Path, RegisteredChoice]) -> None:
     """Write what `ClusterArgs` counts as settings of trainer and engine, and as `rollout_num_engines`.
 
     Each count is written into the source that it is from, so that a later source wins over it by a plain merge.
@@ -402,15 +402,15 @@ def hint_for(
     names = [each for each in catalog.foreign_names if each.name == plain]
     if names:
         return "".join(dict.fromkeys("".join(_parts(each, value, spell)) for each in names))
-    dist, choices = key_brought_by(plain)
+    dist, choices = package_of_key(plain)
     if dist and dist not in {each.dist for each in catalog.loaded}:
         owners = " or ".join(f"{role} {name!r}" for role, _, name in (each.partition("/") for each in choices))
-        return f" It is a setting of {owners}, which comes with {dist}. {how_to_install(dist)}"
+        return f" It is a setting of {owners}, which comes with {dist}. {install_advice(dist)}"
     nearest = did_you_mean(spell(key), [*map(spell, (*_OWN, *FlatKeys(catalog).owners)), *others])
-    dist, frameworks = who_knows_foreign_names()
+    dist, frameworks = package_of_foreign_names()
     if catalog.foreign_names or dist in {each.dist for each in catalog.loaded}:
         return nearest
-    known = f"{dist} knows what they are called here. {how_to_install(dist)}"
+    known = f"{dist} knows what they are called here. {install_advice(dist)}"
     return f"{nearest} A name of {', '.join(frameworks)}? {known}"
 
 

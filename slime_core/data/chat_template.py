@@ -15,9 +15,11 @@ from functools import cached_property
 from itertools import islice
 from typing import TypeVar, cast
 
-from slime_core.errors import ConfigError, DataError, ModelError, did_you_mean
+from slime_core.errors import DataError, ModelError
 from slime_core.processes.forked import Forked, Output, TooLong
 from slime_core.processes.server import shared_server
+from slime_core.processes.worker import ENTRY, PRELOAD, Order, pickled
+from slime_core.roles import Place, WorkerGroupSpec
 from slime_core.sample import Json, Message
 
 WORKER = "slime_core.data.template_worker"
@@ -73,7 +75,9 @@ class ChatTemplate:
                 f"the chat template {longest[0]!r} of {owner} has more than {LARGEST_TEMPLATE} characters: "
                 "templates of models are shorter by far, so put the right one there"
             )
-        self._sources, self._special_tokens, self._owner = dict(sources), dict(special_tokens), owner
+        self.special_tokens = special_tokens
+        """Variables such as `bos_token`."""
+        self._sources, self._owner = sources, owner
         self._day = day or datetime.now().astimezone().date()
         self._worker: _Worker | None = None
         self._reads: Sequence[str] = ()
@@ -89,21 +93,6 @@ class ChatTemplate:
         with self._lock:
             self._running()
             return frozenset(self._reads) - _ROWS
-
-    def check_kwargs(self, kwargs: Mapping[str, Json]) -> None:
-        """Check that the templates read every argument.
-
-        Raises:
-            ConfigError: the templates do not read an argument.
-            ModelError: a template is not valid Jinja.
-        """
-        for name in kwargs:
-            if name not in self.arguments | {"add_generation_prompt"}:
-                known = sorted(self.arguments - self._special_tokens.keys())
-                raise ConfigError(
-                    f"apply_chat_template_kwargs: the chat template of {self._owner} takes no argument {name!r}."
-                    f"{did_you_mean(name, known)} It reads: {', '.join(known) or 'none'}"
-                )
 
     def render(self, messages: Sequence[Message], tools: Json = None, kwargs: Mapping[str, Json] | None = None) -> str:
         """Return the messages as prompt text, with the generation prompt unless `kwargs` exclude it.
@@ -145,7 +134,7 @@ class ChatTemplate:
 
     def _request(self, messages: Sequence[Message], tools: Json, kwargs: Mapping[str, Json] | None) -> str:
         name = "tool_use" if tools is not None and "tool_use" in self._sources else "default"
-        defaults = {**self._special_tokens, "add_generation_prompt": True, "documents": None}
+        defaults = {**self.special_tokens, "add_generation_prompt": True, "documents": None}
         try:
             return _ENCODER.encode([name, {**defaults, **(kwargs or {}), "messages": messages, "tools": tools}])
         except (TypeError, ValueError, RecursionError) as error:
@@ -165,7 +154,7 @@ class ChatTemplate:
                 )
             worker = self._running()
             try:
-                answers = cast(list[Answer], worker.ask(f"[{','.join(requests)}]", LIMIT_S))
+                answers = cast(list[Answer], worker.call("render", [*requests]))
             except _Stopped as stopped:
                 self._stop()
                 if len(requests) == 1:
@@ -186,15 +175,15 @@ class ChatTemplate:
         """Return a worker that has compiled the templates; a fork of this process gets a new one."""
         if self._worker is None or self._worker.owner != os.getpid():
             self._worker = _Worker()
-            start = [self._sources, self._day.isoformat(), MEMORY_MB]
+            arguments = {"sources": self._sources, "day": self._day.isoformat(), "memory_mb": MEMORY_MB}
+            spec = WorkerGroupSpec("chat template", 1, f"{WORKER}:TemplateWorker", arguments)
             try:
-                result, found = cast(tuple[str, str | list[str]], self._worker.ask(json.dumps(start), START_S))
-            except _Stopped as stopped:
-                result, found = FAILED, f"cannot be compiled: {stopped}"
-            if result != MADE:
+                self._worker.exchange(Order(spec, Place(0), None, plain=True), START_S)
+                self._reads = cast(list[str], self._worker.call("arguments"))
+            except (_Stopped, ModelError) as error:
                 self._stop()
-                raise ModelError(f"the chat template of {self._owner} {found}")
-            self._reads = found
+                why = f"cannot be compiled: {error}" if isinstance(error, _Stopped) else error
+                raise ModelError(f"the chat template of {self._owner} {why}") from None
         return self._worker
 
     def _stop(self) -> None:
@@ -222,26 +211,33 @@ class _Worker:
         self.owner = os.getpid()
         self._output = Output(LONGEST_TAIL)
         with self._output.opened() as output:
-            self._process = shared_server([WORKER], {}).fork(f"{WORKER}:main", title="chat template", output=output)
+            self._process = shared_server([PRELOAD, WORKER]).fork(ENTRY, title="chat template", output=output)
         self.end = weakref.finalize(self, _end, self._process, self._output)
         """Kills the worker, once."""
 
-    def ask(self, request: str, timeout_s: float) -> object:
+    def call(self, method: str, *given: object) -> object:
+        """Return the answer of a method of the worker's object; errors as of `exchange`."""
+        return self.exchange((method, given), LIMIT_S)
+
+    def exchange(self, request: object, timeout_s: float) -> object:
         """Return the answer to one request.
 
         Raises:
+            ModelError: the worker raised an error.
             _Stopped: there is no answer.
         """
         try:
-            body = request.encode("utf-8", "surrogatepass")
-            answer = self._process.channel.exchange(body, limit=LARGEST_ANSWER, timeout_s=timeout_s)
-            return cast(object, json.loads(answer.decode("utf-8", "surrogatepass")))
+            body = pickled(request)
+            value, error = json.loads(self._process.call_blocking(body, limit=LARGEST_ANSWER, timeout_s=timeout_s))
         except TimeoutError:
             raise _Stopped(f"it is not done after {timeout_s:g} s") from None
         except TooLong:
             raise _Stopped(f"it has made more than {LARGEST_ANSWER} bytes") from None
         except (EOFError, OSError, ValueError):
             raise _Stopped(f"its process ended, perhaps for want of memory{self._output.printed()}") from None
+        if error:
+            raise ModelError(error)
+        return cast(object, value)
 
 
 def _end(process: Forked, output: Output) -> None:

@@ -21,15 +21,15 @@ import weakref
 from array import array
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from copy import deepcopy
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import accumulate, repeat
+from errno import EDQUOT, ENOSPC
+from itertools import accumulate
 from math import isqrt
 from pathlib import Path
 from random import Random
-from typing import IO, TypeVar, cast
+from typing import IO, cast
 
 from slime_core.data.row_reader import NAMING, LeftOut, Prompt, RowReader
 from slime_core.data.rows import BadRow, Row, arrow_values, scan_rows
@@ -40,7 +40,6 @@ from slime_core.roles import DataSourceSetup, PromptFile, RowFormat, Tokenizer
 from slime_core.sample import Group, GroupId, Json, Sample
 from slime_core.seeds import derive_seed
 
-T = TypeVar("T")
 ROUNDS = 4
 """Rounds of a permutation; each round shifts both coordinates once."""
 SMALL = 64
@@ -61,13 +60,21 @@ class RecordFile:
             DataError: the disk is full.
         """
         self._ends = array("Q", [0])
-        file: IO[bytes] = _stored(tempfile.TemporaryFile, prefix="slime-prompts-")  # closed with this object
+        file: IO[bytes] = tempfile.TemporaryFile(prefix="slime-prompts-")  # noqa: SIM115  # closed with this object
         weakref.finalize(self, _close, file)
         self._descriptor = file.fileno()
-        for record in records:
-            _stored(file.write, record)
-            self._ends.append(self._ends[-1] + len(record))
-        _stored(file.flush)
+        try:
+            for record in records:
+                file.write(record)
+                self._ends.append(self._ends[-1] + len(record))
+            file.flush()
+        except OSError as error:
+            if error.errno not in (ENOSPC, EDQUOT):
+                raise
+            raise DataError(
+                f"the prompts do not fit into the temporary directory {tempfile.gettempdir()}: {error.strerror}; "
+                "set TMPDIR to a directory with room"
+            ) from None
 
     def __getitem__(self, number: int) -> bytes:
         # Not mmap: its first access to each page takes three times as long, and its pages count as our memory.
@@ -78,60 +85,37 @@ class RecordFile:
         return len(self._ends) - 1
 
 
-def _stored(write: Callable[..., T], *given: object, **options: object) -> T:
-    try:
-        return write(*given, **options)
-    except OSError as error:
-        raise DataError(
-            f"the prompts do not fit into the temporary directory {tempfile.gettempdir()}: "
-            f"{error.strerror or error}; set TMPDIR to a directory with room"
-        ) from None
-
-
 def _close(file: IO[bytes]) -> None:
     with suppress(OSError):  # the disk may be full
         file.close()
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """One data set to read."""
+class FileRead:
+    """Result of reading a prompt file."""
 
     name: str
-    """First part of its group ids."""
-    where: str
-    """Name in errors, such as its path."""
-    rows: Iterable[Row | BadRow]
-    row_format: RowFormat
-    """How its rows are read."""
-    tokenizer: Tokenizer
-
-    @classmethod
-    def of(cls, file: PromptFile, tokenizer: Tokenizer) -> "Part":
-        """Return the part for a prompt file."""
-        reader = RowReader(file, tokenizer)
-        return cls(file.name, str(file.path), scan_rows(file.path, reader.needed, reader.optional), file, tokenizer)
-
-
-@dataclass(frozen=True, slots=True)
-class PartRead:
-    """Result of reading a part."""
-
-    name: str
-    """Name of the part."""
+    """Name of the data set."""
     prompts: int
     """Number of usable rows, at least one."""
     digest: str
-    """Hash of prompts, labels, metadata and media; parts with the same digest have the same data."""
+    """Hash of prompts, labels, metadata and media; files with the same digest have the same data."""
     left_out: LeftOut
     """Counts of the other rows."""
 
 
 class PromptTable:
-    """Usable rows of all parts, in the order of the files."""
+    """Usable rows of all files, in the order of the files."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(
+        self, files: Sequence[PromptFile], tokenizer: Tokenizer, rows: Iterable[Row | BadRow] | None = None
+    ) -> None:
         """Read all rows.
+
+        Args:
+            files: prompt files with unique names.
+            tokenizer: renders and measures prompts.
+            rows: the rows, if they are not in files.
 
         Raises:
             DataError: a file cannot be read, rows are bad, or a file has no usable row.
@@ -139,35 +123,43 @@ class PromptTable:
         """
         self.named: dict[tuple[str, str], str] = {}
         """First row that names each choice, by role and name."""
-        self.parts: list[PartRead] = []
+        self.files: list[FileRead] = []
         """Results by file."""
-        self._records = RecordFile(record for part in parts for record in self._scan(part))
-        self._starts = [0, *accumulate(part.prompts for part in self.parts)]
+        self._records = RecordFile(record for file in files for record in self._scan(file, tokenizer, rows))
+        self._starts = [0, *accumulate(file.prompts for file in self.files)]
 
     def __len__(self) -> int:
         """Number of usable rows."""
         return len(self._records)
 
-    def __getitem__(self, number: int) -> tuple[str, int, Prompt]:
-        """Return a row's file name, its number there (left-out rows count), and a prompt that shares no objects."""
+    def read(self, number: int, copies: int) -> tuple[str, int, list[Prompt]]:
+        """Return a row's file name, its number there (left-out rows count), and prompts that share no mutable values.
+
+        They may share the outer dict of their metadata.
+        """
         row, _, record = self._records[number].partition(b" ")
-        prompt = Prompt._make(_DECODER.raw_decode(record.decode())[0])
-        return self.parts[bisect_right(self._starts, number) - 1].name, int(row), prompt
+        name, text = self.files[bisect_right(self._starts, number) - 1].name, record.decode()
+        prompt = Prompt._make(_DECODER.decode(text))
+        values = (prompt.prompt, prompt.label, prompt.media, *prompt.metadata.values())
+        if any(isinstance(value, dict | list) for value in values):
+            return name, int(row), [Prompt._make(_DECODER.decode(text)) for _ in range(copies)]
+        return name, int(row), [prompt] * copies
 
     def identity(self) -> dict[str, Json]:
         """Return the number of prompts and the digest of each file; path and file times do not matter."""
-        return {part.name: {"prompts": part.prompts, "digest": part.digest} for part in self.parts}
+        return {file.name: {"prompts": file.prompts, "digest": file.digest} for file in self.files}
 
     def notes(self) -> list[str]:
         """Return a sentence for each kind of row that was left out of a file."""
-        return [note for part in self.parts for note in part.left_out.notes(part.name)]
+        return [note for file in self.files for note in file.left_out.notes(file.name)]
 
-    def _scan(self, part: Part) -> Iterator[bytes]:
-        left_out, digest = LeftOut(part.row_format), hashlib.blake2b(digest_size=16)
-        check_template_kwargs(part.row_format, part.tokenizer)
-        reader, number, prompts = RowReader(part.row_format, part.tokenizer), -1, 0
-        for number, (row, (read, dropped_reasoning)) in enumerate(reader.read_all(part.rows)):
-            record = self._record_of(cast(Row, row).where, read, part) if isinstance(read, Prompt) else read
+    def _scan(self, file: PromptFile, tokenizer: Tokenizer, rows: Iterable[Row | BadRow] | None) -> Iterator[bytes]:
+        check_template_kwargs(file, tokenizer)
+        left_out, digest = LeftOut(file), hashlib.blake2b(digest_size=16)
+        reader, number, prompts = RowReader(file, tokenizer), -1, 0
+        rows = scan_rows(file.path, reader.needed, reader.optional) if rows is None else rows
+        for number, (row, (read, dropped_reasoning)) in enumerate(reader.read_all(rows)):
+            record = self._record(cast(Row, row).where, read, file) if isinstance(read, Prompt) else read
             if not isinstance(record, bytes):
                 left_out.count(record)
                 continue
@@ -176,61 +168,45 @@ class PromptTable:
             digest.update(numbered + b"\n")
             prompts += 1
             yield numbered
-        left_out.check(part.name, number + 1)
+        left_out.check(file.name, number + 1)
         if not prompts:
-            raise DataError(_nothing(part, number + 1, left_out))
-        self.parts.append(PartRead(part.name, prompts, digest.hexdigest(), left_out))
+            raise DataError(f"{file.path}: {left_out.nothing_left(file.name, number + 1)}")
+        self.files.append(FileRead(file.name, prompts, digest.hexdigest(), left_out))
 
-    def _record_of(self, where: str, read: Prompt, part: Part) -> bytes | BadRow:
+    def _record(self, where: str, read: Prompt, file: PromptFile) -> bytes | BadRow:
         try:
             record = _ENCODER.encode([*read]).encode()
         except (TypeError, ValueError) as error:  # dates, bytes or NaN of a parquet file: no checkpoint can store them
             return BadRow(f"{where}: prompt, label, metadata and media must be plain JSON: {error}")
         for key, role in NAMING.items():
             if isinstance(name := read.metadata.get(key), str):
-                self.named.setdefault((role, name), f"{where}: {part.row_format.metadata_key}.{key}")
-        if (check := part.row_format.check) is not None:
-            sample = _pending(read, part.name, part.row_format.apply_chat_template_kwargs)
-            if (why := check(sample)) is not None:
+                self.named.setdefault((role, name), f"{where}: {file.metadata_key}.{key}")
+        if file.check is not None:
+            [sample] = _samples(GroupId(file.name, 0, 0, 0), [read], 0, file)
+            if (why := file.check(sample)) is not None:
                 return BadRow(f"{where}: {why}")
         return record
 
 
-def _nothing(part: Part, rows: int, left_out: LeftOut) -> str:
-    if not rows:
-        return f"{part.where} holds no rows"
-    if left_out.shortest is None:
-        return f"{part.where}: not one of {rows} rows can be used; {left_out.note(part.name)}"
-    return (
-        f"{part.where}: all {left_out.too_long} prompts are longer than {part.row_format.max_prompt_len} tokens, the "
-        f"shortest has {left_out.shortest}: raise --rollout-max-prompt-len"
-    )
-
-
-def _pending(
-    prompt: Prompt,
-    source: str,
-    template_kwargs: Mapping[str, Json] | None,
-    *,
-    draw: int = 0,
-    place: int = 0,
-    number: int = 0,
-) -> Sample:
-    """Return a row's prompt as a pending sample, at index `place` of the group of draw `draw`."""
-    return Sample(
-        draw,
-        place,
-        number,
-        prompt.prompt,
-        [],
-        prompt.media,
-        label=prompt.label,
-        metadata={**prompt.metadata},
-        apply_chat_template_kwargs={**(template_kwargs or {})},
-        generate_function_path=cast("str | None", prompt.metadata.get("generate_function_path")),
-        custom_rm_path=cast("str | None", prompt.metadata.get("custom_rm_path")),
-        source=source,
-    )
+def _samples(place: GroupId, prompts: Sequence[Prompt], first: int, row_format: RowFormat) -> list[Sample]:
+    """Return the pending samples of a group, numbered from `first` among all drawn samples."""
+    return [
+        Sample(
+            place.draw,
+            index,
+            first + index,
+            prompt.prompt,
+            [],
+            prompt.media,
+            label=prompt.label,
+            metadata={**prompt.metadata},
+            apply_chat_template_kwargs={**(row_format.apply_chat_template_kwargs or {})},
+            generate_function_path=cast("str | None", prompt.metadata.get("generate_function_path")),
+            custom_rm_path=cast("str | None", prompt.metadata.get("custom_rm_path")),
+            source=place.source,
+        )
+        for index, prompt in enumerate(prompts)
+    ]
 
 
 class EpochOrder:
@@ -276,12 +252,12 @@ class _Stream:
         self._seed, self._shuffle = setup.seed, setup.shuffle
         self._go_to(0, 0)
 
-    def next(self) -> tuple[GroupId, Prompt]:
+    def next(self, draw: int, copies: int) -> tuple[GroupId, list[Prompt]]:
         if self._offset >= len(self.table):
             self._go_to(self.epoch + 1, 0)
-        source, row, prompt = self.table[self._order[self._offset]]
+        source, row, prompts = self.table.read(self._order[self._offset], copies)
         self._offset += 1
-        return GroupId(source, self.epoch, row, 0), prompt
+        return GroupId(source, self.epoch, row, draw), prompts
 
     def state_dict(self) -> dict[str, Json]:
         return {"epoch": self.epoch, "offset": self._offset}
@@ -315,16 +291,19 @@ class PromptSource:
         self._weights = weights
         self._bounds = list(accumulate(weight / sum(weights) for weight in weights))
         self._first = Random(derive_seed(setup.seed, "mixture")).random()
-        self._template_kwargs = dict(setup.row_format.apply_chat_template_kwargs or {})
         self._draws = self._samples = 0
         self._requeued: deque[Group] = deque()
 
     async def draw(self, count: int) -> list[Group]:
         """Return exactly `count` groups: returned groups first, from the oldest, then new ones."""
         groups = [self._requeued.popleft() for _ in range(min(count, len(self._requeued)))]
-        with _collecting_no_garbage():
-            while len(groups) < count:
-                groups.append(self._next())
+        was_on = gc.isenabled()
+        gc.disable()  # many lasting objects are made, and scanning them would double the time
+        try:
+            groups += [self._next() for _ in range(count - len(groups))]
+        finally:
+            if was_on:
+                gc.enable()
         return groups
 
     def add(self, groups: Sequence[Group]) -> None:
@@ -342,10 +321,10 @@ class PromptSource:
         """Return `data/prompts`, `data/filtered`, `data/bad_rows`, `data/epoch`; with a table's name if several."""
         found: dict[str, float] = {}
         for stream in self._streams:
-            end, parts = f"/{stream.name}" if len(self._streams) > 1 else "", stream.table.parts
+            end, files = f"/{stream.name}" if len(self._streams) > 1 else "", stream.table.files
             found[f"data/prompts{end}"] = float(len(stream.table))
-            found[f"data/filtered{end}"] = float(sum(part.left_out.too_long for part in parts))
-            found[f"data/bad_rows{end}"] = float(sum(part.left_out.bad for part in parts))
+            found[f"data/filtered{end}"] = float(sum(file.left_out.too_long for file in files))
+            found[f"data/bad_rows{end}"] = float(sum(file.left_out.bad for file in files))
             found[f"data/epoch{end}"] = float(stream.epoch)
         return found
 
@@ -413,43 +392,12 @@ class PromptSource:
     def _next(self) -> Group:
         turn = bisect_right(self._bounds, (self._first + self._draws * GOLDEN) % 1.0)
         stream = self._streams[min(turn, len(self._streams) - 1)]
-        size, (place, prompt) = self._setup.n_samples_per_prompt, stream.next()
-        group = _group_of(place._replace(draw=self._draws), prompt, self._samples, size, self._template_kwargs)
+        size = self._setup.n_samples_per_prompt
+        place, prompts = stream.next(self._draws, size)
+        group = Group(place, _samples(place, prompts, self._samples, self._setup.row_format))
         self._draws += 1
         self._samples += size  # another size is possible after a resume
         return group
-
-
-@contextmanager
-def _collecting_no_garbage() -> Iterator[None]:
-    """Disable Python's garbage collector while many lasting objects are made; scanning them doubles the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
-def _group_of(place: GroupId, prompt: Prompt, first: int, size: int, template_kwargs: Mapping[str, Json]) -> Group:
-    """Return a group of `size` pending samples, numbered from `first` among all drawn samples."""
-    samples = [
-        _pending(own, place.source, template_kwargs, draw=place.draw, place=index, number=first + index)
-        for index, own in enumerate(_copies(prompt, size))
-    ]
-    return Group(place, samples)
-
-
-def _copies(prompt: Prompt, count: int) -> Iterable[Prompt]:
-    """Return prompts that share no mutable objects, except for the outer dict of their metadata.
-
-    Deep copies of all prompts would double the time of a draw, and most rows contain nothing mutable.
-    """
-    values = (prompt.prompt, prompt.label, prompt.media, *prompt.metadata.values())
-    if any(isinstance(value, dict | list) for value in values):
-        return [deepcopy(prompt) for _ in range(count)]
-    return repeat(prompt, count)
 
 
 def _object(value: Json) -> dict[str, Json]:
@@ -474,8 +422,7 @@ def prompt_source(setup: DataSourceSetup) -> PromptSource:
     if not setup.prompts:
         raise ConfigError("the data source 'prompts' reads files: give --prompt-data FILE (.jsonl or .parquet)")
     name = ", ".join(file.name for file in setup.prompts)
-    table = PromptTable([Part.of(file, setup.tokenizer) for file in setup.prompts])
-    return PromptSource(setup, {name: table}, [1.0])
+    return PromptSource(setup, {name: PromptTable(setup.prompts, setup.tokenizer)}, [1.0])
 
 
 def row_source(rows: Iterable[Mapping[str, Json]], name: str, setup: DataSourceSetup) -> PromptSource:
@@ -492,7 +439,7 @@ def row_source(rows: Iterable[Mapping[str, Json]], name: str, setup: DataSourceS
     is_arrow = hasattr(rows, "features")  # a `Dataset`
     read = (arrow_values(values) if is_arrow else dict(values) for values in rows)
     numbered = (Row(f"{name}, row {number}", values) for number, values in enumerate(read))
-    table = PromptTable([Part(name, name, numbered, setup.row_format, setup.tokenizer)])
+    table = PromptTable([PromptFile.of(Path(name), name, setup.row_format)], setup.tokenizer, numbered)
     return PromptSource(setup, {name: table}, [1.0])
 
 
@@ -503,7 +450,7 @@ def mixture_source(settings: MixtureSettings, setup: DataSourceSetup) -> PromptS
         DataError: a file cannot be read, or has no usable row.
     """
     tables = {
-        name: PromptTable([Part.of(file, setup.tokenizer) for file in _member_files(name, member, setup)])
+        name: PromptTable(_member_files(name, member, setup), setup.tokenizer)
         for name, member in settings.sources.items()
     }
     return PromptSource(setup, tables, [member.weight for member in settings.sources.values()])
@@ -534,10 +481,11 @@ def every_prompt(file: PromptFile, tokenizer: Tokenizer, n_samples_per_prompt: i
     Raises:
         DataError: the file cannot be read, or has no usable row.
     """
-    table = PromptTable([Part.of(file, tokenizer)])
-    kwargs, size = file.apply_chat_template_kwargs or {}, n_samples_per_prompt
-    rows = map(table.__getitem__, range(len(table)))
-    groups = [_group_of(GroupId(name, 0, row, row), prompt, row * size, size, kwargs) for name, row, prompt in rows]
+    table, groups = PromptTable([file], tokenizer), list[Group]()
+    for number in range(len(table)):
+        name, row, prompts = table.read(number, n_samples_per_prompt)
+        place = GroupId(name, 0, row, row)
+        groups.append(Group(place, _samples(place, prompts, row * n_samples_per_prompt, file)))
     return EveryPrompt(groups, table.named, table.notes())
 
 

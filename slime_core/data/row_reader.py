@@ -248,6 +248,17 @@ class LeftOut:
                 f"\n  {listed}\nMend or shorten them, or name another {other}."
             )
 
+    def nothing_left(self, name: str, rows: int) -> str:
+        """Return why not one of `rows` rows of a data set can be used."""
+        if not rows:
+            return "it has no rows"
+        if self.shortest is None:
+            return f"not one of {rows} rows can be used; {self.note(name)}"
+        return (
+            f"all {self.too_long} prompts are longer than {self._format.max_prompt_len} tokens, the shortest has "
+            f"{self.shortest}: raise --rollout-max-prompt-len"
+        )
+
     def note(self, name: str) -> str:
         """Return a sentence about the rows that were left out; empty if there are none."""
         parts = []

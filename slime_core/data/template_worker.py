@@ -5,10 +5,9 @@ Only this module imports Jinja: a run whose prompts need no template works witho
 
 import json
 import random
-import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time
-from typing import NoReturn, cast
+from typing import NoReturn
 
 from jinja2 import Template, TemplateError, TemplateSyntaxError, meta, nodes
 from jinja2.ext import Extension
@@ -16,16 +15,12 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from slime_core.data.chat_template import FAILED, MADE, MEMORY, REFUSED, Answer
-from slime_core.processes.forked import receive, send
+from slime_core.errors import ModelError
 from slime_core.processes.limits import limit_memory
 from slime_core.sample import Json
 
-Renderings = list[tuple[str, dict[str, Json]]]
-"""For each text to render, the name of its template and the variables."""
 LONGEST_DETAIL = 2_000
 """Characters of an error that are sent back."""
-
-
 _OF_DICTS = frozenset(dir(dict))
 """Attributes of dicts, which take precedence over keys."""
 
@@ -73,40 +68,33 @@ def _to_json(
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
-# The worker.
+class TemplateWorker:
+    """The object of the worker process: the compiled templates of a model."""
 
-
-def main(channel_fd: int) -> None:
-    """Serve requests until the other end closes."""
-    channel = socket.socket(fileno=channel_fd)
-    sources, day, memory_mb = cast(tuple[dict[str, str], str, int], _received(channel))
-    limit_memory(memory_mb)
-    templates = dict[str, Template]()
-    _tell(channel, _compiled(Dialect(date.fromisoformat(day)), sources, templates))
-    while True:
+    def __init__(self, rank: int, size: int, *, sources: Mapping[str, str], day: str, memory_mb: int) -> None:
+        """Compile all templates; ModelError for a broken one."""
+        limit_memory(memory_mb)
+        dialect, self._reads = Dialect(date.fromisoformat(day)), set[str]()
         try:
-            request = _received(channel)
-        except (EOFError, ConnectionError):
-            return
-        _tell(channel, [_rendered(templates[name], own) for name, own in cast(Renderings, request)])
+            self._templates = {name: dialect.from_string(text) for name, text in sources.items()}
+            for text in sources.values():
+                self._reads |= meta.find_undeclared_variables(dialect.parse(text))
+        except TemplateSyntaxError as error:
+            raise ModelError(f"is broken in line {error.lineno}: {error.message}") from None
+        except MemoryError:
+            raise ModelError("needs too much memory") from None
+        except RecursionError:
+            raise ModelError("is nested too deeply") from None
+        except Exception as error:
+            raise ModelError(f"cannot be compiled: {_described(error)}") from None
 
+    def arguments(self) -> list[str]:
+        """Return the variables that the templates read."""
+        return sorted(self._reads)
 
-def _compiled(
-    dialect: Dialect, sources: Mapping[str, str], templates: dict[str, Template]
-) -> tuple[str, str | list[str]]:
-    """Compile all templates; returns the variables that they read, or the problem."""
-    try:
-        templates.update({name: dialect.from_string(text) for name, text in sources.items()})
-        read = [meta.find_undeclared_variables(dialect.parse(text)) for text in sources.values()]
-        return MADE, sorted(set[str]().union(*read))
-    except TemplateSyntaxError as error:
-        return FAILED, f"is broken in line {error.lineno}: {error.message}"
-    except MemoryError:
-        return FAILED, "needs too much memory"
-    except RecursionError:
-        return FAILED, "is nested too deeply"
-    except Exception as error:
-        return FAILED, f"cannot be compiled: {_described(error)}"
+    def render(self, requests: Sequence[str]) -> list[Answer]:
+        """Return a text for each request, or the problem. A request is JSON of a template's name and its variables."""
+        return [_rendered(self._templates[name], variables) for name, variables in map(json.loads, requests)]
 
 
 def _rendered(template: Template, variables: Mapping[str, Json]) -> Answer:
@@ -123,11 +111,3 @@ def _rendered(template: Template, variables: Mapping[str, Json]) -> Answer:
 
 def _described(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".rstrip(": ")[:LONGEST_DETAIL]
-
-
-def _tell(channel: socket.socket, answer: object) -> None:
-    send(channel, json.dumps(answer, ensure_ascii=False).encode("utf-8", "surrogatepass"))
-
-
-def _received(channel: socket.socket) -> object:
-    return json.loads(receive(channel).decode("utf-8", "surrogatepass"))

@@ -1,27 +1,26 @@
 """The tokenizer of a model directory in HF format, without torch or transformers.
 
-Some properties, such as the end-of-turn text, are in no config file. `end_of_turn` and `bos_text` find them by running
+Some properties, such as the end of a turn, are in no config file. `end_of_turn` and `bos_text` find them by running
 the chat template or the tokenizer on a short text.
 
 Example:
 
     tokenizer = HfTokenizer.load(Path("Qwen3-0.6B"))
     tokenizer.encode("What is 2+3?")
-    end_of_turn(tokenizer.apply_chat_template, {"<|im_end|>": 2})      # "<|im_end|>"
 """
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
-from functools import cached_property, partial
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slime_core.catalog import how_to_install
+from slime_core.catalog import install_advice
 from slime_core.data.chat_template import LARGEST_TEMPLATE, ChatTemplate
-from slime_core.errors import DataError, ModelError
+from slime_core.errors import ConfigError, DataError, ModelError, did_you_mean
 from slime_core.roles import RowFormat, Tokenizer
 from slime_core.sample import Json, Message
 
@@ -33,42 +32,6 @@ _ANSWER = "qANSWERq"
 """A text that templates neither quote nor trim."""
 _CONTENTS: Sequence[Json] = (_ANSWER, [{"type": "text", "text": _ANSWER}])
 """Content as most templates read it, and as some models with images read it."""
-
-
-def end_of_turn(render: Callable[[Sequence[Message]], str], special: Collection[str]) -> str | None:
-    """Return the first special token that a template writes after an assistant's answer, or None.
-
-    Args:
-        render: renders messages as text, without opening another answer.
-        special: the tokenizer's special tokens.
-    """
-    for content in _CONTENTS:
-        try:
-            _, answer, after = render(
-                [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": content}]
-            ).rpartition(_ANSWER)
-        except DataError:  # rejects such a short dialog, or this form of content
-            continue
-        if answer:
-            found = [(after.index(token), -len(token), token) for token in special if token in after]
-            return min(found)[2] if found else None
-    return None
-
-
-def bos_text(backend: "tokenizers.Tokenizer") -> str:
-    """Return the special tokens that the tokenizer puts before every text, usually one BOS; else an empty text.
-
-    A text with this prefix, encoded without special tokens, has the ids of the bare text encoded with them.
-    """
-    plain, whole = (list(backend.encode("a", add_special_tokens=special).ids) for special in (False, True))
-    places = [at for at in range(len(whole)) if whole[at : at + len(plain)] == plain]
-    if not places or not places[0]:
-        return ""
-    wanted = [*whole[: places[0]], *plain]
-    bos = str(backend.decode(wanted[: places[0]], skip_special_tokens=False))
-    # Tokenizers that put a space before a text's first piece do not do so after a BOS.
-    ways = [each for each in (bos, f"{bos} ") if backend.encode(f"{each}a", add_special_tokens=False).ids == wanted]
-    return ways[0] if ways else bos
 
 
 class HfTokenizer:
@@ -129,27 +92,43 @@ class HfTokenizer:
 
     @cached_property
     def end_of_turn(self) -> int | None:
-        """Id of the special token with which the chat template ends an answer; None if there is none.
+        """Id of the first special token that the chat template writes after an answer; None if there is none.
 
         Raises:
             ModelError: the template is not valid Jinja.
         """
-        if self.template is None:
-            return None
-        token = end_of_turn(partial(self.apply_chat_template, add_generation_prompt=False), self._special)
-        return None if token is None else self._special[token]
+        for content in _CONTENTS if self.template is not None else ():
+            dialog: list[Message] = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": content}]
+            try:
+                text = self.apply_chat_template(dialog, add_generation_prompt=False)
+            except DataError:  # the template rejects such a short dialog, or this form of content
+                continue
+            _, answer, after = text.rpartition(_ANSWER)
+            if answer:
+                special = self._special.items()
+                found = [(after.index(token), -len(token), number) for token, number in special if token in after]
+                return min(found)[2] if found else None
+        return None
 
-    @cached_property
+    @property
     def bos_text(self) -> str:
         """Prefix of a prompt that no chat template wrote: the BOS, or an empty text."""
-        return bos_text(self._backend) if self._adds_bos else ""
+        return self._bos if self._adds_bos else ""
 
     @cached_property
-    def joins_pieces(self) -> bool:
-        """Whether pieces of a text can be encoded separately; Llama 2's tokenizer would put a space before each."""
-        pieces, whole = [*self.encode("a"), *self.encode("b")], self.encode("ab")
-        read, wanted = (self.decode(ids, skip_special_tokens=False) for ids in (pieces, whole))
-        return read == wanted or wanted != "ab"  # a tokenizer that cannot encode "ab" proves nothing
+    def _bos(self) -> str:
+        """The special tokens that the tokenizer puts before every text, usually one BOS; else an empty text.
+
+        A text with this prefix, encoded without special tokens, has the ids of the bare text encoded with them.
+        """
+        plain, whole = (list(self._backend.encode("a", add_special_tokens=each).ids) for each in (False, True))
+        places = [at for at in range(len(whole)) if whole[at : at + len(plain)] == plain]
+        if not places or not places[0]:
+            return ""
+        bos = self.decode(whole[: places[0]], skip_special_tokens=False)
+        # Tokenizers that put a space before a text's first piece do not do so after a BOS.
+        ways = [each for each in (bos, f"{bos} ") if self.encode(f"{each}a") == [*whole[: places[0]], *plain]]
+        return ways[0] if ways else bos
 
     def notes(self, *, chat: bool) -> Sequence[str]:
         """Return sentences about surprising behaviour; `chat`: prompts are written by the chat template.
@@ -163,13 +142,11 @@ class HfTokenizer:
                 f"the chat template ends an answer with {self._backend.id_to_token(end)!r}, which the files of {owner} "
                 "do not name as an end: it ends responses, and checkpoints name it"
             )
-        if not chat and (bos := bos_text(self._backend).strip()):
+        if not chat and (bos := self._bos.strip()):
             why = (
                 "as its tokenizer adds it" if self._adds_bos else "for tokenizer_config.json has add_bos_token = false"
             )
             found.append(f"prompts of {owner} begin with{'' if self._adds_bos else 'out'} {bos!r}, {why}")
-        if not self.joins_pieces:
-            found.append(f"the tokenizer of {owner} begins each piece of text with a space: a dialog is encoded whole")
         return found
 
     @cached_property
@@ -242,9 +219,21 @@ class HfTokenizer:
 
 
 def check_template_kwargs(row_format: RowFormat, tokenizer: Tokenizer) -> None:
-    """Check that the chat template, if it renders rows, reads every argument; errors as in `ChatTemplate`."""
-    if row_format.apply_chat_template and isinstance(tokenizer, HfTokenizer) and tokenizer.template:
-        tokenizer.template.check_kwargs(row_format.apply_chat_template_kwargs or {})
+    """Check that the chat template, if it renders rows, reads every argument.
+
+    Raises:
+        ConfigError: the template does not read an argument.
+        ModelError: the template is not valid Jinja.
+    """
+    if not row_format.apply_chat_template or not isinstance(tokenizer, HfTokenizer) or tokenizer.template is None:
+        return
+    for name in row_format.apply_chat_template_kwargs or {}:
+        if name not in tokenizer.template.arguments | {"add_generation_prompt"}:
+            known = sorted(tokenizer.template.arguments - tokenizer.template.special_tokens.keys())
+            raise ConfigError(
+                f"apply_chat_template_kwargs: the chat template of {tokenizer} takes no argument {name!r}."
+                f"{did_you_mean(name, known)} It reads: {', '.join(known) or 'none'}"
+            )
 
 
 def with_bos(text: str, tokenizer: Tokenizer) -> str:
@@ -277,7 +266,7 @@ def _read_backend(directory: Path) -> "tokenizers.Tokenizer":
 def _without(what: str, library: str, directory: Path) -> str:
     return (
         f"reading the {what} of {directory} needs {library}: pip install {library}. slime-local brings it, too. "
-        f"{how_to_install('slime-local')}"
+        f"{install_advice('slime-local')}"
     )
 
 

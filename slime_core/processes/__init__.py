@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from slime_core.processes.program import Ended as Ended
     from slime_core.processes.program import command as command
     from slime_core.processes.protection import CallFailure as CallFailure
-    from slime_core.processes.protection import LabelCheck as LabelCheck
     from slime_core.processes.protection import OnLoop as OnLoop
     from slime_core.processes.protection import Protection as Protection
     from slime_core.processes.protection import StartError as StartError
+    from slime_core.processes.protection import check_label as check_label
     from slime_core.processes.protection import isolation_of as isolation_of
     from slime_core.processes.protection import may_check_labels as may_check_labels
     from slime_core.processes.watchdog import Watchdog as Watchdog

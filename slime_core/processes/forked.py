@@ -1,9 +1,8 @@
-"""The driver's handle of a forked process: calls over its channel, its output, and its end over its leash.
+"""The driver's handle of a forked process: calls, output, and its end.
 
-The process answers one call at a time. Its server reports the process id and the exit, and kills the process with all
-its descendants when the driver closes the leash. A channel carries frames: an 8-byte length, followed by the payload.
-The driver's end (`Channel`) never blocks the event loop and can be cancelled at any byte; the worker's end (`send`,
-`receive`) is blocking code.
+The process answers one call at a time over a socket, its channel. Its server reports the process id and the exit over
+another one, the leash, and kills the process with all its descendants when the driver closes the leash. A channel
+carries frames: an 8-byte length, followed by the payload.
 
 Example:
 
@@ -15,12 +14,9 @@ Example:
 
 import asyncio
 import os
-import select
 import signal
 import socket
 import struct
-import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -29,134 +25,16 @@ HEADER = struct.Struct(">Q")
 NOTE = struct.Struct(">ii")
 """A message of the server on the leash. First: process id or a negative errno, and 0. At the end: exit code, and
 the exceeded limit: MiB of memory, or a negative number of processes; else 0."""
-NUMBER = struct.Struct(">Q")
-"""Number of a call, which precedes the call and its answer."""
 DEATH_S = 10.0
 """Seconds that a process may take to end after it was killed or has closed its connection."""
 DRAIN_S = 0.05
 """Seconds between two reads of a process's output, so that much output slows the process and not the driver."""
 _PART = 1 << 20
-"""Most bytes per read; other tasks run between two reads."""
+"""Bytes read in a row before other tasks run."""
 
 
 class TooLong(Exception):
     """A frame is longer than the limit; `args[0]` is its length."""
-
-
-class Channel:
-    """The driver's end of a worker's socket."""
-
-    def __init__(self, own: socket.socket) -> None:
-        own.setblocking(False)
-        self._socket = own
-        self._unsent, self._unread = deque[memoryview](), bytearray()
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the other end is closed and all frames were received."""
-        try:
-            return not self._socket.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True
-
-    async def send(self, body: bytes) -> None:
-        """Send one frame, after the rest of any cancelled one; OSError if the other end is closed."""
-        loop = asyncio.get_running_loop()
-        self._frame(body)
-        while not self._sent():
-            await self._ready(loop.add_writer, loop.remove_writer)
-
-    async def receive(self, limit: int | None = None) -> bytes:
-        """Wait for the next frame.
-
-        Raises:
-            EOFError: the other end is closed.
-            TooLong: the frame has more than `limit` bytes.
-            OSError: this end is closed.
-        """
-        loop = asyncio.get_running_loop()
-        while (body := self._whole(limit)) is None:
-            if not self._took():
-                await self._ready(loop.add_reader, loop.remove_reader)
-            elif len(self._unread) >= _PART:
-                await asyncio.sleep(0)
-        return body
-
-    def exchange(self, body: bytes, *, limit: int, timeout_s: float) -> bytes:
-        """Send one frame and wait for the next, without an event loop; TimeoutError, or errors as of `receive`."""
-        deadline = time.monotonic() + timeout_s
-        self._frame(body)
-        while (answer := self._whole(limit)) is None:
-            if (is_sent := self._sent()) and self._took():
-                continue
-            left, own = max(0.0, deadline - time.monotonic()), [self._socket]
-            if not any(select.select(own, [] if is_sent else own, [], left)):
-                raise TimeoutError
-        return answer
-
-    def end(self) -> None:
-        """Close this end for sending: the worker reads end-of-file after the last frame."""
-        self._shut(socket.SHUT_WR)
-
-    def cut(self) -> None:
-        """Break the connection at once; a waiting `receive` raises EOFError."""
-        self._shut(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        """Close the socket; no task may be waiting for a frame."""
-        self._socket.close()
-
-    def _shut(self, how: int) -> None:
-        with suppress(OSError):  # the other end or this one is closed already
-            self._socket.shutdown(how)
-
-    def _frame(self, body: bytes) -> None:
-        head = HEADER.pack(len(body))
-        # Send a small frame in one piece, since each piece wakes the other end; do not copy a large one.
-        self._unsent += map(memoryview, [head + body] if len(body) < _PART else [head, body])
-
-    def _sent(self) -> bool:
-        with suppress(BlockingIOError):
-            while self._unsent:
-                part = self._unsent[0]
-                self._unsent[0] = part[self._socket.send(part) :]
-                if not self._unsent[0]:
-                    self._unsent.popleft()
-        return not self._unsent
-
-    def _took(self) -> bool:
-        try:
-            part = self._socket.recv(_PART)
-        except BlockingIOError:
-            return False
-        if not part:
-            raise EOFError
-        self._unread += part
-        return True
-
-    def _whole(self, limit: int | None) -> bytes | None:
-        if len(self._unread) < HEADER.size:
-            return None
-        (length,) = HEADER.unpack(self._unread[: HEADER.size])
-        if limit is not None and length > limit:
-            raise TooLong(length)
-        end = HEADER.size + length
-        if len(self._unread) < end:
-            return None
-        body = bytes(memoryview(self._unread)[HEADER.size : end])
-        del self._unread[:end]
-        return body
-
-    async def _ready(self, add: Callable[..., object], remove: Callable[[int], object]) -> None:
-        descriptor, ready = self._socket.fileno(), asyncio.Event()
-        add(descriptor, ready.set)
-        try:
-            await ready.wait()
-        finally:
-            if self._socket.fileno() >= 0:  # another file may have the number by now
-                remove(descriptor)
 
 
 def send(channel: socket.socket, body: bytes) -> None:
@@ -164,21 +42,33 @@ def send(channel: socket.socket, body: bytes) -> None:
     channel.sendall(HEADER.pack(len(body)) + body)  # in one piece: each piece wakes the other end
 
 
-def receive(channel: socket.socket) -> bytearray:
-    """Wait for the next frame; EOFError if the other end is closed."""
-    (length,) = HEADER.unpack(_exactly(channel, HEADER.size))
+def receive(channel: socket.socket, limit: int | None = None) -> bytearray:
+    """Wait for the next frame.
+
+    Raises:
+        EOFError: the other end is closed.
+        TooLong: the frame has more than `limit` bytes.
+    """
+    length = _length(_exactly(channel, HEADER.size), limit)
     return _exactly(channel, length)
 
 
 def _exactly(channel: socket.socket, count: int) -> bytearray:
-    got = bytearray(count)
-    view, filled = memoryview(got), 0
+    frame = bytearray(count)
+    view, filled = memoryview(frame), 0
     while filled < count:
         read = channel.recv_into(view[filled:])
         if not read:
             raise EOFError
         filled += read
-    return got
+    return frame
+
+
+def _length(header: bytes | bytearray, limit: int | None) -> int:
+    length: int = HEADER.unpack(header)[0]
+    if limit is not None and length > limit:
+        raise TooLong(length)
+    return length
 
 
 class Output:
@@ -247,15 +137,20 @@ class Output:
 
 
 class Forked:
-    """One process that answers calls over `channel`."""
+    """One process that answers calls."""
 
     def __init__(
-        self, leash: socket.socket, own: socket.socket, last_words: Callable[[], str], limits: tuple[int | None, int]
+        self,
+        leash: socket.socket,
+        channel: socket.socket,
+        last_words: Callable[[], str],
+        limits: tuple[int | None, int],
     ) -> None:
         """Take over the driver's ends; use `Server.fork`."""
         leash.setblocking(False)
-        self.channel = Channel(own)
-        """Sends and receives frames."""
+        channel.setblocking(False)
+        self.channel = channel
+        """The driver's end of the channel."""
         self.pid = 0
         """Process id, also of its session and process group; 0 until it is known."""
         self.code: int | None = None
@@ -265,38 +160,57 @@ class Forked:
         self._leash, self._last_words, self._limits = leash, last_words, limits
         self._is_over = False
         self._errno = 0
-        self._calls = 0
         self._waiting: list[asyncio.Future[None]] = []
 
-    async def call(self, body: bytes, limit: int | None = None) -> memoryview:
-        """Send a call and wait for its answer. Skips answers to earlier, cancelled calls.
+    async def call(self, body: bytes, limit: int | None = None) -> bytearray:
+        """Send a call and wait for its answer. After a cancelled call, kill the process.
 
         Raises:
-            EOFError: the process ended. It is killed for closing its connection, for a frame that answers no call, and
-                for an answer of more than `limit` bytes.
+            EOFError: the process ended. It is killed for closing its connection, and for an answer of more than `limit`
+                bytes.
         """
         if self.is_over:
             raise EOFError
-        self._calls += 1
-        watching = self._watch()
+        with self._watched():
+            try:
+                await asyncio.get_running_loop().sock_sendall(self.channel, HEADER.pack(len(body)) + body)
+                length = _length(await self._receive(HEADER.size), limit)
+                return await self._receive(length)
+            except TooLong as error:
+                self.kill("output", f"it answered with {error.args[0]} bytes; {limit} are allowed")
+                raise EOFError from None
+            except (EOFError, OSError):
+                await self.see_end("died", "it closed its connection")
+                raise EOFError from None
+
+    def call_blocking(self, body: bytes, *, limit: int, timeout_s: float) -> bytearray:
+        """Send a call and wait for its answer, without an event loop; TimeoutError, or errors as of `receive`."""
+        self.channel.settimeout(timeout_s)
+        send(self.channel, body)
+        return receive(self.channel, limit)
+
+    async def _receive(self, count: int) -> bytearray:
+        loop, frame = asyncio.get_running_loop(), bytearray(count)
+        view, filled = memoryview(frame), 0
+        while filled < count:
+            read = await loop.sock_recv_into(self.channel, view[filled : filled + _PART])
+            if not read:
+                raise EOFError
+            filled += read
+            if filled >= _PART:
+                await asyncio.sleep(0)
+        return frame
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the process runs and has sent nothing since its last answer."""
         try:
-            await self.channel.send(NUMBER.pack(self._calls) + body)
-            while True:
-                frame = memoryview(await self.channel.receive(limit))
-                number = int.from_bytes(frame[: NUMBER.size], "big")
-                if number == self._calls:
-                    return frame[NUMBER.size :]
-                if number > self._calls:
-                    self.kill("contract", "something other than its answer was written to its socket")
-                    raise EOFError
-        except TooLong as error:
-            self.kill("output", f"it answered with {error.args[0]} bytes; {limit} are allowed")
-            raise EOFError from None
-        except (EOFError, OSError):
-            await self.see_end("died", "it closed its connection")
-            raise EOFError from None
-        finally:
-            self._unwatch(watching)
+            self.channel.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return not self.is_over
+        except OSError:
+            return False
+        return False  # closed, or something other than an answer was written
 
     @property
     def is_over(self) -> bool:
@@ -322,14 +236,23 @@ class Forked:
         with suppress(OSError):
             self._leash.shutdown(socket.SHUT_WR)
 
+    def end_calls(self) -> None:
+        """Announce that no more calls follow: the worker reads end-of-file after the last one."""
+        self._shut(socket.SHUT_WR)
+
+    def disconnect(self) -> None:
+        """Break the connection at once; a call in progress fails."""
+        self._shut(socket.SHUT_RDWR)
+
+    def _shut(self, how: int) -> None:
+        with suppress(OSError):  # the other end or this one is closed already
+            self.channel.shutdown(how)
+
     async def ended(self) -> None:
         """Wait until the process has ended; several tasks may wait."""
         while not self.is_over:
-            waiting = self._watch()
-            try:
+            with self._watched() as waiting:
                 await waiting
-            finally:
-                self._unwatch(waiting)
 
     async def see_end(self, reason: str, detail: str, grace_s: float = DEATH_S) -> None:
         """Wait until the process has ended. Kills it after `grace_s` seconds; stops waiting after `DEATH_S` more."""
@@ -343,7 +266,7 @@ class Forked:
         self._forget()
 
     def close(self) -> None:
-        """Kill the process and close its files; no task may be waiting for a frame."""
+        """Kill the process and close its files; no call may be in progress."""
         self.kill()
         self._forget()
         self.channel.close()
@@ -355,22 +278,23 @@ class Forked:
             self._wake()
         self._leash.close()
 
-    def _watch(self) -> "asyncio.Future[None]":
-        """Return a future that is done at the next message of the server."""
+    @contextmanager
+    def _watched(self) -> "Iterator[asyncio.Future[None]]":
+        """Read the server's messages on the event loop; the future is done at the next one."""
         loop = asyncio.get_running_loop()
         waiting: asyncio.Future[None] = loop.create_future()
         self._waiting.append(waiting)
         loop.add_reader(self._leash.fileno(), self._wake)
-        return waiting
-
-    def _unwatch(self, waiting: "asyncio.Future[None]") -> None:
-        self._waiting.remove(waiting)
-        if not self._waiting and self._leash.fileno() >= 0:
-            waiting.get_loop().remove_reader(self._leash.fileno())
+        try:
+            yield waiting
+        finally:
+            self._waiting.remove(waiting)
+            if not self._waiting and self._leash.fileno() >= 0:
+                loop.remove_reader(self._leash.fileno())
 
     def _wake(self) -> None:
         if self.is_over:
-            self.channel.cut()  # a descendant may hold the other end open
+            self.disconnect()  # a descendant may hold the other end open
         for waiting in self._waiting:
             if not waiting.done():
                 waiting.set_result(None)

@@ -153,6 +153,7 @@ class LocalWorker(GroupWorker):
         """
         super().__init__(f"{order.spec.name} {order.place.rank}", order.place, log)
         self._order, self._busy = order, False
+        self._answering: asyncio.Future[bytearray] | None = None
         try:
             log.parent.mkdir(parents=True, exist_ok=True)
             with log.open("ab") as output:
@@ -178,14 +179,15 @@ class LocalWorker(GroupWorker):
     def ask_to_end(self) -> None:
         """Send no more calls."""
         super().ask_to_end()
-        self._process.channel.end()
+        self._process.end_calls()
 
     async def end(self) -> None:
         """Wait until the process and its descendants have ended, after a kill if necessary, and close its files."""
         process = self._process
         await process.see_end("stopped", "it was stopped", self.BUSY_GRACE_S if self._busy else self.CLOSE_S)
-        process.channel.cut()
+        process.disconnect()
         async with self._turn:  # a call in progress handles the end first
+            await self._last_answer()
             process.close()
 
     async def _asked(self, method: str, given: Sequence[object]) -> object:
@@ -200,15 +202,20 @@ class LocalWorker(GroupWorker):
     async def _exchange(self, what: str, asked: object) -> object:
         if self._is_asked_to_end:
             raise self.death()
-        body = pickled(asked)
-        self._busy = True
+        await self._last_answer()
+        self._answering, self._busy = asyncio.ensure_future(self._process.call(pickled(asked))), True
         try:
-            frame = await self._process.call(body)
+            frame = await asyncio.shield(self._answering)
         except EOFError:
             self._told_of_death.set()
             raise self.death() from None
         self._busy = False
         return self._value(what, cast(Reply, ForkingPickler.loads(frame)))
+
+    async def _last_answer(self) -> None:
+        """Wait for the answer of the last call, if that was cancelled, or for its failure."""
+        if self._answering is not None:
+            await asyncio.wait({self._answering})
 
 
 ResultT = TypeVar("ResultT")
@@ -417,9 +424,9 @@ class LocalLauncher:
         """Start a group and wait until its workers are built; see `Launcher.start`."""
         taken = self._take(spec)
         ports = [free_port(LOOPBACK) for _ in taken.devices]
-        meeting = f"{LOOPBACK}:{ports[0]}"
+        rendezvous = f"{LOOPBACK}:{ports[0]}"
         places = [
-            Place(rank, rank, address=LOOPBACK, devices=devices, port=port, meeting=meeting)
+            Place(rank, rank, address=LOOPBACK, devices=devices, port=port, rendezvous=rendezvous)
             for rank, (devices, port) in enumerate(zip(taken.devices, ports, strict=True))
         ]
         threads = str(max(1, int(spec.needs.cpus)))
@@ -454,14 +461,14 @@ class LocalLauncher:
                 f"group {spec.name!r} asks for {spec.per_node} of its {spec.size} workers on a node; this machine "
                 f"is one node. Have all {spec.size} on one, or choose a launcher of several nodes"
             )
-        if spec.beside is None:
+        if spec.colocate_with is None:
             return Taken(spec.name, spec.needs, self._machine.share(spec.name, spec.needs, spec.size, taken))
         for other in taken:
-            if other.group == spec.beside:
+            if other.group == spec.colocate_with:
                 shared = [other.devices[rank % len(other.devices)] for rank in range(spec.size)]
                 return Taken(spec.name, Needs(), shared)
         raise ConfigError(
-            f"group {spec.name!r} is to live beside {spec.beside!r}, which does not run; what does: "
+            f"group {spec.name!r} shares the devices of {spec.colocate_with!r}, which is not running. Running: "
             f"{', '.join(each.group for each in taken) or 'no group'}"
         )
 

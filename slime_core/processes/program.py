@@ -7,7 +7,6 @@ Example:
 """
 
 import asyncio
-import json
 import os
 import signal
 import socket
@@ -20,6 +19,7 @@ from time import monotonic
 from slime_core.errors import SlimeError
 from slime_core.processes.forked import Output, receive, send
 from slime_core.processes.server import shared_server
+from slime_core.sample import Json
 from slime_core.secrets import REDACTOR
 
 __all__ = ["CommandError", "Ended", "command"]
@@ -83,8 +83,7 @@ async def command(
     Raises:
         CommandError: the program could not be started, or was killed at a limit; see its `reason`.
     """
-    own = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", **(env or {})}
-    order = {"argv": list(argv), "env": own, "cwd": str(cwd)}
+    own: dict[str, Json] = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", **(env or {})}
     began, failed, out, err = monotonic(), b"", Output(MOST_OUTPUT), Output(MOST_OUTPUT)
     with closing(out), closing(err):
         with out.opened() as output, err.opened() as errors:
@@ -95,15 +94,15 @@ async def command(
                 errors=errors,
                 memory_mb=memory_mb,
                 most_processes=most_processes,
+                arguments=[list(argv), own, str(cwd)],
             )
         out.watch(BUSY_S)
         err.watch(BUSY_S)
         try:
             async with asyncio.timeout(timeout_s):
-                with suppress(EOFError, OSError):  # the channel closes when the program is executed
-                    await process.channel.send(json.dumps(order).encode())
-                    failed = await process.channel.receive()
                 await process.ended()
+            with suppress(EOFError, OSError):  # the program was executed
+                failed = bytes(receive(process.channel))
         except TimeoutError:
             process.kill("timeout", f"it took longer than {timeout_s:g} s, and was killed")
         finally:
@@ -120,14 +119,12 @@ async def command(
     return Ended(process.code, stdout, stderr, monotonic() - began)
 
 
-def execute(channel_fd: int) -> None:
-    """Replace this forked process by the program of the order."""
-    channel = socket.socket(fileno=channel_fd)
-    order = json.loads(bytes(receive(channel)))
+def execute(channel_fd: int, argv: list[str], env: dict[str, str], cwd: str) -> None:
+    """Replace this forked process by a program; if that fails, send the reason."""
     for each in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(each, signal.SIG_DFL)  # Python ignores these signals, and the program would inherit that
     try:
-        os.chdir(order["cwd"])
-        os.execvpe(order["argv"][0], order["argv"], order["env"])
+        os.chdir(cwd)
+        os.execvpe(argv[0], argv, env)
     except OSError as error:
-        send(channel, f"{error.strerror}: {error.filename or order['argv'][0]}".encode())
+        send(socket.socket(fileno=channel_fd), f"{error.strerror}: {error.filename or argv[0]}".encode())

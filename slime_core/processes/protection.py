@@ -17,18 +17,19 @@ import asyncio
 import inspect
 import json
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Generic, Self, TypeVar, cast
+from typing import Generic, TypeVar, cast
 
 from slime_core.aio import Slots, limited
-from slime_core.catalog import Registered
-from slime_core.catalog.checks import as_verdict, checked_label
-from slime_core.errors import PluginError, said_by
+from slime_core.catalog import RegisteredChoice
+from slime_core.catalog.checks import as_verdict, check_label_result
+from slime_core.errors import PluginError, error_text
 from slime_core.processes.forked import Output
 from slime_core.processes.limits import TOO_MANY_FORKS, own_cores
 from slime_core.processes.server import Server
@@ -36,12 +37,11 @@ from slime_core.processes.worker import (
     ENTRY,
     LARGEST_ANSWER,
     PRELOAD,
+    REWARD_HOST,
     Order,
-    RewardHost,
-    RewardOrder,
+    copy_fields,
     pickled,
     receive_verdict,
-    ship,
 )
 from slime_core.roles import (
     CallSpec,
@@ -54,7 +54,7 @@ from slime_core.roles import (
     WorkerGroupSpec,
     is_async,
 )
-from slime_core.roles.rewards import misfit
+from slime_core.roles.rewards import signature_error
 from slime_core.sample import Json, Sample
 from slime_core.score import Unscored, Verdict
 from slime_core.secrets import REDACTOR
@@ -91,37 +91,30 @@ class CallFailure(Exception):
 class RewardWorker:
     """A process with a plugin's reward, and its latest output."""
 
-    def __init__(self, server: Server, order: RewardOrder) -> None:
-        """Fork the process; `order` is its first call, which builds the plugin.
+    def __init__(self, server: Server, title: str, memory_mb: int, arguments: Mapping[str, object]) -> None:
+        """Fork the process; `arguments` are those of `RewardHost`.
 
         Raises:
             OSError: the system cannot start another process.
         """
-        self.title, self._order = f"{order.role} {order.name}", order
+        self._spec = WorkerGroupSpec(title, 1, REWARD_HOST, arguments)
         self._output, self._busy = Output(LONGEST_TAIL), False
         with self._output.opened() as output:
             self._process = server.fork(
-                ENTRY,
-                title=self.title,
-                output=output,
-                memory_mb=order.memory_mb,
-                most_processes=MOST_PROCESSES,
+                ENTRY, title=title, output=output, memory_mb=memory_mb, most_processes=MOST_PROCESSES
             )
 
     @property
     def alive(self) -> bool:
-        """Whether the worker can take a call; a closed socket shows its death before the server reports it."""
-        process = self._process
-        return process.cause is None and not process.is_over and not process.channel.is_closed
+        """Whether the worker can take a call; a closed channel shows its death before the server reports it."""
+        return self._process.cause is None and self._process.is_idle
 
     async def ready(self) -> None:
         """Wait until the plugin is built; StartError with the worker's output if that fails."""
-        target = f"{RewardHost.__module__}:{RewardHost.__qualname__}"
-        spec = WorkerGroupSpec(self.title, 1, target, {"order": self._order})
         try:
-            await self._exchange(Order(spec, Place(0), None, plain=True), START_TIMEOUT_S)
+            await self._exchange(Order(self._spec, Place(0), None, plain=True), START_TIMEOUT_S)
         except CallFailure as failure:
-            raise StartError(f"{self.title}: its worker process cannot build it: {failure.detail}") from None
+            raise StartError(f"{self._spec.name}: its worker process cannot build it: {failure.detail}") from None
 
     async def call(self, samples: Sequence[Sample], ctx: RewardContext | None, timeout_s: float) -> Json:
         """Return the verdicts of one call, as JSON.
@@ -137,20 +130,17 @@ class RewardWorker:
             self._process.kill("memory", detail)
         raise CallFailure(reason, detail + self._output.printed())
 
-    async def _exchange(self, asked: object, timeout_s: float) -> dict[str, Json]:
-        process, answer, error, body = self._process, None, "", pickled(asked)
+    async def _exchange(self, request: object, timeout_s: float) -> dict[str, Json]:
+        process, answer, error, body = self._process, None, "", pickled(request)
         self._output.clear()
         self._output.watch()
         self._busy = True
         try:
-            async with asyncio.timeout(timeout_s) as limit:
-                answer, error = json.loads(bytes(await process.call(body, LARGEST_ANSWER)))
+            with suppress(EOFError):
+                async with asyncio.timeout(timeout_s):
+                    answer, error = json.loads(await process.call(body, LARGEST_ANSWER))
         except TimeoutError:
-            if not limit.expired():
-                raise
             process.kill("timeout", f"no answer in {timeout_s:g} s; it was killed")
-        except EOFError:
-            pass
         except (ValueError, TypeError, RecursionError):
             process.kill("contract", "something other than its answer was written to its socket")
         except BaseException:
@@ -183,7 +173,7 @@ class RewardWorker:
     def close(self) -> None:
         """Kill the worker and close its files; a call in progress fails and closes the files itself."""
         self._process.kill("killed", "it was closed")
-        self._process.channel.cut()  # ends a call in progress
+        self._process.disconnect()  # ends a call in progress
         if not self._busy:
             self._process.close()
             self._output.close()
@@ -245,7 +235,7 @@ class OnLoop(Generic[SubjectT, ContextT, ResultT]):
             raise
         except BaseException as error:
             calls.errors += 1
-            raise PluginError(f"it raised {type(error).__name__}: {said_by(error)}") from error
+            raise PluginError(f"it raised {type(error).__name__}: {error_text(error)}") from error
         finally:
             calls.seconds.append(perf_counter() - began)
             if self._slots is not None:
@@ -265,11 +255,8 @@ class Isolated:
 
     async def start(self) -> None:
         """Start one worker, to find a broken plugin before any sample needs it; raises StartError for one."""
-        await self._slots.acquire()
-        try:
+        async with self._slots:
             self._idle.append(await self._worker())
-        finally:
-            self._slots.release()
 
     async def __call__(self, subject: Sample | Sequence[Sample], ctx: RewardContext) -> Verdict | list[Verdict]:
         """Return the verdict on a sample, or on each sample of a group.
@@ -305,18 +292,18 @@ class Isolated:
             self._all.pop().close()
 
     async def _verdicts(self, samples: Sequence[Sample], ctx: RewardContext | None) -> list[Verdict]:
-        shipped = [ship(sample, self._spec.fields) for sample in samples]
-        await self._slots.acquire()  # has no time limit and is not measured
-        try:
+        copies = [copy_fields(sample, self._spec.fields) for sample in samples]
+        async with self._slots:  # the wait has no time limit and is not measured
             worker, began = await self._worker(), perf_counter()
             try:
-                answer = await worker.call(shipped, ctx, self._spec.timeout_s)
+                answer = await worker.call(copies, ctx, self._spec.timeout_s)
             finally:
                 if ctx is not None:
                     self._calls.seconds.append(perf_counter() - began)
-                self._give_back(worker)
-        finally:
-            self._slots.release()
+                if worker.alive and not self._closed:
+                    self._idle.append(worker)
+                else:
+                    self._end(worker)
         try:
             verdicts = [receive_verdict(each) for each in cast(list[Json], answer)]
         except (TypeError, ValueError) as error:
@@ -349,12 +336,6 @@ class Isolated:
         self._ever_ready = True
         return worker
 
-    def _give_back(self, worker: RewardWorker) -> None:
-        if worker.alive and not self._closed:
-            self._idle.append(worker)
-        else:
-            self._end(worker)
-
     def _end(self, worker: RewardWorker) -> None:
         worker.close()
         self._all.discard(worker)
@@ -375,11 +356,12 @@ class Protection:
         self._isolated: list[Isolated] = []
         self._server = Server(preload=[PRELOAD])
 
-    def protect(self, registered: Registered, settings: Settings, build: Callable[[], object], *, name: str) -> object:
+    def protect(
+        self, registered: RegisteredChoice, settings: Settings, build: Callable[[], object], *, name: str
+    ) -> object:
         """Return a choice as the run calls it. Rewards and group rewards become awaitable, in a process or not.
 
         With `isolation=Isolation.PROCESS`, only workers call `build`. `name` is the choice's name in the run.
-        the choice.
 
         Raises:
             PluginError: the object that the factory returned does not fit the spec.
@@ -397,18 +379,19 @@ class Protection:
                 calls=calls,
                 convert=as_verdict if spec.role == "reward" else None,
             )
-        values, root = settings.model_dump(), self._plugins.root or Path.cwd()
-        order = RewardOrder(
-            spec.role,
-            registered.qualified,
-            registered.plugin,
-            values,
-            replace(self._plugins, root=root),
-            REDACTOR.within(values),
-            self._seed,
-            spec.memory_mb,
-        )
-        self._isolated.append(Isolated(spec, calls, partial(RewardWorker, self._server, order)))
+        values, title = settings.model_dump(), f"{spec.role} {registered.qualified}"
+        arguments = {
+            "role": spec.role,
+            "name": registered.qualified,
+            "plugin": registered.plugin,
+            "settings": values,
+            "plugins": replace(self._plugins, root=self._plugins.root or Path.cwd()),
+            "secrets": REDACTOR.within(values),
+            "seed": self._seed,
+            "memory_mb": spec.memory_mb,
+        }
+        launch = partial(RewardWorker, self._server, title, spec.memory_mb, arguments)
+        self._isolated.append(Isolated(spec, calls, launch))
         return self._isolated[-1]
 
     async def start(self) -> None:
@@ -442,7 +425,7 @@ def isolation_of(spec: CallSpec[object], made: object) -> Isolation:
         return Isolation.PROCESS
     if not callable(made):
         raise PluginError(f"{what}: the factory returned {made!r:.80}, which cannot be called")
-    if (why := misfit(made, spec.name, spec.role)) is not None:
+    if (why := signature_error(made, spec.name, spec.role)) is not None:
         raise PluginError(f"{what}: {why}")
     if is_async(made):
         return Isolation.LOOP
@@ -454,40 +437,27 @@ def isolation_of(spec: CallSpec[object], made: object) -> Isolation:
     return Isolation.PROCESS
 
 
-class LabelCheck:
-    """The `check_label` of a protected reward, for callers outside of an event loop. Runs where the reward runs."""
+def check_label(reward: object, sample: Sample) -> str | None:
+    """Return why no response can get full marks with the sample's label; None if one can, or if that is unknown.
 
-    def __init__(self, reward: object) -> None:
-        """Start no worker; a reward that runs in processes gets one at the first call."""
-        self._reward = reward.called if isinstance(reward, OnLoop) else reward
-        # The caller's thread may have a running event loop, so another thread awaits the worker.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="check_label")
-        self._runner = asyncio.Runner()
+    Args:
+        reward: a protected reward; its `check_label` runs where the reward runs.
+        sample: a pending sample with the label.
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        """Stop the thread and its event loop; the worker remains for the run."""
-        self._thread.submit(self._runner.close).result()
-        self._thread.shutdown()
-
-    def __call__(self, sample: Sample) -> str | None:
-        """Return why no response can get full marks with the label; None if one can, or if that is unknown.
-
-        Raises:
-            CallFailure: the reward's worker process failed.
-            StartError: the reward's worker cannot be started.
-        """
-        reward = self._reward
-        if isinstance(reward, Isolated):
-            try:
-                return self._thread.submit(lambda: self._runner.run(reward.check_label(sample))).result()
-            except CallFailure as failure:
-                if failure.reason == "timeout":
-                    return "its check took longer than the reward's time limit"
-                raise
-        return checked_label(reward.check_label(sample)) if isinstance(reward, ChecksLabels) else None
+    Raises:
+        CallFailure: the reward's worker process failed.
+        StartError: the reward's worker cannot be started.
+    """
+    reward = reward.called if isinstance(reward, OnLoop) else reward
+    if not isinstance(reward, Isolated):
+        return check_label_result(reward.check_label(sample)) if isinstance(reward, ChecksLabels) else None
+    with ThreadPoolExecutor(1) as thread:  # the caller's thread may have a running event loop
+        try:
+            return thread.submit(asyncio.run, reward.check_label(sample)).result()
+        except CallFailure as failure:
+            if failure.reason == "timeout":
+                return "its check took longer than the reward's time limit"
+            raise
 
 
 def may_check_labels(spec: CallSpec[object]) -> bool:

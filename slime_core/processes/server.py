@@ -33,6 +33,7 @@ from typing import IO, Any, NoReturn
 
 from slime_core.processes.forked import HEADER, NOTE, Forked
 from slime_core.processes.limits import children, descendants, die_with_parent, end_tree, keep_descendants, private_mb
+from slime_core.sample import Json
 
 # The driver's handle of a server.
 
@@ -82,8 +83,9 @@ class Server:
         environment: Mapping[str, str] | None = None,
         memory_mb: int | None = None,
         most_processes: int = 1_000,
+        arguments: Sequence[Json] = (),
     ) -> Forked:
-        """Fork a process that calls `entry` ("module:function") with its channel's descriptor.
+        """Fork a process that calls `entry` ("module:function") with its channel's descriptor and `arguments`.
 
         The process leads its own session, with the driver's current environment, folder and `sys.path`. Returns before
         any import.
@@ -96,6 +98,7 @@ class Server:
             environment: variables to add to the driver's.
             memory_mb: MiB for the process and all descendants; None: no limit on memory or processes.
             most_processes: limit on its processes, with descendants.
+            arguments: more arguments for `entry`.
 
         Raises:
             OSError: the system cannot start another process.
@@ -108,6 +111,7 @@ class Server:
             "environment": {**os.environ, **self._environment, **(environment or {})},
             "memory_mb": memory_mb,
             "most_processes": most_processes,
+            "arguments": arguments,
         }
         body, outputs = json.dumps(request).encode(), [output, output if errors is None else errors]
         with self._lock:
@@ -317,7 +321,7 @@ class _Nursery:
             _dress(request, self._environment)
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
             module, _, name = request["entry"].partition(":")
-            getattr(importlib.import_module(module), name)(channel)
+            getattr(importlib.import_module(module), name)(channel, *request["arguments"])
             code = 0
         except SystemExit as leaving:
             code = _code_of(leaving)

@@ -29,12 +29,12 @@ from multiprocessing.reduction import ForkingPickler
 from typing import cast
 
 from slime_core.catalog import Catalog, check_verdict, discover_in_worker, find_project_files
-from slime_core.catalog.checks import as_verdict, check_verdicts, checked_label
+from slime_core.catalog.checks import as_verdict, check_label_result, check_verdicts
 from slime_core.errors import ContractError, PluginError, SlimeError, drawn
-from slime_core.processes.forked import NUMBER, receive, send
+from slime_core.processes.forked import receive, send
 from slime_core.processes.limits import ForkCount, limit_memory
 from slime_core.roles import ChecksLabels, Place, PluginSet, RewardContext, Setup, WorkerGroupSpec
-from slime_core.roles.rewards import misfit
+from slime_core.roles.rewards import signature_error
 from slime_core.sample import Json, Sample
 from slime_core.score import NotApplicable, Score, Unscored, Verdict
 from slime_core.secrets import REDACTOR, redact_output
@@ -113,7 +113,7 @@ def pickled(value: object) -> bytes:
     return buffer.getvalue()
 
 
-# The main loop of every worker: answer the numbered calls from the channel.
+# The main loop of every worker: answer the calls from the channel.
 
 PRELOAD = __name__
 """Module that every server of workers imports before a fork."""
@@ -136,7 +136,7 @@ def serve(channel_fd: int) -> None:
     channel, own, host = socket.socket(fileno=channel_fd), os.getpid(), Host()
     plain = False
 
-    def work(body: memoryview) -> object:
+    def work(body: bytearray) -> object:
         nonlocal plain
         asked = ForkingPickler.loads(body)
         if isinstance(asked, Order):
@@ -148,16 +148,16 @@ def serve(channel_fd: int) -> None:
 
     while True:
         try:
-            frame = memoryview(receive(channel))
+            body = receive(channel)
         except (EOFError, OSError):
             break
-        reply = answered(partial(work, frame[NUMBER.size :]))
+        reply = answered(partial(work, body))
         if os.getpid() != own:
             os._exit(0)  # a plugin returned from a fork: only the first process may answer
         signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm that a plugin left on would hit the next call
         with suppress(Exception):
             sys.stdout.flush()
-        send(channel, bytes(frame[: NUMBER.size]) + (_as_json(reply) if plain else _as_pickle(reply)))
+        send(channel, _as_json(reply) if plain else _as_pickle(reply))
     host.close()
 
 
@@ -184,43 +184,44 @@ LONGEST_DETAIL = 4_000
 """Characters of an error text that are sent back, from its end."""
 
 
-@dataclass(frozen=True, slots=True)
-class RewardOrder:
-    """Which reward to build, with its memory limit."""
-
-    role: str
-    name: str
-    plugin: str
-    settings: Mapping[str, object]
-    plugins: PluginSet
-    secrets: Mapping[str, str]
-    """Replacement words for each secret value."""
-    seed: int
-    memory_mb: int
+REWARD_HOST = f"{__name__}:RewardHost"
 
 
 class RewardHost:
     """Builds and calls one plugin's reward or group reward in its worker."""
 
-    def __init__(self, rank: int, size: int, order: RewardOrder) -> None:
-        """Build the choice in `order` as the driver does."""
-        limit_memory(order.memory_mb)
-        self._role, self._plugin, self._forks = order.role, order.plugin, ForkCount()
-        catalog = Catalog.discover(_only(order.plugins, order.plugin), strict=False)
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        *,
+        role: str,
+        name: str,
+        plugin: str,
+        settings: Mapping[str, object],
+        plugins: PluginSet,
+        secrets: Mapping[str, str],
+        seed: int,
+        memory_mb: int,
+    ) -> None:
+        """Build a choice as the driver does; `secrets` are the replacement words for each secret value."""
+        limit_memory(memory_mb)
+        self._role, self._plugin, self._forks = role, plugin, ForkCount()
+        catalog = Catalog.discover(_only(plugins, plugin), strict=False)
         whole: list[Catalog] = []
 
         def make(role: str, name: str, **settings: object) -> object:
             if not whole:
-                whole.append(Catalog.discover(order.plugins, strict=False))
+                whole.append(Catalog.discover(plugins, strict=False))
             spec = whole[0].find(role, name).spec
-            made = spec.factory(spec.model.model_validate(settings), Setup(make, order.seed))
+            made = spec.factory(spec.model.model_validate(settings), Setup(make, seed))
             return _awaited(made, as_verdict if role == "reward" else lambda answer: answer)
 
-        for value, words in order.secrets.items():
+        for value, words in secrets.items():
             REDACTOR.add(value, words)
-        spec = catalog.find(order.role, order.name).spec
-        made = spec.factory(spec.model.model_validate(order.settings), Setup(make, order.seed))
-        if (why := misfit(made, spec.name, self._role)) is not None:
+        spec = catalog.find(role, name).spec
+        made = spec.factory(spec.model.model_validate(settings), Setup(make, seed))
+        if (why := signature_error(made, spec.name, self._role)) is not None:
             raise PluginError(why)
         self._call = cast(Callable[..., object], made)
         self._loop = asyncio.new_event_loop()
@@ -250,7 +251,7 @@ class RewardHost:
 
     def _label(self, sample: Sample) -> Verdict:
         called: object = self._call
-        why = checked_label(called.check_label(sample)) if isinstance(called, ChecksLabels) else None
+        why = check_label_result(called.check_label(sample)) if isinstance(called, ChecksLabels) else None
         return NotApplicable() if why is None else Unscored(why)
 
 
@@ -279,7 +280,7 @@ def _only(plugins: PluginSet, plugin: str) -> PluginSet:
     )
 
 
-class ShippedSample(Sample):
+class PartialSample(Sample):
     """A copy of a sample with the fields that the spec names; reading another field raises ContractError."""
 
     __slots__ = ()
@@ -289,18 +290,18 @@ class ShippedSample(Sample):
             raise AttributeError(f"'Sample' object has no attribute {name!r}")
         raise ContractError(
             f"sample.{name} was read, but the spec does not declare it: in a worker process a sample has only "
-            f"{', '.join(self.shipped())}. Write fields=(*LIGHT_FIELDS, {name!r}) in the spec"
+            f"{', '.join(self.copied_fields())}. Write fields=(*LIGHT_FIELDS, {name!r}) in the spec"
         )
 
-    def shipped(self) -> dict[str, object]:
+    def copied_fields(self) -> dict[str, object]:
         """Return the fields that were copied."""
         return {name: getattr(Sample, name).__get__(self) for name in Sample.__dataclass_fields__ if _has(self, name)}
 
     def __getstate__(self) -> tuple[None, dict[str, object]]:
-        return None, self.shipped()
+        return None, self.copied_fields()
 
     def __repr__(self) -> str:
-        return f"Sample({', '.join(f'{name}={value!r}' for name, value in self.shipped().items())})"
+        return f"Sample({', '.join(f'{name}={value!r}' for name, value in self.copied_fields().items())})"
 
 
 def _has(sample: Sample, name: str) -> bool:
@@ -311,9 +312,9 @@ def _has(sample: Sample, name: str) -> bool:
     return True
 
 
-def ship(sample: Sample, wanted: Collection[str]) -> ShippedSample:
+def copy_fields(sample: Sample, wanted: Collection[str]) -> PartialSample:
     """Copy the wanted fields of a sample and its `IDENTITY`; lists and dicts are shared."""
-    copied = object.__new__(ShippedSample)
+    copied = object.__new__(PartialSample)
     for name in {*IDENTITY, *wanted}:
         setattr(copied, name, getattr(sample, name))
     return copied

@@ -56,7 +56,6 @@ class Advantage(Protocol):
 
     def __call__(self, batch: AdvantageInput) -> "torch.Tensor":
         """Advantages, float32 [T], finite."""
-        ...
 
 
 @runtime_checkable
@@ -65,7 +64,6 @@ class ValueAdvantage(Advantage, Protocol):
 
     def returns(self, batch: AdvantageInput) -> "torch.Tensor":
         """Regression targets of the critic at the trained tokens, float32 [T], finite."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -135,7 +133,6 @@ class Loss(Protocol):
 
     def __call__(self, batch: LossInput) -> LossOutput:
         """Return the per-token loss and metrics."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -187,7 +184,6 @@ class Correction(Protocol):
 
     def __call__(self, batch: CorrectionInput) -> CorrectionOutput:
         """Return weights, mask and metrics."""
-        ...
 
 
 @dataclass(frozen=True)

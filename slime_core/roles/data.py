@@ -19,7 +19,7 @@ from typing import ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
 from slime_core.roles.generation import Tokenizer
 from slime_core.roles.rewards import ShapeContext
-from slime_core.roles.spec import Setup, Spec
+from slime_core.roles.spec import Setup, Spec, Stability
 from slime_core.sample import Group, GroupId, Json, Sample
 
 # Data source: draws an endless sequence of pending groups, and resumes exactly from its saved state.
@@ -97,23 +97,18 @@ class DataSource(Protocol):
 
     async def draw(self, count: int) -> list[Group]:
         """Return exactly `count` groups; groups from `add` come first."""
-        ...
 
     def add(self, groups: Sequence[Group]) -> None:
         """Requeue groups that were drawn but not finished."""
-        ...
 
     def state_dict(self) -> dict[str, Json]:
         """Everything needed to continue, as plain JSON."""
-        ...
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
         """Continue from a saved state."""
-        ...
 
     def __len__(self) -> int:
         """Prompts in one epoch."""
-        ...
 
 
 @runtime_checkable
@@ -125,7 +120,6 @@ class NamesChoices(Protocol):
 
     def named_choices(self) -> Mapping[tuple[str, str], str]:
         """Maps (role, name) to its first occurrence, such as `train.jsonl:3`; the role is "reward" or "generator"."""
-        ...
 
 
 @runtime_checkable
@@ -134,18 +128,17 @@ class DescribesData(Protocol):
 
     def data_metrics(self) -> Mapping[str, float]:
         """Counts for the metrics; their names begin with `data/`."""
-        ...
 
     def data_notes(self) -> Sequence[str]:
         """One sentence for each kind of omission, for `slime plan` and the display."""
-        ...
 
 
 @dataclass(frozen=True)
 class DataSourceSpec(Spec[DataSource]):
-    """Offers a data source."""
+    """Offers a data source: where prompts come from."""
 
     role: ClassVar[str] = "data_source"
+    stability: ClassVar[Stability] = Stability.STABLE
     reads_prompt_data: bool | None = True
     """Whether `prompt_data` is required. False: the source makes its own prompts. None: `prompt_data` is optional."""
 
@@ -179,14 +172,14 @@ class BufferFilter(Protocol):
 
     def select(self, groups: Sequence[Group], want: int, ctx: BufferContext) -> Selection:
         """Choose at most `want` of `groups`."""
-        ...
 
 
 @dataclass(frozen=True)
 class BufferFilterSpec(Spec[BufferFilter]):
-    """Offers a buffer filter."""
+    """Offers a buffer filter: which held groups are trained on next."""
 
     role: ClassVar[str] = "buffer_filter"
+    stability: ClassVar[Stability] = Stability.STABLE
 
 
 # Buffer: holds finished groups between rollout and training, and returns them with importance weights.
@@ -232,39 +225,32 @@ class Buffer(Protocol):
 
     def add(self, groups: Sequence[Group]) -> None:
         """Add finished groups."""
-        ...
 
     def sample(self, want: int, ctx: BufferContext) -> Draw:
         """Return at most `want` groups."""
-        ...
 
     def update(self, scores: Mapping[GroupId, float]) -> None:
         """Receive the mean absolute advantage of each trained group."""
-        ...
 
     def evict(self, ctx: BufferContext) -> Mapping[GroupId, str]:
         """Remove groups that will not be trained again; returns the reason of each.
 
         Called after a step with the context of the next one: remove groups that will be too old by then.
         """
-        ...
 
     def state_dict(self) -> dict[str, Json]:
         """Everything needed to continue, as plain JSON, held groups included."""
-        ...
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
         """Continue from a saved state."""
-        ...
 
     def __len__(self) -> int:
         """Groups that `sample` can still return."""
-        ...
 
 
 @dataclass(frozen=True)
 class BufferSpec(Spec[Buffer]):
-    """Offers a buffer."""
+    """Offers a buffer: what holds finished groups."""
 
     role: ClassVar[str] = "buffer"
     uses_buffer_filter: bool = False
@@ -314,14 +300,14 @@ class GroupFilter(Protocol):
 
     def __call__(self, group: Group, ctx: FilterContext) -> Decision:
         """Return `Keep`, `Drop` or `KeepIfShort`."""
-        ...
 
 
 @dataclass(frozen=True)
 class GroupFilterSpec(Spec[GroupFilter]):
-    """Offers a group filter."""
+    """Offers a group filter: which finished groups are trained on."""
 
     role: ClassVar[str] = "group_filter"
+    stability: ClassVar[Stability] = Stability.STABLE
 
 
 # Sample filter: takes single samples of a finished rollout out of training; their rewards still count for their
@@ -346,7 +332,6 @@ class SampleFilter(Protocol):
 
     def __call__(self, groups: Sequence[Group], ctx: FilterContext) -> Sequence[Removal]:
         """Return the samples to remove. Samples that are already removed stay removed."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -354,6 +339,7 @@ class SampleFilterSpec(Spec[SampleFilter]):
     """Offers a sample filter (slime: `--rollout-sample-filter-path`); several run in the order given."""
 
     role: ClassVar[str] = "sample_filter"
+    stability: ClassVar[Stability] = Stability.STABLE
     many: ClassVar[bool] = True
 
 
@@ -378,7 +364,6 @@ class BatchTransform(Protocol):
 
     def __call__(self, sample: Sample, group: Group, ctx: ShapeContext) -> Mapping[str, float | Sequence[float]]:
         """Return a value for every declared column: one number, or one number per response token."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -49,14 +49,12 @@ class ReleasesMemory(Protocol):
 
     async def release(self, tags: MemoryTags) -> None:
         """Release this memory. No request is running. Idempotent."""
-        ...
 
     async def resume(self, tags: MemoryTags) -> None:
         """Reacquire the memory. Output must not depend on having released it. Idempotent.
 
         Weights need not be restored if the next call is `load_weights`.
         """
-        ...
 
 
 @runtime_checkable
@@ -65,11 +63,9 @@ class RankReleasesMemory(Protocol):
 
     def release(self, tags: MemoryTags) -> None:
         """Release this memory; called on all ranks together. Idempotent."""
-        ...
 
     def resume(self, tags: MemoryTags) -> None:
         """Reacquire the memory. The next step must not depend on having released it. Idempotent."""
-        ...
 
 
 # Engine: generates tokens from the newest published weights.
@@ -97,8 +93,8 @@ class EngineSetup(Setup):
     """Name of the entry of `served_models` that it serves; empty for the policy."""
     max_concurrency: int | None = None
     """Most concurrent requests of the run, over all engines of this model; None: unknown."""
-    beside: str | None = None
-    """Worker group whose devices its workers share, for `WorkerGroupSpec.beside`: the trainer's, with `colocate`."""
+    colocate_with: str | None = None
+    """Worker group whose devices its workers share: the trainer's, with `colocate`. See `WorkerGroupSpec`."""
     offloads: bool = False
     """Whether the run releases its memory while ranks train (`colocate`, `offload_rollout`)."""
     float32_matmul_precision: str = "highest"
@@ -119,7 +115,6 @@ class Engine(Protocol):
 
     async def start(self) -> None:
         """Start workers; returns when they can accept requests."""
-        ...
 
     async def load_weights(self, channel: WeightChannel, version: int) -> None:
         """Switch to a published version; every later token uses it.
@@ -129,24 +124,20 @@ class Engine(Protocol):
         Raises:
             ModelError: the channel's slots do not match the model's; names the first one that differs.
         """
-        ...
 
     async def generate(self, request: GenerateRequest) -> GenerateOutput:
         """Generate one continuation.
 
         Raises:
-            SlimeError: the engine does not support a part of the request. It must not ignore any (`besides` of the
+            SlimeError: the engine does not support a part of the request. It must not ignore any (`unsupported` of the
                 request and of its sampling lists unsupported parts).
         """
-        ...
 
     async def abort(self) -> None:
         """End all running requests early; each returns its tokens so far, with finish ABORT."""
-        ...
 
     async def close(self) -> None:
         """Stop workers."""
-        ...
 
 
 @runtime_checkable
@@ -155,11 +146,10 @@ class ServesCheckpoint(Protocol):
 
     async def load_checkpoint(self) -> None:
         """Serve the weights of `hf_checkpoint` as version 0, as if a trainer had published them."""
-        ...
 
 
 @runtime_checkable
-class NoticesDeath(Protocol):
+class WatchesWorkers(Protocol):
     """Optional: an engine that detects the death of its workers while idle. The core then replaces the engine."""
 
     async def watch(self) -> None:
@@ -168,7 +158,6 @@ class NoticesDeath(Protocol):
         Raises:
             WorkerError: the engine cannot serve requests any more.
         """
-        ...
 
 
 @runtime_checkable
@@ -184,7 +173,6 @@ class StreamsTokens(Protocol):
         Raises:
             SlimeError: as `generate` does.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +193,7 @@ class EngineUse:
 
 @dataclass(frozen=True)
 class EngineSpec(Spec[Engine]):
-    """Offers an engine."""
+    """Offers an engine: what generates tokens."""
 
     role: ClassVar[str] = "engine"
     transports: tuple[str, ...] = ()
@@ -216,7 +204,7 @@ class EngineSpec(Spec[Engine]):
     """Memory that it can release while ranks train; a non-empty set requires `ReleasesMemory`."""
     gives: frozenset[Extra] = frozenset()
     """Extras that it can return to a request that wants them. It rejects a request for any other, by name."""
-    withholds: Callable[[Settings], frozenset[Extra]] = lambda settings: frozenset()
+    excluded_extras: Callable[[Settings], frozenset[Extra]] = lambda settings: frozenset()
     """Extras among `gives` that these settings exclude, for example because a router in front drops them."""
     restart_s: float = 600.0
     """Seconds that a failed engine may take to serve again. A run without any serving engine waits this long."""

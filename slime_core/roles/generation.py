@@ -120,13 +120,13 @@ class SamplingParams:
             if not good:
                 raise ValueError(f"sampling with {name}={getattr(self, name)!r}; expected {expected}")
 
-    def besides(self, *heeded: str) -> list[str]:
-        """Names of parameters that are set but not in `heeded`. An engine rejects them instead of ignoring them.
+    def unsupported(self, *supported: str) -> list[str]:
+        """Names of parameters that are set and not listed, for an engine to reject.
 
-        Parameters about the response's text are left out: they concern generators, not engines.
+        Parameters about the response's text are left out, because they concern generators.
         """
         defaults = SamplingParams(self.max_new_tokens)
-        free = {*heeded, "skip_special_tokens", "no_stop_trim"}
+        free = {*supported, "skip_special_tokens", "no_stop_trim"}
         names = [each.name for each in fields(self) if each.name not in free]
         return [name for name in names if getattr(self, name) != getattr(defaults, name)]
 
@@ -277,7 +277,7 @@ class GenerateRequest:
     """Makes the draw a function of the sample's identity, independent of other requests in the batch."""
     group: GroupId | None = None
     """Group whose samples share a prompt prefix. One of several engines serves it. Does not affect outputs."""
-    made: int = 0
+    num_generated: int = 0
     """Tokens at the prompt's end that an interrupted call generated. Penalties and `stop` count them as generated."""
     session: str | None = None
     """Conversation of which the call is a turn. One of several engines serves it. Does not affect outputs."""
@@ -286,13 +286,10 @@ class GenerateRequest:
     want: frozenset[Extra] = frozenset()
     """Extras to return in addition to tokens and log-probs."""
 
-    def besides(self, *heeded: str | Extra) -> list[str]:
-        """Names of requested features ("media", extras) that are not in `heeded`. An engine rejects them.
-
-        `SamplingParams.besides` does the same for sampling parameters.
-        """
-        asked = ["media"] if self.media and "media" not in heeded else []
-        return asked + sorted(extra.value for extra in self.want if extra not in heeded)
+    def unsupported(self, *supported: str | Extra) -> list[str]:
+        """Names of requested features ("media", extras) that are not listed, for an engine to reject."""
+        asked = ["media"] if self.media and "media" not in supported else []
+        return asked + sorted(extra.value for extra in self.want if extra not in supported)
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,15 +367,12 @@ class Tokenizer(Protocol):
     @property
     def eos_token_ids(self) -> frozenset[int]:
         """Ids that end a response."""
-        ...
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text, without added special tokens."""
-        ...
 
     def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Text of ids, with or without special tokens."""
-        ...
 
     def apply_chat_template(
         self,
@@ -389,4 +383,3 @@ class Tokenizer(Protocol):
         add_generation_prompt: bool = True,
     ) -> str:
         """The messages as the model's prompt text, optionally with the start of its answer."""
-        ...

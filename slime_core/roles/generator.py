@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
 from slime_core.roles.generation import Extra, GenerateChunk, GenerateOutput, SamplingParams, Tokenizer
-from slime_core.roles.spec import Settings, Spec
+from slime_core.roles.spec import Settings, Spec, Stability
 from slime_core.sample import Json, Sample
 
 
@@ -29,7 +29,7 @@ class Generate(Protocol):
         *,
         turn: str | None = None,
         session: str | None = None,
-        tell: Callable[[GenerateChunk], None] | None = None,
+        on_chunk: Callable[[GenerateChunk], None] | None = None,
         media: Mapping[str, Json] | None = None,
     ) -> GenerateOutput:
         """One response; its `versions` lists the weight versions of its tokens.
@@ -41,7 +41,7 @@ class Generate(Protocol):
                 Name concurrent calls: their order, and with it their seeds, may vary. A call that raised may be
                 retried under its name.
             session: the conversation that contains the call. One of several engines serves it. Does not affect outputs.
-            tell: callback for each chunk of the response, in order, while it streams.
+            on_chunk: callback for each chunk of the response, in order, while it streams.
             media: images, videos or audio for the prompt's placeholders.
 
         Raises:
@@ -49,7 +49,6 @@ class Generate(Protocol):
             LimitError: the prompt fills the context, or the sample has reached its limit of calls.
             SlimeError: the engine rejected the request, or several engines failed on it.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +72,8 @@ class GenerateContext:
     measure: Callable[[str, float], None] = lambda name, value: None
     """`ctx.measure("tool_calls", 3)`: mean and p99 over samples are metrics, `rollout/<generator>/tool_calls/...`.
     Do not measure time: metrics would differ from run to run."""
-    anew: Callable[[], None] = lambda: None
-    """`ctx.anew()` restarts the sample: earlier calls no longer count; their names are free. No call may be running."""
+    restart: Callable[[], None] = lambda: None
+    """`ctx.restart()` forgets the sample's earlier calls and their names. No call may be running."""
 
 
 @runtime_checkable
@@ -90,7 +89,6 @@ class Generator(Protocol):
         Of several samples, rewards score the one with `metadata["main"] = True`, else the last. A failed sample has
         status FAILED and a `failure_reason`, and keeps its tokens so far.
         """
-        ...
 
 
 @runtime_checkable
@@ -99,18 +97,17 @@ class StartsAndStops(Protocol):
 
     async def start(self) -> None:
         """Acquire the resources; awaited once, after the engine has started and before the first sample."""
-        ...
 
     async def close(self) -> None:
         """Release the resources; awaited once before the engine is closed, also after errors and if `start` raised."""
-        ...
 
 
 @dataclass(frozen=True)
 class GeneratorSpec(Spec[Generator]):
-    """Offers a generator."""
+    """Offers a generator: how one rollout is run."""
 
     role: ClassVar[str] = "generator"
+    stability: ClassVar[Stability] = Stability.STABLE
 
     max_concurrency: int | Callable[..., int | None] | None = None
     """Most concurrent samples, or a function of the settings; None: only the run's max_concurrency applies."""

@@ -75,7 +75,7 @@ class Place:
     """The only GPUs that it sees, by their names on its node. Empty if it needs none."""
     port: int = 0
     """A port on its node that is reserved for it; 0 if the launcher reserves none."""
-    meeting: str = ""
+    rendezvous: str = ""
     """`ADDRESS:PORT` of rank 0 for the group's rendezvous."""
 
 
@@ -121,7 +121,7 @@ class WorkerGroupSpec:
     """Slow modules that start no thread. Imported once for all workers; a worker with GPUs imports them itself."""
     per_node: int | None = None
     """Workers on each node, in rank order; None: as few nodes as possible."""
-    beside: str | None = None
+    colocate_with: str | None = None
     """Name of a running group whose places and devices this group shares, rank by rank."""
 
 
@@ -135,8 +135,8 @@ class GroupUse:
     """Processes."""
     needs: Needs
     """Resources of each worker."""
-    beside: str | None = None
-    """As `WorkerGroupSpec.beside`."""
+    colocate_with: str | None = None
+    """As `WorkerGroupSpec.colocate_with`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +156,10 @@ class WorkerGroup(Protocol):
     @property
     def size(self) -> int:
         """Processes."""
-        ...
 
     @property
     def places(self) -> Sequence[Place]:
         """Location of each worker, in rank order."""
-        ...
 
     async def call(
         self, method: str, arguments: Sequence[object] | None = None, *, timeout_s: float | None = None
@@ -171,15 +169,12 @@ class WorkerGroup(Protocol):
         Raises:
             WorkerError: a worker raised, died or did not answer in time; the group is then closed.
         """
-        ...
 
     async def call_one(self, rank: int, method: str, argument: object, *, timeout_s: float | None = None) -> object:
         """Call one worker; errors as in `call`."""
-        ...
 
     def unanswered(self) -> Mapping[int, str]:
         """Workers with an unfinished call: rank -> a description such as "pid 4711"."""
-        ...
 
     async def watch(self) -> None:
         """Wait until the group is closed.
@@ -187,11 +182,9 @@ class WorkerGroup(Protocol):
         Raises:
             WorkerError: a worker died between calls; the group is then closed.
         """
-        ...
 
     async def close(self) -> None:
         """Let idle workers close, then end all workers and their child processes; idempotent."""
-        ...
 
 
 @runtime_checkable
@@ -205,16 +198,14 @@ class Launcher(Protocol):
             WorkerError: a worker could not be built (with its traceback), or not in time (with its rank).
             ConfigError: the group needs more than exists; raised at once, with what exists.
         """
-        ...
 
     async def close(self) -> None:
         """Stop every group that it started; idempotent."""
-        ...
 
 
 @dataclass(frozen=True)
 class LauncherSpec(Spec[Launcher]):
-    """Offers a launcher."""
+    """Offers a launcher: what starts worker processes."""
 
     role: ClassVar[str] = "launcher"
     check: Callable[[Settings, Sequence[GroupUse]], None] | None = None

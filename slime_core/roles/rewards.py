@@ -20,7 +20,7 @@ from dataclasses import dataclass, fields
 from functools import update_wrapper
 from typing import ClassVar, Protocol, get_type_hints, runtime_checkable
 
-from slime_core.roles.spec import Settings, Setup, Spec, _RoleT
+from slime_core.roles.spec import Settings, Setup, Spec, Stability, _RoleT
 from slime_core.sample import Group, Sample
 from slime_core.score import Verdict
 
@@ -43,7 +43,6 @@ class RewardShaper(Protocol):
 
     def __call__(self, groups: Sequence[Group], ctx: ShapeContext) -> Sequence[Sequence[float | None]]:
         """Return rewards in the shape of `ctx.rewards`: finite where it has a number, None where it has None."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -176,7 +175,7 @@ _COMPAT = {"reward": "rm", "group_reward": "group_rm", "generator": "generate"}
 """Choices of slime-compat that call slime's own functions."""
 
 
-def misfit(function: object, name: str, role: str) -> str | None:
+def signature_error(function: object, name: str, role: str) -> str | None:
     """Return why a function does not fit a role that is a single function; None if it fits or has no signature."""
     try:
         signature = inspect.signature(function)  # type: ignore[arg-type]  # what is no callable raises
@@ -223,7 +222,6 @@ class Reward(Protocol):
 
     async def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
         """Return `Score`, `Unscored` or `NotApplicable`. A float, a bool or a scalar counts as a `Score`."""
-        ...
 
 
 @runtime_checkable
@@ -232,7 +230,6 @@ class SyncReward(Protocol):
 
     def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
         """Return `Score`, `Unscored` or `NotApplicable`."""
-        ...
 
 
 @runtime_checkable
@@ -254,14 +251,14 @@ class ChecksLabels(Protocol):
         Args:
             sample: pending; `label` is None if the run reads no labels.
         """
-        ...
 
 
 @dataclass(frozen=True)
 class RewardSpec(CallSpec[Reward | SyncReward]):
-    """Offers a reward."""
+    """Offers a reward: how one sample is scored."""
 
     role: ClassVar[str] = "reward"
+    stability: ClassVar[Stability] = Stability.STABLE
 
     each_sample: bool = False
     """Whether it scores every sample. If not, it scores one sample per generator call: the one with
@@ -281,7 +278,7 @@ class RewardSpec(CallSpec[Reward | SyncReward]):
         Raises:
             TypeError: it cannot be called as a reward; the message helps with functions of TRL, verl and others.
         """
-        if (why := misfit(function, getattr(function, "__name__", name), "reward")) is not None:
+        if (why := signature_error(function, getattr(function, "__name__", name), "reward")) is not None:
             raise TypeError(why)
 
         def factory(settings: Settings, setup: Setup) -> Reward | SyncReward:
@@ -300,7 +297,6 @@ class GroupReward(Protocol):
 
     async def __call__(self, samples: Sequence[Sample], ctx: RewardContext) -> Sequence[Verdict]:
         """Return one verdict per sample, in order; `ctx.seed` is the group's own."""
-        ...
 
 
 @runtime_checkable
@@ -309,7 +305,6 @@ class SyncGroupReward(Protocol):
 
     def __call__(self, samples: Sequence[Sample], ctx: RewardContext) -> Sequence[Verdict]:
         """Return one verdict per sample, in order."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -317,6 +312,7 @@ class GroupRewardSpec(CallSpec[GroupReward | SyncGroupReward]):
     """Offers a group reward; its verdicts join the weighted sum of the rewards (slime: `--group-rm`)."""
 
     role: ClassVar[str] = "group_reward"
+    stability: ClassVar[Stability] = Stability.STABLE
 
     each_sample: bool = False
     """Whether it receives all samples. If not, it receives one per generator call."""

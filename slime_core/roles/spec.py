@@ -133,7 +133,7 @@ def _alternatives(annotation: object) -> Iterator[object]:
 
 
 class Stability(enum.Enum):
-    """Stability promise of a hook and, for a provider hook, of its role's Protocol and Spec."""
+    """Stability promise of a role, with its hook, Protocol and Spec, or of an event and its hook."""
 
     STABLE = "stable"
     """Changes only with SLIME_API. Removals are deprecated for a release first."""
@@ -146,7 +146,6 @@ class Make(Protocol):
 
     def __call__(self, role: str, name: str, **settings: object) -> object:
         """Return the object that the named spec's factory makes from these settings."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +181,10 @@ class Spec(Generic[_RoleT]):
     """Name of the role, as `slime plan` and the run file write it."""
     many: ClassVar[bool] = False
     """Whether a run may use several choices of this role at once."""
+    added: ClassVar[str] = "0.1"
+    """The release that added the role."""
+    stability: ClassVar[Stability] = Stability.PROVISIONAL
+    """Its stability promise."""
     selectable: ClassVar[bool] = True
     """Whether run files select choices. If not, all of them are used."""
     also_chosen_by: ClassVar[str] = ""
@@ -211,23 +214,23 @@ class Spec(Generic[_RoleT]):
             raise ValueError(f"{type(self).__name__} name {self.name!r}: use letters, digits, '-' and '_'")
         settings: object = self.settings
         if isinstance(settings, type) and not issubclass(settings, Settings):
-            raise TypeError(f"{self._told}: settings must be a subclass of slime_core.Settings")
+            raise TypeError(f"{self._label}: settings must be a subclass of slime_core.Settings")
         if not callable(settings):
-            raise TypeError(f"{self._told}: settings must be a model, or a function that makes one")
+            raise TypeError(f"{self._label}: settings must be a model, or a function that makes one")
         if not callable(self.factory):
-            raise TypeError(f"{self._told}: factory must be callable as factory(settings, setup)")
+            raise TypeError(f"{self._label}: factory must be callable as factory(settings, setup)")
         for what, prefix in [("flat_prefix", self.flat_prefix or "_"), *(("prefixed", each) for each in self.prefixed)]:
             if not (prefix.isidentifier() and prefix.endswith("_")):
-                raise ValueError(f"{self._told}: {what} {prefix!r} must be a name that ends in '_'")
+                raise ValueError(f"{self._label}: {what} {prefix!r} must be a name that ends in '_'")
         if isinstance(self.flat_keys, str):
-            raise TypeError(f"{self._told}: flat_keys must be several names, write ({self.flat_keys!r},)")
+            raise TypeError(f"{self._label}: flat_keys must be several names, write ({self.flat_keys!r},)")
         if isinstance(settings, type):
             named = [("installed", self.installed.key)] if self.installed else []
             named += [("prefixed", key) for key in self.prefixed.values()]
             named += [("flat_keys", key) for key in (() if callable(self.flat_keys) else self.flat_keys)]
             for what, key in named:
                 if key not in self.model.model_fields:
-                    raise ValueError(f"{self._told}: {what} names {key!r}, which is none of its settings")
+                    raise ValueError(f"{self._label}: {what} names {key!r}, which is none of its settings")
 
     @property
     def is_late(self) -> bool:
@@ -245,7 +248,7 @@ class Spec(Generic[_RoleT]):
         return tuple(self.flat_keys() if callable(self.flat_keys) else self.flat_keys)
 
     @property
-    def _told(self) -> str:
+    def _label(self) -> str:
         return f"{type(self).__name__} {self.name!r}"
 
 
@@ -256,7 +259,6 @@ class ServedModel(Protocol):
     @property
     def tokenizer(self) -> Tokenizer:
         """The model's tokenizer, which may differ from the policy's."""
-        ...
 
     async def generate(self, request: GenerateRequest) -> GenerateOutput:
         """Generate one continuation, as an engine does; the weight version is 0.
@@ -264,7 +266,6 @@ class ServedModel(Protocol):
         Raises:
             SlimeError: the model is unavailable, or does not support the request.
         """
-        ...
 
 
 # Setting types with bounds that several keys share. Other keys have their bounds in their `Field`.

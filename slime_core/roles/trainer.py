@@ -135,7 +135,7 @@ class OldActor:
 
 # SampleField: training data that a sample may carry in addition to tokens, masks and log-probs.
 
-Carried: TypeAlias = "Json | Sequence[int]"
+FieldValue: TypeAlias = "Json | Sequence[int]"
 """The value of such a field, in the sample's form."""
 
 
@@ -212,7 +212,7 @@ class RankSetup:
     critic: Critic | None = None
     """The critic, if the advantage estimator uses values."""
     old_actor: OldActor | None = None
-    """Older policy weights to hold, if any; the core calls `SeesPublication.published` for each version."""
+    """Older policy weights to hold, if any; the core calls `TracksVersions.published` for each version."""
     train_data: str | None = None
     """Path for the training data that the rank writes; see `slime_train.save_train_data`."""
     float32_matmul_precision: str = "highest"
@@ -261,7 +261,7 @@ class TrainBatch:
     """Columns of batch transforms with one number per sample."""
     columns_T: "Mapping[str, array[float]]" = field(default_factory=dict)
     """Columns of batch transforms with one number per response token."""
-    fields_S: Mapping[SampleField, tuple[Carried, ...]] = field(default_factory=dict)
+    fields_S: Mapping[SampleField, tuple[FieldValue, ...]] = field(default_factory=dict)
     """Each sample's values of the fields in the spec's `reads`; None for a sample that lacks one."""
 
 
@@ -287,7 +287,6 @@ class TrainerRank(Protocol):
 
     def weight_slots(self) -> Sequence[WeightSlot]:
         """Slots of what `weights` yields. Engines expect the slots of rank 0."""
-        ...
 
     def train_step(self, batch: TrainBatch) -> StepResult:
         """Forward, backward, all-reduce, clip and one optimizer step.
@@ -295,26 +294,22 @@ class TrainerRank(Protocol):
         Raises:
             NonFiniteError: loss or gradient is not finite; weights and optimizer are then unchanged.
         """
-        ...
 
     def weights(self) -> "Iterator[tuple[str, torch.Tensor]]":
         """Yield the current weights in any order. Every rank exhausts the iterator, because a bucket may be gathered.
 
         Rank 0 yields each of its slots once. Other ranks may yield fewer; a transport may use them.
         """
-        ...
 
     def save(self, directory: Path, *, hf: bool = True) -> None:
         """Write a checkpoint for `load` and, with `hf`, the model in HF format to `directory/hf`."""
-        ...
 
     def load(self, directory: Path) -> None:
         """Continue from a checkpoint of `save`."""
-        ...
 
 
 @runtime_checkable
-class SeesRollout(Protocol):
+class PreparesRollout(Protocol):
     """Optional: a trainer rank that processes a whole rollout before its first step, as slime's semantics require.
 
     It computes here whatever depends on the weights before the rollout: the policy's log-probs (the denominators of
@@ -329,16 +324,14 @@ class SeesRollout(Protocol):
         Raises:
             NonFiniteError: a log-prob is not finite.
         """
-        ...
 
 
 @runtime_checkable
-class SeesPublication(Protocol):
+class TracksVersions(Protocol):
     """Optional: a trainer rank that is notified of each version sent to engines, in order to hold older weights."""
 
     def published(self, version: int) -> None:
         """The current weights are this version. Called again if an engine receives it late."""
-        ...
 
 
 @runtime_checkable
@@ -347,11 +340,10 @@ class MeasuresLoss(Protocol):
 
     def measure(self, batch: TrainBatch) -> StepResult:
         """The sums of `train_step` without a gradient. Changes no state and returns no scalars."""
-        ...
 
 
 @runtime_checkable
-class SavesLater(Protocol):
+class SavesAsync(Protocol):
     """Optional: a trainer rank whose `save` copies the state and returns before the files are written."""
 
     def finish_save(self, *, wait: bool) -> bool:
@@ -360,7 +352,6 @@ class SavesLater(Protocol):
         Raises:
             Exception: the files cannot be written.
         """
-        ...
 
 
 @runtime_checkable
@@ -369,7 +360,6 @@ class ClosesRank(Protocol):
 
     def close(self) -> None:
         """Called once the run is over and the rank idle, before its process ends; not called for a killed process."""
-        ...
 
 
 class TrainerFactory(Protocol):
@@ -377,7 +367,6 @@ class TrainerFactory(Protocol):
 
     def __call__(self, rank: int, world_size: int, setup: RankSetup) -> TrainerRank:
         """Return the rank."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from slime_core.roles.engine import EngineSpec
 from slime_core.roles.generator import GeneratorSpec
 from slime_core.roles.launcher import LauncherSpec
 from slime_core.roles.rewards import GroupRewardSpec, RewardShaperSpec, RewardSpec
-from slime_core.roles.spec import Settings, Setup, Spec
+from slime_core.roles.spec import Settings, Setup, Spec, Stability
 from slime_core.roles.trainer import TrainerSpec
 from slime_core.roles.weights import TransportSpec
 from slime_core.sample import Json
@@ -51,18 +51,17 @@ class Tracker(Protocol):
 
     async def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Record the metrics of one step."""
-        ...
 
     async def close(self) -> None:
         """Flush."""
-        ...
 
 
 @dataclass(frozen=True)
 class TrackerSpec(Spec[Tracker]):
-    """Offers a tracker."""
+    """Offers a tracker: which service receives metrics."""
 
     role: ClassVar[str] = "tracker"
+    stability: ClassVar[Stability] = Stability.STABLE
     many: ClassVar[bool] = True
 
 
@@ -98,7 +97,6 @@ class Check(Protocol):
 
     def __call__(self) -> Finding:
         """Run the test and return its result."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -95,27 +95,23 @@ class WeightSender(Protocol):
             engines: for a rendezvous transport, numbers of the engines that read during the send. An engine that
                 disappears is skipped; the call waits for one that has not arrived until its timeout.
         """
-        ...
 
     def close(self) -> None:
         """Free resources; idempotent."""
-        ...
 
 
 @runtime_checkable
 class WeightReceiver(Protocol):
     """A transport's receiving side, in one worker of an engine."""
 
-    lasting: bool
+    keeps_tensors: bool
     """Whether tensors stay valid until the end of the next `read`. If not, only until the next tensor."""
 
     def read(self, version: int) -> "Iterator[tuple[str, torch.Tensor]]":
         """Yield all weights of exactly this version by name, in any order, matching their slots."""
-        ...
 
     def close(self) -> None:
         """Free resources; tensors that were read are no longer in use. Idempotent."""
-        ...
 
 
 @runtime_checkable
@@ -124,7 +120,6 @@ class GivesFiles(Protocol):
 
     def path_of(self, version: int) -> Path:
         """A safetensors file of all weights of a sent version. Valid until two later versions are sent."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,16 +180,14 @@ class Transport(Protocol):
         Raises:
             RunFolderError: the disk has no room for them.
         """
-        ...
 
     async def close(self) -> None:
         """Free resources, opened or not, after ranks and engines have ended. Idempotent."""
-        ...
 
 
 @dataclass(frozen=True)
 class TransportSpec(Spec[Transport]):
-    """Offers a transport."""
+    """Offers a transport: how weights travel from trainer to engines."""
 
     role: ClassVar[str] = "transport"
     one_machine: bool = False

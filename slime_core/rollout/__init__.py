@@ -2,11 +2,11 @@
 
 Example:
 
-    scheduler = Waves(Parts(policy, source, engine, tokenizer, choices, None, [], emit))
+    scheduler = SyncScheduler(Parts(policy, source, engine, tokenizer, choices, None, [], emit))
     result = await scheduler.collect(rollout_id=0, want=64)
 """
 
-from slime_core.rollout.calls import LongWaits as LongWaits
+from slime_core.rollout.calls import StallReporter as StallReporter
 from slime_core.rollout.engine_handle import Limits as Limits
 from slime_core.rollout.engine_pool import EnginePool as EnginePool
 from slime_core.rollout.metrics import RolloutResult as RolloutResult
@@ -21,21 +21,18 @@ from slime_core.rollout.policy import UsedReward as UsedReward
 from slime_core.rollout.runner import SingleTurn as SingleTurn
 from slime_core.rollout.runner import response_text as response_text
 from slime_core.rollout.scheduler import POLICIES as POLICIES
+from slime_core.rollout.scheduler import ContinuousScheduler as ContinuousScheduler
 from slime_core.rollout.scheduler import EvalResult as EvalResult
 from slime_core.rollout.scheduler import EvalSet as EvalSet
 from slime_core.rollout.scheduler import Parts as Parts
 from slime_core.rollout.scheduler import Scheduler as Scheduler
 from slime_core.rollout.scheduler import Staleness as Staleness
-from slime_core.rollout.scheduler import Stream as Stream
-from slime_core.rollout.scheduler import Waves as Waves
+from slime_core.rollout.scheduler import SyncScheduler as SyncScheduler
 from slime_core.rollout.scheduler import evaluate as evaluate
 from slime_core.rollout.scheduler import make_scheduler as make_scheduler
 from slime_core.rollout.scoring import ENVIRONMENT as ENVIRONMENT
 from slime_core.rollout.scoring import MAIN as MAIN
 from slime_core.rollout.scoring import Environment as Environment
-from slime_core.rollout.scoring import NonzeroStd as NonzeroStd
-from slime_core.rollout.scoring import NonzeroStdWithFallback as NonzeroStdWithFallback
-from slime_core.rollout.scoring import Truncated as Truncated
 from slime_core.rollout.scoring import execution_rewards as execution_rewards
 from slime_core.rollout.scoring import executions as executions
 from slime_core.rollout.scoring import main_of as main_of

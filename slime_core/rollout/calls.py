@@ -9,9 +9,9 @@ answer records which version made which tokens.
 
 Example:
 
-    calls = Calls(engine, policy, policy.sampling, (group_id, 0, followed))
-    out = await calls.generate(prompt, sampling, turn="agent-2/turn-7", tell=show)
-    carry([(prompt, output)], samples)
+    calls = Calls(engine, policy, policy.sampling, (group_id, 0, state))
+    out = await calls.generate(prompt, sampling, turn="agent-2/turn-7", on_chunk=show)
+    attach_engine_extras([(prompt, output)], samples)
 """
 
 import asyncio
@@ -47,7 +47,7 @@ Call: TypeAlias = tuple[Sequence[int], GenerateOutput]
 """Tokens of a prompt, and the engine's answer."""
 
 
-def carry(calls: Sequence[Call], samples: Sequence[Sample]) -> None:
+def attach_engine_extras(calls: Sequence[Call], samples: Sequence[Sample]) -> None:
     """Fill the fields of finished samples from the extras of the answers.
 
     A column is filled only if the calls cover the sample: experts for every token, top-p sets for every trained token.
@@ -110,7 +110,7 @@ def _top_p(calls: Sequence[_Known], sample: Sample) -> "tuple[array[int], array[
     return array("i", [each for ids in kept for each in ids or ()]), array("i", sizes)
 
 
-# Waiting: what each sample in flight waits for.
+# SamplesInFlight: what each sample in flight waits for.
 
 Ended: TypeAlias = Callable[[GroupId, int | None, bool, Sequence[tuple[str, float]], float], None]
 """Called when a sample ends: group, index, whether it is an evaluation, the label and start of each wait, and the end.
@@ -120,7 +120,7 @@ A_SLOT = "a free slot"
 NOTHING = "its turn"
 """Label of a sample that has not reported what it waits for."""
 FIRST_S = 25.0
-"""Seconds without a finished sample before `LongWaits` reports."""
+"""Seconds without a finished sample before `StallReporter` reports."""
 LOOK_S = 1.0
 """Seconds between two checks."""
 MOST_MARKS = 1000
@@ -131,7 +131,7 @@ MOST_NAMED = 4
 log = logging.getLogger(__name__)
 
 
-class Waiting:
+class SamplesInFlight:
     """The samples in flight; each waits for one thing at a time."""
 
     def __init__(self) -> None:
@@ -139,34 +139,34 @@ class Waiting:
         """Samples that have ended."""
         self.on_end: Ended | None = None
         """Called when one ends."""
-        self.followed: dict[Followed, None] = {}
+        self.samples: dict[SampleInFlight, None] = {}
 
-    def following(self, group: GroupId, index: int | None, *, evaluation: bool = False) -> "Followed":
-        """Context manager that follows one sample, in its task and the tasks that it starts."""
-        return Followed(self, group, index, evaluation)
+    def track(self, group: GroupId, index: int | None, *, evaluation: bool = False) -> "SampleInFlight":
+        """Context manager that tracks one sample, in its task and the tasks that it starts."""
+        return SampleInFlight(self, group, index, evaluation)
 
     @property
     def text(self) -> str:
         """Such as "engine: 37 samples, reward math: 2 samples"; "nothing" when none is in flight."""
-        counts = Counter(each.what for each in tuple(self.followed) if each.what != NOTHING)
+        counts = Counter(each.what for each in tuple(self.samples) if each.what != NOTHING)
         return ", ".join(f"{what}: {n} sample{'s' * (n != 1)}" for what, n in sorted(counts.items())) or "nothing"
 
     @property
-    def in_flight(self) -> int:
+    def running(self) -> int:
         """Number of samples that have a slot."""
-        return sum(each.what != A_SLOT for each in tuple(self.followed))
+        return sum(each.what != A_SLOT for each in tuple(self.samples))
 
     def oldest(self, most: int) -> list[str]:
         """Labels of the samples with a slot, the longest current wait first."""
-        held_up = sorted((each for each in self.followed if each.what != A_SLOT), key=lambda each: each.since)
+        held_up = sorted((each for each in self.samples if each.what != A_SLOT), key=lambda each: each.since)
         return [each.label(time.monotonic()) for each in held_up[:most]]
 
 
 @dataclass(slots=True, eq=False)
-class Followed:
+class SampleInFlight:
     """One sample in flight."""
 
-    _waiting: Waiting
+    _in_flight: SamplesInFlight
     _group: GroupId
     _index: int | None
     _evaluation: bool
@@ -180,7 +180,7 @@ class Followed:
     """Time at which that wait began."""
     _calls: int = 0
     _marks: list[tuple[str, float]] = field(default_factory=list)
-    _token: "Token[Followed | None] | None" = None
+    _token: "Token[SampleInFlight | None] | None" = None
 
     def waits_for(self, what: str) -> None:
         """Record what the sample waits for from now on."""
@@ -197,14 +197,14 @@ class Followed:
         elif len(marks) < MOST_MARKS:  # the call moved from another engine
             marks.append((place, time.monotonic()))
 
-    def call_begins(self) -> "Token[Followed | None]":
+    def call_begins(self) -> "Token[SampleInFlight | None]":
         """Count an engine call, in any task; returns what `call_ends` takes."""
         self._calls += 1
         if self._calls == 1:
             self.waits_for("engine")
         return _current.set(self)
 
-    def call_ends(self, token: "Token[Followed | None]") -> None:
+    def call_ends(self, token: "Token[SampleInFlight | None]") -> None:
         """Count one call fewer; after the last one, the sample waits for its generator again."""
         _current.reset(token)
         self._calls -= 1
@@ -217,85 +217,85 @@ class Followed:
         made = f" (generator {self.generator})" if self.generator else ""
         return f"sample {self._index} of group {self._group}, {now - self.since:.0f} s in {where}{made}"
 
-    def __enter__(self) -> "Followed":
+    def __enter__(self) -> "SampleInFlight":
         self.waits_for(self.what)
-        self._waiting.followed[self] = None
+        self._in_flight.samples[self] = None
         self._token = _current.set(self)
         return self
 
     def __exit__(self, *error: object) -> None:
         assert self._token is not None, "it was entered"
         _current.reset(self._token)
-        waiting = self._waiting
-        del waiting.followed[self]
-        waiting.ended += 1
-        if waiting.on_end is not None:
-            waiting.on_end(self._group, self._index, self._evaluation, self._marks, time.monotonic())
+        in_flight = self._in_flight
+        del in_flight.samples[self]
+        in_flight.ended += 1
+        if in_flight.on_end is not None:
+            in_flight.on_end(self._group, self._index, self._evaluation, self._marks, time.monotonic())
 
 
-_current: ContextVar[Followed | None] = ContextVar("sample in flight", default=None)
+_current: ContextVar[SampleInFlight | None] = ContextVar("sample in flight", default=None)
 
 
 def waits_at(place: str) -> None:
     """Record which of several engines the current sample waits for."""
-    if (followed := _current.get()) is not None:
-        followed.is_at(place)
+    if (state := _current.get()) is not None:
+        state.is_at(place)
 
 
 def waits_for(what: str) -> None:
     """Record what the current sample waits for from now on."""
-    if (followed := _current.get()) is not None:
-        followed.waits_for(what)
+    if (state := _current.get()) is not None:
+        state.waits_for(what)
 
 
-class LongWaits:
+class StallReporter:
     """Reports what a rollout waits for when no sample has ended for a long time, and again after twice that time."""
 
-    def __init__(self, waiting: Waiting, tell: Callable[[str], None], first_s: float = FIRST_S) -> None:
-        self._waiting, self._tell, self._first_s = waiting, tell, first_s
+    def __init__(self, in_flight: SamplesInFlight, report: Callable[[str], None], first_s: float = FIRST_S) -> None:
+        self._in_flight, self._report, self._first_s = in_flight, report, first_s
         self._ended, self._since, self._next_s = -1, 0.0, first_s
         self._timer: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> Self:
-        self._look()
+        self._check_progress()
         return self
 
     def __exit__(self, *error: object) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _look(self) -> None:
-        waiting, now = self._waiting, time.monotonic()
-        if waiting.ended != self._ended or not waiting.in_flight:
-            self._ended, self._since, self._next_s = waiting.ended, now, self._first_s
+    def _check_progress(self) -> None:
+        in_flight, now = self._in_flight, time.monotonic()
+        if in_flight.ended != self._ended or not in_flight.running:
+            self._ended, self._since, self._next_s = in_flight.ended, now, self._first_s
         elif now - self._since >= self._next_s:
             self._next_s *= 2
-            named = waiting.oldest(MOST_NAMED)
-            more = f"; and {count} more" if (count := waiting.in_flight - len(named)) > 0 else ""
+            named = in_flight.oldest(MOST_NAMED)
+            more = f"; and {count} more" if (count := in_flight.running - len(named)) > 0 else ""
             seconds = f"{now - self._since:.0f} s"
-            text = f"no sample ended for {seconds}; waiting for {waiting.text}: {'; '.join(named)}{more}"
+            text = f"no sample ended for {seconds}; waiting for {in_flight.text}: {'; '.join(named)}{more}"
             log.info(text)
-            self._tell(text)
-        self._timer = asyncio.get_running_loop().call_later(min(LOOK_S, self._first_s / 4), self._look)
+            self._report(text)
+        self._timer = asyncio.get_running_loop().call_later(min(LOOK_S, self._first_s / 4), self._check_progress)
 
 
 # PausableEngine: the engine of all samples.
 
-Tell: TypeAlias = Callable[[GenerateChunk], None]
+OnChunk: TypeAlias = Callable[[GenerateChunk], None]
 """Called with each part of an answer as it arrives; an exception from it ends the call."""
 
 
 class Answers(Protocol):
     """`Engine.generate` with streaming, as the core's own engines implement it."""
 
-    async def generate(self, request: GenerateRequest, tell: Tell | None = None) -> GenerateOutput: ...
+    async def generate(self, request: GenerateRequest, on_chunk: OnChunk | None = None) -> GenerateOutput: ...
 
 
 class PausableEngine:
     """An engine's `generate` with calls that can be paused."""
 
     def __init__(self, engine: Engine) -> None:
-        """Wrap `engine`; it must accept `tell` if any call passes one, see `Answers`."""
+        """Wrap `engine`; it must accept `on_chunk` if any call passes one, see `Answers`."""
         self._engine = engine
         self._pauses = 0
         self._open = asyncio.Event()
@@ -307,35 +307,35 @@ class PausableEngine:
         self._pauses += 1
         await self._engine.abort()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Continue all calls."""
         self._open.set()
 
-    async def generate(self, request: GenerateRequest, tell: Tell | None = None) -> GenerateOutput:
+    async def generate(self, request: GenerateRequest, on_chunk: OnChunk | None = None) -> GenerateOutput:
         """Return one continuation, joined from the parts between pauses. Errors are the engine's."""
         parts, rest, last = list[GenerateOutput](), request, list[GenerateChunk]()
 
-        def on_chunk(chunk: GenerateChunk) -> None:
+        def forward(chunk: GenerateChunk) -> None:
             if chunk.finish is not None:
                 last[:] = [chunk]  # whether the answer ends with it shows only then
-            elif tell is not None:
-                tell(chunk)
+            elif on_chunk is not None:
+                on_chunk(chunk)
 
         while True:
             await self._open.wait()
             pauses = self._pauses
-            if tell is None:
+            if on_chunk is None:
                 part = await self._engine.generate(rest)
             else:
-                part = await cast(Answers, self._engine).generate(rest, on_chunk)
+                part = await cast(Answers, self._engine).generate(rest, forward)
             parts.append(part)
             finish: FinishReason | None = part.finish
             if finish is FinishReason.ABORT and self._pauses != pauses:
                 rest = _after(request, parts)
                 finish = None if rest.sampling.max_new_tokens else FinishReason.LENGTH
-            if tell is not None and (finish is not None or len(last[0].tokens)):
+            if on_chunk is not None and (finish is not None or len(last[0].tokens)):
                 extras = last[0].extras if len(parts) == 1 else _extras(parts)
-                tell(replace(last[0], finish=finish, extras=None if finish is None else extras))
+                on_chunk(replace(last[0], finish=finish, extras=None if finish is None else extras))
             if finish is not None:
                 return _joined(parts, finish)
 
@@ -366,7 +366,9 @@ def _after(request: GenerateRequest, parts: list[GenerateOutput]) -> GenerateReq
     sampling = replace(asked, max_new_tokens=left, min_new_tokens=least)
     seed = derive_seed(request.seed, len(parts))
     prompt = [*request.prompt, *made]
-    return replace(request, prompt=prompt, sampling=sampling, seed=seed, made=request.made + len(made))
+    return replace(
+        request, prompt=prompt, sampling=sampling, seed=seed, num_generated=request.num_generated + len(made)
+    )
 
 
 # Calls: the engine as one sample sees it.
@@ -383,11 +385,11 @@ class Calls:
         engine: PausableEngine,
         policy: RolloutPolicy,
         sampling: SamplingParams,
-        where: tuple[GroupId, int, Followed],
+        where: tuple[GroupId, int, SampleInFlight],
         want: frozenset[Extra] = frozenset(),
     ) -> None:
-        """Set up the calls of one sample; `where` is its group, its index and its `Followed`."""
-        group, index, self._followed = where
+        """Set up the calls of one sample; `where` is its group, its index and its `SampleInFlight`."""
+        group, index, self._state = where
         self.answers: list[tuple[int, GenerateOutput]] = []
         """Prompt length and answer of each call, in order of arrival."""
         self.known: list[Call] = []
@@ -414,7 +416,7 @@ class Calls:
                 (sample.session_id,) = self._sessions
 
     @property
-    def elsewhere_s(self) -> float:
+    def non_generation_s(self) -> float:
         """Seconds outside of engine calls, spent in tools and environments; 0 with fewer than two calls."""
         return max(0.0, time.monotonic() - self._begun - self._busy_s) if len(self.answers) > 1 else 0.0
 
@@ -425,25 +427,25 @@ class Calls:
         *,
         turn: str | None = None,
         session: str | None = None,
-        tell: Callable[[GenerateChunk], None] | None = None,
+        on_chunk: Callable[[GenerateChunk], None] | None = None,
         media: Mapping[str, Json] | None = None,
     ) -> GenerateOutput:
         """Make one engine call; see `slime_core.roles.Generate`."""
         name, asked = self._named(turn), sampling or self._sampling
-        names, answers, known = self._names, self.answers, self.known  # of a call before `anew`: the discarded ones
-        token = self._followed.call_begins()
+        names, answers, known = self._names, self.answers, self.known  # of a call before `restart`: the discarded ones
+        token = self._state.call_begins()
         self._busy_since = self._busy_since if self._busy else time.monotonic()
         self._busy += 1
         try:
             seed = seed_of_call(*self._identity, name)
             asked = self._within_context(prompt, asked)
             request = GenerateRequest(prompt, asked, seed, self._group, session=session, media=media, want=self._want)
-            made = await self._engine.generate(request, tell)
+            made = await self._engine.generate(request, on_chunk)
         except BaseException:
             names.discard(name)
             raise
         finally:
-            self._followed.call_ends(token)
+            self._state.call_ends(token)
             self._busy -= 1
             self._busy_s += 0.0 if self._busy else time.monotonic() - self._busy_since
         if session is not None:
@@ -453,7 +455,7 @@ class Calls:
             known.append((tuple(prompt), made))
         return made
 
-    def anew(self) -> None:
+    def restart(self) -> None:
         """Forget all calls; see `slime_core.roles.GenerateContext`."""
         self.answers, self.known, self.measured = [], [], {}
         self._names, self._unnamed, self._sessions = set(), 0, set()

@@ -1,6 +1,6 @@
 """EngineHandle: one engine of a pool, with its checks, limits and requests.
 
-A request raises `Withdrawn` when its engine is taken out; another engine must then answer it.
+A request raises `EngineReplaced` when its engine is taken out; another engine must then answer it.
 
 Example:
 
@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Literal, Self, TypeAlias
 
 from slime_core.aio import Cancellation
-from slime_core.catalog.catalog import Used
-from slime_core.catalog.checks import blaming, check_chunk, check_output
+from slime_core.catalog.catalog import BuiltChoice
+from slime_core.catalog.checks import check_chunk, check_output, plugin_errors
 from slime_core.errors import ContractError, WorkerError
 from slime_core.roles import (
     Engine,
@@ -29,7 +29,7 @@ from slime_core.roles import (
     StreamsTokens,
     WeightChannel,
 )
-from slime_core.rollout.calls import Tell
+from slime_core.rollout.calls import OnChunk
 
 LEAST_START_S = 600.0
 """Minimum start timeout of an engine in seconds; a spec may allow more."""
@@ -37,7 +37,7 @@ Cause: TypeAlias = Literal["died", "hung", "garbage", "errors", "stale"]
 """Why an engine was taken out, as named in metrics."""
 
 
-class Lost(WorkerError):
+class EngineFailure(WorkerError):
     """The engine failed and must be replaced."""
 
     def __init__(self, cause: Cause, detail: str) -> None:
@@ -45,7 +45,7 @@ class Lost(WorkerError):
         self.cause = cause
 
 
-class Withdrawn(Exception):
+class EngineReplaced(Exception):
     """The engine of a request was taken out before it answered; another engine must answer."""
 
 
@@ -90,15 +90,15 @@ class EngineHandle:
 
     number: int
     """Its index in the pool, from 0."""
-    use: Used[Engine]
+    use: BuiltChoice[Engine]
     """The engine and its plugin."""
     limits: Limits
     """Its time limits."""
     loads_checkpoint: bool = False
     """Whether it is a `ServesCheckpoint`, which serves its model directory instead of published weights."""
-    lost: Lost | None = None
+    failure: EngineFailure | None = None
     """Why it was taken out; None while it serves."""
-    falls: int = 0
+    failures: int = 0
     """How many times in a row the engine with this number was taken out or failed to start."""
     restart_error: str = ""
     """Why its last replacement could not serve."""
@@ -108,9 +108,9 @@ class EngineHandle:
     """Its requests in progress."""
     work: int = 0
     """Most tokens that these requests may still make it compute."""
-    strikes: int = 0
+    errors_in_a_row: int = 0
     """Requests in a row that failed on it."""
-    sign: float = 0.0
+    last_progress: float = 0.0
     """Loop time at which it last made progress."""
     version: int = -1
     """Version of its weights."""
@@ -126,7 +126,7 @@ class EngineHandle:
         """Call a method of the engine other than `generate`, with a time limit.
 
         Raises:
-            Lost: it took too long.
+            EngineFailure: it took too long.
             ContractError: the engine has no such method.
             PluginError: it raised.
         """
@@ -137,29 +137,29 @@ class EngineHandle:
             )
         try:
             async with asyncio.timeout(limit_s):
-                with blaming(f"engine ({method})", self.use.plugin):
+                with plugin_errors(f"engine ({method})", self.use.plugin):
                     await call(*arguments)
         except TimeoutError:
-            raise Lost("hung", f"it did not answer {method}() within {limit_s:g} s") from None
+            raise EngineFailure("hung", f"it did not answer {method}() within {limit_s:g} s") from None
 
-    async def generate(self, request: GenerateRequest, tell: Tell | None = None) -> GenerateOutput:
-        """Return one checked answer; each part counts as progress and goes to `tell`. An unstreamed answer is one part.
+    async def generate(self, request: GenerateRequest, on_chunk: OnChunk | None = None) -> GenerateOutput:
+        """Return one checked answer; each part counts as progress. `on_chunk` gets an unstreamed answer as one part.
 
         Raises:
-            Withdrawn: the engine was taken out before it answered. Another engine must answer.
-            Lost: the answer was made with weights that the engine must not serve any more, or not yet.
+            EngineReplaced: the engine was taken out before it answered. Another engine must answer.
+            EngineFailure: the answer was made with weights that the engine must not serve any more, or not yet.
             ContractError: a part, or the whole, breaks the contract.
         """
         work, attempt = len(request.prompt) + request.sampling.max_new_tokens, _Attempt(self.version, self.newest)
         if not self.attempts:
-            self.sign = attempt.task.get_loop().time()
+            self.last_progress = attempt.task.get_loop().time()
         self.attempts[attempt] = None
         self.work += work
         try:
-            output, last = await self._answer(request, attempt, tell)
+            output, last = await self._answer(request, attempt, on_chunk)
         except asyncio.CancelledError:
             if attempt.undo():
-                raise Withdrawn from None
+                raise EngineReplaced from None
             raise
         except Exception:
             self._check(attempt)
@@ -168,22 +168,22 @@ class EngineHandle:
             del self.attempts[attempt]
             self.work -= work
         self._check(attempt)
-        self.strikes = 0
+        self.errors_in_a_row = 0
         self.answers += 1
         self.tokens += len(output.tokens)
         self._check_version(output.weight_version, attempt.version)
         for _, version in output.extras.versions if output.extras is not None else ():
             self._check_version(version, attempt.version)
-        if tell is not None:
-            tell(last or output.as_chunk)
+        if on_chunk is not None:
+            on_chunk(last or output.as_chunk)
         return output
 
     async def _answer(
-        self, request: GenerateRequest, attempt: _Attempt, tell: Tell | None
+        self, request: GenerateRequest, attempt: _Attempt, on_chunk: OnChunk | None
     ) -> tuple[GenerateOutput, GenerateChunk | None]:
-        """The checked answer, and its last part if it was streamed. Earlier parts go to `tell`."""
+        """The checked answer, and its last part if it was streamed. Earlier parts go to `on_chunk`."""
         engine, plugin = self.use.part, self.use.plugin
-        if tell is None or not isinstance(engine, StreamsTokens):
+        if on_chunk is None or not isinstance(engine, StreamsTokens):
             return check_output(await engine.generate(request), plugin=plugin, request=request), None
         chunks, before = list[GenerateChunk](), 0
         async with aclosing(engine.stream(request)) as parts:
@@ -195,26 +195,26 @@ class EngineHandle:
                 before += len(chunk.tokens)
                 if chunk.finish is not None:
                     return check_output(GenerateOutput.joined(chunks), plugin=plugin, request=request), chunk
-                tell(chunk)
+                on_chunk(chunk)
         raise ContractError(f"engine of plugin {plugin} (stream): it ended after {before} tokens without a finish")
 
     def _check(self, attempt: _Attempt) -> None:
         """Record progress; raises if the engine was taken out, since nothing it returns or raises afterwards counts."""
-        if self.lost is not None:
+        if self.failure is not None:
             attempt.undo()
-            raise Withdrawn from None
-        self.sign = attempt.task.get_loop().time()
+            raise EngineReplaced from None
+        self.last_progress = attempt.task.get_loop().time()
 
     def _check_version(self, version: int, oldest: int) -> None:
         if not oldest <= version <= self.newest:
             expected = f"{oldest}" if oldest == self.newest else f"{oldest} to {self.newest}"
-            raise Lost("stale", f"it answered with weights of version {version}, expected {expected}")
+            raise EngineFailure("stale", f"it answered with weights of version {version}, expected {expected}")
 
     async def load(self, channel: WeightChannel, version: int) -> None:
         """Load weights. The time limit starts when the requests in progress have ended.
 
         Raises:
-            Lost: it took too long.
+            EngineFailure: it took too long.
             Exception: what the engine raises.
         """
         self.newest = version
@@ -226,10 +226,12 @@ class EngineHandle:
                 else:
                     await self.call("load_weights", channel, version)
         except TimeoutError:
-            raise Lost("hung", f"it did not answer load_weights({version}) within {self.limits.load_s:g} s") from None
+            raise EngineFailure(
+                "hung", f"it did not answer load_weights({version}) within {self.limits.load_s:g} s"
+            ) from None
         finally:
             if self.is_loading:  # requests that it held back are waiting from now on
-                self.sign = asyncio.get_running_loop().time()
+                self.last_progress = asyncio.get_running_loop().time()
             self._loading = None
         self.version = version
 
@@ -244,11 +246,11 @@ class EngineHandle:
         """Whether it is loading weights within the load's time limit, and may hold requests back."""
         return self._loading is not None and self._loading.when() is not None
 
-    def withdraw(self) -> None:
-        """Make all requests in progress raise `Withdrawn`."""
+    def cancel_requests(self) -> None:
+        """Make all requests in progress raise `EngineReplaced`."""
         for attempt in tuple(self.attempts):
             attempt.cancel()
 
     def silent_for(self, now: float) -> float:
         """Seconds since it last made progress on a request."""
-        return now - self.sign if self.attempts and not self.is_loading else 0.0
+        return now - self.last_progress if self.attempts and not self.is_loading else 0.0

@@ -21,8 +21,8 @@ from operator import attrgetter
 from typing import TypeAlias
 
 from slime_core.aio import cancel_all
-from slime_core.catalog.catalog import Used
-from slime_core.errors import ContractError, RequestError, SlimeError, WorkerError, said_by
+from slime_core.catalog.catalog import BuiltChoice
+from slime_core.errors import ContractError, RequestError, SlimeError, WorkerError, error_text
 from slime_core.roles import (
     Engine,
     FinishReason,
@@ -31,24 +31,24 @@ from slime_core.roles import (
     GenerateRequest,
     MemoryTag,
     MemoryTags,
-    NoticesDeath,
+    WatchesWorkers,
     WeightChannel,
 )
-from slime_core.rollout.calls import Tell, waits_at
-from slime_core.rollout.engine_handle import EngineHandle, Limits, Lost, Withdrawn
+from slime_core.rollout.calls import OnChunk, waits_at
+from slime_core.rollout.engine_handle import EngineFailure, EngineHandle, EngineReplaced, Limits
 from slime_core.sample import GroupId
 
 Load: TypeAlias = Callable[[int], Coroutine[object, object, None]]
-SendAgain: TypeAlias = Callable[[int, Load], Awaitable[None]]
+Resend: TypeAlias = Callable[[int, Load], Awaitable[None]]
 """Called with an engine's number and the load that receives the version there."""
 
 AHEAD = 8
 """Extra work, in requests of this size, that a group's engine may have over the idlest one and still be chosen."""
-MOST_HOMES = 8192
+MOST_AFFINITIES = 8192
 """Groups and sessions whose engine is remembered, for cache reuse."""
 MOST_FAILED = 3
 """Engines that may raise or return garbage for a request before it fails."""
-MOST_STRIKES = 3
+MOST_ERRORS = 3
 """Requests in a row that an engine may fail before it is taken out, if another engine answers the last one."""
 SUSPECT_LOST = 2
 """Engines that may die or hang over a request before it must run apart from other suspects."""
@@ -66,8 +66,8 @@ LOOK_S = 1.0
 LATE, LEAST_LATE_S = 3.0, 60.0
 """Start limit of the others, once one engine has started: a multiple of its start time; and the least, in seconds."""
 
-_LEAST, _SOUNDEST = attrgetter("work", "number"), attrgetter("strikes", "work", "number")
-_AT_ONCE = nullcontext()
+_LEAST, _FEWEST_ERRORS = attrgetter("work", "number"), attrgetter("errors_in_a_row", "work", "number")
+_NO_LOCK = nullcontext()
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class EnginePool:
 
     def __init__(
         self,
-        make: Callable[[int], Used[Engine]],
+        make: Callable[[int], BuiltChoice[Engine]],
         count: int,
         limits: Limits,
         *,
@@ -99,15 +99,15 @@ class EnginePool:
         """The newest engine of each number."""
         self._serving: list[EngineHandle] = []
         """Engines that take requests, by number."""
-        self._homes: dict[GroupId | str | None, EngineHandle] = {}
+        self._affinity: dict[GroupId | str | None, EngineHandle] = {}
         self._aborts = 0
         self._weights: tuple[WeightChannel, int] | None = None
         """Channel and version of the weights that engines must serve."""
         self._released: MemoryTags = frozenset()
-        self._send_again: SendAgain | None = None
+        self._resend: Resend | None = None
         self._counts: Counter[str] = Counter()
         self._suspects = asyncio.Lock()
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._ended = ""
         """Why no engine will serve again; empty while one may."""
         self._served_at = 0.0
@@ -116,8 +116,8 @@ class EnginePool:
         self._watches: dict[EngineHandle, asyncio.Task[None]] = {}
         self._restarts: dict[int, asyncio.Task[None]] = {}
 
-    def _build(self, number: int, falls: int = 0) -> EngineHandle:
-        return EngineHandle(number, self._make(number), self._limits, self._load_checkpoint, falls=falls)
+    def _build(self, number: int, failures: int = 0) -> EngineHandle:
+        return EngineHandle(number, self._make(number), self._limits, self._load_checkpoint, failures=failures)
 
     # --- what a run calls
 
@@ -138,7 +138,7 @@ class EnginePool:
             await asyncio.wait(starts, timeout=max(LEAST_LATE_S, LATE * (loop.time() - began)))
         finally:
             await cancel_all(starts)
-        late = Lost("died", f"it had not started after {loop.time() - began:.0f} s")
+        late = EngineFailure("died", f"it had not started after {loop.time() - began:.0f} s")
         errors = [late if each.cancelled() else each.exception() for each in starts]
         if None not in errors:
             raise next(error for error in errors if error)
@@ -146,17 +146,17 @@ class EnginePool:
             self._serve(handle)
         for handle, error in zip(engines, errors, strict=True):
             if error is not None:
-                self._take_out(handle, Lost("died", f"it could not be started: {_text(error)}"))
-        self._look(asyncio.get_running_loop().time())
+                self._take_out(handle, EngineFailure("died", f"it could not be started: {_text(error)}"))
+        self._check_progress(asyncio.get_running_loop().time())
 
     @property
     def serving(self) -> tuple[int, ...]:
         """Numbers of the engines that `load_weights` would switch now."""
         return tuple(handle.number for handle in self._serving)
 
-    def catch_up_by(self, send_again: SendAgain) -> None:
+    def set_resend(self, resend: Resend) -> None:
         """Set how to send weights again to a restarted engine that cannot read them alone."""
-        self._send_again = send_again
+        self._resend = resend
 
     async def load_weights(self, channel: WeightChannel, version: int) -> None:
         """Load a version into all engines. One that fails is taken out, and returns with this version or a later one.
@@ -167,35 +167,35 @@ class EnginePool:
         """
         before, self._weights = self._weights, (channel, version)
         try:
-            await self._everywhere(lambda handle: handle.load(channel, version))
+            await self._call_all(lambda handle: handle.load(channel, version))
         except BaseException:
             self._weights = before
             raise
         while not self._serving:
-            await self._change()
+            await self._wait_for_change()
 
     async def abort(self) -> None:
         """Interrupt the requests in progress and the ones that wait for an engine."""
         self._aborts += 1
-        self._wake()
-        await self._everywhere(lambda handle: handle.call("abort", limit_s=self._limits.silence_s))
+        self._notify()
+        await self._call_all(lambda handle: handle.call("abort", limit_s=self._limits.silence_s))
 
     async def release(self, tags: MemoryTags) -> None:
         """Release memory of all engines, restarted ones included; one that fails is taken out."""
         self._released |= tags
-        await self._everywhere(lambda handle: self._memory(handle, "release", tags))
+        await self._call_all(lambda handle: self._memory(handle, "release", tags))
 
     async def resume(self, tags: MemoryTags) -> None:
         """Reacquire memory of all engines; one that fails is taken out."""
         self._released -= tags
-        await self._everywhere(lambda handle: self._memory(handle, "resume", tags))
+        await self._call_all(lambda handle: self._memory(handle, "resume", tags))
 
     async def close(self) -> None:
         """Stop all engines and restarts."""
         self._end("the engine is closed")
         await cancel_all([*self._restarts.values(), *self._watches.values()])
-        good = [handle.call("close") for handle in self._engines if handle.lost is None]
-        bad = [_close(handle) for handle in self._engines if handle.lost is not None]
+        good = [handle.call("close") for handle in self._engines if handle.failure is None]
+        bad = [_close(handle) for handle in self._engines if handle.failure is not None]
         for error in await _outcomes([*good, *bad]):
             if error is not None:
                 raise error
@@ -213,54 +213,56 @@ class EnginePool:
 
     # --- requests
 
-    async def generate(self, request: GenerateRequest, tell: Tell | None = None) -> GenerateOutput:
-        """Return one answer, streamed to `tell` if given. Other engines retry with the same seed until a part is sent.
+    async def generate(self, request: GenerateRequest, on_chunk: OnChunk | None = None) -> GenerateOutput:
+        """Return one answer, streamed to `on_chunk` if given. Other engines retry until a part is sent.
 
         Raises:
             WorkerError: no engine serves, and none was restarted.
             RequestError: too many engines died or hung over the request, or one did after it had streamed a part.
             Exception: what several engines raised, or one that had streamed a part.
         """
-        aborts, failed, lost, told = self._aborts, dict[EngineHandle, Exception](), list[str](), list[int]()
-        again, on_chunk = False, None if tell is None else _counted(tell, told)
+        aborts, failed, losses, sent = self._aborts, dict[EngineHandle, Exception](), list[str](), list[int]()
+        again, counted = False, None if on_chunk is None else _counted(on_chunk, sent)
         while True:
             # A request that kills engines makes the requests on the same engine suspects too. Suspects therefore run
             # one at a time: innocent ones get an answer, and the bad one loses engines alone until it fails.
-            async with self._suspects if len(lost) >= SUSPECT_LOST else _AT_ONCE:
+            async with self._suspects if len(losses) >= SUSPECT_LOST else _NO_LOCK:
                 if aborts != self._aborts:
                     output = GenerateOutput((), (), FinishReason.ABORT, self._weights[1] if self._weights else 0)
-                    if on_chunk is not None:
-                        on_chunk(output.as_chunk)
+                    if counted is not None:
+                        counted(output.as_chunk)
                     return output
                 handle = self._choose(request, failed)
                 if handle is None:
                     if failed and self._serving:
                         raise [*failed.values()][-1]  # all engines failed it
-                    await self._change()
+                    await self._wait_for_change()
                     continue
                 if again:
-                    self._counts["asked_again"] += 1
+                    self._counts["retries"] += 1
                 again = True
                 if len(self._engines) > 1:
                     waits_at(f"engine {handle.number}")
                 try:
-                    output = await handle.generate(request, on_chunk)
-                except (WorkerError, Withdrawn) as error:
-                    lost += self._loss(handle, error, told)
-                    if len(lost) >= MOST_LOST:
-                        listed = "\n  ".join(lost)
-                        raise RequestError(f"{len(lost)} engines died or hung over one request:\n  {listed}") from None
+                    output = await handle.generate(request, counted)
+                except (WorkerError, EngineReplaced) as error:
+                    losses += self._loss(handle, error, sent)
+                    if len(losses) >= MOST_LOST:
+                        listed = "\n  ".join(losses)
+                        raise RequestError(
+                            f"{len(losses)} engines died or hung over one request:\n  {listed}"
+                        ) from None
                 except Exception as error:
                     failed[handle] = error
-                    handle.strikes += not told
-                    if told or len(failed) >= MOST_FAILED:
+                    handle.errors_in_a_row += not sent
+                    if sent or len(failed) >= MOST_FAILED:
                         raise
                 else:
                     for other, reason in failed.items():
-                        self._strike(other, reason)
+                        self._count_error(other, reason)
                     return output
 
-    def _loss(self, handle: EngineHandle, error: WorkerError | Withdrawn, told: list[int]) -> list[str]:
+    def _loss(self, handle: EngineHandle, error: WorkerError | EngineReplaced, sent: list[int]) -> list[str]:
         """Take an engine out. Returns the cause, if a request can be to blame for it.
 
         Raises:
@@ -270,22 +272,22 @@ class EnginePool:
             raise error
         if isinstance(error, WorkerError):
             self._take_out(handle, error)
-        lost = handle.lost
-        assert lost is not None, "it was taken out"
-        if told:
+        failure = handle.failure
+        assert failure is not None, "it was taken out"
+        if sent:
             raise RequestError(
-                f"engine {handle.number} {lost.cause} after {sum(told)} tokens of its answer. Another engine cannot "
-                f"continue them: ask again from the beginning. {lost}"
+                f"engine {handle.number} {failure.cause} after {sum(sent)} tokens of its answer. Another engine cannot "
+                f"continue them: ask again from the beginning. {failure}"
             ) from None
-        return [f"engine {handle.number} {lost.cause}: {lost}"] if lost.cause in ("died", "hung") else []
+        return [f"engine {handle.number} {failure.cause}: {failure}"] if failure.cause in ("died", "hung") else []
 
-    def _strike(self, handle: EngineHandle, error: Exception) -> None:
-        """Take out an engine whose request another engine answered: at once for garbage, else after `MOST_STRIKES`."""
+    def _count_error(self, handle: EngineHandle, error: Exception) -> None:
+        """Take out an engine whose request another engine answered: at once for garbage, else after `MOST_ERRORS`."""
         detail = f"another engine answered what this one could not: {_text(error)}"
         if isinstance(error, ContractError):
-            self._take_out(handle, Lost("garbage", detail))
-        elif handle.strikes >= MOST_STRIKES:
-            self._take_out(handle, Lost("errors", f"{detail} ({handle.strikes} requests in a row)"))
+            self._take_out(handle, EngineFailure("garbage", detail))
+        elif handle.errors_in_a_row >= MOST_ERRORS:
+            self._take_out(handle, EngineFailure("errors", f"{detail} ({handle.errors_in_a_row} requests in a row)"))
 
     def _choose(self, request: GenerateRequest, avoid: Collection[EngineHandle]) -> EngineHandle | None:
         """Choose the engine of a request's session, else the engine of its group, else the one with the least work.
@@ -295,13 +297,13 @@ class EnginePool:
         """
         serving = self._serving
         if avoid:
-            return min((handle for handle in serving if handle not in avoid), key=_SOUNDEST, default=None)
+            return min((handle for handle in serving if handle not in avoid), key=_FEWEST_ERRORS, default=None)
         if len(serving) < 2:
             return serving[0] if serving else None
         least = min(serving, key=_LEAST)
-        home = self._homes.get(request.session) or self._homes.get(request.group)
+        home = self._affinity.get(request.session) or self._affinity.get(request.group)
         most = AHEAD * (len(request.prompt) + request.sampling.max_new_tokens)
-        if home is None or home.lost is not None or home.work - least.work > most:
+        if home is None or home.failure is not None or home.work - least.work > most:
             home = least
             self._remember(request.group, home)
         self._remember(request.session, home)
@@ -309,9 +311,9 @@ class EnginePool:
 
     def _remember(self, key: GroupId | str | None, home: EngineHandle) -> None:
         if key is not None:
-            self._homes[key] = home
-            if len(self._homes) > MOST_HOMES:
-                del self._homes[next(iter(self._homes))]
+            self._affinity[key] = home
+            if len(self._affinity) > MOST_AFFINITIES:
+                del self._affinity[next(iter(self._affinity))]
 
     # --- which engines serve
 
@@ -320,9 +322,9 @@ class EnginePool:
         self._engines[handle.number] = handle
         self._serving = sorted([*self._serving, handle], key=attrgetter("number"))
         handle.since = loop.time()
-        if isinstance(handle.use.part, NoticesDeath):
+        if isinstance(handle.use.part, WatchesWorkers):
             self._watches[handle] = asyncio.create_task(self._watch(handle))
-        self._wake()
+        self._notify()
 
     async def _watch(self, handle: EngineHandle) -> None:
         """Take an engine out if it dies without a request."""
@@ -333,50 +335,50 @@ class EnginePool:
 
     def _take_out(self, handle: EngineHandle, error: Exception) -> None:
         """Stop sending requests to an engine, move its requests to other engines, and start its replacement."""
-        if handle.lost is not None or self._ended:
+        if handle.failure is not None or self._ended:
             return
         loop = asyncio.get_running_loop()
-        lost = handle.lost = error if isinstance(error, Lost) else Lost("died", _text(error))
+        failure = handle.failure = error if isinstance(error, EngineFailure) else EngineFailure("died", _text(error))
         watch = self._watches.pop(handle, None)
         if watch is not None and watch is not asyncio.current_task():
             watch.cancel()
         self._serving.remove(handle)
         self._served_at = loop.time()
-        self._counts[f"quarantined/{lost.cause}"] += 1
-        served_long = loop.time() - handle.since >= SERVED_PAUSES * self._pause_s(handle.falls)
-        handle.falls = 1 if served_long else handle.falls + 1
+        self._counts[f"quarantined/{failure.cause}"] += 1
+        served_long = loop.time() - handle.since >= SERVED_PAUSES * self._pause_s(handle.failures)
+        handle.failures = 1 if served_long else handle.failures + 1
         log.warning(
             "engine %d is taken out, its %d requests are asked again; %d of %d engines serve; restart in %g s. It %s",
             *(handle.number, len(handle.attempts), len(self._serving), len(self._engines)),
-            *(self._pause_s(handle.falls), f"{lost.cause}: {lost}"),
+            *(self._pause_s(handle.failures), f"{failure.cause}: {failure}"),
         )
         if not self._serving:
             log.warning("no engine serves; the run ends in %g s unless one comes back", self._limits.restart_s)
-        handle.withdraw()
+        handle.cancel_requests()
         self._restarts[handle.number] = asyncio.create_task(self._replace(handle))
 
-    def _look(self, due: float) -> None:
+    def _check_progress(self, due: float) -> None:
         """Take silent engines out, once a second; end the run when no engine has served for too long."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         for handle in tuple(self._serving):
             if now - due > LOOK_S:  # the loop was blocked: unread answers may have arrived
-                handle.sign = now
+                handle.last_progress = now
             handle.limit_load()
             if (silent := handle.silent_for(now)) > self._limits.silence_s:
                 detail = f"it answered none of its {len(handle.attempts)} requests for {silent:.0f} s"
-                self._take_out(handle, Lost("hung", detail))
+                self._take_out(handle, EngineFailure("hung", detail))
         if not self._serving and now - self._served_at >= self._limits.restart_s:
             self._give_up()
         else:
-            self._timer = loop.call_later(LOOK_S, self._look, now + LOOK_S)
+            self._timer = loop.call_later(LOOK_S, self._check_progress, now + LOOK_S)
 
     def _give_up(self) -> None:
         lines = []
         for handle in self._engines:
-            assert handle.lost is not None, "none serves"
-            tried = f"; restart {handle.falls - 1} failed: {handle.restart_error}" if handle.restart_error else ""
-            lines.append(f"engine {handle.number}: {handle.lost.cause}: {handle.lost}{tried}")
+            assert handle.failure is not None, "none serves"
+            tried = f"; restart {handle.failures - 1} failed: {handle.restart_error}" if handle.restart_error else ""
+            lines.append(f"engine {handle.number}: {handle.failure.cause}: {handle.failure}{tried}")
         listed = "\n  ".join(lines)
         self._end(
             f"no engine has served for {self._limits.restart_s:g} s, and none could be restarted:\n  {listed}\n"
@@ -391,24 +393,24 @@ class EnginePool:
             self._timer.cancel()
         for watch in self._watches.values():
             watch.cancel()
-        self._wake()
+        self._notify()
 
-    async def _change(self) -> None:
+    async def _wait_for_change(self) -> None:
         """Wait until an engine is back, or until requests are aborted.
 
         Raises:
             WorkerError: no engine will come back.
         """
         if not self._ended:
-            await self._news.wait()
+            await self._changed.wait()
         if self._ended:
             raise WorkerError(self._ended)
 
-    def _wake(self) -> None:
-        self._news.set()
-        self._news = asyncio.Event()
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
 
-    async def _everywhere(self, call: Callable[[EngineHandle], Coroutine[object, object, None]]) -> None:
+    async def _call_all(self, call: Callable[[EngineHandle], Coroutine[object, object, None]]) -> None:
         """Call all serving engines. If some fail, take those out; raise if all fail and none was lost."""
         handles = tuple(self._serving)
         errors = await _outcomes([call(handle) for handle in handles])
@@ -420,9 +422,9 @@ class EnginePool:
 
     # --- restarts
 
-    def _pause_s(self, falls: int) -> float:
+    def _pause_s(self, failures: int) -> float:
         most = LONGEST_PAUSE_S if self._serving else URGENT_PAUSE_S
-        return min(FIRST_PAUSE_S * 2.0 ** min(max(falls, 1) - 1, 30), most)
+        return min(FIRST_PAUSE_S * 2.0 ** min(max(failures, 1) - 1, 30), most)
 
     async def _replace(self, old: EngineHandle) -> None:
         """Close a failed engine, and start replacements until one answers the probe."""
@@ -431,21 +433,21 @@ class EnginePool:
             if not old.attempts:
                 break
             await asyncio.sleep(1.0)
-            old.withdraw()
+            old.cancel_requests()
         await _close(old)
         number = old.number
         while True:
             for second in count():
-                if second >= self._pause_s(old.falls):  # the pause gets shorter once no engine serves
+                if second >= self._pause_s(old.failures):  # the pause gets shorter once no engine serves
                     break
                 await asyncio.sleep(1.0)
             try:
-                handle = await self._bring_up(number, old.falls)
+                handle = await self._bring_up(number, old.failures)
             except Exception as error:
-                old.falls += 1
+                old.failures += 1
                 old.restart_error = _text(error)
                 log.warning(
-                    "engine %d: restart failed, next in %g s: %s", number, self._pause_s(old.falls), _text(error)
+                    "engine %d: restart failed, next in %g s: %s", number, self._pause_s(old.failures), _text(error)
                 )
                 continue
             self._serve(handle)
@@ -453,9 +455,9 @@ class EnginePool:
             log.warning("engine %d is back; %d of %d engines serve", number, len(self._serving), len(self._engines))
             return
 
-    async def _bring_up(self, number: int, falls: int) -> EngineHandle:
+    async def _bring_up(self, number: int, failures: int) -> EngineHandle:
         """Build and start an engine, and give it the weights and memory state of the serving engines."""
-        handle, probe_s = self._build(number, falls), self._limits.probe_s
+        handle, probe_s = self._build(number, failures), self._limits.probe_s
         try:
             await handle.call("start", limit_s=self._limits.start_s)
             while True:
@@ -464,7 +466,7 @@ class EnginePool:
                     async with asyncio.timeout(probe_s):
                         await handle.generate(self._probe)
                 except TimeoutError:
-                    raise Lost("hung", f"it did not answer a probe within {probe_s:g} s") from None
+                    raise EngineFailure("hung", f"it did not answer a probe within {probe_s:g} s") from None
                 released = frozenset[MemoryTag]()
                 while released != (wanted := self._released):
                     await self._memory(handle, "release", wanted - released)
@@ -485,22 +487,22 @@ class EnginePool:
         if channel.late_readers:
             await handle.load(channel, version)
             return
-        assert self._send_again is not None, "set by the publisher of such a channel"
-        await self._send_again(handle.number, lambda version: handle.load(channel, version))
+        assert self._resend is not None, "set by the publisher of such a channel"
+        await self._resend(handle.number, lambda version: handle.load(channel, version))
 
     async def _memory(self, handle: EngineHandle, method: str, tags: MemoryTags) -> None:
         if tags:
             await handle.call(method, tags, limit_s=self._limits.load_s)
 
 
-def _counted(tell: Tell, told: list[int]) -> Tell:
-    """Wrap `tell` so that it also records the number of tokens of each part."""
+def _counted(on_chunk: OnChunk, sent: list[int]) -> OnChunk:
+    """Wrap `on_chunk` so that it also records the number of tokens of each part."""
 
-    def on_chunk(chunk: GenerateChunk) -> None:
-        told.append(len(chunk.tokens))
-        tell(chunk)
+    def forward(chunk: GenerateChunk) -> None:
+        sent.append(len(chunk.tokens))
+        on_chunk(chunk)
 
-    return on_chunk
+    return forward
 
 
 async def _close(handle: EngineHandle) -> None:
@@ -522,4 +524,4 @@ async def _outcomes(calls: list[Coroutine[object, object, None]]) -> list[Except
 
 
 def _text(error: BaseException) -> str:
-    return said_by(error) if isinstance(error, SlimeError) else f"{type(error).__name__}: {said_by(error)}"
+    return error_text(error) if isinstance(error, SlimeError) else f"{type(error).__name__}: {error_text(error)}"

@@ -138,7 +138,7 @@ class RolloutResult:
     """Failed samples, frozen, in the groups that continued without them."""
 
 
-class Tally:
+class RolloutStats:
     """Statistics of one rollout or one evaluation."""
 
     def __init__(self, what: str, metrics: Mapping[str, float] = {}) -> None:
@@ -157,7 +157,7 @@ class Tally:
         self._rewards: defaultdict[str, list[float]] = defaultdict(list)
         self._not_applicable: Counter[str] = Counter()
         self._removed: Counter[str] = Counter()
-        self._elsewhere: list[float] = []
+        self._non_generation_s: list[float] = []
         self._before_resume = metrics
 
     def add_samples(self, groups: Iterable[RunGroup]) -> None:
@@ -173,7 +173,7 @@ class Tally:
                         self._not_applicable[metric] += 1
                 for name, values in execution.measured.items():
                     self.measured[name] += values
-                self._elsewhere.append(execution.elsewhere_s)
+                self._non_generation_s.append(execution.non_generation_s)
 
     def drop(self, group: Group, reason: str) -> None:
         """Count a group that is not trained on."""
@@ -194,7 +194,7 @@ class Tally:
                 ]
                 self.kept[at] = replace(group, samples=samples)
 
-    def give_up(self, want: int, waves: int) -> RolloutError:
+    def too_few_groups(self, want: int, waves: int) -> RolloutError:
         """Return the error of a rollout with too few groups, with the reasons of the dropped ones."""
         counts = Counter(self.reasons.values()).most_common()
         histogram = "".join(f"\n  {count} x {reason}" for reason, count in counts) or "\n  none: all were interrupted"
@@ -223,8 +223,8 @@ class Tally:
         found |= {f"rollout/errors/{reason}": float(count) for reason, count in sorted(self.errors.counts.items())}
         found |= pass_rates("passrate/", [execution_rewards(group.samples) for group in self.kept]) | turns(samples)
         found |= engine_metrics(samples)
-        if any(self._elsewhere):
-            found |= _spread("perf/non_generation_time/", self._elsewhere)
+        if any(self._non_generation_s):
+            found |= _spread("perf/non_generation_time/", self._non_generation_s)
         return {**self._before_resume, **found, **measured_metrics("rollout/", self.measured)}
 
     def result(self) -> RolloutResult:

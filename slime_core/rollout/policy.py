@@ -14,32 +14,26 @@ Example:
 import asyncio
 import enum
 import logging
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
 from slime_core.aio import limited
-from slime_core.catalog.catalog import Used
-from slime_core.catalog.checks import blaming
+from slime_core.catalog.catalog import BuiltChoice
+from slime_core.catalog.checks import plugin_errors
 from slime_core.config import TEACHES
-from slime_core.data.settings import JudgeSettings
-from slime_core.data.tokenizer import with_bos
-from slime_core.errors import ConfigError, ContractError, ModelError, PluginError, UnknownName, said_by
+from slime_core.errors import ContractError, ModelError, PluginError, UnknownName, error_text
 from slime_core.roles import (
     Extra,
     GenerateRequest,
     Generator,
     GroupReward,
     Reward,
-    RewardContext,
     SamplingParams,
     ServedModel,
-    Setup,
     StartsAndStops,
 )
 from slime_core.sample import Sample, Status
-from slime_core.score import Score, Unscored, Verdict
 
 CLOSE_S = 30.0
 """Seconds that a generator has to close."""
@@ -65,12 +59,12 @@ class Lifecycle:
             if self._is_up:
                 return
             self._began = True
-            with blaming(f"start of generator {self._name!r}", self._plugin):
+            with plugin_errors(f"start of generator {self._name!r}", self._plugin):
                 try:
                     await limited(self._part.start(), self._limit_s)
                 except TimeoutError as error:
                     raise PluginError(
-                        f"start of generator {self._name!r} of plugin {self._plugin}: {said_by(error)}; raise "
+                        f"start of generator {self._name!r} of plugin {self._plugin}: {error_text(error)}; raise "
                         "sample_timeout_s if it may take longer"
                     ) from None
             self._is_up = True
@@ -83,7 +77,9 @@ class Lifecycle:
         try:
             await limited(self._part.close(), CLOSE_S)
         except Exception as error:
-            log.warning("generator %s of plugin %s could not be closed: %s", self._name, self._plugin, said_by(error))
+            log.warning(
+                "generator %s of plugin %s could not be closed: %s", self._name, self._plugin, error_text(error)
+            )
 
 
 ScorerT = TypeVar("ScorerT", bound=Reward | GroupReward, covariant=True)
@@ -101,7 +97,7 @@ class RewardOnError(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class UsedGenerator(Used[Generator]):
+class UsedGenerator(BuiltChoice[Generator]):
     """A generator, called within its limits."""
 
     lifecycle: Lifecycle | None = None
@@ -109,7 +105,7 @@ class UsedGenerator(Used[Generator]):
 
 
 @dataclass(frozen=True, slots=True)
-class UsedReward(Used[ScorerT]):
+class UsedReward(BuiltChoice[ScorerT]):
     """A reward or group reward, called within its limits; its name is also its metrics' name."""
 
     weight: float = 1.0
@@ -150,7 +146,7 @@ class RolloutPolicy:
     max_concurrency: int = 4096
     """Most samples generated at once."""
     max_filter_waves: int = 16
-    """Waves of draws before a rollout that still lacks groups raises an error."""
+    """SyncScheduler of draws before a rollout that still lacks groups raises an error."""
     reward_on_error: RewardOnError = RewardOnError.DROP
     """What to do with failed samples."""
     max_error_rate: float = 0.05
@@ -206,7 +202,7 @@ RM_TYPE = "rm_type"
 UseT = TypeVar("UseT")
 
 
-def _nobody(name: str) -> NoReturn:
+def _no_choice(name: str) -> NoReturn:
     raise UnknownName(f"there is no choice {name!r}: rows choose nothing here")
 
 
@@ -218,9 +214,9 @@ class Choices:
     """The run's generator."""
     scoring: Scoring
     """The run's rewards and group rewards."""
-    find_generator: Callable[[str], UsedGenerator] = _nobody
+    find_generator: Callable[[str], UsedGenerator] = _no_choice
     """Returns the generator that a row names; raises UnknownName if there is none."""
-    find_reward: Callable[[str], UsedReward[Reward]] = _nobody
+    find_reward: Callable[[str], UsedReward[Reward]] = _no_choice
     """Returns the reward that a row names, with weight 1; raises UnknownName if there is none."""
     teacher: ServedTeacher | None = None
     """Adds its log-probs to the samples that are trained on."""
@@ -252,61 +248,3 @@ def _find(drawn: Sample, name: object, find: Callable[[str], UseT]) -> UseT | No
         return find(name)
     except UnknownName as error:
         raise ContractError(f"{where}: {error}") from None
-
-
-class Judge:
-    """The reward `served_judge`: a served model reads a response and returns a verdict."""
-
-    def __init__(self, settings: JudgeSettings, setup: Setup) -> None:
-        self._settings, self._models = settings, setup.models
-        self._verdict = re.compile(settings.verdict)
-        self._scores = {text.casefold(): value for text, value in settings.scores.items()}
-
-    async def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
-        """Return the score of the last verdict in the model's answer; Unscored if there is none.
-
-        Raises:
-            ConfigError: the run serves no such model.
-        """
-        settings = self._settings
-        if settings.model not in self._models:
-            raise ConfigError(
-                f"reward 'served_judge' asks the model {settings.model!r}, which is not served here: a run serves it, "
-                f"with [served_models.{settings.model}] hf_checkpoint = PATH"
-            )
-        model = self._models[settings.model]
-        asked = self._asked(sample)
-        if settings.apply_chat_template:
-            asked = model.tokenizer.apply_chat_template([{"role": "user", "content": asked}])
-        else:
-            asked = with_bos(asked, model.tokenizer)
-        sampling = SamplingParams(settings.max_new_tokens, settings.temperature)
-        answer = await model.generate(GenerateRequest(model.tokenizer.encode(asked), sampling, ctx.seed))
-        text = model.tokenizer.decode(answer.tokens)
-        found = self._verdict.findall(text)
-        value = self._worth(found[-1]) if found else None
-        if value is None:
-            return Unscored("the judge came to no verdict", detail=text[-500:])
-        return Score(value)
-
-    def check_label(self, sample: Sample) -> str | None:
-        """Require a label if the judge's prompt shows it; see `slime_core.roles.ChecksLabels`."""
-        is_asked = "{label}" in self._settings.prompt
-        return "no gold answer, which the judge's prompt shows" if is_asked and sample.label in (None, "") else None
-
-    def _asked(self, sample: Sample) -> str:
-        prompt, label = sample.prompt, "" if sample.label is None else str(sample.label)
-        if not isinstance(prompt, str):
-            prompt = "\n\n".join(f"{each.get('role')}: {each.get('content')}" for each in prompt)
-        parts = {"prompt": prompt, "response": sample.response, "label": label}
-        # Replace all in one pass: a "{label}" inside a response must stay as it is.
-        return re.sub(r"\{(prompt|response|label)\}", lambda found: parts[found[1]], self._settings.prompt)
-
-    def _worth(self, verdict: str) -> float | None:
-        plain = verdict.casefold().rstrip(".")
-        if plain in self._scores:
-            return self._scores[plain]
-        try:
-            return float(plain)
-        except ValueError:
-            return None

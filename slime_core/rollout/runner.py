@@ -21,7 +21,15 @@ from slime_core.aio import Slots, cancel_all, cancelled_from_outside
 from slime_core.catalog import check_generated
 from slime_core.data.rendering import Renderer
 from slime_core.data.rows import read_messages, read_tools, refuse_media
-from slime_core.errors import ConfigError, ContractError, DataError, RolloutError, WorkerError, lines_of, said_by
+from slime_core.errors import (
+    ConfigError,
+    ContractError,
+    DataError,
+    RolloutError,
+    WorkerError,
+    error_text,
+    traceback_text,
+)
 from slime_core.roles import (
     Engine,
     Extra,
@@ -32,7 +40,15 @@ from slime_core.roles import (
     SamplingParams,
     Tokenizer,
 )
-from slime_core.rollout.calls import A_SLOT, Calls, Followed, PausableEngine, Waiting, carry, waits_for
+from slime_core.rollout.calls import (
+    A_SLOT,
+    Calls,
+    PausableEngine,
+    SampleInFlight,
+    SamplesInFlight,
+    attach_engine_extras,
+    waits_for,
+)
 from slime_core.rollout.policy import Choices, RewardOnError, RolloutPolicy, Scoring, UsedGenerator
 from slime_core.rollout.scoring import (
     ENVIRONMENT,
@@ -66,9 +82,9 @@ def note_versions(samples: Sequence[Sample], answers: Sequence[tuple[int, Genera
 
 def mask_stale(sample: Sample) -> None:
     """Exclude tokens from the loss that are older than the sample's newest weights."""
-    stretches = list(sample.stretches)
-    newest = max((version for *_, version in stretches), default=0)
-    stale = [(begin, end) for begin, end, version in stretches if version < newest]
+    spans = list(sample.version_spans)
+    newest = max((version for *_, version in spans), default=0)
+    stale = [(begin, end) for begin, end, version in spans if version < newest]
     if not stale or sample.loss_mask is None:
         return
     mask = list(sample.loss_mask)
@@ -159,7 +175,7 @@ class SampleRunner:
     """Generates and scores samples, at most `max_concurrency` at once."""
 
     def __init__(self, *, policy: RolloutPolicy, engine: Engine, tokenizer: Tokenizer, choices: Choices) -> None:
-        self.waiting = Waiting()
+        self.in_flight = SamplesInFlight()
         """What each sample in flight waits for."""
         self.engine = PausableEngine(engine)
         """The engine that all calls use."""
@@ -181,7 +197,7 @@ class SampleRunner:
             ConfigError: no sample can be generated with the settings of a generator.
         """
         made: list[dict[int, Execution]] = [{} for _ in groups]
-        ran = await all_or_none(
+        ran = await gather_or_cancel(
             [
                 self._run(group, place, purpose, executions, freed)
                 for group, executions in zip(groups, made, strict=True)
@@ -201,8 +217,8 @@ class SampleRunner:
     ) -> Execution:
         """Run one drawn sample and add it to its group's `executions`; the last one also runs the group rewards."""
         scoring = purpose.scoring or self._choices.scoring
-        with self.waiting.following(group.id, group.samples[place].index, evaluation=purpose.evaluation) as followed:
-            own = executions[place] = await self._run_alone(group, place, purpose, followed, freed)
+        with self.in_flight.track(group.id, group.samples[place].index, evaluation=purpose.evaluation) as state:
+            own = executions[place] = await self._run_alone(group, place, purpose, state, freed)
             if purpose.budget is not None:
                 purpose.budget.add(own.failure)
             if len(executions) == len(group.samples):
@@ -213,7 +229,7 @@ class SampleRunner:
                         unclosed, scoring.group_rewards, self._context(purpose, *group.id, "group_reward")
                     )
                 for each in unclosed:
-                    self._judged(each)
+                    self._close(each)
                 for each in scored:
                     if purpose.budget is not None and each.failure is not None:
                         purpose.budget.fail(each.failure)
@@ -223,18 +239,18 @@ class SampleRunner:
         return RewardContext(purpose.rollout_id, purpose.evaluation, derive_seed(self._policy.seed, *named))
 
     async def _run_alone(
-        self, group: Group, place: int, purpose: Purpose, followed: Followed, freed: Callable[[], None] | None
+        self, group: Group, place: int, purpose: Purpose, state: SampleInFlight, freed: Callable[[], None] | None
     ) -> Execution:
         """Generate and score one sample; closes the execution if the row chose its reward."""
         drawn = group.samples[place]
         generator = self._choices.generator_of(drawn) or purpose.generator or self._choices.generator
         own_reward = self._choices.reward_of(drawn)
-        followed.generator = generator.name
+        state.generator = generator.name
         want = frozenset[Extra]() if purpose.evaluation else self._policy.want
-        calls = Calls(self.engine, self._policy, purpose.sampling, (group.id, drawn.index or 0, followed), want)
+        calls = Calls(self.engine, self._policy, purpose.sampling, (group.id, drawn.index or 0, state), want)
         made = await self._generate(fresh_copy(drawn), generator, purpose, calls)
         reported = [] if isinstance(made, Failure) else [each.non_generation_time for each in made]
-        elsewhere_s = max(reported, default=0.0) or calls.elsewhere_s
+        non_generation_s = max(reported, default=0.0) or calls.non_generation_s
         measured = {f"{generator.name}/{name}": each for name, each in calls.measured.items()}
         if freed is not None:
             freed()
@@ -247,19 +263,19 @@ class SampleRunner:
         if isinstance(made, Failure):
             # The generator may have left its sample in any state: use a fresh copy.
             failed = Execution([fresh_copy(drawn)], failure=made)
-            failed.measured, failed.elsewhere_s = measured, elsewhere_s
-            return self._judged(failed)
+            failed.measured, failed.non_generation_s = measured, non_generation_s
+            return self._close(failed)
         scoring = purpose.scoring or self._choices.scoring
         if own_reward is not None:
             scoring = Scoring([own_reward], keeps_parts=scoring.keeps_parts)
         if not scoring.reads_own and any(each.reward is not None for each in made):
-            self._say_once(ENVIRONMENT, UNUSED, generator.name, generator.plugin)
+            self._warn_once(ENVIRONMENT, UNUSED, generator.name, generator.plugin)
         context = self._context(purpose, *group.id, drawn.index or 0, "reward")
         execution = await score_execution(made, scoring, context)
-        execution.measured, execution.elsewhere_s = measured, elsewhere_s
+        execution.measured, execution.non_generation_s = measured, non_generation_s
         raises = execution.failure is not None and self._policy.reward_on_error is RewardOnError.RAISE
         if own_reward is not None or raises:
-            self._judged(execution)  # raises at once, not only when its group is done
+            self._close(execution)  # raises at once, not only when its group is done
         return execution
 
     async def _generate(
@@ -274,7 +290,7 @@ class SampleRunner:
             max_context=self._policy.max_context,
             max_turns=self._policy.max_turns,
             measure=calls.measure,
-            anew=calls.anew,
+            restart=calls.restart,
         )
         try:
             waits_for(A_SLOT)
@@ -293,7 +309,7 @@ class SampleRunner:
             if self._policy.mask_offpolicy_in_partial_rollout:
                 for each in finished:
                     mask_stale(each)
-            carry(calls.known, finished)
+            attach_engine_extras(calls.known, finished)
             return finished
         except asyncio.CancelledError:
             if cancelled_from_outside():
@@ -302,7 +318,7 @@ class SampleRunner:
         except Exception as error:
             return _failure("generator", error)
 
-    def _judged(self, execution: Execution) -> Execution:
+    def _close(self, execution: Execution) -> Execution:
         """Close an execution, apply the policy to its failed samples, and log the first failure of each kind."""
         for sample, failure in ((each.sample, each.failure) for each in execution.close()):
             if failure is None:
@@ -311,11 +327,11 @@ class SampleRunner:
             if self._policy.reward_on_error is RewardOnError.RAISE:
                 raise RolloutError(f"{where} failed ({failure.reason}): {failure.detail}") from failure.cause
             sample.remove_sample = True
-            lines = lines_of(failure.cause)
-            self._say_once(failure.reason, "%s failed (%s): %s%s", where, failure.reason, failure.detail, lines)
+            lines = traceback_text(failure.cause)
+            self._warn_once(failure.reason, "%s failed (%s): %s%s", where, failure.reason, failure.detail, lines)
         return execution
 
-    def _say_once(self, what: str, text: str, *arguments: object) -> None:
+    def _warn_once(self, what: str, text: str, *arguments: object) -> None:
         if what not in self._logged:
             self._logged.add(what)
             log.warning(text, *arguments)
@@ -335,10 +351,10 @@ def _failure(whose: str, error: Exception) -> Failure:
             reason = "contract"
         case _:
             reason = type(error).__name__
-    return Failure(f"{whose}_{reason}", said_by(error), error)
+    return Failure(f"{whose}_{reason}", error_text(error), error)
 
 
-async def all_or_none(work: Sequence[Coroutine[object, object, T]]) -> list[T]:
+async def gather_or_cancel(work: Sequence[Coroutine[object, object, T]]) -> list[T]:
     """Run coroutines concurrently and return their results in order; if one fails, cancel the others."""
     tasks = [asyncio.create_task(each) for each in work]
     if not tasks:

@@ -25,8 +25,8 @@ from typing import NamedTuple, cast
 
 from slime_core.aio import cancel_all
 from slime_core.catalog import check_decision
-from slime_core.catalog.catalog import Used
-from slime_core.catalog.checks import blaming, check_removals
+from slime_core.catalog.catalog import BuiltChoice
+from slime_core.catalog.checks import check_removals, plugin_errors
 from slime_core.errors import CheckpointError
 from slime_core.events import Event, GroupsDone, SamplesDone
 from slime_core.roles import (
@@ -42,9 +42,9 @@ from slime_core.roles import (
     SamplingParams,
     Tokenizer,
 )
-from slime_core.rollout.metrics import RolloutResult, Tally, evaluation_metrics, measured_metrics
+from slime_core.rollout.metrics import RolloutResult, RolloutStats, evaluation_metrics, measured_metrics
 from slime_core.rollout.policy import Choices, RewardOnError, RolloutPolicy, Scoring, UsedGenerator
-from slime_core.rollout.runner import Purpose, RunGroup, SampleRunner, all_or_none
+from slime_core.rollout.runner import Purpose, RunGroup, SampleRunner, gather_or_cancel
 from slime_core.rollout.scoring import execution_rewards
 from slime_core.sample import Group, GroupId, Json, Sample
 
@@ -63,9 +63,9 @@ class Parts:
     """Tokenizer of the policy."""
     choices: Choices
     """Generators and rewards of the samples."""
-    group_filter: Used[GroupFilter] | None
+    group_filter: BuiltChoice[GroupFilter] | None
     """Decides which groups are kept; None keeps all."""
-    sample_filters: Sequence[Used[SampleFilter]]
+    sample_filters: Sequence[BuiltChoice[SampleFilter]]
     """Applied in order, to exclude samples of kept groups from training."""
     emit: Callable[[Event], Awaitable[None]]
     """Receives an event for finished samples and groups."""
@@ -87,7 +87,7 @@ class Scheduler(ABC):
     @property
     def waiting_for(self) -> str:
         """Return what the samples in flight wait for, as "engine: 37 samples"."""
-        return self.runner.waiting.text
+        return self.runner.in_flight.text
 
     @abstractmethod
     async def collect(self, rollout_id: int, want: int) -> RolloutResult:
@@ -109,7 +109,7 @@ class Scheduler(ABC):
     def published(self, version: int) -> None:
         """Record that the engine has a new version of the weights."""
 
-    def undisturbed(self) -> AbstractAsyncContextManager[None]:
+    def pause_draws(self) -> AbstractAsyncContextManager[None]:
         """Context manager during which no draw begins, so that the state is consistent."""
         return nullcontext()
 
@@ -127,15 +127,17 @@ class Scheduler(ABC):
         Raises:
             CheckpointError: the unfinished work is from another policy.
         """
-        refuse_foreign(state, set())
+        check_state_keys(state, set())
 
     async def close(self) -> None:
         """Cancel all groups in flight."""
 
     # --- which groups and samples are kept
 
-    def sort(self, finished: Sequence[RunGroup], context: FilterContext, tally: Tally, want: int) -> None:
-        """Keep or drop each group, and freeze it. `KeepIfShort` groups are kept while the tally has fewer than `want`.
+    def filter_groups(
+        self, finished: Sequence[RunGroup], context: FilterContext, stats: RolloutStats, want: int
+    ) -> None:
+        """Keep or drop each group, and freeze it. `KeepIfShort` groups are kept while `stats` has fewer than `want`.
 
         Raises:
             ContractError: a filter returned something that breaks its contract.
@@ -148,19 +150,19 @@ class Scheduler(ABC):
             # A group without a usable sample keeps all of them, to show why it failed.
             groups.append(Group(ran.drawn.id, left or [one.sample for one in ran.scored], ran.drawn.metadata))
             if 0 < len(left) < len(ran.scored):
-                tally.failed.append(replace(groups[-1], samples=[one.sample for one in ran.scored if one.failure]))
-                tally.failed[-1].freeze()
+                stats.failed.append(replace(groups[-1], samples=[one.sample for one in ran.scored if one.failure]))
+                stats.failed[-1].freeze()
         decisions = [self._decide(group, ran, context) for group, ran in zip(groups, finished, strict=True)]
-        short = want - len(tally.kept) - sum(isinstance(decision, Keep) for decision in decisions)
+        short = want - len(stats.kept) - sum(isinstance(decision, Keep) for decision in decisions)
         for group, decision in zip(groups, decisions, strict=True):
             group.freeze()
             if isinstance(decision, KeepIfShort) and short > 0:
                 short -= 1
-                tally.kept.append(group)
+                stats.kept.append(group)
             elif isinstance(decision, Keep):
-                tally.kept.append(group)
+                stats.kept.append(group)
             else:
-                tally.drop(group, decision.reason)
+                stats.drop(group, decision.reason)
 
     def _decide(self, group: Group, ran: RunGroup, context: FilterContext) -> Decision:
         failed = any(scored.failure is not None for scored in ran.scored)
@@ -169,20 +171,20 @@ class Scheduler(ABC):
         use = self._group_filter
         if use is None:
             return Keep()
-        with blaming("group filter", use.plugin):
+        with plugin_errors("group filter", use.plugin):
             answer = use.part(group, context)
         return check_decision(answer, plugin=use.plugin, group=group)
 
-    def remove_samples(self, tally: Tally, context: FilterContext, since: int = 0) -> None:
+    def remove_samples(self, stats: RolloutStats, context: FilterContext, since: int = 0) -> None:
         """Apply each sample filter to the kept groups from index `since` on. Errors as in `sort`."""
         for use in self._sample_filters:
-            groups = tuple(tally.kept[since:])
-            with blaming("sample filter", use.plugin):
+            groups = tuple(stats.kept[since:])
+            with plugin_errors("sample filter", use.plugin):
                 answer = use.part(groups, context)
-            tally.remove(check_removals(answer, plugin=use.plugin, groups=groups))
+            stats.remove(check_removals(answer, plugin=use.plugin, groups=groups))
 
 
-def refuse_foreign(state: Mapping[str, Json], keys: set[str]) -> None:
+def check_state_keys(state: Mapping[str, Json], keys: set[str]) -> None:
     """Raise unless the unfinished work in a checkpoint, known by its keys, is from this policy.
 
     Raises:
@@ -195,7 +197,7 @@ def refuse_foreign(state: Mapping[str, Json], keys: set[str]) -> None:
         )
 
 
-class Waves(Scheduler):
+class SyncScheduler(Scheduler):
     """The policies `sync` and `async`: generate a wave of groups, filter it, and repeat until there are enough.
 
     With `ahead`, the next rollout is generated during a training step, by a single version of the weights.
@@ -204,22 +206,22 @@ class Waves(Scheduler):
     def __init__(self, parts: Parts, *, ahead: bool = False) -> None:
         super().__init__(parts)
         self._looks_ahead = ahead
-        self._tally: Tally | None = None
+        self._stats: RolloutStats | None = None
         """The rollout that was generated ahead, or that the task `_ahead` is generating."""
         self._ahead: asyncio.Task[None] | None = None
 
     async def collect(self, rollout_id: int, want: int) -> RolloutResult:
         """Generate until at least `want` groups are kept; errors as in `Scheduler`."""
         await self.settle()
-        tally, self._tally = self._tally or Tally(f"rollout {rollout_id}"), None
-        await self._fill(tally, rollout_id, want)
-        return tally.result()
+        stats, self._stats = self._stats or RolloutStats(f"rollout {rollout_id}"), None
+        await self._fill(stats, rollout_id, want)
+        return stats.result()
 
     def look_ahead(self, rollout_id: int, want: int) -> None:
         """Start to generate the next rollout, with `ahead`."""
         if self._looks_ahead:
-            self._tally = Tally(f"rollout {rollout_id}")
-            self._ahead = asyncio.create_task(self._fill(self._tally, rollout_id, want))
+            self._stats = RolloutStats(f"rollout {rollout_id}")
+            self._ahead = asyncio.create_task(self._fill(self._stats, rollout_id, want))
 
     async def settle(self) -> None:
         """Wait for the rollout that is generated ahead."""
@@ -228,64 +230,64 @@ class Waves(Scheduler):
             try:
                 await task
             except BaseException:
-                self._tally = None
+                self._stats = None
                 await cancel_all([task])
                 raise
 
-    async def _fill(self, tally: Tally, rollout_id: int, want: int) -> None:
-        """Run waves until the tally has `want` groups; on an error, the drawn groups go back to the source."""
+    async def _fill(self, stats: RolloutStats, rollout_id: int, want: int) -> None:
+        """Run waves until `stats` has `want` groups; on an error, the drawn groups go back to the source."""
         drawn: list[Group] = []
-        waves, before = 0, len(tally.kept)
+        waves, before = 0, len(stats.kept)
         try:
-            while len(tally.kept) < want:
+            while len(stats.kept) < want:
                 if waves == self.policy.max_filter_waves:
-                    raise tally.give_up(want, waves)
-                missing = want - len(tally.kept)  # a filter will drop some: draw more
+                    raise stats.too_few_groups(want, waves)
+                missing = want - len(stats.kept)  # a filter will drop some: draw more
                 size = (self.policy.over_sampling_batch_size or want) if self._group_filter else missing
                 groups = await self._source.draw(size)
                 drawn += groups
-                interrupted = await self._run_wave(rollout_id, groups, tally, want)
+                interrupted = await self._run_wave(rollout_id, groups, stats, want)
                 self._source.add(interrupted)
                 back = {group.id for group in interrupted}
                 drawn = [group for group in drawn if group.id not in back]
                 waves += 1
-            self.remove_samples(tally, FilterContext(rollout_id), since=before)
+            self.remove_samples(stats, FilterContext(rollout_id), since=before)
         except BaseException:
             self._source.add(drawn)
             raise
 
-    async def _run_wave(self, rollout_id: int, drawn: Sequence[Group], tally: Tally, want: int) -> list[Group]:
-        """Run one wave into the tally; returns the groups that the engine interrupted, as they were drawn."""
-        tally.errors.expect(sum(len(group.samples) for group in drawn), self.policy.max_error_rate)
-        ran = await self.runner.run(drawn, Purpose(rollout_id, False, self.policy.sampling, budget=tally.errors))
+    async def _run_wave(self, rollout_id: int, drawn: Sequence[Group], stats: RolloutStats, want: int) -> list[Group]:
+        """Run one wave into `stats`; returns the groups that the engine interrupted, as they were drawn."""
+        stats.errors.expect(sum(len(group.samples) for group in drawn), self.policy.max_error_rate)
+        ran = await self.runner.run(drawn, Purpose(rollout_id, False, self.policy.sampling, budget=stats.errors))
         interrupted = [group for group in ran if group.is_interrupted]
         finished = [group for group in ran if not group.is_interrupted]
-        tally.add_samples(finished)
+        stats.add_samples(finished)
         samples = [scored.sample for group in finished for scored in group.scored]
-        kept, dropped = len(tally.kept), len(tally.dropped)
-        self.sort(finished, FilterContext(rollout_id), tally, want)
+        kept, dropped = len(stats.kept), len(stats.dropped)
+        self.filter_groups(finished, FilterContext(rollout_id), stats, want)
         await self.emit(SamplesDone(rollout_id, samples, evaluation=False))
-        reasons = {group.id: tally.reasons[group.id] for group in tally.dropped[dropped:]}
-        await self.emit(GroupsDone(rollout_id, tally.kept[kept:], reasons))
-        tally.errors.check(self.policy.max_error_rate)
+        reasons = {group.id: stats.reasons[group.id] for group in stats.dropped[dropped:]}
+        await self.emit(GroupsDone(rollout_id, stats.kept[kept:], reasons))
+        stats.errors.check(self.policy.max_error_rate)
         return [group.drawn for group in interrupted]
 
     def live(self) -> tuple[int, int]:
         """After `settle` nothing is in flight; a rollout generated ahead is ready."""
-        return 0, len(self._tally.kept) if self._tally else 0
+        return 0, len(self._stats.kept) if self._stats else 0
 
     def state_dict(self) -> dict[str, Json]:
         """Return the rollout that was generated ahead."""
-        if self._tally is None:
+        if self._stats is None:
             return {}
-        return {"kept": [group.to_dict() for group in self._tally.kept], "metrics": {**self._tally.metrics()}}
+        return {"kept": [group.to_dict() for group in self._stats.kept], "metrics": {**self._stats.metrics()}}
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
         """Restore that rollout, without its dropped groups. Errors as in `Scheduler`."""
-        refuse_foreign(state, {"kept", "metrics"})
+        check_state_keys(state, {"kept", "metrics"})
         if state:
-            self._tally = Tally("the rollout of the checkpoint", cast(Mapping[str, float], state["metrics"]))
-            self._tally.kept = [Group.from_dict(each) for each in cast(list[Mapping[str, Json]], state["kept"])]
+            self._stats = RolloutStats("the rollout of the checkpoint", cast(Mapping[str, float], state["metrics"]))
+            self._stats.kept = [Group.from_dict(each) for each in cast(list[Mapping[str, Json]], state["kept"])]
 
     async def close(self) -> None:
         """Cancel the rollout that is generated ahead."""
@@ -351,7 +353,7 @@ class _Flight(NamedTuple):
     task: "asyncio.Task[None]"
 
 
-class Stream(Scheduler):
+class ContinuousScheduler(Scheduler):
     """The policy `continuous`, and `sync` with partial rollouts, which pause while the trainer works."""
 
     def __init__(self, parts: Parts, staleness: Staleness) -> None:
@@ -361,7 +363,7 @@ class Stream(Scheduler):
         self._flights: dict[GroupId, _Flight] = {}
         self._ready: list[tuple[int, int, Group]] = []
         """Heap of (version, draw number, group)."""
-        self._tally = Tally("rollout 0")
+        self._stats = RolloutStats("rollout 0")
         self._waiting_for: int | None = None
         self._per_group: int | None = None
         self._generating = 0
@@ -375,7 +377,7 @@ class Stream(Scheduler):
         """Return the oldest finished groups, once there are enough and the staleness limit allows it."""
         self._waiting_for = want
         self._changed.set()  # a waiting step may allow more draws
-        self._drawer = self._drawer or asyncio.create_task(self._draw_on())
+        self._drawer = self._drawer or asyncio.create_task(self._draw_loop())
         try:
             while not self._is_complete(rollout_id, want):
                 self._check(want)
@@ -395,13 +397,13 @@ class Stream(Scheduler):
     def published(self, version: int) -> None:
         """Set the version of groups drawn from now on."""
         if self._drawer is None:
-            self._collected, self._tally = version, Tally(f"rollout {version}")
+            self._collected, self._stats = version, RolloutStats(f"rollout {version}")
         self._version = version
-        self.runner.engine.go_on()
+        self.runner.engine.resume()
         self._changed.set()
 
     @asynccontextmanager
-    async def undisturbed(self) -> AsyncIterator[None]:
+    async def pause_draws(self) -> AsyncIterator[None]:
         async with self._drawing:
             yield
 
@@ -417,7 +419,7 @@ class Stream(Scheduler):
         }
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
-        refuse_foreign(state, {"collected", "in_flight", "ready"})
+        check_state_keys(state, {"collected", "in_flight", "ready"})
         if not state:
             return
         self._collected = cast(int, state["collected"])
@@ -432,7 +434,7 @@ class Stream(Scheduler):
 
     # --- drawing
 
-    async def _draw_on(self) -> None:
+    async def _draw_loop(self) -> None:
         try:
             while True:
                 if count := self._free():
@@ -478,19 +480,19 @@ class Stream(Scheduler):
             self._changed.set()
 
     async def _finish(self, ran: RunGroup, version: int) -> None:
-        self._tally.add_samples([ran])
+        self._stats.add_samples([ran])
         for execution in ran.executions:
-            self._tally.errors.add(execution.failure)
-        kept = Tally("")
+            self._stats.errors.add(execution.failure)
+        kept = RolloutStats("")
         short = self._waiting_for is not None and len(self._ready) < self._waiting_for
-        self.sort([ran], FilterContext(self._collected), kept, want=int(short))
+        self.filter_groups([ran], FilterContext(self._collected), kept, want=int(short))
         await self.emit(SamplesDone(self._collected, [each.sample for each in ran.scored], evaluation=False))
         del self._flights[ran.drawn.id]
-        self._tally.failed += kept.failed
+        self._stats.failed += kept.failed
         for group in kept.kept:
             heapq.heappush(self._ready, (version, group.id.draw, group))
         for group in kept.dropped:
-            self._tally.drop(group, kept.reasons[group.id])
+            self._stats.drop(group, kept.reasons[group.id])
         await self.emit(GroupsDone(self._collected, kept.kept, kept.reasons))
 
     def _fail(self, error: BaseException) -> None:
@@ -511,21 +513,21 @@ class Stream(Scheduler):
         return not self._staleness.must_wait(rollout_id, want, finished, flying)
 
     def _check(self, want: int) -> None:
-        self._tally.errors.check(self.policy.max_error_rate, expected=want * (self._per_group or 1))
+        self._stats.errors.check(self.policy.max_error_rate, expected=want * (self._per_group or 1))
         wave = self.policy.over_sampling_batch_size or max(1, want)
-        if len(self._tally.dropped) >= self.policy.max_filter_waves * wave:
-            self._tally.kept = [group for _, _, group in self._ready]
-            raise self._tally.give_up(want, self.policy.max_filter_waves)
+        if len(self._stats.dropped) >= self.policy.max_filter_waves * wave:
+            self._stats.kept = [group for _, _, group in self._ready]
+            raise self._stats.too_few_groups(want, self.policy.max_filter_waves)
 
     def _hand_over(self, rollout_id: int, want: int) -> RolloutResult:
-        staleness, tally, self._tally = self._staleness, self._tally, Tally(f"rollout {rollout_id + 1}")
-        while self._ready and (len(tally.kept) < want or staleness.is_last_step(self._ready[0][0], rollout_id)):
-            tally.kept.append(heapq.heappop(self._ready)[2])
+        staleness, stats, self._stats = self._staleness, self._stats, RolloutStats(f"rollout {rollout_id + 1}")
+        while self._ready and (len(stats.kept) < want or staleness.is_last_step(self._ready[0][0], rollout_id)):
+            stats.kept.append(heapq.heappop(self._ready)[2])
         self._collected = rollout_id + 1
         self._changed.set()
-        self.remove_samples(tally, FilterContext(rollout_id))
-        tally.errors.check(self.policy.max_error_rate)
-        return tally.result()
+        self.remove_samples(stats, FilterContext(rollout_id))
+        stats.errors.check(self.policy.max_error_rate)
+        return stats.result()
 
     async def _next_change(self) -> None:
         self._changed.clear()
@@ -540,10 +542,10 @@ def make_scheduler(policy: str, parts: Parts, batch: int, rollouts: int) -> Sche
     """Return the scheduler of a policy of `POLICIES`, for `rollouts` steps of `batch` fresh groups each."""
     limit = Staleness(batch, rollouts, parts.policy.max_staleness)
     if policy == "continuous":
-        return Stream(parts, limit)
+        return ContinuousScheduler(parts, limit)
     if parts.policy.partial_rollout:
-        return Stream(parts, replace(limit, over_sampling=parts.policy.over_sampling_batch_size))
-    return Waves(parts, ahead=policy == "async")
+        return ContinuousScheduler(parts, replace(limit, over_sampling=parts.policy.over_sampling_batch_size))
+    return SyncScheduler(parts, ahead=policy == "async")
 
 
 @dataclass(frozen=True, slots=True)
@@ -580,21 +582,21 @@ async def evaluate(scheduler: Scheduler, sets: Sequence[EvalSet], *, rollout_id:
         WorkerError: the engine has failed for good.
     """
     runner, limit = scheduler.runner, scheduler.policy.max_error_rate
-    tallies = [Tally(f"evaluation of {each.name}") for each in sets]
+    all_stats = [RolloutStats(f"evaluation of {each.name}") for each in sets]
     calls = []
-    for each, tally in zip(sets, tallies, strict=True):
-        tally.errors.expect(sum(len(group.samples) for group in each.groups), limit)
-        purpose = Purpose(rollout_id, True, each.sampling, each.generator, each.scoring, tally.errors)
+    for each, stats in zip(sets, all_stats, strict=True):
+        stats.errors.expect(sum(len(group.samples) for group in each.groups), limit)
+        purpose = Purpose(rollout_id, True, each.sampling, each.generator, each.scoring, stats.errors)
         calls.append(runner.run(each.groups, purpose))
-    ran = await all_or_none(calls)
+    ran = await gather_or_cancel(calls)
     samples: dict[str, Sequence[Sample]] = {}
     metrics: dict[str, float] = {}
-    for each, tally, groups in zip(sets, tallies, ran, strict=True):
-        tally.add_samples(groups)
-        tally.errors.check(limit)
+    for each, stats, groups in zip(sets, all_stats, ran, strict=True):
+        stats.add_samples(groups)
+        stats.errors.check(limit)
         samples[each.name] = [scored.sample for group in groups for scored in group.scored]
         for sample in samples[each.name]:
             sample.freeze()
-        metrics |= measured_metrics(f"eval/{each.name}/", tally.measured) | evaluation_metrics(each.name, groups)
+        metrics |= measured_metrics(f"eval/{each.name}/", stats.measured) | evaluation_metrics(each.name, groups)
         await scheduler.emit(SamplesDone(rollout_id, samples[each.name], evaluation=True))
     return EvalResult(samples, metrics)

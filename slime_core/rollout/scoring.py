@@ -10,7 +10,6 @@ Example:
 """
 
 import asyncio
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,22 +18,16 @@ from typing import Self, cast
 from slime_core.aio import cancelled_from_outside
 from slime_core.catalog import check_verdict
 from slime_core.catalog.checks import check_verdicts
-from slime_core.errors import ContractError, RolloutError, said_by, shortened
+from slime_core.errors import ContractError, RolloutError, error_text, shortened
 from slime_core.processes import StartError
 from slime_core.roles import (
-    Decision,
-    Drop,
-    FilterContext,
     GroupReward,
-    Keep,
-    KeepIfShort,
-    Removal,
     Reward,
     RewardContext,
 )
 from slime_core.rollout.calls import waits_for
 from slime_core.rollout.policy import Scoring, UsedReward
-from slime_core.sample import SCORE, Group, Sample, Status, scalar_reward
+from slime_core.sample import SCORE, Sample, Status, scalar_reward
 from slime_core.score import NotApplicable, Score, Unscored, Verdict
 
 ENVIRONMENT = "environment"
@@ -179,7 +172,7 @@ class ScoredSample:
 class Execution:
     """The samples of one execution and their verdicts. A verdict on the main sample holds for all."""
 
-    __slots__ = ("elsewhere_s", "is_closed", "main", "measured", "scored")
+    __slots__ = ("is_closed", "main", "measured", "non_generation_s", "scored")
 
     def __init__(self, samples: Sequence[Sample], keeps_parts: bool = False, failure: Failure | None = None) -> None:
         """Samples without a score get the main sample's, and close if it is closed; `failure` is the generator's."""
@@ -187,7 +180,7 @@ class Execution:
         """Whether its samples have their final rewards."""
         self.measured: Mapping[str, Sequence[float]] = {}
         """Values that its generator measured, by `<generator>/<name>`."""
-        self.elsewhere_s = 0.0
+        self.non_generation_s = 0.0
         """Seconds spent in tools and environments."""
         self.scored = [ScoredSample(sample, keeps_parts, failure) for sample in samples]
         """One per sample, in order."""
@@ -271,7 +264,7 @@ async def _ask(
                 returned = await cast(Reward, use.part)(samples[0], ctx)
                 answers = [check_verdict(returned, plugin=use.plugin, sample=samples[0])]
         except TimeoutError as error:
-            answers = [Failure(f"{use.name}_timeout", said_by(error), error, retryable=True)] * len(samples)
+            answers = [Failure(f"{use.name}_timeout", error_text(error), error, retryable=True)] * len(samples)
         except asyncio.CancelledError:
             if cancelled_from_outside():
                 raise
@@ -280,7 +273,7 @@ async def _ask(
             raise  # every later call of this reward would fail too
         except Exception as error:
             kind = "contract" if isinstance(error, ContractError) else type(error).__name__
-            return [Failure(f"{use.name}_{kind}", said_by(error), error)] * len(samples)
+            return [Failure(f"{use.name}_{kind}", error_text(error), error)] * len(samples)
         if not any(isinstance(each, Failure | Unscored) and each.retryable for each in answers):
             break
     return answers
@@ -338,59 +331,3 @@ class ErrorBudget:
         raise RolloutError(
             f"{self._what}: {failed} of {samples} samples failed, which is over --max-error-rate {limit:g}{still}:{top}"
         )
-
-
-# Filters of groups and samples.
-
-MIN_STD = 1e-6
-"""Rewards with a smaller unbiased standard deviation count as equal."""
-
-
-class NonzeroStd:
-    """Keeps groups whose rewards differ (slime's `check_reward_nonzero_std`)."""
-
-    def __call__(self, group: Group, ctx: FilterContext) -> Decision:
-        """Return `Keep`, or `Drop("zero_std_<reward>")`, also for a group of one sample."""
-        reason = zero_std_reason(group)
-        return Keep() if reason is None else Drop(reason)
-
-
-class NonzeroStdWithFallback:
-    """Keeps groups whose rewards differ, and other groups only to fill a rollout that lacks groups."""
-
-    def __call__(self, group: Group, ctx: FilterContext) -> Decision:
-        """Return `Keep`, or `KeepIfShort("zero_std_<reward>")`."""
-        reason = zero_std_reason(group)
-        return Keep() if reason is None else KeepIfShort(reason)
-
-
-def zero_std_reason(group: Group) -> str | None:
-    """Return the reason to drop a group, "zero_std_1.0" if all rewards are 1.0; None if they differ."""
-    rewards = group.rewards
-    if not rewards:
-        return "zero_std_unscored"
-    if len(rewards) > 1:
-        mean = math.fsum(rewards) / len(rewards)
-        variance = math.fsum((reward - mean) ** 2 for reward in rewards) / (len(rewards) - 1)
-        if math.sqrt(variance) > MIN_STD:
-            return None
-    return f"zero_std_{round(float(rewards[0]), 1)}"
-
-
-class Truncated:
-    """Leaves truncated responses out of the loss: DAPO's overlong filtering (Yu et al. 2025, arXiv:2503.14476, 3.4).
-
-    Their rewards still count in the group's normalisation, as with TRL's `mask_truncated_completions`. An execution
-    that fanned out is one response: if one of its samples was truncated, all are left out.
-    """
-
-    def __call__(self, groups: Sequence[Group], ctx: FilterContext) -> Sequence[Removal]:
-        """Return a removal for each sample of an execution with a `TRUNCATED` one, unless it is removed already."""
-        removals = list[Removal]()
-        for group in groups:
-            cut = [run for run in executions(group.samples) if any(each.status is Status.TRUNCATED for each in run)]
-            ids = {id(sample) for run in cut for sample in run}
-            for at, each in enumerate(group.samples):
-                if id(each) in ids and not each.remove_sample:
-                    removals.append(Removal(group.id, at, "truncated"))
-        return removals

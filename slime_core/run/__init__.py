@@ -6,13 +6,11 @@ Example:
         asyncio.run(run(plan, folder, display))
 """
 
-from slime_core.run.checkpoint import Checkpoint, list_checkpoints, model_of, newest_checkpoint, verify
-from slime_core.run.engines import Serving, started
+from slime_core.run.checkpoint import Checkpoint, Saver, list_checkpoints, model_of, newest_checkpoint, verify
 from slime_core.run.folder import RunFolder
 from slime_core.run.ledger import GroupState, Ledger, LedgerError
 from slime_core.run.loop import Outcome, run
 from slime_core.run.prompts import DataRead, DataSetReport, read_all_prompts
-from slime_core.run.saving import Saver
 from slime_core.run.session import Session, open_session
 from slime_core.run.trainer import Trainer, TrainReport
 
@@ -26,7 +24,6 @@ __all__ = [
     "Outcome",
     "RunFolder",
     "Saver",
-    "Serving",
     "Session",
     "TrainReport",
     "Trainer",
@@ -36,6 +33,5 @@ __all__ = [
     "open_session",
     "read_all_prompts",
     "run",
-    "started",
     "verify",
 ]

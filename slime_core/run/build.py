@@ -6,24 +6,23 @@ another one.
 Example:
 
     generator = build(plan.roles.one(GeneratorSpec), setup)
-    setup = with_own_make("engine", EngineSetup(make, seed, ...), catalog)
+    setup = with_nested_make("engine", EngineSetup(make, seed, ...), catalog)
     setup.make("engine", "local")           # works in an engine's factory; a reward's factory gets an error
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
-from datetime import date
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar, cast, get_args
 
 from slime_core.batching.prepare import ColumnMaker, Preparation, reward_columns, teacher_column
 from slime_core.buffer import CheckedBuffer, CheckedFilter
 from slime_core.catalog import Catalog
-from slime_core.catalog.catalog import Used
-from slime_core.catalog.checks import blaming
-from slime_core.config import TEACHER_COLUMN, Chosen, Plan, teacher_of
+from slime_core.catalog.catalog import BuiltChoice
+from slime_core.catalog.checks import plugin_errors
+from slime_core.config import TEACHER_COLUMN, TEACHES, Chosen, Plan, teacher_of
 from slime_core.data import HfTokenizer, name_files
-from slime_core.errors import ContractError, PluginError
+from slime_core.errors import ConfigError, ContractError, PluginError
 from slime_core.processes import OnLoop, Protection
 from slime_core.roles import (
     AdvantageSpec,
@@ -34,7 +33,11 @@ from slime_core.roles import (
     DataSource,
     DataSourceSetup,
     DataSourceSpec,
+    Engine,
+    EngineSetup,
     EngineSpec,
+    GenerateOutput,
+    GenerateRequest,
     Generator,
     GeneratorSpec,
     GroupFilter,
@@ -52,7 +55,8 @@ from slime_core.roles import (
     RowFormat,
     SampleFilter,
     SampleFilterSpec,
-    ServedModel,
+    SamplingParams,
+    ServesCheckpoint,
     Setup,
     Spec,
     StartsAndStops,
@@ -61,11 +65,13 @@ from slime_core.roles import (
     Transport,
     TransportSetup,
     TransportSpec,
+    WeightChannel,
 )
-from slime_core.roles.rewards import misfit
-from slime_core.rollout import ENVIRONMENT, Lifecycle, UsedGenerator, UsedReward
-from slime_core.run.checkpoint import run_day, today
+from slime_core.roles.rewards import signature_error
+from slime_core.rollout import ENVIRONMENT, EnginePool, Lifecycle, Limits, UsedGenerator, UsedReward
 from slime_core.run.folder import RunFolder
+from slime_core.run.resume import run_day
+from slime_core.run.trainer import TRAINER_GROUP, shared_fields
 from slime_core.run.watching import Trackers
 from slime_core.sample import Sample
 from slime_core.stats import PluginStats
@@ -82,7 +88,7 @@ def build(chosen: Chosen[Spec[PartT]], setup: Setup) -> PartT:
         PluginError: the factory raised, or returned the wrong kind of object for its role.
     """
     spec = chosen.spec
-    with blaming(f"the factory of {spec.role} {chosen.reference!r}", chosen.plugin):
+    with plugin_errors(f"the factory of {spec.role} {chosen.reference!r}", chosen.plugin):
         made = spec.factory(chosen.settings, setup)
     [made_of] = get_args(type(spec).__orig_bases__[0])  # type: ignore[attr-defined]  # Engine of Spec[Engine]
     needed = next(iter(get_args(made_of)), made_of)  # the async one of the two reward signatures
@@ -94,18 +100,20 @@ def build(chosen: Chosen[Spec[PartT]], setup: Setup) -> PartT:
     return made
 
 
-def build_used(chosen: Chosen[Spec[PartT]], setup: Setup) -> Used[PartT]:
+def build_used(chosen: Chosen[Spec[PartT]], setup: Setup) -> BuiltChoice[PartT]:
     """Build the part, together with its name and plugin for errors and metrics."""
-    return Used(chosen.reference, chosen.plugin, build(chosen, setup))
+    return BuiltChoice(chosen.reference, chosen.plugin, build(chosen, setup))
 
 
 SetupT = TypeVar("SetupT", bound=Setup)
 
+LONGEST_SILENCE_S = 300.0
+"""Default for the longest time without a token from an engine, however long a sample may take."""
 OF_A_RUN = frozenset({"buffer", "data_source", "engine", "launcher", "tracker", "trainer", "transport"})
 """Roles whose factories need more than a plain `Setup`."""
 
 
-def with_own_make(own_role: str, setup: SetupT, catalog: Catalog) -> SetupT:
+def with_nested_make(own_role: str, setup: SetupT, catalog: Catalog) -> SetupT:
     """Return a setup whose `make` can also build choices of the factory's own role."""
 
     def make(role: str, name: str, **settings: object) -> object:
@@ -122,30 +130,45 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., object])
 
 
 @dataclass(frozen=True, slots=True)
+class ServedPool:
+    """A served model; implements `slime_core.roles.ServedModel`."""
+
+    tokenizer: HfTokenizer
+    pool: EnginePool
+    """Engines that serve their model directory."""
+
+    async def start(self) -> None:
+        """Start the engines and serve their model directory.
+
+        Raises:
+            WorkerError: no engine could be started.
+        """
+        await self.pool.start()
+        await self.pool.load_weights(WeightChannel("none", ()), 0)
+
+    async def generate(self, request: GenerateRequest) -> GenerateOutput:
+        """Return one continuation; errors as of the engines."""
+        return await self.pool.generate(request)
+
+
 class Builder:
     """Builds the parts that a plan chose."""
 
-    plan: Plan
-    """The resolved configuration."""
-    stats: PluginStats
-    """Counts the calls of the parts that are built."""
-    protection: Protection
-    """Runs rewards in isolation."""
-    models: dict[str, ServedModel] = field(default_factory=dict)
-    """Served models, which factories get."""
-    day: date = field(default_factory=today)
-    """Date that chat templates insert."""
-    tokenizers: dict[Path, HfTokenizer] = field(default_factory=dict)
-    """Loaded tokenizers, by model directory."""
-    _generators: dict[str, UsedGenerator] = field(default_factory=dict)
-    _rewards: dict[str, UsedReward[Reward]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, plan: Plan) -> "Builder":
-        """Return a builder for a plan, with new call statistics and a new isolation of rewards."""
-        stats, run = PluginStats(), plan.config.run
-        protection = Protection(plugins=plan.catalog.plugin_set, seed=run.seed, stats=stats)
-        return cls(plan, stats, protection, day=run_day(run.save, run.hf_checkpoint))
+    def __init__(self, plan: Plan) -> None:
+        """Prepare new call statistics and a new isolation of rewards."""
+        run = plan.config.run
+        self.plan = plan
+        self.stats = PluginStats()
+        """Counts the calls of the parts that are built."""
+        self.protection = Protection(plugins=plan.catalog.plugin_set, seed=run.seed, stats=self.stats)
+        """Runs rewards in isolation."""
+        self.models: dict[str, ServedPool] = {}
+        """Served models, which factories get."""
+        self.day = run_day(run.save, run.hf_checkpoint)
+        """Date that chat templates insert."""
+        self._tokenizers: dict[Path, HfTokenizer] = {}
+        self._generators: dict[str, UsedGenerator] = {}
+        self._rewards: dict[str, UsedReward[Reward]] = {}
 
     @property
     def setup(self) -> Setup:
@@ -169,24 +192,20 @@ class Builder:
             registered, validated, lambda: registered.spec.factory(validated, self.setup), name=name
         )
 
-    def own(self, chosen: Chosen[Spec[PartT]], setup: Setup) -> Used[PartT]:
-        """Build a choice with a setup whose `make` can build other choices of that role."""
-        return build_used(chosen, with_own_make(chosen.spec.role, setup, self.plan.catalog))
+    def _nested(self, chosen: Chosen[Spec[PartT]], setup: Setup) -> BuiltChoice[PartT]:
+        return build_used(chosen, with_nested_make(chosen.spec.role, setup, self.plan.catalog))
 
     def _protected(self, chosen: Chosen) -> object:
         return self.protection.protect(
             chosen.registered, chosen.settings, lambda: build(chosen, self.setup), name=chosen.reference
         )
 
-    def tokenizer(self) -> HfTokenizer:
-        """The policy's tokenizer, loaded once."""
-        return self.tokenizer_of(self.plan.config.run.hf_checkpoint)
-
-    def tokenizer_of(self, model: Path) -> HfTokenizer:
-        """Return the tokenizer of a model directory, loaded once; its chat template inserts the run's date."""
-        if model not in self.tokenizers:
-            self.tokenizers[model] = HfTokenizer.load(model, self.day)
-        return self.tokenizers[model]
+    def tokenizer(self, model: Path | None = None) -> HfTokenizer:
+        """Return the tokenizer of a model directory, or the policy's, loaded once; it inserts the run's date."""
+        model = model or self.plan.config.run.hf_checkpoint
+        if model not in self._tokenizers:
+            self._tokenizers[model] = HfTokenizer.load(model, self.day)
+        return self._tokenizers[model]
 
     def tokenizer_notes(self) -> Sequence[str]:
         """Return sentences about surprising behaviour of the policy's tokenizer and chat template.
@@ -211,12 +230,11 @@ class Builder:
             row_format=row_format,
             accept_changed_data=config.data.accept_changed_data,
         )
-        return self.own(self.plan.roles.one(DataSourceSpec), setup).part
+        return self._nested(self.plan.roles.one(DataSourceSpec), setup).part
 
     def row_format(self) -> RowFormat:
         data = self.plan.config.data
-        same = {each.name: getattr(data, each.name) for each in fields(RowFormat) if hasattr(data, each.name)}
-        return RowFormat(**same, max_prompt_len=data.rollout_max_prompt_len)
+        return RowFormat(**shared_fields(RowFormat, data), max_prompt_len=data.rollout_max_prompt_len)
 
     def generator(self, name: str) -> UsedGenerator:
         """Return the generator of that name, with its own limits, built once; UnknownName if there is none."""
@@ -242,11 +260,11 @@ class Builder:
 
     def _generator(self, chosen: Chosen[GeneratorSpec]) -> UsedGenerator:
         spec, plugin = chosen.spec, chosen.plugin
-        with blaming(f"the limit of generator {chosen.reference!r}", plugin):
+        with plugin_errors(f"the limit of generator {chosen.reference!r}", plugin):
             most = spec.concurrency_of(chosen.settings)
         timeout_s = self.plan.config.rollout.sample_timeout_s
         made = build(chosen, self.setup)
-        if (why := misfit(made, chosen.reference, "generator")) is not None:
+        if (why := signature_error(made, chosen.reference, "generator")) is not None:
             raise PluginError(f"generator {chosen.reference!r}: {why}")
         generator = OnLoop(
             made,
@@ -266,14 +284,14 @@ class Builder:
         reward = cast(GroupReward, self._protected(chosen))
         return UsedReward(chosen.reference, chosen.plugin, reward, chosen.weight, chosen.spec.each_sample)
 
-    def group_filter(self) -> Used[GroupFilter] | None:
+    def group_filter(self) -> BuiltChoice[GroupFilter] | None:
         chosen = self.plan.roles.maybe(GroupFilterSpec)
         return self._counted(chosen) if chosen else None
 
-    def sample_filters(self) -> list[Used[SampleFilter]]:
+    def sample_filters(self) -> list[BuiltChoice[SampleFilter]]:
         return [self._counted(each) for each in self.plan.roles.all(SampleFilterSpec)]
 
-    def _counted(self, chosen: Chosen[Spec[FunctionT]]) -> Used[FunctionT]:
+    def _counted(self, chosen: Chosen[Spec[FunctionT]]) -> BuiltChoice[FunctionT]:
         used = build_used(chosen, self.setup)
         measured = self.stats.calls(chosen.spec.role, used.name, used.plugin).measured(used.part)
         return replace(used, part=cast(FunctionT, measured))
@@ -302,24 +320,98 @@ class Builder:
         """Return the run's buffer, with its filter."""
         buffer_filter = CheckedFilter(build_used(self.plan.roles.one(BufferFilterSpec), self.setup))
         setup = BufferSetup(self.make, self.plan.config.run.seed, buffer_filter=buffer_filter)
-        return CheckedBuffer(self.own(self.plan.roles.one(BufferSpec), setup), self.replay().max_uses)
+        return CheckedBuffer(self._nested(self.plan.roles.one(BufferSpec), setup), self.replay().max_uses)
 
     def replay(self) -> Replay:
         """Return how often the run's buffer may return one group."""
         chosen = self.plan.roles.one(BufferSpec)
-        with blaming("buffer (replay)", chosen.plugin):
+        with plugin_errors("buffer (replay)", chosen.plugin):
             return chosen.spec.replay(chosen.settings)
 
     def launcher(self, folder: RunFolder) -> Launcher:
         plugins = self.plan.catalog.plugin_set
         setup = LauncherSetup(self.make, self.plan.config.run.seed, scratch=folder.logs, plugins=plugins)
-        return self.own(self.plan.roles.one(LauncherSpec), setup).part
+        return self._nested(self.plan.roles.one(LauncherSpec), setup).part
 
-    def transport(self, folder: RunFolder) -> Used[Transport]:
+    def policy_engines(self, launcher: Launcher, folder: RunFolder) -> EnginePool:
+        """Return the pool of the run's engines, not started yet.
+
+        Raises:
+            ConfigError: the run has no trainer, and this engine needs one.
+        """
+        config = self.plan.config
+        setup = replace(
+            self._engine_setup(launcher, folder, config.run.hf_checkpoint),
+            count=config.rollout.rollout_num_engines,
+            colocate_with=TRAINER_GROUP if config.cluster.colocate else None,
+            offloads=config.cluster.offloads_rollout,
+            want=self.plan.want,
+        )
+        without_trainer = "debug_rollout_only" if config.debug.debug_rollout_only else ""
+        return self._pool(self.plan.roles.one(EngineSpec), setup, without_trainer)
+
+    def serve_models(self, launcher: Launcher, folder: RunFolder) -> None:
+        """Fill `models` with the run's served models, not started yet.
+
+        Raises:
+            ConfigError: an engine needs a trainer.
+            ModelError: a tokenizer cannot be read.
+        """
+        pools = dict[str, ServedPool]()
+        for name, served in self.plan.served.items():
+            teaches = name == self.plan.config.distillation.opd_teacher_model
+            setup = replace(
+                self._engine_setup(launcher, folder, served.model),
+                name=f"model-{name}",
+                count=served.engines,
+                serves=name,
+                want=TEACHES if teaches else frozenset(),
+            )
+            pool = self._pool(served.engine, setup, f"served_models.{name}")
+            pools[name] = ServedPool(self.tokenizer(served.model), pool)
+        self.models |= pools
+
+    def _engine_setup(self, launcher: Launcher, folder: RunFolder, model: Path) -> EngineSetup:
+        config = self.plan.config
+        return EngineSetup(
+            self.make,
+            config.run.seed,
+            hf_checkpoint=model,
+            eos_token_ids=self.tokenizer(model).eos_token_ids,
+            launcher=launcher,
+            scratch=folder.scratch,
+            max_concurrency=config.rollout.max_concurrency,
+            float32_matmul_precision=config.run.float32_matmul_precision,
+            bf16=config.run.bf16,
+        )
+
+    def _pool(self, chosen: Chosen[EngineSpec], setup: EngineSetup, without_trainer: str) -> EnginePool:
+        """Return a pool of one kind of engine. `without_trainer` names why no trainer sends weights; "" if one does."""
+        rollout = self.plan.config.rollout
+
+        def make_engine(number: int) -> BuiltChoice[Engine]:
+            name = f"{setup.name}-{number}" if setup.count > 1 else setup.name
+            scratch = setup.scratch / name
+            scratch.mkdir(parents=True, exist_ok=True)
+            used = self._nested(chosen, replace(setup, scratch=scratch, name=name, number=number))
+            if without_trainer and not isinstance(used.part, ServesCheckpoint):
+                raise ConfigError(
+                    f"{without_trainer}: engine {used.name!r} of plugin {used.plugin} gets its weights from a trainer "
+                    "alone (it has no load_checkpoint): choose another engine"
+                )
+            return used
+
+        end = min(setup.eos_token_ids, default=0)
+        probe = GenerateRequest([end], SamplingParams(max_new_tokens=1), self.plan.config.run.seed)
+        silence_s = rollout.rollout_engine_timeout_s or min(rollout.sample_timeout_s / 2, LONGEST_SILENCE_S)
+        limits = Limits.of(chosen.spec, silence_s)
+        return EnginePool(make_engine, setup.count, limits, probe=probe, load_checkpoint=bool(without_trainer))
+
+    def transport(self, folder: RunFolder) -> BuiltChoice[Transport]:
         """Return the transport from the run's trainer to its engines, not opened yet."""
         engine, scratch = self.plan.roles.one(EngineSpec), folder.scratch / "weights"
         scratch.mkdir(parents=True, exist_ok=True)
-        with blaming("engine (workers)", engine.plugin):
+        with plugin_errors("engine (workers)", engine.plugin):
             receivers = engine.spec.workers(engine.settings)
         setup = TransportSetup(
             self.make,
@@ -328,8 +420,8 @@ class Builder:
             engines=self.plan.config.rollout.rollout_num_engines,
             receivers=receivers,
         )
-        return self.own(self.plan.roles.one(TransportSpec), setup)
+        return self._nested(self.plan.roles.one(TransportSpec), setup)
 
     def trackers(self, folder: RunFolder) -> Trackers:
         setup = TrackerSetup(self.make, self.plan.config.run.seed, run_dir=folder.root)
-        return Trackers(self.stats, [self.own(chosen, setup) for chosen in self.plan.roles.all(TrackerSpec)])
+        return Trackers(self.stats, [self._nested(chosen, setup) for chosen in self.plan.roles.all(TrackerSpec)])

@@ -1,7 +1,8 @@
-"""Checkpoints on disk: their files and schemas, how to find and verify one, and what changed since it was saved.
+"""Checkpoints: their files and schemas, how to write one in the background, and how to find and verify one.
 
-A checkpoint is complete or absent. A damaged one is reported, and the previous one is used. A resume with changed
-settings or plugins is refused unless the user accepts the change with its flag.
+A checkpoint is complete or absent. A save takes a snapshot, then checksums, fsyncs and renames it in a thread while
+the run continues. Old checkpoints are removed, except the best one, to which a link points. A damaged checkpoint is
+reported, and the previous one is used.
 
 Example:
 
@@ -10,33 +11,90 @@ Example:
         state.json       data cursor, buffer, ledger, positions, plugin lock, config
         hf/              the model in HF format, unless checkpoint_hf = false
         optim/           the optimizer
+
+    saver = Saver(folder.checkpoints, keep=2)
+    await saver.save(20, state, trainer.save, trainer.finish_save)      # returns after the snapshot
+    checkpoint = await saver.finished(wait=True)                        # complete and renamed; raises if that failed
 """
 
+import asyncio
+import errno
 import hashlib
 import json
+import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import date, datetime
-from functools import cache
+from datetime import date
 from pathlib import Path
-from typing import cast
 
-from slime_core.config import Plan, changed_plugins, default_settings
-from slime_core.config.fit import Schedule
-from slime_core.config.keys import OptimArgs
-from slime_core.errors import CheckpointError, RunFolderError
-from slime_core.outputs import check_tree, inside, nofollow, open_nofollow
-from slime_core.run.ledger import SCHEMA_VERSION, Manifest, SavedFile, SavedState, first_problem
+from pydantic import BaseModel, ConfigDict, JsonValue, NonNegativeInt, ValidationError
+
+from slime_core.errors import CheckpointError, ConfigError, RunFolderError, WorkerError
+from slime_core.outputs import check_tree, inside, mark_made, nofollow, open_nofollow, real, refuse_occupied
+from slime_core.run.ledger import LedgerPosition, Sha256
 from slime_core.sample import Json
+from slime_core.telemetry import run_folder_errors
 
 MANIFEST = "manifest.json"
 STATE = "state.json"
 MODEL = "hf"
+SCHEMA_VERSION = 1
 OWN_DEPTH = 3
 """Path components of a checkpoint file inside the run folder, as in checkpoints/rollout_000020/state.json."""
+STORAGE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO)
+"""Errors of a worker that are the storage's; their texts are found in the worker's message."""
+
+
+class _Schema(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True)
+
+
+class CheckpointFile(_Schema):
+    """Size in bytes and checksum of a file."""
+
+    bytes: NonNegativeInt
+    sha256: Sha256
+
+
+class Manifest(_Schema):
+    """manifest.json: all other files of a checkpoint, by path in it."""
+
+    schema_version: int
+    """Schema version of both files."""
+    rollout_id: NonNegativeInt
+    """Number of rollouts that the checkpoint contains."""
+    files: dict[str, CheckpointFile]
+
+
+class CheckpointState(_Schema):
+    """state.json. Buffer, data source and scheduler check their own parts; a loop may add others."""
+
+    model_config = ConfigDict(extra="allow")
+
+    step: NonNegativeInt
+    """Optimizer steps done."""
+    metrics_position: NonNegativeInt
+    """Size in bytes of metrics.jsonl."""
+    plugins: dict[str, JsonValue]
+    """Plugin versions, by the choices that use them."""
+    config: dict[str, JsonValue]
+    """Configuration of the run."""
+    day: date | None = None
+    """Date that chat templates insert: the date of the run's first start."""
+    data_source: dict[str, JsonValue] | None = None
+    """State of the data source. It and the next two exist only in a run that generates."""
+    scheduler: dict[str, JsonValue] | None = None
+    """Unfinished work."""
+    buffer: dict[str, JsonValue] | None = None
+    """Groups that wait for training."""
+    train_steps: NonNegativeInt | None = None
+    """Optimizer steps of the whole run, for the learning rate's decay; None: unknown."""
+    ledger: LedgerPosition | None = None
+    """The ledger's lines at this checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +106,14 @@ class Checkpoint:
     rollout_id: int
     """Number of rollouts that it contains."""
 
-    def state(self) -> SavedState:
-        """Return the driver's saved state.
+    def state(self) -> CheckpointState:
+        """Return the driver's state.
 
         Raises:
             CheckpointError: the file is damaged or has another schema.
         """
-        try:
-            return SavedState.model_validate_json(_read(self.path, STATE))
-        except (OSError, ValueError) as error:
-            problem = first_problem(error) if isinstance(error, ValueError) else error.strerror
-            raise CheckpointError(f"checkpoint {self.path} is damaged: {STATE}: {problem}") from None
+        with _damage(self.path, STATE):
+            return CheckpointState.model_validate_json(_read(self.path, STATE))
 
 
 def list_checkpoints(root: Path) -> list[Path]:
@@ -73,9 +128,8 @@ def newest_checkpoint(root: Path, report: Callable[[str], None]) -> Checkpoint |
     Raises:
         CheckpointError: all checkpoints are damaged.
     """
-    paths = list_checkpoints(root)
     problems = []
-    for path in reversed(paths):
+    for path in reversed(list_checkpoints(root)):
         try:
             return verify(path)
         except CheckpointError as error:
@@ -93,17 +147,17 @@ def verify(path: Path, contents: bool = True) -> Checkpoint:
         CheckpointError: a file is missing or differs; the message names it.
     """
     manifest, name = read_manifest(path), _name(path)
-    rollout_id, files = manifest.rollout_id, manifest.files
-    if STATE not in files or not name or int(name[1]) != rollout_id:
-        raise CheckpointError(f"checkpoint {path} is damaged: its manifest, of rollout {rollout_id}, is not its own")
-    for file, expected in files.items():
-        with _of_checkpoint(path):
+    if STATE not in manifest.files or not name or int(name[1]) != manifest.rollout_id:
+        whose = f"its manifest, of rollout {manifest.rollout_id}, is not its own"
+        raise CheckpointError(f"checkpoint {path} is damaged: {whose}")
+    for file, expected in manifest.files.items():
+        with _damage(path):
             inside(path, file)
         if not (path / file).is_file():
             raise CheckpointError(f"checkpoint {path} is damaged: {file} is missing")
         if (path / file).stat().st_size != expected.bytes or (contents and describe_file(path / file) != expected):
             raise CheckpointError(f"checkpoint {path} is damaged: {file} is not what was written")
-    checkpoint = Checkpoint(path, rollout_id)
+    checkpoint = Checkpoint(path, manifest.rollout_id)
     if contents:
         checkpoint.state()
     return checkpoint
@@ -115,7 +169,7 @@ def read_manifest(path: Path) -> Manifest:
     Raises:
         CheckpointError: it cannot be read.
     """
-    try:
+    with _damage(path, MANIFEST):
         found = json.loads(_read(path, MANIFEST))
         version = found.get("schema_version") if isinstance(found, dict) else None
         if isinstance(version, int) and version != SCHEMA_VERSION:
@@ -123,22 +177,32 @@ def read_manifest(path: Path) -> Manifest:
                 f"checkpoint {path} has schema version {version}, and this release reads {SCHEMA_VERSION}"
             )
         return Manifest.model_validate(found)
-    except (OSError, ValueError, RecursionError) as error:
-        problem = first_problem(error) if isinstance(error, ValueError) else getattr(error, "strerror", error)
-        raise CheckpointError(f"checkpoint {path} is damaged: its manifest cannot be read ({problem})") from None
 
 
 def _read(path: Path, name: str) -> bytes:
-    with _of_checkpoint(path), open_nofollow(path / name, OWN_DEPTH) as file:
+    with open_nofollow(path / name, OWN_DEPTH) as file:
         return file.read()
 
 
 @contextmanager
-def _of_checkpoint(path: Path) -> Iterator[None]:
+def _damage(path: Path, file: str = "") -> Iterator[None]:
+    """Turn an error of reading into one that names the checkpoint and the file."""
     try:
         yield
-    except RunFolderError as error:
-        raise CheckpointError(f"checkpoint {path} is damaged: {error}") from None
+    except CheckpointError:
+        raise
+    except (OSError, ValueError, RecursionError, RunFolderError) as error:
+        problem = first_problem(error)
+        raise CheckpointError(f"checkpoint {path} is damaged: {file}{': ' * bool(file)}{problem}") from None
+
+
+def first_problem(error: Exception) -> str:
+    """Return an error, or the first of several validation errors, on one line."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors(include_url=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    return f"{place}: {first['msg']}" if place else first["msg"]
 
 
 def model_of(path: Path) -> Path:
@@ -147,7 +211,7 @@ def model_of(path: Path) -> Path:
     Raises:
         CheckpointError: the checkpoint has no model, or links lead out of it.
     """
-    with _of_checkpoint(path):
+    with _damage(path):
         check_tree(nofollow(path / MODEL, OWN_DEPTH))
     if (path / MODEL / "config.json").is_file():
         return path / MODEL
@@ -157,20 +221,20 @@ def model_of(path: Path) -> Path:
     )
 
 
-def describe_file(file: Path) -> SavedFile:
+def describe_file(file: Path) -> CheckpointFile:
     """Return a file's entry in the manifest."""
     with file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256")
-    return SavedFile(bytes=file.stat().st_size, sha256=digest.hexdigest())
+    return CheckpointFile(bytes=file.stat().st_size, sha256=digest.hexdigest())
 
 
-def remove_checkpoint(path: Path, nameless: Path | None = None) -> None:
-    """Rename a checkpoint to `nameless`, then remove its files; if killed in between, no damaged checkpoint remains."""
-    nameless = nameless or path.with_name(f".{path.name}.old.tmp")
-    shutil.rmtree(nameless, ignore_errors=True)  # left by an earlier kill
+def remove_checkpoint(path: Path, renamed: Path | None = None) -> None:
+    """Rename a checkpoint to `renamed`, then remove its files; a kill in between leaves no damaged checkpoint."""
+    renamed = renamed or path.with_name(f".{path.name}.old.tmp")
+    shutil.rmtree(renamed, ignore_errors=True)  # left by an earlier kill
     with suppress(OSError):
-        path.rename(nameless)
-        shutil.rmtree(nameless)
+        path.rename(renamed)
+        shutil.rmtree(renamed)
 
 
 def clear_unfinished(root: Path) -> None:
@@ -184,121 +248,242 @@ def _name(path: Path) -> re.Match[str] | None:
     return re.fullmatch(r"rollout_(\d+)", path.name) if path.is_dir() else None
 
 
-def run_day(save: Path, model: Path) -> date:
-    """Return the date of a run: from its newest readable checkpoint, else from the checkpoint of `model`, else today.
-
-    Args:
-        save: the run folder; it may not exist.
-        model: the model directory.
-    """
-    for path in reversed(list_checkpoints(save / "checkpoints")):
-        if day := _day_of(path):
-            return day
-    return model_day(model)
+SaveModel = Callable[[Path], Awaitable[None]]
+"""Makes a trainer copy its state into a directory; the files may be written later."""
+FinishModel = Callable[[bool], Awaitable[bool]]
+"""Returns whether the trainer has written all files; with True, waits for them."""
 
 
-def model_day(model: Path) -> date:
-    """Return the date of the checkpoint that contains a model directory, else today."""
-    folder = model.resolve().parent
-    return (_day_of(folder) if (folder / STATE).is_file() else None) or today()
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    """A checkpoint that is not complete yet."""
+
+    final: Path
+    temporary: Path
+    rollout_id: int
+    finish_model: FinishModel
+    end_of_turn: int | None
+    is_best: bool
 
 
-@cache
-def today() -> date:
-    """Return the local date at the first call, so that one process reads all prompts with one date."""
-    return datetime.now().astimezone().date()
+class Saver:
+    """Writes the checkpoints of one run, at most one at a time."""
+
+    def __init__(self, root: Path, keep: int, best: Path | None = None) -> None:
+        """Write to `root`; keep the newest `keep` checkpoints and the one that the link `best` points to."""
+        self._root, self._keep, self._best = root, keep, best
+        self._snapshot: _Snapshot | None = None
+        self._sealing: asyncio.Task[Checkpoint] | None = None
+        self._abandoned = threading.Event()
+
+    def path_of(self, rollout_id: int) -> Path:
+        """Return the path of the checkpoint after `rollout_id` rollouts."""
+        return self._root / f"rollout_{rollout_id:06d}"
+
+    async def save(
+        self,
+        rollout_id: int,
+        state: Mapping[str, Json],
+        save_model: SaveModel,
+        finish_model: FinishModel,
+        *,
+        end_of_turn: int | None = None,
+        is_best: bool = False,
+    ) -> None:
+        """Take a snapshot; `finished` completes it and returns the checkpoint.
+
+        Completing it removes old checkpoints, and later ones, which an earlier resume has abandoned.
+
+        Args:
+            rollout_id: number of rollouts that it contains.
+            state: contents of state.json.
+            save_model: writes the model and the optimizer into a directory.
+            finish_model: reports whether all files are written.
+            end_of_turn: added to the end ids of the model's generation_config.json.
+            is_best: whether the link `best` then points to this checkpoint.
+
+        Raises:
+            RunFolderError: the disk is full or read-only; the message names the previous checkpoint, which remains.
+            WorkerError: the trainer failed for another reason.
+        """
+        assert self._snapshot is None, "finish the checkpoint before it first"
+        final = self.path_of(rollout_id)
+        temporary = self._root / f".{final.name}.tmp"
+        with _storage_errors(final, temporary):
+            clear_unfinished(self._root)
+            temporary.mkdir(parents=True)
+            await save_model(temporary)
+            (temporary / STATE).write_text(json.dumps(state), encoding="utf-8")
+        self._snapshot = _Snapshot(final, temporary, rollout_id, finish_model, end_of_turn, is_best)
+
+    async def finished(self, *, wait: bool) -> Checkpoint | None:
+        """Return the checkpoint that became complete since the last call, or None; with `wait`, wait for it.
+
+        Raises:
+            RunFolderError: the checkpoint could not be completed.
+            WorkerError: the trainer could not write it.
+        """
+        if (snapshot := self._snapshot) is None:
+            return None
+        try:
+            if self._sealing is None:
+                with _storage_errors(snapshot.final, snapshot.temporary):
+                    if not await snapshot.finish_model(wait):
+                        return None
+                self._sealing = asyncio.create_task(asyncio.to_thread(self._seal, snapshot))
+            if not (wait or self._sealing.done()):
+                return None
+            checkpoint = await asyncio.shield(self._sealing)
+        except Exception:
+            self._snapshot = self._sealing = None
+            raise
+        self._snapshot = self._sealing = None
+        return checkpoint
+
+    async def close(self, *, at_once: bool) -> str:
+        """Complete the last checkpoint of a failed run, or abandon it `at_once`; returns what went wrong, or ""."""
+        if at_once:
+            self._abandoned.set()
+            if self._snapshot is not None and self._sealing is None:
+                return f"checkpoint {self._snapshot.final.name} was not finished"
+        try:
+            await self.finished(wait=True)
+        except (RunFolderError, WorkerError) as error:
+            return str(error)
+        return ""
+
+    def _seal(self, snapshot: _Snapshot) -> Checkpoint:
+        """Checksum and sync every file, write the manifest, and move the checkpoint to its name. Runs in a thread."""
+        final, directory = snapshot.final, snapshot.temporary
+        with _storage_errors(final, directory):
+            files = dict[str, CheckpointFile]()
+            if snapshot.end_of_turn is not None:
+                _add_end_id(directory / MODEL, snapshot.end_of_turn)
+            for path in sorted(directory.rglob("*")):
+                if self._abandoned.is_set():
+                    raise RunFolderError(f"checkpoint {final.name} was not finished")
+                if path.is_file():
+                    files[path.relative_to(directory).as_posix()] = describe_file(path)
+                sync(path)
+            manifest = Manifest(schema_version=SCHEMA_VERSION, rollout_id=snapshot.rollout_id, files=files)
+            (directory / MANIFEST).write_text(manifest.model_dump_json(indent=1), encoding="utf-8")
+            sync(directory / MANIFEST)
+            sync(directory)
+            _move(directory, final)
+        if snapshot.is_best and self._best is not None:
+            link_to(final, self._best)
+        self._prune(final)
+        return Checkpoint(final, snapshot.rollout_id)
+
+    def _prune(self, newest: Path) -> None:
+        paths, best = list_checkpoints(self._root), self._best.resolve() if self._best else None
+        place = paths.index(newest)
+        older = [path for path in paths[: max(0, place + 1 - self._keep)] if path.resolve() != best]
+        for path in (*older, *paths[place + 1 :]):
+            remove_checkpoint(path)
 
 
-def _day_of(path: Path) -> date | None:
+@contextmanager
+def _storage_errors(final: Path, temporary: Path) -> Iterator[None]:
+    """After an error, remove the unfinished checkpoint. A storage error becomes one that names what remains."""
     try:
-        return Checkpoint(path, 0).state().day
-    except CheckpointError:  # reported when it is loaded
-        return None
-
-
-# Settings and plugins that changed since a checkpoint. A resume refuses them unless the user accepts them by a flag.
-
-CHANGEABLE = frozenset({"save", "save_interval", "save_keep", "save_best", "async_save", "checkpoint_hf"}) | frozenset(
-    {"num_rollout", "num_epoch", "step_timeout_s", "plugins"}
-)
-"""Keys that may differ in a resume, since they do not change earlier results. `derived_changes` compares values that
-depend on them, and `changed_plugins` compares plugins."""
-DERIVED = "lr_decay_iters"
-"""Key whose default depends on the length of the run."""
-
-
-def changed_settings(before: Mapping[str, Json], now: Mapping[str, Json]) -> list[str]:
-    """Return a line for each changed key that affects the run's results, without `derived_changes`.
-
-    A key that an older version of slime-core did not have counts as having its default.
-    """
-    before, now = {**default_settings(), **before}, {**default_settings(), **now}
-    keys = sorted((before.keys() | now.keys()) - CHANGEABLE - {DERIVED})
-    return [f"{key}: {before.get(key)!r} -> {now.get(key)!r}" for key in keys if before.get(key) != now.get(key)]
-
-
-def derived_changes(
-    before: Mapping[str, Json], now: Mapping[str, Json], steps_before: int, steps_now: int
-) -> Iterator[str]:
-    """Yield a line for each changed value that depends on `CHANGEABLE` keys and affects the run's results.
-
-    Args:
-        before: settings in the checkpoint.
-        now: settings of this start.
-        steps_before: optimizer steps of the whole run, from the checkpoint.
-        steps_now: optimizer steps of the whole run, from this start.
-    """
-    before, now = {**default_settings(), **before}, {**default_settings(), **now}
-    old, new = before.get(DERIVED) or steps_before, now.get(DERIVED) or steps_now
-    has_others = (before.get(DERIVED), steps_before) != (now.get(DERIVED), steps_now)
-    if has_others and _schedule(before, steps_before) != _schedule(now, steps_now):
-        yield (
-            f"{DERIVED}: {old} -> {new}. The learning rate follows the length of the run; --lr-decay-iters {old} keeps "
-            f"the schedule that it began with: the added steps then train at min_lr = {now['min_lr']}"
+        yield
+    except (OSError, WorkerError) as error:
+        free = f" ({shutil.disk_usage(final.parent).free / 2**20:.1f} MiB free)" if final.parent.exists() else ""
+        shutil.rmtree(temporary, ignore_errors=True)
+        if isinstance(error, OSError):
+            why: str | None = error.strerror or str(error)
+        else:
+            why = next((each for each in map(os.strerror, STORAGE_ERRORS) if each in str(error)), None)
+        if why is None:
+            raise
+        before = list_checkpoints(final.parent)
+        kept = (
+            f"{before[-1].name} is untouched: make room and continue from it" if before else "there is no earlier one"
         )
-    if before["save_interval"] != now["save_interval"] and now["update_weights_interval"] != 1:
-        yield (
-            f"save_interval: {before['save_interval']} -> {now['save_interval']}. Each save publishes the weights, and "
-            f"update_weights_interval = {now['update_weights_interval']} does so less often"
-        )
+        raise RunFolderError(f"cannot write checkpoint {final}: {why}{free}; {kept}") from error
 
 
-def _schedule(values: Mapping[str, Json], steps: int) -> Schedule:
-    keys = OptimArgs.model_validate({key: values[key] for key in OptimArgs.model_fields if key in values})
-    return Schedule.of(keys, steps, cast(int, values["num_critic_only_steps"]))
-
-
-def saved_settings(plan: Plan) -> dict[str, Json]:
-    """Return the configuration as a checkpoint stores it."""
-    settings: dict[str, Json] = json.loads(json.dumps(plan.config.to_dict()))
-    return settings
-
-
-def check_changes(checkpoint: Checkpoint, plan: Plan, train_steps: int) -> Sequence[str]:
-    """Compare plugins and settings with a checkpoint's; returns the changes that the user accepted.
-
-    Args:
-        checkpoint: the one to continue from.
-        plan: plan of this start.
-        train_steps: optimizer steps of the whole run.
+def sync(path: Path) -> None:
+    """Wait until a file or a directory is on disk (fsync).
 
     Raises:
-        CheckpointError: something changed that the user did not accept.
+        OSError: the storage reported an error.
     """
-    state, run = checkpoint.state(), plan.config.run
-    plugins = changed_plugins(state.plugins, plan)
-    now = saved_settings(plan)
-    steps_before = train_steps if state.train_steps is None else state.train_steps
-    settings = [*changed_settings(state.config, now), *derived_changes(state.config, now, steps_before, train_steps)]
-    back = f"Put them back (`slime resume {run.save}` takes those of run.toml, unless you edited it)"
-    if problems := [
-        f"checkpoint {checkpoint.path} was made with other {what}:\n  " + "\n  ".join(changed) + "\n"
-        f"{mend}, pass --accept-changed-{what} to go on with these, or start a new run with another --save."
-        for what, changed, accepted, mend in (
-            ("plugins", plugins, run.accept_changed_plugins, "Install those versions again"),
-            ("settings", settings, run.accept_changed_settings, back),
-        )
-        if changed and not accepted
-    ]:
-        raise CheckpointError("\n".join(problems))
-    return [f"changed since the checkpoint, and accepted: {each}" for each in (*plugins, *settings)]
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _move(temporary: Path, final: Path) -> None:
+    """Rename a finished directory to its final name, replacing an older one."""
+    remove_checkpoint(final, temporary.with_name(f"{temporary.name}.old.tmp"))
+    temporary.rename(final)
+    sync(final.parent)
+
+
+def link_to(target: Path, link: Path) -> None:
+    """Create or replace a symbolic link to a directory.
+
+    Raises:
+        RunFolderError: the storage reported an error, or a directory has the link's name.
+    """
+    with run_folder_errors(link, "write"):
+        temporary = link.with_name(f".{link.name}.tmp")
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(os.path.relpath(target, link.parent))
+        temporary.replace(link)
+
+
+def _add_end_id(model: Path, end: int) -> None:
+    """Add an end id to generation_config.json of a model directory, next to the ids that the trainer wrote."""
+    config, generation = (
+        json.loads(path.read_text("utf-8")) if path.is_file() else {}
+        for path in (model / "config.json", model / "generation_config.json")
+    )
+    named = generation.get("eos_token_id", config.get("eos_token_id"))
+    ends = named if isinstance(named, list) else [] if named is None else [named]
+    if config and end not in ends:
+        generation["eos_token_id"] = [*ends, end] if ends else end
+        (model / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n", encoding="utf-8")
+
+
+def copy_model(checkpoint: Checkpoint, template: str, run_id: str) -> Path | None:
+    """Copy a finished checkpoint's model for `save_hf`; None for the checkpoint before any training.
+
+    Copies are hard links where the storage allows them.
+
+    Args:
+        checkpoint: checkpoint with the model.
+        template: path with `{rollout_id}` to fill in; replaces a directory that the run itself created.
+        run_id: identity of the run, which marks its directories.
+
+    Raises:
+        RunFolderError: the copy could not be written.
+    """
+    if checkpoint.rollout_id == 0:
+        return None
+    final = real(template.format(rollout_id=checkpoint.rollout_id))
+    temporary = final.with_name(f".{final.name}.{run_id}.tmp")
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        refuse_occupied(f"save_hf = {template!r}", final, run_id)
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.copytree(checkpoint.path / MODEL, temporary, copy_function=_link_or_copy)
+        mark_made(temporary, run_id)
+        for path in (*sorted(temporary.rglob("*")), temporary):
+            sync(path)
+        _move(temporary, final)
+    except (OSError, ConfigError) as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise RunFolderError(f"cannot write save_hf {final}: {error}; {checkpoint.path} has the model") from error
+    return final
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, or one without links
+        shutil.copyfile(source, target)

@@ -1,4 +1,4 @@
-"""The run folder: all files that one run writes, its lock, its list of resumes, and the stop on Ctrl-C.
+"""The run folder: all files that one run writes, its lock, and the stop on Ctrl-C.
 
 Only one process can hold the lock. The first Ctrl-C finishes the step and saves; the second one stops at once. SIGTERM
 and SIGHUP count as one Ctrl-C.
@@ -9,25 +9,22 @@ Example:
 """
 
 import asyncio
-import errno
 import fcntl
-import json
 import os
 import shutil
 import signal
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
-from types import TracebackType
+from typing import Self
 
 from slime_core.config import write_toml
 from slime_core.errors import RunFolderError
 from slime_core.outputs import check_tree, mark_run
 from slime_core.run.checkpoint import clear_unfinished, list_checkpoints
 from slime_core.sample import Json
-from slime_core.telemetry.metrics import LineLog
+from slime_core.telemetry import run_folder_errors
 
 NOTHING_TRAINED = "rollout_000000"
 SCRATCH = "scratch"
@@ -67,21 +64,19 @@ class RunFolder:
         """
         folder = cls(root)
         try:
-            root.mkdir(parents=True, exist_ok=True)
-            check_tree(root, skip=SCRATCH)
-            folder._acquire()
-            mark_run(root)
-            for directory in (folder.checkpoints, folder.samples, folder.logs):
-                directory.mkdir(exist_ok=True)
-            shutil.rmtree(folder.scratch, ignore_errors=True)
-            folder.scratch.mkdir()
-            clear_unfinished(folder.checkpoints)
-            folder._config = write_toml(config)
-            if all(path.name == NOTHING_TRAINED for path in list_checkpoints(folder.checkpoints)):
-                folder.write_config()
-        except OSError as error:
-            folder.close()
-            raise RunFolderError(_explain(root, error)) from None
+            with run_folder_errors(root, "use run folder"):
+                root.mkdir(parents=True, exist_ok=True)
+                check_tree(root, skip=SCRATCH)
+                folder._acquire()
+                mark_run(root)
+                for directory in (folder.checkpoints, folder.samples, folder.logs):
+                    directory.mkdir(exist_ok=True)
+                shutil.rmtree(folder.scratch, ignore_errors=True)
+                folder.scratch.mkdir()
+                clear_unfinished(folder.checkpoints)
+                folder._config = write_toml(config)
+                if all(path.name == NOTHING_TRAINED for path in list_checkpoints(folder.checkpoints)):
+                    folder.write_config()
         except BaseException:
             folder.close()
             raise
@@ -95,11 +90,9 @@ class RunFolder:
             RunFolderError: another process runs in it, or it cannot be written.
         """
         folder = cls(root)
-        try:
+        with run_folder_errors(root, "use run folder"):
             check_tree(root, skip=SCRATCH)
             folder._acquire()
-        except OSError as error:
-            raise RunFolderError(_explain(root, error)) from None
         return folder
 
     def write_config(self, text: str = "") -> str:
@@ -112,9 +105,9 @@ class RunFolder:
             OSError: it cannot be written.
         """
         old = self.config_file.read_text("utf-8", "replace") if self.config_file.is_file() else ""
-        beside = self.config_file.with_suffix(".tmp")
-        beside.write_text(text or self._config, encoding="utf-8")
-        beside.rename(self.config_file)
+        temporary = self.config_file.with_suffix(".tmp")
+        temporary.write_text(text or self._config, encoding="utf-8")
+        temporary.rename(self.config_file)
         return old
 
     def _acquire(self) -> None:
@@ -141,41 +134,11 @@ class RunFolder:
             self._lock.close()
             self._lock = None
 
-    def __enter__(self) -> "RunFolder":
-        """Use as a context."""
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close."""
+    def __exit__(self, *exc: object) -> None:
         self.close()
-
-
-def _explain(root: Path, error: OSError) -> str:
-    match error.errno:
-        case errno.EACCES | errno.EPERM | errno.EROFS:
-            return f"cannot write to run folder {root}: it is read-only for this user; give another --save"
-        case errno.ENOSPC | errno.EDQUOT:
-            return f"cannot write to run folder {root}: the disk is full"
-        case errno.ENOTDIR | errno.EEXIST:
-            return f"run folder {root} is a file, or lies inside one; give another --save"
-    return f"cannot use run folder {root}: {error.strerror}"
-
-
-RESUMES = "resumes.jsonl"
-"""Has a line for each resume; plots mark them."""
-
-
-def note_resume(run: Path, rollout_id: int) -> None:
-    """Append a line for a resume from a checkpoint of `rollout_id` rollouts.
-
-    Raises:
-        RunFolderError: the file cannot be written.
-    """
-    line = {"schema_version": 1, "rollout_id": rollout_id, "time": time.time()}
-    with LineLog(run / RESUMES) as log:
-        log.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
 
 
 class StopRequest:

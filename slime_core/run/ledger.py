@@ -1,7 +1,6 @@
 """The ledger: an append-only file of every group's state changes, to prove that no group is lost or overused.
 
-A group is drawn, finished, buffered, then trained or dropped; skipping or repeating a state is an error. The schemas
-of a checkpoint's manifest.json and state.json are here too.
+A group is drawn, finished, buffered, then trained or dropped; skipping or repeating a state is an error.
 
 A resume truncates the file to the checkpoint's offset and applies its lines again: the file is the only record.
 `LedgeredSource` records each draw of a data source.
@@ -19,22 +18,14 @@ import json
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import date
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated, BinaryIO, cast
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    JsonValue,
-    NonNegativeInt,
-    PositiveInt,
-    ValidationError,
-)
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 
-from slime_core.catalog.catalog import Used
-from slime_core.catalog.checks import blaming, check_drawn
+from slime_core.catalog.catalog import BuiltChoice
+from slime_core.catalog.checks import check_drawn, plugin_errors
 from slime_core.errors import CheckpointError, RunFolderError, SlimeError
 from slime_core.outputs import open_nofollow
 from slime_core.roles import DataSource, DescribesData
@@ -42,9 +33,10 @@ from slime_core.sample import Group, GroupId, Json
 from slime_core.secrets import REDACTOR
 from slime_core.telemetry.metrics import LineLog
 
-# Schemas of a checkpoint's own two files. A value of another shape is damage, like a changed byte.
-
-SCHEMA_VERSION = 1
+Line = Mapping[str, Json]
+"""A line of the ledger: `id`, `state`, `rollout_id`; `use` for a trained group, `reason` for a dropped one."""
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+"""SHA-256 in hexadecimal."""
 
 
 class GroupState(enum.Enum):
@@ -62,44 +54,10 @@ class GroupState(enum.Enum):
     """It will never be trained on; the line has the reason."""
 
 
-Line = Mapping[str, Json]
-"""A line of the ledger: `id`, `state`, `rollout_id`; `use` for a trained group, `reason` for a dropped one."""
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-"""SHA-256 in hexadecimal."""
-
-
-def first_problem(error: ValueError) -> str:
-    """Return the first validation error, on one line."""
-    if not isinstance(error, ValidationError):
-        return str(error)
-    first = error.errors(include_url=False)[0]
-    place = ".".join(map(str, first["loc"]))
-    return f"{place}: {first['msg']}" if place else first["msg"]
-
-
-class _Saved(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True)
-
-
-class SavedFile(_Saved):
-    """Size in bytes and checksum of a file."""
-
-    bytes: NonNegativeInt
-    sha256: Sha256
-
-
-class Manifest(_Saved):
-    """manifest.json: all other files of a checkpoint, by path in it."""
-
-    schema_version: int
-    """Schema version of both files."""
-    rollout_id: NonNegativeInt
-    """Number of rollouts that the checkpoint contains."""
-    files: dict[str, SavedFile]
-
-
-class SavedLedger(_Saved):
+class LedgerPosition(BaseModel):
     """The ledger's lines up to a checkpoint, which a resume applies again."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
 
     offset: NonNegativeInt
     """Size in bytes of these lines."""
@@ -107,33 +65,6 @@ class SavedLedger(_Saved):
     """Digest of these lines."""
     max_uses: PositiveInt
     """Most uses of a group."""
-
-
-class SavedState(_Saved):
-    """state.json. Buffer, data source and scheduler check their own parts; a loop may add others."""
-
-    model_config = ConfigDict(extra="allow")
-
-    step: NonNegativeInt
-    """Optimizer steps done."""
-    metrics_position: NonNegativeInt
-    """Size in bytes of metrics.jsonl."""
-    plugins: dict[str, JsonValue]
-    """Plugin versions, by the choices that use them."""
-    config: dict[str, JsonValue]
-    """Configuration of the run."""
-    day: date | None = None
-    """Date that chat templates insert: the date of the run's first start."""
-    data_source: dict[str, JsonValue] | None = None
-    """State of the data source. It and the next two exist only in a run that generates."""
-    scheduler: dict[str, JsonValue] | None = None
-    """Unfinished work."""
-    buffer: dict[str, JsonValue] | None = None
-    """Groups that wait for training."""
-    train_steps: NonNegativeInt | None = None
-    """Optimizer steps of the whole run, for the learning rate's decay; None: unknown."""
-    ledger: SavedLedger | None = None
-    """The ledger's lines at this checkpoint."""
 
 
 # Accounts: state and uses of every live group, and counts of ended ones; the sum of the ledger's lines.
@@ -233,31 +164,24 @@ class Ledger:
             RunFolderError: the file cannot be written.
         """
         listed = list(ids)
-        groups = dict.fromkeys(listed, "")
-        if len(groups) < len(listed):
+        if len(set(listed)) < len(listed):
             group_id, times = Counter(listed).most_common(1)[0]
             raise LedgerError(f"group {group_id} cannot become {state.value} {times} times at once")
-        self._move(state, groups, rollout_id)
+        uses = self.accounts.move(state, listed)
+        details = [{"use": use} if state is GroupState.TRAINED else {} for use in uses]
+        self._write(state, zip(listed, details, strict=True), rollout_id)
 
     def drop(self, reasons: Mapping[GroupId, str], rollout_id: int) -> None:
         """Move groups to DROPPED, each with its reason; errors as in `record`."""
-        redacted = {group_id: REDACTOR.redact(reason) for group_id, reason in reasons.items()}
-        self._move(GroupState.DROPPED, redacted, rollout_id)
+        self.accounts.move(GroupState.DROPPED, reasons.keys())
+        details = ((group_id, {"reason": REDACTOR.redact(reason)}) for group_id, reason in reasons.items())
+        self._write(GroupState.DROPPED, details, rollout_id)
 
-    def _move(self, state: GroupState, groups: Mapping[GroupId, str], rollout_id: int) -> None:
-        uses = self.accounts.move(state, groups.keys())
-        about = f'"state": "{state.value}", "rollout_id": {rollout_id}'
-        if state is GroupState.TRAINED:
-            ends = [f', "use": {use}' for use in uses]
-        elif state is GroupState.DROPPED:
-            ends = [f', "reason": {json.dumps(reason)}' for reason in groups.values()]
-        else:
-            ends = [""] * len(groups)
-        names = (json.dumps(str(group_id)) for group_id in groups)
-        lines = [f'{{"id": {name}, {about}{end}}}\n' for name, end in zip(names, ends, strict=True)]
-        written = "".join(lines).encode()
-        self._log.write(written)
-        self._digest.update(written)
+    def _write(self, state: GroupState, groups: Iterable[tuple[GroupId, Line]], rollout_id: int) -> None:
+        moved = {"state": state.value, "rollout_id": rollout_id}
+        lines = "".join(json.dumps({"id": str(group_id), **moved, **more}) + "\n" for group_id, more in groups).encode()
+        self._log.write(lines)
+        self._digest.update(lines)
 
     def drawn(self) -> set[GroupId]:
         """Return the groups that were drawn and have not finished."""
@@ -289,7 +213,7 @@ class Ledger:
             raise LedgerError(f"{drawn} groups were drawn, and the ledger says {counts}")
 
     def state_dict(self) -> dict[str, Json]:
-        """Return a `SavedLedger`: the file's length, digest and allowed uses. All lines are on disk first.
+        """Return a `LedgerPosition`: the file's length, digest and allowed uses. All lines are on disk first.
 
         Raises:
             RunFolderError: the disk is full.
@@ -298,46 +222,47 @@ class Ledger:
         return {"offset": offset, "sha256": sha256, "max_uses": self.accounts.max_uses}
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
-        """Go back to a commit point, a `SavedLedger`: reads its lines again and cuts off later ones.
+        """Go back to a `LedgerPosition`: reads its lines again and cuts off later ones.
 
         Raises:
-            CheckpointError: the file is shorter than the commit point or was changed before it, or `max_uses` differs.
+            CheckpointError: the file is shorter than the position or was changed before it, or `max_uses` differs.
         """
-        saved, max_uses = SavedLedger.model_validate(state), self.accounts.max_uses
-        if saved.max_uses != max_uses:
+        position, max_uses = LedgerPosition.model_validate(state), self.accounts.max_uses
+        if position.max_uses != max_uses:
             raise CheckpointError(
-                f"this buffer hands out a group {max_uses} times at most, and the run was begun with {saved.max_uses}: "
-                "a resume cannot change it. Put the buffer's settings back, or start a new run with another --save"
+                f"this buffer hands out a group {max_uses} times at most, and the run was begun with "
+                f"{position.max_uses}: a resume cannot change it. Put the buffer's settings back, or start a new run "
+                "with another --save"
             )
-        self._digest = digest_before(self._log.path, saved.offset, saved.sha256)
+        self._digest = check_lines(self._log.path, position)
         self.accounts = Accounts(max_uses)
-        for line in read_ledger(self._log.path, saved.offset):
+        for line in read_ledger(self._log.path, position.offset):
             self.accounts.apply(line)
-        self._log.truncate(saved.offset)
+        self._log.truncate(position.offset)
 
     def rewind(self) -> None:
         """Start over with an empty ledger."""
-        nothing = hashlib.sha256().hexdigest()
-        self.load_state_dict({"offset": 0, "sha256": nothing, "max_uses": self.accounts.max_uses})
+        self._log.truncate(0)
+        self.accounts, self._digest = Accounts(self.accounts.max_uses), hashlib.sha256()
 
     def close(self) -> None:
         """Close the file."""
         self._log.close()
 
 
-def digest_before(path: Path, offset: int, expected: str) -> "hashlib._Hash":
-    """SHA-256 of a ledger's lines before a commit point.
+def check_lines(path: Path, position: LedgerPosition) -> "hashlib._Hash":
+    """Check that a ledger begins with the lines of a checkpoint; returns their SHA-256.
 
     Raises:
         CheckpointError: the file is shorter or was changed.
         RunFolderError: the file cannot be read.
     """
-    LineLog.check(path, offset)
-    digest = digest_of(path, offset)
-    if digest.hexdigest() != expected:
+    LineLog.check(path, position.offset)
+    digest = digest_of(path, position.offset)
+    if digest.hexdigest() != position.sha256:
         raise CheckpointError(
-            f"the ledger {path} was changed: its first {offset} bytes are not those that the checkpoint was made of. "
-            "Restore the file, or start a new run with another --save; `slime ledger` says more"
+            f"the ledger {path} was changed: its first {position.offset} bytes are not those that the checkpoint was "
+            "made of. Restore the file, or start a new run with another --save; `slime ledger` says more"
         )
     return digest
 
@@ -406,7 +331,7 @@ class LedgeredSource:
 
     # It tracks returned groups itself: the scheduler no longer has them, and a source may not report them.
 
-    def __init__(self, use: Used[DataSource], ledger: Ledger) -> None:
+    def __init__(self, use: BuiltChoice[DataSource], ledger: Ledger) -> None:
         self._source, self._plugin, self._ledger = use.part, use.plugin, ledger
         self._returned: set[GroupId] = set()
         self.rollout_id = 0
@@ -417,6 +342,9 @@ class LedgeredSource:
         """Number of drawn groups that were returned and not redrawn yet."""
         return len(self._returned)
 
+    def _naming(self, method: str) -> AbstractContextManager[None]:
+        return plugin_errors(f"data source ({method})", self._plugin)
+
     async def draw(self, count: int) -> list[Group]:
         """Draw groups, and record the ones drawn for the first time.
 
@@ -424,7 +352,7 @@ class LedgeredSource:
             ContractError: the draw breaks the contract.
             PluginError: the source raised.
         """
-        with blaming("data source (draw)", self._plugin):
+        with self._naming("draw"):
             answer = await self._source.draw(count)
         groups = check_drawn(answer, plugin=self._plugin, count=count)
         new = [group.id for group in groups if group.id not in self._returned]
@@ -434,29 +362,26 @@ class LedgeredSource:
 
     def add(self, groups: Sequence[Group]) -> None:
         """Return unfinished groups to the source."""
-        with blaming("data source (add)", self._plugin):
+        with self._naming("add"):
             self._source.add(groups)
         self._returned.update(group.id for group in groups)
 
     def state_dict(self) -> dict[str, Json]:
-        with blaming("data source (state_dict)", self._plugin):
+        with self._naming("state_dict"):
             return self._source.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
-        """Restore the source; call `hold` after it."""
-        with blaming("data source (load_state_dict)", self._plugin):
+        """Restore the source, after the ledger: all drawn groups count as returned, since none is in flight."""
+        with self._naming("load_state_dict"):
             self._source.load_state_dict(state)
-
-    def hold(self, drawn: Iterable[GroupId]) -> None:
-        """Treat all drawn groups as returned; after a resume none is in flight."""
-        self._returned = set(drawn)
+        self._returned = self._ledger.drawn()
 
     def data_metrics(self) -> Mapping[str, float]:
-        with blaming("data source (data_metrics)", self._plugin):
+        with self._naming("data_metrics"):
             return self._source.data_metrics() if isinstance(self._source, DescribesData) else {}
 
     def data_notes(self) -> Sequence[str]:
-        with blaming("data source (data_notes)", self._plugin):
+        with self._naming("data_notes"):
             return self._source.data_notes() if isinstance(self._source, DescribesData) else ()
 
     def __len__(self) -> int:

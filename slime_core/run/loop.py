@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast
 
-from slime_core.aio import unless
+from slime_core.aio import run_while
 from slime_core.batching.prepare import shaping_metrics
 from slime_core.catalog import part, part_of
 from slime_core.config import Plan, lock_plugins
@@ -38,16 +38,16 @@ from slime_core.events import (
 from slime_core.outputs import run_id_of
 from slime_core.roles import BufferContext, Draw
 from slime_core.rollout import RolloutResult
-from slime_core.run.checkpoint import Checkpoint, check_changes, newest_checkpoint, saved_settings
-from slime_core.run.folder import RunFolder, note_resume, on_signals
-from slime_core.run.ledger import GroupState, SavedState, digest_before
-from slime_core.run.saving import Saver, copy_model, point
+from slime_core.run.checkpoint import Checkpoint, CheckpointState, Saver, copy_model, link_to, newest_checkpoint
+from slime_core.run.folder import RunFolder, on_signals
+from slime_core.run.ledger import GroupState
+from slime_core.run.resume import check_changes, check_records, current_settings, note_resume
 from slime_core.run.session import BaseSession, Phase, Session
 from slime_core.run.trainer import TrainReport, means
 from slime_core.sample import Json
 from slime_core.secrets import REDACTOR
 from slime_core.telemetry import Display, MetricsLog, MetricsRow, names, run_folder_errors
-from slime_core.telemetry.recording import AlarmWatch, Generated, SampleWriter, SpanWriter, recorder
+from slime_core.telemetry.recording import AlarmWatch, GeneratedGroups, SampleWriter, SpanWriter, recorder
 
 SessionT = TypeVar("SessionT", bound=BaseSession)
 
@@ -104,7 +104,7 @@ class BaseLoop(ABC):
         """Return this loop's part of a checkpoint, apart from the model, its progress and the plugins."""
         return self._own_state
 
-    def _restore(self, checkpoint: Checkpoint, state: SavedState) -> None:
+    def _restore(self, checkpoint: Checkpoint, state: CheckpointState) -> None:
         """Restore the part that `_parts` returned.
 
         Raises:
@@ -218,7 +218,7 @@ class BaseLoop(ABC):
             "metrics_position": self._metrics.position(),
             "day": session.build.day.isoformat(),
             "plugins": self._plugins,
-            "config": saved_settings(self._plan),
+            "config": current_settings(self._plan),
         }
         save = partial(session.trainer.save, hf=self._config.run.checkpoint_hf)
         with self._spans.phase("checkpoint", self.rollout_id):
@@ -231,7 +231,7 @@ class BaseLoop(ABC):
 
     async def _finish_save(self, *, wait: bool) -> None:
         """Report a checkpoint that has finished, or raise the error that prevented it."""
-        if checkpoint := await self._saver.saved(wait=wait):
+        if checkpoint := await self._saver.finished(wait=wait):
             if template := self._config.run.save_hf:
                 await asyncio.to_thread(copy_model, checkpoint, template, run_id_of(self._folder.root))
             await self._base.emit(CheckpointSaved(checkpoint.path, checkpoint.rollout_id))
@@ -252,7 +252,7 @@ class BaseLoop(ABC):
             if self._best_link and saved.is_dir() and self._is_best(row.metrics):
                 best = saved
         if self._best_link and best:  # repair the link after a kill between checkpoint and link
-            point(self._best_link, best)
+            link_to(best, self._best_link)
         note_resume(self._folder.root, self.rollout_id)
         self._display.message(f"continuing after rollout {self.rollout_id} of {self._base.num_rollout}")
         await self._base.emit(CheckpointLoaded(checkpoint.path, self.rollout_id))
@@ -264,7 +264,7 @@ class Loop(BaseLoop):
     def __init__(self, session: Session, display: Display, metrics: MetricsLog, samples: SampleWriter) -> None:
         super().__init__(session, display, metrics, samples)
         self._session = session
-        session.scheduler.runner.waiting.on_end = self._spans.add_sample
+        session.scheduler.runner.in_flight.on_end = self._spans.add_sample
 
     async def _begin(self, *, resumed: bool) -> None:
         self._display.phase("engine: new weights")
@@ -296,7 +296,7 @@ class Loop(BaseLoop):
         if following < session.num_rollout and not session.stop.asked:  # generate during training
             session.source.rollout_id = following
             session.scheduler.look_ahead(following, self._wanted(being_trained=len(draw.groups)))
-        generated = Generated(result.kept, result.dropped, result.reasons, result.failed)
+        generated = GeneratedGroups(result.kept, result.dropped, result.reasons, result.failed)
         await self._samples.write(self.rollout_id, generated, draw)
         metrics = {**session.source.data_metrics(), **result.metrics, **_staleness(draw, self.rollout_id)}
         return (
@@ -324,7 +324,7 @@ class Loop(BaseLoop):
             await session.publish(done)
         else:
             await session.serve_on()
-        async with session.scheduler.undisturbed():
+        async with session.scheduler.pause_draws():
             self._reconcile()
 
     def _evaluates_after(self, done: int) -> bool:
@@ -349,7 +349,7 @@ class Loop(BaseLoop):
     async def _parts(self) -> Mapping[str, Json]:
         session = self._session
         await self._samples.flush()
-        async with session.scheduler.undisturbed():
+        async with session.scheduler.pause_draws():
             self._reconcile()
             return {
                 "data_source": session.source.state_dict(),
@@ -369,14 +369,13 @@ class Loop(BaseLoop):
         self._samples.rewind(None)
         self._session.ledger.rewind()
 
-    def _restore(self, checkpoint: Checkpoint, state: SavedState) -> None:
+    def _restore(self, checkpoint: Checkpoint, state: CheckpointState) -> None:
         session = self._session
         if state.data_source is None or state.buffer is None or state.ledger is None or state.scheduler is None:
             raise CheckpointError(f"checkpoint {checkpoint.path} is of a run that only trains; give another --save")
+        session.ledger.load_state_dict(state.ledger.model_dump())
         session.source.load_state_dict(state.data_source)
         session.buffer.load_state_dict(state.buffer)
-        session.ledger.load_state_dict(state.ledger.model_dump())
-        session.source.hold(session.ledger.drawn())
         session.buffer.hold(session.ledger.buffered())
         try:
             session.scheduler.load_state_dict(state.scheduler)
@@ -429,13 +428,13 @@ async def run_loop(
     if checkpoint and checkpoint.rollout_id == 0:
         checkpoint = None  # nothing is trained yet: start over, perhaps with repaired rows
     if checkpoint:
-        check_records(checkpoint, folder)
+        check_records(checkpoint, folder.root)
     session = make_session(plan, folder, display)
     done, unit = checkpoint.rollout_id if checkpoint else 0, session.unit
     if not checkpoint and folder.metrics.is_file() and folder.metrics.stat().st_size:
         display.message(
             f"{folder.root} has no checkpoint of trained weights (save_interval = {plan.config.run.save_interval}): "
-            "it begins anew"
+            "it starts over"
         )
     try:
         for note in check_changes(checkpoint, plan, session.train_steps) if checkpoint else ():
@@ -458,7 +457,7 @@ async def run_loop(
             async with session:
                 with MetricsLog(folder.metrics) as metrics:
                     loop = make_loop(session, display, metrics, samples)
-                    outcome = await unless(session.watch(), loop.run(checkpoint))
+                    outcome = await run_while(session.watch(), loop.run(checkpoint))
                 await session.emit(RunEnd(folder.root, loop.rollout_id))
                 return outcome
         except BaseException as error:
@@ -467,15 +466,3 @@ async def run_loop(
                     folder.write_config(old_config)
             await session.emit(RunFailed(folder.root, error))
             raise
-
-
-def check_records(checkpoint: Checkpoint, folder: RunFolder) -> None:
-    """Check, before anything starts, that metrics.jsonl and ledger.jsonl contain everything up to a checkpoint.
-
-    Raises:
-        CheckpointError: one is missing, shorter than it was, or changed.
-    """
-    state = checkpoint.state()
-    MetricsLog.check(folder.metrics, state.metrics_position)
-    if state.ledger:
-        digest_before(folder.ledger, state.ledger.offset, state.ledger.sha256)

@@ -1,33 +1,34 @@
 """Reads a run's prompts and evaluation sets, and checks each row before anything starts.
 
-The checks find labels that no reward can score and prompts that are too long. `count_rollouts` derives the number of
-rollouts from the epochs.
+The checks find labels that no reward can score and prompts that are too long.
 
 Example:
 
-    with closing(RowChecks(builder)) as checks:
-        source, eval_sets = checks.read()           # rows that fail a check are bad rows
-        checks.reports                              # what was read, by data set
+    checks = RowChecks(builder)
+    source, eval_sets = checks.read()           # rows that fail a check are bad rows
+    checks.reports                              # what was read, by data set
 """
 
 from collections.abc import Callable, Mapping, Sequence, Sized
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 from slime_core.catalog import part
-from slime_core.catalog.checks import blaming
-from slime_core.config import EvalSetArgs, Plan, RolloutArgs, RunConfig, read_positions
+from slime_core.catalog.catalog import BuiltChoice
+from slime_core.catalog.checks import plugin_errors
+from slime_core.config import EvalSetArgs, Plan, RunConfig, read_positions
 from slime_core.data import every_prompt, name_files, read_rows
 from slime_core.errors import ConfigError, DataError, PluginError, SlimeError, UnknownName
-from slime_core.processes import CallFailure, LabelCheck, may_check_labels
+from slime_core.processes import CallFailure, check_label, may_check_labels
 from slime_core.roles import (
     DataSource,
     DescribesData,
     GeneratorSpec,
     NamesChoices,
     PromptFile,
+    Reward,
     RewardSpec,
     RowFormat,
     SamplingParams,
@@ -36,6 +37,7 @@ from slime_core.rollout import EvalSet, Scoring, SingleTurn
 from slime_core.run.build import Builder
 from slime_core.sample import Json, Message, Sample
 
+OptionsT = TypeVar("OptionsT", RowFormat, SamplingParams)
 CHECKED = 2_000
 """Rows per data set whose labels are checked and whose prompts are measured."""
 SHOWN = 60
@@ -75,12 +77,7 @@ class RowChecks:
         self.context = config.rollout.rollout_max_context_len or read_positions(config.run.hf_checkpoint)
         """Most tokens of a prompt and its answer together; None if the model states no limit."""
         self._build, self._tokenizer, self._measures = build, build.tokenizer(), measures
-        self._labels: dict[str, tuple[str, LabelCheck] | None] = {}
-        self._open = ExitStack()
-
-    def close(self) -> None:
-        """Stop the label checks and their workers."""
-        self._open.close()
+        self._rewards: dict[str, BuiltChoice[Reward] | None] = {}
 
     def read(self) -> tuple[DataSource, list[tuple[EvalSet, Sequence[str]]]]:
         """Return the data source, and each evaluation set with a sentence per kind of row that was left out.
@@ -185,18 +182,17 @@ class RowChecks:
         return None
 
     def _label(self, name: str, sample: Sample) -> str | None:
-        if name not in self._labels:
-            self._labels[name] = self._label_check(name)
-        if (found := self._labels[name]) is None:
+        if name not in self._rewards:
+            self._rewards[name] = self._checking_reward(name)
+        if (found := self._rewards[name]) is None:
             return None
-        plugin, check = found
-        with blaming(f"check_label of reward {name!r}", plugin):
+        with plugin_errors(f"check_label of reward {name!r}", found.plugin):
             try:
-                return check(sample)
+                return check_label(found.part, sample)
             except CallFailure as failure:
                 raise PluginError(f"check_label of reward {name!r} failed: {failure.detail}") from None
 
-    def _label_check(self, name: str) -> tuple[str, LabelCheck] | None:
+    def _checking_reward(self, name: str) -> BuiltChoice[Reward] | None:
         try:
             chosen = self._build.plan.choose(RewardSpec, name)
         except (UnknownName, ConfigError):
@@ -204,12 +200,11 @@ class RowChecks:
         if not may_check_labels(chosen.spec):
             return None
         try:
-            reward = self._build.reward(name)
+            return self._build.reward(name)
         except SlimeError:
             if chosen.spec.models(chosen.settings) and not self._build.models:
                 return None  # needs models that are not served yet
             raise
-        return chosen.plugin, self._open.enter_context(LabelCheck(reward.part))
 
     def _note(self, report: DataSetReport, sample: Sample, text: str | None) -> None:
         if not report.prompts:
@@ -236,8 +231,7 @@ def _columns(file: Path | None) -> str:
 
 def eval_file(name: str, own: EvalSetArgs, config: RunConfig, training: RowFormat) -> PromptFile:
     """Return a set's prompt file. Its own keys come first, then keys of all sets, then training's; no length limit."""
-    keys = {each.name: each.name for each in fields(RowFormat)}
-    row_format = replace(training, **_given(keys, own, config), max_prompt_len=None, flag_prefix="eval-")
+    row_format = replace(_overridden(training, own, config), max_prompt_len=None, flag_prefix="eval-")
     return PromptFile.of(Path(own.path), f"eval:{name}", row_format)
 
 
@@ -247,10 +241,7 @@ def eval_sampling(name: str, own: EvalSetArgs, config: RunConfig, training: Samp
     Raises:
         ConfigError: `min_new_tokens` is above the token budget.
     """
-    keys = {each.name: each.name for each in fields(SamplingParams)} | {"max_new_tokens": "max_response_len"}
-    given = _given(keys, own, config)
-    given |= {key: of(given[key]) for key, of in (("stop", tuple), ("stop_token_ids", frozenset)) if key in given}
-    found = replace(training, **given)
+    found = _overridden(training, own, config, max_new_tokens="max_response_len")
     if found.min_new_tokens > found.max_new_tokens:
         raise ConfigError(
             f"eval set {name!r} asks for at least {found.min_new_tokens} tokens (min_new_tokens) and at most "
@@ -259,30 +250,17 @@ def eval_sampling(name: str, own: EvalSetArgs, config: RunConfig, training: Samp
     return found
 
 
-def _given(keys: Mapping[str, str], own: EvalSetArgs, config: RunConfig) -> dict[str, Any]:
-    """Return the values that a set or all sets (`eval_KEY`) define, by field; a set's own value comes first."""
-    every = config.evaluation
-    of_all = {field: getattr(every, f"eval_{key}", None) for field, key in keys.items()}
-    of_set = {field: value for field, key in keys.items() if (value := getattr(own, key, None)) is not None}
-    return {field: value for field, value in (of_all | of_set).items() if value is not None}
-
-
-def count_rollouts(rollout: RolloutArgs, prompts: Callable[[], Sized]) -> int:
-    """Return the number of rollouts of a run. Calls `prompts` only if the run is set in epochs.
-
-    Raises:
-        ConfigError: the epochs have too few prompts for one rollout.
-    """
-    if rollout.num_rollout is not None:
-        return rollout.num_rollout
-    assert rollout.num_epoch is not None, "refused by the config"
-    size = len(prompts())
-    if count := size * rollout.num_epoch // rollout.rollout_batch_size:
-        return count
-    raise ConfigError(
-        f"num_epoch = {rollout.num_epoch} over {size} prompts is less than one rollout of "
-        f"rollout_batch_size = {rollout.rollout_batch_size}: give num_rollout, or a smaller batch"
-    )
+def _overridden(training: OptionsT, own: EvalSetArgs, config: RunConfig, **keys: str) -> OptionsT:
+    """Return options with the values that a set (KEY) or else all sets (`eval_KEY`) define; `keys` renames fields."""
+    found = dict[str, Any]()
+    for name in (each.name for each in fields(training)):
+        key = keys.get(name, name)
+        values = getattr(own, key, None), getattr(config.evaluation, f"eval_{key}", None)
+        for value in values:
+            if value is not None:  # a list becomes a tuple or a set, like training's
+                found[name] = type(getattr(training, name))(value) if isinstance(value, list) else value
+                break
+    return replace(training, **found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,11 +284,12 @@ def read_all_prompts(plan: Plan) -> DataRead:
         ModelError: the tokenizer cannot be read.
         RunFolderError: the run trains on kept samples that it cannot use.
     """
-    builder = Builder.of(plan)
+    builder = Builder(plan)
     if (kept := plan.config.debug.load_debug_rollout_data) is not None:
         stored = cast(Callable[[Path], Sized], part("stored", "slime-view", "load_debug_rollout_data"))
         return DataRead([*builder.tokenizer_notes(), f"{kept} has samples of {len(stored(kept))} rollouts"])
-    with closing(builder.protection), closing(RowChecks(builder, measures=True)) as checks:
+    checks = RowChecks(builder, measures=True)
+    with closing(builder.protection):
         source, sets = checks.read()
     notes = [*builder.tokenizer_notes()]
     notes += source.data_notes() if isinstance(source, DescribesData) else ()

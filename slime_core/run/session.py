@@ -28,15 +28,14 @@ from contextlib import (
     nullcontext,
 )
 from dataclasses import replace
-from types import TracebackType
 from typing import Self, cast
 
-from slime_core.aio import together
+from slime_core.aio import gather_or_cancel
 from slime_core.batching.prepare import Preparation
 from slime_core.catalog import Catalog
-from slime_core.catalog.catalog import Used
+from slime_core.catalog.catalog import BuiltChoice
 from slime_core.config import Plan, parse_config, read_positions, read_vocab_size, resolve, teaching
-from slime_core.errors import StopRun
+from slime_core.errors import ConfigError, StopRun
 from slime_core.events import Event, GroupsDone, WeightsPublished
 from slime_core.processes import Watchdog
 from slime_core.roles import (
@@ -55,33 +54,26 @@ from slime_core.roles import (
 from slime_core.rollout import (
     Choices,
     EvalResult,
-    LongWaits,
     Parts,
     RewardOnError,
     RolloutPolicy,
     Scheduler,
     Scoring,
     ServedTeacher,
-    Waves,
+    StallReporter,
+    SyncScheduler,
     evaluate,
     make_scheduler,
 )
 from slime_core.run.build import Builder
-from slime_core.run.engines import policy_engines, served_models
 from slime_core.run.folder import RunFolder, StopRequest
 from slime_core.run.ledger import GroupState, Ledger, LedgeredSource
-from slime_core.run.prompts import RowChecks, count_rollouts
-from slime_core.run.trainer import Publishing, Trainer
+from slime_core.run.prompts import RowChecks
+from slime_core.run.trainer import Publisher, Trainer, shared_fields
 from slime_core.run.watching import RunHooks, Trackers
 from slime_core.sample import Json
 from slime_core.telemetry import Display
 from slime_core.telemetry.recording import SampleWriter, recorder
-
-__all__ = [
-    "Session",
-    "open_session",
-]
-
 
 NONE: MemoryTags = frozenset()
 
@@ -165,21 +157,32 @@ class BaseSession:
     def __init__(self, plan: Plan, folder: RunFolder, display: Display | None = None, *, unit: str = "rollout") -> None:
         """Build the parts without processes; `unit` is what the run counts. Call `count` before entering a session."""
         self.plan, self.folder, self.unit = plan, folder, unit
-        self.build = Builder.of(plan)
+        self.build = Builder(plan)
         self.stats = self.build.stats
         self.hooks = RunHooks(plan.catalog, self.stats)
         self.stop = StopRequest()
         self.trackers = Trackers(self.stats)
         self._memory: Memory | None = None
-        self._phase = display.phase if display else _ignore
-        self._message = display.message if display else _ignore
+        self._phase = display.phase if display else lambda text: None
+        self._message = display.message if display else lambda text: None
         self.launcher = self.build.launcher(folder)
         for note in self.build.tokenizer_notes():
             self._message(note)
 
     def count(self, prompts: Callable[[], Sized]) -> None:
-        """Set the length of the run; calls `prompts` only if the run is set in epochs."""
-        self.num_rollout = count_rollouts(self.plan.config.rollout, prompts)
+        """Set the length of the run; calls `prompts` only if the run is set in epochs.
+
+        Raises:
+            ConfigError: the epochs have too few prompts for one rollout.
+        """
+        rollout = self.plan.config.rollout
+        batch, epochs = rollout.rollout_batch_size, rollout.num_epoch or 0
+        self.num_rollout = rollout.num_rollout or (size := len(prompts())) * epochs // batch
+        if not self.num_rollout:
+            raise ConfigError(
+                f"num_epoch = {epochs} over {size} prompts is less than one rollout of rollout_batch_size = {batch}: "
+                "give num_rollout, or a smaller batch"
+            )
         self.train_steps = self.num_rollout * self.plan.config.optim.num_steps_per_rollout
 
     async def __aenter__(self) -> Self:
@@ -202,12 +205,10 @@ class BaseSession:
     async def _start(self) -> None:
         self._phase("trainer: loading the model")
         self.trainer = await Trainer.start(
-            self.plan, self.launcher, self.folder.scratch, self.train_steps, tell=self._message
+            self.plan, self.launcher, self.folder.scratch, self.train_steps, report=self._message
         )
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -264,15 +265,14 @@ class Session(BaseSession):
         with ExitStack() as undo:
             self.replay = self.build.replay()
             self.ledger = undo.enter_context(closing(Ledger(folder.ledger, self.replay.max_uses)))
-            self.served = served_models(self.build, self.launcher, folder)
-            with closing(RowChecks(self.build)) as checks:
-                source, read = checks.read()
+            self.build.serve_models(self.launcher, folder)
+            source, read = RowChecks(self.build).read()
             self.eval_sets = [each for each, _ in read]
             chosen = plan.roles.one(DataSourceSpec)
-            self.source = LedgeredSource(Used(chosen.reference, chosen.plugin, source), self.ledger)
+            self.source = LedgeredSource(BuiltChoice(chosen.reference, chosen.plugin, source), self.ledger)
             self.buffer = self.build.buffer()
-            self.engine = policy_engines(self.build, self.launcher, self.tokenizer, folder)
-            self._transport, self._publishing = self.build.transport(folder), cast(Publishing | None, None)
+            self.engine = self.build.policy_engines(self.launcher, folder)
+            self._transport, self._publisher = self.build.transport(folder), cast(Publisher | None, None)
             self.count(lambda: self.source)
             self.scheduler = self._scheduler()
             undo.pop_all()
@@ -287,7 +287,7 @@ class Session(BaseSession):
         if not self.plan.config.debug.debug_rollout_only:
             await super()._start()
             spec = self.plan.roles.one(TransportSpec).spec
-            self._publishing = await Publishing.start(
+            self._publisher = await Publisher.open(
                 self.trainer, self.engine, self._transport, rendezvous=spec.rendezvous
             )
             roles, cluster = self.plan.roles, self.plan.config.cluster
@@ -295,12 +295,12 @@ class Session(BaseSession):
             of_trainer = roles.one(TrainerSpec).spec.releases if cluster.offloads_train else NONE
             self._memory = Memory(self.engine, self.trainer, of_engine, of_trainer)
         self._phase("engine: loading the model")
-        await together(self.engine.start(), *(each.start() for each in self.served.values()))
+        await gather_or_cancel(self.engine.start(), *(each.start() for each in self.build.models.values()))
         for each in self.build.lifecycles:
             await each.start()
         self._watching.enter_context(Watchdog())
         self._watching.enter_context(settled_heap())
-        self._watching.enter_context(LongWaits(self.scheduler.runner.waiting, self._message))
+        self._watching.enter_context(StallReporter(self.scheduler.runner.in_flight, self._message))
 
     async def watch(self) -> None:
         if self.plan.config.debug.debug_rollout_only:
@@ -310,12 +310,12 @@ class Session(BaseSession):
     async def close(self) -> None:
         async with AsyncExitStack() as last_first:
             last_first.callback(self.ledger.close)
-            if self._publishing is not None:
-                last_first.push_async_callback(self._publishing.close)
+            if self._publisher is not None:
+                last_first.push_async_callback(self._publisher.close)
             last_first.push_async_callback(super().close)
             last_first.push_async_callback(self.engine.close)
-            for served in self.served.values():
-                last_first.push_async_callback(served.close)
+            for served in self.build.models.values():
+                last_first.push_async_callback(served.pool.close)
             last_first.callback(self.build.protection.close)
             for each in reversed(self.build.lifecycles):
                 last_first.push_async_callback(each.close)
@@ -326,12 +326,12 @@ class Session(BaseSession):
         """Load the trainer's weights, or without a trainer the model directory's, into the engine as a version.
 
         Raises:
-            SlimeError: sending or loading failed; the previous version is still served.
+            SlimeError: sending or loading failed.
         """
         await self.scheduler.settle()
         await self.go_to(Phase.PUBLISH)
-        if self._publishing is not None:
-            await self._publishing.publish(version)
+        if self._publisher is not None:
+            await self._publisher.publish(version)
         else:
             await self.engine.load_weights(WeightChannel("none", ()), version)  # loads the model directory
         await self.go_to(Phase.GENERATE)
@@ -362,20 +362,18 @@ class Session(BaseSession):
     def _scheduler(self) -> Scheduler:
         rollout, model = self.plan.config.rollout, self.plan.config.run.hf_checkpoint
         policy = RolloutPolicy(
-            seed=self.plan.config.run.seed,
-            sampling=rollout.sampling(),
-            over_sampling_batch_size=rollout.over_sampling_batch_size or rollout.rollout_batch_size,
-            max_concurrency=rollout.max_concurrency,
-            max_filter_waves=rollout.max_filter_waves,
-            reward_on_error=RewardOnError(rollout.reward_on_error),
-            max_error_rate=rollout.max_error_rate,
-            max_staleness=1 if rollout.max_staleness is None else rollout.max_staleness,
-            partial_rollout=rollout.partial_rollout,
-            mask_offpolicy_in_partial_rollout=rollout.mask_offpolicy_in_partial_rollout,
-            want=self.plan.want,
-            max_context=rollout.rollout_max_context_len or read_positions(model),
-            max_turns=rollout.rollout_max_turns,
-            vocab_size=read_vocab_size(model),
+            **shared_fields(RolloutPolicy, rollout)
+            | {
+                "seed": self.plan.config.run.seed,
+                "sampling": rollout.sampling(),
+                "over_sampling_batch_size": rollout.over_sampling_batch_size or rollout.rollout_batch_size,
+                "reward_on_error": RewardOnError(rollout.reward_on_error),
+                "max_staleness": 1 if rollout.max_staleness is None else rollout.max_staleness,
+                "want": self.plan.want,
+                "max_context": rollout.rollout_max_context_len or read_positions(model),
+                "max_turns": rollout.rollout_max_turns,
+                "vocab_size": read_vocab_size(model),
+            }
         )
         parts = Parts(
             policy=policy,
@@ -388,7 +386,7 @@ class Session(BaseSession):
             emit=self.emit,
         )
         if self.plan.config.debug.debug_rollout_only:
-            return Waves(parts)  # there is no training to overlap with
+            return SyncScheduler(parts)  # there is no training to overlap with
         batch = math.ceil(rollout.rollout_batch_size / self.replay.ratio)
         return make_scheduler(rollout.rollout_policy, parts, batch, self.num_rollout)
 
@@ -400,11 +398,8 @@ class Session(BaseSession):
         generator = self.build.generator(roles.one(GeneratorSpec).reference)
         scoring = Scoring(rewards, group_rewards, bool(self.build.reward_keys()))
         name = self.plan.config.distillation.opd_teacher_model
-        teacher = None if name is None else ServedTeacher(name, self.served[name], teaching(self.plan.config))
+        teacher = None if name is None else ServedTeacher(name, self.build.models[name], teaching(self.plan.config))
         return Choices(generator, scoring, self.build.generator, self.build.reward, teacher)
-
-
-def _ignore(text: str) -> None: ...
 
 
 @contextmanager

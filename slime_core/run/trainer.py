@@ -18,14 +18,14 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from slime_core.aio import together
+from slime_core.aio import gather_or_cancel
 from slime_core.batching.prepare import MismatchLimits, TrainGroup, check_slots, check_step_result
 from slime_core.batching.split import Cost, Shares, split_step, steps_of
-from slime_core.catalog.catalog import Used
-from slime_core.catalog.checks import blaming
+from slime_core.catalog.catalog import BuiltChoice
+from slime_core.catalog.checks import plugin_errors
 from slime_core.config import OptimArgs, Plan, critic_of, old_actor_of, reference_of, teacher_of
 from slime_core.config.fit import Schedule
-from slime_core.errors import ConfigError, ContractError, SlimeError
+from slime_core.errors import ConfigError, ContractError
 from slime_core.roles import (
     AdvantageSpec,
     CorrectionSpec,
@@ -56,31 +56,30 @@ log = logging.getLogger(__name__)
 
 
 async def call_ranks(
-    group: WorkerGroup, method: str, arguments: Sequence[object], limit_s: float, tell: Callable[[str], None]
+    group: WorkerGroup, method: str, arguments: Sequence[object], limit_s: float, report: Callable[[str], None]
 ) -> list[object]:
-    """Call a method of every rank; during a long call, `tell` receives lines that name the ranks without a reply.
+    """Call a method of every rank; during a long call, `report` receives lines that name the ranks without a reply.
 
     Raises:
         WorkerError: a rank raised, died, or did not answer in `limit_s` seconds.
     """
-    reporting = asyncio.create_task(_report(group, method, limit_s * QUIET_SHARE, tell))
+    started = time.monotonic()
+
+    async def watch() -> None:
+        while True:
+            await asyncio.sleep(limit_s * QUIET_SHARE)
+            ranks = [f"rank {rank} ({what})" for rank, what in sorted(group.unanswered().items())]
+            more = [f"{len(ranks) - MOST_NAMED} more"] if len(ranks) > MOST_NAMED else []
+            waiting = ", ".join(ranks[:MOST_NAMED] + more) or "its answers"
+            text = f"trainer: {method} has taken {time.monotonic() - started:.0f} s; waiting for {waiting}"
+            log.info(text)
+            report(text)
+
+    watching = asyncio.create_task(watch())
     try:
         return await group.call(method, arguments, timeout_s=limit_s)
     finally:
-        reporting.cancel()
-
-
-async def _report(group: WorkerGroup, method: str, pause_s: float, tell: Callable[[str], None]) -> None:
-    started = time.monotonic()
-    while True:
-        await asyncio.sleep(pause_s)
-        waited = group.unanswered()
-        named = [f"rank {rank} ({what})" for rank, what in sorted(waited.items())[:MOST_NAMED]]
-        named += [f"{len(waited) - len(named)} more"] if len(waited) > len(named) else []
-        waiting, took = ", ".join(named) or "its answers", time.monotonic() - started
-        text = f"trainer: {method} has taken {took:.0f} s; waiting for {waiting}"
-        log.info(text)
-        tell(text)
+        watching.cancel()
 
 
 TRAINER_GROUP = "trainer"
@@ -106,10 +105,10 @@ class TrainReport:
 class Trainer:
     """All ranks of the trainer as one object."""
 
-    def __init__(self, plan: Plan, group: WorkerGroup, tell: Callable[[str], None]) -> None:
+    def __init__(self, plan: Plan, group: WorkerGroup, report: Callable[[str], None]) -> None:
         """Take over started ranks of the plan's trainer; call `start` instead."""
         chosen, keys = plan.roles.one(TrainerSpec), plan.config.optim
-        self._group, self._limit_s, self._tell = group, plan.config.run.step_timeout_s, tell
+        self._group, self._limit_s, self._report = group, plan.config.run.step_timeout_s, report
         self._shares = Shares(chosen.spec.share_of_ranks(chosen.settings), chosen.plugin)
         self._reads, self._balances = chosen.spec.reads(chosen.settings), keys.balance_by_flops
         self._num_steps = keys.num_steps_per_rollout
@@ -132,9 +131,9 @@ class Trainer:
         scratch: Path,
         train_steps: int,
         *,
-        tell: Callable[[str], None] = lambda text: None,
+        report: Callable[[str], None] = lambda text: None,
     ) -> "Trainer":
-        """Start the ranks; `tell` receives a line of text during long calls.
+        """Start the ranks; `report` receives a line of text during long calls.
 
         Raises:
             WorkerError: a rank could not be built.
@@ -145,10 +144,10 @@ class Trainer:
         size, nodes = chosen.spec.world_size(chosen.settings), plan.config.cluster.actor_num_nodes or 1
         per_node = size // nodes if needs.gpus else None  # on a CPU only the number of ranks matters
         ranks = WorkerGroupSpec(TRAINER_GROUP, size, HOST, arguments, needs=needs, preload=preload, per_node=per_node)
-        return cls(plan, await launcher.start(ranks, timeout_s=START_TIMEOUT_S), tell)
+        return cls(plan, await launcher.start(ranks, timeout_s=START_TIMEOUT_S), report)
 
     async def _call(self, method: str, arguments: Sequence[object], *, steps: int = 1) -> list[object]:
-        return await call_ranks(self._group, method, arguments, self._limit_s * steps, self._tell)
+        return await call_ranks(self._group, method, arguments, self._limit_s * steps, self._report)
 
     async def _call_all(self, method: str, argument: object) -> list[object]:
         return await self._call(method, [argument] * self._group.size)
@@ -192,7 +191,7 @@ class Trainer:
         if not dealt:
             return TrainReport(steps, scores)
         shares = [self._split(step_groups, rollout_id, step) for step, step_groups in enumerate(dealt)]
-        by_rank = self._shares.dealt(list(zip(*shares, strict=True)))
+        by_rank = self._shares.per_rank(list(zip(*shares, strict=True)))
         await self._call("begin_rollout", by_rank, steps=len(dealt))
         began = time.monotonic()
         for step, (step_groups, batches) in enumerate(zip(dealt, shares, strict=True)):
@@ -226,7 +225,7 @@ class Trainer:
             WorkerError: a rank died, raised or did not answer.
         """
         batches = self._split(groups, rollout_id, step=0)
-        given = self._shares.dealt(batches)
+        given = self._shares.per_rank(batches)
         results = self._checked(await self._call("measure", given), batches)
         return {name.removeprefix("train/"): value for name, value in _gather(results, batches[0].step_tokens).items()}
 
@@ -236,13 +235,13 @@ class Trainer:
 
     def _checked(self, replies: Sequence[object], batches: Sequence[TrainBatch]) -> list[StepResult]:
         """Return the checked report of each share, from the replies of all ranks."""
-        groups = self._shares.dealt([set(batch.group_index_S) for batch in batches])
+        groups = self._shares.per_rank([set(batch.group_index_S) for batch in batches])
         plugin = self._shares.plugin
         results = [
             check_step_result(reply, plugin=plugin, rank=rank, groups=own)
             for rank, (reply, own) in enumerate(zip(replies, groups, strict=True))
         ]
-        return self._shares.agreed(results)
+        return self._shares.merged(results)
 
     async def publish(self, version: int, engines: Sequence[int]) -> None:
         """Send the current weights as a version; an engine switches in its own `load_weights`.
@@ -279,7 +278,7 @@ class Trainer:
             async def send() -> None:
                 await self._call_all("publish", (version, (engine,)))
 
-            await together(send(), receive(version))
+            await gather_or_cancel(send(), receive(version))
 
     async def save(self, directory: Path, *, hf: bool = True) -> None:
         """Write the optimizer and, with `hf`, the model in HF format into a directory, after any earlier save.
@@ -290,7 +289,7 @@ class Trainer:
         self._saving = True
         await self._call_all("save", (directory, hf))
 
-    async def finish_save(self, *, wait: bool) -> bool:
+    async def finish_save(self, wait: bool) -> bool:
         """Return whether the files of the last `save` are complete; with `wait`, wait for them."""
         if self._saving:
             self._saving = not all(await self._call_all("finish_save", wait))
@@ -350,25 +349,34 @@ def _rank_setup(plan: Plan, scratch: Path, train_steps: int) -> RankSetup:
 
 def optim_of(keys: OptimArgs, train_steps: int) -> Optim:
     """Return the optimizer's settings for trainers, for a run of `train_steps` optimizer steps."""
-    same: dict[str, Any] = {each.name: getattr(keys, each.name) for each in fields(Optim) if hasattr(keys, each.name)}
-    return Optim(**same | {"lr_warmup_iters": Schedule.of(keys, train_steps).warmup, "train_steps": train_steps})
+    warmup = Schedule.of(keys, train_steps).warmup
+    return Optim(**shared_fields(Optim, keys) | {"lr_warmup_iters": warmup, "train_steps": train_steps})
 
 
-class Publishing:
+def shared_fields(kind: type, values: object) -> dict[str, Any]:
+    """Return the attributes of `values` that a dataclass has as fields, by name."""
+    return {each.name: getattr(values, each.name) for each in fields(kind) if hasattr(values, each.name)}
+
+
+class Publisher:
     """Publishes the trainer's weights to the engine over the run's transport, one version at a time."""
 
     def __init__(
-        self, trainer: Trainer, engine: EnginePool, transport: Used[Transport], channel: WeightChannel, rendezvous: bool
+        self,
+        trainer: Trainer,
+        engine: EnginePool,
+        transport: BuiltChoice[Transport],
+        channel: WeightChannel,
+        rendezvous: bool,
     ) -> None:
-        """Take over an opened channel; call `start` instead."""
+        """Take over an opened channel; call `open` instead."""
         self._trainer, self._engine, self._transport, self._channel = trainer, engine, transport, channel
         self._rendezvous = rendezvous
-        self._newest: int | None = None
 
     @classmethod
-    async def start(
-        cls, trainer: Trainer, engine: EnginePool, transport: Used[Transport], *, rendezvous: bool
-    ) -> "Publishing":
+    async def open(
+        cls, trainer: Trainer, engine: EnginePool, transport: BuiltChoice[Transport], *, rendezvous: bool
+    ) -> "Publisher":
         """Open the channel for the ranks' weight slots, and the ranks' ends of it.
 
         Raises:
@@ -376,7 +384,7 @@ class Publishing:
             RunFolderError: there is no room for the weights.
         """
         slots = await trainer.weight_slots()
-        with blaming(f"transport {transport.name!r} (open)", transport.plugin):
+        with plugin_errors(f"transport {transport.name!r} (open)", transport.plugin):
             channel: object = await transport.part.open(slots)
         if not isinstance(channel, WeightChannel) or tuple(channel.slots) != tuple(slots):
             raise ContractError(
@@ -384,30 +392,23 @@ class Publishing:
                 "a WeightChannel with the slots that it was given"
             )
         await trainer.connect(channel)
-        engine.catch_up_by(trainer.publish_again)
+        engine.set_resend(trainer.publish_again)
         return cls(trainer, engine, transport, channel, rendezvous)
 
     async def publish(self, version: int) -> None:
         """Load the trainer's current weights into the engine, as a version.
 
         Raises:
-            SlimeError: sending or loading failed; the message says which version is still served.
+            SlimeError: sending or loading failed.
         """
-        try:
-            if self._rendezvous:
-                sending = self._trainer.publish(version, self._engine.serving)
-                await together(sending, self._engine.load_weights(self._channel, version))
-            else:
-                await self._trainer.publish(version, ())
-                await self._engine.load_weights(self._channel, version)
-        except SlimeError as error:
-            served = "no version is served" if self._newest is None else f"version {self._newest} is served on"
-            why = f"version {version} of the weights could not be published, {served}: {error}"
-            kind = next(each for each in type(error).__mro__ if each.__module__ == SlimeError.__module__)
-            raise kind(why) from error
-        self._newest = version
+        if self._rendezvous:
+            sending = self._trainer.publish(version, self._engine.serving)
+            await gather_or_cancel(sending, self._engine.load_weights(self._channel, version))
+        else:
+            await self._trainer.publish(version, ())
+            await self._engine.load_weights(self._channel, version)
 
     async def close(self) -> None:
         """Close the driver's end of the channel."""
-        with blaming(f"transport {self._transport.name!r} (close)", self._transport.plugin):
+        with plugin_errors(f"transport {self._transport.name!r} (close)", self._transport.plugin):
             await self._transport.part.close()

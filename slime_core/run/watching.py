@@ -19,8 +19,8 @@ from typing import ParamSpec, cast
 
 from slime_core.aio import limited
 from slime_core.catalog import Catalog
-from slime_core.catalog.catalog import Used
-from slime_core.errors import StopRun, lines_of, said_by
+from slime_core.catalog.catalog import BuiltChoice
+from slime_core.errors import StopRun, error_text, traceback_text
 from slime_core.events import Event
 from slime_core.hookspecs import HOOK_OF_EVENT
 from slime_core.roles import Tracker
@@ -79,7 +79,7 @@ class BestEffort:
         if self._timeouts[name] == MOST_TIMEOUTS:
             _log.error("%s %s: given up after %d time-outs; it is called no more", self._what, name, MOST_TIMEOUTS)
         elif self.errors[key] == 1:
-            text, lines = said_by(error), lines_of(error)
+            text, lines = error_text(error), traceback_text(error)
             _log.error("%s %s: %s (logged once; the run goes on)%s", self._what, key, text, lines)
 
 
@@ -118,7 +118,9 @@ class RunHooks:
 class Trackers:
     """The run's trackers, called together."""
 
-    def __init__(self, stats: PluginStats, uses: Sequence[Used[Tracker]] = (), *, limit_s: float = LIMIT_S) -> None:
+    def __init__(
+        self, stats: PluginStats, uses: Sequence[BuiltChoice[Tracker]] = (), *, limit_s: float = LIMIT_S
+    ) -> None:
         """Take over built trackers; counts their calls in `stats`, and gives each `limit_s` seconds per row."""
         self._uses = [(f"{use.plugin}/{use.name}", stats.calls("tracker", use.name, use.plugin), use) for use in uses]
         self._calls = BestEffort("tracker", limit_s=limit_s)

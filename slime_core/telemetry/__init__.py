@@ -6,11 +6,11 @@ imported on use.
 
 from slime_core.telemetry.display import Display, PlainDisplay, make_display
 from slime_core.telemetry.metrics import MetricsLog, MetricsRow, run_folder_errors, strip_timing
-from slime_core.telemetry.recording import Generated
+from slime_core.telemetry.recording import GeneratedGroups
 
 __all__ = [
     "Display",
-    "Generated",
+    "GeneratedGroups",
     "MetricsLog",
     "MetricsRow",
     "PlainDisplay",

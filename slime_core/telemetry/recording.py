@@ -24,7 +24,7 @@ from slime_core.telemetry.metrics import MetricsRow
 
 
 @dataclass(frozen=True, slots=True)
-class Generated:
+class GeneratedGroups:
     """All groups that a rollout generated."""
 
     kept: Sequence[Group]
@@ -43,7 +43,7 @@ KeeperT = TypeVar("KeeperT")
 class SampleWriter:
     """Records the samples of a run, for example slime-view's `SampleStore`."""
 
-    async def write(self, rollout_id: int, generated: Generated, draw: Draw) -> None:
+    async def write(self, rollout_id: int, generated: GeneratedGroups, draw: Draw) -> None:
         """Record the groups that a rollout generated and the draw that it trains on."""
 
     async def write_eval(self, rollout_id: int, samples: Mapping[str, Sequence[Sample]]) -> None:

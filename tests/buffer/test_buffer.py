@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slime_core.buffer import CheckedBuffer, CheckedFilter, FifoBuffer, FifoFilter
-from slime_core.catalog.catalog import Used
+from slime_core.catalog.catalog import BuiltChoice
 from slime_core.errors import CheckpointError, ContractError, PluginError
 from slime_core.roles import Buffer, BufferContext, BufferFilter, BufferSetup, Draw, Replay, Selection
 from slime_core.sample import Group, GroupId
@@ -196,9 +196,9 @@ class Answers(FifoBuffer):
 def made(
     kind: type[FifoBuffer] = FifoBuffer, chosen: BufferFilter | None = None, max_uses: int = 1
 ) -> tuple[CheckedBuffer, FifoBuffer]:
-    own_filter = CheckedFilter(Used("filter", "slime-filter", chosen or FifoFilter()))
+    own_filter = CheckedFilter(BuiltChoice("filter", "slime-filter", chosen or FifoFilter()))
     inner = kind(BufferSetup(make=lambda role, name, **settings: None, seed=0, buffer_filter=own_filter))
-    buffer = CheckedBuffer(Used("buffer", "slime-buffer", inner), max_uses)
+    buffer = CheckedBuffer(BuiltChoice("buffer", "slime-buffer", inner), max_uses)
     buffer.add(GROUPS)
     return buffer, inner
 
@@ -285,7 +285,7 @@ CALLS: dict[str, Callable[[CheckedBuffer], object]] = {
 @table("method", CALLS)
 def test_what_raises_is_named_with_its_method(method: str) -> None:
     setup = BufferSetup(make=lambda role, name, **settings: None, seed=0, buffer_filter=FifoFilter())
-    buffer = CheckedBuffer(Used("buffer", "slime-buffer", Broken(setup)), max_uses=1)
+    buffer = CheckedBuffer(BuiltChoice("buffer", "slime-buffer", Broken(setup)), max_uses=1)
     with pytest.raises(PluginError, match=rf"^buffer \({method}\) of plugin slime-buffer raised ZeroDivisionError"):
         CALLS[method](buffer)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from slime_core.batching.prepare import check_columns, check_shaped, check_step_result
 from slime_core.catalog import check_decision, check_generated, check_selection, check_verdict
-from slime_core.catalog.checks import blaming, check_drawn, check_output, check_removals, check_verdicts
+from slime_core.catalog.checks import check_drawn, check_output, check_removals, check_verdicts, plugin_errors
 from slime_core.errors import ContractError, DataError, PluginError
 from slime_core.roles import (
     LOSS_MASK,
@@ -41,12 +41,6 @@ ASKED = make_sample(group_index=17, index=3)
 
 def generated(**changed: object) -> Sample:
     return replace(copy.deepcopy(ASKED), **changed)  # type: ignore[arg-type]
-
-
-def test_sound_samples_are_returned_as_they_are() -> None:
-    one, two = generated(rollout_id=5), generated(rollout_id=5)
-    returned = [one, two]
-    assert check_generated(returned, plugin="agent", sample=ASKED) is returned
 
 
 def test_a_frozen_sample_is_sound() -> None:
@@ -91,11 +85,6 @@ def test_a_frozen_sample_is_sound() -> None:
 def test_a_broken_generation_is_refused(returned: object, complaint: str) -> None:
     with pytest.raises(ContractError, match=rf"^generator of plugin agent, sample 3 of group 17.*{complaint}"):
         check_generated(returned, plugin="agent", sample=ASKED, vocab_size=64)
-
-
-@table("verdict", [Score(1), Score(0.5, {"format": 1.0}), Unscored("no label"), NotApplicable()])
-def test_a_verdict_is_returned_as_it_is(verdict: object) -> None:
-    assert check_verdict(verdict, plugin="math", sample=ASKED) is verdict
 
 
 class Finite:
@@ -176,14 +165,6 @@ def test_a_forgotten_await_is_named() -> None:
         check_verdict(reward(), plugin="math", sample=ASKED)
 
 
-@given(st.integers(0, 20), st.integers(0, 20), st.randoms(use_true_random=False))
-def test_a_selection_within_its_bounds_is_returned_as_it_is(held: int, want: int, random: object) -> None:
-    positions = list(range(held))
-    random.shuffle(positions)  # type: ignore[attr-defined]
-    selection = Selection(take=positions[:want], drop=tuple(positions[want:]))
-    assert check_selection(selection, plugin="newest", held=held, want=want) is selection
-
-
 @table(
     "returned, complaint",
     [
@@ -208,11 +189,6 @@ def test_a_selection_out_of_bounds_is_refused(returned: object, complaint: str) 
 GROUP: Group = make_group(4)
 
 
-@table("decision", [Keep(), Drop("zero_std"), KeepIfShort("zero_std")])
-def test_a_decision_is_returned_as_it_is(decision: object) -> None:
-    assert check_decision(decision, plugin="std", group=GROUP) is decision
-
-
 @table(
     "returned, complaint",
     [
@@ -231,12 +207,6 @@ GROUPS = [make_group(0), make_group(1, rewards=(0.0, 1.0, 0.5))]
 SAMPLES = GROUPS[1].samples
 
 
-def test_one_verdict_a_sample_is_returned_as_it_is() -> None:
-    verdicts = [Score(1.0), Unscored("tie"), NotApplicable()]
-    assert check_verdicts(verdicts, plugin="ranks", samples=SAMPLES) == verdicts
-    assert check_verdicts(tuple(verdicts), plugin="ranks", samples=SAMPLES) == verdicts
-
-
 @table(
     "returned, complaint",
     [
@@ -252,12 +222,6 @@ def test_one_verdict_a_sample_is_returned_as_it_is() -> None:
 def test_other_answers_of_a_group_reward_are_refused(returned: object, complaint: str) -> None:
     with pytest.raises(ContractError, match=rf"^group reward of plugin ranks, group 1.*{complaint}"):
         check_verdicts(returned, plugin="ranks", samples=SAMPLES)
-
-
-def test_removals_of_known_samples_are_returned() -> None:
-    removals = [Removal(GROUPS[0].id, 1, "long"), Removal(GROUPS[1].id, 0, "long")]
-    assert check_removals(removals, plugin="short", groups=GROUPS) == removals
-    assert check_removals((), plugin="short", groups=GROUPS) == []
 
 
 FIRST = GROUPS[0].id
@@ -288,16 +252,11 @@ def drawn(number: int, **changes: object) -> Group:
     return Group(GroupId("own", 0, number, number), [sample])
 
 
-def test_pending_groups_are_returned_as_they_were_drawn() -> None:
-    groups = [drawn(0), drawn(1)]
-    assert check_drawn(groups, plugin="own", count=2) is groups
-
-
 @table(
     "returned, complaint",
     [
         ((drawn(0), drawn(1)), r"expected list\[Group\], got tuple"),
-        ([drawn(0)], "drew 1 groups; 2 were asked for, and sources never end"),
+        ([drawn(0)], "drew 1 groups; 2 were requested, and sources never end"),
         ([drawn(0), Sample()], "item 1: expected a Group, got Sample"),
         ([drawn(0), drawn(0)], "drew group own:e0:r0:d0 twice"),
         ([drawn(0), Group(GroupId("own", 0, 1, 1), [])], "group own:e0:r1:d1: it has no samples"),
@@ -373,10 +332,10 @@ def test_other_columns_are_refused(returned: object, complaint: str) -> None:
 def test_what_a_plugin_raises_is_named_and_our_own_errors_pass() -> None:
     with (
         pytest.raises(PluginError, match=r"^buffer of plugin stack raised IndexError: pop from empty"),
-        blaming("buffer", "stack"),
+        plugin_errors("buffer", "stack"),
     ):
         raise IndexError("pop from empty")
-    with pytest.raises(DataError, match=r"^own\.jsonl"), blaming("data source", "own"):
+    with pytest.raises(DataError, match=r"^own\.jsonl"), plugin_errors("data source", "own"):
         raise DataError("own.jsonl: gone")
 
 
@@ -466,3 +425,21 @@ def test_a_rank_reports_of_its_own_groups(returned: object, complaint: str) -> N
     assert check_step_result(RESULT, plugin="mega", rank=1, groups=[0, 2, 2]) is RESULT
     with pytest.raises(ContractError, match=rf"^trainer of plugin mega, rank 1.*{complaint}"):
         check_step_result(returned, plugin="mega", rank=1, groups=[0, 2, 2])
+
+
+def test_what_keeps_the_contract_is_returned() -> None:
+    two = [generated(rollout_id=5), generated(rollout_id=5)]
+    assert check_generated(two, plugin="agent", sample=ASKED) is two
+    verdicts = [Score(0.5, {"format": 1.0}), Unscored("no label"), NotApplicable()]
+    assert all(check_verdict(each, plugin="math", sample=ASKED) is each for each in verdicts)
+    for answers in (verdicts, tuple(verdicts)):
+        assert check_verdicts(answers, plugin="ranks", samples=SAMPLES) == verdicts
+    for selection in (Selection(take=[4, 0], drop=(1, 2, 3)), Selection(take=[]), Selection(take=[2])):
+        assert check_selection(selection, plugin="newest", held=5, want=2) is selection
+    for decision in (Keep(), Drop("zero_std"), KeepIfShort("zero_std")):
+        assert check_decision(decision, plugin="std", group=GROUP) is decision
+    removals = [Removal(GROUPS[0].id, 1, "long"), Removal(GROUPS[1].id, 0, "long")]
+    assert check_removals(removals, plugin="short", groups=GROUPS) == removals
+    assert check_removals((), plugin="short", groups=GROUPS) == []
+    groups = [drawn(0), drawn(1)]
+    assert check_drawn(groups, plugin="own", count=2) is groups

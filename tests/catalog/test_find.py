@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from slime_core.catalog import Catalog, Registered
-from slime_core.catalog.project_code import shape_of
+from slime_core.catalog import Catalog, RegisteredChoice
+from slime_core.catalog.project_code import methods_of
 from slime_core.errors import ConfigError, PluginError, SlimeError, UnknownName
 from slime_core.roles import SPECS, BufferContext, BufferFilter, RewardContext, Selection, Setup
 from slime_testing import make_group, make_sample
@@ -146,7 +146,7 @@ def setup() -> Setup:
     return Setup(make=None, seed=1)  # type: ignore[arg-type]  # nothing here builds another choice
 
 
-def built(found: Registered, **settings: object) -> object:
+def built(found: RegisteredChoice, **settings: object) -> object:
     return found.spec.factory(found.spec.model.model_validate(settings), setup())
 
 
@@ -253,8 +253,8 @@ def test_every_role_takes_code_of_the_project(catalog: Catalog, project: Path, r
 
 def test_the_shape_of_every_role_can_be_read_off_its_protocol() -> None:
     for role in SPECS:
-        assert shape_of(role), role
-    assert [method.written(method.name) for method in shape_of("tracker")] == [
+        assert methods_of(role), role
+    assert [method.written(method.name) for method in methods_of("tracker")] == [
         "async def log(step, metrics)",
         "async def close()",
     ]

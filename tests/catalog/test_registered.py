@@ -2,7 +2,7 @@ import functools
 from collections.abc import Callable
 
 from slime_core import Sample, Score
-from slime_core.catalog import Registered
+from slime_core.catalog import RegisteredChoice
 from slime_core.roles import Reward, RewardContext, RewardSpec, Settings, Setup
 from tests.tables import table
 
@@ -30,4 +30,4 @@ def line_of(function: Callable[..., object]) -> str:
     ],
 )
 def test_the_origin_is_where_the_author_would_look(spec: RewardSpec, origin: str) -> None:
-    assert Registered(spec, "p/one", "p", "p", "1.0").origin == origin
+    assert RegisteredChoice(spec, "p/one", "p", "p", "1.0").origin == origin

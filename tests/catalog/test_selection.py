@@ -14,8 +14,8 @@ from slime_core.catalog import (
     PluginState,
     PluginWarning,
     first_party,
-    how_to_get,
-    how_to_install,
+    install_advice,
+    version_advice,
 )
 from slime_core.errors import ConfigError, PluginError, UnknownName
 from slime_core.roles import PluginSet
@@ -230,7 +230,7 @@ def test_what_the_plugins_of_the_checkout_offer_is_written_down() -> None:
 
 @table("dist", ["slime-core", *first_party()])
 def test_no_line_to_type_asks_an_index_for_a_name_of_ours(dist: str) -> None:
-    for line in (how_to_install(dist), how_to_get(dist, "0.1.0")):
+    for line in (install_advice(dist), version_advice(dist, "0.1.0")):
         named = line.partition("pip install ")[2].removeprefix("-e .").split(" -e ./plugins/")[1:]
         assert named[-1:] == ([] if dist == "slime-core" else [dist])
         assert {other for each in named for other in first_party()[each].requires} <= set(named)

@@ -65,7 +65,7 @@ def test_what_is_missing_is_seen_at_once(run: Path, slime: Slime) -> None:
     found = ran.json()
     assert found["schema_version"] == 1
     assert [each["state"] for each in found["checkpoints"]] == ["damaged", "damaged", "complete"]
-    assert "its manifest cannot be read" in found["checkpoints"][0]["problem"]
+    assert "manifest.json: " in found["checkpoints"][0]["problem"]
     assert "state.json is missing" in found["checkpoints"][1]["problem"]
 
 

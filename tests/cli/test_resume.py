@@ -36,10 +36,10 @@ def test_a_run_killed_before_its_first_checkpoint_says_that_it_begins_anew(proje
         [sys.executable, "-m", "slime_core", "train", "run.toml", "--no-progress"], capture_output=True, check=False
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert b"begins anew" not in killed.stdout
+    assert b"starts over" not in killed.stdout
     ran = slime.ok("resume", project.run, "--no-progress")
     assert ran.out.splitlines()[:2] == [
-        f"{project.run} has no checkpoint of trained weights (save_interval = 10): it begins anew",
+        f"{project.run} has no checkpoint of trained weights (save_interval = 10): it starts over",
         "run: 2 rollouts",
     ]
     assert [row.rollout_id for row in MetricsLog.read(project.run / "metrics.jsonl")] == [0, 1]

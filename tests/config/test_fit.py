@@ -428,13 +428,13 @@ def wants(
     reads: frozenset[SampleField],
     gives: frozenset[Extra] = frozenset(),
     brings: frozenset[Extra] = frozenset(),
-    withholds: frozenset[Extra] = frozenset(),
+    excluded: frozenset[Extra] = frozenset(),
 ) -> frozenset[Extra]:
     """Of a trainer, an engine and a generator that read, give (but for some) and bring this."""
     trainer, engine, generator = (plan.roles.one(spec) for spec in (TrainerSpec, EngineSpec, GeneratorSpec))
     chosen = {
         "trainer": (with_spec(trainer, replace(trainer.spec, reads=lambda settings: reads)),),
-        "engine": (with_spec(engine, replace(engine.spec, gives=gives, withholds=lambda settings: withholds)),),
+        "engine": (with_spec(engine, replace(engine.spec, gives=gives, excluded_extras=lambda settings: excluded)),),
         "generator": (with_spec(generator, replace(generator.spec, gives=brings)),),
     }
     return wanted_extras(plan.config, ChosenRoles({**plan.roles, **chosen}), plan.catalog)
@@ -445,7 +445,7 @@ def wants(
     [
         ({}, EXPERTS | {SampleField.TRAIN_METADATA}, {"gives": GIVEN}, EXPERT),
         ({}, frozenset(), {"gives": GIVEN}, NONE),
-        ({}, EXPERTS, {"gives": GIVEN, "withholds": ONLY_TOP_P}, EXPERT),
+        ({}, EXPERTS, {"gives": GIVEN, "excluded": ONLY_TOP_P}, EXPERT),
         ({}, EXPERTS, {"brings": EXPERT}, NONE),
         ({}, TOP_P, {"gives": ONLY_TOP_P}, NONE),
         (BIASED, TOP_P, {"gives": ONLY_TOP_P}, ONLY_TOP_P),
@@ -455,7 +455,12 @@ def wants(
         (BIASED, TOP_P, {}, "does not give top_p_tokens"),
         ({}, EXPERTS, {}, "trainer 'local' reads rollout_routed_experts of samples, and engine 'local' does not give"),
         ({}, EXPERTS, {}, "choose one that does (./of_fit.py/telling"),
-        ({}, EXPERTS, {"gives": GIVEN, "withholds": EXPERT}, "does not give routed_experts with its settings: choose"),
+        (
+            {},
+            EXPERTS,
+            {"gives": GIVEN, "excluded": EXPERT},
+            "does not give routed_experts with its settings: choose",
+        ),
     ],
 )
 def test_what_is_read_is_wanted_where_the_engine_gives_it(
@@ -477,7 +482,7 @@ def test_what_is_read_is_wanted_where_the_engine_gives_it(
 def test_what_top_p_kept_is_replayed_without_bias(plan_of: PlanOf) -> None:
     cut = plan_of(**BIASED)
     unbiased = cut.config.rollout.model_copy(update={"accept_biased_sampling": False})
-    plan = replace(cut, config=cut.config.model_copy(update={"rollout": unbiased}))
+    plan = replace(cut, config=replace(cut.config, rollout=unbiased))
     assert wants(plan, TOP_P, ONLY_TOP_P) == ONLY_TOP_P
     with pytest.raises(SlimeError, match="gradients are biased"):
         wants(plan, frozenset())

@@ -11,10 +11,12 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from tokenizers import Tokenizer, models
 
 from slime_core.data import (
     ChatTemplate,
     HfTokenizer,
+    check_template_kwargs,
     every_prompt,
     mixture_source,
     prompt_source,
@@ -22,7 +24,7 @@ from slime_core.data import (
 )
 from slime_core.data.settings import MixtureMember, MixtureSettings
 from slime_core.errors import ConfigError, DataError, ModelError
-from slime_core.processes.forked import Channel
+from slime_core.processes.forked import Forked
 from slime_core.roles import DataSourceSetup, PromptFile, RowFormat
 from slime_core.sample import Message
 from slime_train.dialogs import DialogReader
@@ -65,7 +67,7 @@ for text in json.load(sys.stdin):
         found.append("made")
     except (DataError, ModelError) as error:
         found.append(str(error))
-shared_server([chat_template.WORKER], {}).close()
+shared_server([chat_template.PRELOAD, chat_template.WORKER]).close()
 own = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))  # ru_maxrss begins at the parent's
 print(json.dumps([found, int(own.split()[1]), resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss]))
 """
@@ -106,7 +108,7 @@ def test_rows_that_are_read_together_are_read_as_one_by_one() -> None:
         except DataError as error:
             return [str(error)]
 
-    with patch.object(Channel, "exchange", autospec=True, side_effect=Channel.exchange) as exchange:
+    with patch.object(Forked, "call_blocking", autospec=True, side_effect=Forked.call_blocking) as exchange:
         together = [*template.read_rows(iter(rows), read)]
     assert exchange.call_count < 20, "requests, of 150 rows"
     assert together == [(row, read(row)) for row in rows]
@@ -149,10 +151,16 @@ def test_the_arguments_of_templates_are_what_they_read() -> None:
 
 def test_an_argument_that_no_template_reads_is_refused_with_the_one_that_was_meant() -> None:
     template = ChatTemplate({"default": "{{ enable_thinking }}{{ bos_token }}"}, {"bos_token": "<s>"}, "m")
-    template.check_kwargs({"enable_thinking": False, "bos_token": "", "add_generation_prompt": False})
+    model = HfTokenizer(Tokenizer(models.BPE()), frozenset({1}), template, "m")
+
+    def check(*names: str) -> None:
+        kwargs = dict.fromkeys(names, False)
+        check_template_kwargs(RowFormat(apply_chat_template=True, apply_chat_template_kwargs=kwargs), model)
+
+    check("enable_thinking", "bos_token", "add_generation_prompt")
     for name, said in (("enable_thinkng", "Did you mean 'enable_thinking'"), ("tools", "It reads: enable_thinking")):
         with pytest.raises(ConfigError, match=said):
-            template.check_kwargs({name: False})
+            check(name)
 
 
 def test_arguments_cannot_replace_what_a_row_says(model_dir: Path) -> None:

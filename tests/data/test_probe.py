@@ -1,4 +1,4 @@
-"""What is found out of a tokenizer: the end of a turn, the BOS of plain prompts, whether pieces of text join."""
+"""What is found out of a tokenizer: the end of a turn, and the BOS of plain prompts."""
 
 import json
 from collections.abc import Callable
@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from slime_core.data import HfTokenizer, with_bos
-from tests.tables import table
 
 SPECIAL = ["<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>"]
 LETTERS = [*" ▁ab<>s/|\n", "Ċ", "Ġ"]
@@ -124,10 +123,3 @@ def test_an_end_that_no_file_names_is_one_and_is_said(tmp_path: Path) -> None:
 
 def test_a_model_whose_template_alone_has_an_end_is_taken(tmp_path: Path) -> None:
     assert write(tmp_path, byte_level(), CHATML, eos_token=None).eos_token_ids == {4}
-
-
-@table("name, joins", [("byte_level", True), ("normalizer", False), ("always", False)])
-def test_a_tokenizer_that_begins_pieces_with_a_space_is_known(tmp_path: Path, name: str, joins: bool) -> None:
-    tokenizer = write(tmp_path, BACKENDS[name]())
-    assert tokenizer.joins_pieces is joins
-    assert any("begins each piece" in note for note in tokenizer.notes(chat=True)) is not joins

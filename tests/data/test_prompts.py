@@ -120,7 +120,7 @@ def test_long_prompts_are_left_out_and_counted(make_source: MakeSource, tokenize
 
 
 def test_prompts_that_are_all_too_long_say_how_short_the_shortest_is(make_source: MakeSource) -> None:
-    with pytest.raises(DataError, match="holds no rows"):
+    with pytest.raises(DataError, match="it has no rows"):
         make_source([])
     with pytest.raises(DataError, match=r"all 2 prompts are longer than 2 tokens, the shortest has \d+"):
         make_source([{"input": "123456789"}, {"input": "1234567890"}], max_prompt_len=2)

@@ -1,6 +1,6 @@
 """Boundaries: places in a run at which it can be cut, found from outside by watching calls, without a line in its code.
 
-A boundary is a name and a count, the third "after posix.fsync in slime_core.run.checkpoint:_sync". Names are of
+A boundary is a name and a count, the third "after posix.fsync in slime_core.run.checkpoint:sync". Names are of
 functions of the driver, entered and left, and of calls that change files, before and after.
 """
 

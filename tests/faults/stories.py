@@ -1,7 +1,7 @@
 """Stories: a run that is killed, perhaps again and again, and at last left alone; and what it must end with.
 
 world = World.make("fifo", root, nurseries, {}, max_uses=1)
-world.tell([Story((At("enter slime_core.run.saving:Saver.save", 2),))], figures)
+world.tell([Story((At("enter slime_core.run.checkpoint:Saver.save", 2),))], figures)
 """
 
 import random

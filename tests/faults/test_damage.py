@@ -137,7 +137,7 @@ def test_a_resume_at_the_end_of_an_epoch_and_after_the_last_step(root: Path, nur
     )
     assert nursery.live(project / "undisturbed", run_file).code == DONE
     expected, folder = contents(project / "undisturbed"), project / "run"
-    at = At("leave slime_core.run.saving:Saver.save.<locals>.finish", 1 + checkpoint // 2)
+    at = At("leave slime_core.run.checkpoint:Saver._seal", 1 + checkpoint // 2)
     assert nursery.live(folder, run_file, at).killed
     saved = newest_checkpoint(folder / "checkpoints", print)
     assert saved is not None
@@ -150,9 +150,9 @@ def test_an_unsaved_last_step_is_made_again(world: World) -> None:
     names = (
         "enter slime_core.telemetry.metrics:MetricsLog.append",
         "leave slime_core.telemetry.metrics:MetricsLog.append",
-        "enter slime_core.run.saving:Saver.save",
-        "leave slime_core.run.saving:Saver.save",
-        "leave slime_core.run.saving:Saver.saved",
+        "enter slime_core.run.checkpoint:Saver.save",
+        "leave slime_core.run.checkpoint:Saver.save",
+        "leave slime_core.run.checkpoint:Saver.finished",
         "enter slime_core.run.session:Session.close",
         "enter slime_core.run.folder:RunFolder.close",
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from slime_core.catalog.catalog import Used
+from slime_core.catalog.catalog import BuiltChoice
 from slime_core.roles import Engine, EngineSetup, GenerateRequest, SamplingParams
 from slime_core.rollout import EnginePool, Limits
 from slime_engine_sglang.engine import SglangEngine
@@ -74,7 +74,7 @@ class Servers:
         )
         self.pool = EnginePool(self._engine, SERVERS, LIMITS, probe=request_of(0))
 
-    def _engine(self, number: int) -> Used[Engine]:
+    def _engine(self, number: int) -> BuiltChoice[Engine]:
         scratch = self.folder / f"engine-{number}"
         scratch.mkdir(exist_ok=True)
         setup = EngineSetup(
@@ -88,7 +88,7 @@ class Servers:
             number=number,
             count=SERVERS,
         )
-        return Used("sglang", "tests", SglangEngine(self.settings, setup))
+        return BuiltChoice("sglang", "tests", SglangEngine(self.settings, setup))
 
     async def start(self) -> None:
         """Until all serve version 0."""

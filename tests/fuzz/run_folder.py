@@ -19,10 +19,10 @@ from pyarrow import parquet
 from slime_core.config import write_toml
 from slime_core.errors import SlimeError
 from slime_core.roles import Draw
-from slime_core.run import GroupState, Ledger, RunFolder, Saver, newest_checkpoint
-from slime_core.run.folder import note_resume
+from slime_core.run import GroupState, Ledger, RunFolder, newest_checkpoint
+from slime_core.run.resume import note_resume
 from slime_core.sample import Group, GroupId, Json, Sample, Status
-from slime_core.telemetry import Generated, MetricsLog, MetricsRow
+from slime_core.telemetry import GeneratedGroups, MetricsLog, MetricsRow
 from slime_view.cli.checkpoints import examine
 from slime_view.ledger_view import LedgerView, read_resumes
 from slime_view.looking import Comparison, Life, read_alarms, write_report
@@ -30,6 +30,7 @@ from slime_view.samples.store import SampleStore
 from slime_view.spans import SpanLog
 from slime_view.stored import StoredRollouts
 from slime_view.trace import Trace
+from tests.checkpoints import write_checkpoint
 
 GROUPS = [GroupId("train", 0, row, row) for row in range(2)]
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9) | st.just(10**400)
@@ -66,7 +67,7 @@ async def _write(folder: Path) -> None:
                     [1],
                 )
             group = Group(group_id, samples)
-            await store.write(number, Generated([group], [], {}), Draw([group], [1.0]))
+            await store.write(number, GeneratedGroups([group], [], {}), Draw([group], [1.0]))
             await store.write_eval(number, {"held": samples})
             for state in (GroupState.DRAWN, GroupState.FINISHED, GroupState.BUFFERED, GroupState.TRAINED):
                 ledger.record(state, [group_id], number)
@@ -78,9 +79,7 @@ async def _write(folder: Path) -> None:
             metrics.append(MetricsRow(number, number + 1, 1.0, values))
         await store.flush()
         saved: dict[str, Json] = {"step": 2, "metrics_position": metrics.position(), "plugins": {}, "config": {}}
-        saver = Saver(folder / "checkpoints", keep=2)
-        await saver.save(2, {**saved, "ledger": ledger.state_dict()}, _model)
-        await saver.saved(wait=True)
+        await write_checkpoint(folder / "checkpoints", 2, {**saved, "ledger": ledger.state_dict()}, _model, keep=2)
     ledger.close()
     note_resume(folder, 1)
 

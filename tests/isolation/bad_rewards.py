@@ -119,14 +119,6 @@ def writes_to_every_descriptor(sample: Sample, ctx: RewardContext) -> Verdict:
     return Score(1.0)
 
 
-def forges_an_empty_answer(sample: Sample, ctx: RewardContext) -> Verdict:
-    for descriptor in range(3, 32):
-        with suppress(OSError):
-            os.write(descriptor, (10).to_bytes(8, "big") + (2).to_bytes(8, "big") + b"{}")  # to its second call
-    time.sleep(1.0)
-    return Score(1.0)
-
-
 def closes_every_descriptor(sample: Sample, ctx: RewardContext) -> Verdict:
     os.closerange(0, 64)
     return Score(1.0)
@@ -184,7 +176,6 @@ for function in (
     prints,
     prints_and_fails,
     writes_to_every_descriptor,
-    forges_an_empty_answer,
     closes_every_descriptor,
     answers_at_length,
     changes_its_sample,

@@ -72,7 +72,6 @@ def test_one_that_never_answers_is_killed_and_may_be_retried(shared: Bench, way:
         ("prints_and_fails", "ValueError", "it printed:\nthe last words"),
         ("answers_at_length", "output", "1048576 are allowed"),
         ("reads_tokens", "contract", "fields=(*LIGHT_FIELDS, 'tokens')"),
-        ("forges_an_empty_answer", "contract", ""),
         ("returns_none", "contract", "expected a finite number, Score, Unscored or NotApplicable, got NoneType"),
     ],
 )

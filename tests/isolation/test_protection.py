@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from slime_core.catalog import Catalog, Registered
+from slime_core.catalog import Catalog, RegisteredChoice
 from slime_core.errors import PluginError
 from slime_core.processes import OnLoop, Protection, isolation_of
 from slime_core.roles import (
@@ -65,7 +65,7 @@ def test_what_does_not_fit_is_refused(made: object, isolation: Isolation | None,
 def on_loop(stats: PluginStats, **limits: object) -> OnLoop[Sample, RewardContext, Score]:
     spec = RewardSpec("waits", lambda settings, setup: awaited, **limits)  # type: ignore[arg-type]
     protection = Protection(plugins=PluginSet(), seed=1, stats=stats)
-    registered = Registered(spec, "p/waits", "p", "p", "1")
+    registered = RegisteredChoice(spec, "p/waits", "p", "p", "1")
     return protection.protect(registered, Settings(), lambda: awaited, name="waits")  # type: ignore[return-value]
 
 
@@ -230,5 +230,5 @@ def test_a_spec_that_says_process_is_built_in_workers_only(shared: Bench) -> Non
         raise AssertionError("called in the driver")
 
     spec = GroupRewardSpec("heavy", build, isolation=Isolation.PROCESS)  # type: ignore[arg-type]
-    registered = Registered(spec, "p/heavy", "p", "p", "1")
+    registered = RegisteredChoice(spec, "p/heavy", "p", "p", "1")
     assert callable(shared.protection.protect(registered, Settings(), build, name="heavy"))

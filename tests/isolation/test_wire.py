@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slime_core.errors import ContractError
-from slime_core.processes.worker import pickled, receive_verdict, send_verdict, ship
+from slime_core.processes.worker import copy_fields, pickled, receive_verdict, send_verdict
 from slime_core.roles import LIGHT_FIELDS
 from slime_core.sample import Sample, Status
 from slime_core.score import NotApplicable, Score, Unscored, Verdict
@@ -38,7 +38,7 @@ def test_a_sample_arrives_as_it_was(response: str, label: object, metadata: dict
     sample = make_sample("ab", label, metadata=metadata)  # type: ignore[arg-type]
     sample.response = response
     sample.freeze()
-    arrived = ForkingPickler.loads(pickled(ship(sample, FIELDS)))
+    arrived = ForkingPickler.loads(pickled(copy_fields(sample, FIELDS)))
     assert arrived.to_dict() == sample.to_dict()
     assert arrived.status is Status.COMPLETED
 
@@ -56,7 +56,7 @@ def test_what_is_no_verdict_is_refused(value: object) -> None:
 
 @table("name", sorted(set(FIELDS) - set(LIGHT_FIELDS)))
 def test_a_field_that_was_not_sent_raises_with_what_to_declare(name: str) -> None:
-    sample = ForkingPickler.loads(pickled(ship(make_sample(), LIGHT_FIELDS)))
+    sample = ForkingPickler.loads(pickled(copy_fields(make_sample(), LIGHT_FIELDS)))
     with pytest.raises(ContractError, match=rf"sample\.{name} was read.*fields=\(\*LIGHT_FIELDS, '{name}'\)"):
         getattr(sample, name)
     with pytest.raises(ContractError, match=r"sample\.tokens was read"):
@@ -64,7 +64,7 @@ def test_a_field_that_was_not_sent_raises_with_what_to_declare(name: str) -> Non
 
 
 def test_a_sample_with_holes_can_be_shown_and_copied() -> None:
-    sample = ship(make_sample("four"), LIGHT_FIELDS)
+    sample = copy_fields(make_sample("four"), LIGHT_FIELDS)
     assert "response='four'" in repr(sample)
-    assert copy.deepcopy(sample).shipped() == sample.shipped()
+    assert copy.deepcopy(sample).copied_fields() == sample.copied_fields()
     assert not hasattr(sample, "no_field_of_any_sample")

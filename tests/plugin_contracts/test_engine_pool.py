@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 
-from slime_core.catalog.catalog import Used
+from slime_core.catalog.catalog import BuiltChoice
 from slime_core.roles import (
     Engine,
     EngineSetup,
@@ -31,10 +31,10 @@ LIMITS = Limits(silence_s=300.0, restart_s=40.0, probe_s=30.0, load_s=300.0)
 
 
 def build(settings: LocalEngineSettings, setup: EngineSetup) -> Engine:
-    def make(number: int) -> Used[Engine]:
+    def make(number: int) -> BuiltChoice[Engine]:
         (scratch := setup.scratch / str(number)).mkdir(exist_ok=True)
         own = replace(setup, scratch=scratch, name=f"engine-{number}")
-        return Used("local", "slime-core", LocalEngine(settings, own))
+        return BuiltChoice("local", "slime-core", LocalEngine(settings, own))
 
     return EnginePool(make, 2, LIMITS, probe=PROBE)
 

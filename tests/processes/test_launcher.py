@@ -242,7 +242,7 @@ def test_a_group_that_the_machine_cannot_hold_is_refused_before_anything_starts(
     assert "group 'worker' needs 2 workers, each with 1 core, 1 quantum. This machine has " in said
     assert "it has nothing called quantum" in said
     assert "is one node" in asyncio.run(start(replace(spec(size=4), per_node=2)))
-    assert "what does: no group" in asyncio.run(start(replace(spec(), beside="trainer")))
+    assert "Running: no group" in asyncio.run(start(replace(spec(), colocate_with="trainer")))
     assert not list(tmp_path.iterdir())
 
 

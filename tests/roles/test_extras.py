@@ -110,6 +110,6 @@ def test_a_request_names_what_an_engine_does_not_heed() -> None:
         session="talk",
         want=frozenset({Extra.ROUTED_EXPERTS, Extra.TOP_P_TOKENS}),
     )
-    assert request.besides() == ["media", "routed_experts", "top_p_tokens"]
-    assert request.besides("media", Extra.TOP_P_TOKENS) == ["routed_experts"]
-    assert GenerateRequest([1], Params(4), 0, session="talk").besides() == []
+    assert request.unsupported() == ["media", "routed_experts", "top_p_tokens"]
+    assert request.unsupported("media", Extra.TOP_P_TOKENS) == ["routed_experts"]
+    assert GenerateRequest([1], Params(4), 0, session="talk").unsupported() == []

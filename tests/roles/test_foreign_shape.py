@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from slime_core import RewardSpec
-from slime_core.roles.rewards import misfit
+from slime_core.roles.rewards import signature_error
 from tests.tables import table
 
 Slime = Callable[..., Any]
@@ -41,7 +41,7 @@ def test_a_foreign_function_is_refused(name: str) -> None:
     scope: dict[str, Any] = {}
     exec(FUNCTIONS, scope)  # noqa: S102
     for role, taken in (("reward", "sample, ctx"), ("group_reward", "samples, ctx")):
-        why = misfit(scope[name], name, role) or ""
+        why = signature_error(scope[name], name, role) or ""
         assert f"it is for another framework. Write a function of ({taken}) that calls it" in why
 
 
@@ -53,7 +53,7 @@ def test_functions_that_fit_are_left_alone() -> None:
     async def plain(sample: object, ctx: object) -> None: ...
 
     for fits in (keywords, optional, plain, lambda *args: 0.0, lambda prompt, ctx: 0.0, print):
-        assert misfit(fits, "fits", "reward") is None
+        assert signature_error(fits, "fits", "reward") is None
 
 
 def test_a_plan_refuses_what_fits_no_role_and_says_what_to_write(project: Project, slime: Slime) -> None:

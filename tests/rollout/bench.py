@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 
-from slime_core.catalog.catalog import Used
+from slime_core.catalog.catalog import BuiltChoice
 from slime_core.errors import UnknownName
 from slime_core.events import Event
 from slime_core.processes import OnLoop
@@ -32,9 +32,9 @@ from slime_core.rollout import (
     Scoring,
     ServedTeacher,
     SingleTurn,
+    SyncScheduler,
     UsedGenerator,
     UsedReward,
-    Waves,
 )
 from slime_core.rollout.engine_handle import EngineHandle
 from slime_core.sample import Group, GroupId, Json, Message, Sample
@@ -120,7 +120,7 @@ class Checked(EngineHandle):
 
 def checked(engine: object) -> Engine:
     limits = Limits(silence_s=300.0, restart_s=40.0, probe_s=30.0, load_s=100.0)
-    return cast(Engine, Checked(0, Used("mine", "tests", cast(Engine, engine)), limits))
+    return cast(Engine, Checked(0, BuiltChoice("mine", "tests", cast(Engine, engine)), limits))
 
 
 class Countdown:
@@ -220,7 +220,7 @@ def make_bench(
     teacher: ServedTeacher | None = None,
     n: int = 2,
     sample_timeout_s: float = 600.0,
-    make: Callable[[Parts], Scheduler] = Waves,
+    make: Callable[[Parts], Scheduler] = SyncScheduler,
     **policy: object,
 ) -> Bench:
     """A scheduler over a scripted engine; fields of the policy are given by name."""
@@ -242,8 +242,8 @@ def make_bench(
             ByName(named).reward,
             teacher,
         ),
-        group_filter=None if group_filter is None else Used("filter", "tests", group_filter),
-        sample_filters=[Used(f"filter{number}", "tests", each) for number, each in enumerate(sample_filters)],
+        group_filter=None if group_filter is None else BuiltChoice("filter", "tests", group_filter),
+        sample_filters=[BuiltChoice(f"filter{number}", "tests", each) for number, each in enumerate(sample_filters)],
         emit=emit,
     )
     return Bench(make(parts), engine, source, tokenizer, events)

@@ -22,7 +22,7 @@ from slime_core.roles import (
     WeightChannel,
 )
 from slime_core.rollout import RolloutPolicy
-from slime_core.rollout.calls import Calls, PausableEngine, Waiting
+from slime_core.rollout.calls import Calls, PausableEngine, SamplesInFlight
 from slime_core.sample import GroupId, Sample, Status
 from slime_core.seeds import derive_seed
 from tests.rollout.bench import checked, make_bench
@@ -74,10 +74,10 @@ class Slow(Echo):
         return await super().generate(request)
 
 
-def calls_of(engine: Echo, waiting: Waiting | None = None, **limits: int | None) -> Calls:
-    followed = (waiting or Waiting()).following(GROUP, 1)
+def calls_of(engine: Echo, **limits: int | None) -> Calls:
+    state = SamplesInFlight().track(GROUP, 1)
     pausable = PausableEngine(checked(engine))
-    return Calls(pausable, RolloutPolicy(5, SAMPLING, **limits), SAMPLING, (GROUP, 1, followed))
+    return Calls(pausable, RolloutPolicy(5, SAMPLING, **limits), SAMPLING, (GROUP, 1, state))
 
 
 @given(
@@ -121,7 +121,7 @@ def test_a_sample_that_is_begun_anew_has_all_its_calls_and_names_once_more() -> 
             with pytest.raises(LimitError, match="has made its 2 calls"):
                 await calls.generate([1], turn="more")
             assert len(calls.answers) == 2
-            calls.anew()
+            calls.restart()
             assert (calls.answers, calls.known, calls.measured) == ([], [], {})
         return made
 
@@ -134,7 +134,7 @@ def test_a_call_that_was_forgotten_leaves_nothing_when_it_ends() -> None:
         calls = calls_of(Echo([3]))
         late = asyncio.create_task(calls.generate([1], turn="plan"))
         await asyncio.sleep(0)
-        calls.anew()
+        calls.restart()
         await calls.generate([1], turn="plan")
         await late
         return len(calls.answers)
@@ -156,7 +156,9 @@ def test_a_call_that_failed_may_be_made_again_as_if_it_had_not() -> None:
 
 def test_session_and_media_reach_the_engine_and_parts_are_heard() -> None:
     engine, heard = Echo(), list[GenerateChunk]()
-    call = calls_of(engine).generate([1], SamplingParams(4), session="s7", media={"image": ["x"]}, tell=heard.append)
+    call = calls_of(engine).generate(
+        [1], SamplingParams(4), session="s7", media={"image": ["x"]}, on_chunk=heard.append
+    )
     output = asyncio.run(call)
     [request] = engine.requests
     assert (request.session, request.media, request.group) == ("s7", {"image": ["x"]}, GROUP)
@@ -194,7 +196,7 @@ def test_what_cannot_be_measured_is_refused(name: str, value: float) -> None:
 
 @given(spans=st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=1, max_size=6), stray=st.booleans())
 def test_a_sample_is_counted_once_whatever_calls_it_makes_at_once(spans: list[tuple[int, int]], stray: bool) -> None:
-    waiting, seen = Waiting(), set[str]()
+    in_flight, seen = SamplesInFlight(), set[str]()
 
     async def call(calls: Calls, name: int, delay: int) -> None:
         for _ in range(delay):
@@ -202,24 +204,24 @@ def test_a_sample_is_counted_once_whatever_calls_it_makes_at_once(spans: list[tu
         await calls.generate([1], turn=str(name))
 
     async def main() -> None:
-        with waiting.following(GROUP, 1) as followed:
-            followed.waits_for("generator")
+        with in_flight.track(GROUP, 1) as state:
+            state.waits_for("generator")
             calls = Calls(
                 PausableEngine(Echo([took for _, took in spans])),
                 RolloutPolicy(5, SAMPLING),
                 SAMPLING,
-                (GROUP, 1, followed),
+                (GROUP, 1, state),
             )
             tasks = [asyncio.create_task(call(calls, name, delay)) for name, (delay, _) in enumerate(spans)]
             for task in tasks[: len(tasks) - stray]:
                 while not task.done():
-                    seen.add(waiting.text)
+                    seen.add(in_flight.text)
                     await asyncio.sleep(0)
             if not stray:
-                assert followed.what == "generator"
-        assert waiting.text == "nothing"
+                assert state.what == "generator"
+        assert in_flight.text == "nothing"
         await asyncio.gather(*tasks)  # one that outlived its sample changes no count
-        assert waiting.text == "nothing"
+        assert in_flight.text == "nothing"
 
     asyncio.run(main())
     assert seen <= {"generator: 1 sample", "engine: 1 sample"}
@@ -270,7 +272,7 @@ def test_time_between_calls_is_that_of_tools_and_time_in_them_is_not() -> None:
         tool_began = time.monotonic()
         await asyncio.sleep(0.1)
         tool = time.monotonic() - tool_began
-        return tool, calls.elsewhere_s, time.monotonic() - began - 0.2
+        return tool, calls.non_generation_s, time.monotonic() - began - 0.2
 
     least, noted, most = asyncio.run(main())
     assert least <= noted <= most
@@ -281,10 +283,10 @@ def test_a_single_call_and_what_was_forgotten_leave_no_time_of_tools() -> None:
         calls = calls_of(Echo())
         await calls.generate([1])
         await asyncio.sleep(0.05)
-        alone = calls.elsewhere_s
+        alone = calls.non_generation_s
         await calls.generate([1])
-        calls.anew()
-        return alone, calls.elsewhere_s
+        calls.restart()
+        return alone, calls.non_generation_s
 
     assert asyncio.run(main()) == (0.0, 0.0)
 
@@ -315,7 +317,7 @@ class Halting:
             return GenerateOutput(tokens, [-1.0] * 3, FinishReason.STOP, number, "END")
         assert self.pausable is not None
         await self.pausable.pause()
-        self.pausable.go_on()
+        self.pausable.resume()
         return GenerateOutput(tokens, [-1.0] * 3, FinishReason.ABORT, number)
 
 
@@ -327,7 +329,7 @@ def test_penalties_stops_and_the_least_length_count_what_was_made_before() -> No
     assert list(output.tokens) == [10, 11, 12, 20, 21, 22, 30, 31, 32]
     assert (output.finish, output.matched, output.weight_version) == (FinishReason.STOP, "END", 1)
     first, second, third = engine.requests
-    assert (first.made, second.made, third.made) == (0, 3, 6)
+    assert (first.num_generated, second.num_generated, third.num_generated) == (0, 3, 6)
     assert list(third.prompt) == [1, 2, 10, 11, 12, 20, 21, 22]
     assert second.sampling == replace(sampling, max_new_tokens=17, min_new_tokens=2)
     assert third.sampling == replace(sampling, max_new_tokens=14, min_new_tokens=0)
@@ -374,7 +376,7 @@ class Talking:
         assert self.pausable is not None
         await self.pausable.pause()
         self.version += 1
-        self.pausable.go_on()
+        self.pausable.resume()
 
 
 PROMPT = [901, 902]

@@ -19,7 +19,7 @@ from slime_core.roles import (
     SamplingParams,
 )
 from slime_core.rollout import EvalSet, evaluate
-from slime_core.rollout.calls import Call, carry
+from slime_core.rollout.calls import Call, attach_engine_extras
 from slime_core.rollout.runner import mask_stale, note_versions
 from slime_core.sample import Group, GroupId, PrefixCacheInfo, Sample, SpecInfo, Status
 from tests.rollout.bench import ScriptedEngine, make_bench
@@ -64,7 +64,7 @@ def test_each_token_has_the_experts_of_the_first_call_that_saw_it_and_the_set_it
 ) -> None:
     sample, calls = played(prompt, turns)
     random.shuffle(calls)
-    carry(calls, [sample])
+    attach_engine_extras(calls, [sample])
     assert sample.rollout_routed_experts is not None or len(sample.tokens) == 1
     ends, end = [], prompt
     for number, (tool, new) in enumerate(turns):
@@ -98,7 +98,7 @@ def test_each_token_has_the_experts_of_the_first_call_that_saw_it_and_the_set_it
 def test_a_column_of_which_a_part_is_unknown_is_left_out() -> None:
     sample, calls = played(2, [(0, 3), (1, 3)])
     prompt, last = calls[1]
-    carry([calls[0], (prompt, replace(last, extras=EngineExtras(retractions=1)))], [sample])
+    attach_engine_extras([calls[0], (prompt, replace(last, extras=EngineExtras(retractions=1)))], [sample])
     assert sample.rollout_routed_experts is sample.rollout_top_p_token_ids is None
     assert sample.spec_info == SpecInfo(1, 2, 3, 3)
 
@@ -106,7 +106,7 @@ def test_a_column_of_which_a_part_is_unknown_is_left_out() -> None:
 def test_tokens_after_the_last_call_leave_the_experts_out_and_need_no_top_p_set() -> None:
     sample, calls = played(2, [(0, 3)])
     sample.append_response_tokens(tokens=[77, 78], trainable=False)
-    carry(calls, [sample])
+    attach_engine_extras(calls, [sample])
     assert sample.rollout_routed_experts is None
     assert list(sample.rollout_top_p_token_offsets or ()) == [0, 0, 1, 3, 3, 3]
 
@@ -119,7 +119,7 @@ def test_a_call_goes_to_the_samples_that_hold_it_and_is_counted_once() -> None:
     other = Sample(tokens=[9])
     elsewhere = answer(1, [9], [5, 6])
     other.append_response_tokens(tokens=[5, 6], log_probs=[-0.5] * 2, weight_version="4")
-    carry([*calls, ([0, 1], tried), ([9], elsewhere)], [one, fork, other])
+    attach_engine_extras([*calls, ([0, 1], tried), ([9], elsewhere)], [one, fork, other])
     assert one.rollout_routed_experts == fork.rollout_routed_experts == array("i", [0, 0, 1, 1, 2, 2, 3, 3])
     assert other.rollout_routed_experts == array("i", [1000, 1000, 1001, 1001])
     assert one.spec_info.completion_token_num == 3 + 2, "what was thrown away cost something, too"
@@ -130,7 +130,7 @@ def test_a_call_goes_to_the_samples_that_hold_it_and_is_counted_once() -> None:
 def test_a_call_of_another_prompt_is_not_part_of_a_sample_that_got_the_same_answer() -> None:
     sample, calls = played(2, [(0, 3)])
     other = answer(7, [0, 9], [2, 3, 4])
-    carry([([0, 9], other), *calls], [Sample(tokens=[0, 9]), sample])
+    attach_engine_extras([([0, 9], other), *calls], [Sample(tokens=[0, 9]), sample])
     assert list(sample.rollout_routed_experts or ()) == [0, 0, 1, 1, 2, 2, 3, 3]
     assert sample.spec_info.completion_token_num == 3
 
@@ -139,7 +139,7 @@ def test_what_the_generator_filled_is_left() -> None:
     sample, calls = played(2, [(0, 3)])
     sample.rollout_routed_experts = [5] * 8
     sample.spec_info = SpecInfo(9, 9, 9, 9)
-    carry(calls, [sample])
+    attach_engine_extras(calls, [sample])
     assert sample.rollout_routed_experts == [5] * 8
     assert sample.spec_info == SpecInfo(9, 9, 9, 9)
     assert sample.prefix_cache_info == PrefixCacheInfo(0, 2)
@@ -335,7 +335,7 @@ def test_in_a_rollout_forks_of_an_interrupted_call_keep_what_is_new() -> None:
     assert mixed, "some calls were interrupted"
     for samples in pairs:
         for sample in samples:
-            versions = {version for begin, end, version in sample.stretches if any(sample.loss_mask[begin:end])}
+            versions = {version for begin, end, version in sample.version_spans if any(sample.loss_mask[begin:end])}
             assert versions == {max(map(int, sample.weight_versions))}
             assert not sample.remove_sample
     asyncio.run(bench.scheduler.close())

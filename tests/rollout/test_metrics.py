@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from slime_core.roles import EngineExtras, FinishReason, GenerateOutput, GenerateRequest, RewardContext
-from slime_core.rollout import NonzeroStd
-from slime_core.rollout.metrics import Tally, engine_metrics, pass_rates, sample_metrics, turns
+from slime_core.rollout.metrics import RolloutStats, engine_metrics, pass_rates, sample_metrics, turns
 from slime_core.rollout.runner import RunGroup
 from slime_core.rollout.scoring import Execution
 from slime_core.sample import Group, GroupId, PrefixCacheInfo, Sample, SpecInfo
 from slime_core.score import Score, Verdict
+from slime_train.filters import nonzero_std
 from tests.rollout.bench import ScriptedEngine, make_bench, reward_use
 from tests.tables import table
 
@@ -107,7 +107,7 @@ def test_cached_prompts_are_told_where_an_engine_says() -> None:
 
 def in_tools(seconds: float) -> Execution:
     execution = Execution([Sample()])
-    execution.elsewhere_s = seconds
+    execution.non_generation_s = seconds
     return execution
 
 
@@ -115,9 +115,9 @@ def test_time_in_tools_is_told_where_there_was_any() -> None:
     name = "perf/non_generation_time/"
     expected = {f"{name}mean": 2.0, f"{name}max": 5.0, f"{name}min": 0.0, f"{name}median": 1.0}
     for seconds, found in (([0.0, 1.0, 5.0], expected), ([0.0], {})):
-        tally, group = Tally("rollout 0"), Group(GroupId("x", 0, 0, 0), [])
-        tally.add_samples([RunGroup(group, [in_tools(each) for each in seconds])])
-        assert tally.metrics() == found
+        stats, group = RolloutStats("rollout 0"), Group(GroupId("x", 0, 0, 0), [])
+        stats.add_samples([RunGroup(group, [in_tools(each) for each in seconds])])
+        assert stats.metrics() == found
 
 
 def test_speculative_decoding_is_told_where_it_was_done() -> None:
@@ -135,7 +135,7 @@ def test_speculative_decoding_is_told_where_it_was_done() -> None:
 
 
 def test_dropped_groups_count_by_reason_and_not_in_the_means() -> None:
-    bench = make_bench(engine=ScriptedEngine(lengthy), rewards=[reward_use(uneven)], n=2, group_filter=NonzeroStd())
+    bench = make_bench(engine=ScriptedEngine(lengthy), rewards=[reward_use(uneven)], n=2, group_filter=nonzero_std)
     metrics = asyncio.run(bench.scheduler.collect(0, 2)).metrics
     assert metrics["rollout/dynamic_filter/drop_zero_std_1.0"] == 2.0
     assert metrics["rollout/raw_reward"] == 0.5

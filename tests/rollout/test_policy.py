@@ -11,7 +11,6 @@ from pydantic import ValidationError
 
 from slime_core.config import TEACHES, RolloutArgs
 from slime_core.data import HfTokenizer
-from slime_core.data.settings import JudgeSettings
 from slime_core.errors import ConfigError, ModelError, PluginError, WorkerError
 from slime_core.roles import (
     EngineExtras,
@@ -25,10 +24,11 @@ from slime_core.roles import (
     Tokenizer,
 )
 from slime_core.rollout import Lifecycle, RewardOnError, RolloutPolicy, ServedTeacher, SingleTurn
-from slime_core.rollout.policy import Judge
 from slime_core.sample import Sample, Status
 from slime_core.score import Score, Unscored, Verdict
 from slime_testing import write_tiny_model
+from slime_train.judge import Judge
+from slime_train.settings import JudgeSettings
 from tests.rollout.bench import make_bench
 from tests.tables import table
 

@@ -24,11 +24,12 @@ from slime_core.roles import (
     RewardContext,
     SamplingParams,
 )
-from slime_core.rollout import EvalResult, EvalSet, NonzeroStd, RolloutResult, Waves, evaluate
-from slime_core.rollout.metrics import Tally, pass_at_k
+from slime_core.rollout import EvalResult, EvalSet, RolloutResult, SyncScheduler, evaluate
+from slime_core.rollout.metrics import RolloutStats, pass_at_k
 from slime_core.rollout.scoring import Execution, Failure
 from slime_core.sample import Group, GroupId, Sample
 from slime_core.score import Score, Unscored, Verdict
+from slime_train.filters import nonzero_std
 from tests.rollout.bench import Bench, ScriptedEngine, make_bench, output_of, reward_use
 from tests.tables import table
 
@@ -93,7 +94,7 @@ def test_second_choices_fill_a_rollout_instead_of_another_wave() -> None:
 
 
 def test_a_filter_that_keeps_nothing_stops_with_its_reasons() -> None:
-    bench = make_bench(group_filter=NonzeroStd(), n=1, max_filter_waves=3)
+    bench = make_bench(group_filter=nonzero_std, n=1, max_filter_waves=3)
     with pytest.raises(
         RolloutError, match=r"(?s)rollout 7: 3 waves .* 0 of the 2 groups.*6 x zero_std_1\.0.*max-filter-waves"
     ):
@@ -174,7 +175,7 @@ def test_a_dead_engine_ends_the_rollout_with_its_own_error() -> None:
 
 # The policy async: a rollout is made while the trainer works, once, and is there again after a resume.
 
-AHEAD = partial(Waves, ahead=True)
+AHEAD = partial(SyncScheduler, ahead=True)
 
 
 def test_what_was_made_ahead_is_handed_over_once() -> None:
@@ -292,7 +293,7 @@ def test_a_wave_that_is_lost_does_not_wait_for_its_hanging_samples(wave: int) ->
     made=st.integers(0, 30),
 )
 def test_it_ends_early_exactly_when_the_whole_would_be_refused(outcomes: list[bool], limit: float, made: int) -> None:
-    budget = Tally("rollout 0").errors
+    budget = RolloutStats("rollout 0").errors
     for _ in range(made):
         budget.add(None)
     budget.expect(len(outcomes), limit)
@@ -311,23 +312,23 @@ def test_an_execution_is_one_whatever_it_fanned_out_into() -> None:
     failed = Execution(samples)
     for each in failed.scored[1:]:
         each.failure = Failure("bad")
-    tally = Tally("rollout 7")
+    stats = RolloutStats("rollout 7")
     for each in (failed, Execution(samples[:1])):
-        tally.errors.add(each.failure)
-    assert tally.metrics()["rollout/errors/bad"] == 1.0
+        stats.errors.add(each.failure)
+    assert stats.metrics()["rollout/errors/bad"] == 1.0
     with pytest.raises(RolloutError, match="1 of 2 samples failed"):
-        tally.errors.check(0.4)
+        stats.errors.check(0.4)
 
 
 def test_what_failed_in_earlier_waves_counts() -> None:
-    tally = Tally("rollout 7")
+    stats = RolloutStats("rollout 7")
     for failure in (Failure("bad"), *[None] * 9):
-        tally.errors.add(failure)
-    tally.errors.expect(5, limit=0.2)
+        stats.errors.add(failure)
+    stats.errors.expect(5, limit=0.2)
     for _ in range(2):
-        tally.errors.add(Failure("bad"))
+        stats.errors.add(Failure("bad"))
     with pytest.raises(RolloutError, match=r"rollout 7: 4 of 15 .* of the 2 that have not ended:\n  4 x bad"):
-        tally.errors.add(Failure("bad"))
+        stats.errors.add(Failure("bad"))
 
 
 # evaluate: several data sets at once, the same answers at any time, failures never scored 0.

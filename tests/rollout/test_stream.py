@@ -1,4 +1,4 @@
-"""Stream: generation goes on across weight updates, nothing is lost, and nothing is too old when it is handed over."""
+"""ContinuousScheduler: generation goes on across weight updates, and no group is lost or too old."""
 
 import asyncio
 import json
@@ -26,14 +26,14 @@ from slime_core.roles import (
     SamplingParams,
     WeightChannel,
 )
-from slime_core.rollout import Parts, RolloutResult, Scheduler, Staleness, Stream, Waves
+from slime_core.rollout import ContinuousScheduler, Parts, RolloutResult, Scheduler, Staleness, SyncScheduler
 from slime_core.sample import Group, Json, Sample
 from slime_core.score import Score, Verdict
 from tests.rollout.bench import Bench, make_bench, reward_use
 from tests.tables import table
 
 BATCH = 4
-AHEAD = partial(Waves, ahead=True)
+AHEAD = partial(SyncScheduler, ahead=True)
 LONG = SamplingParams(60)
 examples = settings(max_examples=60)
 
@@ -119,8 +119,8 @@ async def publish(bench: Bench, version: int) -> None:
     bench.scheduler.published(version)
 
 
-def stream(steps: int, over_sampling: int | None = None) -> Callable[[Parts], Stream]:
-    return lambda parts: Stream(parts, Staleness(BATCH, steps, parts.policy.max_staleness, over_sampling))
+def stream(steps: int, over_sampling: int | None = None) -> Callable[[Parts], ContinuousScheduler]:
+    return lambda parts: ContinuousScheduler(parts, Staleness(BATCH, steps, parts.policy.max_staleness, over_sampling))
 
 
 def run(bench: Bench, steps: int, ticks: int = 5) -> Trained:
@@ -231,7 +231,7 @@ def test_a_saved_state_continues_with_all_that_was_alive(cut: int, seed: int, pa
         seen = await train(bench, 0, 3)
         for _ in range(cut):
             await asyncio.sleep(0)
-        async with bench.scheduler.undisturbed():
+        async with bench.scheduler.pause_draws():
             state = json.dumps(bench.scheduler.state_dict())
             in_flight, finished = bench.scheduler.live()
         await bench.scheduler.close()
@@ -372,7 +372,7 @@ def test_one_ahead_generates_the_next_rollout_with_one_version_less(ticks: int, 
     assert seen.draws == list(range(4 * BATCH))
 
 
-@table("make", [Waves, AHEAD, stream(3)])
+@table("make", [SyncScheduler, AHEAD, stream(3)])
 def test_work_that_another_policy_left_is_refused(make: Callable[[Parts], Scheduler]) -> None:
     with pytest.raises(CheckpointError, match="unfinished work of another rollout_policy"):
         make_bench(make=make).scheduler.load_state_dict({"strange": 1})

@@ -5,8 +5,8 @@ import re
 from collections.abc import Sequence
 
 from slime_core.roles import GenerateOutput, GenerateRequest
-from slime_core.rollout import LongWaits
-from slime_core.rollout.calls import MOST_MARKS, Waiting, waits_at, waits_for
+from slime_core.rollout import StallReporter
+from slime_core.rollout.calls import MOST_MARKS, SamplesInFlight, waits_at, waits_for
 from slime_core.sample import GroupId
 from tests.rollout.bench import ScriptedEngine, make_bench, output_of
 
@@ -24,7 +24,7 @@ def test_one_of_512_rollouts_that_never_returns_is_named_and_the_step_completes(
     bench = make_bench(engine=ScriptedEngine(answer), n=8, sample_timeout_s=4.0)
 
     async def main() -> int:
-        with LongWaits(bench.scheduler.runner.waiting, said.append, first_s=0.1):
+        with StallReporter(bench.scheduler.runner.in_flight, said.append, first_s=0.1):
             return len((await bench.scheduler.collect(0, 64)).kept)
 
     assert asyncio.run(main()) == 64
@@ -37,10 +37,10 @@ def test_one_of_512_rollouts_that_never_returns_is_named_and_the_step_completes(
 
 
 def test_what_has_no_slot_yet_is_not_blamed_and_the_oldest_come_first() -> None:
-    waiting = Waiting()
+    in_flight = SamplesInFlight()
 
     async def sample(index: int, what: str) -> None:
-        with waiting.following(GroupId("x", 0, 1, 1), index):
+        with in_flight.track(GroupId("x", 0, 1, 1), index):
             waits_for(what)
             await asyncio.sleep(0.2)
 
@@ -49,25 +49,25 @@ def test_what_has_no_slot_yet_is_not_blamed_and_the_oldest_come_first() -> None:
         for index, what in enumerate(["a free slot", "reward math", "engine"]):
             tasks.append(asyncio.create_task(sample(index, what)))
             await asyncio.sleep(0.01)
-        seen = waiting.in_flight, list(waiting.oldest(5))
+        seen = in_flight.running, list(in_flight.oldest(5))
         await asyncio.gather(*tasks)
         return seen
 
     count, named = asyncio.run(main())
     assert count == 2
     assert named == ["sample 1 of group x:e0:r1:d1, 0 s in reward math", "sample 2 of group x:e0:r1:d1, 0 s in engine"]
-    assert (waiting.in_flight, waiting.ended, waiting.text) == (0, 3, "nothing")
+    assert (in_flight.running, in_flight.ended, in_flight.text) == (0, 3, "nothing")
 
 
 def test_nothing_is_said_while_samples_end_or_none_is_in_flight() -> None:
-    waiting, said = Waiting(), list[str]()
+    in_flight, said = SamplesInFlight(), list[str]()
 
     async def sample() -> None:
-        with waiting.following(GroupId("x", 0, 1, 1), 0):
+        with in_flight.track(GroupId("x", 0, 1, 1), 0):
             await asyncio.sleep(0.05)
 
     async def main() -> None:
-        with LongWaits(waiting, said.append, first_s=0.2):
+        with StallReporter(in_flight, said.append, first_s=0.2):
             for _ in range(8):
                 await sample()
             await asyncio.sleep(0.4)
@@ -77,7 +77,7 @@ def test_nothing_is_said_while_samples_end_or_none_is_in_flight() -> None:
 
 
 def test_what_a_sample_waited_for_is_told_in_order_when_it_ends() -> None:
-    waiting, told = Waiting(), list[tuple[int | None, bool, list[str]]]()
+    in_flight, told = SamplesInFlight(), list[tuple[int | None, bool, list[str]]]()
     times = list[float]()
 
     def note(
@@ -87,13 +87,13 @@ def test_what_a_sample_waited_for_is_told_in_order_when_it_ends() -> None:
         times.extend([*(at for _, at in marks), ended])
 
     async def main() -> None:
-        waiting.on_end = note
-        with waiting.following(GroupId("x", 0, 1, 1), 3, evaluation=True) as followed:
+        in_flight.on_end = note
+        with in_flight.track(GroupId("x", 0, 1, 1), 3, evaluation=True) as state:
             waits_for("a free slot")
-            token = followed.call_begins()
+            token = state.call_begins()
             waits_at("engine 1")
             waits_at("engine 2")
-            followed.call_ends(token)
+            state.call_ends(token)
             for _ in range(MOST_MARKS):
                 waits_for("reward math")
                 await asyncio.sleep(0)

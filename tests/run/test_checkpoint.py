@@ -11,14 +11,12 @@ from pydantic import ValidationError
 
 from slime_core.errors import CheckpointError, RunFolderError, WorkerError
 from slime_core.run import Checkpoint, Saver, newest_checkpoint, verify
-from slime_core.run.checkpoint import MANIFEST
-from slime_core.run.ledger import SCHEMA_VERSION, Manifest, SavedLedger, SavedState, first_problem
+from slime_core.run.checkpoint import MANIFEST, SCHEMA_VERSION, CheckpointState, Manifest, first_problem
 from slime_core.sample import Json
-from tests.checkpoints import write_checkpoint
+from tests.checkpoints import is_written, write_checkpoint
 from tests.conftest import NO_STATE
 from tests.tables import table
 
-PAGE = 4096
 STATE: dict[str, Json] = {**NO_STATE, "data_source": {"epoch": 0, "row": 17}}
 FILES = ("hf/config.json", "hf/model.safetensors", "manifest.json", "optim/adamw.safetensors", "state.json")
 
@@ -61,32 +59,26 @@ def test_what_was_written_is_found_whole(tmp_path: Path) -> None:
     assert manifest["files"]["hf/config.json"]["bytes"] == 2
 
 
-def remove(file: Path) -> None:
-    file.unlink()
-
-
-def cut(file: Path) -> None:
-    file.write_bytes(file.read_bytes()[:-1])
-
-
-def empty(file: Path) -> None:
-    file.write_bytes(b"")
-
-
 def flip(file: Path) -> None:
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 0x10
     file.write_bytes(data)
 
 
-@table("name, damage", [(name, damage) for name in FILES for damage in (remove, cut, empty, flip)])
-def test_damage_to_any_file_is_named_and_the_checkpoint_before_is_used(
-    tmp_path: Path, name: str, damage: Callable[[Path], None]
-) -> None:
-    root = tmp_path / damage.__name__ / name
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "remove": Path.unlink,
+    "cut": lambda file: file.write_bytes(file.read_bytes()[:-1]),
+    "empty": lambda file: file.write_bytes(b""),
+    "flip": flip,
+}
+
+
+@table("name, damage", [(name, damage) for name in FILES for damage in DAMAGES])
+def test_damage_to_any_file_is_named_and_the_checkpoint_before_is_used(tmp_path: Path, name: str, damage: str) -> None:
+    root = tmp_path / damage / name
     write(root, 5)
     damaged = write(root, 10).path
-    damage(damaged / name)
+    DAMAGES[damage](damaged / name)
     with pytest.raises(CheckpointError, match=f"checkpoint {damaged} is damaged: .*") as raised:
         verify(damaged)
     assert name in str(raised.value) or name == "manifest.json"
@@ -100,7 +92,6 @@ def test_damage_to_any_file_is_named_and_the_checkpoint_before_is_used(
 def test_no_changed_byte_of_the_manifest_changes_what_is_resumed(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    """A change is seen, or it is one of spelling."""
     written = write(tmp_path_factory.mktemp("run"), 12)
     manifest = written.path / MANIFEST
     content = bytearray(manifest.read_bytes())
@@ -136,7 +127,7 @@ def test_checkpoints_of_a_future_that_was_given_up_are_removed(tmp_path: Path, k
     """After a resume from before a damaged checkpoint, this one must neither be resumed nor counted."""
     root = tmp_path / str(keep)
     write(root, 10, keep)
-    remove(write(root, 15, 2).path / "state.json")
+    (write(root, 15, 2).path / "state.json").unlink()
     write(root, 12, keep)
     assert names(root) == ["rollout_000010", "rollout_000012"][-keep:]
 
@@ -147,41 +138,28 @@ def test_the_best_one_stays_until_there_is_a_better(tmp_path: Path) -> None:
     async def go() -> None:
         saver = Saver(tmp_path / "checkpoints", keep=1, best=link)
         for number, is_best in ((1, True), (2, False), (3, False), (4, True), (5, False)):
-            await saver.save(number, STATE, save_model, is_best=is_best)
-            await saver.saved(wait=True)
+            await saver.save(number, STATE, save_model, is_written, is_best=is_best)
+            await saver.finished(wait=True)
             best = 1 if number < 4 else 4
             assert link.resolve() == tmp_path / "checkpoints" / f"rollout_{best:06d}"
             assert names(tmp_path / "checkpoints") == [f"rollout_{each:06d}" for each in sorted({best, number})]
+        link.unlink()
+        link.mkdir()
+        await saver.save(6, STATE, save_model, is_written, is_best=True)
+        with pytest.raises(RunFolderError, match=f"^cannot write {link}: "):
+            await saver.finished(wait=True)
 
     asyncio.run(go())
+    assert newest(tmp_path / "checkpoints") == (6, [])
 
 
-def test_a_directory_in_the_place_of_the_link_to_the_best_is_named(tmp_path: Path) -> None:
-    (tmp_path / "best").mkdir()
-
-    async def go() -> None:
-        saver = Saver(tmp_path / "checkpoints", keep=1, best=tmp_path / "best")
-        await saver.save(1, STATE, save_model, is_best=True)
-        await saver.saved(wait=True)
-
-    with pytest.raises(RunFolderError, match=f"^cannot write {tmp_path / 'best'}: "):
-        asyncio.run(go())
-    assert newest(tmp_path / "checkpoints") == (1, [])
-
-
-def test_one_can_be_replaced(tmp_path: Path) -> None:
+def test_a_checkpoint_replaces_one_of_its_name_and_what_a_kill_left(tmp_path: Path) -> None:
     write(tmp_path, 5, keep=1)
+    shutil.copytree(tmp_path / "rollout_000005", tmp_path / ".rollout_000007.tmp")
+    assert newest(tmp_path) == (5, [])
     second = write(tmp_path, 5, keep=1, size=77)
     assert names(tmp_path) == ["rollout_000005"]
     assert (second.path / "optim/more").stat().st_size == 77
-
-
-def test_what_a_kill_left_half_written_is_no_checkpoint_and_is_cleared_away(tmp_path: Path) -> None:
-    write(tmp_path, 5)
-    shutil.copytree(tmp_path / "rollout_000005", tmp_path / ".rollout_000007.tmp")
-    assert newest(tmp_path) == (5, [])
-    write(tmp_path, 10)
-    assert names(tmp_path) == ["rollout_000005", "rollout_000010"]
 
 
 def test_a_full_disk_names_the_checkpoint_that_survives(tiny_disk: Path) -> None:
@@ -192,26 +170,6 @@ def test_a_full_disk_names_the_checkpoint_that_survives(tiny_disk: Path) -> None
     assert "(0.0 MiB free); rollout_000005 is untouched" in str(raised.value)
     assert names(tiny_disk) == ["rollout_000005"]
     assert newest(tiny_disk) == (5, [])
-
-
-def test_a_save_goes_on_beside_the_run_and_the_one_before_it_stays_until_it_is_done(tmp_path: Path) -> None:
-    async def go() -> None:
-        saver = Saver(tmp_path, keep=1)
-        assert await saver.saved(wait=True) is None
-        await saver.save(5, STATE, save_model)
-        first = await saver.saved(wait=True)
-        await saver.save(10, STATE, save_model)  # returns with the snapshot
-        assert names(tmp_path) in (
-            [".rollout_000010.tmp", "rollout_000005"],
-            ["rollout_000005", "rollout_000010"],
-            ["rollout_000010"],
-        )
-        second = await saver.saved(wait=True)
-        assert (first, second) == (Checkpoint(tmp_path / "rollout_000005", 5), verify(tmp_path / "rollout_000010"))
-        assert await saver.saved(wait=False) is None
-
-    asyncio.run(go())
-    assert names(tmp_path) == ["rollout_000010"]
 
 
 class Staging:
@@ -225,7 +183,7 @@ class Staging:
     async def save(self, directory: Path) -> None:
         self._folder = directory
 
-    async def finish_save(self, *, wait: bool) -> bool:
+    async def finish_save(self, wait: bool) -> bool:
         self.asked += 1
         if self.asked < 3 and not wait:
             return False
@@ -238,15 +196,21 @@ class Staging:
 def test_a_checkpoint_waits_for_the_files_of_a_trainer_that_saves_later(tmp_path: Path) -> None:
     async def go() -> None:
         saver, trainer = Saver(tmp_path, keep=1), Staging()
+        assert await saver.finished(wait=True) is None
+        await saver.save(3, STATE, save_model, is_written)
+        assert await saver.finished(wait=True) == Checkpoint(tmp_path / "rollout_000003", 3)
         await saver.save(5, STATE, trainer.save, trainer.finish_save)
-        assert await saver.saved(wait=False) is None
-        assert (names(tmp_path), trainer.asked) == ([".rollout_000005.tmp"], 2)
-        while (found := await saver.saved(wait=False)) is None:
+        for asked in (1, 2):
+            assert await saver.finished(wait=False) is None
+            assert (names(tmp_path), trainer.asked) == ([".rollout_000005.tmp", "rollout_000003"], asked)
+        while (found := await saver.finished(wait=False)) is None:
             assert trainer.asked == 3
             await asyncio.sleep(0)
         assert found == verify(tmp_path / "rollout_000005")
+        assert await saver.finished(wait=False) is None
 
     asyncio.run(go())
+    assert names(tmp_path) == ["rollout_000005"]
     assert sorted(json.loads((tmp_path / "rollout_000005" / MANIFEST).read_text())["files"]) == sorted(
         set(FILES) - {MANIFEST}
     )
@@ -260,8 +224,8 @@ def test_files_that_a_trainer_cannot_write_are_no_checkpoint(tmp_path: Path) -> 
         trainer = Staging(WorkerError("trainer 0 raised OSError: No space left on device"))
         await saver.save(5, STATE, trainer.save, trainer.finish_save)
         with pytest.raises(RunFolderError, match=r"rollout_000005: No space left .*; rollout_000003 is untouched"):
-            await saver.saved(wait=True)
-        assert await saver.saved(wait=True) is None
+            await saver.finished(wait=True)
+        assert await saver.finished(wait=True) is None
         await saver.save(10, STATE, trainer.save, Staging(WorkerError("trainer 0 died")).finish_save)
         return await saver.close(at_once=False)
 
@@ -280,19 +244,16 @@ def test_a_run_that_ends_at_once_gives_up_what_a_trainer_has_not_written(tmp_pat
 
 
 DIGEST = "0123456789abcdef" * 4
-WRITTEN: dict[str, Json] = {
-    "schema_version": 1,
-    "rollout_id": 0,
-    "files": {"state.json": {"bytes": 0, "sha256": DIGEST}},
-}
+FILE: dict[str, Json] = {"bytes": 0, "sha256": DIGEST}
+WRITTEN: dict[str, Json] = {"schema_version": 1, "rollout_id": 0, "files": {"state.json": FILE}}
 LEDGER: dict[str, Json] = {"offset": 0, "sha256": DIGEST, "max_uses": 1}
 LEAST: dict[str, Json] = {"step": 0, "metrics_position": 0, "plugins": {}, "config": {}}
 
 
 def test_the_least_values_are_values() -> None:
     assert Manifest.model_validate(WRITTEN).files["state.json"].bytes == 0
-    assert SavedLedger.model_validate(LEDGER).model_dump() == LEDGER
-    assert SavedState.model_validate({**LEAST, "own": 3}).model_dump(exclude_unset=True) == {**LEAST, "own": 3}
+    state = {**LEAST, "ledger": LEDGER, "own": 3}
+    assert CheckpointState.model_validate(state).model_dump(exclude_unset=True) == state
 
 
 @table(
@@ -301,38 +262,18 @@ def test_the_least_values_are_values() -> None:
         ({"rollout_id": -1}, "rollout_id: Input should be greater than or equal to 0"),
         ({"rollout_id": "0"}, "rollout_id: Input should be a valid integer"),
         ({"schema_version": None}, "schema_version: Input should be a valid integer"),
-        (
-            {"files": {"a": {"bytes": -1, "sha256": DIGEST}}},
-            "files.a.bytes: Input should be greater than or equal to 0",
-        ),
-        ({"files": {"a": {"bytes": 1, "sha256": DIGEST[1:]}}}, "files.a.sha256: String should match pattern"),
-        ({"files": {"a": {"bytes": 1, "sha256": DIGEST + "0"}}}, "files.a.sha256: String should match pattern"),
-        ({"files": {"a": {"bytes": 1, "sha256": DIGEST.upper()}}}, "files.a.sha256: String should match pattern"),
-    ],
-)
-def test_a_manifest_of_another_shape_is_damage(changes: dict[str, Json], says: str) -> None:
-    with pytest.raises(ValidationError) as raised:
-        Manifest.model_validate(WRITTEN | changes)
-    assert first_problem(raised.value).startswith(says)
-
-
-@table(
-    "changes, says",
-    [
+        ({"files": {"a": FILE | {"bytes": -1}}}, "files.a.bytes: Input should be greater than or equal to 0"),
+        ({"files": {"a": FILE | {"sha256": DIGEST[1:]}}}, "files.a.sha256: String should match pattern"),
+        ({"files": {"a": FILE | {"sha256": DIGEST + "0"}}}, "files.a.sha256: String should match pattern"),
+        ({"files": {"a": FILE | {"sha256": DIGEST.upper()}}}, "files.a.sha256: String should match pattern"),
         ({"step": -1}, "step: Input should be greater than or equal to 0"),
         ({"metrics_position": -1}, "metrics_position: Input should be greater than or equal to 0"),
         ({"ledger": LEDGER | {"offset": -1}}, "ledger.offset: "),
         ({"ledger": LEDGER | {"max_uses": 0}}, "ledger.max_uses: Input should be greater than 0"),
     ],
 )
-def test_a_state_of_another_shape_is_damage(changes: dict[str, Json], says: str) -> None:
+def test_a_file_of_another_shape_is_damage(changes: dict[str, Json], says: str) -> None:
+    schema, least = (Manifest, WRITTEN) if changes.keys() <= WRITTEN.keys() else (CheckpointState, LEAST)
     with pytest.raises(ValidationError) as raised:
-        SavedState.model_validate(LEAST | changes)
+        schema.model_validate(least | changes)
     assert first_problem(raised.value).startswith(says)
-
-
-def test_what_is_no_object_and_what_is_no_validation_is_said_without_a_place() -> None:
-    with pytest.raises(ValidationError) as raised:
-        Manifest.model_validate([])
-    assert first_problem(raised.value).startswith("Input should be a valid dictionary")
-    assert first_problem(ValueError("Expecting value: line 1")) == "Expecting value: line 1"

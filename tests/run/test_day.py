@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slime_core.run import checkpoint
+from slime_core.run import resume
 from tests.conftest import Slime
 
 DATED = (
@@ -46,7 +46,7 @@ def test_a_run_that_is_continued_on_another_day_makes_the_same_prompts(
     data = ("--prompt-data", "d.jsonl", "--input-key", "q", "--label-key", "a", "--apply-chat-template")
 
     def on(day_of_month: int) -> None:
-        monkeypatch.setattr(checkpoint, "today", lambda: date(2031, 2, day_of_month))
+        monkeypatch.setattr(resume, "today", lambda: date(2031, 2, day_of_month))
 
     on(7)
     first = slime.ok("train", "--hf-checkpoint", dated, *data, *RL, *WITH, "--num-rollout", 1, "--save", "run")

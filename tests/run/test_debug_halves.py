@@ -99,7 +99,7 @@ def test_generating_alone_keeps_what_the_first_rollout_of_a_run_would(
     assert len(evaluations) == 2
     assert evaluations[0] == evaluations[1]
     again = slime("train", "run.toml", "--debug-rollout-only", "--save", "alone")
-    assert "alone has no checkpoint of trained weights (save_interval = 10): it begins anew" in again.out
+    assert "alone has no checkpoint of trained weights (save_interval = 10): it starts over" in again.out
 
 
 @table(

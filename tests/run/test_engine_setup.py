@@ -9,7 +9,6 @@ from slime_core.config import ChosenRoles, parse_config, resolve
 from slime_core.roles import Engine, EngineSetup, EngineSpec, Extra, LauncherSetup, LauncherSpec, Settings
 from slime_core.run import RunFolder
 from slime_core.run.build import Builder
-from slime_core.run.engines import policy_engines
 from slime_core.sample import Json
 from tests.tables import table
 
@@ -37,15 +36,15 @@ def setups_of(keys: Mapping[str, Json], want: frozenset[Extra], scratch: Path) -
     made = engine.spec.factory
     spec = EngineSpec("told", factory)
     told = replace(engine, registered=replace(engine.registered, spec=spec), settings=Settings())
-    builder = Builder.of(replace(plan, roles=ChosenRoles({**plan.roles, "engine": (told,)}), want=want))
+    builder = Builder(replace(plan, roles=ChosenRoles({**plan.roles, "engine": (told,)}), want=want))
     setup = LauncherSetup(builder.make, 0, scratch=scratch)
     launcher = plan.roles.one(LauncherSpec).spec.factory(Settings(), setup)
-    policy_engines(builder, launcher, builder.tokenizer(), RunFolder(scratch))
+    builder.policy_engines(launcher, RunFolder(scratch))
     return setups
 
 
 @table(
-    "keys, offloads, beside",
+    "keys, offloads, colocate_with",
     [
         ({}, False, None),
         ({"offload_rollout": True}, True, None),
@@ -54,7 +53,7 @@ def setups_of(keys: Mapping[str, Json], want: frozenset[Extra], scratch: Path) -
     ],
 )
 def test_an_engine_knows_whether_it_will_give_memory_up(
-    tiny_model: Path, tmp_path: Path, keys: Mapping[str, Json], offloads: bool, beside: str | None
+    tiny_model: Path, tmp_path: Path, keys: Mapping[str, Json], offloads: bool, colocate_with: str | None
 ) -> None:
     setups = setups_of({"hf_checkpoint": str(tiny_model), **keys}, frozenset(), tmp_path)
-    assert {(each.offloads, each.beside) for each in setups} == {(offloads, beside)}
+    assert {(each.offloads, each.colocate_with) for each in setups} == {(offloads, colocate_with)}

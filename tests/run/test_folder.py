@@ -97,13 +97,13 @@ def test_a_folder_in_use_is_refused_and_left_alone(tmp_path: Path) -> None:
 def test_a_file_in_the_way_is_named(tmp_path: Path, below: str) -> None:
     (tmp_path / "file").write_text("")
     root = tmp_path / "file" / below
-    with pytest.raises(RunFolderError, match=re.escape(f"run folder {root} is a file, or lies inside one")):
+    with pytest.raises(RunFolderError, match=re.escape(f"cannot use run folder {root}: ")):
         RunFolder.open(root, config())
 
 
 def test_a_read_only_place_is_named(read_only_folder: Path) -> None:
     root = read_only_folder / "run"
-    with pytest.raises(RunFolderError, match=re.escape(f"cannot write to run folder {root}: it is read-only")):
+    with pytest.raises(RunFolderError, match=re.escape(f"cannot use run folder {root}: Read-only file system")):
         RunFolder.open(root, config())
 
 
@@ -113,7 +113,7 @@ def test_a_full_disk_is_named(tiny_disk: Path) -> None:
     (tiny_disk / "filler").write_bytes(bytes(1_000_000))
     with pytest.raises(OSError, match="No space left"):
         (tiny_disk / "more").write_bytes(bytes(2_000_000))
-    with pytest.raises(RunFolderError, match=re.escape(f"cannot write to run folder {root}: the disk is full")):
+    with pytest.raises(RunFolderError, match=re.escape(f"cannot use run folder {root}: No space left on device")):
         RunFolder.open(root, config())
 
 

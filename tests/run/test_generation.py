@@ -6,7 +6,7 @@ import pytest
 
 from slime_core.errors import WorkerError
 from slime_core.roles import FinishReason, GenerateOutput, GenerateRequest, SamplingParams, WeightChannel
-from slime_local.generate import Asked, responses
+from slime_local.generate import PromptBatch, responses
 from slime_testing import CharTokenizer
 
 
@@ -41,7 +41,7 @@ class Echo:
 
 def test_what_kills_the_engine_is_raised_and_the_others_end() -> None:
     engine, found, tokenizer = Echo(), list[str](), CharTokenizer()
-    asked = Asked([tokenizer.encode(prompt) for prompt in ("pa", "px", "pw")], SamplingParams(8), 1, 0)
+    asked = PromptBatch([tokenizer.encode(prompt) for prompt in ("pa", "px", "pw")], SamplingParams(8), 1, 0)
 
     async def read() -> None:
         async for each in responses(engine, tokenizer, asked):

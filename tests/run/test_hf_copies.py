@@ -6,7 +6,7 @@ import pytest
 
 from slime_core.errors import RunFolderError
 from slime_core.run import Checkpoint
-from slime_core.run.saving import copy_model
+from slime_core.run.checkpoint import copy_model
 from tests.conftest import Project, Slime
 
 

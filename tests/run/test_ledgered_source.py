@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slime_core.catalog.catalog import Used
+from slime_core.catalog.catalog import BuiltChoice
 from slime_core.errors import ContractError, PluginError
 from slime_core.roles import DataSource
 from slime_core.run import GroupState, Ledger
@@ -68,7 +68,7 @@ class Describing(Source):
 
 def ledgered(source: DataSource, root: Path) -> tuple[LedgeredSource, Ledger]:
     ledger = Ledger(root / "ledger.jsonl")
-    return LedgeredSource(Used("mine", "slime-mine", source), ledger), ledger
+    return LedgeredSource(BuiltChoice("mine", "slime-mine", source), ledger), ledger
 
 
 def test_a_draw_is_recorded_beside_its_rollout_and_one_that_comes_again_is_not(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_what_came_back_is_counted_until_it_is_drawn_again_and_after_a_resume(tm
     assert source.returned == 2
     asyncio.run(source.draw(1))
     assert source.returned == 1
-    source.hold(ledger.drawn())
+    source.load_state_dict({"next": 3})
     assert source.returned == 3, "none is in flight in a process that begins"
     ledger.close()
 

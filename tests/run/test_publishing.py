@@ -1,4 +1,4 @@
-"""Publishing: both sides of a version, in the order that the transport needs, and what is said when one fails."""
+"""Publishing: both sides of a version, in the order that the transport needs, and errors of each."""
 
 import asyncio
 from collections.abc import Sequence
@@ -6,12 +6,12 @@ from typing import cast
 
 import pytest
 
-from slime_core.catalog.catalog import Used
-from slime_core.errors import ContractError, PluginError, RunFolderError, WorkerError
+from slime_core.catalog.catalog import BuiltChoice
+from slime_core.errors import ContractError, PluginError, WorkerError
 from slime_core.roles import Transport, WeightChannel
 from slime_core.rollout import EnginePool
 from slime_core.run import Trainer
-from slime_core.run.trainer import Publishing
+from slime_core.run.trainer import Publisher
 from tests.tables import table
 
 
@@ -48,8 +48,8 @@ class Sides:
 
     async def publish_again(self, number: int, receive: object) -> None: ...
 
-    def catch_up_by(self, again: object) -> None:
-        self._note("catch_up_by", again)
+    def set_resend(self, again: object) -> None:
+        self._note("set_resend", again)
 
     async def load_weights(self, channel: WeightChannel, version: int) -> None:
         self._note("load_weights", channel, version)
@@ -60,19 +60,30 @@ class Sides:
         self._note("close")
 
 
-async def start(sides: Sides, *, rendezvous: bool = False) -> Publishing:
-    transport = Used("mine", "slime-mine", cast(Transport, sides))
-    return await Publishing.start(cast(Trainer, sides), cast(EnginePool, sides), transport, rendezvous=rendezvous)
-
-
-def test_the_channel_is_opened_for_what_ranks_publish_and_late_engines_are_seen_to() -> None:
-    sides = Sides()
+def run(sides: Sides, *, rendezvous: bool = False, version: int | None = None) -> None:
+    """Open the channel, publish a version if there is one, and close."""
+    transport = BuiltChoice("mine", "slime-mine", cast(Transport, sides))
 
     async def go() -> None:
-        await (await start(sides)).close()
+        trainer, engine = cast(Trainer, sides), cast(EnginePool, sides)
+        publisher = await Publisher.open(trainer, engine, transport, rendezvous=rendezvous)
+        if rendezvous:
+            sides.met = asyncio.Barrier(2)
+        if version is not None:
+            async with asyncio.timeout(60.0):
+                await publisher.publish(version)
+        await publisher.close()
 
     asyncio.run(go())
-    assert sides.asked == [("open", ()), ("connect", sides.channel), ("catch_up_by", sides.publish_again), ("close",)]
+
+
+@table("rendezvous, serving", [(False, ()), (True, (0, 2))])
+def test_a_version_is_sent_before_it_is_read_or_while_both_meet(rendezvous: bool, serving: Sequence[int]) -> None:
+    sides = Sides()
+    run(sides, rendezvous=rendezvous, version=4)
+    opened = [("open", ()), ("connect", sides.channel), ("set_resend", sides.publish_again)]
+    published = [("publish", 4, serving), ("load_weights", sides.channel, 4)]
+    assert sides.asked == [*opened, *published, ("close",)]
 
 
 @table("channel", [None, WeightChannel("here", cast(tuple[()], ("a slot of its own",)))])
@@ -80,64 +91,16 @@ def test_a_channel_that_is_none_or_another_one_is_refused_by_name(channel: objec
     sides = Sides()
     sides.channel = channel
     with pytest.raises(ContractError, match=r"^transport 'mine' of plugin slime-mine: open\(\) returned .*; expected"):
-        asyncio.run(start(sides))
+        run(sides)
 
 
 @table("method", ["open", "close"])
 def test_a_transport_that_raises_is_named_with_its_method(method: str) -> None:
-    sides = Sides(**{method: OSError("no port")})
-
-    async def go() -> None:
-        await (await start(sides)).close()
-
     with pytest.raises(PluginError, match=rf"^transport 'mine' \({method}\) of plugin slime-mine raised OSError"):
-        asyncio.run(go())
+        run(Sides(**{method: OSError("no port")}))
 
 
-def test_a_version_is_written_before_it_is_read() -> None:
-    sides = Sides()
-
-    async def go() -> None:
-        await (await start(sides)).publish(4)
-
-    asyncio.run(go())
-    assert sides.asked[3:] == [("publish", 4, ()), ("load_weights", sides.channel, 4)]
-
-
-def test_where_both_must_meet_they_are_at_it_together_and_ranks_know_who_serves() -> None:
-    sides = Sides()
-
-    async def go() -> None:
-        publishing = await start(sides, rendezvous=True)
-        sides.met = asyncio.Barrier(2)
-        async with asyncio.timeout(60.0):
-            await publishing.publish(4)
-
-    asyncio.run(go())
-    assert sides.asked[3:] == [("publish", 4, (0, 2)), ("load_weights", sides.channel, 4)]
-
-
-@pytest.mark.parametrize("rendezvous", [False, True])
-@pytest.mark.parametrize("method", ["publish", "load_weights"])
-def test_what_fails_says_which_version_is_served_on(method: str, rendezvous: bool) -> None:
-    sides = Sides()
-
-    class Gone(WorkerError):
-        """Of somebody's own."""
-
-    async def go() -> None:
-        publishing = await start(sides, rendezvous=rendezvous)
-        sides.fails[method] = Gone("rank 1 died")
-        with pytest.raises(WorkerError) as first:
-            await publishing.publish(0)
-        assert type(first.value) is WorkerError
-        assert str(first.value) == (
-            "version 0 of the weights could not be published, no version is served: rank 1 died"
-        )
-        del sides.fails[method]
-        await publishing.publish(1)
-        sides.fails[method] = RunFolderError("the disk is full")
-        with pytest.raises(RunFolderError, match=r"^version 2 of .*, version 1 is served on: the disk is full$"):
-            await publishing.publish(2)
-
-    asyncio.run(go())
+@table("method, rendezvous", [(method, each) for method in ("publish", "load_weights") for each in (False, True)])
+def test_an_error_of_either_side_is_raised(method: str, rendezvous: bool) -> None:
+    with pytest.raises(WorkerError, match=r"^rank 1 died$"):
+        run(Sides(**{method: WorkerError("rank 1 died")}), rendezvous=rendezvous, version=0)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from slime_core.errors import RunFolderError
-from slime_core.run.folder import note_resume
+from slime_core.run.resume import note_resume
 from slime_view.ledger_view import read_resumes
 from tests.tables import table
 

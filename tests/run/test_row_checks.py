@@ -1,12 +1,13 @@
 """What `slime plan` and a run's start see in the rows: labels that no answer fits, prompts that do not fit."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from slime_core.config import EvalSetArgs, RunConfig, parse_config
 from slime_core.errors import ConfigError
-from slime_core.roles import RowFormat, SamplingParams
+from slime_core.roles import PromptFile, RowFormat, SamplingParams
 from slime_core.run import prompts as row_checks
 from slime_core.run.prompts import eval_file, eval_sampling
 from slime_core.sample import Json
@@ -194,13 +195,6 @@ def test_a_plan_shows_each_data_set_as_the_model_gets_it(project: Project, slime
     assert "What is 0+1?" in described["first_prompt"] != "What is 0+1?"
 
 
-def test_a_plan_without_data_reads_none(project: Project, slime: Slime) -> None:
-    (project.root / "prompts.jsonl").unlink()
-    assert slime("plan", "run.toml").code == 2
-    ran = slime.ok("plan", "run.toml", "--no-data", "--json")
-    assert (ran.json()["data"], ran.json()["data_notes"]) == ([], [])
-
-
 def test_the_labels_of_the_first_rows_are_checked_and_of_all_where_bad_rows_are_left_out(
     project: Project, slime: Slime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,14 +256,9 @@ def sampling(own: dict[str, Json], **changes: Json) -> SamplingParams:
     return eval_sampling("held", EvalSetArgs.model_validate({"path": "p.jsonl", **own}), config(**changes), TRAINING)
 
 
-def test_a_set_that_says_nothing_is_sampled_as_in_training_but_for_the_least_length() -> None:
+def test_a_sets_own_sampling_comes_first_then_that_of_all_sets_then_training() -> None:
     found = sampling({})
-    assert found.min_new_tokens == 0
-    for key in SamplingParams.__dataclass_fields__.keys() - {"min_new_tokens"}:
-        assert getattr(found, key) == getattr(TRAINING, key), key
-
-
-def test_a_sets_own_keys_come_first_and_0_and_nothing_are_values() -> None:
+    assert found == replace(TRAINING, min_new_tokens=0)
     own: dict[str, Json] = {
         key: True if value is False else 1.0 if "repet" in key else 0 for key, value in SAMPLING.items()
     }
@@ -287,15 +276,10 @@ def test_a_least_length_above_the_budget_is_refused_and_an_equal_one_is_not() ->
         sampling({"min_new_tokens": 31, "max_response_len": 30})
 
 
-def test_a_file_is_read_as_in_training_and_no_prompt_is_too_long() -> None:
-    found = eval_file("held", EvalSetArgs(path="held.jsonl"), config(), ROWS)
-    assert (found.path, found.name, found.max_prompt_len) == (Path("held.jsonl"), "eval:held", None)
-    assert found.flag_prefix == "eval-"
-    for key in RowFormat.__dataclass_fields__.keys() - {"max_prompt_len", "flag_prefix"}:
-        assert getattr(found, key) == getattr(ROWS, key), key
-
-
 def test_columns_of_all_sets_come_before_those_of_training_and_a_sets_own_first() -> None:
+    found = eval_file("held", EvalSetArgs(path="held.jsonl"), config(), ROWS)
+    expected = replace(ROWS, max_prompt_len=None, flag_prefix="eval-")
+    assert found == PromptFile.of(Path("held.jsonl"), "eval:held", expected)
     found = eval_file("held", EvalSetArgs(path="held.jsonl"), config(**OF_ALL), ROWS)
     assert (found.input_key, found.label_key) == ("asked", "gold")
     own: dict[str, Json] = {key: "x" for key in COLUMNS if key.endswith("_key")}

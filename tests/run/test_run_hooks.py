@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slime_core.catalog import Catalog
-from slime_core.catalog.catalog import Used
+from slime_core.catalog.catalog import BuiltChoice
 from slime_core.errors import StopRun
 from slime_core.events import RolloutStart, RunEnd, WeightsPublished
 from slime_core.run.watching import MOST_TIMEOUTS, RunHooks, Trackers
@@ -155,7 +155,11 @@ class Exits(Recorder):
 
 def test_every_tracker_gets_every_row_whatever_the_others_do(caplog: pytest.LogCaptureFixture) -> None:
     good = Recorder()
-    uses = [Used("broken", "slime-x", Broken()), Used("exits", "slime-y", Exits()), Used("good", "z", good)]
+    uses = [
+        BuiltChoice("broken", "slime-x", Broken()),
+        BuiltChoice("exits", "slime-y", Exits()),
+        BuiltChoice("good", "z", good),
+    ]
     stats = PluginStats()
     made = Trackers(stats, uses, limit_s=0.01)
 

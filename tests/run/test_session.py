@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -83,31 +83,15 @@ def test_what_cannot_be_closed_keeps_nothing_else_open(plan_of: PlanOf, monkeypa
     assert workers() == []
 
 
-@pytest.fixture
-def keep_threshold() -> Iterator[None]:
-    before = gc.get_threshold()
-    yield
-    gc.set_threshold(*before)
-
-
-def test_what_there_is_is_set_aside_and_given_back() -> None:
-    before = gc.get_freeze_count()
-    with settled_heap():
-        assert gc.get_freeze_count() > before
-    assert gc.get_freeze_count() == 0
-
-
-@pytest.mark.usefixtures("keep_threshold")
-def test_collections_are_rare_within_and_as_before_afterwards() -> None:
-    gc.set_threshold(700, 10, 10)
-    with settled_heap():
-        assert gc.get_threshold()[0] > 700
-    assert gc.get_threshold() == (700, 10, 10)
-
-
-@pytest.mark.usefixtures("keep_threshold")
-@table("asked_for", [0, 10**6])
-def test_a_process_that_asked_for_fewer_keeps_that(asked_for: int) -> None:
+@table("asked_for", [700, 0, 10**6])
+def test_the_heap_is_set_aside_and_collections_are_rare_only_within(asked_for: int) -> None:
+    """A process that asked for fewer collections keeps that."""
+    threshold, frozen = gc.get_threshold(), gc.get_freeze_count()
     gc.set_threshold(asked_for, 10, 10)
-    with settled_heap():
-        assert gc.get_threshold() == (asked_for, 10, 10)
+    try:
+        with settled_heap():
+            assert gc.get_freeze_count() > frozen
+            assert (gc.get_threshold()[0] > 700) if asked_for == 700 else (gc.get_threshold() == (asked_for, 10, 10))
+        assert (gc.get_freeze_count(), gc.get_threshold()) == (0, (asked_for, 10, 10))
+    finally:
+        gc.set_threshold(*threshold)

@@ -51,7 +51,7 @@ def digests(run: Path, number: int) -> dict[str, str]:
 
 
 def test_steps_without_a_checkpoint_are_done_anew_and_said_to_be(slime: Slime, rows: Path, tiny_model: Path) -> None:
-    assert "begins anew" not in finetune(slime, tiny_model, "parts", "--num-rollout", 2).out
+    assert "starts over" not in finetune(slime, tiny_model, "parts", "--num-rollout", 2).out
     shutil.rmtree(rows / "parts" / "checkpoints" / "rollout_000002")
     again = finetune(slime, tiny_model, "parts", "--num-rollout", 2)
     assert "parts has no checkpoint of trained weights" in again.out

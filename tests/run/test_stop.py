@@ -32,22 +32,6 @@ def test_the_first_signal_asks_to_stop_and_interrupts_nothing(sent: signal.Signa
     asyncio.run(go())
 
 
-def test_a_hangup_that_is_ignored_stays_ignored() -> None:
-    async def go() -> None:
-        stop = StopRequest()
-        with on_signals(stop, print):
-            os.kill(os.getpid(), signal.SIGHUP)
-            await asyncio.sleep(0.05)
-        assert not stop.asked
-
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        asyncio.run(go())
-        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGHUP, before)
-
-
 @table("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_second_ctrl_c_cancels_the_run(first: signal.Signals) -> None:
     said = list[str]()
@@ -64,12 +48,19 @@ def test_the_second_ctrl_c_cancels_the_run(first: signal.Signals) -> None:
     assert said == ["stopping at once; the newest checkpoint stays"]
 
 
-def test_afterwards_ctrl_c_means_what_it_always_means() -> None:
+def test_a_hangup_that_is_ignored_stays_ignored_and_afterwards_signals_mean_what_they_always_mean() -> None:
     async def go() -> None:
-        with on_signals(StopRequest(), print):
-            pass
+        stop = StopRequest()
+        with on_signals(stop, print):
+            os.kill(os.getpid(), signal.SIGHUP)
+            await asyncio.sleep(0.05)
+        assert not stop.asked
 
-    asyncio.run(go())
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        asyncio.run(go())
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL

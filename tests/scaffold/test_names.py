@@ -1,28 +1,15 @@
 """What a scaffolded package is called, and which names are refused."""
 
-import keyword
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from slime_core.errors import ConfigError, UnknownName
 from slime_core.hookspecs import PROVIDER_OF_ROLE
-from slime_core.roles import RewardSpec
 from slime_testing.scaffold import KINDS, Names
 from tests.tables import table
 
 
 def test_every_role_and_both_kinds_of_hooks_can_be_scaffolded() -> None:
     assert {kind.key for kind in KINDS.values()} == {*PROVIDER_OF_ROLE, "run_hooks", "rank_hooks"}
-
-
-@table("kind", ["data-source", "data_source"])
-def test_a_role_is_known_in_both_spellings(kind: str) -> None:
-    names = Names.parse(kind, "best-of")
-    assert names.dist == "slime-data-source-best-of"
-    assert names.module == "slime_data_source_best_of"
-    assert names.entry_point == "data-source-best-of"
 
 
 def test_an_unknown_role_is_told_the_nearest_and_all() -> None:
@@ -65,13 +52,3 @@ def test_the_name_of_the_distribution_is_taken_as_it_is(name: str) -> None:
 )
 def test_a_class_is_named_after_the_plugin(name: str, class_name: str) -> None:
     assert Names.parse("group-reward", name).class_name == class_name
-
-
-@given(st.from_regex(r"[a-z0-9]{1,12}(-[a-z0-9]{1,12}){0,2}", fullmatch=True), st.sampled_from(list(KINDS)))
-def test_a_good_name_makes_a_module_and_a_choice(name: str, kind: str) -> None:
-    if name.startswith((f"{kind}-", "slime-")):
-        return
-    names = Names.parse(kind, name)
-    assert names.module.isidentifier()
-    assert not keyword.iskeyword(names.module)
-    assert RewardSpec(name, factory=print).name == name

@@ -21,25 +21,6 @@ EACH = table("kind", list(KINDS))
 
 
 @EACH
-def test_a_package_is_complete(kind: str) -> None:
-    names = Names.parse(kind, SHORT)
-    assert set(render(names, License.MIT)) >= {
-        ".github/workflows/ci.yml",
-        ".github/workflows/plugin-contracts.yml",
-        ".gitignore",
-        "CHANGELOG.md",
-        "LICENSE",
-        "README.md",
-        "pyproject.toml",
-        "slime.txt",
-        f"{names.module}/__init__.py",
-        f"{names.module}/plugin.py",
-        f"{names.module}/py.typed",
-        "tests/test_plugin.py",
-    }
-
-
-@EACH
 def test_the_project_file_names_the_plugin_and_bounds_the_core(kind: str) -> None:
     names = Names.parse(kind, "mine")
     project = tomllib.loads(render(names, License.MIT)["pyproject.toml"])["project"]

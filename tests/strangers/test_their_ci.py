@@ -135,7 +135,7 @@ def test_a_core_by_bare_name_is_refused_before_anything_is_installed(repository:
 @table("name", ["older", "newer"])
 def test_a_plugin_from_an_index_never_brings_the_other_slime_core(room: Room, index: Path, name: str) -> None:
     """The line that errors advise; the newer plugin wants a core that only the other project has."""
-    said = room.run("python", "-c", f"import slime_core.catalog as c; print(c.beside_this_core('slime-reward-{name}'))")
+    said = room.run("python", "-c", f"import slime_core.catalog as c; print(c.pip_command('slime-reward-{name}'))")
     _, _, wanted = said.stdout.strip().split(" ", 2)
     pip = [sys.executable, "-m", "pip", "--python", str(room.folder / "venv/bin/python"), "install", "--no-index"]
     bare = [*pip, "--dry-run", "--ignore-installed", "--find-links", str(index), f"slime-reward-{name}"]

@@ -10,7 +10,7 @@ import jsonschema
 import pyarrow as pa
 
 from slime_core.run import GroupState, Ledger
-from slime_core.run.folder import note_resume
+from slime_core.run.resume import note_resume
 from slime_core.sample import Group, GroupId, Json, Sample, Status
 from slime_core.telemetry import MetricsLog, MetricsRow
 from slime_view.samples.columns import schema

@@ -46,14 +46,6 @@ def test_times_count_from_when_the_log_was_opened(path: Path) -> None:
     assert 10_000 <= phase.ended - phase.began <= round((ended - began) * 1e6) + 1
 
 
-def test_a_phase_that_fails_has_no_end(path: Path) -> None:
-    log = SpanLog(path)
-    with pytest.raises(ZeroDivisionError), log.phase("checkpoint", 3):
-        1 / 0  # noqa: B018
-    asyncio.run(log.write(3))
-    assert SpanLog.read(path) == []
-
-
 def test_each_line_has_what_was_noted_since_the_one_before(path: Path) -> None:
     log = noted(path, 0, 1)
     asyncio.run(log.write(2))  # nothing was
@@ -82,13 +74,6 @@ def test_a_torn_last_line_is_left_out_and_cut_when_it_is_opened(path: Path) -> N
     noted(path, 1)
     assert path.read_bytes().startswith(whole)
     assert [line.rollout_id for line in SpanLog.read(path)] == [0, 1]
-
-
-def test_a_run_that_starts_over_forgets_what_the_file_had(path: Path) -> None:
-    noted(path, 0, 1).clear()
-    assert SpanLog.read(path) == []
-    noted(path, 0)
-    assert [line.rollout_id for line in SpanLog.read(path)] == [0]
 
 
 @pytest.mark.parametrize(

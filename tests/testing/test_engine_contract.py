@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import signal
 import socket
 import subprocess
 import sys
@@ -31,7 +30,6 @@ from slime_core.roles import (
     WorkerGroupSpec,
 )
 from slime_testing import CheckStatus, EngineContract
-from slime_testing.calling import Held, held
 from tests.channels import Somewhere
 from tests.tables import table
 
@@ -80,7 +78,7 @@ class Toy:
             self.under_way -= 1
 
     def refuse(self, request: GenerateRequest) -> None:
-        if others := request.besides(*self.GIVES):
+        if others := request.unsupported(*self.GIVES):
             raise ModelError(f"the toy does not do {', '.join(others)}")
 
     async def draw(self, request: GenerateRequest) -> GenerateOutput:
@@ -709,19 +707,3 @@ def test_without_an_author_only_the_spec_is_judged() -> None:
     assert results["ENG-002"].status is CheckStatus.PASSED
     assert {result.status for result in results.values()} == {CheckStatus.PASSED, CheckStatus.SKIPPED}
     assert "needs the author's `make_setup`" in results["ENG-001"].detail
-
-
-def test_a_descriptor_and_a_process_are_held_until_they_are_closed() -> None:
-    before = held()
-    one, other = socket.socketpair()
-    process = sleeper()
-    left = held() - before
-    assert {process.pid} <= left.processes
-    assert sum("socket" in file for file in left.files) == 2
-    assert f"process {process.pid}" in left.told()
-    one.close()
-    other.close()
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert not held() - before
-    assert Held().told() == "nothing"

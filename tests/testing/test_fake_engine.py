@@ -3,19 +3,16 @@
 import http.client
 import json
 import math
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from slime_core.sample import Json
-from slime_testing import CharTokenizer
 from slime_testing.fake_engine import (
     Answer,
     Behaviour,
@@ -99,29 +96,6 @@ def start_one(client: Client, engine: FakeEngine, pool: ThreadPoolExecutor, rid:
     return asked
 
 
-def test_a_generation_says_more_where_it_is_asked_to(fake_engine: Start, connect: Connect) -> None:
-    more = {"logprob_start_len": 0, "return_sampling_mask": True}
-    answer = connect(fake_engine()).generate([5, 6], {"max_new_tokens": 3, "ignore_eos": True}, **more)
-    meta = answer["meta_info"]
-    assert [entry[1] for entry in meta["input_token_logprobs"]] == [5, 6]
-    assert meta["input_token_logprobs"][0][0] is None
-    kept = meta["output_token_sampling_mask"]
-    assert all(token in ids for token, ids in zip(answer["output_ids"], kept, strict=True))
-
-
-def test_a_generation_has_the_shape_of_sglangs(fake_engine: Start, connect: Connect) -> None:
-    answer = connect(fake_engine()).generate([5, 6], {"max_new_tokens": 4, "ignore_eos": True}, rid="r1")
-    meta = answer["meta_info"]
-    assert (meta["id"], meta["prompt_tokens"], meta["completion_tokens"], meta["cached_tokens"]) == ("r1", 2, 4, 0)
-    assert meta["finish_reason"] == {"type": "length", "length": 4}
-    assert (meta["weight_version"], meta["num_retractions"]) == ("default", 0)
-    assert meta["weight_versions"] == [{"version": "default", "start": 0, "end": 4}]
-    assert (meta["output_token_logprobs_length"], meta["input_token_logprobs"]) == (4, [])
-    assert [entry[1:] for entry in meta["output_token_logprobs"]] == [[token, None] for token in answer["output_ids"]]
-    assert all(entry[0] < 0 for entry in meta["output_token_logprobs"])
-    assert CharTokenizer().decode(answer["output_ids"]) == answer["text"]
-
-
 @table(
     "sampling, ids, text, finish",
     [
@@ -164,17 +138,6 @@ def test_what_sglang_refuses_is_refused(fake_engine: Start, connect: Connect, bo
     assert engine.generations == ()
 
 
-def test_a_stream_tells_all_there_is_so_far(fake_engine: Start, connect: Connect) -> None:
-    client = connect(fake_engine())
-    body: dict[str, Json] = {"input_ids": [5, 6], "sampling_params": dict(LONG), "return_logprob": True, "rid": "r1"}
-    *events, end = client.events("/generate", body)
-    told = [json.loads(event) for event in events]
-    assert end == "[DONE]"
-    assert [len(each["output_ids"]) for each in told] == list(range(1, 101))
-    assert all(each["meta_info"]["finish_reason"] is None for each in told[:-1])
-    assert told[-1] == client.post("/generate", body)[1]
-
-
 def test_behaviours_are_met_in_turn(fake_engine: Start, connect: Connect) -> None:
     engine = fake_engine(Answer((97, 0)), FailThenOk(status=503), Answer((98, 0)))
     client = connect(engine)
@@ -196,16 +159,6 @@ def test_an_abort_names_one_or_all(fake_engine: Start, connect: Connect, backgro
     client.post("/abort_request", {"abort_all": True})
     assert {each.result()["meta_info"]["finish_reason"]["type"] for each in asked} == {"abort"}
     assert engine.running == ()
-
-
-def test_a_client_that_hangs_up_is_seen_to(fake_engine: Start, connect: Connect) -> None:
-    engine = fake_engine(Slow(600.0))
-    client = connect(engine)
-    client.connection.request("POST", "/generate", json.dumps({"input_ids": [5], "sampling_params": LONG}))
-    eventually(lambda: engine.running)
-    client.connection.close()
-    eventually(lambda: engine.generations)
-    assert (engine.generations[0].ended, engine.running) == (Ended.DISCONNECTED, ())
 
 
 @pytest.mark.parametrize("mode", ["in_place", "retract"])
@@ -231,89 +184,6 @@ def test_a_paused_generation_goes_on_with_the_new_weights(
     assert (first["version"], second["version"], second["end"]) == ("default", "7", 100)
     assert first["end"] == second["start"]
     assert (meta["weight_version"], meta["num_retractions"]) == ("7", int(mode == "retract"))
-
-
-def test_a_pause_may_abort_and_holds_what_comes(
-    fake_engine: Start, connect: Connect, background: ThreadPoolExecutor
-) -> None:
-    engine = fake_engine(Slow(600.0), Answer())
-    running = start_one(connect(engine), engine, background)
-    client = connect(engine)
-    client.post("/pause_generation", {})
-    assert running.result()["meta_info"]["finish_reason"]["type"] == "abort"
-    held = start_one(connect(engine), engine, background, "held")
-    client.post("/update_weight_version", {"new_version": "2", "abort_all_requests": False})
-    assert not held.done()
-    client.post("/continue_generation", {})
-    assert held.result()["meta_info"]["weight_versions"] == [{"version": "2", "start": 0, "end": 100}]
-
-
-def test_an_update_waits_for_what_runs_or_aborts_it(
-    fake_engine: Start, connect: Connect, background: ThreadPoolExecutor, tmp_path: Path
-) -> None:
-    engine = fake_engine(Slow(0.5), Slow(600.0))
-    client = connect(engine)
-    first = start_one(connect(engine), engine, background)
-    update: dict[str, Json] = {"model_path": str(tmp_path), "weight_version": "1"}
-    assert client.post("/update_weights_from_disk", update)[0] == 200
-    assert engine.running == ()
-    assert first.result()["meta_info"]["weight_version"] == "default"
-    second = start_one(connect(engine), engine, background)
-    status, answer = client.post(
-        "/update_weights_from_disk", {**update, "weight_version": "2", "abort_all_requests": True}
-    )
-    assert (status, answer["success"], engine.weight_version) == (200, True, "2")
-    assert second.result()["meta_info"]["finish_reason"]["type"] == "abort"
-
-
-def test_memory_is_given_up_when_nothing_runs_and_once(fake_engine: Start, connect: Connect) -> None:
-    engine = fake_engine(Slow(2.0))
-    client = connect(engine)
-
-    def asked(what: str, body: Json) -> tuple[int, bytes]:
-        response = client.send("POST", f"/{what}_memory_occupation", body)
-        return response.status, response.read()
-
-    body: Json = {"input_ids": [5], "sampling_params": dict(LONG), "stream": True}
-    stream = connect(engine).send("POST", "/generate", body)
-    assert stream.readline()  # a token is there
-    assert asked("release", {"tags": ["kv_cache"]})[0] == 500
-    assert client.post("/pause_generation", {"mode": "retract"})[0] == 200
-    assert asked("release", {"tags": ["kv_cache"]}) == (200, b"null")
-    assert engine.released == frozenset({"kv_cache"})
-    assert asked("resume", {"tags": ["kv_cache", "weights"]})[0] == 500
-    assert asked("release", {})[0] == 200
-    assert engine.released == frozenset({"kv_cache", "weights", "cuda_graph"})
-    assert asked("resume", {})[0] == 200
-    assert engine.released == frozenset()
-    assert asked("release", {"tags": ["gradient"]})[0] == 400
-
-
-def test_the_cache_is_not_flushed_under_a_generation(
-    fake_engine: Start, connect: Connect, background: ThreadPoolExecutor
-) -> None:
-    engine = fake_engine(Slow(600.0))
-    asked = start_one(connect(engine), engine, background)
-    client = connect(engine)
-    response = client.send("POST", "/flush_cache")
-    assert (response.status, response.read()) == (400, b"Flush cache failed.\n")
-    flushed = background.submit(connect(engine).send, "GET", "/flush_cache?timeout=60")
-    eventually(lambda: engine.received[-1].query == {"timeout": "60"})
-    client.post("/abort_request", {"abort_all": True})
-    assert flushed.result().status == 200
-    assert asked.result()["meta_info"]["finish_reason"]["type"] == "abort"
-
-
-def test_it_tells_about_itself(fake_engine: Start, connect: Connect) -> None:
-    client = connect(fake_engine(context_length=512))
-    client.post("/update_weight_version", {"new_version": "12"})
-    for path in ("/model_info", "/get_model_info"):
-        assert json.loads(client.send("GET", path).read())["weight_version"] == "12"
-    for path in ("/server_info", "/get_server_info"):
-        told = json.loads(client.send("GET", path).read())
-        assert (told["version"], told["context_length"]) == ("0.5.23", 512)
-    (card,) = json.loads(client.send("GET", "/v1/models").read())["data"]
-    assert (card["object"], card["max_model_len"]) == ("model", 512)
 
 
 def test_an_answer_may_be_malformed(fake_engine: Start, connect: Connect) -> None:
@@ -353,25 +223,6 @@ def test_a_connection_can_be_dropped(fake_engine: Start, connect: Connect) -> No
 def test_a_script_that_makes_no_sense_is_refused(make: Callable[[], Behaviour], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         make()
-
-
-def test_a_body_may_come_in_chunks(fake_engine: Start, connect: Connect) -> None:
-    client = connect(fake_engine())
-    parts = (b'{"input_ids": [5, 6],', b' "sampling_params": {"max_new_tokens": 0}}')
-    client.connection.request("POST", "/generate", iter(parts), encode_chunked=True)
-    assert json.loads(client.connection.getresponse().read())["meta_info"]["prompt_tokens"] == 2
-
-
-@table("sent", [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"SM\r\n\r\n", b"\r\n\r\n"])
-def test_another_protocol_is_hung_up_on(fake_engine: Start, connect: Connect, sent: bytes) -> None:
-    engine = fake_engine()
-    address = urlsplit(engine.url)
-    with socket.create_connection((address.hostname, address.port)) as connection:
-        connection.sendall(sent)
-        with suppress(ConnectionResetError):
-            assert connection.recv(100) == b""
-    assert engine.received == ()
-    connect(engine).generate()
 
 
 def test_it_stops_at_once_and_leaves_nothing(connect: Connect, background: ThreadPoolExecutor) -> None:

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import slime_testing
-from slime_core import Group, Sample, Status
-from slime_core.catalog import Catalog, PluginState
+from slime_core import Sample, Status
+from slime_core.catalog import Catalog
 from slime_core.roles import DataSource, DataSourceSetup, DataSourceSpec, FinishReason, PromptFile, Settings
-from slime_testing import CharTokenizer, DataSourceContract, ScriptedEngine, make_pending
+from slime_testing import CharTokenizer, DataSourceContract, ScriptedEngine
 from tests.tables import table
 
 THIRD_PARTY = """
@@ -74,19 +74,6 @@ def test_a_made_sample_is_sound(make_sample: Callable[..., Sample]) -> None:
     assert (sample.weight_versions, sample.metadata) == (["3"], {"row": 1})
 
 
-def test_a_made_group_has_one_sample_per_reward(make_group: Callable[..., Group]) -> None:
-    group = make_group(draw=5, rewards=(0.0, 0.5, 1.0), weight_version=2)
-    assert (group.rewards, group.oldest_weight_version, group.id.draw) == ([0.0, 0.5, 1.0], 2, 5)
-    assert [sample.index for sample in group.samples] == [0, 1, 2]
-
-
-def test_an_installed_plugin_is_found_and_forgotten(install_plugin: Callable[..., None]) -> None:
-    source = 'from slime_core import hookimpl\n\nSLIME_API = "1"\n\n\n@hookimpl\ndef slime_run_end(): ...\n'
-    install_plugin("slime-watch-end", {"watch_end.py": source}, entry_points={"watch-end": "watch_end"})
-    found = {status.dist: status.state for status in Catalog.discover().statuses}
-    assert found["slime-watch-end"] is PluginState.LOADED
-
-
 @table("finish, length", [(FinishReason.STOP, 4), (FinishReason.LENGTH, 8), (FinishReason.ABORT, 3)])
 def test_the_scripted_engine_ends_as_it_is_told(finish: FinishReason, length: int) -> None:
     engine = ScriptedEngine(finish=finish)
@@ -101,10 +88,6 @@ def test_the_character_tokenizer_renders_messages() -> None:
     text = tokenizer.apply_chat_template([{"role": "user", "content": "2 + 2?"}])
     assert text == "user: 2 + 2?\nassistant: "
     assert tokenizer.decode([*tokenizer.encode(text), 0]) == text
-
-
-def test_a_pending_sample_is_as_a_source_draws_it() -> None:
-    assert make_pending(prompt="2 + 2").status is Status.PENDING
 
 
 def test_a_fork_of_multiprocessing_leaves_the_prompts_where_they_are() -> None:

@@ -17,15 +17,19 @@ def detail(contract: type[Contract], identity: str, status: CheckStatus = CheckS
 
 
 @table(
-    "kind, said",
-    [
-        (sources.LosesReturned, "a group that was returned by `add` comes first without a resume, and not after one"),
-        (sources.StartsTheEpochAgain, "save the place in the data and the number of the epoch"),
-        (sources.SavesASet, "state_dict is not plain JSON, at state_dict()['seen']['rows'][0]: Object of type set"),
-    ],
+    "contract, said",
+    zip(
+        sources.MUTANTS["SRC-005"],
+        [
+            "a group that was returned by `add` comes first without a resume, and not after one",
+            "save the place in the data and the number of the epoch",
+            "state_dict is not plain JSON, at state_dict()['seen']['rows'][0]: Object of type set",
+        ],
+        strict=True,
+    ),
 )
-def test_what_a_source_did_not_save_is_named(kind: type[sources.Rows], said: str) -> None:
-    assert said in detail(sources.contract_of(kind), "SRC-005")
+def test_what_a_source_did_not_save_is_named(contract: type[Contract], said: str) -> None:
+    assert said in detail(contract, "SRC-005")
 
 
 def test_an_order_that_was_not_saved_is_named() -> None:

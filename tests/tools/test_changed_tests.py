@@ -49,11 +49,6 @@ def test_changed_and_renamed_files_are_run_and_deleted_ones_are_not(repository: 
     assert matrix(repository) == {"tests/e2e/test_whole.py": 8, "tests/test_größe.py": 0, "tests/test_new name.py": 0}
 
 
-def test_helpers_are_no_tests(repository: Path) -> None:
-    commit(repository, {"tests/conftest.py": "X = 1\n", "tests/test_agent/_fakes.py": "", "tests/test_data.json": "{}"})
-    assert matrix(repository) == {}
-
-
 def test_what_main_did_since_is_not_the_branchs(repository: Path) -> None:
     commit(repository, {"tests/test_mine.py": TEST})
     git(repository, "switch", "-q", "main")
@@ -88,9 +83,3 @@ def test_a_number_that_cannot_be_read_is_refused_by_file_and_line(repository: Pa
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("changed_tests: tests/test_strange.py, line 1: ")
     assert told in done.stderr
-
-
-def test_a_base_that_does_not_exist_is_refused(repository: Path) -> None:
-    done = run_tool("changed_tests.py", "--repository", repository, "--base", "nowhere")
-    assert done.returncode == 2
-    assert "nowhere and HEAD have no commit in common" in done.stderr

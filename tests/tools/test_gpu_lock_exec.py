@@ -119,13 +119,6 @@ def test_a_signal_reaches_the_command(start: Start, number: signal.Signals) -> N
     assert process.wait(20) == 40 + number
 
 
-def test_none_are_had_at_once_while_others_hold_all(start: Start) -> None:
-    one = start("--count", "2", *holding())
-    devices(one)
-    none = start("--count", "0", "--", sys.executable, "-c", SHOW)
-    assert (devices(none), none.wait(20)) == ("", 0)
-
-
 def test_a_wait_that_is_too_long_ends_and_leaves_nothing_locked(start: Start) -> None:
     one = start("--devices", "1", *holding())
     devices(one)
@@ -153,10 +146,3 @@ def test_what_makes_no_sense_is_refused_at_once(start: Start, argv: list[str], t
     _, error = process.communicate(timeout=20)
     assert process.returncode == 2
     assert told in error
-
-
-def test_a_command_that_does_not_exist_is_named(start: Start) -> None:
-    process = start("--count", "1", "--", "no-such-command")
-    _, told = process.communicate(timeout=20)
-    assert process.returncode == 127
-    assert told == "gpu_lock_exec: no-such-command cannot be run: No such file or directory\n"

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from slime_core.batching.split import split_step
-from slime_core.catalog.catalog import Used
+from slime_core.catalog.catalog import BuiltChoice
 from slime_core.errors import ContractError
 from slime_core.roles import (
     Advantage,
@@ -69,11 +69,11 @@ def algorithm_of(
     sum_over_shares: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor,
     **fields: object,
 ) -> Algorithm:
-    used = None if correction is None else Used("c", "tests", correction)
+    used = None if correction is None else BuiltChoice("c", "tests", correction)
     return Algorithm(
         rank_setup(Path(), Path(), **fields),  # type: ignore[arg-type]
-        Used("a", "tests", advantage),
-        Used("l", "tests", loss),
+        BuiltChoice("a", "tests", advantage),
+        BuiltChoice("l", "tests", loss),
         used,
         zero_without_advantage=zero_without_advantage,
         sum_over_shares=sum_over_shares,

@@ -4,7 +4,6 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 
 import pytest
 import torch
@@ -13,7 +12,7 @@ from hypothesis import settings as profile
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from slime_core.batching.prepare import Overlong, OverlongSettings, Preparation, reward_columns
+from slime_core.batching.prepare import Preparation, reward_columns
 from slime_core.errors import ContractError
 from slime_core.roles import Advantage, AdvantageInput, Draw, ShapeContext
 from slime_core.sample import Group, GroupId, Sample
@@ -29,7 +28,9 @@ from slime_train.estimators.reinforce_plus_plus_baseline import (
 )
 from slime_train.estimators.rloo import Rloo
 from slime_train.norm import CHUNK
-from slime_train.whitened import EstimatorSettings
+from slime_train.normalization import EstimatorSettings
+from slime_train.overlong import Overlong
+from slime_train.settings import OverlongSettings
 from tests.tables import table
 
 
@@ -219,19 +220,6 @@ def test_equal_rewards_have_no_advantage_at_all(
     """Exactly none, in float32 rewards of any size and with any fan-out."""
     found = estimator_of(settings)(batch_of([Scored(7, execution, reward) for execution in executions]))
     assert found.tolist() == [0.0] * len(executions)
-
-
-def advantages(estimator: Advantage, samples: list[tuple[int, float]]) -> list[float]:
-    """Of samples of one token, each an execution of its own."""
-    scored = [Scored(group, execution, reward) for execution, (group, reward) in enumerate(samples)]
-    return estimator(batch_of(scored)).tolist()
-
-
-def test_a_lone_sample_has_no_advantage_beside_full_groups() -> None:
-    samples = [(0, 1.0), (1, 0.0), (1, 1.0)]
-    root = math.sqrt(0.5)
-    assert advantages(Grpo(GrpoSettings()), samples) == pytest.approx([0.0, -root, root], rel=1e-5)
-    assert advantages(Rloo(EstimatorSettings()), samples) == [0.0, -1.0, 1.0]
 
 
 @table(
@@ -444,37 +432,9 @@ def test_equal_rewards_have_none_at_any_scale(estimator: Advantage, reward: floa
     assert found.tolist() == [0.0] * len(executions)
 
 
-@table("size", [2, 3, 5])
-@table("p", [0.1, 0.5, 0.9])
-def test_the_gradient_of_max_rl_is_that_of_the_likelihood_cut_off(size: int, p: float) -> None:
-    """Of a policy that succeeds with probability sigmoid(x): the mean over all groups of `size` rollouts."""
-
-    def cut_off(x: float) -> float:
-        failing = 1 / (1 + math.exp(x))
-        return -math.fsum(failing**k / k for k in range(1, size))
-
-    expected = 0.0
-    for rewards in product([0.0, 1.0], repeat=size):
-        samples = [Scored(0, at, reward) for at, reward in enumerate(rewards)]
-        advantages = MaxRl(EstimatorSettings())(batch_of(samples)).tolist()
-        slope = math.fsum(a * (r - p) for a, r in zip(advantages, rewards, strict=True)) / size
-        expected += math.prod(p if reward else 1 - p for reward in rewards) * slope
-    at, step = math.log(p / (1 - p)), 1e-5
-    assert expected == pytest.approx((cut_off(at + step) - cut_off(at - step)) / (2 * step), rel=1e-5)
-
-
 def test_a_reward_below_0_is_refused() -> None:
     with pytest.raises(ContractError, match=r"a reward is -0\.5: give rewards of 0 or more"):
         MaxRl(EstimatorSettings())(batch_of([Scored(0, 0, 1.0), Scored(0, 1, -0.5)]))
-
-
-def test_gpg_makes_up_for_groups_that_teach_nothing_where_they_are_counted() -> None:
-    differs = [Scored(0, 0, 1.0), Scored(0, 1, 0.0)]
-    assert Gpg()(batch_of(differs)).tolist() == [0.5, -0.5]
-    flat = [Scored(1, 0, 1.0), Scored(1, 1, 1.0)]
-    assert Gpg()(batch_of([*differs, *flat])).tolist() == [1.0, -1.0, 0.0, 0.0]
-    masked = [replace(each, mask=(0,)) for each in flat]
-    assert Gpg()(batch_of([*differs, *masked])).tolist() == [0.5, -0.5, 0.0, 0.0]
 
 
 def test_gpg_counts_over_all_ranks() -> None:

@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 import torch
@@ -19,7 +18,7 @@ from slime_core.roles import Choice, Draw, OldActor, Place, PluginSet, Rendezvou
 from slime_core.sample import Group, GroupId, Sample
 from slime_local.settings import LocalTrainerSettings
 from slime_testing.tensors.algorithm import Ranks
-from slime_train import ServedWeights, failing_together
+from slime_train import ServedWeights, fail_on_all_ranks
 from slime_train.rank_host import RankHost
 from slime_train.share import token_weights
 from tests.channels import flat, opened
@@ -139,9 +138,9 @@ def test_a_rank_that_has_something_to_close_is_told_of_the_end(host: Hosts, tmp_
 @pytest.mark.parametrize(
     ("place", "meeting"),
     [
-        (Place(0, meeting="127.0.0.1:4000"), "file://"),
-        (Place(0, address="10.0.0.7", meeting="10.0.0.7:4000"), "tcp://10.0.0.7:4000"),
-        (Place(3, nodes=2, meeting="127.0.0.1:4000"), "tcp://127.0.0.1:4000"),
+        (Place(0, rendezvous="127.0.0.1:4000"), "file://"),
+        (Place(0, address="10.0.0.7", rendezvous="10.0.0.7:4000"), "tcp://10.0.0.7:4000"),
+        (Place(3, nodes=2, rendezvous="127.0.0.1:4000"), "tcp://127.0.0.1:4000"),
     ],
     ids=["this machine", "another one", "two nodes"],
 )
@@ -304,18 +303,6 @@ def test_ranks_meet_in_the_file_that_is_meant(tmp_path: Path, name: str) -> None
     assert b"here" in place.read_bytes()
 
 
-@given(
-    st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=60).filter(
-        lambda name: name.strip(".")
-    )
-)
-def test_a_url_is_read_as_the_path_that_was_meant(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
-    folder = tmp_path_factory.mktemp("any") / name
-    folder.mkdir()
-    (folder / "rendezvous").write_text(name, "utf-8", "surrogateescape", newline="")
-    assert Path(urlsplit(Rendezvous.file(folder / "rendezvous").url).path).samefile(folder / "rendezvous")
-
-
 # ServedWeights: what generated a rollout, in the order in which weights are published and trained.
 
 
@@ -379,7 +366,7 @@ def heard(errors: dict[int, Exception], ranks: int = 3) -> list[str]:
     def work(rank: int) -> Callable[[Total], torch.Tensor]:
         def run(total: Total) -> torch.Tensor:
             try:
-                with failing_together(rank, ranks, total):
+                with fail_on_all_ranks(rank, ranks, total):
                     if rank in errors:
                         raise errors[rank]
             except (NonFiniteError, ContractError) as error:
@@ -413,7 +400,7 @@ def test_a_text_of_any_length_arrives_cut() -> None:
 
 def test_alone_an_error_is_what_it_was() -> None:
     error = NonFiniteError("alone")
-    with pytest.raises(NonFiniteError) as raised, failing_together(0, 1, _never):
+    with pytest.raises(NonFiniteError) as raised, fail_on_all_ranks(0, 1, _never):
         raise error
     assert raised.value is error
 
@@ -491,15 +478,3 @@ def test_the_parts_of_a_step_add_up_to_it(mean: Mean, rollouts: Rollouts, cut: i
     parts = [part for part in (rollouts[:cut], rollouts[cut:]) if part]
     total = sum(reduced(part, counts(rollouts), mean) for part in parts)
     assert total == pytest.approx(reference(rollouts, mean), rel=1e-9, abs=1e-12)
-
-
-@BY_MEAN
-def test_a_step_without_a_trained_token_has_no_loss(mean: Mean) -> None:
-    assert reduced([[([(0, 5.0), (0, -1.0)], 1.0)], [([], 1.0)]], (0, 0), mean) == 0.0
-
-
-def test_a_long_sample_counts_as_one_or_by_its_tokens_or_by_a_constant() -> None:
-    rollouts: Rollouts = [[([(1, 1.0)] * 9, 1.0)], [([(1, 0.0)], 1.0)]]
-    assert reduced(rollouts, (10, 2), "rollouts") == pytest.approx(0.5)
-    assert reduced(rollouts, (10, 2), "tokens") == pytest.approx(0.9)
-    assert reduced(rollouts, (10, 2), 3) == pytest.approx(1.5)

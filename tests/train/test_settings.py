@@ -1,19 +1,12 @@
 """Settings of training: specs, schedules, limits."""
 
 import math
-import re
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import ValidationError
 
-import slime_train.estimators
-from slime_core.batching.prepare import OverlongSettings
 from slime_core.roles import AdvantageSpec, LossSpec, Optim, Settings, Setup, Spec
 from slime_train.corrections import Icepop, Mis, Tis
 from slime_train.estimators import estimators
@@ -29,17 +22,18 @@ from slime_train.estimators.reinforce_plus_plus_baseline import (
 )
 from slime_train.estimators.rloo import Rloo
 from slime_train.losses import CispoLoss, GspoLoss, PolicyLoss, SftLoss
+from slime_train.normalization import EstimatorSettings
 from slime_train.schedule import learning_rate
 from slime_train.settings import (
     CispoSettings,
     GspoSettings,
     IcepopSettings,
     MisSettings,
+    OverlongSettings,
     PolicyLossSettings,
     TisSettings,
 )
 from slime_train.specs import corrections, losses
-from slime_train.whitened import EstimatorSettings
 from tests.tables import table
 
 SHARED = {"entropy_coef": 0.0, "use_opsm": False, "opsm_delta": 1e-4}
@@ -224,11 +218,6 @@ def assert_offered(spec: Spec[object], name: str, kind: type[object], settings: 
         assert list(vars(built).values()) == [settings]
 
 
-def test_every_file_of_the_room_offers_the_estimator_of_its_name() -> None:
-    files = {path.stem for path in Path(slime_train.estimators.__file__).parent.glob("[!_]*.py")}
-    assert {spec.name for spec in estimators()} == files
-
-
 def test_every_estimator_says_what_it_reads() -> None:
     found = {spec.name: spec for spec in estimators()}
     assert all(type(spec) is AdvantageSpec for spec in found.values())
@@ -255,12 +244,6 @@ def test_every_loss_says_whether_advantages_are_all_it_learns_from() -> None:
 def test_every_correction_is_built_from_its_settings() -> None:
     for spec, (name, kind, settings) in zip(corrections(), CORRECTIONS, strict=True):
         assert_offered(spec, name, kind, settings)
-
-
-@table("offers", [estimators, losses, corrections])
-def test_a_summary_begins_as_a_sentence_does(offers: Callable[[], list[Spec[object]]]) -> None:
-    for spec in offers():
-        assert re.match(r"[A-Z][a-z]+ ?", spec.summary), spec.name
 
 
 # The learning rate of each step.
@@ -330,17 +313,3 @@ def test_wsd_stays_at_the_peak_and_decays_in_its_last_steps(shape: str, half_way
     assert found[3:9] == [2.0] * 6
     assert found[11] == pytest.approx(0.5 + 1.5 * half_way)
     assert found[14] == pytest.approx(0.5)
-
-
-@given(
-    style=st.sampled_from(["constant", "linear", "cosine", "inverse-square-root", "WSD"]),
-    warmup=st.integers(0, 20),
-    steps=st.integers(1, 40),
-)
-def test_it_stays_in_bounds_and_falls_after_warm_up(style: str, warmup: int, steps: int) -> None:
-    optim = replace(OPTIM, lr_decay_style=style, lr_warmup_iters=warmup, train_steps=steps, lr_wsd_decay_iters=5)
-    found = [learning_rate(optim, step) for step in range(steps + 5)]
-    after = found[warmup:]
-    assert all(0 < rate <= 2.0 for rate in found)
-    assert all(rate >= 0.5 for rate in after)
-    assert after == sorted(after, reverse=True)

@@ -1,24 +1,18 @@
 """Steps of a draw by share: whole groups, balanced, every sample once, and one report a share."""
 
-import random
 from collections import Counter
 from dataclasses import replace
-from itertools import product
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.flop_counter import FlopCounterMode
-from transformers import AutoConfig, AutoModelForCausalLM
 
 from slime_core.batching.prepare import Preparation, TrainGroup
-from slime_core.batching.split import Cost, Shares, karmarkar_karp, split_step, steps_of
+from slime_core.batching.split import Cost, Shares, split_step, steps_of
 from slime_core.errors import ConfigError, ContractError
 from slime_core.roles import Draw, SampleField, Settings, StepResult, TrainBatch, TrainerSpec
 from slime_core.roles.trainer import INPUT_FIELDS
 from slime_core.sample import Group, GroupId, Sample, plain_json
-from slime_train.sequences import discounted_sums, masked_mean, masked_sum
 from tests.tables import table
 
 
@@ -239,22 +233,6 @@ def made(draw: int, lengths: list[int], rewards: list[float]) -> Group:
     return Group(GroupId("made", 0, draw, draw), samples)
 
 
-@given(
-    lengths=st.lists(st.lists(st.integers(1, 50), min_size=2, max_size=2), min_size=2, max_size=20),
-    ranks=st.integers(2, 3),
-)
-def test_ranks_differ_by_the_longest_group_at_most(lengths: list[list[int]], ranks: int) -> None:
-    """Twice: among groups that have something to learn, and among the others."""
-    groups = [made(draw, each, [0.0, float(draw % 2)]) for draw, each in enumerate(lengths)]
-    batches = split(groups, ranks)
-    for parity in (0, 1):
-        load = [
-            sum(3 + sum(lengths[number]) for number in set(batch.group_index_S) if number % 2 == parity)
-            for batch in batches
-        ]
-        assert max(load) - min(load) <= max((3 + sum(each) for each in lengths[parity::2]), default=0)
-
-
 @table(
     "prompts, responses, shares",
     [
@@ -294,72 +272,12 @@ def test_no_groups_make_empty_batches(ranks: int) -> None:
     assert [len(batch.tokens_T) for batch in split([], ranks)] == [0] * ranks
 
 
-# Dealing groups to ranks by what they cost: every one once, and close to even.
-
-SIZES = st.lists(st.floats(0.0, 1e6), max_size=40)
-
-
-@given(sizes=SIZES, parts=st.integers(1, 6))
-def test_every_one_is_dealt_once_and_shares_differ_by_the_largest_at_most(sizes: list[float], parts: int) -> None:
-    shares = karmarkar_karp(sizes, parts)
-    assert len(shares) == parts
-    assert sorted(index for share in shares for index in share) == list(range(len(sizes)))
-    sums = [sum(sizes[index] for index in share) for share in shares]
-    assert max(sums) - min(sums) <= max(sizes, default=0.0) * (1 + 1e-9) + 1e-6
-
-
-@given(sizes=st.lists(st.integers(1, 50), min_size=1, max_size=8), parts=st.integers(2, 3))
-def test_the_largest_share_is_close_to_the_best_there_is(sizes: list[int], parts: int) -> None:
-    """Within 4/3 of the optimum, which an exhaustive search finds: no worse than longest first is."""
-    best = min(
-        max(sum(size for size, owner in zip(sizes, owners, strict=True) if owner == part) for part in range(parts))
-        for owners in product(range(parts), repeat=len(sizes))
-    )
-    found = max(sum(sizes[index] for index in share) for share in karmarkar_karp(sizes, parts))
-    assert best <= found <= best * 4 / 3
-
-
-@table("family", ["llama", "gpt2", "qwen3", "gemma", "gemma2"])
-def test_a_cost_is_what_torch_counts(family: str) -> None:
-    sizes = {"hidden_size": 32, "intermediate_size": 80, "num_hidden_layers": 3, "num_attention_heads": 4}
-    more = {"vocab_size": 50, "n_inner": 80} if family == "gpt2" else {"vocab_size": 50, "num_key_value_heads": 2}
-    config = AutoConfig.for_model(family, **sizes, **more, attn_implementation="eager")
-    model = AutoModelForCausalLM.from_config(config)
-    cost = Cost.of_config(config.to_dict())
-    for length in (8, 64):
-        with FlopCounterMode(display=False) as counted, torch.no_grad():
-            model(torch.zeros(1, length, dtype=torch.long))
-        whole = counted.get_total_flops()
-        # Hugging Face multiplies what the mask hides too, and predicts from the prompt's tokens.
-        expected = cost.token * length + cost.seen * length**2 + cost.predicted * length
-        assert whole == pytest.approx(expected, rel=0.01)
+# What a group costs.
 
 
 def test_a_group_shares_its_prompt_and_attends_to_it() -> None:
     cost = Cost(token=1.0, seen=10.0, predicted=100.0)
     assert cost.of(4, [2, 3]) == (4 + 5) + 10.0 * (8 + 2 * (4 + 1) + 3 * (4 + 1.5)) + 100.0 * 5
-
-
-def differencing(sizes: list[float], parts: int) -> list[float]:
-    """Sums that the method ends with, sorted: of lists of sums, join the two that differ most within."""
-    left = [[0.0] * (parts - 1) + [size] for size in sizes]
-    while len(left) > 1:
-        left.sort(key=lambda sums: sums[-1] - sums[0])
-        one, other = left.pop(), left.pop()
-        left.append(sorted(low + high for low, high in zip(one, reversed(other), strict=True)))
-    return left[0]
-
-
-@table("parts", [2, 3, 4])
-@table("seed", range(6))
-def test_it_is_the_largest_differencing_method_whatever_the_unit(parts: int, seed: int) -> None:
-    draw = random.Random(seed)
-    sizes = [draw.random() for _ in range(13)]
-    shares = karmarkar_karp(sizes, parts)
-    sums = sorted(sum(sizes[index] for index in share) for share in shares)
-    assert sums == pytest.approx(differencing(sizes, parts), rel=1e-9)
-    assert karmarkar_karp([size * 2**40 for size in sizes], parts) == shares
-    assert karmarkar_karp([size / 2**40 for size in sizes], parts) == shares
 
 
 SIZES_OF_A_MODEL = {
@@ -427,14 +345,14 @@ def of(*shares: int) -> Shares:
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=8).filter(lambda each: set(each) == set(range(max(each) + 1))))
 def test_every_share_has_one_rank_that_reports_and_every_rank_its_share(shares: list[int]) -> None:
     found = of(*shares)
-    assert [shares[rank] for rank in found.reporting] == list(range(found.count))
-    assert found.dealt([f"share {number}" for number in range(found.count)]) == [f"share {each}" for each in shares]
+    assert [shares[rank] for rank in found.reporting_ranks] == list(range(found.count))
+    assert found.per_rank([f"share {number}" for number in range(found.count)]) == [f"share {each}" for each in shares]
 
 
 def test_of_ranks_that_agree_one_is_heard() -> None:
     close = replace(RESULT, metrics={"loss": 2.00001, "odd": float("nan")}, scores={3: 0.250001})
-    assert of(0, 1, 0, 1).agreed([RESULT, OTHER, close, OTHER]) == [RESULT, OTHER]
-    assert of(0, 1).agreed([RESULT, OTHER]) == [RESULT, OTHER]
+    assert of(0, 1, 0, 1).merged([RESULT, OTHER, close, OTHER]) == [RESULT, OTHER]
+    assert of(0, 1).merged([RESULT, OTHER]) == [RESULT, OTHER]
 
 
 @table(
@@ -453,7 +371,7 @@ def test_of_ranks_that_agree_one_is_heard() -> None:
 )
 def test_ranks_of_a_share_that_differ_are_named_with_the_first_difference(other: StepResult, says: str) -> None:
     with pytest.raises(ContractError, match=rf"plugin mega: ranks 1 and 3 train on share 1 together.*: {says}; "):
-        of(0, 1, 0, 1).agreed([OTHER, RESULT, OTHER, other])
+        of(0, 1, 0, 1).merged([OTHER, RESULT, OTHER, other])
 
 
 def _rank(rank: int, world_size: int, setup: object) -> None:
@@ -472,44 +390,3 @@ def test_shares_that_do_not_fit_the_ranks_are_refused(shares: list[int]) -> None
     spec = TrainerSpec("mega", _rank, world_size=lambda settings: 4, shares=lambda settings: shares)
     with pytest.raises(ConfigError, match=r"trainer 'mega': shares gives .* for 4 ranks; expected one number a rank"):
         spec.share_of_ranks(Settings())
-
-
-# Sums and means over the trained tokens of each sample, of ragged batches and of none.
-
-SAMPLES = st.lists(st.lists(st.floats(-5, 5), max_size=19), max_size=5)
-
-
-def test_masked_tokens_count_neither_in_the_sum_nor_in_the_number() -> None:
-    values, mask = torch.tensor([1.0, 5.0, 3.0, 7.0]), torch.tensor([1.0, 0.0, 1.0, 0.0])
-    sample = torch.tensor([0, 0, 0, 2])
-    assert masked_sum(values, mask, sample).tolist() == [4.0, 0.0, 0.0]
-    assert masked_mean(values, mask, sample).tolist() == [2.0, 0.0, 0.0]
-
-
-def test_of_no_tokens_there_are_no_samples() -> None:
-    none = torch.empty(0)
-    assert masked_mean(none, none, torch.empty(0, dtype=torch.int64)).shape == (0,)
-
-
-def test_a_long_sample_loses_nothing_to_rounding() -> None:
-    """A sum in float32 of this order would be off by more than the clip of GSPO."""
-    values = torch.cat([torch.tensor([1e4]), torch.full((30_000,), 1e-4), torch.tensor([-1e4])])
-    mean = masked_mean(values, torch.ones_like(values), torch.zeros(len(values), dtype=torch.int64))
-    assert mean.dtype == torch.float32
-    assert mean.item() == pytest.approx(3 / 30_002, rel=1e-6)
-
-
-@given(samples=SAMPLES, discount=st.sampled_from([0.0, 0.5, 0.97, 1.0]))
-def test_discounted_sums_are_the_recursion_from_the_end(samples: list[list[float]], discount: float) -> None:
-    expected: list[float] = []
-    for values in samples:
-        running, found = 0.0, []
-        for value in reversed(values):
-            running = value + discount * running
-            found.append(running)
-        expected += reversed(found)
-    values_T = torch.tensor([each for values in samples for each in values], dtype=torch.float64)
-    sample_T = torch.tensor([number for number, values in enumerate(samples) for _ in values], dtype=torch.int64)
-    before = values_T.clone()
-    assert discounted_sums(values_T, sample_T, discount).tolist() == pytest.approx(expected, rel=1e-9, abs=1e-9)
-    assert torch.equal(values_T, before)

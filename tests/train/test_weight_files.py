@@ -76,7 +76,7 @@ def test_what_an_engine_uses_in_place_stays_until_the_next_but_one(channel: Weig
     assert flat is not None, "one dtype, its own order: nothing is copied"
     assert flat.tolist() == list(range(100, 111))
     assert flat.data_ptr() % ALIGNED == 0
-    assert receiver.lasting
+    assert receiver.keeps_tensors
     sender.send(1, buckets(200), ())
     assert flat.tolist() == list(range(100, 111))
 

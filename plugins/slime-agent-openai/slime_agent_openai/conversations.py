@@ -145,7 +145,7 @@ class _Left:
 
 def _versions(sample: Sample) -> list[str]:
     made = [sample.weight_versions[0] if len(set(sample.weight_versions)) == 1 else ""] * sample.response_length
-    for begin, end, version in sample.stretches:
+    for begin, end, version in sample.version_spans:
         made[begin:end] = [str(version)] * (end - begin)
     return made
 

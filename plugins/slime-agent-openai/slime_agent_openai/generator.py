@@ -82,7 +82,7 @@ class AgentGenerator:
         except AgentError as error:
             if not error.shared:
                 raise
-            ctx.anew()  # turns are counted from zero again, so the engine repeats its answers
+            ctx.restart()  # turns are counted from zero again, so the engine repeats its answers
             session, outcome = await self._session(sample, ctx, self._agents.run_alone)
         if session.broken is not None:
             raise session.broken

@@ -223,14 +223,18 @@ class Session:
         return Reading(self._context.tokenizer, self._family, self.new_id, plan.tools, thinks)
 
     async def _asked(
-        self, prompt: Sequence[int], sampling: SamplingParams, asked: str, tell: Callable[[GenerateChunk], None] | None
+        self,
+        prompt: Sequence[int],
+        sampling: SamplingParams,
+        asked: str,
+        on_chunk: Callable[[GenerateChunk], None] | None,
     ) -> GenerateOutput:
         """The engine's answer, under a name derived from the request's content, not from its time."""
         number = self._taken[asked]
         self._taken[asked] += 1
         try:
             turn = f"{asked}/{number}"
-            output = await self._context.generate(prompt, sampling, turn=turn, session=self._name, tell=tell)
+            output = await self._context.generate(prompt, sampling, turn=turn, session=self._name, on_chunk=on_chunk)
         except BaseException as error:
             self._taken[asked] -= 1
             if isinstance(error, LimitError):

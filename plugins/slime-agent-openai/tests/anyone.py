@@ -68,7 +68,7 @@ class Anyone:
     def context(self, *, max_new_tokens: int, **named: object) -> GenerateContext:
         """For one sample."""
         sampling = SamplingParams(max_new_tokens)
-        return GenerateContext(self.generate, self.tokenizer, sampling, 0, False, anew=self._lose, **named)  # type: ignore[arg-type]
+        return GenerateContext(self.generate, self.tokenizer, sampling, 0, False, restart=self._lose, **named)  # type: ignore[arg-type]
 
     async def generate(
         self,

@@ -51,7 +51,7 @@ class Talker:
         *,
         turn: str | None = None,
         session: str | None = None,
-        tell: Callable[[GenerateChunk], None] | None = None,
+        on_chunk: Callable[[GenerateChunk], None] | None = None,
         media: Mapping[str, Json] | None = None,
     ) -> GenerateOutput:
         assert sampling is not None
@@ -60,8 +60,8 @@ class Talker:
         output = GenerateOutput(tokens, [-0.25 - place / 64 for place in range(len(tokens))], finish, 3)
         try:
             for place in range(0, len(tokens), self.part):
-                if tell is not None:
-                    tell(self._part(output, place))
+                if on_chunk is not None:
+                    on_chunk(self._part(output, place))
                 await asyncio.sleep(0)
                 if self.dies is not None:
                     raise self.dies

@@ -38,12 +38,6 @@ def test_the_suffix_is_what_the_template_writes_after_the_answer(
     )
 
 
-def test_a_template_that_drops_reasoning_is_bridged_all_the_same(bridge: Bridge) -> None:
-    thought = Message(Role.ASSISTANT, "It is 42.", reasoning="17 + 25 = 42")
-    suffix = "<|im_end|>\n<|im_start|>user\nSure?<|im_end|>\n<|im_start|>assistant\n"
-    assert bridge.suffix(thought, [Message(Role.USER, "Sure?")], ()) == suffix
-
-
 def test_a_template_that_changes_what_came_before_is_not_bridged(tmp_path: Path) -> None:
     bridge = Bridge(load_chat(tmp_path, MOVES_TOOLS))
     answer, tail = Message(Role.ASSISTANT, "It is 42."), [Message(Role.USER, "Sure?")]

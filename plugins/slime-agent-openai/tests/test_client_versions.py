@@ -32,7 +32,7 @@ CLIENTS = {
     "autogen, newest": ("autogen_chat", "autogen-agentchat", "autogen-ext[openai]"),
     "haystack, newest": ("haystack_chat", "haystack-ai"),
     "strands, newest": ("strands_messages", "strands-agents[anthropic]"),
-}  # By name: a script, and what is installed for it: the client, and what its makers forgot to say it needs
+}  # By name: its function in clients.py, and its packages: the client, and what it needs without requiring it
 AI_SDK = ("ai@6.0.326", "@ai-sdk/openai@3.0.141", "@ai-sdk/openai-compatible@2.0.92", "@ai-sdk/anthropic@3.0.140")
 NODE_CLIENTS = {
     "openai chat": ("openai_node", "chat", "openai@6.49.0"),
@@ -47,8 +47,8 @@ NODE_CLIENTS = {
 @pytest.mark.clients
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_client_as_it_is_shipped_leaves_one_sample_of_all_its_tokens(tmp_path: Path, client: str) -> None:
-    script, *wanted = CLIENTS[client]
-    _run(tmp_path, environment(*wanted), SCRIPTS / f"{script}.py")
+    name, *wanted = CLIENTS[client]
+    _run(tmp_path, environment(*wanted), SCRIPTS / "clients.py", name)
 
 
 @pytest.mark.clients

@@ -1,24 +1,15 @@
 """Unmodified clients against the gateway: one sample each, and every token of the model in it."""
 
 import asyncio
-import io
-import runpy
-import sys
-from contextlib import redirect_stdout
-from pathlib import Path
 
-import agents
 import anthropic
-import openai
-import pytest
+from sdk_scripts import clients
 from serving import There, served
 from talker import Talker
-from three_turns import CALLS, QUESTION, run
+from three_turns import CALLS, run
 
 from slime_core.data import HfTokenizer
 from tests.tables import table
-
-SCRIPTS = Path(__file__).with_name("sdk_scripts")
 
 
 def talker_of(tokenizer: HfTokenizer) -> Talker:
@@ -26,38 +17,13 @@ def talker_of(tokenizer: HfTokenizer) -> Talker:
     return Talker(tokenizer, lambda text, turn: CALLS[turn])
 
 
-@table("how", ["whole", "stream"])
-@table("script", ["openai_chat", "openai_responses", "anthropic_messages"])
-def test_a_loop_of_tools(tokenizer: HfTokenizer, monkeypatch: pytest.MonkeyPatch, script: str, how: str) -> None:
-    """The scripts that test_client_versions.py runs with other releases."""
-
-    async def client(there: There) -> str:
-        monkeypatch.setattr(sys, "argv", [script, there.url, how])
-        with redirect_stdout(io.StringIO()) as said:
-            await asyncio.to_thread(runpy.run_path, f"{SCRIPTS}/{script}.py")
-        return said.getvalue().strip()
-
-    run(talker_of(tokenizer), client)
-
-
 @table("stream", [False, True])
-def test_anthropic_threads(tokenizer: HfTokenizer, stream: bool) -> None:
-    @anthropic.beta_async_tool
-    async def add(a: int, b: int) -> str:
-        """Adds."""
-        return str(a + b)
+@table("name", ["openai_chat", "openai_responses", "anthropic_messages", "openai_agents"])
+def test_a_loop_of_tools(tokenizer: HfTokenizer, name: str, stream: bool) -> None:
+    """The clients that test_client_versions.py runs in other releases."""
 
     async def client(there: There) -> str:
-        async with anthropic.AsyncAnthropic(base_url=there.url, api_key="any") as ask:
-            runner = ask.beta.messages.tool_runner(
-                model="policy",
-                max_tokens=200,
-                system="Be brief.",
-                messages=[{"role": "user", "content": QUESTION}],
-                tools=[add],
-                stream=stream,
-            )
-            return str((await runner.until_done()).content[-1].text)
+        return await asyncio.to_thread(getattr(clients, name), there.url, stream)
 
     run(talker_of(tokenizer), client)
 
@@ -83,25 +49,3 @@ def test_a_thread_that_is_lost_is_begun_anew_by_its_client(tokenizer: HfTokenize
             assert (counts.turns, counts.bridged) == (2, 1)
 
     asyncio.run(asyncio.wait_for(whole(), 60))
-
-
-@table("stream, kind", [(False, "chat"), (True, "responses")])
-def test_openai_agents(tokenizer: HfTokenizer, kind: str, stream: bool) -> None:
-    @agents.function_tool
-    def add(a: int, b: int) -> int:
-        """Adds."""
-        return a + b
-
-    async def client(there: There) -> str:
-        agents.set_tracing_disabled(True)
-        async with openai.AsyncOpenAI(base_url=f"{there.url}/v1", api_key="any") as ask:
-            made = agents.OpenAIChatCompletionsModel if kind == "chat" else agents.OpenAIResponsesModel
-            agent = agents.Agent("adder", instructions="Add.", tools=[add], model=made("policy", ask))
-            if not stream:
-                return str((await agents.Runner.run(agent, QUESTION)).final_output)
-            told = agents.Runner.run_streamed(agent, QUESTION)
-            async for _ in told.stream_events():
-                pass
-            return str(told.final_output)
-
-    run(talker_of(tokenizer), client)

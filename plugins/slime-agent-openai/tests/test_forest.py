@@ -3,10 +3,8 @@
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
-from chat import MOVES_TOOLS, load_chat
 from wild import Echo, echoed
 
 from slime_agent_openai.bridge import Bridge
@@ -92,17 +90,6 @@ def test_words_that_a_client_begins_with_are_no_fork_and_edited_ones_are(session
     assert len(session.trained) == 2
 
 
-def test_which_of_two_chains_was_there_first_changes_nothing(tokenizer: HfTokenizer, bridge: Bridge) -> None:
-    def trained(*answers: str) -> list[list[str]]:
-        session = Played(Forest(bridge), tokenizer)
-        said = session.turn([ASKED], "42")
-        for answer in answers:
-            session.turn([ASKED, said, SURE], answer)
-        return session.trained
-
-    assert trained("Yes", "No") == trained("No", "Yes")
-
-
 def test_sub_agents_that_are_asked_the_same_have_conversations_of_their_own(session: Played) -> None:
     for asked in ([ASKED], [ASKED, Message(Role.ASSISTANT, "42"), SURE]):
         for agent in ("", "first", "second"):
@@ -115,17 +102,6 @@ def test_other_tools_begin_anew(session: Played) -> None:
     said = session.turn([ASKED], "42")
     session.turn([ASKED, said, SURE], "Yes", tools=())
     assert len(session.trained) == 2
-
-
-def test_a_template_that_changes_what_came_before_forks_and_is_exact(tmp_path: Path) -> None:
-    tokenizer = load_chat(tmp_path, MOVES_TOOLS)
-    session, asked = Played(Forest(Bridge(tokenizer)), tokenizer), [ASKED]
-    said = session.turn(asked, calls=1)
-    asked += [said, Message(Role.TOOL, "42", answers=said.calls[0].id)]
-    asked += [session.turn(asked, "42"), SURE]
-    session.turn(asked, "Yes")
-    assert sorted(map(len, session.trained)) == [1, 2]
-    assert session.forest.counts.forks == 1
 
 
 @table(

@@ -145,7 +145,7 @@ def test_who_was_lost_with_another_is_run_again_from_nothing(talker: Talker) -> 
         seconds=30.0,
         limits=SessionLimits(max_turns=1),
         max_turns=1,
-        anew=lambda: begun.append(len(talker.log)),
+        restart=lambda: begun.append(len(talker.log)),
     )
     assert (exited.status, exited.failure_reason) == (Status.FAILED, "agent_exit_3")
     assert (other.status, other.reward) == (Status.COMPLETED, 1.0)  # its second session's turns are counted from zero

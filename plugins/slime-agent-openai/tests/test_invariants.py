@@ -43,25 +43,6 @@ class World:
         return Session(engine.context(max_new_tokens=budget), limits, self.bridge, HERMES)
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """How many sessions are played."""
-
-    alone: int  # Without HTTP
-    over_http: int
-    in_two_orders: int  # Pairs
-    with_and_without_faults: int  # Pairs, over HTTP
-
-    @property
-    def all(self) -> int:
-        """Of all kinds."""
-        return self.alone + self.over_http + 2 * (self.in_two_orders + self.with_and_without_faults)
-
-
-WHOLE = Sizes(alone=6_400, over_http=2_000, in_two_orders=500, with_and_without_faults=300)
-SAMPLE = Sizes(alone=80, over_http=30, in_two_orders=8, with_and_without_faults=8)
-
-
 @pytest.fixture(scope="module")
 def worlds(tmp_path_factory: pytest.TempPathFactory) -> list[World]:
     chatml, moving = (load_chat(tmp_path_factory.mktemp("chat"), template) for template in (CHATML, MOVES_TOOLS))
@@ -112,19 +93,19 @@ async def all_over_http(worlds: Sequence[World], numbers: Sequence[int], fault_r
         await gateway.close()
 
 
-def play(worlds: Sequence[World], sizes: Sizes) -> Counter[str]:
-    """So many sessions of each kind; what they came to."""
+def play(worlds: Sequence[World], scale: int) -> Counter[str]:
+    """Counts of what `142 * scale` sessions did: without HTTP, over it, in two orders, with and without faults."""
     total: Counter[str] = Counter()
-    for number in range(sizes.alone):
+    for number in range(80 * scale):
         total += played(worlds[number % len(worlds)], number).checked()
-    for number in range(sizes.in_two_orders):
+    for number in range(8 * scale):
         one, two = (played(worlds[number % len(worlds)], number, order) for order in (1, 2))
         total += one.checked() + two.checked()
         assert Counter(map(contents, one.samples)) == Counter(map(contents, two.samples)), number  # I7
-    for some in _batches(sizes.over_http):
+    for some in _batches(30 * scale):
         for ended in asyncio.run(all_over_http(worlds, some, 0.2)):
             total += ended.checked()
-    for some in _batches(sizes.with_and_without_faults):
+    for some in _batches(8 * scale):
         calm, hurt = (asyncio.run(all_over_http(worlds, some, rate)) for rate in (0.0, 0.5))
         for number, one, two in zip(some, calm, hurt, strict=True):
             total += one.checked() + two.checked()
@@ -136,35 +117,22 @@ def _batches(count: int, size: int = 50) -> list[range]:
     return [range(begin, min(begin + size, count)) for begin in range(0, count, size)]
 
 
-def require_all(total: Counter[str], sizes: Sizes, turns: int) -> None:
-    """Everything was done that is there to be done, and often enough."""
-    assert total["sessions"] == sizes.all
+def require_all(total: Counter[str], sessions: int, turns: int) -> None:
+    """Each move and each fault occurred."""
+    assert total["sessions"] == sessions
     assert total["turns"] >= turns
     moves = {"votes", "at once", "sub-agents", "asked again", "gone back", "edits", "cut", "forks", "samples"}
     faults = {"disconnect", "engine error", "interrupt", "sent twice", "sent again", "cut off"}
     assert {name for name in moves | faults if not total[name]} == set()
 
 
-def require_nothing_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Clients that go away are nobody's error."""
+@pytest.mark.parametrize(
+    "scale", [1, pytest.param(72, marks=[pytest.mark.property, pytest.mark.long, pytest.mark.timeout(3600)])]
+)
+def test_every_token_of_a_session_is_trained_on_once_as_the_engine_made_it(
+    worlds: list[World], caplog: pytest.LogCaptureFixture, scale: int
+) -> None:
+    total = play(worlds, scale)
+    print("".join(f"\n{count:>12,} {name}" for name, count in sorted(total.items(), key=lambda each: -each[1])))
+    require_all(total, sessions=142 * scale, turns=1_000 * scale)
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
-
-
-def test_of_some_sessions_every_token_is_trained_on_once_as_the_engine_made_it(
-    worlds: list[World], caplog: pytest.LogCaptureFixture
-) -> None:
-    require_all(play(worlds, SAMPLE), SAMPLE, turns=1_000)
-    require_nothing_logged(caplog)
-
-
-@pytest.mark.property
-@pytest.mark.long
-@pytest.mark.timeout(3600)
-def test_of_ten_thousand_sessions_every_token_is_trained_on_once_as_the_engine_made_it(
-    worlds: list[World], capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    total = play(worlds, WHOLE)
-    with capsys.disabled():
-        print("".join(f"\n{count:>12,} {name}" for name, count in sorted(total.items(), key=lambda each: -each[1])))
-    require_all(total, WHOLE, turns=100_000)
-    require_nothing_logged(caplog)

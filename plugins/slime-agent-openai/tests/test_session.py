@@ -98,12 +98,6 @@ def test_a_model_without_a_chat_template_ends_the_run(
     assert session.interrupted.is_set()
 
 
-def test_a_closed_session_answers_nothing(tokenizer: HfTokenizer) -> None:
-    session = session_of(talks(tokenizer, "42"))
-    session.close()
-    assert refusal(lambda: ask(session, Request(ASKED))).code == "session_closed"
-
-
 def test_a_call_that_breaks_off_is_text_is_counted_and_keeps_its_tokens(tokenizer: HfTokenizer) -> None:
     broken = '<tool_call>{"name": "add", "arguments": {"a": 1'
     talker = talks(tokenizer, broken)

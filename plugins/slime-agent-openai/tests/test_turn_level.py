@@ -93,16 +93,5 @@ def test_it_is_the_formula(samples: list[Played], gamma: float, normalized: bool
     assert made == pytest.approx(slow(samples, gamma, normalized), rel=1e-4, abs=1e-4)
 
 
-@given(st.lists(st.tuples(st.integers(0, 2), VALUE, st.integers(1, 4)), min_size=1, max_size=8))
-def test_of_samples_of_one_turn_it_is_grpo(given: list[tuple[int, float, int]]) -> None:
-    samples = [Played(group, reward, [(0.0, tokens)]) for group, reward, tokens in given]
-    expected = []
-    for group, reward, tokens in given:
-        rewards = [other for of, other, _ in given if of == group]
-        spread = statistics.stdev(rewards) if len(rewards) > 1 else 0.0
-        expected += [(reward - statistics.mean(rewards)) / (spread + 1e-6)] * tokens
-    assert advantages(samples, gamma=0.5) == pytest.approx(expected, rel=1e-3, abs=1e-5)
-
-
 class TestTurnLevel(AdvantageContract):
     choice = "slime-agent-openai/turn_level"

@@ -10,7 +10,7 @@ import pytest
 
 from slime_agent_openai import workers as running
 from slime_agent_openai.errors import AgentError
-from slime_agent_openai.task import Task, Verdict
+from slime_agent_openai.task import Task
 from slime_agent_openai.workers import Workers, environment
 from slime_core.errors import ConfigError
 
@@ -33,20 +33,6 @@ async def at_work(name: str, *, workers: int = 1, at_once: int = 64, memory_mb: 
         await made.close()
 
 
-def one(name: str, asked: Task | None = None, *, timeout_s: float = 30.0) -> Verdict:
-    async def run() -> Verdict:
-        async with at_work(name) as workers:
-            return await workers.run(asked or task(), timeout_s=timeout_s)
-
-    return asyncio.run(run())
-
-
-def failure(name: str, asked: Task | None = None, *, timeout_s: float = 30.0) -> AgentError:
-    with pytest.raises(AgentError) as caught:
-        one(name, asked, timeout_s=timeout_s)
-    return caught.value
-
-
 async def test_of_several_nobody_knows_who_it_was_until_they_run_alone() -> None:
     async with at_work("exits_where_asked") as workers:
         tasks = [task("exit"), task(), task()]
@@ -57,12 +43,6 @@ async def test_of_several_nobody_knows_who_it_was_until_they_run_alone() -> None
         guilty, *others = await asyncio.gather(*alone, return_exceptions=True)
     assert others == [1.0]
     assert (guilty.reason, guilty.shared) == ("agent_exit_3", False)
-
-
-def test_one_that_takes_too_long_is_ended() -> None:
-    error = failure("sleeps", task("600"), timeout_s=0.3)
-    assert error.reason == "agent_timeout"
-    assert error.detail == "it had not ended after 0.3 s, `seconds` of the generator's section"
 
 
 async def test_who_shares_a_process_with_one_that_hangs_ends_as_ever() -> None:

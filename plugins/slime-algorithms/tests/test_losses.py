@@ -130,21 +130,6 @@ def test_where_nothing_has_moved_the_gradient_is_the_policy_gradient(loss: Loss)
     assert batch.log_probs_T.grad.tolist() == pytest.approx([-0.75, -0.75, 0.25, 0.25])
 
 
-def test_a_token_far_from_its_sampler_may_come_back() -> None:
-    far = Token(new=-2.0, old=-0.5, rollout=-0.5, mask=1, entropy=0.0)
-    output = DppoLoss(DppoSettings())(loss_input([Response(1.0, [far]), Response(-1.0, [far])]))
-    assert output.metrics_T["pg_clipfrac"].tolist() == [0.0, 1.0]
-    assert output.loss_T[0].item() == pytest.approx(-math.exp(-1.5))
-    assert output.loss_T[1].item() == 0.0
-
-
-def test_rare_tokens_move_further_than_frequent_ones() -> None:
-    rare = Token(new=math.log(0.003), old=math.log(0.001), rollout=math.log(0.001), mask=1, entropy=0.0)
-    frequent = Token(new=math.log(0.9), old=math.log(0.6), rollout=math.log(0.6), mask=1, entropy=0.0)
-    output = DppoLoss(DppoSettings())(loss_input([Response(1.0, [rare, frequent])]))
-    assert output.metrics_T["pg_clipfrac"].tolist() == [0.0, 1.0]
-
-
 def test_a_ratio_beyond_its_bound_is_held() -> None:
     grown = Token(new=-1.0, old=-9.0, rollout=-1.0, mask=1, entropy=0.0)
     batch = loss_input([Response(-1.0, [grown])])

@@ -4,7 +4,7 @@ import pytest
 
 from slime_compat.flags.table import flags
 from slime_compat.names import foreign_names
-from slime_core.catalog import Catalog, key_brought_by
+from slime_core.catalog import Catalog, package_of_key
 from slime_core.config import CHOOSES, FAMILY_OF_KEY, FlatKeys, parse_config
 from slime_core.errors import ConfigError
 from slime_core.roles import SELECTABLE, ForeignName
@@ -52,7 +52,7 @@ def test_names_are_none_of_ours_and_lead_to_one_of_ours_or_of_a_plugins(catalog:
     assert {*catalog.foreign_names} >= {*names}
     passed_on = {name for name, flag in flags().items() if flag.asks}  # some trainers have them
     assert not ours & {each.name for each in names} - passed_on
-    assert [each.key for each in names if each.key not in {"", *ours} and not key_brought_by(each.key)[0]] == []
+    assert [each.key for each in names if each.key not in {"", *ours} and not package_of_key(each.key)[0]] == []
 
 
 def test_every_framework_is_there_and_no_name_twice_in_one() -> None:

@@ -18,7 +18,6 @@ from tests.tables import table
 
 ARN = "arn:aws:bedrock-agentcore:us-west-2:123456789012:runtime/my_agent-a1B2c3D4e5"
 Small = Callable[..., SlimeRunner]
-EVIL = "$(touch was-run)`touch was-run`"
 DEFAULTS: dict[str, object] = {
     "num_gpus": 8, "tp_size": 2, "rollout_gpus_per_engine": 2, "slime_dir": "~/slime",
     "megatron_dir": "~/Megatron-LM", "cuda_home": None, "model_id": "default", "acr_timeout": 900,
@@ -124,19 +123,6 @@ def test_a_kl_that_nobody_weighs_is_not_computed() -> None:
     assert "use_kl_loss" not in run_file_keys(made(), 1)
     found = run_file_keys(made(kl_loss_coef=0.01), 1)
     assert (found["use_kl_loss"], found["kl_loss_type"], found["kl_loss_coef"]) == (True, "low_var_kl", 0.01)
-
-
-def test_a_name_is_run_by_no_shell(home: Path, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(home)
-    with pytest.raises(ConfigError, match="has no '"):
-        small(model_type=EVIL).train()
-    assert not (home / "was-run").exists()
-
-
-def test_a_model_type_that_does_not_fit_is_refused_and_nothing_is_started(home: Path, small: Small) -> None:
-    with pytest.raises(ConfigError, match=r"model_type = 'qwen3-4B' does not fit .*model: "):
-        small(model_type="qwen3-4B").train()
-    assert not (home / "runs").exists()
 
 
 @table(

@@ -11,7 +11,7 @@ from slime_compat.source import SlimeDataSource
 from slime_core.catalog import Catalog
 from slime_core.errors import ContractError
 from slime_core.roles import DataSourceSetup, PromptFile, RowFormat
-from slime_core.run.build import with_own_make
+from slime_core.run.build import with_nested_make
 from slime_core.sample import Json
 from slime_testing import CharTokenizer
 from tests.tables import table
@@ -35,7 +35,7 @@ def source(path: str, rows: Path | None = None, *, shuffle: bool = False, **args
         shuffle=shuffle,
         row_format=row_format,
     )
-    return SlimeDataSource(FunctionSettings(path=path, args=args), with_own_make("data_source", setup, CATALOG))
+    return SlimeDataSource(FunctionSettings(path=path, args=args), with_nested_make("data_source", setup, CATALOG))
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """SglangEngine: one SGLang server as an engine of a run, once it is recognised as one with the run's model.
 
 Requests go to the server as they come, each under its own id; new weights come from files, by
-`/update_weights_from_disk`, or from rank 0. Implements `Engine`, `StreamsTokens`, `ServesCheckpoint`, `NoticesDeath`
+`/update_weights_from_disk`, or from rank 0. Implements `Engine`, `StreamsTokens`, `ServesCheckpoint`, `WatchesWorkers`
 and `ReleasesMemory`.
 """
 
@@ -30,8 +30,8 @@ from slime_engine_sglang.arguments import Release, check_version
 from slime_engine_sglang.calls import Calls
 from slime_engine_sglang.checkpoint import config_of, is_mixture, vocabulary_of
 from slime_engine_sglang.collective.messages import Hello
-from slime_engine_sglang.collective.receiver import met
-from slime_engine_sglang.collective.transports import MeetingChannel
+from slime_engine_sglang.collective.receiver import connected
+from slime_engine_sglang.collective.transports import CollectiveChannel
 from slime_engine_sglang.generate_api import Facts, context_of
 from slime_engine_sglang.publication import Publications
 from slime_engine_sglang.requests import Requests
@@ -158,7 +158,9 @@ class SglangEngine:
             self._server = Server(urls[setup.number], setup.name)
         else:
             arguments = {"command": server_command(self._settings, setup), "environment": {}}
-            spec = WorkerGroupSpec(setup.name, 1, HOST, arguments, self._settings.needs, beside=setup.beside)
+            spec = WorkerGroupSpec(
+                setup.name, 1, HOST, arguments, self._settings.needs, colocate_with=setup.colocate_with
+            )
             self._group = await setup.launcher.start(spec)
             self._life = asyncio.create_task(self._group.watch())
             url, pid = cast(tuple[str, int], (await self._group.call("address"))[0])
@@ -214,13 +216,13 @@ class SglangEngine:
     async def load_weights(self, channel: WeightChannel, version: int) -> None:
         """Switch to a published version; after a failure or cancellation, restore the previous weights."""
         server = self.server
-        if isinstance(channel, MeetingChannel):
+        if isinstance(channel, CollectiveChannel):
             await asyncio.to_thread(self._publications.check, channel)
             facts = self._asking.facts
             channel.check(server.url, facts.replicas)
             hello = Hello(channel.secret, self._setup.number, version, server.url, facts.tp_size)
-            async with met(channel, hello, sessions=facts.release.has_sessions) as arrival:
-                await self._switch(arrival, version)
+            async with connected(channel, hello, sessions=facts.release.has_sessions) as sent_version:
+                await self._switch(sent_version, version)
         else:
             source = await asyncio.to_thread(self._publications.prepare, channel, version)
             await self._switch(source, version)

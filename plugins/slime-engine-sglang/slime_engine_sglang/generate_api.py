@@ -69,13 +69,15 @@ def _reasons(request: GenerateRequest, facts: Facts) -> Iterator[str]:
             f"does {', '.join(shaping)} only at temperature 1 and 0, not at {asked.temperature:g}: SGLang's log-probs "
             "are those of the changed distribution, and it tells the model's own at those temperatures alone"
         )
-    if request.made and (lost := [name for name in ("presence_penalty", "repetition_penalty") if name in shaping]):
+    if request.num_generated and (
+        lost := [name for name in ("presence_penalty", "repetition_penalty") if name in shaping]
+    ):
         yield f"does not do {', '.join(lost)} for a response that was interrupted: SGLang would not see what was made"
-    if request.media and (refused := request.besides(*Extra)):
+    if request.media and (refused := request.unsupported(*Extra)):
         yield f"does not do {', '.join(refused)}"
     if asked.min_p and facts.seeded:
         yield "does not do min_p with deterministic = true: it would end the server"
-    if request.made and asked.stop:
+    if request.num_generated and asked.stop:
         yield "does not do stop for a response that was interrupted: SGLang would not see a text that began before"
     if not request.prompt:
         yield "got a prompt without tokens; expected at least one"
@@ -89,7 +91,7 @@ def _reasons(request: GenerateRequest, facts: Facts) -> Iterator[str]:
 @functools.lru_cache(maxsize=64)
 def shaping_of(sampling: SamplingParams) -> Sequence[str]:
     """Names of settings that change the sampling distribution, except ones that only truncate it."""
-    return tuple(sampling.besides(*PLAIN)) if sampling.shapes_logits else ()
+    return tuple(sampling.unsupported(*PLAIN)) if sampling.shapes_logits else ()
 
 
 def _unknown_extras(request: GenerateRequest, facts: Facts) -> Iterator[str]:
@@ -191,12 +193,12 @@ def _told(asked: SamplingParams) -> Mapping[str, Json]:
 
 def _shaping(request: GenerateRequest) -> dict[str, Json]:
     """Settings that change the logits, adjusted for tokens of an interrupted response, which the server never saw."""
-    asked, before = request.sampling, request.prompt[len(request.prompt) - request.made :]
+    asked, before = request.sampling, request.prompt[len(request.prompt) - request.num_generated :]
     told: dict[str, Json] = {}
     for name in shaping_of(asked):
         if name.endswith("_penalty"):
             told[name] = getattr(asked, name)
-    if (least := asked.min_new_tokens - request.made) > 0:
+    if (least := asked.min_new_tokens - request.num_generated) > 0:
         told["min_new_tokens"] = least
     biases = defaultdict[int, float](float)
     if asked.frequency_penalty:

@@ -34,7 +34,7 @@ def slime_engines() -> Iterable[EngineSpec]:
         transports=("shared-buffer", "disk", "distributed", "tensor"),
         bf16=True,
         gives=frozenset(Extra),
-        withholds=_withholds,
+        excluded_extras=_withholds,
         releases=frozenset({MemoryTag.WEIGHTS, MemoryTag.KV_CACHE, MemoryTag.CUDA_GRAPH}),
         workers_key="gpus",
         workers=_workers,

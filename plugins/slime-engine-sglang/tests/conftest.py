@@ -10,7 +10,7 @@ import pytest
 
 TORCH = [
     "test_example_on_servers.py",
-    "test_meeting.py",
+    "test_collective.py",
     "test_on_a_server.py",
     "test_on_cpu.py",
     "test_publication_on_a_server.py",

@@ -45,11 +45,11 @@ async def taken(engine: SglangEngine) -> None:
             "min_new_tokens, logit_bias only at temperature 1 and 0, not at 0.7",
         ),
         (
-            {"sampling": SamplingParams(8, repetition_penalty=1.2, presence_penalty=0.5), "made": 2},
+            {"sampling": SamplingParams(8, repetition_penalty=1.2, presence_penalty=0.5), "num_generated": 2},
             "presence_penalty, repetition_penalty for a response that was interrupted",
         ),
         ({"sampling": SamplingParams(8, min_p=0.1)}, "min_p with deterministic = true"),
-        ({"sampling": SamplingParams(8, stop=("x",)), "made": 2}, "stop for a response that was interrupted"),
+        ({"sampling": SamplingParams(8, stop=("x",)), "num_generated": 2}, "stop for a response that was interrupted"),
         ({"prompt": (5, 64)}, "ids outside of the model's, 0 to 63"),
         ({"prompt": ()}, "a prompt without tokens"),
         ({"media": {"image": ["cat.png"]}}, "media"),
@@ -99,7 +99,7 @@ async def test_a_request_is_asked_by_sglangs_names(tmp_path: Path) -> None:
 
 async def test_what_changes_the_draw_is_asked_for_and_the_models_own_log_probs_after_it(tmp_path: Path) -> None:
     sampling = SamplingParams(6, frequency_penalty=0.5, min_new_tokens=5, logit_bias={6: 2.0}, ignore_eos=True)
-    asked = replace(PLAIN, prompt=(5, 6, 6), sampling=sampling, made=2)
+    asked = replace(PLAIN, prompt=(5, 6, 6), sampling=sampling, num_generated=2)
     async with on_a_fake(tmp_path) as (engine, server):
         whole = await engine.generate(asked)
         streamed = GenerateOutput.joined([chunk async for chunk in engine.stream(asked)])

@@ -21,9 +21,9 @@ from slime_core.roles import (
     WeightSlot,
 )
 from slime_engine_sglang.collective.transports import (
+    CollectiveChannel,
     Distributed,
     DistributedSettings,
-    MeetingChannel,
     Tensor,
     TensorSettings,
 )
@@ -87,7 +87,7 @@ async def check_memory(engine: SglangEngine, before: GenerateOutput) -> None:
     assert after.weight_version == before.weight_version
 
 
-async def opened(kind: str, folder: Path, slots: list[WeightSlot]) -> MeetingChannel:
+async def opened(kind: str, folder: Path, slots: list[WeightSlot]) -> CollectiveChannel:
     setup = TransportSetup(no_choice, 0, scratch=folder)
     if kind == "tensor":
         return await Tensor(TensorSettings(bucket_mb=0.03), setup).open(slots)

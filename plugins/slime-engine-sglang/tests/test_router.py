@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from on_the_fake import setup_at
 
-from slime_core.catalog.catalog import Used
+from slime_core.catalog.catalog import BuiltChoice
 from slime_core.errors import WorkerError
 from slime_core.roles import Engine, Extra, FinishReason, GenerateRequest, Launcher, SamplingParams
 from slime_core.rollout import EnginePool, Limits
@@ -52,8 +52,8 @@ class Run:
         self.settings = SglangSettings.model_validate({"urls": urls, "router": router})
         self.made: dict[int, SglangEngine] = {}
 
-    def used(self, number: int) -> Used[Engine]:
-        return Used("sglang", "tests", self.engine(number))
+    def used(self, number: int) -> BuiltChoice[Engine]:
+        return BuiltChoice("sglang", "tests", self.engine(number))
 
     def engine(self, number: int) -> SglangEngine:
         scratch = self.scratch / f"engine-{number}"
@@ -215,8 +215,8 @@ def test_what_a_router_leaves_out_is_not_given() -> None:
     spec = next(iter(slime_engines()))
     for use, withheld in (("smg", frozenset()), ("sglang-router", {Extra.ROUTED_EXPERTS, Extra.TOP_P_TOKENS})):
         settings = SglangSettings.model_validate({"urls": ["http://a:1"], "router": {"use": use}})
-        assert spec.withholds(settings) == withheld
-    assert spec.withholds(SglangSettings.model_validate({"urls": ["http://a:1"]})) == frozenset()
+        assert spec.excluded_extras(settings) == withheld
+    assert spec.excluded_extras(SglangSettings.model_validate({"urls": ["http://a:1"]})) == frozenset()
 
 
 def test_arguments_that_follow_from_the_run_are_refused() -> None:

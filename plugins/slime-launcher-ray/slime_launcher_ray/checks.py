@@ -42,7 +42,7 @@ def check_use(settings: RaySettings, groups: Sequence[GroupUse]) -> None:
     room = Room("a Ray cluster of this machine", [Node("", "127.0.0.1", has)], shares_cores=True)
     held: dict[str, dict[str, float]] = {}
     for use in groups:
-        if use.beside is None and use.size:
+        if use.colocate_with is None and use.size:
             each = resources(use.needs, shared_cores=True)
             check_room(WorkerGroupSpec(use.name, use.size, "", {}, use.needs), room, each, held)
             held[use.name] = {name: amount * use.size for name, amount in each.items()}

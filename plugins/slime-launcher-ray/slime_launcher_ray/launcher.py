@@ -72,7 +72,7 @@ class RayLauncher:
         lease, slots = await self._room(spec, cluster)
         workers = await self._actors(spec, lease, slots, timeout_s)
         group = GroupOfWorkers(workers)
-        self._running.append(_Running(spec.name, group, workers, lease, spec.beside is None))
+        self._running.append(_Running(spec.name, group, workers, lease, spec.colocate_with is None))
         for worker, place in zip(workers, places([each.site for each in workers]), strict=True):
             log = (self._logs / f"{spec.name}-{place.rank}.log").absolute()
             variables = environment(spec.needs.cpus, spec.environment)
@@ -96,8 +96,8 @@ class RayLauncher:
 
     async def _room(self, spec: WorkerGroupSpec, cluster: Cluster) -> tuple[Lease, Sequence[Slot]]:
         self._running = [each for each in self._running if not each.group.is_closed]
-        if spec.beside is not None:
-            return self._beside(spec, spec.beside)
+        if spec.colocate_with is not None:
+            return self._colocated(spec, spec.colocate_with)
         each = resources(spec.needs, shared_cores=cluster.is_own)
         held = {running.name: running.lease.takes for running in self._running if running.owns}
         await asyncio.to_thread(lambda: check_room(spec, cluster.room(), each, held))
@@ -105,13 +105,15 @@ class RayLauncher:
         await lease.take(cluster, self._settings.placement_timeout_s)
         return lease, lease.slots
 
-    def _beside(self, spec: WorkerGroupSpec, beside: str) -> tuple[Lease, Sequence[Slot]]:
+    def _colocated(self, spec: WorkerGroupSpec, colocate_with: str) -> tuple[Lease, Sequence[Slot]]:
         for other in self._running:
-            if other.name == beside:
+            if other.name == colocate_with:
                 there = [Slot(worker.bundle, {}, worker.place.devices) for worker in other.workers]
                 return other.lease, [there[rank % len(there)] for rank in range(spec.size)]
         names = ", ".join(each.name for each in self._running) or "no group"
-        raise ConfigError(f"group {spec.name!r} is to live beside {beside!r}, which does not run; what does: {names}")
+        raise ConfigError(
+            f"group {spec.name!r} shares the devices of {colocate_with!r}, which is not running. Running: {names}"
+        )
 
     async def _actors(
         self, spec: WorkerGroupSpec, lease: Lease, slots: Sequence[Slot], timeout_s: float | None
@@ -134,7 +136,7 @@ class RayLauncher:
                 raise WorkerError(f"{spec.name}: its actors could not be started: {how_it_died(error)}") from None
             raise
         sites = [replace(site, devices=slot.devices or site.devices) for site, slot in zip(sites, slots, strict=True)]
-        ranks = ordered(sites) if spec.beside is None else range(len(sites))
+        ranks = ordered(sites) if spec.colocate_with is None else range(len(sites))
         return [RayWorker(spec.name, started[rank], sites[rank], slots[rank].bundle, lease.leave) for rank in ranks]
 
     def _actor(self, spec: WorkerGroupSpec, lease: Lease, slot: Slot) -> "ray.actor.ActorHandle[Actor]":

@@ -101,7 +101,7 @@ def places(sites: Sequence[Site]) -> list[Place]:
     found: list[Place] = []
     for rank, site in enumerate(sites):
         local = sum(before.node == site.node for before in sites[:rank])
-        meeting = f"{sites[0].address}:{sites[0].port}"
+        rendezvous = f"{sites[0].address}:{sites[0].port}"
         found.append(
             Place(
                 rank,
@@ -111,7 +111,7 @@ def places(sites: Sequence[Site]) -> list[Place]:
                 address=site.address,
                 devices=site.devices,
                 port=site.port,
-                meeting=meeting,
+                rendezvous=rendezvous,
             )
         )
     return found

@@ -34,7 +34,7 @@ def test_what_other_groups_of_the_run_take_is_counted() -> None:
     groups = [GroupUse("trainer", 2, Needs(gpus=1.0)), GroupUse("engine", 1, Needs(gpus=1.0))]
     with pytest.raises(ConfigError, match="there is 2 GPUs in all, of which trainer took 2 GPUs"):
         check_use(RaySettings(num_gpus=2), groups)
-    beside = [groups[0], GroupUse("engine", 1, Needs(gpus=1.0), beside="trainer")]
+    beside = [groups[0], GroupUse("engine", 1, Needs(gpus=1.0), colocate_with="trainer")]
     check_use(RaySettings(num_gpus=2), beside)
 
 

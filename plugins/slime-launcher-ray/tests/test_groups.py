@@ -47,7 +47,7 @@ def test_ranks_on_gpus_have_one_each(live: Live, trainer: str, counts: str) -> N
 def test_a_group_beside_another_shares_its_devices_rank_by_rank(live: Live) -> None:
     async def play() -> None:
         ranks = await live.launcher.start(spec("ranks", needs=Needs(gpus=2.0)))
-        engines = await live.launcher.start(spec("engines", needs=Needs(gpus=2.0), beside="ranks"))
+        engines = await live.launcher.start(spec("engines", needs=Needs(gpus=2.0), colocate_with="ranks"))
         assert [each.devices for each in engines.places] == [each.devices for each in ranks.places]
         assert len(engines.places[0].devices) == 2
         seen = await engines.call_one(1, "variable", "CUDA_VISIBLE_DEVICES")
@@ -111,7 +111,7 @@ def test_room_that_others_leave_in_time_is_taken(live: Live, tmp_path: Path) -> 
     [
         (spec("engine", size=1, needs=Needs(gpus=9.0)), ConfigError, "'engine' needs 1 core, 9 GPUs"),
         (spec(size=9, needs=Needs(gpus=1.0)), ConfigError, "4 GPUs in all"),
-        (spec(beside="trainer"), ConfigError, "beside 'trainer', which does not run; what does: no group"),
+        (spec(colocate_with="trainer"), ConfigError, "'trainer', which is not running. Running: no group"),
         (
             spec(size=4, needs=Needs(gpus=1.0), per_node=2),
             ConfigError,

@@ -55,7 +55,7 @@ def test_ranks_go_by_node_then_by_device(nodes: tuple[Live, Cluster]) -> None:
         assert [place.devices for place in group.places] == [("0",), ("1",), ("0",), ("1",)]
         assert {place.nodes for place in group.places} == {2}
         assert await group.call("where") == list(group.places)
-        engines = await live.launcher.start(spec("engines", size=4, needs=Needs(gpus=1.0), beside="kit"))
+        engines = await live.launcher.start(spec("engines", size=4, needs=Needs(gpus=1.0), colocate_with="kit"))
         assert [place.node for place in engines.places] == [0, 0, 1, 1]
         assert [place.devices for place in engines.places] == [place.devices for place in group.places]
         await engines.close()

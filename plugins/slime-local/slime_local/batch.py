@@ -209,7 +209,7 @@ def _law(request: GenerateRequest, ends: Ends) -> tuple[Hashable, ...]:
         return law
     penalties = (each.repetition_penalty, each.presence_penalty, each.frequency_penalty)
     kept_back = (each.min_new_tokens, ends.stop_token_ids(request) if each.min_new_tokens else None)
-    return (*law, *penalties, tuple(sorted(each.logit_bias.items())), *kept_back, request.made)
+    return (*law, *penalties, tuple(sorted(each.logit_bias.items())), *kept_back, request.num_generated)
 
 
 def _shaped_row(request: GenerateRequest, ends: Ends) -> ShapedRow:
@@ -217,7 +217,7 @@ def _shaped_row(request: GenerateRequest, ends: Ends) -> ShapedRow:
 
 
 def _made(request: GenerateRequest) -> tuple[int, ...]:
-    return tuple(request.prompt[len(request.prompt) - request.made :])
+    return tuple(request.prompt[len(request.prompt) - request.num_generated :])
 
 
 def _fork(

@@ -2,7 +2,7 @@
 
 Example:
 
-    share = beside.look(share, packs)
+    share = companions.add_log_probs(share, packs)
     share.ref_log_probs_T                  # [T]
     old.model(rollout_id=5)                # None if the current policy generated it
 """
@@ -61,7 +61,7 @@ CRITIC_FOLDER = "critic"
 REFERENCE_FILE = "reference.safetensors"
 
 
-class Beside:
+class CompanionModels:
     """The reference, the teacher and the critic of one rank."""
 
     def __init__(self, setup: RankSetup, sum_over_ranks: Callable[[torch.Tensor], torch.Tensor]) -> None:
@@ -104,7 +104,7 @@ class Beside:
             self._reference.take(weights)
         self._refreshed = due
 
-    def look(self, share: Share, packs: Sequence[Pack]) -> Share:
+    def add_log_probs(self, share: Share, packs: Sequence[Pack]) -> Share:
         """The share with log-probs and values from these models for its trained samples, which are in `packs`."""
         return replace(
             share,

@@ -20,7 +20,7 @@ from slime_core.roles import (
     WorkerGroup,
     WorkerGroupSpec,
 )
-from slime_local.desk import Asked, Desk, Flags, Watch
+from slime_local.request_queue import Flags, QueuedRequest, RequestQueue, Watch
 from slime_local.settings import LocalEngineSettings
 
 WORKER = "slime_local.engine_worker:EngineWorker"
@@ -37,8 +37,8 @@ class LocalEngine:
         self._group: WorkerGroup | None = None
         self._flags: Flags | None = None
         self._closed = False
-        self._desks: list[Desk] = []
-        self._waiting: list[Asked] = []
+        self._queues: list[RequestQueue] = []
+        self._waiting: list[QueuedRequest] = []
         self._switching = asyncio.Lock()
 
     async def start(self) -> None:
@@ -61,11 +61,11 @@ class LocalEngine:
             WORKER,
             arguments,
             self._settings.needs,
-            beside=self._setup.beside,
+            colocate_with=self._setup.colocate_with,
             preload=PRELOAD,
         )
         self._group = await self._setup.launcher.start(spec)
-        self._desks = [Desk(self._group, rank, self._flags) for rank in range(self._group.size)]
+        self._queues = [RequestQueue(self._group, rank, self._flags) for rank in range(self._group.size)]
 
     async def load_weights(self, channel: WeightChannel, version: int) -> None:
         """Switch every worker to a published version: running requests end with the old one, new requests wait.
@@ -149,24 +149,24 @@ class LocalEngine:
             self._flags.close()
             self._flags = None
 
-    def _ask(self, request: GenerateRequest) -> Asked:
+    def _ask(self, request: GenerateRequest) -> QueuedRequest:
         """Queue one request; all that are queued in one tick are admitted together."""
         if self._group is None:
             raise RuntimeError("the engine was not started: await engine.start() first")
         if self._closed:
             raise WorkerError(f"{self._setup.name} is closed")
-        if refused := request.besides(Extra.PROMPT_LOG_PROBS):
+        if refused := request.unsupported(Extra.PROMPT_LOG_PROBS):
             raise ModelError(f"the local engine gives tokens and log-probs; it does not do {', '.join(refused)}")
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self._dispatch)
-        asked = Asked(request, asyncio.get_running_loop().create_future())
+        asked = QueuedRequest(request, asyncio.get_running_loop().create_future())
         self._waiting.append(asked)
         return asked
 
     @property
     def running(self) -> int:
         """Number of requests in the workers."""
-        return sum(desk.running for desk in self._desks)
+        return sum(queue.running for queue in self._queues)
 
     @property
     def _workers(self) -> WorkerGroup:
@@ -175,24 +175,24 @@ class LocalEngine:
         return self._group
 
     def _serving(self) -> "list[asyncio.Task[None]]":
-        return [desk.serving for desk in self._desks if desk.serving is not None]
+        return [queue.serving for queue in self._queues if queue.serving is not None]
 
     def _wake(self) -> None:
-        for desk in self._desks:
-            desk.wake()
+        for queue in self._queues:
+            queue.wake()
 
     @asynccontextmanager
     async def _idle(self) -> AsyncIterator[None]:
         async with self._switching:
-            for desk in self._desks:
-                desk.hold(True)
+            for queue in self._queues:
+                queue.hold(True)
             try:
                 while serving := self._serving():
                     await asyncio.wait(serving)
                 yield
             finally:
-                for desk in self._desks:
-                    desk.hold(False)
+                for queue in self._queues:
+                    queue.hold(False)
 
     def _dispatch(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -201,23 +201,23 @@ class LocalEngine:
                 if not asked.answer.done():
                     asked.answer.set_exception(WorkerError(f"{self._setup.name} is closed"))
             return
-        shares = deal([asked for asked in waiting if not asked.answer.done()], [desk.work for desk in self._desks])
-        for desk, share in zip(self._desks, shares, strict=True):
+        shares = deal([asked for asked in waiting if not asked.answer.done()], [queue.work for queue in self._queues])
+        for queue, share in zip(self._queues, shares, strict=True):
             if share:
-                desk.add(share)
+                queue.add(share)
 
 
-def deal(waiting: Sequence[Asked], work: Sequence[int]) -> list[list[Asked]]:
+def deal(waiting: Sequence[QueuedRequest], work: Sequence[int]) -> list[list[QueuedRequest]]:
     """Split requests over workers: prompts in order of appearance, each to the worker with the least work.
 
     Args:
         waiting: the requests.
         work: tokens that each worker still has to generate.
     """
-    by_prompt: dict[tuple[int, ...], list[Asked]] = {}
+    by_prompt: dict[tuple[int, ...], list[QueuedRequest]] = {}
     for asked in waiting:
         by_prompt.setdefault(tuple(asked.request.prompt), []).append(asked)
-    shares: list[list[Asked]] = [[] for _ in work]
+    shares: list[list[QueuedRequest]] = [[] for _ in work]
     load = list(work)
     for prompt, group in by_prompt.items():
         least = load.index(min(load))

@@ -27,10 +27,10 @@ from slime_core.roles import (
 )
 from slime_local.batch import DecodeResult, Ends
 from slime_local.decode import Decoder
-from slime_local.desk import Answers, Ended, Flags, Turn
 from slime_local.device import use_device
 from slime_local.model import GroupTokens, load_model
 from slime_local.received import Received
+from slime_local.request_queue import Answers, Ended, Flags, Turn
 
 CACHE_BYTES = 2 << 30
 """Default bytes of the key/value cache in a worker."""

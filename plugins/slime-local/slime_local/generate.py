@@ -34,16 +34,18 @@ from slime_core.roles import (
     Tokenizer,
 )
 from slime_core.rollout import response_text
-from slime_core.run import Serving, model_of, newest_checkpoint, started
-from slime_core.run.checkpoint import MANIFEST, model_day
+from slime_core.run import model_of, newest_checkpoint
+from slime_core.run.checkpoint import MANIFEST
+from slime_core.run.resume import model_day
 from slime_core.sample import GroupId, Json, Sample
 from slime_core.seeds import derive_seed
 from slime_local.count_shown import CountShown
 from slime_local.sampling_flags import TextLimit, parse_sampling, sampling_options
+from slime_local.serving import Serving, serve
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PromptBatch:
     """Prompts and sampling of one call."""
 
     prompts: Sequence[Sequence[int]]
@@ -82,7 +84,7 @@ class Part:
     """Why the response ended; set only in the last part."""
 
 
-async def responses(engine: Engine, tokenizer: Tokenizer, asked: Asked) -> AsyncGenerator[Response, None]:
+async def responses(engine: Engine, tokenizer: Tokenizer, asked: PromptBatch) -> AsyncGenerator[Response, None]:
     """Send all requests at once, and yield the responses in order as they complete.
 
     Raises:
@@ -98,7 +100,7 @@ async def responses(engine: Engine, tokenizer: Tokenizer, asked: Asked) -> Async
         await cancel_all(tasks)
 
 
-async def text_parts(engine: StreamsTokens, tokenizer: Tokenizer, asked: Asked) -> AsyncGenerator[Part, None]:
+async def text_parts(engine: StreamsTokens, tokenizer: Tokenizer, asked: PromptBatch) -> AsyncGenerator[Part, None]:
     """Stream the first prompt's first response; the joined texts equal the text of `responses`.
 
     Raises:
@@ -111,7 +113,7 @@ async def text_parts(engine: StreamsTokens, tokenizer: Tokenizer, asked: Asked) 
             yield Part(text.add(chunk), made, chunk.finish)
 
 
-def _request(prompt: int, sample: int, asked: Asked) -> GenerateRequest:
+def _request(prompt: int, sample: int, asked: PromptBatch) -> GenerateRequest:
     seed = derive_seed(asked.seed, "generate", prompt, sample)
     return GenerateRequest(asked.prompts[prompt], asked.sampling, seed, GroupId("generate", 0, prompt, prompt))
 
@@ -346,7 +348,7 @@ def generate(
     else:
         texts = [_rendered(prompt, tokenizer, apply_chat_template) for prompt in prompts or _piped()]
     prompt_ids = [tokenizer.encode(text) for text in texts]
-    asked = Asked(prompt_ids, parse_sampling(sampling), n_samples_per_prompt, seed)
+    asked = PromptBatch(prompt_ids, parse_sampling(sampling), n_samples_per_prompt, seed)
     limit = TextLimit(prompt_ids, asked.sampling.max_new_tokens, read_positions(directory))
     if answers is not None:
         answers.refuse_other_files()
@@ -358,7 +360,7 @@ def generate(
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    asked: Asked
+    asked: PromptBatch
     """Prompts and sampling."""
     texts: Sequence[str]
     """The prompts as text."""
@@ -371,7 +373,7 @@ class _Job:
 async def _run(serving: Serving, tokenizer: HfTokenizer, job: _Job) -> None:
     asked, out = job.asked, job.out
     total = len(asked.prompts) * asked.n_samples_per_prompt
-    async with started(serving, tokenizer) as engine:
+    async with serve(serving, tokenizer) as engine:
         if out is None and total == 1 and sys.stdout.isatty() and isinstance(engine, StreamsTokens):
             async with aclosing(text_parts(engine, tokenizer, asked)) as parts:
                 await _show_parts(parts, job.limit)

@@ -13,11 +13,10 @@ import torch
 import torch.distributed as dist
 
 from slime_core.catalog import discover_in_worker
-from slime_core.catalog.catalog import RankHooks
 from slime_core.errors import NonFiniteError
 from slime_core.events import BeforeLogProb, BeforeTrainStep, TrainInit
 from slime_core.roles import MemoryTag, MemoryTags, RankSetup, StepResult, TrainBatch, WeightSlot
-from slime_local.companions import Beside, OldPolicy
+from slime_local.companions import CompanionModels, OldPolicy
 from slime_local.device import add_over_ranks, gather_over_ranks, sum_over_ranks, use_device
 from slime_local.model import load_model
 from slime_local.optimizer import FlatAdamW
@@ -26,9 +25,10 @@ from slime_local.settings import LocalTrainerSettings
 from slime_local.step import LocalStep
 from slime_train import (
     Algorithm,
+    RankHooks,
     Share,
     check_weights_finite,
-    failing_together,
+    fail_on_all_ranks,
     gradient_norm,
     mismatch_extremes,
     save_train_data,
@@ -57,9 +57,10 @@ class LocalRank:
         self._optimizer = FlatAdamW(self._parameters.vector, self._parameters.decayed, setup.optim)
         catalog = discover_in_worker(setup.plugins, f"trainer {rank}")
         self._hooks = RankHooks(catalog)
-        self._beside = Beside(setup, sum_over_ranks) if setup.reference or setup.teacher or setup.critic else None
-        if settings.gradient_checkpointing and self._beside and self._beside.critic:
-            self._beside.critic.model.checkpoint_layers()
+        has_companions = setup.reference or setup.teacher or setup.critic
+        self._companions = CompanionModels(setup, sum_over_ranks) if has_companions else None
+        if settings.gradient_checkpointing and self._companions and self._companions.critic:
+            self._companions.critic.model.checkpoint_layers()
         self._old = OldPolicy(setup, setup.old_actor) if setup.old_actor else None
         self._algorithm = Algorithm.in_rank(catalog, setup, sum_over_ranks)
         self._step = LocalStep(
@@ -76,15 +77,15 @@ class LocalRank:
         return [WeightSlot(slot.name, tuple(slot.shape)) for slot in self._model.layout]
 
     def begin_rollout(self, batches: Sequence[TrainBatch]) -> None:
-        """Compute what depends on the weights before the rollout's steps; see `SeesRollout`."""
+        """Compute what depends on the weights before the rollout's steps; see `PreparesRollout`."""
         rollout_id = batches[0].rollout_id
         self._optimizer.begin_rollout()
-        if self._beside:
-            self._beside.begin(rollout_id, self._weights)
-            for weights, other in self._beside.models():
+        if self._companions:
+            self._companions.begin(rollout_id, self._weights)
+            for weights, other in self._companions.models():
                 self._hooks.fire(BeforeLogProb(self._rank, rollout_id, weights, other))
         self._hooks.fire(BeforeLogProb(self._rank, rollout_id, "actor", self._model))
-        with failing_together(self._rank, self._world_size, sum_over_ranks):
+        with fail_on_all_ranks(self._rank, self._world_size, sum_over_ranks):
             shares = self._shares(batches)
             if not self._trains_critic_alone(rollout_id):
                 old = self._old.model(rollout_id) if self._old else None
@@ -101,9 +102,9 @@ class LocalRank:
             share = self._begun.pop(batch.step)
         self._hooks.fire(BeforeTrainStep(self._rank, batch.rollout_id, optimizer.steps, batch, model, optimizer))
         of_policy = not self._trains_critic_alone(batch.rollout_id)
-        critic = self._beside.critic if self._beside else None
+        critic = self._companions.critic if self._companions else None
         try:
-            with failing_together(self._rank, self._world_size, sum_over_ranks):
+            with fail_on_all_ranks(self._rank, self._world_size, sum_over_ranks):
                 if critic:
                     critic.backward(self._step.packs(share, share.mask_T), share)
                 gradient, sums = self._step.run(share, of_policy=of_policy)
@@ -125,7 +126,7 @@ class LocalRank:
         return sums.result(share, scalars)
 
     def published(self, version: int) -> None:
-        """Record that engines have the current weights; see `SeesPublication`."""
+        """Record that engines have the current weights; see `TracksVersions`."""
         if self._old:
             self._old.published(version, self._weights)
 
@@ -140,8 +141,8 @@ class LocalRank:
 
     def _shares(self, batches: Sequence[TrainBatch]) -> list[Share]:
         shares = [self._algorithm.share(batch) for batch in batches]
-        if self._beside:
-            shares = [self._beside.look(share, self._step.packs(share, share.mask_T)) for share in shares]
+        if self._companions:
+            shares = [self._companions.add_log_probs(share, self._step.packs(share, share.mask_T)) for share in shares]
         return self._algorithm.estimate(shares)
 
     def _finite(self, norm: float, what: str) -> float:
@@ -177,8 +178,8 @@ class LocalRank:
                 self._model.save_hf(directory / "hf", self._weights)
             self._parameters.export(directory)
             self._optimizer.save(directory / "optim")
-            if self._beside:
-                self._beside.save(directory / "optim")
+            if self._companions:
+                self._companions.save(directory / "optim")
             if self._old:
                 self._old.save(directory / "optim")
 
@@ -186,7 +187,7 @@ class LocalRank:
         """Read weights and moments."""
         self._optimizer.load(directory / "optim")
         self._parameters.apply()
-        if self._beside:
-            self._beside.load(directory / "optim")
+        if self._companions:
+            self._companions.load(directory / "optim")
         if self._old:
             self._old.load(directory / "optim")

@@ -36,7 +36,7 @@ class Received:
         """
         receiver = self._opened(channel)
         layout = self._model.layout
-        if not receiver.lasting:
+        if not receiver.keeps_tensors:
             return self._placed(self._copied(dict.fromkeys(slot.name for slot in layout), receiver, version))
         tensors = dict(receiver.read(version))
         flat = flat_of([tensors[slot.name] for slot in layout], layout)

@@ -15,10 +15,10 @@ from test_step import groups
 
 from slime_core.batching.prepare import Preparation
 from slime_core.batching.split import split_step
-from slime_core.catalog.catalog import Used
+from slime_core.catalog.catalog import BuiltChoice
 from slime_core.roles import AdvantageInput, Draw, Loss, Reference, TrainBatch
 from slime_core.sample import Group
-from slime_local.companions import Beside
+from slime_local.companions import CompanionModels
 from slime_local.model import load_model
 from slime_local.step import LocalStep
 from slime_train.algorithm import Algorithm
@@ -141,8 +141,8 @@ def ours(case: Case, models: tuple[Path, Path], batch: TrainBatch, tmp_path: Pat
     model = load_model(models[0])
     algorithm = Algorithm(
         setup,
-        Used("given", "tests", given),
-        Used("loss", "tests", case.make()),
+        BuiltChoice("given", "tests", given),
+        BuiltChoice("loss", "tests", case.make()),
         None,
         zero_without_advantage=False,
         sum_over_shares=lambda tensor: tensor,
@@ -150,7 +150,7 @@ def ours(case: Case, models: tuple[Path, Path], batch: TrainBatch, tmp_path: Pat
     step = LocalStep(model, algorithm, temperature=1.0, max_tokens=40)
     share = algorithm.share(batch)
     if case.reference is not None:
-        share = Beside(setup, lambda tensor: tensor).look(share, step.packs(share, share.mask_T))
+        share = CompanionModels(setup, lambda tensor: tensor).add_log_probs(share, step.packs(share, share.mask_T))
     (share,) = algorithm.estimate([share])
     gradient, _ = step.run(share)
     return {slot.name: slot.view(gradient) for slot in model.layout}

@@ -23,7 +23,7 @@ ENDS = Ends(frozenset({2}))
 
 def but(request: GenerateRequest, **changes: object) -> GenerateRequest:
     """The request with some of its own fields, or of its sampling's, changed."""
-    own = {name: changes.pop(name) for name in ("prompt", "seed", "made") if name in changes}
+    own = {name: changes.pop(name) for name in ("prompt", "seed", "num_generated") if name in changes}
     return replace(request, sampling=replace(request.sampling, **changes), **own)  # type: ignore[arg-type]
 
 

@@ -27,10 +27,10 @@ from slime_core.roles import (
 )
 from slime_local.batch import DecodeResult, Ends
 from slime_local.decode import Decoder
-from slime_local.desk import Flags, Turn
 from slime_local.device import use_device
 from slime_local.model import GroupTokens, load_model
 from slime_local.rank import LocalRank
+from slime_local.request_queue import Flags, Turn
 from slime_local.settings import LocalTrainerSettings
 from slime_testing.tensors import elsewhere
 from slime_train.estimators.ppo import PpoSettings

@@ -16,8 +16,8 @@ from slime_core.roles import (
     WeightChannel,
 )
 from slime_local import engine_worker
-from slime_local.desk import Flags, Turn
 from slime_local.engine import LocalEngine, deal
+from slime_local.request_queue import Flags, Turn
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -141,11 +141,12 @@ def test_a_worker_drops_what_nobody_waits_for(
 
 def test_requests_of_one_prompt_go_to_one_worker_and_loads_are_level() -> None:
     async def main() -> list[list[tuple[int, ...]]]:
-        from slime_local.desk import Asked
+        from slime_local.request_queue import QueuedRequest
 
         loop = asyncio.get_running_loop()
-        waiting = [Asked(request([prompt], seed), loop.create_future()) for prompt in range(4) for seed in range(3)]
-        return [[tuple(asked.request.prompt) for asked in share] for share in deal(waiting, [0, 0])]
+        asked = [request([prompt], seed) for prompt in range(4) for seed in range(3)]
+        waiting = [QueuedRequest(each, loop.create_future()) for each in asked]
+        return [[tuple(each.request.prompt) for each in share] for share in deal(waiting, [0, 0])]
 
     shares = asyncio.run(main())
     assert [len(share) for share in shares] == [6, 6]

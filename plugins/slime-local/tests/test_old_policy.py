@@ -9,13 +9,11 @@ from safetensors.torch import load_file
 from test_rank import batches, flat
 
 from slime_core.roles import Choice, OldActor, TrainBatch
-from slime_local.optimizer import FlatAdamW
 from slime_local.rank import LocalRank
 from slime_local.step import LocalStep
 from slime_train import Share, Sums
 from slime_train.settings import TisSettings
 from tests.ranks import optim, rank_setup
-from tests.tables import table
 
 TIS = Choice("correction", "tis", "slime-core", TisSettings())
 
@@ -48,28 +46,6 @@ def test_ratios_are_against_the_weights_that_generated_the_rollout(tiny_model: P
     rank.published(2)
     assert not torch.equal(old_log_probs(rank, tmp_path, 2), first)
     assert rank.train_step(batch_of(2)).metrics["ppo_kl"] == pytest.approx(0.0, abs=1e-4)
-
-
-@table("resets, where", [(True, [0.9, 0.8, 0.9]), (False, [0.9, 0.8, 0.8])])
-def test_a_first_step_without_moments_is_as_long_as_the_learning_rate(resets: bool, where: list[float]) -> None:
-    """AdamW's first step is lr along the sign of the gradient, whatever its size: m / sqrt(v) is 1.
-
-    Two steps of 1.0 and then one of -0.5: with what is remembered of the two, the moment still points their way.
-    """
-    about = dataclasses.replace(optim(0.1), weight_decay=0.0, adam_eps=1e-12, reset_optimizer_states=resets)
-    weights = torch.tensor([1.0])
-    optimizer, found = FlatAdamW(weights, [], about), list[float]()
-    for gradient in (1.0, 1.0, -0.5):
-        if gradient < 0:
-            optimizer.begin_rollout()
-        optimizer.step(torch.tensor([gradient]), abs(gradient))
-        found.append(float(weights))
-    assert optimizer.steps == 3, "the schedule goes on"
-    if resets:
-        assert found == pytest.approx(where, abs=1e-6)
-    else:
-        assert found[:2] == pytest.approx(where[:2], abs=1e-6)
-        assert found[2] < where[2], "it still goes on as before"
 
 
 def test_a_rank_forgets_at_the_beginning_of_each_rollout(tiny_model: Path, tmp_path: Path) -> None:

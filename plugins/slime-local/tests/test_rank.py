@@ -187,16 +187,6 @@ def test_a_training_goes_on_from_a_checkpoint_bit_for_bit(rank_in: Ranks, tmp_pa
         rank_in("policy", lora_rank=2).load(saved)
 
 
-def test_groups_of_equal_rewards_are_not_computed(rank_of: Ranks) -> None:
-    rank = rank_of()
-    result = rank.train_step(batches(1)[0])
-    alive = [sample for number in (0, 2, 3) for sample in GROUPS[number].samples]
-    assert result.tokens <= sum(sample.response_length for sample in alive)
-    assert result.tokens < batches(1)[0].step_tokens
-    assert result.scores[1] == 0.0
-    assert result.scores[0] > 0.0
-
-
 @pytest.mark.parametrize("settings", [{}, {"lora_rank": 4}, {"freeze_params_name_list": ["norm"]}], ids=str)
 def test_a_weight_that_a_step_makes_infinite_is_named(rank_of: Ranks, tmp_path: Path, settings: dict[str, Any]) -> None:
     rank = rank_of(settings=settings)

@@ -58,7 +58,7 @@ class Passing(WeightChannel):
 
     weights: list[tuple[str, torch.Tensor]]
     lost: int = 0
-    lasting = False
+    keeps_tensors = False
 
     def receiver(self, engine: int, worker: int = 0) -> "Passing":  # type: ignore[override]
         return self

@@ -51,7 +51,7 @@ class Reference:
         asked = request.sampling
         logits = self.logits([*request.prompt, *new])
         temperature = asked.temperature or 1.0
-        made = [*request.prompt[len(request.prompt) - request.made :], *new]
+        made = [*request.prompt[len(request.prompt) - request.num_generated :], *new]
         shaped = []
         for token, logit in enumerate(logits):
             count = made.count(token)
@@ -87,7 +87,7 @@ class Reference:
 
     def decode(self, request: GenerateRequest) -> DecodeResult:
         asked = request.sampling
-        made = list(request.prompt[len(request.prompt) - request.made :])
+        made = list(request.prompt[len(request.prompt) - request.num_generated :])
         new, log_probs = list[int](), list[float]()
         while len(new) < asked.max_new_tokens:
             weights, told = self.law(request, new)
@@ -146,14 +146,16 @@ REQUESTS = st.builds(
     prompt=st.sampled_from([[5, 9, 11], [5, 9, 11, 7, 7, 9], [31]]),
     sampling=SAMPLING,
     seed=st.integers(0, 3),
-    made=st.sampled_from([0, 0, 1]),
+    num_generated=st.sampled_from([0, 0, 1]),
 )
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(requests=st.lists(REQUESTS, min_size=1, max_size=4))
 @example([GenerateRequest([31], SamplingParams(9, repetition_penalty=each), 0) for each in (1.0, 2.0, 1.0, 1.5)])
-@example([GenerateRequest([5, 7, 7], SamplingParams(9, frequency_penalty=2.0), 0, made=each) for each in (0, 2, 1)])
+@example(
+    [GenerateRequest([5, 7, 7], SamplingParams(9, frequency_penalty=2.0), 0, num_generated=each) for each in (0, 2, 1)]
+)
 def test_requests_are_decoded_as_one_at_a_time(
     models: tuple[LocalModel, Reference], requests: list[GenerateRequest]
 ) -> None:

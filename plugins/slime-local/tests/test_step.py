@@ -9,7 +9,7 @@ from test_rank import group
 
 from slime_core.batching.prepare import ColumnMaker, Preparation
 from slime_core.batching.split import split_step
-from slime_core.catalog.catalog import Used
+from slime_core.catalog.catalog import BuiltChoice
 from slime_core.errors import NonFiniteError
 from slime_core.roles import (
     LOSS_MASK,
@@ -67,9 +67,9 @@ def gradient(
     model.bind(weights)
     algorithm = Algorithm(
         rank_setup(tiny_model, tiny_model, calculate_per_token_loss=False),
-        Used("a", "tests", advantage or Grpo(GrpoSettings())),
-        Used("l", "tests", loss or UNCLIPPED),
-        None if correction is None else Used("c", "tests", correction),
+        BuiltChoice("a", "tests", advantage or Grpo(GrpoSettings())),
+        BuiltChoice("l", "tests", loss or UNCLIPPED),
+        None if correction is None else BuiltChoice("c", "tests", correction),
         zero_without_advantage=skip,
         sum_over_shares=lambda tensor: tensor,
     )
@@ -114,7 +114,7 @@ def first_two(sample: Sample, group: Group, ctx: ShapeContext) -> Mapping[str, f
 
 @table("max_tokens", [16384, 1])
 def test_skipping_groups_without_advantage_changes_nothing(tiny_model: Path, max_tokens: int) -> None:
-    replaced = ColumnMaker(Used("m", "tests", first_two), {LOSS_MASK: Grain.TOKEN})
+    replaced = ColumnMaker(BuiltChoice("m", "tests", first_two), {LOSS_MASK: Grain.TOKEN})
     given = {"correction": Tis(TisSettings(tis_clip=1.2, tis_clip_low=0.8)), "max_tokens": max_tokens}
     skipped, fewer = gradient(tiny_model, batch_of(replaced), skip=True, **given)  # type: ignore[arg-type]
     whole, all_of_them = gradient(tiny_model, batch_of(replaced), skip=False, **given)  # type: ignore[arg-type]
@@ -138,7 +138,7 @@ def test_the_columns_of_a_micro_batch_are_its_samples_own(tiny_model: Path, max_
             seen.append((*columns, batch.sample_index_T.tolist()))
             return LossOutput(-batch.log_probs_T)
 
-    maker = ColumnMaker(Used("own", "tests", own), {"sample": Grain.SAMPLE, "token": Grain.TOKEN})
+    maker = ColumnMaker(BuiltChoice("own", "tests", own), {"sample": Grain.SAMPLE, "token": Grain.TOKEN})
     gradient(tiny_model, batch_of(maker), loss=Look(), max_tokens=max_tokens)
     assert sum(len(samples) for samples, _, _ in seen) == 7  # those with an advantage
     for samples, tokens, sample_T in seen:
@@ -153,9 +153,9 @@ def test_weights_that_are_not_finite_are_no_fault_of_the_correction(tiny_model: 
     grpo, loss, correction = Grpo(GrpoSettings()), UNCLIPPED, UNTRUNCATED
     algorithm = Algorithm(
         setup,
-        Used("a", "tests", grpo),
-        Used("l", "tests", loss),
-        Used("c", "tests", correction),
+        BuiltChoice("a", "tests", grpo),
+        BuiltChoice("l", "tests", loss),
+        BuiltChoice("c", "tests", correction),
         zero_without_advantage=True,
         sum_over_shares=lambda tensor: tensor,
     )

@@ -20,8 +20,8 @@ from slime_core.roles import (
     WeightChannel,
 )
 from slime_local import engine_worker
-from slime_local.desk import Ended, Flags, Turn
 from slime_local.engine import LocalEngine
+from slime_local.request_queue import Ended, Flags, Turn
 
 pytestmark = pytest.mark.timeout(120)
 ENDLESS = SamplingParams(8000, ignore_eos=True)

@@ -18,11 +18,11 @@ from typing import NamedTuple
 from slime_reward_math import plain
 from slime_reward_math.context.before import conditional_within
 from slime_reward_math.context.later import CHANGED, TAKEN_BACK
+from slime_reward_math.cpu_deadline import DEADLINE_S, cpu_time
 from slime_reward_math.extract import MAX_ANSWER, Extracted, extract, gold_text
 from slime_reward_math.match.matcher import Matcher, OutOfTime
-from slime_reward_math.own_time import DEADLINE_S, own_time
 from slime_reward_math.read import Grouping, Unread, clean, read
-from slime_reward_math.read.sayings import NONE, in_signs
+from slime_reward_math.read.answer_phrases import NONE, in_signs
 from slime_reward_math.tree import Num, Tree, show
 from slime_reward_math.value.same import Unknown
 
@@ -198,7 +198,7 @@ def _read(text: str, grouping: Grouping) -> Tree | Unread:
 
 
 def _compare(gold: str, answer: str, deadline_s: float) -> Grade:
-    deadline = own_time() + deadline_s
+    deadline = cpu_time() + deadline_s
     if len(answer) > MAX_ANSWER or len(gold) > MAX_ANSWER:
         return _grade(gold.strip() == answer.strip(), "too long to be read", gold, answer)
     left, right = _side(gold), _prepare(answer)

@@ -14,7 +14,7 @@ from pydantic import Field, field_validator
 
 from slime_core import hookimpl
 from slime_core.roles import Isolation, Reward, RewardSpec, Settings, Setup
-from slime_reward_math.own_time import DEADLINE_S
+from slime_reward_math.cpu_deadline import DEADLINE_S
 
 
 class MathSettings(Settings):

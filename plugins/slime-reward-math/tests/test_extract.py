@@ -90,12 +90,6 @@ def test_balanced_text_comes_back_as_it_was(text: str) -> None:
         assert extract(f"so \\boxed{{{text}}} it is").text == text.strip()
 
 
-@given(st.text())
-def test_nothing_raises(text: str) -> None:
-    extract(text)
-    extract(f"\\boxed{{{text}}}")
-
-
 ENDS = (
     "5+5=10",
     "so 10",

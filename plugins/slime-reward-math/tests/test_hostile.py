@@ -1,10 +1,6 @@
 """Hostile answers: nothing hangs, crashes, runs or is paid, wherever the grader is called from."""
 
-import asyncio
 import multiprocessing
-import os
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -64,23 +60,6 @@ def test_nothing_was_executed() -> None:
     assert not MARKER.exists()
 
 
-def outcomes() -> list[Outcome]:
-    forget()
-    return [grade(case.gold, case.response).outcome for case in CASES]
-
-
-def test_verdicts_are_the_same_in_a_thread_and_in_a_task() -> None:
-    expected, found = outcomes(), []
-    thread = threading.Thread(target=lambda: found.append(outcomes()))
-    thread.start()
-    thread.join()
-
-    async def task() -> list[Outcome]:
-        return outcomes()
-
-    assert found[0] == expected == asyncio.run(task())
-
-
 @pytest.mark.parametrize("method", ["spawn", "fork"])
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_verdicts_are_the_same_in_another_process(method: str) -> None:
@@ -117,16 +96,6 @@ def test_threads_do_not_disturb_each_other() -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
-
-
-def test_importing_is_light_and_loads_nothing_heavy() -> None:
-    code = (
-        "import sys, slime_reward_math; print(*{'flint', 'numpy', 'sympy', 'slime_core', 'click'} & set(sys.modules))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=dict(os.environ)
-    )
-    assert done.stdout.strip() == ""
 
 
 def test_a_deadline_that_has_passed_is_a_timeout() -> None:

@@ -65,13 +65,6 @@ def test_any_pieces_are_read_or_refused(pieces: list[str]) -> None:
         show(read(clean("".join(pieces))))
 
 
-@given(st.text(max_size=60))
-@settings(max_examples=300)
-def test_any_text_is_read_or_refused(text: str) -> None:
-    with contextlib.suppress(Unread):
-        read(clean(text))
-
-
 @given(st.fractions(max_denominator=10**9))
 def test_fractions_are_read_exactly(value: Fraction) -> None:
     tree = read(clean(f"\\frac{{{value.numerator}}}{{{value.denominator}}}"))

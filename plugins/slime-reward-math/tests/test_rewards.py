@@ -102,7 +102,9 @@ def test_format_asks_for_what_it_is_told(
 
 
 def test_the_plugin_imports_nothing_heavy() -> None:
-    code = "import sys, slime_reward_math.plugin; print(*{'flint', 'numpy', 'torch', 'sympy'} & set(sys.modules))"
+    code = (
+        "import sys, slime_reward_math.plugin; print(*{'flint', 'numpy', 'torch', 'sympy', 'click'} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
 

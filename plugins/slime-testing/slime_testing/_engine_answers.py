@@ -321,7 +321,7 @@ class ExtrasChecks(EngineRuns):
     def test_what_it_cannot_take_is_refused_by_name(self) -> None:
         """Refuse a picture that the engine does not have: without it, the answer would be to another question.
 
-        Raise a `SlimeError` that contains "media" or names what is missing; `GenerateRequest.besides` helps.
+        Raise a `SlimeError` that contains "media" or names what is missing; `GenerateRequest.unsupported` helps.
         """
         plain = GenerateRequest(self.prompts[0], GREEDY, 0)
         asked = [replace(plain, media={"image": [f"{NOWHERE}.png"]}), plain]

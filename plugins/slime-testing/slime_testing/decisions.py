@@ -3,7 +3,7 @@
 Example:
 
     class TestNonzeroStd(GroupFilterContract):
-        choice = "slime-core/nonzero_std"
+        choice = "slime-train/nonzero_std"
 
 Group filters, sample filters, reward shapers and batch transforms are pure, fast functions. Each check that they share
 is a function here; each contract gives it a number.

@@ -23,7 +23,7 @@ import slime_core
 from slime_core.catalog import (
     Catalog,
     PluginWarning,
-    Registered,
+    RegisteredChoice,
 )
 from slime_core.roles import CheckSpec, Finding, Health, Setup
 
@@ -188,12 +188,12 @@ def examine(catalog: Catalog, setup: Setup, patience_s: float = PATIENCE_S) -> I
         yield Examined(registered.qualified, registered.spec.summary, finding)
 
 
-def _unregistered() -> Iterator[Registered[CheckSpec]]:
+def _unregistered() -> Iterator[RegisteredChoice[CheckSpec]]:
     for spec in core_checks():
-        yield Registered(spec, f"{OWN}/{spec.name}", OWN, "", "")
+        yield RegisteredChoice(spec, f"{OWN}/{spec.name}", OWN, "", "")
 
 
-def _finding(registered: Registered[CheckSpec], setup: Setup, patience_s: float) -> Finding:
+def _finding(registered: RegisteredChoice[CheckSpec], setup: Setup, patience_s: float) -> Finding:
     found: list[object] = []
 
     def look() -> None:
@@ -217,7 +217,7 @@ def _finding(registered: Registered[CheckSpec], setup: Setup, patience_s: float)
     return finding
 
 
-def _failed(registered: Registered, what: str) -> Finding:
+def _failed(registered: RegisteredChoice, what: str) -> Finding:
     text = f"the check itself {what}"
     return Finding(Health.ERROR, text, f"tell the authors of {registered.plugin}: {registered.origin}")
 

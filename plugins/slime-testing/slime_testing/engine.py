@@ -143,11 +143,11 @@ class ScriptedEngine:
         *,
         turn: str | None = None,
         session: str | None = None,
-        tell: Callable[[GenerateChunk], None] | None = None,
+        on_chunk: Callable[[GenerateChunk], None] | None = None,
         media: Mapping[str, Json] | None = None,
         conversation: Conversation | None = None,
     ) -> GenerateOutput:
-        """Answer one request, after a turn of other tasks; in two chunks if `tell` is given.
+        """Answer one request, after a turn of other tasks; in two chunks if `on_chunk` is given.
 
         Raises:
             LimitError: the sample made more than `max_turns` requests.
@@ -172,9 +172,9 @@ class ScriptedEngine:
         made_by = frozenset(version for _, version in output.versions)
         said = tuple(output.tokens), tuple(output.log_probs)
         self.calls.append(Call(tuple(prompt), sampling, *said, made_by, request, answered))
-        if tell is not None:
-            tell(GenerateChunk(said[0][:1], said[1][:1], output.weight_version))
-            tell(replace(output.as_chunk, tokens=said[0][1:], log_probs=said[1][1:]))
+        if on_chunk is not None:
+            on_chunk(GenerateChunk(said[0][:1], said[1][:1], output.weight_version))
+            on_chunk(replace(output.as_chunk, tokens=said[0][1:], log_probs=said[1][1:]))
         return output
 
     def _fail(self, request: int, talk: Conversation) -> None:
@@ -221,5 +221,5 @@ class ScriptedEngine:
             evaluation=False,
             max_turns=self.max_turns,
             measure=lambda name, value: self.measured.append((name, value)),
-            anew=talk.forget,
+            restart=talk.forget,
         )

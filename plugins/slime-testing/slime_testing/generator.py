@@ -394,7 +394,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
             versions = set(sample.weight_versions)
             require("6" in versions, f"weight versions are {sorted(versions)}; the engine said 6 of its first token")
             trained = set(sample.loss_mask or ())
-            for begin, end, version in sample.stretches if 1 in trained else ():
+            for begin, end, version in sample.version_spans if 1 in trained else ():
                 count = sum((sample.loss_mask or ())[begin:end])
                 require(
                     version != 6 or count <= 1, f"{count} tokens are said to be of version 6; one is of each answer"

@@ -308,7 +308,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
         ports = {(each.address, each.port) for each in places}
         require(len(ports) == SIZE and all(each.port for each in places), f"expected a port for each, got {ports}")
         first = f"{places[0].address}:{places[0].port}"
-        require({each.meeting for each in places} == {first}, f"expected all to meet at {first}, got {places}")
+        require({each.rendezvous for each in places} == {first}, f"expected all to meet at {first}, got {places}")
 
     @check("LCH-013", needs=("LCH-005",))
     def test_a_worker_that_dies_between_calls_is_noticed(self) -> None:

@@ -19,7 +19,7 @@ from unittest import SkipTest
 
 from pydantic import SecretBytes, SecretStr, ValidationError
 
-from slime_core.catalog import ALL_INSTALLED, PluginState, Registered, owner_of
+from slime_core.catalog import ALL_INSTALLED, PluginState, RegisteredChoice, owner_package
 from slime_core.config import CHOOSES, FAMILY_OF_KEY, FlatKeys, key_faults
 from slime_core.errors import PluginError, did_you_mean
 from slime_core.roles import SELECTABLE, SPECS, PluginSet
@@ -199,7 +199,7 @@ class PluginPackageContract(Contract):
         for registered in self._choices():
             role, name = registered.spec.role, registered.spec.name
             of_core = any(each.spec.name == name and each.dist == CORE for each in catalog.choices(role).values())
-            owner = CORE if of_core else owner_of(role, name) or registered.dist
+            owner = CORE if of_core else owner_package(role, name) or registered.dist
             require(owner == registered.dist, f"{role} {name!r} is the name of a choice of {owner}; take another one")
 
     @check("PKG-015", needs=("PKG-002",))
@@ -245,7 +245,7 @@ class PluginPackageContract(Contract):
         found = importlib.metadata.distribution(self.dist).entry_points
         return [each for each in found if each.group == "slime.plugins"]
 
-    def _choices(self) -> list[Registered]:
+    def _choices(self) -> list[RegisteredChoice]:
         catalog = catalog_of(self._loaded_with())
         return [each for role in SPECS for each in catalog.choices(role).values() if each.plugin == self._name()]
 

@@ -17,7 +17,7 @@ from functools import cached_property, partial
 from typing import ClassVar, Generic, TypeVar, cast
 from unittest import SkipTest
 
-from slime_core.catalog import ALL_INSTALLED, Catalog, PluginWarning, Registered
+from slime_core.catalog import ALL_INSTALLED, Catalog, PluginWarning, RegisteredChoice
 from slime_core.errors import ContractError, PluginError, WorkerError
 from slime_core.processes import Protection, isolation_of
 from slime_core.roles import CallSpec, Isolation, PluginSet, RewardContext, Settings, Setup, Spec, is_async
@@ -38,7 +38,9 @@ _PROTECTIONS: dict[str, tuple[Protection, PluginStats]] = {}
 _Ask = Callable[[object, RewardContext], Awaitable[object]]
 
 
-def protected(registered: Registered, settings: Settings, build: Callable[[], object], plugins: PluginSet) -> object:
+def protected(
+    registered: RegisteredChoice, settings: Settings, build: Callable[[], object], plugins: PluginSet
+) -> object:
     """The isolated result of `build`; unchanged for roles without isolation.
 
     Raises:
@@ -62,12 +64,12 @@ def protected(registered: Registered, settings: Settings, build: Callable[[], ob
     return _Outspoken(cast(_Ask, call), calls)
 
 
-def placed(spec: Spec[object]) -> Registered:
+def placed(spec: Spec[object]) -> RegisteredChoice:
     """A spec outside the catalog, with the module variable by which worker processes find it."""
     module = sys.modules.get(getattr(inspect.unwrap(spec.factory), "__module__", ""))
     file = getattr(module, "__file__", None)
     held = next((name for name, value in vars(module).items() if value is spec), None) if module and file else None
-    return Registered(spec, f"{file}:{held}" if held else NOWHERE, plugin=str(file), dist="", version="")
+    return RegisteredChoice(spec, f"{file}:{held}" if held else NOWHERE, plugin=str(file), dist="", version="")
 
 
 @contextlib.contextmanager
@@ -138,14 +140,14 @@ class RoleContract(Contract, Generic[SpecT]):
         return cast(SpecT, self.registered.spec)
 
     @cached_property
-    def registered(self) -> Registered:
+    def registered(self) -> RegisteredChoice:
         """The spec of `choice`, with its origin."""
         kind, choice = self.kind, self.choice
         found: object = choice if isinstance(choice, Spec) else self._catalog().find(kind.role, choice)
         found = placed(found) if isinstance(found, Spec) else found
-        spec = found.spec if isinstance(found, Registered) else found
+        spec = found.spec if isinstance(found, RegisteredChoice) else found
         require(isinstance(spec, kind), f"choice is a {type(spec).__name__}; expected a {kind.__name__}")
-        return cast(Registered, found)
+        return cast(RegisteredChoice, found)
 
     def validated(self, **settings: object) -> Settings:
         """Settings of the choice, validated like a section of a run file; given ones override the class's.

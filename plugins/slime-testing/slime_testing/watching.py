@@ -19,7 +19,7 @@ from typing import ClassVar
 from unittest import SkipTest
 
 from slime_core.catalog import ALL_INSTALLED, PluginState
-from slime_core.catalog.loading import hook_faults, new_manager
+from slime_core.catalog.loading import hook_faults
 from slime_core.errors import SlimeError, StopRun, WorkerError
 from slime_core.events import (
     CheckpointLoaded,
@@ -174,7 +174,7 @@ class RunHooksContract(Contract):
     def test_every_hook_is_one_of_slimes(self) -> None:
         """A misspelt hook is never called: see `slime_core.hookspecs`, and accept `event` or no argument."""
         if not isinstance(self.plugin, str):
-            faults = "; ".join(hook_faults(new_manager(), self.plugin))
+            faults = "; ".join(hook_faults(self.plugin))
             require(not faults, faults)
         else:
             found = [each for each in catalog_of(self.plugins).statuses if self.plugin in (each.plugin, each.name)]

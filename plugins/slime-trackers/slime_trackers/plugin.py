@@ -5,9 +5,6 @@ from collections.abc import Iterable
 from slime_core import hookimpl
 from slime_core.roles import Settings, Tracker, TrackerSetup, TrackerSpec
 from slime_trackers.settings import MlflowSettings, TrackioSettings, WandbSettings
-from slime_trackers.with_mlflow import mlflow_tracker
-from slime_trackers.with_trackio import trackio_tracker
-from slime_trackers.with_wandb import wandb_tracker
 
 SLIME_API = "1"
 
@@ -17,12 +14,30 @@ def slime_trackers() -> Iterable[TrackerSpec]:
     """The trackers `tensorboard`, `wandb`, `mlflow` and `trackio`."""
     yield TrackerSpec("tensorboard", _tensorboard, summary="Event files in the run folder (extra: tensorboard)")
     summary = "Weights & Biases, online or offline (extra: wandb)"
-    yield TrackerSpec("wandb", wandb_tracker, WandbSettings, summary, flat_prefix="wandb_")
-    yield TrackerSpec("mlflow", mlflow_tracker, MlflowSettings, "MLflow, a server or a database (extra: mlflow)")
-    yield TrackerSpec("trackio", trackio_tracker, TrackioSettings, "Trackio, this machine or a Space (extra: trackio)")
+    yield TrackerSpec("wandb", _wandb, WandbSettings, summary, flat_prefix="wandb_")
+    yield TrackerSpec("mlflow", _mlflow, MlflowSettings, "MLflow, a server or a database (extra: mlflow)")
+    yield TrackerSpec("trackio", _trackio, TrackioSettings, "Trackio, this machine or a Space (extra: trackio)")
 
 
 def _tensorboard(settings: Settings, setup: TrackerSetup) -> Tracker:
     from slime_trackers.with_tensorboard import tensorboard_tracker
 
     return tensorboard_tracker(settings, setup)
+
+
+def _wandb(settings: WandbSettings, setup: TrackerSetup) -> Tracker:
+    from slime_trackers.with_wandb import wandb_tracker
+
+    return wandb_tracker(settings, setup)
+
+
+def _mlflow(settings: MlflowSettings, setup: TrackerSetup) -> Tracker:
+    from slime_trackers.with_mlflow import mlflow_tracker
+
+    return mlflow_tracker(settings, setup)
+
+
+def _trackio(settings: TrackioSettings, setup: TrackerSetup) -> Tracker:
+    from slime_trackers.with_trackio import trackio_tracker
+
+    return trackio_tracker(settings, setup)

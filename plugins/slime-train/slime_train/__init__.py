@@ -11,21 +11,21 @@ from slime_core.lazy import exports
 
 if TYPE_CHECKING:
     from slime_core.catalog import discover_in_worker as discover_in_worker
-    from slime_core.catalog.catalog import RankHooks as RankHooks
-    from slime_core.catalog.catalog import Used as Used
+    from slime_core.catalog.catalog import BuiltChoice as BuiltChoice
     from slime_core.config.model_dir import not_trainable as not_trainable
     from slime_core.config.model_dir import refuse_quantized as refuse_quantized
     from slime_train.algorithm import Algorithm as Algorithm
     from slime_train.algorithm import build_in_rank as build_in_rank
     from slime_train.algorithm import mismatch_extremes as mismatch_extremes
     from slime_train.estimators.grpo import GrpoSettings as GrpoSettings
-    from slime_train.failing import failing_together as failing_together
     from slime_train.groups import Groups as Groups
     from slime_train.losses import policy_gradient as policy_gradient
     from slime_train.losses import value_loss as value_loss
     from slime_train.norm import check_weights_finite as check_weights_finite
     from slime_train.norm import gradient_norm as gradient_norm
     from slime_train.portable import make_portable as make_portable
+    from slime_train.rank_errors import fail_on_all_ranks as fail_on_all_ranks
+    from slime_train.rank_hooks import RankHooks as RankHooks
     from slime_train.schedule import learning_rate as learning_rate
     from slime_train.sequences import masked_mean as masked_mean
     from slime_train.sequences import masked_sum as masked_sum

@@ -17,8 +17,8 @@ from typing import TypeVar, assert_never, cast
 import torch
 
 from slime_core.catalog import Catalog
-from slime_core.catalog.catalog import Used
-from slime_core.catalog.checks import blaming
+from slime_core.catalog.catalog import BuiltChoice
+from slime_core.catalog.checks import plugin_errors
 from slime_core.config import TEACHER_COLUMN
 from slime_core.errors import ContractError, NonFiniteError
 from slime_core.roles import (
@@ -51,9 +51,9 @@ class Algorithm:
     def __init__(
         self,
         setup: RankSetup,
-        advantage: Used[Advantage],
-        loss: Used[Loss],
-        correction: Used[Correction] | None,
+        advantage: BuiltChoice[Advantage],
+        loss: BuiltChoice[Loss],
+        correction: BuiltChoice[Correction] | None,
         *,
         zero_without_advantage: bool,
         sum_over_shares: Callable[[torch.Tensor], torch.Tensor],
@@ -210,7 +210,7 @@ class Algorithm:
             raise ContractError(
                 f"the trainer knows no old log-probs at step {share.batch.step} of rollout {share.batch.rollout_id}, "
                 f"against which the ratio is taken with the correction {self._correction.name!r}: give it a "
-                "begin_rollout (slime_core.roles.SeesRollout) that computes Share.old_log_probs_T, or set "
+                "begin_rollout (slime_core.roles.PreparesRollout) that computes Share.old_log_probs_T, or set "
                 "num_steps_per_rollout = 1"
             )
         return share.old_log_probs_T[places]
@@ -220,11 +220,11 @@ class Algorithm:
             return None
         if not torch.isfinite(given.old_log_probs_T).all():
             raise NonFiniteError("a log-prob under the trained weights is not finite")
-        asked = CorrectionInput(
+        inputs = CorrectionInput(
             given.old_log_probs_T, given.rollout_log_probs_T, given.loss_mask_T, given.sample_index_T
         )
         with torch.no_grad():
-            answer = self._correction.part(asked)
+            answer = self._correction.part(inputs)
         return check_correction(answer, plugin=self._correction.plugin, loss_mask_T=given.loss_mask_T)
 
     def _kl(
@@ -260,7 +260,7 @@ def _added_up(output: LossOutput, corrected: CorrectionOutput | None, kl_T: torc
 PartT = TypeVar("PartT")
 
 
-def build_in_rank(catalog: Catalog, of: type[Spec[PartT]], choice: Choice, seed: int) -> Used[PartT]:
+def build_in_rank(catalog: Catalog, of: type[Spec[PartT]], choice: Choice, seed: int) -> BuiltChoice[PartT]:
     """The object that a chosen tensor role's factory builds, and its plugin.
 
     Raises:
@@ -273,8 +273,8 @@ def build_in_rank(catalog: Catalog, of: type[Spec[PartT]], choice: Choice, seed:
         return other.factory(other.model.model_validate(settings), setup)
 
     setup = Setup(make, seed)
-    with blaming(f"the factory of {choice.role} {choice.name!r}", choice.plugin):
-        return Used(choice.name, choice.plugin, spec.factory(choice.settings, setup))
+    with plugin_errors(f"the factory of {choice.role} {choice.name!r}", choice.plugin):
+        return BuiltChoice(choice.name, choice.plugin, spec.factory(choice.settings, setup))
 
 
 QUANTILES = {"min": 0.0, "p01": 0.01, "p50": 0.5, "p99": 0.99, "max": 1.0}

@@ -188,11 +188,11 @@ class DialogReader:
         Both are empty where the end of the user's turn is the opening.
         """
         text = self._renderer.text
-        asked: list[Message] = [{"role": "user", "content": "x"}]
+        question: list[Message] = [{"role": "user", "content": "x"}]
         answer: list[Message] = [{"role": "assistant", "content": MARK}]
         try:
-            closed, opened = text(asked, opens=False), text(asked, opens=True)
-            answered = text([*asked, *answer, *asked], opens=False)
+            closed, opened = text(question, opens=False), text(question, opens=True)
+            answered = text([*question, *answer, *question], opens=False)
         except DataError:
             return "", ""
         shared = shared_beginning(opened, answered)
@@ -203,10 +203,10 @@ class DialogReader:
         if turn.message == len(messages) - 1:
             return len(text)
         closed = self._renderer.text(messages[: turn.message + 1], tools, opens=False)
-        said = text[turn.start : turn.end]
-        if not said or said not in closed:
+        spoken = text[turn.start : turn.end]
+        if not spoken or spoken not in closed:
             return turn.end
-        return turn.end + len(shared_beginning(closed.rpartition(said)[2], text[turn.end :]))
+        return turn.end + len(shared_beginning(closed.rpartition(spoken)[2], text[turn.end :]))
 
     def _encoded(self, text: str, starts: Sequence[int]) -> tuple[list[int], list[int]]:
         """Ids of a text, and where each begins; no token reaches over a start."""
@@ -246,8 +246,8 @@ def _whole_dialog(renderer: Renderer, messages: Sequence[Message], tools: Json =
     answer = last["content"]
     if last["role"] != "assistant" or not isinstance(answer, str) or "</think>" not in answer or len(messages) < 2:
         return text
-    opened, said = renderer.text(messages[:-1], tools, opens=True), answer.rpartition("</think>")[2].strip()
+    opened, spoken = renderer.text(messages[:-1], tools, opens=True), answer.rpartition("</think>")[2].strip()
     written = text[len(shared_beginning(opened, text)) :]
-    if not said or said not in written or all(each.strip() in written for each in reasoning(last)):
+    if not spoken or spoken not in written or all(each.strip() in written for each in reasoning(last)):
         return text
-    return joined(opened, answer) + written.rpartition(said)[2]
+    return joined(opened, answer) + written.rpartition(spoken)[2]

@@ -39,7 +39,7 @@ async def finetune(plan: Plan, folder: RunFolder, display: Display) -> Outcome:
         DataError: a row cannot be used, or is longer than the model's longest text.
         ModelError: the model has no tokenizer, or no chat template where one is asked for.
     """
-    dialogs = read_dialogs(Builder.of(plan))
+    dialogs = read_dialogs(Builder(plan))
 
     def session(plan: Plan, folder: RunFolder, display: Display) -> BaseSession:
         made = BaseSession(plan, folder, display, unit="step")
@@ -142,7 +142,7 @@ def read_dialogs(build: Builder) -> Dialogs:
 
 def read_all_dialogs(plan: Plan) -> DataRead:
     """What a finetuning would read, by data set; errors as of `finetune`."""
-    build = Builder.of(plan)
+    build = Builder(plan)
     found, tokenizer = read_dialogs(build), build.tokenizer()
     files = ", ".join(path.name for path, _ in name_files(plan.config.data.prompt_data))
     sets = {files: found.rows, **{f"eval:{name}": dialogs for name, dialogs in found.held_out.items()}}

@@ -14,7 +14,7 @@ import torch
 from slime_train.weight_file import WeightFile
 
 
-class OfFiles(Protocol):
+class FileChannel(Protocol):
     """A channel that holds each version in a file."""
 
     def begin(self, version: int) -> WeightFile:
@@ -33,7 +33,7 @@ class OfFiles(Protocol):
 class MappedSender:
     """Rank 0 writes; the others send nothing."""
 
-    def __init__(self, channel: OfFiles, rank: int) -> None:
+    def __init__(self, channel: FileChannel, rank: int) -> None:
         """Write to this channel's files."""
         self._channel, self._writes = channel, rank == 0
 
@@ -54,9 +54,9 @@ class MappedSender:
 class MappedReceiver:
     """Gives views of a version's file."""
 
-    lasting = True
+    keeps_tensors = True
 
-    def __init__(self, channel: OfFiles) -> None:
+    def __init__(self, channel: FileChannel) -> None:
         """Read this channel's files."""
         self._channel = channel
 

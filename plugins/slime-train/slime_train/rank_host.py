@@ -18,13 +18,13 @@ from slime_core.roles import (
     MeasuresLoss,
     MemoryTags,
     Place,
+    PreparesRollout,
     RankReleasesMemory,
     RankSetup,
     Rendezvous,
-    SavesLater,
-    SeesPublication,
-    SeesRollout,
+    SavesAsync,
     StepResult,
+    TracksVersions,
     TrainBatch,
     TrainerFactory,
     TrainerRank,
@@ -42,7 +42,7 @@ class RankHost:
     def __init__(self, rank: int, size: int, *, trainer: Choice, setup: RankSetup, place: Place | None = None) -> None:
         """Find the trainer's plugin and build the rank; ranks of other machines meet at the first one's."""
         if place is not None and (place.nodes > 1 or place.address != LOOPBACK):
-            setup = replace(setup, rendezvous=Rendezvous(f"tcp://{place.meeting}"))
+            setup = replace(setup, rendezvous=Rendezvous(f"tcp://{place.rendezvous}"))
         spec = discover_in_worker(setup.plugins, f"trainer {rank}").find(trainer.role, trainer.name).spec
         self._number, self._size, self._plugin = rank, size, trainer.plugin
         self._channel: WeightChannel | None = None
@@ -61,7 +61,7 @@ class RankHost:
     def begin_rollout(self, batches: Sequence[TrainBatch]) -> None:
         """Store the rank's shares of a rollout's steps, and pass them to a trainer that has `begin_rollout`."""
         self._batches = batches
-        if isinstance(self._rank, SeesRollout):
+        if isinstance(self._rank, PreparesRollout):
             self._rank.begin_rollout(batches)
 
     def train_step(self, step: int) -> StepResult:
@@ -91,7 +91,7 @@ class RankHost:
         version, engines = target
         made = self._rank.weights()
         slots, whole = self._channel.slots, self._number == 0
-        buckets = fitting(slots, made, plugin=self._plugin, whole=whole)
+        buckets = checked_buckets(slots, made, plugin=self._plugin, whole=whole)
         try:
             self._sender.send(version, buckets, engines)
             for _ in buckets:
@@ -99,7 +99,7 @@ class RankHost:
         finally:
             for _ in made:
                 pass
-        if isinstance(self._rank, SeesPublication):
+        if isinstance(self._rank, TracksVersions):
             self._rank.published(version)
 
     def release(self, tags: MemoryTags) -> None:
@@ -126,7 +126,7 @@ class RankHost:
 
     def finish_save(self, wait: bool) -> bool:
         """Whether the files of the last `save` are complete; with `wait`, waits until they are."""
-        return self._rank.finish_save(wait=wait) if isinstance(self._rank, SavesLater) else True
+        return self._rank.finish_save(wait=wait) if isinstance(self._rank, SavesAsync) else True
 
     def load(self, directory: Path) -> None:
         """Read model and optimizer."""
@@ -142,7 +142,7 @@ class RankHost:
                 self._rank.close()
 
 
-def fitting(
+def checked_buckets(
     slots: Sequence[WeightSlot], buckets: Iterator[tuple[str, torch.Tensor]], *, plugin: str, whole: bool
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the buckets, checked: each fits its slot and comes once; with `whole`, every slot gets one.

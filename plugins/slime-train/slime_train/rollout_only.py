@@ -7,7 +7,7 @@ import time
 
 from slime_core.roles import Draw
 from slime_core.run.loop import Loop
-from slime_core.telemetry import Generated
+from slime_core.telemetry import GeneratedGroups
 
 REASON = "debug_rollout_only"
 """The ledger's reason why no group was trained on."""
@@ -20,7 +20,7 @@ class RolloutLoop(Loop):
         session, started, batch = self._session, time.monotonic(), self._config.rollout.rollout_batch_size
         result = await self._collect(batch)
         draw = Draw(result.kept[:batch], [1.0] * min(batch, len(result.kept)))
-        generated = Generated(result.kept, result.dropped, result.reasons, result.failed)
+        generated = GeneratedGroups(result.kept, result.dropped, result.reasons, result.failed)
         await self._samples.write(self.rollout_id, generated, draw)
         session.ledger.drop({group.id: REASON for group in result.kept}, self.rollout_id)
         ended = time.monotonic()

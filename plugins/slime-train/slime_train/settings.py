@@ -1,11 +1,12 @@
-"""Settings of the core's losses, corrections and transports, without torch, for the catalog."""
+"""Settings of the losses, corrections, rewards and transports, without torch, for the catalog."""
 
+import re
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from slime_core.roles import Number, Settings
+from slime_core.roles import Number, Positive, Settings, Temperature
 
 
 class PolicyGradientSettings(Settings):
@@ -181,9 +182,64 @@ class MisSettings(Settings):
         return self
 
 
+class OverlongSettings(Settings):
+    """`[reward_shaper.overlong]`."""
+
+    max_response_len: int = Field(ge=1, le=10**9, description="Tokens at which the whole penalty is due.")
+    overlong_buffer_len: int = Field(ge=1, le=10**9, description="Tokens before that over which it grows from 0.")
+    overlong_penalty_factor: float = Field(1.0, gt=0.0, le=1e6, description="The whole penalty, in units of reward.")
+
+    @model_validator(mode="after")
+    def _the_buffer_is_inside(self) -> Self:
+        if self.overlong_buffer_len > self.max_response_len:
+            raise ValueError(
+                f"overlong_buffer_len = {self.overlong_buffer_len} is above max_response_len = {self.max_response_len}"
+            )
+        return self
+
+
 class DiskSettings(Settings):
     """`[transport.disk]`."""
 
     folder: Path | None = Field(
         None, description="Folder that ranks and engines of all machines see; default inside the run folder."
     )
+
+
+PROMPT = """Is the response right? Say what speaks for it and against it, and end with "Verdict: yes" or "Verdict: no".
+
+Task: {prompt}
+
+Right answer: {label}
+
+Response: {response}"""
+
+
+class JudgeSettings(Settings):
+    """`[reward.served_judge]`."""
+
+    model: str = Field("judge", description="Which of the run's served_models is asked.")
+    prompt: str = Field(
+        PROMPT,
+        description="What it is asked; {prompt}, {response} and {label} are put in. For a judge of your own task.",
+    )
+    apply_chat_template: bool = Field(True, description="Ask it as a message of a user's, in its own chat template.")
+    verdict: str = Field(
+        r"(?i)verdict:\W*(\w[\w.]*)", description="Pattern of its verdict, with one group; the last match counts."
+    )
+    scores: dict[str, Number] = Field(
+        {"yes": 1.0, "no": 0.0}, description="What each verdict is worth; one that is a number is worth that."
+    )
+    temperature: Temperature = Field(0.0, description="How it draws; 0 is greedy.")
+    max_new_tokens: Positive = Field(512, description="Tokens that it may take.")
+
+    @field_validator("verdict")
+    @classmethod
+    def _pattern(cls, pattern: str) -> str:
+        try:
+            groups = re.compile(pattern).groups
+        except re.error as error:
+            raise ValueError(f"it is not a pattern: {error}") from None
+        if groups != 1:
+            raise ValueError(f"it has {groups} groups; expected one, around the verdict")
+        return pattern

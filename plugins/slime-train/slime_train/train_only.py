@@ -15,29 +15,29 @@ from slime_core.catalog import part
 from slime_core.config import Plan
 from slime_core.events import RolloutEnd, RolloutStart
 from slime_core.roles import Draw
-from slime_core.rollout.metrics import Tally
+from slime_core.rollout.metrics import RolloutStats
 from slime_core.run import Outcome, RunFolder
 from slime_core.run.loop import BaseLoop, run_loop
 from slime_core.run.session import BaseSession
-from slime_core.telemetry import Display, Generated, MetricsLog
+from slime_core.telemetry import Display, GeneratedGroups, MetricsLog
 from slime_core.telemetry.recording import SampleWriter
 
 
-class Stored(Protocol):
+class StoredRollouts(Protocol):
     """The rollouts that a run folder keeps; slime-view's `StoredRollouts`."""
 
     def __len__(self) -> int: ...
 
-    def read(self, rollout_id: int) -> tuple[Generated, Draw]:
+    def read(self, rollout_id: int) -> tuple[GeneratedGroups, Draw]:
         """A rollout's samples, and the draw that its training used."""
         ...
 
 
 async def train_only(plan: Plan, folder: RunFolder, display: Display) -> Outcome:
     """Train on the rollouts that a run folder keeps, as many as the plan has and it holds; see `run_loop`."""
-    make_stored = cast(Callable[[Path, float], Stored], part("stored", "slime-view", "load_debug_rollout_data"))
+    make_stored = cast(Callable[[Path, float], StoredRollouts], part("stored", "slime-view", "load_debug_rollout_data"))
     debug = plan.config.debug
-    assert debug.load_debug_rollout_data is not None, "this loop was asked for by it"
+    assert debug.load_debug_rollout_data is not None, "the key that selects this loop"
     stored = make_stored(debug.load_debug_rollout_data, debug.load_debug_rollout_data_subsample)
 
     def session(plan: Plan, folder: RunFolder, display: Display) -> BaseSession:
@@ -48,14 +48,14 @@ async def train_only(plan: Plan, folder: RunFolder, display: Display) -> Outcome
             made.num_rollout = len(stored)
         return made
 
-    return await run_loop(plan, folder, display, session, partial(TrainOnly, stored))
+    return await run_loop(plan, folder, display, session, partial(TrainOnlyLoop, stored))
 
 
-class TrainOnly(BaseLoop):
+class TrainOnlyLoop(BaseLoop):
     """The second half of a run in progress."""
 
     def __init__(
-        self, stored: Stored, session: BaseSession, display: Display, metrics: MetricsLog, samples: SampleWriter
+        self, stored: StoredRollouts, session: BaseSession, display: Display, metrics: MetricsLog, samples: SampleWriter
     ) -> None:
         super().__init__(session, display, metrics, samples)
         self._stored = stored
@@ -65,10 +65,10 @@ class TrainOnly(BaseLoop):
         await self._base.emit(RolloutStart(rollout_id, rollout_id))
         self._display.phase("reading kept samples")
         generated, draw = await asyncio.to_thread(self._stored.read, rollout_id)
-        tally = Tally(f"rollout {rollout_id}")
-        tally.kept += generated.kept
+        stats = RolloutStats(f"rollout {rollout_id}")
+        stats.kept += generated.kept
         for group in generated.dropped:
-            tally.drop(group, generated.reasons[group.id])
-        metrics = tally.metrics()
+            stats.drop(group, generated.reasons[group.id])
+        metrics = stats.metrics()
         await self._base.emit(RolloutEnd(rollout_id, generated.kept, generated.dropped, metrics))
         return draw, metrics, None

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from slime_core.errors import CheckpointError
 from slime_core.roles import WeightSlot
 from slime_train import make_portable
-from slime_trainer_megatron.beside import VERSION, Beside, OldPolicy
+from slime_trainer_megatron.companion_models import VERSION, CompanionModels, OldPolicy
 from slime_trainer_megatron.config_json import config_of
 from slime_trainer_megatron.export import exported
 from slime_trainer_megatron.families import Model
@@ -59,7 +59,7 @@ class Saved:
     """The rank's part of the weights."""
     optimizer: RankOptimizer
     """The rank's part of the moments."""
-    beside: Beside
+    companions: CompanionModels
     """Reference, teacher and critic."""
     old: OldPolicy | None
     """The policy that generated a rollout not yet trained on."""
@@ -84,10 +84,10 @@ def save(directory: Path, saved: Saved, *, hf: bool) -> Saving:
     first = dist.get_rank() == 0
     if hf:
         _write_hf(directory / "hf", saved)
-    pieces, critic = [*_trained(saved.policy, saved.optimizer)], saved.beside.critic
+    pieces, critic = [*_trained(saved.policy, saved.optimizer)], saved.companions.critic
     pieces += _trained(critic.policy, critic.optimizer, CRITIC) if critic else ()
     old = saved.old.saved() if saved.old else None
-    if reference := saved.beside.refreshed():
+    if reference := saved.companions.refreshed():
         for held in held_by(reference.policy):
             pieces += held.pieces(reference.value_of(held.parameter), REFERENCE) if held.is_given else []
     for held in held_by(old[1]) if old else ():
@@ -96,7 +96,7 @@ def save(directory: Path, saved: Saved, *, hf: bool) -> Saving:
     saving = Saving(folder, pieces)
     if first:
         model = _in_files(saved.model)
-        about = {"format": FORMAT, "steps": saved.optimizer.steps, "model": model, **saved.beside.told()}
+        about = {"format": FORMAT, "steps": saved.optimizer.steps, "model": model, **saved.companions.saved_numbers()}
         about |= began_with(saved.source)
         if old:
             about[VERSION] = old[0]
@@ -121,13 +121,13 @@ def load(directory: Path, saved: Saved) -> None:
             f"{folder} is of another model: {', '.join(differ)} differ from what hf_checkpoint's config.json says; "
             "continue with the model that the run began with"
         )
-    stored, critic = Stored(folder), saved.beside.critic
+    stored, critic = Stored(folder), saved.companions.critic
     _restore(stored, int(str(about["steps"])), saved.policy, saved.optimizer)
     if critic:
         if "critic_steps" not in about:
             raise CheckpointError(f"{folder} has no critic: it is of a run without one; continue without one, too")
         _restore(stored, int(str(about["critic_steps"])), critic.policy, critic.optimizer, CRITIC)
-    if reference := saved.beside.restored(about):
+    if reference := saved.companions.restored(about):
         for held in held_by(reference.policy):
             stored.read(held.pieces(reference.value_of(held.parameter), REFERENCE))
     if saved.old and VERSION in about:
@@ -193,7 +193,7 @@ def began_with(source: Path) -> dict[str, object]:
     return {"hf_checkpoint": str(source.resolve()), "config": dict(config_of(source))}
 
 
-def copy_beside(source: Path, target: Path, dtype: str) -> None:
+def copy_other_files(source: Path, target: Path, dtype: str) -> None:
     """Copy configuration and tokenizer; the configuration names the dtype of the written weights."""
     target.mkdir(parents=True, exist_ok=True)
     for path in _matching(source, BESIDE):
@@ -220,7 +220,7 @@ def _write_hf(folder: Path, saved: Saved) -> None:
     with HfWriter(folder, slots_of(saved.model), saved.shard_bytes) as writer:
         for name, tensor in made:
             writer.add(name, tensor)
-    copy_beside(saved.source, folder, slots_of(saved.model)[0].dtype.value)
+    copy_other_files(saved.source, folder, slots_of(saved.model)[0].dtype.value)
 
 
 def _matching(folder: Path, patterns: Sequence[str]) -> list[Path]:

@@ -30,7 +30,7 @@ with importing():
         BACKEND,
         FORMAT,
         began_with,
-        copy_beside,
+        copy_other_files,
         read_about,
         slots_of,
         write_config,
@@ -138,7 +138,7 @@ def to_hf(source: Path, target: Path, origin: Path | None, shard_bytes: int, say
         write_config(target, config, said)
         say(f"{target} has no tokenizer: the model directory that training began with is not there any more")
     else:
-        copy_beside(origin, target, said)
+        copy_other_files(origin, target, said)
 
 
 def _origin(folder: Path, origin: Path | None) -> tuple[Config, Path | None]:

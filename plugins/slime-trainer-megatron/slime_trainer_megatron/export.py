@@ -33,7 +33,7 @@ class _Coming:
     weight: Weight
     whole: torch.Tensor | None
     """The whole parameter on rank 0, or its receive buffer; None elsewhere."""
-    beside: Sequence[tuple[torch.Tensor, torch.Tensor]]
+    copies: Sequence[tuple[torch.Tensor, torch.Tensor]]
     """Views of the buffer to fill from other tensors after the transfer."""
     works: Sequence[dist.Work | None]
     nbytes: int
@@ -75,18 +75,18 @@ def _received(weight: Weight, number: int, own: torch.Tensor | None, sources: ra
         return _Coming(weight, own, (), (), 0)
     dtype: torch.dtype = getattr(torch, weight.hf[0].dtype.value)
     whole = torch.empty(shape_of(weight, len(sources)), dtype=dtype)
-    beside, works = list[tuple[torch.Tensor, torch.Tensor]](), list[dist.Work | None]()
+    copies, works = list[tuple[torch.Tensor, torch.Tensor]](), list[dist.Work | None]()
     for source in sources:
         there = places(weight, whole, source - sources[0], len(sources))
         if source == 0:
             assert own is not None, f"rank 0 holds {weight}"
-            beside += zip(there, torch.split(own, [len(each) for each in there]), strict=True)
+            copies += zip(there, torch.split(own, [len(each) for each in there]), strict=True)
             continue
         for place in there:
             target = place if place.is_contiguous() else torch.empty_like(place, memory_format=torch.contiguous_format)
             works.append(dist.irecv(target, source, tag=number))
-            beside += [] if target is place else [(place, target)]
-    return _Coming(weight, whole, beside, works, whole.nbytes)
+            copies += [] if target is place else [(place, target)]
+    return _Coming(weight, whole, copies, works, whole.nbytes)
 
 
 def _sent(weight: Weight, number: int, own: torch.Tensor | None, sources: range) -> _Coming:
@@ -102,7 +102,7 @@ def _end(coming: _Coming, model: Model) -> Iterator[tuple[str, torch.Tensor]]:
     for work in coming.works:
         assert work is not None, "all ranks are in the group"
         work.wait()
-    for place, part in coming.beside:
+    for place, part in coming.copies:
         place.copy_(part)
     if coming.whole is not None:
         parts = split(model, coming.weight, coming.whole)

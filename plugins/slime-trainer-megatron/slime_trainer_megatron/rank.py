@@ -23,7 +23,7 @@ from slime_train import (
     Sums,
     check_weights_finite,
     discover_in_worker,
-    failing_together,
+    fail_on_all_ranks,
     mismatch_extremes,
     save_train_data,
 )
@@ -32,8 +32,8 @@ from slime_trainer_megatron.compat import importing, stand_in_for_cuda
 with importing():
     from megatron.core import parallel_state, tensor_parallel
 
-    from slime_trainer_megatron.beside import Beside, OldPolicy
     from slime_trainer_megatron.checkpoint import Saved, load, save, slots_of
+    from slime_trainer_megatron.companion_models import CompanionModels, OldPolicy
     from slime_trainer_megatron.export import exported
     from slime_trainer_megatron.model import Policy, build_policy, freeze, laid_out, load_hf
     from slime_trainer_megatron.optimizer import RankOptimizer, gradients_of
@@ -87,12 +87,12 @@ class MegatronRank:
             replays=given["use_rollout_routing_replay"],
         )
         self._step = MegatronStep(self.passes, self._algorithm)
-        self.beside = Beside(setup, self.policy, self._whole)
+        self.companions = CompanionModels(setup, self.policy, self._whole)
         self._old = OldPolicy(setup, setup.old_actor) if setup.old_actor else None
         self._saved = Saved(
             self.policy,
             self.optimizer,
-            self.beside,
+            self.companions,
             self._old,
             self._whole,
             setup.hf_checkpoint,
@@ -107,17 +107,17 @@ class MegatronRank:
         return slots_of(self._whole)
 
     def begin_rollout(self, batches: Sequence[TrainBatch]) -> None:
-        """Compute what depends on the current weights; see `SeesRollout`."""
+        """Compute what depends on the current weights; see `PreparesRollout`."""
         rollout_id = batches[0].rollout_id
         self.optimizer.begin_rollout()
-        self.beside.begin(rollout_id, self.policy)
+        self.companions.begin(rollout_id, self.policy)
 
         def ask(weights: str, policy: Policy) -> None:
             self._hooks.fire(BeforeLogProb(self._rank, rollout_id, weights, policy))
 
-        shares = self.beside.look([self._algorithm.share(batch) for batch in batches], ask)
+        shares = self.companions.add_log_probs([self._algorithm.share(batch) for batch in batches], ask)
         ask("actor", self.policy)
-        with failing_together(self._rank, self._world_size, summed):
+        with fail_on_all_ranks(self._rank, self._world_size, summed):
             shares = self._algorithm.estimate(shares)
         if not self._trains_critic_alone(rollout_id):
             old = self._old.passes(rollout_id) if self._old else None
@@ -133,7 +133,7 @@ class MegatronRank:
             share = self._begun.pop(batch.step)
         watched = (batch, self.policy, optimizer.megatron)
         self._hooks.fire(BeforeTrainStep(self._rank, batch.rollout_id, optimizer.steps, *watched))
-        critic, critic_norm, scalars = self.beside.critic, 0.0, dict[str, float]()
+        critic, critic_norm, scalars = self.companions.critic, 0.0, dict[str, float]()
         if critic:
             self._passed(lambda: critic.backward(share))
             critic_norm = self._finite(critic.prepare(), "the gradient norm of the critic")
@@ -153,8 +153,8 @@ class MegatronRank:
         return self._reported(share, sums, scalars, extremes=True)
 
     def _check_weights(self, *, of_policy: bool = True) -> None:
-        critic = self.beside.critic
-        with failing_together(self._rank, self._world_size, summed):
+        critic = self.companions.critic
+        with fail_on_all_ranks(self._rank, self._world_size, summed):
             if of_policy:
                 check_weights_finite(self.policy.named_parameters(), self.optimizer.steps)
             if critic:
@@ -166,13 +166,13 @@ class MegatronRank:
             save_train_data(self._setup.train_data, shares, parallel_state.get_data_parallel_rank())
 
     def published(self, version: int) -> None:
-        """Record that engines have the current weights; see `SeesPublication`."""
+        """Record that engines have the current weights; see `TracksVersions`."""
         if self._old:
             self._old.published(version, self.policy)
 
     def measure(self, batch: TrainBatch) -> StepResult:
         """The loss of a batch without a step; see `MeasuresLoss`."""
-        (share,) = self._algorithm.estimate(self.beside.look([self._algorithm.share(batch)]))
+        (share,) = self._algorithm.estimate(self.companions.add_log_probs([self._algorithm.share(batch)]))
         return self._reported(share, self._passed(lambda: self._step.run(share, trains=False)), {})
 
     def _trains_critic_alone(self, rollout_id: int) -> bool:
@@ -190,7 +190,7 @@ class MegatronRank:
         except (NonFiniteError, ContractError) as caught:
             error = caught
         try:
-            with failing_together(self._rank, self._world_size, summed):
+            with fail_on_all_ranks(self._rank, self._world_size, summed):
                 if error is not None:
                     raise error
         except NonFiniteError as failed:
@@ -237,7 +237,7 @@ class MegatronRank:
         self._saving = save(directory, self._saved, hf=hf)
 
     def finish_save(self, *, wait: bool) -> bool:
-        """Whether the files of the last `save` are complete; see `SavesLater`."""
+        """Whether the files of the last `save` are complete; see `SavesAsync`."""
         return self._saving is None or self._saving.finish(wait=wait)
 
     def load(self, directory: Path) -> None:

@@ -19,16 +19,16 @@ from typing import cast
 
 from slime_core.errors import CheckpointError, RunFolderError
 from slime_core.run import Checkpoint, GroupState, LedgerError, list_checkpoints, verify
-from slime_core.run.folder import RESUMES
 from slime_core.run.ledger import (
     Accounts,
+    LedgerPosition,
     Line,
-    SavedLedger,
     digest_of,
     open_ledger,
     parse_line,
     read_ledger,
 )
+from slime_core.run.resume import RESUMES
 from slime_core.sample import GroupId, count_of, number_of
 from slime_core.telemetry.metrics import end_of_last_line, read_lines
 
@@ -59,7 +59,7 @@ class LedgerView:
     """The file."""
     checkpoint: Checkpoint | None
     """The newest checkpoint that belongs to this file; a resume continues from it."""
-    ledger: SavedLedger | None
+    ledger: LedgerPosition | None
     """The checkpoint's state of the ledger."""
     passed_over: list[str]
     """Why newer checkpoints are not used."""
@@ -167,7 +167,7 @@ def read_resumes(run: Path) -> list[Resume]:
     return found
 
 
-def _newest(root: Path, path: Path) -> tuple[Checkpoint | None, SavedLedger | None, list[str]]:
+def _newest(root: Path, path: Path) -> tuple[Checkpoint | None, LedgerPosition | None, list[str]]:
     passed_over = list[str]()
     for candidate in reversed(list_checkpoints(root)):
         try:

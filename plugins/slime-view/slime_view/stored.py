@@ -14,7 +14,7 @@ from typing import TypeVar
 from slime_core.errors import RunFolderError
 from slime_core.roles import Draw
 from slime_core.sample import Group
-from slime_core.telemetry import Generated
+from slime_core.telemetry import GeneratedGroups
 from slime_view.samples.shard import Shard, list_shards
 
 ItemT = TypeVar("ItemT")
@@ -46,7 +46,7 @@ class StoredRollouts:
         """Number of stored rollouts."""
         return len(self._paths)
 
-    def read(self, rollout_id: int) -> tuple[Generated, Draw]:
+    def read(self, rollout_id: int) -> tuple[GeneratedGroups, Draw]:
         """A rollout's generated groups, and its training draw.
 
         Raises:

@@ -16,7 +16,7 @@ from slime_core.data import HfTokenizer
 from slime_core.roles import Draw
 from slime_core.run import GroupState, Ledger
 from slime_core.sample import Group, GroupId, Sample, Status
-from slime_core.telemetry import Generated, MetricsLog, MetricsRow
+from slime_core.telemetry import GeneratedGroups, MetricsLog, MetricsRow
 from slime_view.app import make_app
 from slime_view.runs import OpenRun
 from slime_view.samples.store import SampleStore
@@ -59,7 +59,7 @@ class Made:
             sample.metadata = {"round_number": rounds}
         kept, dropped = groups[:1], groups[1:]
         reasons = {group.id: "zero_std_1.0" for group in dropped}
-        self._keep(lambda store: store.write(number, Generated(kept, dropped, reasons), Draw(kept, [1.0])))
+        self._keep(lambda store: store.write(number, GeneratedGroups(kept, dropped, reasons), Draw(kept, [1.0])))
         self._account(number, kept, reasons)
         values = {"rollout/step": number, "rollout/raw_reward": number / 10, "train/loss": 1.0}
         self.metrics(number, {**values, "rollout/response_len/mean": 4.0, "perf/step_time": 0.5})
@@ -77,7 +77,7 @@ class Made:
             sample.prompt = [{"role": texts[7], "content": texts[2]}] if sample.index else texts[2]
         reasons = {groups[1].id: why}
         self._keep(
-            lambda store: store.write(number, Generated(groups[:1], groups[1:], reasons), Draw(groups[:1], [1.0]))
+            lambda store: store.write(number, GeneratedGroups(groups[:1], groups[1:], reasons), Draw(groups[:1], [1.0]))
         )
         self._account(number, groups[:1], reasons)
         self.metrics(number, {f"rollout/reward/{text}": 1.0 for text in texts})

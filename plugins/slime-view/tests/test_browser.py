@@ -170,7 +170,7 @@ def test_a_search_that_takes_long_shows_what_it_has_and_goes_on(
 def test_a_run_is_followed_and_where_it_was_resumed_is_marked(
     page: "playwright.Page", served: Callable[..., str], make_run: MakeRun
 ) -> None:
-    from slime_core.run.folder import note_resume
+    from slime_core.run.resume import note_resume
 
     run = make_run()
     enter(page, served(run))

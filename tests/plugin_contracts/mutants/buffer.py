@@ -1,6 +1,6 @@
 """An honest buffer, and each way of breaking it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 from slime_core import Group, GroupId
@@ -52,39 +52,6 @@ class Again(Queue):
         return Draw(taken, [1.0] * len(taken))
 
 
-class StartsFull(Queue):
-    def __len__(self) -> int:
-        return len(self.groups) + 1
-
-
-class TakesOneMore(Queue):
-    def sample(self, want: int, ctx: BufferContext) -> Draw:
-        return super().sample(want + 1 if want else 0, ctx)
-
-
-class ForgetsWeights(Queue):
-    def sample(self, want: int, ctx: BufferContext) -> Draw:
-        return Draw(super().sample(want, ctx).groups, [])
-
-
-class NegativeWeights(Queue):
-    def sample(self, want: int, ctx: BufferContext) -> Draw:
-        groups = super().sample(want, ctx).groups
-        return Draw(groups, [-1.0] * len(groups))
-
-
-class RaisesWhenEmpty(Queue):
-    def sample(self, want: int, ctx: BufferContext) -> Draw:
-        if not self.groups:
-            raise IndexError("nothing is held")
-        return super().sample(want, ctx)
-
-
-class LosesTheLast(Queue):
-    def state_dict(self) -> dict[str, Json]:
-        return {"groups": [cast(Json, group.to_dict()) for group in self.groups[:-1]]}
-
-
 class ForgetsItsTurn(Queue):
     """Every other draw comes from the other end, and the state does not say which is next."""
 
@@ -109,14 +76,6 @@ class EvictsTwice(Queue):
         return self.evicted
 
 
-class KeepsTheEvicted(Queue):
-    def evict(self, ctx: BufferContext) -> Mapping[GroupId, str]:
-        held = list(self.groups)
-        evicted = super().evict(ctx)
-        self.groups = held
-        return evicted if ctx.rollout_id == 3 else {}
-
-
 class Shared(Queue):
     everything: list[Group] = []  # noqa: RUF012  # the mistake that the check is about
 
@@ -127,13 +86,29 @@ class Shared(Queue):
         self.groups.extend(groups)
 
 
-class ChangesRewards(Queue):
-    def sample(self, want: int, ctx: BufferContext) -> Draw:
-        draw = super().sample(want, ctx)
-        for group in draw.groups:
-            for sample in group.samples:
-                sample.reward = 0.0
-        return draw
+def evicts_but_keeps(self: Queue, ctx: BufferContext) -> Mapping[GroupId, str]:
+    held = list(self.groups)
+    evicted = Queue.evict(self, ctx)
+    self.groups = held
+    return evicted if ctx.rollout_id == 3 else {}
+
+
+def sample_without_rewards(self: Queue, want: int, ctx: BufferContext) -> Draw:
+    draw = Queue.sample(self, want, ctx)
+    for group in draw.groups:
+        for sample in group.samples:
+            sample.reward = 0.0
+    return draw
+
+
+def weighted(weight: Callable[[int], list[float]]) -> Callable[..., Draw]:
+    """A `sample` whose weights are those of a number of groups."""
+
+    def sample(self: Queue, want: int, ctx: BufferContext) -> Draw:
+        groups = Queue.sample(self, want, ctx).groups
+        return Draw(groups, weight(len(groups)))
+
+    return sample
 
 
 def _uses(group: Group) -> int:
@@ -150,14 +125,26 @@ def contract_of(kind: type[Queue], max_uses: int = 1) -> type[BufferContract]:
     return Subject
 
 
+def changed(**methods: object) -> type[BufferContract]:
+    """The contract of a queue with other methods."""
+    return contract_of(type("Changed", (Queue,), methods))
+
+
 GOOD: list[type[Contract]] = [contract_of(Queue), contract_of(Again, max_uses=3)]
 MUTANTS: dict[str, list[type[Contract]]] = {
-    "BUF-001": [contract_of(StartsFull)],
-    "BUF-002": [contract_of(TakesOneMore), contract_of(ForgetsWeights), contract_of(NegativeWeights)],
+    "BUF-001": [changed(__len__=lambda self: len(self.groups) + 1)],
+    "BUF-002": [
+        changed(sample=lambda self, want, ctx: Queue.sample(self, want + 1 if want else 0, ctx)),
+        changed(sample=weighted(lambda count: [])),
+        changed(sample=weighted(lambda count: [-1.0] * count)),
+    ],
     "BUF-004": [contract_of(Again), contract_of(Again, max_uses=2)],
-    "BUF-005": [contract_of(RaisesWhenEmpty)],
-    "BUF-006": [contract_of(LosesTheLast), contract_of(ForgetsItsTurn)],
-    "BUF-007": [contract_of(EvictsTwice), contract_of(KeepsTheEvicted)],
+    "BUF-005": [changed(sample=lambda self, want, ctx: self.groups[0] and Queue.sample(self, want, ctx))],
+    "BUF-006": [
+        changed(state_dict=lambda self: {"groups": [group.to_dict() for group in self.groups[:-1]]}),
+        contract_of(ForgetsItsTurn),
+    ],
+    "BUF-007": [contract_of(EvictsTwice), changed(evict=evicts_but_keeps)],
     "BUF-008": [contract_of(Shared)],
-    "BUF-009": [contract_of(ChangesRewards)],
+    "BUF-009": [changed(sample=sample_without_rewards)],
 }

@@ -3,86 +3,69 @@
 import itertools
 import random
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 
 from slime_core import Group
-from slime_core.roles import BufferContext, BufferFilter, BufferFilterSpec, Selection, Settings, Setup
+from slime_core.roles import BufferContext, BufferFilterSpec, Selection
 from slime_testing import BufferFilterContract, Contract
 
-
-class NewestFirst:
-    def select(self, groups: Sequence[Group], want: int, ctx: BufferContext) -> Selection:
-        newest = sorted(range(len(groups)), key=lambda i: groups[i].id.draw, reverse=True)
-        return Selection(take=newest[:want])
+Select = Callable[[Sequence[Group], int], Sequence[int]]
 
 
-class NoSelect:
-    def choose(self, groups: Sequence[Group], want: int, ctx: BufferContext) -> Selection:
-        return Selection(take=range(min(want, len(groups))))
+def filtering(take: Select, method: str = "select") -> type[Contract]:
+    """The contract of a filter that takes these positions of the groups."""
 
-
-class TakesTooMany:
-    def select(self, groups: Sequence[Group], want: int, ctx: BufferContext) -> Selection:
-        return Selection(take=range(len(groups)))
-
-
-class NamesDraws:
-    def select(self, groups: Sequence[Group], want: int, ctx: BufferContext) -> Selection:
-        return Selection(take=[group.id.draw for group in groups[:want]])
-
-
-class SortsInPlace:
-    def select(self, groups: Sequence[Group], want: int, ctx: BufferContext) -> Selection:
-        assert isinstance(groups, list)
-        groups.sort(key=lambda group: group.id.draw, reverse=True)
-        return Selection(take=range(min(want, len(groups))))
-
-
-class Annotates:
-    def select(self, groups: Sequence[Group], want: int, ctx: BufferContext) -> Selection:
-        for group in groups:
-            group.metadata["seen"] = True
-        return Selection(take=range(min(want, len(groups))))
-
-
-class Rotates:
-    def __init__(self) -> None:
-        self.calls = itertools.count()
-
-    def select(self, groups: Sequence[Group], want: int, ctx: BufferContext) -> Selection:
-        first = next(self.calls) % max(1, len(groups))
-        return Selection(take=[*range(first, len(groups)), *range(first)][:want])
-
-
-class DrawsUnseeded:
-    def select(self, groups: Sequence[Group], want: int, ctx: BufferContext) -> Selection:
-        return Selection(take=random.sample(range(len(groups)), min(want, len(groups))))
-
-
-class NeverEnough:
-    def select(self, groups: Sequence[Group], want: int, ctx: BufferContext) -> Selection:
-        return Selection(take=())
-
-
-def contract_of(kind: Callable[[], object]) -> type[BufferFilterContract]:
-    def factory(settings: Settings, setup: Setup) -> BufferFilter:
-        return kind()  # type: ignore[return-value]  # some of them are not filters
+    def select(groups: Sequence[Group], want: int, ctx: BufferContext) -> Selection:
+        return Selection(take(groups, want))
 
     class Subject(BufferFilterContract):
-        choice = BufferFilterSpec("subject", factory)
+        choice = BufferFilterSpec("subject", lambda settings, setup: SimpleNamespace(**{method: select}))  # type: ignore[arg-type,return-value]
 
     return Subject
 
 
-class OnlyFullOnes:
-    def select(self, groups: Sequence[Group], want: int, ctx: BufferContext) -> Selection:
-        return Selection(take=[i for i, group in enumerate(groups) if min(group.rewards) >= 0.0][:want])
+def oldest(groups: Sequence[Group], want: int) -> Sequence[int]:
+    return range(min(want, len(groups)))
 
 
-GOOD: list[type[Contract]] = [contract_of(NewestFirst)]
+def newest(groups: Sequence[Group], want: int) -> Sequence[int]:
+    return sorted(range(len(groups)), key=lambda i: groups[i].id.draw, reverse=True)[:want]
+
+
+def sorts_in_place(groups: Sequence[Group], want: int) -> Sequence[int]:
+    assert isinstance(groups, list)
+    groups.sort(key=lambda group: group.id.draw, reverse=True)
+    return oldest(groups, want)
+
+
+def annotates(groups: Sequence[Group], want: int) -> Sequence[int]:
+    for group in groups:
+        group.metadata["seen"] = True
+    return oldest(groups, want)
+
+
+def rotates() -> Select:
+    calls = itertools.count()
+
+    def take(groups: Sequence[Group], want: int) -> Sequence[int]:
+        first = next(calls) % max(1, len(groups))
+        return [*range(first, len(groups)), *range(first)][:want]
+
+    return take
+
+
+GOOD: list[type[Contract]] = [filtering(newest)]
 MUTANTS: dict[str, list[type[Contract]]] = {
-    "BFL-001": [contract_of(NoSelect)],
-    "BFL-002": [contract_of(TakesTooMany), contract_of(NamesDraws), contract_of(OnlyFullOnes)],
-    "BFL-003": [contract_of(SortsInPlace), contract_of(Annotates)],
-    "BFL-004": [contract_of(Rotates), contract_of(DrawsUnseeded)],
-    "BFL-005": [contract_of(NeverEnough)],
+    "BFL-001": [filtering(oldest, "choose")],
+    "BFL-002": [
+        filtering(lambda groups, want: range(len(groups))),
+        filtering(lambda groups, want: [group.id.draw for group in groups[:want]]),
+        filtering(lambda groups, want: [i for i, group in enumerate(groups) if min(group.rewards) >= 0.0][:want]),
+    ],
+    "BFL-003": [filtering(sorts_in_place), filtering(annotates)],
+    "BFL-004": [
+        filtering(rotates()),
+        filtering(lambda groups, want: random.sample(range(len(groups)), min(want, len(groups)))),
+    ],
+    "BFL-005": [filtering(lambda groups, want: ())],
 }

@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 from slime_core import Group, GroupId, Sample, Status
@@ -55,48 +55,9 @@ class Rows:
         return len(self.rows)
 
 
-class HasNoLength(Rows):
-    __len__ = None  # type: ignore[assignment]
-
-    def order(self, epoch: int) -> list[int]:
-        return list(range(len(self.rows)))
-
-
 class EndsWithTheEpoch(Rows):
     async def draw(self, count: int) -> list[Group]:
         return (await super().draw(count))[: len(self)]
-
-
-class AlreadyDone(Rows):
-    def group(self, epoch: int, row: int) -> Group:
-        group = super().group(epoch, row)
-        group.samples[0].status = Status.COMPLETED
-        return group
-
-
-class ForgetsIndices(Rows):
-    def group(self, epoch: int, row: int) -> Group:
-        group = super().group(epoch, row)
-        for sample in group.samples:
-            sample.index = 0
-        return group
-
-
-class RepeatsIdentities(Rows):
-    def group(self, epoch: int, row: int) -> Group:
-        group = super().group(epoch, row)
-        group.id = GroupId("rows", 0, row, 0)
-        return group
-
-
-class LosesReturned(Rows):
-    def state_dict(self) -> dict[str, Json]:
-        return {"draws": self.draws, "returned": []}
-
-
-class SavesASet(Rows):
-    def state_dict(self) -> dict[str, Json]:
-        return {**super().state_dict(), "seen": {"rows": [{self.draws}]}}  # type: ignore[dict-item]
 
 
 class StartsTheEpochAgain(Rows):
@@ -120,11 +81,6 @@ class Unseeded(Rows):
 
     def order(self, epoch: int) -> list[int]:
         return random.Random(f"{self.key} {epoch}").sample(range(len(self)), len(self))
-
-
-class DrawsWithReplacement(Rows):
-    def order(self, epoch: int) -> list[int]:
-        return [0] * len(self)
 
 
 class SharesItsPlace(Rows):
@@ -151,6 +107,22 @@ def contract_of(kind: type[Rows]) -> type[DataSourceContract]:
     return Subject
 
 
+def changed(**methods: object) -> type[DataSourceContract]:
+    """The contract of rows with other methods."""
+    return contract_of(type("Changed", (Rows,), methods))
+
+
+def grouped(change: Callable[[Group], object]) -> type[DataSourceContract]:
+    """The contract of rows whose groups are changed."""
+
+    def group(self: Rows, epoch: int, row: int) -> Group:
+        made = Rows.group(self, epoch, row)
+        change(made)
+        return made
+
+    return changed(group=group)
+
+
 def own_prompts(settings: object, setup: DataSourceSetup) -> Rows:
     assert not setup.prompts
     source = Rows.__new__(Rows)
@@ -165,13 +137,20 @@ class OwnPrompts(DataSourceContract):
 
 GOOD: list[type[Contract]] = [contract_of(Rows), OwnPrompts]
 MUTANTS: dict[str, list[type[Contract]]] = {
-    "SRC-001": [contract_of(HasNoLength)],
+    "SRC-001": [changed(__len__=None, order=lambda self, epoch: list(range(len(self.rows))))],
     "SRC-002": [contract_of(EndsWithTheEpoch)],
-    "SRC-003": [contract_of(AlreadyDone), contract_of(ForgetsIndices)],
-    "SRC-004": [contract_of(RepeatsIdentities)],
-    "SRC-005": [contract_of(LosesReturned), contract_of(StartsTheEpochAgain), contract_of(SavesASet)],
+    "SRC-003": [
+        grouped(lambda group: setattr(group.samples[0], "status", Status.COMPLETED)),
+        grouped(lambda group: [setattr(sample, "index", 0) for sample in group.samples]),
+    ],
+    "SRC-004": [grouped(lambda group: setattr(group, "id", group.id._replace(epoch=0, draw=0)))],
+    "SRC-005": [
+        changed(state_dict=lambda self: {"draws": self.draws, "returned": []}),
+        contract_of(StartsTheEpochAgain),
+        changed(state_dict=lambda self: {**Rows.state_dict(self), "seen": {"rows": [{self.draws}]}}),
+    ],
     "SRC-006": [contract_of(ReturnedComeLast)],
     "SRC-007": [contract_of(Unseeded)],
-    "SRC-008": [contract_of(DrawsWithReplacement)],
+    "SRC-008": [changed(order=lambda self, epoch: [0] * len(self))],
     "SRC-009": [contract_of(SharesItsPlace)],
 }

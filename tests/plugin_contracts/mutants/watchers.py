@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from slime_core import hookimpl
-from slime_core.events import RolloutEnd, RunEnd, RunStart, SamplesDone
+from slime_core.events import RolloutEnd, RunStart
 from slime_core.roles import Settings, TrackerSetup, TrackerSpec
 from slime_testing import Contract, RunHooksContract, TrackerContract
 
@@ -30,14 +30,13 @@ class Csv:
         self.file.close()
 
 
-class NotAsync(Csv):
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:  # type: ignore[override]
-        pass
+def logging(act: Callable[[Csv, int, dict[str, float]], object]) -> type[Contract]:
+    """The contract of a tracker that does something with each row."""
 
+    async def log(self: Csv, step: int, metrics: dict[str, float]) -> None:
+        act(self, step, metrics)
 
-class NoEmptyRows(Csv):
-    async def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        self.file.write(f"{max(metrics.values())}\n")
+    return tracker(type("Logs", (Csv,), {"log": log}))
 
 
 class OnlyOnwards(Csv):
@@ -46,16 +45,6 @@ class OnlyOnwards(Csv):
     async def log(self, step: int, metrics: Mapping[str, float]) -> None:
         assert step > self.last, "steps go on"
         self.last = step
-
-
-class AddsTheStep(Csv):
-    async def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        metrics["step"] = step  # type: ignore[index]
-
-
-class Sleeps(Csv):
-    async def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        time.sleep(0.3)  # noqa: ASYNC251
 
 
 class ClosesOnce(Csv):
@@ -111,17 +100,9 @@ async def counts(event: RolloutEnd) -> None:
     del COUNTED[:-1]
 
 
-def first_sample(event: SamplesDone) -> None:
-    COUNTED.append(event.samples[0].response_length)
-
-
 def resets_rewards(event: RolloutEnd) -> None:
     for group in event.kept:
         group.samples[0].reward = 0.0
-
-
-def uploads(event: RolloutEnd) -> None:
-    time.sleep(0.3)
 
 
 async def watches_on(event: RunStart) -> None:
@@ -132,25 +113,21 @@ def thread_a_run(event: RunStart) -> None:
     threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
 
 
-def says_it(event: RunEnd) -> None:
-    print("done")
-
-
 COUNTED: list[int] = []
 
 GOOD = [tracker(Csv), hooks(slime_rollout_end=counts)]
 MUTANTS = {
-    "TRK-001": [tracker(NotAsync)],
-    "TRK-002": [tracker(NoEmptyRows), tracker(OnlyOnwards)],
-    "TRK-003": [tracker(AddsTheStep)],
-    "TRK-004": [tracker(Sleeps)],
+    "TRK-001": [tracker(type("NotAsync", (Csv,), {"log": lambda self, step, metrics: None}))],
+    "TRK-002": [logging(lambda csv, step, metrics: max(metrics.values())), tracker(OnlyOnwards)],
+    "TRK-003": [logging(lambda csv, step, metrics: metrics.update(step=step))],
+    "TRK-004": [logging(lambda csv, step, metrics: time.sleep(0.3))],
     "TRK-005": [tracker(ClosesOnce)],
     "TRK-006": [tracker(NeverCloses)],
     "TRK-007": [tracker(SavesHere)],
     "HOK-001": [hooks(slime_rolout_end=counts), hooks(slime_rollout_end=lambda evnt: None)],
-    "HOK-002": [hooks(slime_samples_done=first_sample)],
+    "HOK-002": [hooks(slime_samples_done=lambda event: COUNTED.append(event.samples[0].response_length))],
     "HOK-003": [hooks(slime_rollout_end=resets_rewards)],
-    "HOK-004": [hooks(slime_rollout_end=uploads)],
+    "HOK-004": [hooks(slime_rollout_end=lambda event: time.sleep(0.3))],
     "HOK-005": [hooks(slime_run_start=watches_on), hooks(slime_run_start=thread_a_run)],
-    "HOK-006": [hooks(slime_run_end=says_it)],
+    "HOK-006": [hooks(slime_run_end=lambda event: print("done"))],
 }

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from slime_core.catalog.catalog import Used
+from slime_core.catalog.catalog import BuiltChoice
 from slime_core.errors import WorkerError
 from slime_core.roles import (
     Engine,
@@ -166,11 +166,11 @@ class Fleet:
     built: Counter[int] = field(default_factory=Counter)
     """How often each number was."""
 
-    def make(self, number: int) -> Used[Engine]:
+    def make(self, number: int) -> BuiltChoice[Engine]:
         engine = Streaming(self, number) if self.streams else Scripted(self, number)
         self.built[number] += 1
         self.engines.append(engine)
-        return Used("scripted", "tests", engine)
+        return BuiltChoice("scripted", "tests", engine)
 
     def play(self, use: Callable[[EnginePool], Coroutine[object, object, T]]) -> T:
         """Use a pool that serves version 0; what it leaves is an error."""

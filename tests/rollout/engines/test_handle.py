@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from slime_core.catalog.catalog import Used
+from slime_core.catalog.catalog import BuiltChoice
 from slime_core.errors import ContractError, PluginError, RequestError, WorkerError
 from slime_core.roles import (
     EngineSpec,
@@ -19,7 +19,7 @@ from slime_core.roles import (
     WeightChannel,
 )
 from slime_core.rollout import EnginePool, Limits
-from slime_core.rollout.engine_handle import EngineHandle, Lost, Withdrawn
+from slime_core.rollout.engine_handle import EngineFailure, EngineHandle, EngineReplaced
 from slime_simulate.clock import VirtualLoop
 from tests.rollout.bench import Checked, checked
 from tests.rollout.engines.fleet import Fleet, Scripted, Streaming, make_request, tokens_of
@@ -46,7 +46,7 @@ class Engine:
 def play(use: Callable[[EngineHandle, Engine], Awaitable[None]]) -> None:
     async def main() -> None:
         engine = Engine()
-        handle = EngineHandle(0, Used("e", "tests", engine), Limits(9, 9, 9, 9), version=0, newest=0)  # type: ignore[arg-type]
+        handle = EngineHandle(0, BuiltChoice("e", "tests", engine), Limits(9, 9, 9, 9), version=0, newest=0)  # type: ignore[arg-type]
         await use(handle, engine)
         assert (handle.work, handle.attempts) == (0, {})
 
@@ -60,7 +60,7 @@ def test_an_answer_is_of_weights_between_those_served_and_those_being_loaded(ver
         handle.version, handle.newest, engine.version = 3, 4, version
         engine.may_answer.set()
         if stale:
-            with pytest.raises(Lost, match=f"with weights of version {version}, expected 3 to 4"):
+            with pytest.raises(EngineFailure, match=f"with weights of version {version}, expected 3 to 4"):
                 await handle.generate(REQUEST)
         else:
             assert (await handle.generate(REQUEST)).weight_version == version
@@ -75,7 +75,7 @@ def test_an_answer_may_be_of_the_weights_that_were_served_when_it_was_asked() ->
         handle.version = handle.newest = 1
         engine.may_answer.set()
         assert (await task).weight_version == 0
-        with pytest.raises(Lost, match=r"of version 0, expected 1$"):
+        with pytest.raises(EngineFailure, match=r"of version 0, expected 1$"):
             await handle.generate(REQUEST)
 
     play(use)
@@ -87,11 +87,11 @@ def test_what_comes_after_an_engine_was_taken_out_is_no_answer(error: Exception 
         engine.error = error
         task = asyncio.create_task(handle.generate(REQUEST))
         await asyncio.sleep(1.0)
-        handle.lost = Lost("hung", "silent")
+        handle.failure = EngineFailure("hung", "silent")
         engine.may_answer.set()
-        with pytest.raises(Withdrawn):
+        with pytest.raises(EngineReplaced):
             await task
-        assert (handle.answers, handle.sign) == (0, 0.0)
+        assert (handle.answers, handle.last_progress) == (0, 0.0)
 
     play(use)
 
@@ -109,7 +109,7 @@ def test_silence_begins_with_the_first_request_and_ends_with_an_answer_or_an_err
         for task in (first, second):
             with pytest.raises(OSError, match="no port"):
                 await task
-        assert (handle.sign, handle.silent_for(500.0)) == (16.0, 0.0)
+        assert (handle.last_progress, handle.silent_for(500.0)) == (16.0, 0.0)
 
     play(use)
 
@@ -118,13 +118,13 @@ def test_a_withdrawn_request_goes_elsewhere_and_a_cancelled_one_is_cancelled() -
     async def use(handle: EngineHandle, engine: Engine) -> None:
         task = asyncio.create_task(handle.generate(REQUEST))
         await asyncio.sleep(1.0)
-        handle.withdraw()
-        with pytest.raises(Withdrawn):
+        handle.cancel_requests()
+        with pytest.raises(EngineReplaced):
             await task
         task = asyncio.create_task(handle.generate(REQUEST))
         await asyncio.sleep(1.0)
         task.cancel()
-        handle.withdraw()
+        handle.cancel_requests()
         with pytest.raises(asyncio.CancelledError):
             await task
 
@@ -462,7 +462,7 @@ def test_what_fails_before_its_first_part_is_asked_elsewhere(behaviour: object, 
 
     chunks, metrics = made.play(use)
     assert list(GenerateOutput.joined(chunks).tokens) == tokens_of(make_request(LONG))
-    assert metrics[f"perf/engine/quarantined/{cause}"] == metrics["perf/engine/asked_again"] == 1
+    assert metrics[f"perf/engine/quarantined/{cause}"] == metrics["perf/engine/retries"] == 1
 
 
 @table("behaviour, cause, told", [(dies_midway, "died", 6), (falls_silent, "hung", 1), (turns_stale, "stale", 1)])

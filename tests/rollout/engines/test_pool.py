@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from slime_core.catalog.catalog import Used
+from slime_core.catalog.catalog import BuiltChoice
 from slime_core.errors import ContractError, PluginError, RequestError, WorkerError
 from slime_core.roles import Engine, FinishReason, GenerateOutput, GenerateRequest, WeightChannel
 from slime_core.rollout import EnginePool
@@ -95,7 +95,7 @@ def test_a_bad_engine_is_taken_out_and_what_it_was_asked_is_answered_as_if_it_we
     assert [list(output.tokens) for output in outputs] == [tokens_of(request) for request in requests]
     assert {output.weight_version for output in outputs} == {0}
     assert metrics[f"perf/engine/quarantined/{cause}"] == metrics["perf/engine/returned"] == len(bad)
-    assert metrics["perf/engine/asked_again"] >= len(bad)
+    assert metrics["perf/engine/retries"] >= len(bad)
     assert all(after), "an engine that was restarted takes requests"
     assert sum(made.built.values()) == 8 + len(bad)
     for number in bad:
@@ -380,7 +380,7 @@ def test_an_engine_that_cannot_be_built_again_is_tried_again(caplog: pytest.LogC
     made = Fleet(2, bad={0: dies_at_once})
     build, errors = made.make, [OSError("no space left on device")]
 
-    def make(number: int) -> Used[Engine]:
+    def make(number: int) -> BuiltChoice[Engine]:
         if made.built[number] and errors:
             raise errors.pop()
         return build(number)
@@ -467,4 +467,4 @@ def test_an_engine_that_dies_with_nothing_to_do_is_replaced_before_it_is_asked()
 
     metrics = made.play(use)
     assert metrics["perf/engine/quarantined/died"] == metrics["perf/engine/returned"] == 1
-    assert "perf/engine/asked_again" not in metrics
+    assert "perf/engine/retries" not in metrics

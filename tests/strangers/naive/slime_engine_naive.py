@@ -84,7 +84,7 @@ class Naive:
 
     async def generate(self, request: GenerateRequest) -> GenerateOutput:
         sampling = request.sampling
-        others = sampling.besides("temperature", "top_p", "top_k", "stop_token_ids") + request.besides(*GIVES)
+        others = sampling.unsupported("temperature", "top_p", "top_k", "stop_token_ids") + request.unsupported(*GIVES)
         if others:
             raise ModelError(f"the naive engine does not do {', '.join(others)}")
         if wrong := [token for token in request.prompt if not 0 <= token < self._facts.vocabulary]:

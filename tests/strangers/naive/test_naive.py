@@ -23,7 +23,7 @@ class Files(WeightChannel):
 @dataclass
 class Reader:
     folder: Path
-    lasting = False
+    keeps_tensors = False
 
     def read(self, version: int) -> Iterator[tuple[str, torch.Tensor]]:
         yield from load_file(self.folder / f"{version}.safetensors").items()

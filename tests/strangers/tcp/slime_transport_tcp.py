@@ -117,7 +117,7 @@ class TcpSender:
 class TcpReceiver:
     """A worker's end."""
 
-    lasting = False
+    keeps_tensors = False
 
     def __init__(self, channel: TcpChannel, engine: int, worker: int) -> None:
         self._port, self._place = channel.port, (engine, worker)

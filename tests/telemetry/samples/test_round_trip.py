@@ -15,14 +15,14 @@ from slime_core.errors import RunFolderError
 from slime_core.roles import Draw
 from slime_core.sample import Group, GroupId, PrefixCacheInfo, Sample, SpecInfo, Status
 from slime_core.secrets import Redactor
-from slime_core.telemetry import Generated
+from slime_core.telemetry import GeneratedGroups
 from slime_view.samples.columns import OTHERS, OWN, Entry, pack
 from slime_view.samples.shard import Shard
 from slime_view.samples.store import SampleStore
 from tests.tables import table
 
 
-def written(tmp_path: Path, generated: Generated, draw: Draw | None = None) -> Shard:
+def written(tmp_path: Path, generated: GeneratedGroups, draw: Draw | None = None) -> Shard:
     """A shard of these groups, read anew."""
 
     async def write() -> None:
@@ -106,7 +106,7 @@ def test_any_sample_comes_back_in_every_bit(
     groups = [Group(GroupId("a:b", 1, row, row), those) for row, those in enumerate(several)]
     for group in groups:
         group.freeze()
-    shard = written(tmp_path_factory.mktemp("samples"), Generated(groups, [], {}))
+    shard = written(tmp_path_factory.mktemp("samples"), GeneratedGroups(groups, [], {}))
     back = shard.groups()
     assert [group.id for group in back.kept] == [group.id for group in groups]
     assert [[bits(each) for each in group.samples] for group in back.kept] == [
@@ -135,7 +135,7 @@ def group_of(row: int, *responses: str) -> Group:
 
 def test_dropped_groups_are_kept_apart_with_their_reasons(tmp_path: Path) -> None:
     kept, dropped = group_of(0, "a", "b"), group_of(1, "c")
-    shard = written(tmp_path, Generated([kept], [dropped], {dropped.id: "zero_std_0.0"}))
+    shard = written(tmp_path, GeneratedGroups([kept], [dropped], {dropped.id: "zero_std_0.0"}))
     back = shard.groups()
     assert (back.kept, back.dropped, back.reasons) == ([kept], [dropped], {dropped.id: "zero_std_0.0"})
     assert [(row.index, row.drop_reason) for row in shard.rows()] == [(0, None), (1, None), (0, "zero_std_0.0")]
@@ -144,7 +144,7 @@ def test_dropped_groups_are_kept_apart_with_their_reasons(tmp_path: Path) -> Non
 
 
 def test_a_sample_is_found_by_its_row_in_any_part_of_a_file(tmp_path: Path) -> None:
-    shard = written(tmp_path, Generated([group_of(row, "a", "b") for row in range(600)], [], {}))
+    shard = written(tmp_path, GeneratedGroups([group_of(row, "a", "b") for row in range(600)], [], {}))
     assert [shard.entry(row).group for row in (0, 511, 512, 1199)] == [
         f"train:e0:r{row}:d{row}" for row in (0, 255, 256, 599)
     ]
@@ -155,7 +155,7 @@ def test_a_sample_is_found_by_its_row_in_any_part_of_a_file(tmp_path: Path) -> N
 def test_what_was_trained_on_is_kept_with_its_weights_and_notes(tmp_path: Path) -> None:
     first, second = group_of(0, "a"), group_of(1, "b")
     second.metadata["replay_count"] = 2
-    shard = written(tmp_path, Generated([first], [], {}), Draw([second, first], [1 / 3, 1e-320]))
+    shard = written(tmp_path, GeneratedGroups([first], [], {}), Draw([second, first], [1 / 3, 1e-320]))
     assert [(each.group, each.weight, each.metadata) for each in shard.drawn] == [
         ("train:e0:r1:d1", 1 / 3, {"replay_count": 2}),
         ("train:e0:r0:d0", 1e-320, {}),
@@ -168,7 +168,7 @@ def test_no_secret_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("slime_view.samples.columns.REDACTOR", redactor)
     told = group_of(0, "the key is hunter2-and-more")
     told.samples[0].metadata["judge"] = {"asked with": "hunter2-and-more"}
-    shard = written(tmp_path, Generated([told], [], {}))
+    shard = written(tmp_path, GeneratedGroups([told], [], {}))
     assert b"hunter2" not in shard.path.read_bytes()
     (row,) = shard.rows()
     assert row.response == "the key is $env:JUDGE_KEY"

@@ -10,7 +10,7 @@ import pytest
 from slime_core.errors import RunFolderError
 from slime_core.roles import Draw
 from slime_core.sample import Sample
-from slime_core.telemetry import Generated
+from slime_core.telemetry import GeneratedGroups
 from slime_testing.samples import make_group, make_sample
 from slime_view.samples.shard import Kind, Shard, list_shards
 from slime_view.samples.store import SampleStore
@@ -26,8 +26,8 @@ def with_store(directory: Path, use: Callable[[SampleStore], Coroutine[object, o
     asyncio.run(run())
 
 
-def generated(*draws: int) -> Generated:
-    return Generated([make_group(draw) for draw in draws], [], {})
+def generated(*draws: int) -> GeneratedGroups:
+    return GeneratedGroups([make_group(draw) for draw in draws], [], {})
 
 
 def names(directory: Path) -> list[str]:

@@ -115,19 +115,6 @@ def test_a_missing_last_marker_is_forgiven(written: Mapping[str, "Written"]) -> 
         assert reading.malformed == 0
 
 
-def test_tagged_values_are_typed_by_the_schema(written: Mapping[str, "Written"]) -> None:
-    given = {"query": "007", "limit": "007", "exact": "True", "ratio": "1.50", "where": '{"a": [1]}', "new": "1"}
-    answers = {
-        "glm": "".join(f"<arg_key>{k}</arg_key>\n<arg_value>{v}</arg_value>\n" for k, v in given.items()),
-        "qwen3-coder": "".join(f"<parameter={k}>\n{v}\n</parameter>\n" for k, v in given.items()),
-    }
-    for way, inside in answers.items():
-        before, after = ("note\n", "") if way == "glm" else ("<function=note>\n", "</function>")
-        reading = written[way].read(f"{OPEN}{before}{inside}{after}{CLOSE}")
-        wanted = '{"query": "007", "limit": "007", "exact": true, "ratio": 1.50, "where": {"a": [1]}, "new": "1"}'
-        assert reading.message.calls[0].arguments == wanted
-
-
 @table(
     "written_as, wanted",
     [

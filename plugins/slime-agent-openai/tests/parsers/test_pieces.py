@@ -90,13 +90,6 @@ def test_only_its_own_token_is_a_marker() -> None:
     assert [piece.text for piece in pieces_of(MARKED, [*spelled, *token, *spelled]) if piece.marker] == [CALL]
 
 
-def test_a_marker_without_a_token_is_its_characters() -> None:
-    ids = SPELLED.encode(f"a <tool{CALL}{THINK} <too")
-    found = pieces_of(SPELLED, ids)
-    assert [piece.text for piece in found if piece.marker] == [CALL, THINK]
-    assert "".join(piece.text for piece in found) == f"a <tool{CALL}{THINK} <too"
-
-
 def test_what_may_become_a_marker_waits() -> None:
     pieces = Pieces(SPELLED, MARKERS)
     told = "".join(piece.text for piece in pieces.feed(SPELLED.encode("the <tool_")))

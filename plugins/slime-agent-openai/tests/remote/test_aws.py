@@ -2,7 +2,7 @@ import pytest
 from cloud import CREDENTIALS, Cloud
 from cloud_server import ARN, BUCKET
 
-from slime_agent_openai.aws import Aws, NotTaken
+from slime_agent_openai.aws import Aws
 from slime_agent_openai.remote_settings import RemoteSettings
 from slime_core.errors import ConfigError
 
@@ -10,13 +10,6 @@ from slime_core.errors import ConfigError
 def made(cloud: Cloud, bucket: str = BUCKET, arn: str = ARN) -> Aws:
     given = cloud.settings(agent_runtime_arn=arn, s3_bucket=bucket, max_retry_attempts=0)
     return Aws(RemoteSettings.model_validate(given))
-
-
-@pytest.fixture
-def opened(cloud: Cloud) -> Aws:
-    aws = made(cloud)
-    aws.open()
-    return aws
 
 
 @pytest.mark.parametrize(("bucket", "said"), [("no-such", r"\(404\)"), ("forbidden", r"\(403\)")])
@@ -33,19 +26,6 @@ def test_no_credentials_are_told_before_any_sample(cloud: Cloud, monkeypatch: py
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
     with pytest.raises(ConfigError, match="no credentials of AWS: set AWS_PROFILE, or AWS_ACCESS_KEY_ID"):
         made(cloud).open()
-
-
-def test_a_session_that_nobody_knows_cannot_be_stopped(opened: Aws) -> None:
-    with pytest.raises(NotTaken) as caught:
-        opened.stop("x" * 36)
-    assert (caught.value.reason, caught.value.again) == ("agent_remote_ResourceNotFoundException", False)
-
-
-def test_another_runtime_is_not_found(cloud: Cloud) -> None:
-    aws = made(cloud, arn=f"{ARN}x")
-    aws.open()
-    with pytest.raises(NotTaken, match="no such runtime"):
-        aws.invoke("x" * 36, b"{}")
 
 
 def test_an_open_that_ends_after_the_close_leaves_no_connection(cloud: Cloud) -> None:

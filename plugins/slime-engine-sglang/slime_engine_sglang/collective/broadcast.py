@@ -18,13 +18,13 @@ from torch._C._distributed_c10d import Store, TCPStore
 from torch.distributed.distributed_c10d import Backend, GroupName, PrefixStore, _new_process_group_helper, _world
 
 from slime_engine_sglang.collective.messages import DONE, Bucket, Join
-from slime_engine_sglang.collective.sender import Broken, Guest, MeetingSender, Views
+from slime_engine_sglang.collective.sender import Broken, CollectiveSender, Peer, Views
 from slime_engine_sglang.collective.transports import DistributedChannel
 
 LOOK_S = 0.002  # Seconds between two looks whether a broadcast is over, and whether all who take part are there
 
 
-class BroadcastSender(MeetingSender):
+class BroadcastSender(CollectiveSender):
     """Implements `slime_core.roles.WeightSender`."""
 
     def __init__(self, channel: DistributedChannel) -> None:
@@ -41,9 +41,9 @@ class BroadcastSender(MeetingSender):
         self._leave()
         super().close()
 
-    def begin(self, come: Sequence[Guest]) -> None:
+    def begin(self, peers: Sequence[Peer]) -> None:
         """Create a process group with these servers in this order, or keep the current one if it matches."""
-        members = tuple((guest.hello.server, guest.hello.ranks) for guest in come)
+        members = tuple((peer.hello.server, peer.hello.ranks) for peer in peers)
         if self._group is not None and members == self._members:
             return
         left = self._name
@@ -54,35 +54,36 @@ class BroadcastSender(MeetingSender):
         timeout = timedelta(seconds=settings.timeout_s)
         # Create the store before servers receive its address: they would have to retry the connection.
         store = TCPStore(settings.address, 0, size, is_master=True, wait_for_workers=False, timeout=timeout)
-        for guest in come:
-            guest.say(Join(settings.address, store.port, first, size, name, settings.backend, left))
-            first += guest.hello.ranks
+        for peer in peers:
+            peer.send_message(Join(settings.address, store.port, first, size, name, settings.backend, left))
+            first += peer.hello.ranks
         made: Future[dist.ProcessGroup] = Future()
         # In a thread: joining hangs if a server fails, and the thread is then abandoned.
-        meeting = threading.Thread(target=_meet, args=(made, size, settings.backend, store, name, timeout), daemon=True)
-        meeting.start()
+        given = (made, size, settings.backend, store, name, timeout)
+        joining = threading.Thread(target=_join_group, args=given, daemon=True)
+        joining.start()
         while not made.done():
-            _require_all(come, "as the group was made")
-            meeting.join(LOOK_S)
+            _require_all(peers, "as the group was made")
+            joining.join(LOOK_S)
         try:
             self._group, self._name, self._members = made.result(), name, members
         except Exception as error:
             raise Broken(f"a server did not join the group: {error}") from error
-        if missing := [guest.hello.engine for guest in come if not guest.heard(end, DONE)]:
+        if missing := [peer.hello.engine for peer in peers if not peer.receives(end, DONE)]:
             raise Broken(f"the server of engine {missing[0]} did not join the group")
 
-    def deliver(self, come: Sequence[Guest], views: Views, bucket: torch.Tensor) -> None:
+    def deliver(self, peers: Sequence[Peer], views: Views, bucket: torch.Tensor) -> None:
         assert self._group is not None, "it was joined"
         dtype = str(views[0][1].dtype)[len("torch.") :]
         order = Bucket(self._name, [name for name, _ in views], [list(each.shape) for _, each in views], dtype)
         end = time.monotonic() + self._pace.timeout_s
-        if gone := [guest.hello.engine for guest in come if not guest.say(order)]:
+        if gone := [peer.hello.engine for peer in peers if not peer.send_message(order)]:
             raise Broken(f"engine {gone[0]} went away")
         body = bucket[: sum(each.nbytes for _, each in views)]
         work = self._work = dist.broadcast(body, src=0, group=self._group, async_op=True)
         assert work is not None, "it is asynchronous"
         while not work.is_completed():
-            _require_all(come, "amid a broadcast")
+            _require_all(peers, "amid a broadcast")
             if time.monotonic() > end:
                 raise Broken(f"a broadcast was not over in {self._pace.timeout_s:g} s")
             time.sleep(LOOK_S)
@@ -91,7 +92,7 @@ class BroadcastSender(MeetingSender):
         except RuntimeError as error:
             raise Broken(f"a broadcast broke off: {error}") from error
         self._work = None
-        if wrong := [guest.hello.engine for guest in come if not guest.heard(end, DONE)]:
+        if wrong := [peer.hello.engine for peer in peers if not peer.receives(end, DONE)]:
             raise Broken(f"the server of engine {wrong[0]} did not take its weights")
 
     def broke(self) -> None:
@@ -106,7 +107,7 @@ class BroadcastSender(MeetingSender):
             _destroy(group)
 
 
-def _meet(
+def _join_group(
     made: "Future[dist.ProcessGroup]", size: int, backend: str, store: Store, name: str, timeout: timedelta
 ) -> None:
     """Create a group with processes outside torch's default group, in the same way as SGLang."""
@@ -130,6 +131,6 @@ def _destroy(group: dist.ProcessGroup, work: dist.Work | None = None) -> None:
         dist.destroy_process_group(group)
 
 
-def _require_all(come: Iterable[Guest], when: str) -> None:
-    if gone := [guest.hello.engine for guest in come if guest.is_gone()]:
+def _require_all(peers: Iterable[Peer], when: str) -> None:
+    if gone := [peer.hello.engine for peer in peers if peer.is_gone()]:
         raise Broken(f"engine {gone[0]} went away {when}")

@@ -1,4 +1,4 @@
-"""HandingSender: rank 0's end of `tensor`: servers get handles of a bucket's memory, and copy their parts.
+"""HandleSender: rank 0's end of `tensor`: servers get handles of a bucket's memory, and copy their parts.
 
 On CPUs, processes map the memory by name. torch's manager frees it when no process uses it any more, even after a
 crash. A handle counts as one user until it is opened, so each rank of each server gets separate handles.
@@ -17,14 +17,14 @@ import torch.multiprocessing
 from torch.multiprocessing.reductions import reduce_tensor
 
 from slime_engine_sglang.collective.messages import DONE, Handles
-from slime_engine_sglang.collective.sender import Broken, Guest, MeetingSender, Views
+from slime_engine_sglang.collective.sender import Broken, CollectiveSender, Peer, Views
 from slime_engine_sglang.collective.transports import TensorChannel
 
 SHARED = "/dev/shm"
 DEVICE_INDEX = 6  # Where a handle of a GPU's memory says on which one it is
 
 
-class HandingSender(MeetingSender):
+class HandleSender(CollectiveSender):
     """Implements `slime_core.roles.WeightSender`."""
 
     def __init__(self, channel: TensorChannel) -> None:
@@ -44,14 +44,14 @@ class HandingSender(MeetingSender):
                 bucket.share_memory_()  # type: ignore[no-untyped-call]
         return bucket
 
-    def deliver(self, come: Sequence[Guest], views: Views, bucket: torch.Tensor) -> None:
+    def deliver(self, peers: Sequence[Peer], views: Views, bucket: torch.Tensor) -> None:
         if bucket.is_cuda:
             torch.cuda.synchronize()  # what is being copied there, other processes do not wait for
         end = time.monotonic() + self._pace.timeout_s
-        for guest in come:
-            if not guest.say(Handles([pickled(views) for _ in range(guest.hello.ranks)])):
-                raise Broken(f"engine {guest.hello.engine} went away")
-        if wrong := [guest.hello.engine for guest in come if not guest.heard(end, DONE)]:
+        for peer in peers:
+            if not peer.send_message(Handles([pickled(views) for _ in range(peer.hello.ranks)])):
+                raise Broken(f"engine {peer.hello.engine} went away")
+        if wrong := [peer.hello.engine for peer in peers if not peer.receives(end, DONE)]:
             raise Broken(f"the server of engine {wrong[0]} did not take its weights")
 
 

@@ -1,9 +1,9 @@
-"""Arrival: an engine's end of both transports: its server loads weights from rank 0's broadcasts or handles.
+"""SentVersion: an engine's end of both transports: its server loads weights from rank 0's broadcasts or handles.
 
 Example:
 
     hello = Hello(channel.secret, engine=0, version=3, server=server.url, ranks=1)
-    async with met(channel, hello, sessions=True) as source:
+    async with connected(channel, hello, sessions=True) as source:
         await weights.switch(server, source, 3)
 """
 
@@ -27,14 +27,14 @@ from slime_engine_sglang.collective.messages import (
     read,
     written,
 )
-from slime_engine_sglang.collective.transports import MeetingChannel
+from slime_engine_sglang.collective.transports import CollectiveChannel
 from slime_engine_sglang.server import Server, Table
 from slime_engine_sglang.weights import Stuck, Untouched
 
 LOOK_S = 0.02
 
 
-class Arrival:
+class SentVersion:
     """A version that rank 0 sends; see `slime_engine_sglang.weights.Source`. It can be loaded only once."""
 
     lasts: ClassVar[bool] = False
@@ -42,7 +42,7 @@ class Arrival:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, sessions: bool) -> None:
         self._reader, self._writer, self._sessions = reader, writer, sessions
         self._taken = False
-        self._heard: asyncio.Task[Message] | None = None
+        self._receiving: asyncio.Task[Message] | None = None
 
     async def load(self, server: Server, version: str, *, flush: bool) -> None:
         if self._taken:
@@ -50,8 +50,8 @@ class Arrival:
         self._taken = True
         try:
             await self._session(server, "/begin_weight_update")
-            await self._say(READY)
-            order = await self._join(server, await self._hear())
+            await self._send(READY)
+            order = await self._join(server, await self._receive())
         except Stuck:
             raise
         except SlimeError as error:
@@ -60,8 +60,8 @@ class Arrival:
         try:
             while (call := _call(order, version, flush=flush)) is not None:
                 await self._ask(server, *call)
-                await self._say(DONE)
-                order = await self._hear()
+                await self._send(DONE)
+                order = await self._receive()
             if not _is_end(order):
                 raise WorkerError(f"version {version} of the weights broke off: {_why(order)}")
         except Stuck:
@@ -72,9 +72,9 @@ class Arrival:
         await self._session(server, "/end_weight_update")
 
     async def close(self) -> None:
-        if self._heard is not None:
-            self._heard.cancel()
-            await asyncio.gather(self._heard, return_exceptions=True)
+        if self._receiving is not None:
+            self._receiving.cancel()
+            await asyncio.gather(self._receiving, return_exceptions=True)
 
     async def _join(self, server: Server, order: Message) -> Message:
         """Join a group if the order says so; returns the first order that is of weights."""
@@ -94,8 +94,8 @@ class Arrival:
                     "backend": join.backend,
                 },
             )
-            await self._say(DONE)
-            order = await self._hear()
+            await self._send(DONE)
+            order = await self._receive()
         if _call(order, "", flush=False) is None:
             raise WorkerError(f"no weights came: {_why(order)}")
         return order
@@ -111,26 +111,26 @@ class Arrival:
     async def _ask(self, server: Server, path: str, body: Table) -> None:
         """Call a collective operation of the server; stop waiting when another participant has left."""
         asking = asyncio.create_task(server.ask(path, body))
-        self._heard = self._heard or asyncio.create_task(self._read())
+        self._receiving = self._receiving or asyncio.create_task(self._read())
         try:
-            await asyncio.wait([asking, self._heard], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([asking, self._receiving], return_when=asyncio.FIRST_COMPLETED)
             if not asking.done():
-                raise Stuck(f"{server.title} waits in {path} for others: {_why(self._heard.result())}")
+                raise Stuck(f"{server.title} waits in {path} for others: {_why(self._receiving.result())}")
             asking.result()
         finally:
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
 
-    async def _say(self, said: Message) -> None:
+    async def _send(self, said: Message) -> None:
         try:
             self._writer.write(written(said))
             await self._writer.drain()
         except OSError as error:
             raise _gone(error) from error
 
-    async def _hear(self) -> Message:
+    async def _receive(self) -> Message:
         """The next message; `_ask` may have started to wait for it."""
-        heard, self._heard = self._heard or asyncio.create_task(self._read()), None
+        heard, self._receiving = self._receiving or asyncio.create_task(self._read()), None
         return await heard
 
     async def _read(self) -> Message:
@@ -142,7 +142,7 @@ class Arrival:
 
 
 @asynccontextmanager
-async def met(channel: MeetingChannel, hello: Hello, *, sessions: bool) -> AsyncIterator[Arrival]:
+async def connected(channel: CollectiveChannel, hello: Hello, *, sessions: bool) -> AsyncIterator[SentVersion]:
     """Connect to rank 0 for a version. Raises WorkerError: rank 0 does not answer in time.
 
     `sessions`: the server accepts weights only between `/begin_weight_update` and `/end_weight_update`.
@@ -155,11 +155,11 @@ async def met(channel: MeetingChannel, hello: Hello, *, sessions: bool) -> Async
         raise _gone(error) from error
     try:
         writer.write(written(hello))
-        arrival = Arrival(reader, writer, sessions=sessions)
+        sent_version = SentVersion(reader, writer, sessions=sessions)
         try:
-            yield arrival
+            yield sent_version
         finally:
-            await arrival.close()
+            await sent_version.close()
     finally:
         writer.close()
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""MeetingSender: rank 0's end of both transports: waits for the engines, and sends one bucket of weights after another.
+"""CollectiveSender: rank 0's end of both transports. It waits for engines and sends one bucket of weights at a time.
 
 A bucket is a buffer into which weights are copied one after another. It is refilled when all servers have received it.
 A server that fails during a publication ends it for all servers. The run then replaces their engines, and each new
@@ -16,27 +16,27 @@ from typing import BinaryIO
 import torch
 
 from slime_engine_sglang.collective.messages import END, READY, Hello, Message, Order, as_a, read, written
-from slime_engine_sglang.collective.transports import MeetingChannel
+from slime_engine_sglang.collective.transports import CollectiveChannel
 
 ACCEPT_S = 0.2
 
 
 @dataclass
-class Guest:
+class Peer:
     """An engine that has connected."""
 
     hello: Hello
     connection: socket.socket
     stream: BinaryIO
 
-    def say(self, said: Message | Order) -> bool:
+    def send_message(self, said: Message | Order) -> bool:
         try:
             self.connection.sendall(written(said))
         except OSError:
             return False
         return True
 
-    def heard(self, end: float, wanted: Message) -> bool:
+    def receives(self, end: float, wanted: Message) -> bool:
         """Whether the engine sends `wanted` before `end`, a time of `time.monotonic`."""
         self.connection.settimeout(max(0.001, end - time.monotonic()))
         try:
@@ -56,35 +56,35 @@ class Guest:
         self.connection.close()
 
 
-class Guests:
+class Peers:
     """The engines that connect to a listening socket."""
 
     def __init__(self, listening: socket.socket, secret: str, timeout_s: float) -> None:
         self._listening, self._secret, self._timeout_s = listening, secret, timeout_s
 
     @contextmanager
-    def met(self, version: int, engines: Sequence[int]) -> Iterator[list[Guest]]:
+    def ready(self, version: int, engines: Sequence[int]) -> Iterator[list[Peer]]:
         """The given engines that are ready in time; skips engines that disconnect before."""
         end = time.monotonic() + self._timeout_s
-        come: dict[int, Guest] = {}
+        joined: dict[int, Peer] = {}
         try:
-            while len(come) < len(set(engines)) and time.monotonic() < end:
-                guest = self._next()
-                if guest is None:
+            while len(joined) < len(set(engines)) and time.monotonic() < end:
+                peer = self._next()
+                if peer is None:
                     continue
-                if guest.hello.engine in engines and guest.hello.version == version:
-                    if before := come.get(guest.hello.engine):
+                if peer.hello.engine in engines and peer.hello.version == version:
+                    if before := joined.get(peer.hello.engine):
                         before.close()
-                    come[guest.hello.engine] = guest
+                    joined[peer.hello.engine] = peer
                 else:
-                    guest.close()
-            ready = [guest for _, guest in sorted(come.items()) if guest.heard(end, READY)]
+                    peer.close()
+            ready = [peer for _, peer in sorted(joined.items()) if peer.receives(end, READY)]
             yield ready
         finally:
-            for guest in come.values():
-                guest.close()
+            for peer in joined.values():
+                peer.close()
 
-    def _next(self) -> Guest | None:
+    def _next(self) -> Peer | None:
         """The next engine that connects and knows the secret, if any."""
         self._listening.settimeout(ACCEPT_S)
         try:
@@ -101,7 +101,7 @@ class Guests:
             stream.close()
             connection.close()
             return None
-        return Guest(hello, connection, stream)
+        return Peer(hello, connection, stream)
 
 
 MEGABYTE = 1e6
@@ -112,49 +112,49 @@ class Broken(Exception):
     """A server stopped taking part."""
 
 
-class MeetingSender:
+class CollectiveSender:
     """Implements `slime_core.roles.WeightSender`."""
 
     device: str  # Where buckets lie
 
-    def __init__(self, channel: MeetingChannel) -> None:
+    def __init__(self, channel: CollectiveChannel) -> None:
         self._pace, self._slots = channel.settings, channel.slots
         self._listening = socket.create_server((channel.address, 0))
-        self._guests = Guests(self._listening, channel.secret, self._pace.timeout_s)
+        self._peers = Peers(self._listening, channel.secret, self._pace.timeout_s)
         port = channel.place.with_suffix(".tmp")
         port.write_text(str(self._listening.getsockname()[1]), "utf-8")
         port.rename(channel.place)
 
     def send(self, version: int, buckets: Iterator[tuple[str, torch.Tensor]], engines: Sequence[int]) -> None:
         """Send a version to the given engines that join; after a failure, no engine serves the version."""
-        with self._guests.met(version, engines) as come:
-            if not come:
+        with self._peers.ready(version, engines) as peers:
+            if not peers:
                 return
             try:
-                self.begin(come)
+                self.begin(peers)
                 bucket = self.bucket(self._size())
                 for views in filled(buckets, bucket):
-                    self.deliver(come, views, bucket)
+                    self.deliver(peers, views, bucket)
             except Broken as error:
-                self._give_up(come, str(error))
+                self._give_up(peers, str(error))
                 return
             except BaseException as error:
-                self._give_up(come, f"the trainer failed: {error}")
+                self._give_up(peers, f"the trainer failed: {error}")
                 raise
-            for guest in come:
-                guest.say(END)
+            for peer in peers:
+                peer.send_message(END)
 
     def close(self) -> None:
         self._listening.close()
 
-    def begin(self, come: Sequence[Guest]) -> None:
-        """Prepare for these guests before the first bucket."""
+    def begin(self, peers: Sequence[Peer]) -> None:
+        """Prepare for these peers before the first bucket."""
 
     def bucket(self, size: int) -> torch.Tensor:
         return torch.empty(size, dtype=torch.uint8, device=self.device)
 
-    def deliver(self, come: Sequence[Guest], views: Views, bucket: torch.Tensor) -> None:
-        """Send the bucket's contents to all guests; returns when all have received them."""
+    def deliver(self, peers: Sequence[Peer], views: Views, bucket: torch.Tensor) -> None:
+        """Send the bucket's contents to all peers; returns when all have received them."""
         raise NotImplementedError
 
     def broke(self) -> None:
@@ -164,9 +164,9 @@ class MeetingSender:
         sizes = [slot.nbytes for slot in self._slots]
         return max(max(sizes), min(sum(sizes), int(self._pace.bucket_mb * MEGABYTE)))
 
-    def _give_up(self, come: Iterable[Guest], why: str) -> None:
-        for guest in come:
-            guest.say({"failed": why})
+    def _give_up(self, peers: Iterable[Peer], why: str) -> None:
+        for peer in peers:
+            peer.send_message({"failed": why})
         self.broke()
 
 

@@ -8,7 +8,7 @@ Example:
 
     channel = await Distributed(settings, setup).open(slots)
     channel.sender(rank, world_size)                    # listens in rank 0
-    async with met(channel, hello, sessions=True) as source:           # `receiver`, in the driver
+    async with connected(channel, hello, sessions=True) as source:           # `receiver`, in the driver
         await weights.switch(server, source, 3)
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 
 
-class MeetingSettings(Settings):
+class CollectiveSettings(Settings):
     """Settings of both transports."""
 
     bucket_mb: float = Field(512.0, gt=0, le=2**20, description="Megabytes that travel as one.")
@@ -41,12 +41,12 @@ class MeetingSettings(Settings):
 
 
 @dataclass(frozen=True, slots=True)
-class MeetingChannel(WeightChannel):
+class CollectiveChannel(WeightChannel):
     """Channel of both transports, as plain data."""
 
     folder: Path  # Where rank 0 says at which port it is met; all who meet see it
     secret: str  # A secret that whoever comes there must know
-    settings: MeetingSettings  # Of the run
+    settings: CollectiveSettings  # Of the run
     late_readers: ClassVar[bool] = False
 
     @property
@@ -72,16 +72,16 @@ class MeetingChannel(WeightChannel):
         raise NotImplementedError
 
 
-class MeetingTransport:
+class CollectiveTransport:
     """Implements `slime_core.roles.Transport`."""
 
     name: ClassVar[str]
-    channel: ClassVar[type[MeetingChannel]]
+    channel: ClassVar[type[CollectiveChannel]]
 
-    def __init__(self, settings: MeetingSettings, setup: TransportSetup) -> None:
+    def __init__(self, settings: CollectiveSettings, setup: TransportSetup) -> None:
         self._settings, self._folder = settings, setup.scratch
 
-    async def open(self, slots: Sequence[WeightSlot]) -> MeetingChannel:
+    async def open(self, slots: Sequence[WeightSlot]) -> CollectiveChannel:
         return self.channel(self.name, tuple(slots), self._folder.absolute(), secrets.token_hex(16), self._settings)
 
     async def close(self) -> None:
@@ -98,7 +98,7 @@ class Silent:
         """Nothing is held."""
 
 
-class DistributedSettings(MeetingSettings):
+class DistributedSettings(CollectiveSettings):
     """`[transport.distributed]`."""
 
     backend: Literal["gloo", "nccl"] = Field(
@@ -111,7 +111,7 @@ class DistributedSettings(MeetingSettings):
 
 
 @dataclass(frozen=True, slots=True)
-class DistributedChannel(MeetingChannel):
+class DistributedChannel(CollectiveChannel):
     """Weights are broadcast."""
 
     settings: DistributedSettings  # Of the run
@@ -126,13 +126,13 @@ class DistributedChannel(MeetingChannel):
         return BroadcastSender(self)
 
 
-class Distributed(MeetingTransport):
+class Distributed(CollectiveTransport):
     """Broadcasts."""
 
     name, channel = "distributed", DistributedChannel
 
 
-class TensorSettings(MeetingSettings):
+class TensorSettings(CollectiveSettings):
     """`[transport.tensor]`."""
 
     device: Literal["cpu", "cuda"] = Field(
@@ -143,14 +143,14 @@ class TensorSettings(MeetingSettings):
 
 
 @dataclass(frozen=True, slots=True)
-class TensorChannel(MeetingChannel):
+class TensorChannel(CollectiveChannel):
     """Weights are handed over."""
 
     settings: TensorSettings  # Of the run
 
     def check(self, url: str, replicas: int) -> None:
-        """Check as `MeetingChannel.check` does, and that the server is on loopback."""
-        MeetingChannel.check(self, url, replicas)
+        """Check as `CollectiveChannel.check` does, and that the server is on loopback."""
+        CollectiveChannel.check(self, url, replicas)
         if not _is_loopback(urlsplit(url).hostname or ""):
             raise ModelError(
                 "transport 'tensor' hands over memory of this machine, in pickles, and so to servers on loopback "
@@ -158,12 +158,12 @@ class TensorChannel(MeetingChannel):
             )
 
     def first_sender(self) -> WeightSender:
-        from slime_engine_sglang.collective.handles import HandingSender
+        from slime_engine_sglang.collective.handles import HandleSender
 
-        return HandingSender(self)
+        return HandleSender(self)
 
 
-class Tensor(MeetingTransport):
+class Tensor(CollectiveTransport):
     """Hands over."""
 
     name, channel = "tensor", TensorChannel

@@ -38,8 +38,8 @@ def make_directory(target: str, directory: Path, **arguments: object) -> Path:
         raise ConfigError(NO_TORCH)
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=directory.parent) as beside:
-            made = Path(beside) / "made"
+        with TemporaryDirectory(dir=directory.parent) as folder:
+            made = Path(folder) / "made"
             with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
                 pool.submit(_call, target, directory=made, **arguments).result()
             shutil.rmtree(directory, ignore_errors=True)

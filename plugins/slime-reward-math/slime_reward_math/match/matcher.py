@@ -2,20 +2,20 @@
 
 Example:
 
-    Matcher(deadline=own_time() + 1).match(gold, answer)      # True, False, or Unknown is raised
+    Matcher(deadline=cpu_time() + 1).match(gold, answer)      # True, False, or Unknown is raised
 
 Rules are not symmetric: the answer may add what the gold leaves out (a unit, a name, order).
 """
 
 from collections.abc import Callable, Sequence
 
+from slime_reward_math.cpu_deadline import cpu_time
 from slime_reward_math.match import equations, forms, parts
 from slime_reward_math.match.again import again
 from slime_reward_math.match.forms import is_node
 from slime_reward_math.match.piecewise import cases
 from slime_reward_math.match.quantities import close, cut_off, degrees_of, is_radians, percent_of, quantity, units_agree
 from slime_reward_math.match.regions import all_round, is_set_like, may_be_region, region_names, regions
-from slime_reward_math.own_time import own_time
 from slime_reward_math.tree import Node, Num, Rel, Tree, Words, has_head
 from slime_reward_math.value.same import Unknown, same
 from slime_reward_math.value.units import measure
@@ -62,7 +62,7 @@ class Matcher:
         """Whether the two are known to be the same answer."""
         if isinstance(gold, Num) and isinstance(answer, Num):
             return gold.value == answer.value
-        if own_time() > self._deadline:
+        if cpu_time() > self._deadline:
             raise OutOfTime
         if gold == answer:
             return True

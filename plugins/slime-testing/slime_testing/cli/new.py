@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from slime_core.catalog import Catalog, owner_of
+from slime_core.catalog import Catalog, owner_package
 from slime_core.errors import ConfigError
 from slime_core.roles import SPECS, PluginSet
 from slime_testing.scaffold import KINDS, License, Names, beside_core, render, write_package
@@ -70,4 +70,4 @@ def _owner(role: str, name: str) -> str:
     if role not in SPECS:
         return ""
     of_core = Catalog.discover(PluginSet(only=()), strict=False).choices(role).values()
-    return "slime-core" if any(each.spec.name == name for each in of_core) else owner_of(role, name)
+    return "slime-core" if any(each.spec.name == name for each in of_core) else owner_package(role, name)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from slime_core.catalog import Catalog, Registered
+from slime_core.catalog import Catalog, RegisteredChoice
 from slime_core.cli import Commands, LazyGroup
 from slime_core.cli.plugins import discover, plugin_options
 from slime_core.cli.run_options import in_tables, split_settings
@@ -90,7 +90,7 @@ def try_command(
     return 1 if summary.errors or summary.timeouts else 0
 
 
-def _find(catalog: Catalog, name: str, *, grouped: bool) -> Registered:
+def _find(catalog: Catalog, name: str, *, grouped: bool) -> RegisteredChoice:
     role, other = ("group_reward", "reward") if grouped else ("reward", "group_reward")
     try:
         return catalog.find(role, name)
@@ -101,7 +101,7 @@ def _find(catalog: Catalog, name: str, *, grouped: bool) -> Registered:
     raise ConfigError(f"{name!r} is a {other.replace('_', ' ')}: {advice}")
 
 
-def _settings(registered: Registered, name: str, given: Mapping[str, Json]) -> Settings:
+def _settings(registered: RegisteredChoice, name: str, given: Mapping[str, Json]) -> Settings:
     role = registered.spec.role
     section: dict[str, Json] = {}
     for its_role, names in given.items():
@@ -155,7 +155,7 @@ def _outcome(answer: Answer) -> dict[str, Json]:
     return {"reward": None, "components": {}, "outcome": "unfinished", "reason": status, "detail": ""}
 
 
-def _as_plain_data(registered: Registered, answers: list[Answer], summary: Summary) -> dict[str, Json]:
+def _as_plain_data(registered: RegisteredChoice, answers: list[Answer], summary: Summary) -> dict[str, Json]:
     rows: list[Json] = [{"row": each.row.number, "where": each.row.where, **_outcome(each)} for each in answers]
     return {
         "schema_version": 1,

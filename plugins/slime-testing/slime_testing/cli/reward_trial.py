@@ -14,7 +14,7 @@ from typing import cast
 import slime_core
 import slime_testing
 from slime_core.aio import cancel_all
-from slime_core.catalog import Catalog, Registered, check_verdict
+from slime_core.catalog import Catalog, RegisteredChoice, check_verdict
 from slime_core.catalog.checks import check_verdicts
 from slime_core.data import Row, read_rows
 from slime_core.data.rows import split_slice
@@ -169,7 +169,7 @@ class Trial:
         PluginError: its factory and its spec disagree.
     """
 
-    def __init__(self, registered: Registered, settings: Settings, catalog: Catalog, name: str) -> None:
+    def __init__(self, registered: RegisteredChoice, settings: Settings, catalog: Catalog, name: str) -> None:
         spec = registered.spec
         self._stats = PluginStats()
         self._protection = Protection(plugins=catalog.plugin_set, seed=SEED, stats=self._stats)

@@ -26,17 +26,17 @@ from unittest import SkipTest
 
 from slime_core.batching.prepare import check_slots, check_step_result
 from slime_core.batching.split import Shares
-from slime_core.catalog import Registered
+from slime_core.catalog import RegisteredChoice
 from slime_core.errors import ConfigError, ContractError, ModelError, NonFiniteError
 from slime_core.processes.launcher import LocalLauncher
 from slime_core.roles import (
     Choice,
     LauncherSetup,
     Optim,
+    PreparesRollout,
     RankSetup,
     Rendezvous,
-    SavesLater,
-    SeesRollout,
+    SavesAsync,
     Settings,
     StepResult,
     TrainBatch,
@@ -62,7 +62,7 @@ ResultT = TypeVar("ResultT")
 
 
 def ranks(
-    registered: Registered,
+    registered: RegisteredChoice,
     setup: RankSetup,
     size: int,
     play: Callable[[WorkerGroup], Awaitable[ResultT]],
@@ -96,7 +96,7 @@ def _make(role: str, name: str, **settings: object) -> object:
     raise LookupError(f"the kit's launcher makes no {role} {name!r}")
 
 
-def _preload(registered: Registered) -> tuple[str, ...]:
+def _preload(registered: RegisteredChoice) -> tuple[str, ...]:
     return cast(TrainerSpec, registered.spec).preload
 
 
@@ -157,11 +157,11 @@ class TrainerContract(RoleContract[TrainerSpec]):
     @check("TRN-002", needs=("TRN-001",))
     def test_the_slots_describe_the_weights(self) -> None:
         """`weight_slots` lists the weights for engines: `weights` yields each slot once, with its shape and dtype."""
-        from slime_train.rank_host import fitting
+        from slime_train.rank_host import checked_buckets
 
         rank = self._rank()
         slots = check_slots(rank.weight_slots(), plugin=self.registered.plugin)
-        for _ in fitting(slots, rank.weights(), plugin=self.registered.plugin, whole=True):
+        for _ in checked_buckets(slots, rank.weights(), plugin=self.registered.plugin, whole=True):
             pass
 
     @check("TRN-003", needs=("TRN-001",))
@@ -183,7 +183,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
     def test_a_saved_rank_goes_on_where_it_was(self) -> None:
         """Save weights, moments, schedule and step count: a resumed run must equal an uninterrupted one.
 
-        Files that are written later (`SavesLater`) must have the state at `save`, without any later step.
+        Files that are written later (`SavesAsync`) must have the state at `save`, without any later step.
         """
         one, other = self._rank(), self._rank()
         self._step(one, batch())
@@ -248,13 +248,13 @@ class TrainerContract(RoleContract[TrainerSpec]):
     def test_ranks_of_one_share_report_the_same(self) -> None:
         """Ranks that train on one share each report its totals: add them up, or send them, before returning."""
         shares, batches = self._shares()
-        told = self._run(lambda group: call(group, "attempt", shares.dealt(batches)))
-        groups = shares.dealt([set(each.group_index_S) for each in batches])
+        told = self._run(lambda group: call(group, "attempt", shares.per_rank(batches)))
+        groups = shares.per_rank([set(each.group_index_S) for each in batches])
         results = [
             check_step_result(result, plugin=self.registered.plugin, rank=rank, groups=own)
             for rank, (result, own) in enumerate(zip(told, groups, strict=True))
         ]
-        reported = shares.agreed(results)
+        reported = shares.merged(results)
         for result in reported:
             require(result.scalars == reported[0].scalars, f"ranks have scalars {[each.scalars for each in reported]}")
         tokens = sum(result.tokens for result in reported)
@@ -267,7 +267,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
 
         async def play(group: WorkerGroup) -> tuple[object, object, object]:
             before = (await call(group, "numbers"))[0]
-            await call(group, "attempt", shares.dealt(batches))
+            await call(group, "attempt", shares.per_rank(batches))
             return before, (await call(group, "numbers"))[0], (await call(group, "sizes"))[0]
 
         before, after, sizes = self._run(play)
@@ -284,7 +284,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
         with tempfile.TemporaryDirectory(prefix="slime-kit-") as folder:
 
             async def save(group: WorkerGroup) -> object:
-                await call(group, "attempt", shares.dealt(batches))
+                await call(group, "attempt", shares.per_rank(batches))
                 await call(group, "save", [(Path(folder), True)] * group.size)
                 await call(group, "finish_save", [True] * group.size)
                 return (await call(group, "numbers"))[0]
@@ -302,14 +302,14 @@ class TrainerContract(RoleContract[TrainerSpec]):
 
     @check("TRN-013", needs=("TRN-011",))
     def test_what_is_not_finite_on_one_rank_stops_all(self) -> None:
-        """If only one rank raises, others wait, or have other weights: see `failing_together`."""
+        """If only one rank raises, others wait, or have other weights: see `fail_on_all_ranks`."""
         shares, (first, *others) = self._shares()
         nan = array("f", [math.nan] * len(first.tokens_T))
         poisoned = [replace(first, rollout_log_probs_T=nan), *others]
 
         async def play(group: WorkerGroup) -> tuple[list[object], object, object]:
             before = (await call(group, "numbers"))[0]
-            told = await call(group, "attempt", shares.dealt(poisoned))
+            told = await call(group, "attempt", shares.per_rank(poisoned))
             return told, before, (await call(group, "numbers"))[0]
 
         told, before, after = self._run(play)
@@ -328,7 +328,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
 
     def _shares(self) -> tuple[Shares, list[TrainBatch]]:
         found = Shares(self.spec.share_of_ranks(self._with(self.several)), self.registered.plugin)
-        if len(found.of_ranks) < 2:
+        if len(found.share_of_rank) < 2:
             raise SkipTest("the spec says one rank with these settings: name settings of several in `several`")
         return found, [self._with_fields(each) for each in shares_of(found.count)]
 
@@ -354,7 +354,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
 
     def _answer(self, rank: TrainerRank, share: TrainBatch) -> object:
         given = self._with_fields(share)
-        if isinstance(rank, SeesRollout):
+        if isinstance(rank, PreparesRollout):
             rank.begin_rollout([given])
         return rank.train_step(given)
 
@@ -404,7 +404,7 @@ def empty_batch() -> TrainBatch:
 
 
 def _finish_save(rank: TrainerRank) -> None:
-    if isinstance(rank, SavesLater):
+    if isinstance(rank, SavesAsync):
         require(rank.finish_save(wait=True), "finish_save(wait=True) returned before the files stand")
 
 

@@ -63,8 +63,8 @@ class Ends:
         self, build: Callable[[Path], Transport], slots: Sequence[WeightSlot], spec: TransportSpec, limit_s: float
     ) -> None:
         self._build, self._slots, self._spec, self._limit_s = build, slots, spec, limit_s
-        self.lasting = False
-        """Whether all receivers declare their tensors as lasting."""
+        self.keeps_tensors = False
+        """Whether all receivers keep their tensors until the next read."""
 
     def __enter__(self) -> "Ends":
         if not self._spec.brings_receiver:
@@ -83,7 +83,7 @@ class Ends:
         self._senders: list[WeightSender] = [self._arrived().sender(rank, RANKS) for rank in range(RANKS)]
         places = [(engine, worker) for engine in range(ENGINES) for worker in range(WORKERS)]
         self._receivers: dict[Place, WeightReceiver] = {place: self._arrived().receiver(*place) for place in places}
-        self.lasting = all(receiver.lasting for receiver in self._receivers.values())
+        self.keeps_tensors = all(receiver.keeps_tensors for receiver in self._receivers.values())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -148,7 +148,7 @@ class Ends:
             receiver = self._receivers[place]
             try:
                 found = receiver.read(version)
-                keep = hold and receiver.lasting
+                keep = hold and receiver.keeps_tensors
                 outcome.read[place] = {name: tensor if keep else tensor.clone() for name, tensor in found}
             except Exception as error:
                 outcome.read[place] = error
@@ -238,7 +238,7 @@ class TransportContract(RoleContract[TransportSpec]):
             first, second, third = (values(number) for number in (1, 2, 3))
             held = ends.publish(0, [first, first], hold=True)
             self._require_equal(next(iter(ends.publish(1, [second, second], hold=True).values())), second, "version 1")
-            if ends.lasting:
+            if ends.keeps_tensors:
                 for read in held.values():
                     self._require_equal(read, first, "version 0 after version 1 was sent")
             self._require_equal(next(iter(ends.publish(2, [third, third]).values())), third, "version 2")

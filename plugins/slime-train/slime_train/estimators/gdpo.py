@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 from pydantic import Field
 
 from slime_core.roles import Advantage, AdvantageInput, AdvantageSpec, Number, Setup
-from slime_train.whitened import EPSILON, EstimatorSettings, of_tokens
+from slime_train.normalization import EPSILON, EstimatorSettings, of_tokens
 
 if TYPE_CHECKING:
     import torch

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, Self, cast
 from pydantic import Field, field_validator, model_validator
 
 from slime_core.roles import Advantage, AdvantageInput, AdvantageSpec, Setup
-from slime_train.whitened import EPSILON, EstimatorSettings, of_tokens
+from slime_train.normalization import EPSILON, EstimatorSettings, of_tokens
 
 if TYPE_CHECKING:
     import torch

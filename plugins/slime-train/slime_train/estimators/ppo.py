@@ -11,7 +11,7 @@ from pydantic import Field
 
 from slime_core.errors import ContractError
 from slime_core.roles import Advantage, AdvantageInput, AdvantageSpec, Setup
-from slime_train.whitened import WhitenedSettings, normalized
+from slime_train.normalization import WhitenedSettings, normalized
 
 if TYPE_CHECKING:
     import torch

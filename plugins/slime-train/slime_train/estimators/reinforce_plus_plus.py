@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from slime_core.roles import Advantage, AdvantageInput, AdvantageSpec, Setup
-from slime_train.whitened import WhitenedSettings, normalized
+from slime_train.normalization import WhitenedSettings, normalized
 
 if TYPE_CHECKING:
     import torch

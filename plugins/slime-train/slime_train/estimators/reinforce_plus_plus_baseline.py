@@ -8,7 +8,7 @@ Example:
 from typing import TYPE_CHECKING
 
 from slime_core.roles import Advantage, AdvantageInput, AdvantageSpec, Setup
-from slime_train.whitened import EstimatorSettings, WhitenedSettings, normalized
+from slime_train.normalization import EstimatorSettings, WhitenedSettings, normalized
 
 if TYPE_CHECKING:
     import torch

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from slime_core.errors import RunFolderError
 from slime_core.outputs import nofollow
 from slime_core.sample import Group, GroupId, Json, Message, plain_json
-from slime_core.telemetry import Generated
+from slime_core.telemetry import GeneratedGroups
 from slime_view.samples.columns import Entry, unpack
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ class Shard:
         names = (name for batch in self._batches(["group"]) for name in batch.column("group").to_pylist())
         return frozenset(filter(None, names))
 
-    def groups(self, only: Collection[str] | None = None) -> Generated:
+    def groups(self, only: Collection[str] | None = None) -> GeneratedGroups:
         """Its groups, optionally only some identities; none for an evaluation."""
         made: dict[str, Group] = {}
         failed: dict[str, Group] = {}
@@ -218,7 +218,7 @@ class Shard:
                     reasons[group.id] = entry.drop_reason
         kept = [group for group in made.values() if group.id not in reasons]
         dropped = [group for group in made.values() if group.id in reasons]
-        return Generated(kept, dropped, reasons, list(failed.values()))
+        return GeneratedGroups(kept, dropped, reasons, list(failed.values()))
 
     def entries(self) -> Iterator[Entry]:
         """Its samples with their tokens, a few at a time."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from slime_core.errors import RunFolderError
 from slime_core.roles import Draw
 from slime_core.sample import Sample
-from slime_core.telemetry import Generated, run_folder_errors
+from slime_core.telemetry import GeneratedGroups, run_folder_errors
 from slime_core.telemetry.recording import SampleWriter
 from slime_view.samples.columns import REPEATED, Entry, codecs, encodings, pack, schema
 from slime_view.samples.shard import BATCH_ROWS, HEADER_KEY, Drawn, Header, Kind, numbered
@@ -45,7 +45,7 @@ class SampleStore(SampleWriter):
         self._under_way: Future[None] | None = None
         self._unsynced: list[Path] = []
 
-    async def write(self, rollout_id: int, generated: Generated, draw: Draw) -> None:
+    async def write(self, rollout_id: int, generated: GeneratedGroups, draw: Draw) -> None:
         """Write a rollout's generated samples and its training draw, in the background.
 
         Raises:
@@ -108,7 +108,7 @@ class SampleStore(SampleWriter):
             await wrap_future(under_way)
 
 
-def entries_of(generated: Generated) -> Iterator[Entry]:
+def entries_of(generated: GeneratedGroups) -> Iterator[Entry]:
     """The samples of a rollout in the order of its file."""
     for group in (*generated.kept, *generated.dropped):
         name, reason = str(group.id), generated.reasons.get(group.id)

@@ -16,14 +16,14 @@ from transformers import AutoModelForCausalLM
 from slime_core.catalog import discover_in_worker
 from slime_core.errors import ContractError, NonFiniteError
 from slime_core.roles import RankSetup, StepResult, TrainBatch, WeightSlot
-from slime_train import Algorithm, Share, Sums, failing_together, learning_rate
+from slime_train import Algorithm, Share, Sums, fail_on_all_ranks, learning_rate
 from slime_trainer_halves import TOP_P, HalvesSettings
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class PieceRank:
-    """Implements `TrainerRank` and `SeesRollout`."""
+    """Implements `TrainerRank` and `PreparesRollout`."""
 
     def __init__(self, rank: int, world_size: int, setup: RankSetup) -> None:
         torch.set_num_threads(1)
@@ -82,7 +82,7 @@ class PieceRank:
 
     def begin_rollout(self, batches: Sequence[TrainBatch]) -> None:
         self._gather()
-        with failing_together(self._rank, self._world, self._over_all):
+        with fail_on_all_ranks(self._rank, self._world, self._over_all):
             for share in self._algorithm.estimate([self._algorithm.share(batch) for batch in batches]):
                 old_T = None
                 if self._algorithm.wants_old_log_probs(share):
@@ -96,7 +96,7 @@ class PieceRank:
         share, sums = self._shares.pop(batch.step), Sums()
         self._gather()
         self._model.zero_grad()
-        with failing_together(self._rank, self._world, self._over_all):
+        with fail_on_all_ranks(self._rank, self._world, self._over_all):
             for sample in share.samples_with(self._algorithm.signal(share)):
                 part = self._algorithm.micro_batch(share, [sample], *self._forward(share, sample))
                 part.loss.backward()

@@ -5,7 +5,7 @@ policy's module once a rollout.
 
 Example:
 
-    (share,) = beside.look([share])
+    (share,) = companions.add_log_probs([share])
     share.ref_log_probs_T                  # [T]
 """
 
@@ -119,7 +119,7 @@ def _in_main_memory(weight: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(weight, device="cpu", pin_memory=weight.device.type == "cuda", requires_grad=False)
 
 
-class Beside:
+class CompanionModels:
     """The reference, the teacher and the critic of one rank."""
 
     def __init__(self, setup: RankSetup, policy: Policy, model: Model) -> None:
@@ -156,24 +156,24 @@ class Beside:
             self.reference.take(policy)
         self._refreshed = due
 
-    def look(self, shares: Sequence[Share], ask: Ask = lambda weights, policy: None) -> list[Share]:
+    def add_log_probs(self, shares: Sequence[Share], ask: Ask = lambda weights, policy: None) -> list[Share]:
         """The shares with log-probs and values from these models for their trained samples.
 
         Args:
             shares: of a rollout.
             ask: called before each model's forward passes, with slime's name for its weights and the model.
         """
-        told = dict[str, list[torch.Tensor]]()
+        found_by_model = dict[str, list[torch.Tensor]]()
         for weights, model in (("ref", self.reference), ("teacher", self.teacher)):
             if model is not None:
                 with model.in_place() as policy:
                     ask(weights, policy)
-                    told[weights] = [model.passes.log_probs(share, share.mask_T) for share in shares]
+                    found_by_model[weights] = [model.passes.log_probs(share, share.mask_T) for share in shares]
         if self.critic:
             ask("critic", self.critic.policy)
-            told["critic"] = [self.critic.values(share) for share in shares]
+            found_by_model["critic"] = [self.critic.values(share) for share in shares]
         nothing = [None] * len(shares)
-        columns = (told.get(weights, nothing) for weights in ("ref", "teacher", "critic"))
+        columns = (found_by_model.get(weights, nothing) for weights in ("ref", "teacher", "critic"))
         return [
             replace(share, ref_log_probs_T=reference, teacher_log_probs_T=teacher, values_T=values)
             for share, reference, teacher, values in zip(shares, *columns, strict=True)
@@ -183,18 +183,18 @@ class Beside:
         """A refreshed reference, which a checkpoint must save; None without one."""
         return self.reference if self._interval is not None else None
 
-    def told(self) -> dict[str, int]:
+    def saved_numbers(self) -> dict[str, int]:
         """Numbers that a checkpoint saves for a resume."""
         return {} if self.refreshed() is None else {REFRESHED: self._refreshed or 0}
 
-    def restored(self, told: Mapping[str, object]) -> FrozenModel | SwappedModel | None:
+    def restored(self, numbers: Mapping[str, object]) -> FrozenModel | SwappedModel | None:
         """The model to fill with the saved reference, if one was saved: the inverse of `refreshed`.
 
         A checkpoint of a run without refreshing leaves the reference as it was loaded.
         """
         if self.refreshed() is None:
             return None
-        found = told.get(REFRESHED)
+        found = numbers.get(REFRESHED)
         self._refreshed = found if isinstance(found, int) else None
         return self.refreshed() if isinstance(found, int) else None
 

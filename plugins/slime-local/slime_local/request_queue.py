@@ -43,7 +43,7 @@ class Answers:
 
 
 class Watch:
-    """Passes the tokens of one request from the desk to its streaming caller."""
+    """Passes the tokens of one request from the queue to its streaming caller."""
 
     def __init__(self, answer: asyncio.Future[GenerateOutput]) -> None:
         """Start without tokens."""
@@ -120,7 +120,7 @@ class Flags:
 
 
 @dataclass(slots=True)
-class Asked:
+class QueuedRequest:
     """A request with the future of its answer."""
 
     request: GenerateRequest
@@ -134,7 +134,7 @@ class Asked:
         return len(self.request.prompt) + self.request.sampling.max_new_tokens
 
 
-class Desk:
+class RequestQueue:
     """The requests of one worker."""
 
     def __init__(self, group: WorkerGroup, rank: int, flags: Flags) -> None:
@@ -144,8 +144,8 @@ class Desk:
         self.serving: asyncio.Task[None] | None = None
         """Task that runs turns; ends when no request is left or new ones are held."""
         self._group, self._rank, self._flags = group, rank, flags
-        self._waiting: list[Asked] = []
-        self._under_way: dict[int, Asked] = {}
+        self._waiting: list[QueuedRequest] = []
+        self._under_way: dict[int, QueuedRequest] = {}
         self._numbers = itertools.count()
         self._open = True
 
@@ -154,7 +154,7 @@ class Desk:
         """Number of requests in the worker."""
         return len(self._under_way)
 
-    def add(self, asked: Sequence[Asked]) -> None:
+    def add(self, asked: Sequence[QueuedRequest]) -> None:
         """Queue requests for the next turn; starts one if none is running."""
         self._waiting += asked
         self.work += sum(each.work for each in asked)
@@ -217,7 +217,7 @@ class Desk:
         self._under_way |= admitted
         return {number: asked.request for number, asked in admitted.items()}
 
-    def _end(self, number: int) -> Asked:
+    def _end(self, number: int) -> QueuedRequest:
         asked = self._under_way.pop(number)
         self.work -= asked.work
         return asked

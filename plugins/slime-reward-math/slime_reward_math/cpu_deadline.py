@@ -1,9 +1,9 @@
-"""Own time: processor seconds of this thread, without Python's garbage collection.
+"""CPU time for deadlines: processor seconds of this thread, without Python's garbage collection.
 
 A collection runs in the thread that happens to allocate, and takes over a second if the process holds millions of
 objects. Counting it turned verdicts that took a millisecond into timeouts.
 
-    deadline = own_time() + 1.0
+    deadline = cpu_time() + 1.0
 """
 
 import gc
@@ -27,7 +27,7 @@ class _Collections(threading.local):
 _here = _Collections()
 
 
-def own_time() -> float:
+def cpu_time() -> float:
     """Processor seconds of this thread, the collector's left out; only differences mean anything."""
     return time.thread_time() - _here.took_s
 

@@ -12,7 +12,7 @@ from slime_trainer_megatron.compat import importing
 from slime_trainer_megatron.rank import MegatronRank
 
 with importing():
-    from slime_trainer_megatron.beside import FrozenModel, SwappedModel
+    from slime_trainer_megatron.companion_models import FrozenModel, SwappedModel
     from slime_trainer_megatron.model import weights_of
 
 ONE = {"num_gpus": 1}
@@ -39,8 +39,8 @@ def test_swapped_weights_say_what_a_model_of_their_own_says(
     setup = setup_of(mine, tmp_path, ONE, bf16=bf16, reference=Reference(theirs, use_kl_loss=True))
     rank = MegatronRank(0, 1, setup)
     share, before = Share.of(dealt(rows, 1)[0], setup), copied(rank)
-    assert isinstance(rank.beside.reference, SwappedModel)
-    (found,) = rank.beside.look([share])
+    assert isinstance(rank.companions.reference, SwappedModel)
+    (found,) = rank.companions.add_log_probs([share])
     alone = FrozenModel(theirs, setup)
     alone.policy.requires_grad_(True)  # by that torch chooses how it multiplies: other last bits in latent attention
     wanted = alone.passes.log_probs(share, share.mask_T)
@@ -61,7 +61,7 @@ def test_who_watches_sees_the_weights_that_are_asked(tmp_path: Path) -> None:
     def watch(weights: str, policy: torch.nn.Module) -> None:
         seen[weights] = next(policy.parameters()).detach().clone()
 
-    rank.beside.look([Share.of(dealt(rows, 1)[0], setup)], watch)
+    rank.companions.add_log_probs([Share.of(dealt(rows, 1)[0], setup)], watch)
     first = [next(FrozenModel(each, setup).policy.parameters()) for each in (theirs, other)]
     assert list(seen) == ["ref", "teacher"]
     assert all(torch.equal(one, two) for one, two in zip(seen.values(), first, strict=True))
@@ -70,7 +70,7 @@ def test_who_watches_sees_the_weights_that_are_asked(tmp_path: Path) -> None:
 def test_the_policys_weights_come_back_after_an_error_too(tmp_path: Path) -> None:
     mine, theirs = (write_model(tmp_path / f"{seed}", "qwen3", seed=seed) for seed in range(2))
     rank = MegatronRank(0, 1, setup_of(mine, tmp_path, ONE, reference=Reference(theirs, use_kl_loss=True)))
-    before, reference = copied(rank), rank.beside.reference
+    before, reference = copied(rank), rank.companions.reference
     assert reference is not None
     with pytest.raises(RuntimeError, match="in the middle"), reference.in_place():
         raise RuntimeError("in the middle")
@@ -80,4 +80,4 @@ def test_the_policys_weights_come_back_after_an_error_too(tmp_path: Path) -> Non
 def test_a_model_of_other_dimensions_is_one_of_its_own(tmp_path: Path) -> None:
     mine, theirs = write_model(tmp_path / "mine", "qwen3"), write_model(tmp_path / "wide", "qwen3", hidden_size=64)
     setup = setup_of(mine, tmp_path, ONE, teacher=Teacher(theirs, kl_coef=1.0))
-    assert isinstance(MegatronRank(0, 1, setup).beside.teacher, FrozenModel)
+    assert isinstance(MegatronRank(0, 1, setup).companions.teacher, FrozenModel)

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from slime_core.catalog import Catalog
-from slime_core.catalog.catalog import RankHooks
 from slime_core.errors import PluginError
 from slime_core.events import BeforeLogProb
+from slime_train import RankHooks
 
 Install = Callable[..., None]
 EVENT = BeforeLogProb(rank=1, rollout_id=3, weights="actor", model=None)

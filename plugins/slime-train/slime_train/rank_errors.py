@@ -1,8 +1,8 @@
-"""Failing together: raises one rank's error before an optimizer step on all ranks, so that none hangs.
+"""Raises one rank's error before an optimizer step on all ranks, so that none hangs.
 
 Example:
 
-    with failing_together(rank, world_size, sum_over_ranks):
+    with fail_on_all_ranks(rank, world_size, sum_over_ranks):
         sums = forward_and_backward(share)          # no collective in here
 """
 
@@ -19,7 +19,7 @@ KINDS = (NonFiniteError, ContractError)
 
 
 @contextmanager
-def failing_together(
+def fail_on_all_ranks(
     rank: int, world_size: int, sum_over_ranks: Callable[[torch.Tensor], torch.Tensor]
 ) -> Iterator[None]:
     """Run a block on every rank; if it fails on some, every rank raises the error of the first failed rank.
@@ -51,7 +51,7 @@ def failing_together(
         first = int(failed.nonzero()[0])
         text = torch.zeros(TEXT, dtype=torch.int32)
         if rank == first:
-            said = list(str(error).encode()[:TEXT])
-            text[: len(said)] = torch.tensor(said, dtype=torch.int32)
-        heard = bytes(byte for byte in sum_over_ranks(text).tolist() if byte).decode(errors="ignore")
-        raise KINDS[int(failed[first]) - 1](f"rank {first}: {heard}") from error
+            encoded = list(str(error).encode()[:TEXT])
+            text[: len(encoded)] = torch.tensor(encoded, dtype=torch.int32)
+        message = bytes(byte for byte in sum_over_ranks(text).tolist() if byte).decode(errors="ignore")
+        raise KINDS[int(failed[first]) - 1](f"rank {first}: {message}") from error

@@ -8,12 +8,12 @@ import pytest
 import torch
 from test_rank import GROUPS, WHITENED, batches, flat
 
-from slime_core.catalog.catalog import RankHooks
 from slime_core.errors import ModelError
 from slime_core.events import BeforeLogProb
 from slime_core.roles import RankSetup, Reference, Teacher, TrainBatch
-from slime_local.companions import Beside
+from slime_local.companions import CompanionModels
 from slime_local.rank import LocalRank
+from slime_train import RankHooks
 from tests.ranks import rank_setup
 
 KL = Reference(Path(), use_kl_loss=True, kl_loss_coef=0.1, kl_loss_type="k2")
@@ -95,7 +95,7 @@ def test_rank_hooks_are_told_of_each_model_that_is_asked(
 def test_a_reference_of_another_shape_cannot_be_refreshed(models: tuple[Path, Path], tmp_path: Path) -> None:
     setup = setup_with(models, tmp_path, same=True, reference=dataclasses.replace(KL, update_interval=1))
     with pytest.raises(ModelError, match="leave ref_update_interval out"):
-        Beside(setup, lambda mine: mine).begin(1, torch.zeros(3))
+        CompanionModels(setup, lambda mine: mine).begin(1, torch.zeros(3))
 
 
 def test_a_teachers_log_probs_may_come_with_the_samples(models: tuple[Path, Path], tmp_path: Path) -> None:

@@ -26,9 +26,9 @@ from slime_core.roles import (
 from slime_engine_sglang.checkpoint import weights_of
 from slime_engine_sglang.collective.sender import filled
 from slime_engine_sglang.collective.transports import (
+    CollectiveChannel,
     Distributed,
     DistributedSettings,
-    MeetingChannel,
     Tensor,
     TensorChannel,
     TensorSettings,
@@ -74,7 +74,7 @@ def urls(all_urls: list[str]) -> list[str]:
     return all_urls[:2]
 
 
-async def opened(kind: str, folder: Path, slots: list[WeightSlot], **given: object) -> MeetingChannel:
+async def opened(kind: str, folder: Path, slots: list[WeightSlot], **given: object) -> CollectiveChannel:
     setup = TransportSetup(no_choice, 0, scratch=folder)
     given = {"bucket_mb": 0.02, "timeout_s": 20.0, **given}
     if kind == "tensor":
@@ -95,7 +95,7 @@ def fail(url: str, path: str) -> None:
 class Run:
     """Rank 0 in a thread, and an engine a server, as a run has them."""
 
-    channel: MeetingChannel
+    channel: CollectiveChannel
     sender: WeightSender
 
     def __init__(self, folder: Path, urls: list[str]) -> None:

@@ -1,4 +1,4 @@
-r"""Sayings: phrases translated to signs, for a second reading: `half past seven`, `greater than 2 and at most 5`.
+r"""Phrases of answers, translated to signs for a second reading: `half past seven`, `greater than 2 and at most 5`.
 
 Example:
 
@@ -149,7 +149,7 @@ def _iso(match: re.Match[str]) -> str:
     return rf"\text{{{months[month - 1]}}} {int(match[3])}, {match[1]}" if 0 < month <= 12 else match[0]
 
 
-_SAYINGS: tuple[tuple[re.Pattern[str], Say], ...] = tuple(
+_PHRASES: tuple[tuple[re.Pattern[str], Say], ...] = tuple(
     (re.compile(pattern), say)
     for pattern, say in (
         (rf"^(?:at )?(?:a )?({_SMALL}|\d+)(?: minutes?)? (past) {_HOUR}(?: o'clock)?$", _past),
@@ -265,7 +265,7 @@ def in_signs(text: str) -> str | None:
     if _NO_SAYING.search(text) is not None:
         return None
     bare = " ".join(_TEXT.sub(r" \1 ", text).replace("\\ ", " ").replace("$", "").split()).strip(" .,").lower()
-    for pattern, say in _SAYINGS:
+    for pattern, say in _PHRASES:
         match = pattern.match(bare)
         if match is not None and (found := say(match)) != bare:
             return found
