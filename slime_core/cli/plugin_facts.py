@@ -42,11 +42,7 @@ _MODULE = re.compile(r"(?P<text>'[^']*')|\b(?:[^\W\d]\w*\.)+(?=\w)")
 
 
 def loaded_rows(plugins: PluginSet, role: str | None) -> list[ListedRow]:
-    """The rows of `slime plugins list` with what each plugin offers, for one role or for all.
-
-    Raises:
-        UnknownName: there is no such role.
-    """
+    """The rows of `slime plugins list` with what each plugin offers, for one role or for all."""
     catalog, seen = _quiet_catalog(plugins), set[str]()
     roles = list(SPECS) if role is None else [role.replace("-", "_")]
     rows: list[ListedRow] = []

@@ -46,11 +46,7 @@ def flag(key: str) -> str:
 
 
 def show_help(command: click.Command, ctx: click.Context, topic: str, discover: Callable[[], Catalog]) -> None:
-    """Print the help of a command, or of a topic.
-
-    Raises:
-        click.UsageError: there is no such topic.
-    """
+    """Print the help of a command, or of a topic."""
     formatter = ctx.make_formatter()
     topic = topic.lstrip("-").replace("-", "_").removeprefix("no_")
     if topic:

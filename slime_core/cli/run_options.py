@@ -40,7 +40,6 @@ from slime_core.config import (
     read_run_file,
     refuse_unfit,
     resolve,
-    say_lines,
     shown,
 )
 from slime_core.errors import CheckpointError, ConfigError, PluginError, UnknownName
@@ -55,27 +54,19 @@ _SETTINGS = "settings are written --ROLE.NAME.KEY VALUE"
 
 
 def literal(text: str) -> Json:
-    """A value as it is typed: JSON, True or False as Python writes them, or else text.
-
-    Raises:
-        ConfigError: JSON that no key takes, for example a NUL character in a text.
-    """
+    """A value as it is typed: JSON, True or False as Python writes them, or else text."""
     try:
         value: Json = json.loads(text.lower() if text in ("True", "False") else text)
     except ValueError:
         return text
     except RecursionError:
         raise ConfigError(f"{shown(text)} is nested over {MAX_DEPTH} deep, which no key takes: flatten it") from None
-    refuse_unfit(value, shown(text), allow_null=True)
+    refuse_unfit(value, shown(text))
     return value
 
 
 def split_settings(arguments: Sequence[str]) -> tuple[list[str], list[tuple[str, Json]]]:
-    """Separate `--role.name.key value` from everything else; without a value it is a switch, and true.
-
-    Raises:
-        ConfigError: a setting of a role that does not exist.
-    """
+    """Separate `--role.name.key value` from everything else; without a value it is a switch, and true."""
     rest: list[str] = []
     settings: list[tuple[str, Json]] = []
     remaining = deque(arguments)
@@ -96,13 +87,9 @@ def split_settings(arguments: Sequence[str]) -> tuple[list[str], list[tuple[str,
 
 
 def in_tables(settings: Sequence[tuple[str, Json]], catalog: Catalog) -> dict[str, Json]:
-    """The tables of roles that settings stand for, `--engine.sglang.server.log_level` and the like.
+    """The tables of roles that settings of `split_settings` stand for.
 
-    The catalog tells them from `--reward.my_module.score.top`, whose choice is `my_module.score`.
-
-    Args:
-        settings: what `split_settings` found.
-        catalog: what is offered.
+    The catalog tells `--engine.sglang.server.log_level` from `--reward.my_module.score.top`, of `my_module.score`.
     """
     placed: dict[str, Json] = {}
     for written, value in settings:
@@ -131,12 +118,7 @@ class _Flags:
         self._given: dict[str, list[str | bool]] = {}
 
     def read(self, arguments: Sequence[str]) -> dict[str, Json]:
-        """The values of flags by key; the other arguments are in `rest`.
-
-        Raises:
-            ConfigError: a switch has another value than true or false, or a choice is written wrongly.
-            click.UsageError: a value is missing.
-        """
+        """The values of flags by key; the other arguments are in `rest`."""
         remaining = deque(arguments)
         while remaining:
             argument = remaining.popleft()
@@ -264,7 +246,7 @@ class RunCommand(click.Command):
         catalog = Catalog.discover(plugins)
         flags = _Flags(catalog, {name for param in self.params for name in (*param.opts, *param.secondary_opts)})
         over = merge(flags.read(rest), in_tables(settings, catalog))
-        refuse_unfit(over, "the command line", allow_null=True)
+        refuse_unfit(over, "the command line")
         ctx.obj = RunInput(path, file, over, catalog)
         try:
             return super().parse_args(ctx, flags.rest)
@@ -274,16 +256,6 @@ class RunCommand(click.Command):
             given = next((each.partition("=")[2] or after for each, after in pairs if each.split("=")[0] == typed), "")
             hint = hint_for(typed.removeprefix("--"), literal(given), catalog, flag, error.possibilities or ())
             raise click.UsageError(f"No such option '{typed}'.{hint}", error.ctx) from None
-
-    def invoke(self, ctx: click.Context) -> object:
-        """Run it; an error about unknown keys of the run file names the line of each."""
-        try:
-            return super().invoke(ctx)
-        except ConfigError as error:
-            path: Path | None = ctx.obj.path
-            if path is None or not path.is_file():
-                raise
-            raise ConfigError(say_lines(str(error), path)) from error
 
 
 def _early_file(arguments: Sequence[str]) -> tuple[Path | None, dict[str, Json], PluginSet]:
@@ -320,12 +292,7 @@ def parse_run(ctx: click.Context, run_file: Path | None, defaults: Mapping[str, 
 
 
 def plan_config(ctx: click.Context, config: RunConfig, catalog: Catalog) -> Plan:
-    """Resolve a configuration of `parse_run`.
-
-    Raises:
-        ConfigError: a setting was typed of what the run does not use, or as of `resolve`.
-        UnknownName: as of `resolve`; it names the plugins that the run folder was made with and that are missing.
-    """
+    """Resolve a configuration of `parse_run`. UnknownName lists missing plugins that the run folder was made with."""
     try:
         plan = resolve(config, catalog)
     except UnknownName as error:

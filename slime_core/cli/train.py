@@ -65,14 +65,7 @@ def train(ctx: click.Context, run_file: Path | None, no_progress: bool, max_rest
 def execute(plan: Plan, no_progress: bool, max_restarts: int = 0) -> int:
     """Run a plan in its folder and write the report; returns the exit code.
 
-    Args:
-        plan: what is run.
-        no_progress: a plain line a rollout.
-        max_restarts: times that it continues by itself after the loss of a worker.
-
-    Raises:
-        WorkerError: a worker was lost after the last restart.
-        SlimeError: another error ended the run.
+    After the loss of a worker, the run continues by itself at most `max_restarts` times.
     """
     root = plan.config.run.save
     for number in range(1, max_restarts + 1):

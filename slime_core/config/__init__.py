@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from slime_core.config.run_file import parse_plugins as parse_plugins
     from slime_core.config.run_file import read_run_file as read_run_file
     from slime_core.config.run_file import refuse_unfit as refuse_unfit
-    from slime_core.config.run_file import say_lines as say_lines
     from slime_core.config.run_file import shown as shown
     from slime_core.config.run_file import write_toml as write_toml
     from slime_core.config.settings import DEFAULT_USE as DEFAULT_USE

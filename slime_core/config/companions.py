@@ -196,9 +196,6 @@ def unlike(policy: Path, other: Path) -> str | None:
     """Describe the first id of the policy's tokenizer that another lacks or uses for another text; None if none does.
 
     The other tokenizer may have more ids, because models of one family pad their vocabularies to different sizes.
-
-    Raises:
-        ModelError: a tokenizer.json cannot be read.
     """
     if (policy / "tokenizer.json").read_bytes() == (other / "tokenizer.json").read_bytes():
         return None

@@ -43,12 +43,7 @@ ENVIRONMENT = "environment"
 
 
 def check_fit(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> None:
-    """Check that a run's choices fit each other and its keys.
-
-    Raises:
-        ConfigError: some do not fit; one message lists all problems.
-        PluginError: a choice's function raised.
-    """
+    """Raise ConfigError unless a run's choices fit each other and its keys; one message lists all problems."""
     checks = (_columns, _companions, _estimation, _scored, _unread, _train_data, _turns, _interval, _bf16, _replay)
     if problems := [problem for check in checks for problem in check(config, roles, catalog)]:
         raise ConfigError("\n".join(problems))
@@ -297,8 +292,7 @@ SOURCE_OF = {
 def wanted_extras(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> frozenset[Extra]:
     """Extras that training requests want. Without top-p, kept ids are left out: they would be the whole vocabulary.
 
-    Raises:
-        ConfigError: the trainer reads a field that neither engine nor generator fills, in a run that generates.
+    Raises ConfigError in a run that generates if neither engine nor generator fills a field that the trainer reads.
     """
     trainer, engine = roles.one(TrainerSpec), roles.one(EngineSpec)
     reads = trainer.spec.reads(trainer.settings)
@@ -344,11 +338,7 @@ def _refuse_bias(rollout: RolloutArgs, trainer: str, *, replays_top_p: bool) -> 
 def name_transport(
     trainer: TrainerSpec, engine: EngineSpec, catalog: Catalog, forced: Chosen[TransportSpec] | None, nodes: int
 ) -> str:
-    """Name of the transport for a run file. On several nodes, single-machine transports are left out.
-
-    Raises:
-        ConfigError: trainer and engine have none in common, do not both support `forced`, or it is for one machine.
-    """
+    """Name of a transport that trainer and engine support, in a run file; `forced` is the run file's choice, if any."""
     there = {name: each.spec for name, each in catalog.choices(TransportSpec).items()}
     if forced is not None:
         there.setdefault(forced.registered.qualified, forced.spec)  # one of a project file is not in the catalog
@@ -383,13 +373,7 @@ class Schedule:
 
     @classmethod
     def of(cls, keys: OptimArgs, train_steps: int, critic_only: int = 0) -> Self:
-        """The schedule of these keys.
-
-        Args:
-            keys: optimizer keys of the run.
-            train_steps: optimizer steps of the whole run.
-            critic_only: first rollouts that train only the critic.
-        """
+        """The schedule in a run of `train_steps` steps, whose first `critic_only` rollouts train only the critic."""
         warmup, ends = keys.lr_warmup_iters, keys.lr_decay_style not in _ENDLESS
         if keys.lr_warmup_fraction is not None:
             warmup = round(keys.lr_warmup_fraction * (keys.lr_decay_iters or train_steps))

@@ -439,29 +439,17 @@ class RunConfig:
     """A whole configuration. Each part of the core receives only its family."""
 
     data: DataArgs
-    """Prompts."""
     rollout: RolloutArgs
-    """Rollout."""
     evaluation: EvalArgs
-    """Evaluation."""
     optim: OptimArgs
-    """Optimization."""
     reference: ReferenceArgs
-    """Reference model and KL terms."""
     distillation: DistillationArgs
-    """On-policy distillation."""
     critic: CriticArgs
-    """Critic."""
     served: ServedArgs
-    """Served models."""
     cluster: ClusterArgs
-    """How many workers."""
     debug: DebugArgs
-    """Which half of a run is skipped."""
     alarms: AlarmArgs
-    """Thresholds for warnings about a run."""
     run: RunArgs
-    """Run folder, model and seed."""
     roles: Mapping[str, RoleTable]
     """Selections by role."""
     plugins: PluginSet

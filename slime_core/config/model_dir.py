@@ -31,11 +31,7 @@ _INTEGERS = frozenset({"I8", "U8", "I16", "U16", "I32", "U32", "I64", "U64", "BO
 
 
 def check_weights(directory: Path) -> None:
-    """Check that every file contains all that its header and the index list.
-
-    Raises:
-        ModelError: a tensor is missing or truncated; names the file and the first such tensor.
-    """
+    """Raise ModelError unless each file contains all tensors that its header and the index list."""
     index = _index(directory / INDEX)
     found = {path.name: _tensors(path) for path in sorted(directory.glob("*.safetensors"))}
     for tensor, file in index.items():
@@ -111,25 +107,16 @@ def _index(path: Path) -> dict[str, str]:
 
 
 def check_model_dir(directory: Path, key: str = "hf_checkpoint") -> None:
-    """Check that a directory contains a model, its configuration and a tokenizer.
-
-    Raises:
-        ModelError: names what is missing and how to make it.
-    """
+    """Raise ModelError unless a directory contains a model, its configuration and a tokenizer."""
     try:
-        is_there = directory.is_dir()
-    except OSError as error:  # its name is too long, or has no end of links
-        raise ModelError(f"{key} = {shown(str(directory))}: {error.strerror}; give a model directory") from None
-    if not is_there:
-        tried = ""
-        if not directory.is_absolute():
-            tried = (
-                f"; tried {directory.absolute()}, as relative paths are of the working directory, not of the run file"
-            )
+        there = sorted(each.name for each in directory.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        tried = f"; relative paths start at {Path.cwd()}" if not directory.is_absolute() else ""
         raise ModelError(
-            f"no model directory {directory}: {key} must be a local directory in HF format{tried}{_of_run(directory)}"
-        )
-    there = sorted(each.name for each in directory.iterdir())
+            f"no model directory {directory}: {key} must be a local directory in HF format{tried}"
+        ) from None
+    except OSError as error:
+        raise ModelError(f"{key} = {shown(str(directory))}: {error.strerror}; give a model directory") from None
     listed = f"{directory} holds {', '.join(there) or 'nothing'}"
     if "config.json" not in there:
         raise ModelError(f"no config.json: {listed}. Is it a model directory in HF format?")
@@ -142,18 +129,6 @@ def check_model_dir(directory: Path, key: str = "hf_checkpoint") -> None:
         )
     read_model_config(directory)
     check_weights(directory)
-
-
-def _of_run(directory: Path) -> str:
-    if directory.name != "hf" or directory.parent.parent.name != "checkpoints":
-        return ""
-    run = directory.parents[2]
-    if run.is_dir():
-        there = sorted(each.name for each in (run / "checkpoints").glob("rollout_*"))
-        return f". The run {run} has {', '.join(there) or 'no checkpoint yet'}"
-    demo = run.name.removeprefix("demo-base-")  # as the demo calls the runs of its warm starts
-    makes = f": `slime demo --task {demo}` makes it" if demo != run.name else ": train it first"
-    return f". It is of a checkpoint of the run {run}, which is not there{makes}"
 
 
 def read_model_config(directory: Path) -> dict[str, Json]:
@@ -169,22 +144,14 @@ def read_model_config(directory: Path) -> dict[str, Json]:
 
 
 def read_positions(directory: Path) -> int | None:
-    """Longest text of the model in tokens, including the prompt; None if its config.json has no limit.
-
-    Raises:
-        ModelError: it is not a JSON object.
-    """
+    """Longest text of the model in tokens, including the prompt; None if its config.json has no limit."""
     config = read_model_config(directory)
     found = (config.get(key) for key in ("max_position_embeddings", "n_positions"))
     return next((each for each in found if isinstance(each, int)), None)
 
 
 def read_vocab_size(directory: Path) -> int | None:
-    """Size of the model's embedding in tokens; None if its config.json does not contain it.
-
-    Raises:
-        ModelError: it is not a JSON object.
-    """
+    """Size of the model's embedding in tokens; None if its config.json does not contain it."""
     config = read_model_config(directory)
     text = config.get("text_config")
     found = config.get("vocab_size", text.get("vocab_size") if isinstance(text, dict) else None)

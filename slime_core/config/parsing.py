@@ -59,11 +59,7 @@ def check_template(key: str, template: str, known: Collection[str]) -> set[str]:
 
 
 def refuse_inert(config: RunConfig) -> None:
-    """Reject keys that were set and have no effect, and contradictory combinations.
-
-    Raises:
-        ConfigError: names each key and what would make it effective.
-    """
+    """Raise ConfigError for keys that were set and have no effect, and for contradictory combinations."""
     given = frozenset[str]().union(*(given_in(getattr(config, name)) for name in FAMILIES))
     problems = [
         f"{key} has no effect here: {remedy}"
@@ -239,12 +235,9 @@ def unread_in_finetuning(given: Collection[str]) -> Iterator[str]:
 def parse_config(
     values: Mapping[str, Json], catalog: Catalog | None = None, over: Mapping[str, Json] | None = None
 ) -> RunConfig:
-    """Check a run's keys, and sort them into families.
+    """Check a run's keys, of the run file and of the flags (`over`), and sort them into families.
 
-    Args:
-        values: the keys of the run file.
-        catalog: source of the choices' keys; by default, the plugins of `[plugins]` are loaded.
-        over: keys of the command line, which take precedence.
+    Without a catalog, the plugins of `[plugins]` are loaded.
 
     Raises:
         ConfigError: unknown, missing, mistyped, out-of-range or inert keys; one message lists all.
@@ -260,13 +253,6 @@ def parse_config(
     catalog = catalog or Catalog.discover(plugins)
     form = canonical([values, over or {}], catalog)
     problems += form.problems
-    in_tables: list[str] = []
-    roles: dict[str, RoleTable] = {}
-    for role in SELECTABLE:
-        try:
-            roles[role] = parse_role_table(role, form.values.get(role, {}))
-        except ConfigError as error:
-            in_tables.append(str(error))
     families: dict[str, Any] = {}
     for name, family in FAMILIES.items():
         given = {key: form.values[key] for key in family.model_fields if key in form.values}
@@ -274,8 +260,14 @@ def parse_config(
             families[name] = family.model_validate(given) if given or family is RunArgs else family.model_construct()
         except ValidationError as error:
             problems += explain(error, family)
-    if problems or in_tables:
-        raise ConfigError("\n".join([*problems, *in_tables]))
+    roles: dict[str, RoleTable] = {}
+    for role in SELECTABLE:
+        try:
+            roles[role] = parse_role_table(role, form.values.get(role, {}))
+        except ConfigError as error:
+            problems.append(str(error))
+    if problems:
+        raise ConfigError("\n".join(problems))
     config = RunConfig(**families, roles=roles, plugins=plugins)
     scored = roles["reward"].use or roles["group_reward"].use or config.debug.load_debug_rollout_data
     named = () if scored else roles["loss"].use.keys() - DEFAULT_USE["loss"]

@@ -57,17 +57,12 @@ class Plan:
         return read_model_config(self.config.run.hf_checkpoint)
 
     def choose(self, role: type[SpecT], name: str) -> Chosen[SpecT]:
-        """The choice that an evaluation set or a data row names, with its section's settings and weight 1.
-
-        Raises:
-            UnknownName: no plugin offers it.
-            ConfigError: its settings are invalid, or several plugins offer it.
-        """
+        """The choice that an evaluation set or a data row names, with its section's settings and weight 1."""
         return choice(role, name, 1.0, self.config.roles[role.role], self.catalog)
 
 
 def choice(role: type[SpecT], name: str, weight: float, table: RoleTable, catalog: Catalog) -> Chosen[SpecT]:
-    """The choice of this name, with its settings from the role's table; errors as in `Plan.choose`."""
+    """The choice of this name, with its settings from the role's table."""
     registered = catalog.find(role, name)
     settings = read_settings(role.role, name, registered.spec, table.sections.get(name, {}))
     return Chosen(name, registered, settings, weight)
@@ -186,11 +181,7 @@ def _change(plugin: str, before: _Locked, now: _Locked) -> str:
 
 
 def code_digest(modules: Iterable[str]) -> str:
-    """Prefix of a SHA-256 of file names and contents; empty if no file is found.
-
-    Args:
-        modules: loaded modules. For a module in a package, all files of the outermost package count.
-    """
+    """Prefix of a SHA-256 of the files of loaded modules and of their outermost packages; empty without a file."""
     digest, found = hashlib.sha256(), False
     for root, file in sorted({place for module in modules for place in _files(module)}):
         data = file.read_bytes()
@@ -223,11 +214,7 @@ RUN_PARTS = frozenset(
 
 
 def check_outputs(config: RunConfig) -> None:
-    """Check that a run replaces only its own output, and that its outputs do not overlap.
-
-    Raises:
-        ConfigError: an output path is occupied or overlaps another.
-    """
+    """Raise ConfigError unless a run replaces only its own output, and its outputs do not overlap."""
     root = real(config.run.save)
     if not is_run_folder(root):
         refuse_occupied(f"save = {str(config.run.save)!r}", root)
@@ -267,13 +254,7 @@ def _is_beside(place: Path, there: Path, key: str) -> bool:
 
 
 def check_media(plan: Plan) -> None:
-    """Check that no generator drops media that `multimodal_keys` of the run or an evaluation set reads.
-
-    A generator that reads a sample's media may convert them to text, or call an engine that accepts them.
-
-    Raises:
-        ConfigError: names the generator, and every other part that cannot use media.
-    """
+    """Raise ConfigError if a generator would drop media that `multimodal_keys` reads, also of an evaluation set."""
     config, generator = plan.config, plan.roles.one(GeneratorSpec)
     trainer = plan.roles.one(TrainerSpec)
     whole = [*config.data.multimodal_keys]

@@ -42,13 +42,7 @@ MOST_SAMPLES = 10_000_000
 
 
 def resolve(config: RunConfig, catalog: Catalog) -> Plan:
-    """Resolve every name and check every setting.
-
-    Raises:
-        UnknownName: a role has no choice of that name.
-        ConfigError: settings are refused, or two choices do not fit each other; all problems in one message.
-        ModelError: the model directory cannot be used.
-    """
+    """Resolve every name and check every setting, file and combination. Raises SlimeError: one is not valid."""
     roles, unused = resolve_choices(config, catalog)
     model, rollout, trainer = config.run.hf_checkpoint, config.rollout, roles.one(TrainerSpec)
     _check_parts(config)
@@ -79,12 +73,7 @@ def resolve(config: RunConfig, catalog: Catalog) -> Plan:
 
 
 def resolve_choices(config: RunConfig, catalog: Catalog) -> tuple[ChosenRoles, tuple[str, ...]]:
-    """The choices of each role, which fit each other, and the sections that nothing chose; no file is looked at.
-
-    Raises:
-        UnknownName: a role has no choice of that name.
-        ConfigError: settings are refused, or two choices do not fit each other; all problems in one message.
-    """
+    """The choices of each role, which fit each other, and the sections that nothing chose; no file is looked at."""
     problems: list[str] = []
     chosen: dict[str, tuple[Chosen, ...]] = {}
     unused: list[str] = []

@@ -8,9 +8,8 @@ Example:
 """
 
 import json
-import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,67 +45,67 @@ def parse_plugins(table: Json) -> PluginSet:
 def plugins_table(plugins: PluginSet) -> dict[str, Json]:
     """The table that says the same; empty keys are left out."""
     lists = {key: getattr(plugins, key) for key in KEYS}
-    return {key: list(names) for key, names in lists.items() if names or (key == "only" and names is not None)}
+    lists = {key: names for key, names in lists.items() if names or (key == "only" and names is not None)}
+    return {key: list(dict.fromkeys(names)) for key, names in lists.items()}
 
 
 def add_plugins(
-    values: Mapping[str, Json],
-    asked: Sequence[str],
-    left_out: Sequence[str],
-    only: Sequence[str] | None = None,
+    values: Mapping[str, Json], added: Sequence[str], left_out: Sequence[str], only: Sequence[str] | None = None
 ) -> dict[str, Json]:
-    """A run file's values with plugins added to its table.
-
-    Args:
-        values: the run file's.
-        asked: `--plugin`: required plugins, placed before the file's; or modules of the project.
-        left_out: `--no-plugin`.
-        only: what SLIME_PLUGINS allows, instead of the file's `only`.
-
-    Raises:
-        ConfigError: the file's table is not one.
-    """
-    if not asked and not left_out and only is None:
+    """A run file's values with `--plugin`, `--no-plugin` and SLIME_PLUGINS (`only`) added to its table `[plugins]`."""
+    if not added and not left_out and only is None:
         return dict(values)
     file = parse_plugins(values.get(TABLE, {}))
-    names = [name for name in asked if not is_plugin_module(name)]
-    modules = [name for name in asked if is_plugin_module(name)]
-    if misplaced := [name for name in left_out if is_plugin_module(name)]:
-        raise ConfigError(
-            f"--no-plugin {misplaced[0]} has no effect: a module of the project is loaded only where it is asked for"
-        )
-    joined: dict[str, list[str]] = {
-        "require": [*names, *file.require],
-        "without": [*file.without, *left_out],
-        "modules": [*file.modules, *modules],
-    }
-    table: dict[str, Json] = {key: list(dict.fromkeys(each)) for key, each in joined.items() if each}
-    allowed = file.only if only is None else only
-    return {**values, TABLE: table if allowed is None else {**table, "only": list(allowed)}}
+    changed = PluginSet(
+        require=(*(name for name in added if not is_plugin_module(name)), *file.require),
+        without=(*file.without, *left_out),
+        modules=(*file.modules, *filter(is_plugin_module, added)),
+        only=file.only if only is None else tuple(only),
+    )
+    return {**values, TABLE: plugins_table(changed)}
 
 
-# What any value of a run may be, before a type looks at it: text, numbers of 64 bits, lists and tables, a few deep.
+# What any value of a run may be, before a type looks at it.
 
 MAX_DEPTH = 32
 """Tables and lists in each other."""
-MAX_NAME = 1_000
-"""Characters of a key."""
 _SHOWN = 80
 
 
-def refuse_unfit(value: object, where: str, *, allow_null: bool = False) -> None:
-    """Refuse a value that no key of any type takes.
+def refuse_unfit(value: object, where: str) -> None:
+    """Refuse a value that no key of any type takes: a date, a huge integer, deep tables, or text that is not Unicode.
 
     Args:
         value: what a parser returned.
         where: the file or flag, for messages.
-        allow_null: accept null, as JSON on the command line may say it.
 
     Raises:
-        ConfigError: naming the place of the first such value, what is wrong with it and what is allowed.
+        ConfigError: names the place of the first such value, and what is wrong with it.
     """
-    for problem in _problems(value, "", allow_null):
-        raise ConfigError(f"{where}: {problem}")
+    _refuse(value, where, "", 0)
+
+
+def _refuse(value: object, where: str, path: str, depth: int) -> None:
+    place = path if 0 < len(path) <= 2 * _SHOWN else f"{path[:_SHOWN]}[...]" if path else "the value"
+    if depth > MAX_DEPTH:
+        raise ConfigError(f"{where}: {place} is nested over {MAX_DEPTH} deep, which no key takes: flatten it")
+    match value:
+        case dict():
+            for key, each in value.items():
+                _refuse(str(key), where, f"the key {shown(key)}", 0)
+                _refuse(each, where, f"{path}.{key}" if path else str(key), depth + 1)
+        case list():
+            for each in value:
+                _refuse(each, where, path, depth + 1)
+        case str():
+            if "\0" in value or value.encode(errors="replace").decode() != value:
+                raise ConfigError(f"{where}: {place} holds a NUL character or half a surrogate pair: take it out")
+        case int() if value.bit_length() > 63:
+            raise ConfigError(f"{where}: {place} is an integer of {value.bit_length()} bits; at most 64 are allowed")
+        case bool() | int() | float() | None:
+            pass
+        case _:
+            raise ConfigError(f'{where}: {place} is a date or time, which no key takes: write it as text, "{value}"')
 
 
 def shown(value: object) -> str:
@@ -115,53 +114,10 @@ def shown(value: object) -> str:
     return text if len(text) <= 2 * _SHOWN else f"{text[:_SHOWN]} [...] {text[-_SHOWN:]}"
 
 
-def _problems(value: object, path: str, allow_null: bool, depth: int = 0) -> Iterator[str]:
-    place = path if 0 < len(path) <= 2 * _SHOWN else f"{path[:_SHOWN]}[...]" if path else "the value"
-    if depth > MAX_DEPTH:
-        yield f"{place} is nested over {MAX_DEPTH} deep, which no key takes: flatten it"
-        return
-    match value:
-        case dict():
-            for key, each in value.items():
-                if not isinstance(key, str):
-                    yield f'the key {key!r} is not text: write "{key}"'
-                elif len(key) > MAX_NAME:
-                    yield f"the key {shown(key)} has {len(key)} characters; at most {MAX_NAME} are allowed"
-                elif fault := _fault(key):
-                    yield f"the key {shown(key)} holds {fault}: take it out"
-                yield from _problems(each, f"{path}.{key}" if path else str(key), allow_null, depth + 1)
-        case list():
-            for each in value:
-                yield from _problems(each, path, allow_null, depth + 1)
-        case str() if fault := _fault(value):
-            yield f"{place} = {shown(value)} holds {fault}: take it out"
-        case int() if not -(2**63) <= value < 2**63:
-            yield f"{place} is an integer of {value.bit_length()} bits; at most 64 are allowed"
-        case None if not allow_null:
-            yield f"{place} has no value: give it one, or leave it out"
-        case bool() | int() | float() | str() | None:
-            pass
-        case _:
-            yield f'{place} is a date or time, which no key takes: write it as text, "{value}"'
-
-
-def _fault(text: str) -> str:
-    if "\0" in text:
-        return "a NUL character"
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return "half a surrogate pair, which is not Unicode text"
-    return ""
-
-
 # Run files: TOML in and out, and the command line's overrides on top.
 
 MAX_BYTES = 256 * 1024
 """Of a run file."""
-_MOST_DOTS = 4000
-_LONG_INTEGER = "an integer has over 4300 digits; at most 64 bits are allowed"
-_UNKNOWN = re.compile(r"^unknown (?:key|setting) '?(?:(?:[\w-]+|\"[^\"]*\")\.)*([\w-]+)")
 
 
 def read_run_file(path: Path) -> dict[str, Json]:
@@ -170,25 +126,19 @@ def read_run_file(path: Path) -> dict[str, Json]:
     Raises:
         ConfigError: no such file, not a file, over `MAX_BYTES`, not TOML (with its line), or a value that no key takes.
     """
+    content = _read_bytes(path)
     try:
-        text = _read_text(path)
-        # tomllib's time grows with the square of a dotted key's length: minutes for 100,000 parts.
-        for number, line in enumerate(text.split("\n"), 1):
-            if any(part.count(".") > _MOST_DOTS for part in line.split("=")):
-                raise ConfigError(f"{path}, line {number}: a dotted key has over {MAX_DEPTH} parts, which no key has")
+        text = content.decode("utf-8-sig").replace("\r\n", "\n")  # some editors begin with a byte order mark
         values = tomllib.loads(text)
-    except ConfigError:
-        raise
     except RecursionError:
         raise ConfigError(f"{path} is nested too deeply: at most {MAX_DEPTH} tables and lists in each other") from None
     except ValueError as error:  # not TOML, not UTF-8, or a long integer
-        said = _LONG_INTEGER if "int_max_str_digits" in str(error) else shortened(" ".join(str(error).split()))
-        raise ConfigError(f"{path} is not a TOML file: {said}") from None
+        raise ConfigError(f"{path} is not a TOML file: {shortened(' '.join(str(error).split()))}") from None
     refuse_unfit(values, str(path))
     return values
 
 
-def _read_text(path: Path) -> str:
+def _read_bytes(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)  # a device or a pipe has no size to look at
@@ -199,35 +149,12 @@ def _read_text(path: Path) -> str:
     except OSError as error:
         raise ConfigError(f"cannot read run file {path}: {error.strerror}") from None
     if path.suffix in (".yaml", ".yml"):
-        raise ConfigError(
-            f"{path}: a run file is TOML, with a name that ends in .toml: write `key: value` as key = value"
-        )
+        raise ConfigError(f"{path}: a run file is TOML, named *.toml: write `key: value` as key = value")
     if len(content) > MAX_BYTES:
         raise ConfigError(
-            f"{path} has over {MAX_BYTES // 1024} KiB, more than a run file may have: name the run's own file; prompts "
-            "belong in prompt_data"
+            f"{path} has over {MAX_BYTES // 1024} KiB, which no run file has; files of prompts belong in prompt_data"
         )
-    return content.decode("utf-8-sig").replace("\r\n", "\n")  # some editors begin with a byte order mark
-
-
-def say_lines(message: str, path: Path) -> str:
-    """A message about keys with the line of each that is unknown in front.
-
-    Args:
-        message: a sentence a line, as `parse_config` says them.
-        path: the run file.
-    """
-    sentences = message.splitlines()
-    unknown = [match[1] if (match := _UNKNOWN.match(each)) else "" for each in sentences]
-    if not any(unknown):
-        return message  # the file may be one that cannot be read
-    lines = path.read_text(encoding="utf-8-sig").splitlines()
-    for place, key in enumerate(unknown):
-        setting = re.compile(rf"""(?:^|[\s{{,])["']?{re.escape(key)}["']?\s*=""")
-        at = [number for number, line in enumerate(lines, 1) if key and setting.search(line.partition("#")[0])]
-        if len(at) == 1:
-            sentences[place] = f"{path}, line {at[0]}: {sentences[place]}"
-    return "\n".join(sentences)
+    return content
 
 
 def merge(base: Mapping[str, Json], over: Mapping[str, Json]) -> dict[str, Json]:

@@ -74,10 +74,7 @@ def parse_role_table(role: str, table: Json) -> RoleTable:
         if name == "use":
             continue
         if not isinstance(section, dict):
-            owner = table["use"] if isinstance(table.get("use"), str) else "NAME"
-            hint = (
-                did_you_mean(name, ["use"]) or f" A setting belongs in the section of what it sets: [{role}.{owner}]."
-            )
+            hint = did_you_mean(name, ["use"]) or f" Write a setting in the table of its choice, [{role}.NAME]."
             raise ConfigError(f"[{role}] has a key {name!r} that is not a table.{hint}")
         sections[name] = section
     use = parse_use(role, table["use"]) if "use" in table else DEFAULT_USE[role]
@@ -185,21 +182,16 @@ def read_settings(role: str, name: str, spec: Spec[object], section: Mapping[str
 
 
 def _read(
-    model: type[Settings], given: Mapping[str, Json], prefix: str, beside: Iterable[str] = (), lists: str = ""
+    model: type[Settings], given: Mapping[str, Json], prefix: str, parent_keys: Iterable[str] = (), lists: str = ""
 ) -> Settings:
-    _build(model, prefix)
-    try:
-        return model.model_validate(dict(given))
-    except ValidationError as error:
-        raise ConfigError("\n".join(explain(error, model, prefix, beside, lists))) from None
-
-
-def _build(model: type[Settings], prefix: str) -> None:
     try:
         model.model_rebuild()  # `Settings` defers the build until a model is used
+        return model.model_validate(dict(given))
     except (PydanticUserError, PydanticUndefinedAnnotation) as error:
         why = str(error).partition("\n")[0]
         raise PluginError(f"[{prefix}]: pydantic cannot build its settings model {model.__name__}: {why}") from error
+    except ValidationError as error:
+        raise ConfigError("\n".join(explain(error, model, prefix, parent_keys, lists))) from None
 
 
 def show_settings(settings: Settings) -> dict[str, Json]:
@@ -211,23 +203,21 @@ def explain(
     error: ValidationError,
     model: type[BaseModel],
     prefix: str = "",
-    beside: Iterable[str] = (),
+    parent_keys: Iterable[str] = (),
     lists: str = "",
 ) -> list[str]:
-    """One sentence for each thing that a model refused, with a did-you-mean for unknown keys; no secret in any.
+    """One sentence for each error of a model whose keys are below `prefix`, "engine.local"; no secret in any.
 
-    Args:
-        error: what pydantic says.
-        model: what it was read by.
-        prefix: where the keys are: "engine.local".
-        beside: names in the parent table, which an unknown key may mean.
-        lists: what lists all keys, where they are too many to be named.
+    `parent_keys` are names in the parent table, which an unknown key may mean. `lists` says what lists all keys, where
+    they are too many to be named.
     """
-    told = [_sentence(item, model, prefix, tuple(beside), lists) for item in error.errors(include_url=False)]
-    return [REDACTOR.redact(each) for each in told]
+    return [
+        REDACTOR.redact(_sentence(item, model, prefix, tuple(parent_keys), lists))
+        for item in error.errors(include_url=False)
+    ]
 
 
-def _sentence(item: ErrorDetails, model: type[BaseModel], prefix: str, beside: tuple[str, ...], lists: str) -> str:
+def _sentence(item: ErrorDetails, model: type[BaseModel], prefix: str, parent_keys: tuple[str, ...], lists: str) -> str:
     place = item["loc"]
     where = ".".join(filter(None, (prefix, *map(str, place))))
     match item["type"]:
@@ -240,7 +230,7 @@ def _sentence(item: ErrorDetails, model: type[BaseModel], prefix: str, beside: t
             owner, key = _model_at(model, item["loc"][:-1]), str(item["loc"][-1])
             known = list(owner.model_fields) if owner else []
             section = where.removesuffix(f".{key}")
-            near = did_you_mean(key, (*known, *beside))
+            near = did_you_mean(key, (*known, *parent_keys))
             has = f" {len(known)} keys, {lists}" if lists else f": {', '.join(known) or 'none'}"
             return f"unknown setting {where}.{near} [{section}] has{has}."
         case "literal_secret":

@@ -147,11 +147,7 @@ class Canonical(NamedTuple):
 
 
 def canonical(sources: Sequence[Mapping[str, Json]], catalog: Catalog) -> Canonical:
-    """Write each source in one form, and merge them; a later source wins.
-
-    Args:
-        sources: the keys of the run file, then the keys of the command line.
-        catalog: what is offered.
+    """Write each source (the run file, then the flags) in one form, and merge them; a later source wins.
 
     Raises:
         ConfigError: two keys of one source contradict each other, or a table is none.
@@ -309,13 +305,7 @@ def _merged(sources: Iterable[Mapping[str, Json]]) -> dict[str, Json]:
 
 
 def _place_counts(sources: Sequence[dict[str, Json]], chosen: Mapping[Path, RegisteredChoice]) -> None:
-    """Write what `ClusterArgs` counts as settings of trainer and engine, and as `rollout_num_engines`.
-
-    Each count is written into the source that it is from, so that a later source wins over it by a plain merge.
-
-    Raises:
-        ConfigError: a count contradicts another one of its source, or has no effect on what is chosen.
-    """
+    # Writes each count of `ClusterArgs` into the source that it is from, as a setting of trainer or engine.
     values = _merged(sources)
     try:
         counts = ClusterArgs.model_validate({key: values[key] for key in ClusterArgs.model_fields if key in values})
@@ -352,8 +342,7 @@ def _place_ranks(sources: Sequence[dict[str, Json]], counts: ClusterArgs, traine
         return
     if not path:
         raise ConfigError(
-            f"actor_num_gpus_per_node has no effect here: trainer {trainer!r} has no setting that says how many ranks "
-            "there are; leave it out"
+            f"actor_num_gpus_per_node has no effect here: trainer {trainer!r} has no setting for it; leave it out"
         )
     keys = ("actor_num_nodes", "actor_num_gpus_per_node")
     _place(sources, keys, " * ".join(keys), path, (nodes or 1) * each)
@@ -364,8 +353,7 @@ def _place_engines(sources: Sequence[dict[str, Json]], counts: ClusterArgs, engi
     keys = ("rollout_num_gpus", "rollout_num_gpus_per_engine")
     if each is not None and not path:
         raise ConfigError(
-            f"rollout_num_gpus_per_engine has no effect here: engine {engine!r} has no setting that says how many "
-            "workers it has; leave it out"
+            f"rollout_num_gpus_per_engine has no effect here: engine {engine!r} has no setting for it; leave it out"
         )
     if each is not None:
         _place(sources, keys[1:], keys[1], path, each)
@@ -389,14 +377,9 @@ def _place_engines(sources: Sequence[dict[str, Json]], counts: ClusterArgs, engi
 def hint_for(
     key: str, value: Json, catalog: Catalog, spell: Callable[[str], str] = str, others: Iterable[str] = ()
 ) -> str:
-    """What to append about a key that is unknown: of another framework, of a package to install, or misspelt; or "".
+    """What to append about an unknown key: of another framework, of a package to install, or misspelt; or "".
 
-    Args:
-        key: as it was typed, in any case and with '-' or '_'.
-        value: what was given for it.
-        catalog: which plugins are loaded.
-        spell: writes one of our keys in the form of the typed key.
-        others: further spellings that may be meant.
+    `spell` writes one of our keys in the form of the typed one. `others` are further spellings that may be meant.
     """
     plain = key.lower().replace("-", "_")
     names = [each for each in catalog.foreign_names if each.name == plain]

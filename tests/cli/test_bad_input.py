@@ -78,24 +78,6 @@ def test_flags_that_break_a_parser(project: Project, slime: Slime) -> None:
         assert len(ran.err) < 1_000
 
 
-@pytest.mark.parametrize(
-    ("run", "said"),
-    [
-        ("demo-base-word", "the run runs/demo-base-word, which is not there: `slime demo --task word` makes it"),
-        ("first", "the run runs/first, which is not there: train it first"),
-        ("made", "The run runs/made has rollout_000005, rollout_000020"),
-        ("begun", "The run runs/begun has no checkpoint yet"),
-    ],
-)
-def test_a_model_of_a_checkpoint_that_is_not_there(project: Project, slime: Slime, run: str, said: str) -> None:
-    for number in (20, 5):
-        (project.root / f"runs/made/checkpoints/rollout_{number:06d}").mkdir(parents=True)
-    (project.root / "runs/begun/checkpoints").mkdir(parents=True)
-    project.write_run(hf_checkpoint=f"runs/{run}/checkpoints/rollout_000010/hf")
-    refused(slime("train", "run.toml"), project.run, f"no model directory runs/{run}/", said)
-    assert not project.run.exists()
-
-
 @table(
     "missing, said",
     [
@@ -137,15 +119,6 @@ metadata.distributions = lambda **given: (each for each in found(**given) if eac
     inherited = {name: value for name, value in os.environ.items() if name != "SLIME_PLUGINS_STRICT"}
     env = {**inherited, "PYTHONPATH": str(at), "COLUMNS": "200", **environment}
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=env)
-
-
-def test_no_plugin_that_offers_the_reward(project: Project) -> None:
-    ran = installed("train", "run.toml", "--reward", "math", at=project.root, hidden="slime-reward-math")
-    assert ran.returncode == 2
-    assert ran.stderr.startswith("error: no reward 'math'.")
-    assert "'math' comes with slime-reward-math." in ran.stderr
-    assert "pip install -e . -e ./plugins/slime-reward-math" in ran.stderr
-    assert not project.run.exists()
 
 
 @table(
@@ -241,17 +214,6 @@ def test_a_broken_command_of_another_package_harms_only_itself(tmp_path: Path, s
     assert ran.stderr == f"error: command 'hello' of slime-hello (slime_hello:hello) {said}\n"
     assert installed("--help", at=tmp_path).returncode == 0
     assert installed("plugins", "list", at=tmp_path).returncode == 0
-
-
-def test_a_command_of_two_packages_is_neither_ones_until_one_is_gone(tmp_path: Path) -> None:
-    add_command(tmp_path, ELSEWHERE)
-    add_command(tmp_path, ELSEWHERE, "slime_greet")
-    ran = installed("hello", at=tmp_path)
-    assert ran.returncode == 2
-    assert ran.stderr == (
-        "error: command 'hello' is offered by slime-greet and slime-hello: uninstall all of them but one\n"
-    )
-    assert installed("--help", at=tmp_path).stdout.count("hello") == 2
 
 
 def test_a_response_budget_beyond_the_model_is_refused_before_anything_starts(project: Project, slime: Slime) -> None:

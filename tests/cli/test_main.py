@@ -11,7 +11,6 @@ from click.testing import CliRunner
 from slime_core.catalog import Catalog
 from slime_core.cli import run_cli
 from slime_core.cli.main import COMMANDS, cli
-from slime_core.cli.run_options import in_tables, split_settings
 from slime_core.config import CHOOSES, FAMILIES, FlatKeys
 from slime_core.errors import ConfigError, NonFiniteError, SlimeError, WorkerError
 from slime_core.roles import SELECTABLE
@@ -116,40 +115,6 @@ def test_a_mistake_of_ours_shows_its_traceback(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(cli, "get_command", lambda ctx, name: fail)
     with pytest.raises(AssertionError, match="a bug"):
         run_cli(["fail"])
-
-
-@table(
-    "arguments, rest, settings",
-    [
-        ("--engine.local.workers 4", "", {"engine": {"local": {"workers": 4}}}),
-        ("--engine.local.workers=4 --lr 1", "--lr 1", {"engine": {"local": {"workers": 4}}}),
-        ("--reward.a-b.some-key x", "", {"reward": {"a-b": {"some_key": "x"}}}),
-        ("--group-filter.f.k [1]", "", {"group_filter": {"f": {"k": [1]}}}),
-        ("--reward../my.py:fn.k x=y", "", {"reward": {"./my.py:fn": {"k": "x=y"}}}),
-        ("--reward.r.a 1 --reward.r.b 2", "", {"reward": {"r": {"a": 1, "b": 2}}}),
-        ("--trainer.local.a --lr 1", "--lr 1", {"trainer": {"local": {"a": True}}}),
-        ("--trainer.local.a=True --trainer.local.b", "", {"trainer": {"local": {"a": True, "b": True}}}),
-        ("run.toml --save=runs/a.b x.y", "run.toml --save=runs/a.b x.y", {}),
-        ("--engine.sglang.server.log-level info", "", {"engine": {"sglang": {"server": {"log_level": "info"}}}}),
-        (
-            "--engine.sglang.router.args.cache-threshold 0.3 --engine.sglang.gpus 2",
-            "",
-            {"engine": {"sglang": {"router": {"args": {"cache_threshold": 0.3}}, "gpus": 2}}},
-        ),
-        (
-            "--engine.slime-engine-sglang/sglang.server.k 1",
-            "",
-            {"engine": {"slime-engine-sglang/sglang": {"server": {"k": 1}}}},
-        ),
-        ("--engine.my_module.Engine.k 1", "", {"engine": {"my_module.Engine": {"k": 1}}}),
-    ],
-)
-def test_settings_of_choices_are_told_from_flags_and_from_code_of_the_project(
-    arguments: str, rest: str, settings: dict[str, object]
-) -> None:
-    others, given = split_settings(arguments.split())
-    assert others == rest.split()
-    assert in_tables(given, Catalog.discover()) == settings
 
 
 THREAD = """

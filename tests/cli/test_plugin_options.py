@@ -77,7 +77,7 @@ def test_a_plan_prints_order_and_what_is_left_out(two: Project, slime: Slime) ->
     [
         (["--plugin", "my-twoo"], {}, "no plugin 'my-twoo' (--plugin or [plugins] require). Did you mean 'my-two'?"),
         (["--no-plugin", "my-twoo"], {}, "no plugin 'my-twoo' (--no-plugin or [plugins] without). Did you mean"),
-        (["--no-plugin", "./mine.py"], {}, "a module of the project is loaded only where it is asked for"),
+        (["--no-plugin", "./mine.py"], {}, "no plugin './mine.py' (--no-plugin or"),
         (["--plugin", "./none.py"], {}, "no file ./none.py: looked for /"),
         ([], {"requires": ["my-two"]}, "unknown key 'requires' in [plugins]. Did you mean 'require'?"),
         ([], {"require": "my-two"}, "plugins.require = 'my-two': write a list of names, [\"NAME\"]"),

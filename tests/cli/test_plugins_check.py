@@ -141,22 +141,6 @@ def test_an_unknown_plugin_is_told_the_nearest(slime: Slime, watcher: None) -> N
     assert "Did you mean 'slime-watcher'?" in slime.refused("plugins", "check", "slime-wotcher")
 
 
-UNDECIDED = """
-from slime_core import RewardSpec, Unscored, hookimpl
-
-SLIME_API = "1"
-
-
-async def first(sample, ctx):
-    return Unscored("no judge")
-
-
-@hookimpl
-def slime_rewards():
-    yield RewardSpec.from_function("first", first, summary="the first")
-"""
-
-
 @pytest.mark.parametrize("offered", [False, True])
 def test_what_only_an_author_knows_comes_with_the_package(slime: Slime, tmp_path: Path, offered: bool) -> None:
     folder = tmp_path / "slime-says"
@@ -175,14 +159,3 @@ def test_what_only_an_author_knows_comes_with_the_package(slime: Slime, tmp_path
         "SaysContract" if offered else "RewardContract"
     }
     assert ("entry point of the group slime.contracts" in slime("plugins", "check", folder).out) is not offered
-
-
-def test_what_a_report_leaves_open_is_in_its_headline(slime: Slime, tmp_path: Path) -> None:
-    (tmp_path / "rewards.py").write_text(UNDECIDED)
-    ran = slime.ok("plugins", "check", tmp_path / "rewards.py")
-    headline, first = ran.out.splitlines()[:2]
-    assert "skipped" in headline
-    assert first.startswith("  not decided  reward first, REW-004: needs the author's `good` and `bad`")
-    assert "the kit's own got no score at all" in first
-    (row,) = slime("plugins", "check", tmp_path / "rewards.py", "--json").json()["plugins"]
-    assert [(each["title"], each["identity"]) for each in row["undecided"]] == [("reward first", "REW-004")]

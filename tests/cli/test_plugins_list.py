@@ -51,15 +51,6 @@ def test_a_role_or_load_shows_what_plugins_offer(slime: Slime, watcher: None) ->
     assert [each["hook"] for each in everything["slime-watcher"]["hooks"]] == ["slime_run_end"]
 
 
-def test_the_choices_of_a_distribution_are_shown_once(slime: Slime, install_plugin: Install) -> None:
-    files = {"slime_two.py": WATCHER, "slime_more.py": 'SLIME_API = "1"'}
-    install_plugin("slime-two", files, entry_points={"two": "slime_two", "two_more": "slime_more"})
-    both = [
-        row for row in slime("plugins", "list", "--load", "--json").json()["plugins"] if row["plugin"] == "slime-two"
-    ]
-    assert [len(row["hooks"]) for row in both] == [1, 0]
-
-
 def test_the_table_shows_order_choices_and_hooks(slime: Slime, watcher: None) -> None:
     lines = slime("plugins", "list", "--load").out.splitlines()
     assert lines[0] == " 1  slime-core 0.1.0  API 1"

@@ -1,12 +1,10 @@
 """`slime plugins show`: everything about a plugin or a choice, before a run."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import pytest
-from pydantic import SecretStr
 
-from slime_core.cli.plugin_facts import type_name
 from tests.conftest import Install, Slime
 from tests.tables import table
 
@@ -102,22 +100,6 @@ def test_a_choice_with_settings_isolation_and_place(slime: Slime, judge: None, n
     ]
 
 
-@table(
-    "annotation, shown",
-    [
-        (int, "int"),
-        (Path | None, "Path | None"),
-        (list[Path], "list[Path]"),
-        (Literal["a.b", "c"], "Literal['a.b', 'c']"),
-        (Annotated[int, "at least 1"], "int"),
-        (dict[str, SecretStr | None], "dict[str, SecretStr | None]"),
-        (Annotated[int, 1] | None, "int | None"),
-    ],
-)
-def test_types_are_shown_without_modules(annotation: object, shown: str) -> None:
-    assert type_name(annotation) == shown
-
-
 def test_hooks_are_shown_in_the_order_of_calls(slime: Slime, judge: None, install_plugin: Install) -> None:
     install_plugin("slime-z-first", {"z_first.py": FIRST}, entry_points={"z-first": "z_first"})
     (hook,) = show(slime, "slime-reward-judge")["hooks"]
@@ -148,11 +130,3 @@ def test_code_of_the_project_is_shown_with_its_role(
 )
 def test_an_unknown_name_is_told_the_nearest(slime: Slime, judge: None, name: str, meant: str) -> None:
     assert f"Did you mean '{meant}'?" in slime.refused("plugins", "show", name)
-
-
-def test_a_default_that_cannot_be_made_is_named(slime: Slime, install_plugin: Install) -> None:
-    source = JUDGE.replace("url: str = Field(", "url: str = Field(default_factory=lambda: 1 / 0, ")
-    install_plugin("slime-reward-judge", {"judging.py": source}, entry_points={"reward-judge": "judging"})
-    assert "slime-reward-judge/judge: the default of setting 'url' raised ZeroDivisionError" in slime.refused(
-        "plugins", "show", "judge"
-    )

@@ -3,9 +3,6 @@
 import signal
 import subprocess
 import sys
-from pathlib import Path
-
-import pytest
 
 from slime_core.run import Checkpoint
 from slime_core.telemetry import MetricsLog
@@ -53,19 +50,6 @@ def test_a_folder_without_a_run_is_refused(project: Project, slime: Slime) -> No
     (project.root / "run.toml").unlink()
     for command in ("resume", "eval"):
         assert "is not a run folder: it has no run.toml" in slime(command, project.root).err
-
-
-def test_a_run_of_relative_paths_says_where_it_looks_from_another_directory(
-    project: Project, slime: Slime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (project.run / "checkpoints").mkdir(parents=True)
-    project.write_run(hf_checkpoint="models/tiny", reward={"use": "math"}).rename(project.run / "run.toml")
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    monkeypatch.chdir(elsewhere)
-    assert f"tried {elsewhere}/models/tiny, as relative paths are of the working directory" in slime.refused(
-        "resume", project.run
-    )
 
 
 def test_a_setting_that_changed_under_a_run_is_named_and_refused_or_accepted(project: Project, slime: Slime) -> None:

@@ -185,21 +185,6 @@ def test_bad_input_is_named(slime: Slime, arguments: tuple[str, ...], said: str)
     assert said in slime.refused("reward", "try", *arguments, "--data", responses("a"))
 
 
-@table(
-    "row, said",
-    [
-        ({"response": 3}, "'response' must be a text, got int"),
-        ({"response": "", "metadata": 3}, "'metadata' must be an object, got int"),
-        ({"response": "", "prompt": 3}, "'prompt' must be a text or a list of chat messages, got int"),
-        ({"response": "", "status": "pending"}, "status 'pending'; expected one of completed, truncated"),
-    ],
-)
-def test_a_row_of_the_wrong_shape_is_named_with_its_line(slime: Slime, row: Json, said: str) -> None:
-    assert f"rows.jsonl:2: {said}" in slime.refused(
-        "reward", "try", "length", "--data", rows({"response": "fine"}, row)
-    )
-
-
 def test_the_samples_of_a_run_are_scored_as_they_are(
     slime: Slime, tmp_path: Path, write_samples: Callable[..., None]
 ) -> None:

@@ -45,6 +45,18 @@ def flags(*arguments: str) -> object:
         ("--lora-target-modules q_proj --lora-target-modules v_proj", {"lora_target_modules": ["q_proj", "v_proj"]}),
         ("--use-tis --rm-type math", {"use_tis": True, "rm_type": "math"}),
         ("--trainer.local.lora-rank 8 --lr 1", {"trainer": {"local": {"lora_rank": 8}}, "lr": "1"}),
+        ("--trainer.local.a=True --trainer.local.b", {"trainer": {"local": {"a": True, "b": True}}}),
+        ("--group-filter.f-g.some-key [1]", {"group_filter": {"f-g": {"some_key": [1]}}}),
+        ("--reward../my.py:fn.k x=y", {"reward": {"./my.py:fn": {"k": "x=y"}}}),
+        ("--engine.my_module.Engine.k 1", {"engine": {"my_module.Engine": {"k": 1}}}),
+        (
+            "--engine.sglang.router.args.k 3 --engine.sglang.gpus 2",
+            {"engine": {"sglang": {"router": {"args": {"k": 3}}, "gpus": 2}}},
+        ),
+        (
+            "--engine.slime-engine-sglang/sglang.server.k 1",
+            {"engine": {"slime-engine-sglang/sglang": {"server": {"k": 1}}}},
+        ),
     ],
 )
 def test_flags_are_keys_and_values(arguments: str, expected: object) -> None:

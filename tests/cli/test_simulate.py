@@ -1,7 +1,5 @@
 """`slime simulate`: policies compared on a small fleet."""
 
-import pytest
-
 from tests.conftest import Slime
 from tests.tables import table
 
@@ -19,14 +17,6 @@ def test_without_a_policy_all_are_compared(slime: Slime) -> None:
     assert list(found) == ["sync", "sync, partial", "async", "continuous"]
     assert found["sync"]["utilisation"] < found["continuous"]["utilisation"]
     assert found["sync"]["max_staleness"] == 0
-
-
-def test_options_are_the_scenario(slime: Slime) -> None:
-    options = ("--rollout-policy", "continuous", "--max-staleness", 0, "--rollout-batch-size", 4)
-    (row,) = policies(slime, *options, "--sigma", 0, "--train-time", 0, "--mean-length", 10).values()
-    assert row["max_staleness"] == 0
-    assert row["utilisation"] == pytest.approx(1.0)  # 16 even responses, two a slot, and no training
-    assert row["events"] == 2 * 16 * (2 + 2)
 
 
 @table(

@@ -146,7 +146,3 @@ def test_a_run_that_was_continued_says_where_and_a_torn_line_is_cut(project: Pro
         next(each for each in named(events, "loop") if each["name"] == f"rollout {number}") for number in range(2)
     )
     assert first["ts"] + first["dur"] <= resumed["ts"] <= second["ts"]
-
-
-def test_a_run_without_spans_is_refused(tmp_path: Path, slime: Slime) -> None:
-    assert "has none: runs of `slime train` and `slime sft` write them" in slime.refused("trace", tmp_path)

