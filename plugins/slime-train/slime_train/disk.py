@@ -5,28 +5,20 @@ import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from slime_core.errors import RunFolderError
-from slime_core.roles import TransportSetup, WeightChannel, WeightReceiver, WeightSender, WeightSlot
+from slime_core.roles import TransportSetup, WeightSlot
 from slime_train.settings import DiskSettings
-from slime_train.weight_file import WeightFile
+from slime_train.weight_file import FileChannel, WeightFile
 
 
 @dataclass(frozen=True, slots=True)
-class DiskChannel(WeightChannel):
+class DiskChannel(FileChannel):
     """Channel of version files in one folder."""
-
-    folder: Path
-    """The folder of all files."""
 
     def file_of(self, version: int) -> WeightFile:
         """The file that holds a version."""
         return WeightFile(self.folder / f"version_{version:06d}.safetensors", self.slots)
-
-    def path_of(self, version: int) -> Path:
-        """The file of a version; see `GivesFiles`."""
-        return self.file_of(version).path
 
     def begin(self, version: int) -> WeightFile:
         """A new file, under a name that no reader looks for."""
@@ -42,18 +34,6 @@ class DiskChannel(WeightChannel):
         file.path.rename(self.file_of(version).path)
         for old in sorted(self.folder.glob("version_*.safetensors"))[:-2]:
             old.unlink(missing_ok=True)
-
-    def sender(self, rank: int, world_size: int) -> WeightSender:
-        """The sender of a rank; only rank 0 writes."""
-        from slime_train.mapped_weights import MappedSender
-
-        return MappedSender(self, rank)
-
-    def receiver(self, engine: int, worker: int = 0) -> WeightReceiver:
-        """A receiver that maps the files."""
-        from slime_train.mapped_weights import MappedReceiver
-
-        return MappedReceiver(self)
 
 
 class Disk:

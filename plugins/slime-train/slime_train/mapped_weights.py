@@ -7,27 +7,10 @@ Example:
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
 import torch
 
-from slime_train.weight_file import WeightFile
-
-
-class FileChannel(Protocol):
-    """A channel that holds each version in a file."""
-
-    def begin(self, version: int) -> WeightFile:
-        """The file to write a version into; until `end` it holds no version."""
-        ...
-
-    def end(self, file: WeightFile, version: int) -> None:
-        """Make a completely written version visible to readers."""
-        ...
-
-    def file_of(self, version: int) -> WeightFile:
-        """The file to read it from."""
-        ...
+from slime_train.weight_file import FileChannel, WeightFile
 
 
 class MappedSender:

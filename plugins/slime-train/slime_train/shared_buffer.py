@@ -6,18 +6,14 @@ may leave numbers out, so each file says which it holds.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from slime_core.roles import Settings, TransportSetup, WeightChannel, WeightReceiver, WeightSender, WeightSlot
-from slime_train.weight_file import WeightFile
+from slime_core.roles import Settings, TransportSetup, WeightSlot
+from slime_train.weight_file import FileChannel, WeightFile
 
 
 @dataclass(frozen=True, slots=True)
-class SharedBufferChannel(WeightChannel):
+class SharedBufferChannel(FileChannel):
     """Two files that hold a version each, so that one can be read while the next is written to the other."""
-
-    folder: Path
-    """The folder of both files."""
 
     def files(self) -> tuple[WeightFile, WeightFile]:
         """Both files; each holds one version or none."""
@@ -28,10 +24,6 @@ class SharedBufferChannel(WeightChannel):
         """The file that holds a version; the first, where neither does."""
         first, second = self.files()
         return second if second.version() == version else first
-
-    def path_of(self, version: int) -> Path:
-        """The file of a version; see `GivesFiles`."""
-        return self.file_of(version).path
 
     def begin(self, version: int) -> WeightFile:
         """The file to write this version to, which holds it already or is the older one; it holds none from now on."""
@@ -45,18 +37,6 @@ class SharedBufferChannel(WeightChannel):
     def end(self, file: WeightFile, version: int) -> None:
         """The file holds this version from now on."""
         file.stamp(version)
-
-    def sender(self, rank: int, world_size: int) -> WeightSender:
-        """Rank 0 writes; the others do nothing."""
-        from slime_train.mapped_weights import MappedSender
-
-        return MappedSender(self, rank)
-
-    def receiver(self, engine: int, worker: int = 0) -> WeightReceiver:
-        """Maps the files."""
-        from slime_train.mapped_weights import MappedReceiver
-
-        return MappedReceiver(self)
 
 
 class SharedBuffer:

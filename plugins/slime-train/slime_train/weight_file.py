@@ -14,11 +14,13 @@ Example:
 
 import json
 import os
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from slime_core.errors import RunFolderError, WorkerError
-from slime_core.roles import WeightDtype, WeightSlot
+from slime_core.roles import WeightChannel, WeightDtype, WeightReceiver, WeightSender, WeightSlot
 
 ALIGNED = 64
 """Vectors of equal numbers have bitwise equal sums if their addresses are equal modulo this."""
@@ -121,3 +123,39 @@ class WeightFile:
         text = json.dumps(about, separators=(",", ":")).encode()
         length = len(text) + -(8 + len(text)) % ALIGNED
         return length.to_bytes(8, "little") + text.ljust(length)
+
+
+@dataclass(frozen=True, slots=True)
+class FileChannel(WeightChannel):
+    """A channel that holds each version in a file. Rank 0 writes it, and engines map it."""
+
+    folder: Path
+    """The folder of all files."""
+
+    @abstractmethod
+    def begin(self, version: int) -> WeightFile:
+        """The file to write a version into; until `end` it holds no version."""
+
+    @abstractmethod
+    def end(self, file: WeightFile, version: int) -> None:
+        """Make a completely written version visible to readers."""
+
+    @abstractmethod
+    def file_of(self, version: int) -> WeightFile:
+        """The file to read a version from."""
+
+    def path_of(self, version: int) -> Path:
+        """The file of a version; see `GivesFiles`."""
+        return self.file_of(version).path
+
+    def sender(self, rank: int, world_size: int) -> WeightSender:
+        """The sender of a rank; only rank 0 writes."""
+        from slime_train.mapped_weights import MappedSender
+
+        return MappedSender(self, rank)
+
+    def receiver(self, engine: int, worker: int = 0) -> WeightReceiver:
+        """A receiver that maps the files."""
+        from slime_train.mapped_weights import MappedReceiver
+
+        return MappedReceiver(self)
