@@ -22,7 +22,7 @@ from typing import Generic, TypeVar, cast, overload
 
 from slime_core.catalog.discovery import PluginState, PluginStatus, PluginWarning, select_plugins
 from slime_core.catalog.loading import Listener, Loader, RegisteredChoice
-from slime_core.catalog.packages import CORE, install_advice, package_of_choice
+from slime_core.catalog.packages import CORE, install_advice, owner_package
 from slime_core.catalog.project_code import find_in_project, is_project_code
 from slime_core.errors import ConfigError, PluginError, SlimeError, UnknownName, did_you_mean
 from slime_core.roles import SPECS, ForeignName, PluginSet, Spec
@@ -62,12 +62,9 @@ def _unknown_choice(
             yield f"Not loaded, and might have offered it: {status}. See slime plugins check {status.plugin}"
         elif status.state is PluginState.EXCLUDED:
             yield f"Might offer it: {status}."
-    dist, plain = package_of_choice(role, name), name.rpartition("/")[2]
-    if dist and dist not in plugins:
+    plain = name.rpartition("/")[2]
+    if (dist := owner_package(role, plain)) and dist not in plugins:
         yield f"{plain!r} comes with {dist}. {install_advice(dist)}"
-    elif not did_you_mean(name, spellings) and plain and plain == name:
-        usual = f"slime-{role}-{name}".replace("_", "-").lower()
-        yield f"A plugin that offers it is usually called {usual}."
     if CORE not in plugins:
         yield f"{CORE} itself is not installed, only importable; in its checkout: pip install -e ."
 

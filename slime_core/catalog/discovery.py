@@ -240,12 +240,7 @@ def project_candidates(modules: Iterable[str], root: Path | None) -> list[Plugin
 
 def is_plugin_module(text: str) -> bool:
     """Whether a plugin's name is a module of the project, `./my_plugin.py` or `package.my_plugin`."""
-    if text.endswith(".py") or "/" in text:
-        return True
-    if "." not in text:
-        return False
-    installed = {normalize(name) for each in installed_candidates() for name in (each.dist, each.name)}
-    return normalize(text) not in installed
+    return "." in text or "/" in text
 
 
 # Selection: which installed plugins a `PluginSet` loads, and in which order.

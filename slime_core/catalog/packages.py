@@ -1,7 +1,6 @@
 """The project's own packages: their choices, the commands that install them, and the parts that they add to a run.
 
-`first_party.json` lists their contents, so that an error can name a package that is not installed. For other
-plugins, only the naming rule `slime-ROLE-NAME` is known.
+`first_party.json` lists their contents, so that an error can name a package that is not installed.
 
 Example:
 
@@ -9,7 +8,6 @@ Example:
     finetune = part("finetune", "slime-train", "finetuning")        # ConfigError: it names the package to install
 """
 
-import difflib
 import functools
 import json
 from collections.abc import Mapping, Sequence
@@ -52,16 +50,8 @@ def first_party() -> Mapping[str, FirstParty]:
     return {dist: FirstParty(**each) for dist, each in json.loads(_DATA.read_text("utf-8")).items()}
 
 
-def package_of_choice(role: str, name: str) -> str:
-    """The first-party distribution that offers a choice of this or a similar name; "" if none."""
-    plain = name.rpartition("/")[2].replace("-", "_").lower()
-    owners = {other: dist for dist, each in first_party().items() for other in each.choices.get(role, ())}
-    near = difflib.get_close_matches(plain, owners, n=1, cutoff=0.75)
-    return owners[near[0]] if near else ""
-
-
 def owner_package(role: str, name: str) -> str:
-    """The first-party distribution that offers a choice of exactly this name; "" if none."""
+    """The first-party distribution that offers a choice; "" if none."""
     return next((dist for dist, each in first_party().items() if name in each.choices.get(role, ())), "")
 
 

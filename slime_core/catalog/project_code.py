@@ -11,7 +11,7 @@ Example:
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -25,13 +25,8 @@ from slime_core.roles.rewards import CALLED_AS, signature_error
 
 # The call signature of a role, read from its Protocol. Functions and classes of the project must fit it.
 
-NEEDS_SPEC: Mapping[str, str] = {
-    "batch_transform": "which columns it makes",
-    "engine": "which transports it accepts",
-    "trainer": "how many ranks it has and what it can do",
-    "transport": "whether it is for one machine and who waits for whom",
-}
-"""Roles whose spec holds more than a function or a class can express, and what that is."""
+NEEDS_SPEC = frozenset({"batch_transform", "engine", "trainer", "transport"})
+"""Roles whose spec holds more than a function or a class can express."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +99,7 @@ def spec_of(role: str, name: str, offered: object) -> Spec[object]:
     if role in NEEDS_SPEC:
         spec = SPECS[role].__name__
         an = "an" if spec[0] in "AEIOU" else "a"
-        raise TypeError(f"{name} is not {an} {spec}; {_role_text(role)} needs one, which says {NEEDS_SPEC[role]}")
+        raise TypeError(f"{name} is not {an} {spec}; {_role_text(role)} needs a spec, which also says what it can do")
     methods, settings = methods_of(role), Settings
     if isinstance(offered, type):
         for method in methods:

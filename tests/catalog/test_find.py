@@ -295,7 +295,7 @@ def test_the_shape_of_every_role_can_be_read_off_its_protocol() -> None:
             "engine",
             "./mine.py:Short",
             PluginError,
-            "Short is not an EngineSpec; an engine needs one, which says which tra",
+            "Short is not an EngineSpec; an engine needs a spec",
         ),
         ("tracker", "./mine.py:short", PluginError, r"short is a function; a tracker is a class with `async def log\("),
         ("reward", "./mine.py:yields", PluginError, "yields holds a `yield`, so that calling it runs nothing"),

@@ -195,30 +195,12 @@ def test_an_unknown_choice_names_every_plugin_that_may_have_it(install_plugin: I
         assert sentence in str(caught.value)
 
 
-@table("name", ["gpqa", "gpqaa", "boxed_ifbench", "boxed-f1", "slime-reward-math/dapo"])
+@table("name", ["gpqa", "boxed_ifbench", "slime-reward-math/dapo"])
 def test_a_reward_of_a_first_party_plugin_is_known_by_name(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     hide(monkeypatch, "slime-reward-math")
     short = name.rpartition("/")[2]
     with pytest.raises(UnknownName, match=rf"'{short}' comes with slime-reward-math\. .* ./plugins/slime-reward-math"):
         Catalog.discover().find("reward", name)
-
-
-@table(
-    "role, name, dist",
-    [
-        ("trainer", "fsdp", "slime-trainer-fsdp"),
-        ("engine", "vllm", "slime-engine-vllm"),
-        ("launcher", "slurm", "slime-launcher-slurm"),
-        ("group_filter", "mine", "slime-group-filter-mine"),
-    ],
-)
-def test_any_other_plugin_is_named_by_the_rule_for_names_and_nothing_is_installed_by_guess(
-    role: str, name: str, dist: str
-) -> None:
-    with pytest.raises(UnknownName) as raised:
-        Catalog.discover().find(role, name)
-    assert str(raised.value).endswith(f"A plugin that offers it is usually called {dist}.")
-    assert "pip install" not in str(raised.value)
 
 
 def test_what_the_plugins_of_the_checkout_offer_is_written_down() -> None:
