@@ -22,11 +22,16 @@ ResultT = TypeVar("ResultT")
 _CANCELLED: "WeakSet[asyncio.Task[object]]" = WeakSet()
 
 
-async def gather_or_cancel(*calls: Coroutine[object, object, None]) -> None:
-    """Await all calls. The first error cancels the others, and is raised once they have ended."""
+async def gather_or_cancel(*calls: Coroutine[object, object, ResultT]) -> list[ResultT]:
+    """Return the results of all calls, in order. The first error cancels the others, and is raised once they ended."""
     tasks = [asyncio.create_task(call) for call in calls]
     try:
-        await asyncio.gather(*tasks)
+        if tasks:  # not asyncio.gather, which would cancel them without `cancel`
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        errors = [error for task in tasks if task.done() and (error := task.exception())]
+        if errors:
+            raise errors[0]
+        return [task.result() for task in tasks]
     finally:
         await cancel_all(tasks)
 

@@ -11,7 +11,7 @@ Example:
 
     calls = Calls(engine, policy, policy.sampling, (group_id, 0, state))
     out = await calls.generate(prompt, sampling, turn="agent-2/turn-7", on_chunk=show)
-    attach_engine_extras([(prompt, output)], samples)
+    attach_engine_extras(calls.finished, samples)
 """
 
 import asyncio
@@ -43,8 +43,20 @@ from slime_core.seeds import derive_seed
 
 COUNTERS = {"spec_info": SpecInfo(), "prefix_cache_info": PrefixCacheInfo()}
 """Counters that are summed over calls, and their zero values."""
-Call: TypeAlias = tuple[Sequence[int], GenerateOutput]
-"""Tokens of a prompt, and the engine's answer."""
+
+
+class Call(NamedTuple):
+    """A finished call of the engine."""
+
+    prompt_length: int
+    output: GenerateOutput
+    prompt: tuple[int, ...] = ()
+    """The prompt's tokens; kept only if the output has extras."""
+
+    def is_part_of(self, whole: tuple[int, ...]) -> bool:
+        """Whether these tokens begin with the call's prompt and output."""
+        begin, new = self.prompt_length, tuple(self.output.tokens)
+        return whole[begin : begin + len(new)] == new and whole[:begin] == self.prompt
 
 
 def attach_engine_extras(calls: Sequence[Call], samples: Sequence[Sample]) -> None:
@@ -53,55 +65,45 @@ def attach_engine_extras(calls: Sequence[Call], samples: Sequence[Sample]) -> No
     A column is filled only if the calls cover the sample: experts for every token, top-p sets for every trained token.
     The counters of a call are added to the first sample that contains it, else to the first sample.
     """
-    known = [_Known(tuple(prompt), tuple(out.tokens), out.extras) for prompt, out in calls if out.extras is not None]
+    known = [(call, call.output.extras) for call in calls if call.output.extras is not None]
     if not known or not samples:
         return
     wholes = [tuple(sample.tokens) for sample in samples]
     for sample, whole in zip(samples, wholes, strict=True):
-        own = sorted((call for call in known if call.is_part_of(whole)), key=lambda call: len(call.prompt))
+        own = sorted((each for each in known if each[0].is_part_of(whole)), key=lambda each: each[0].prompt_length)
         if sample.rollout_routed_experts is None:
             sample.rollout_routed_experts = _experts(own, len(whole))
         if sample.rollout_top_p_token_offsets is None:
             sample.rollout_top_p_token_ids, sample.rollout_top_p_token_offsets = _top_p(own, sample)
     uncounted = {name: [getattr(sample, name) == nothing for sample in samples] for name, nothing in COUNTERS.items()}
-    for call in known:
+    for call, extras in known:
         owner = next((place for place, whole in enumerate(wholes) if call.is_part_of(whole)), 0)
         for name in COUNTERS:
-            if (more := getattr(call.extras, name)) is not None and uncounted[name][owner]:
+            if (more := getattr(extras, name)) is not None and uncounted[name][owner]:
                 total = getattr(samples[owner], name)
                 for item in fields(total):
                     setattr(total, item.name, getattr(total, item.name) + getattr(more, item.name))
 
 
-class _Known(NamedTuple):
-    """One call whose answer has engine extras."""
-
-    prompt: tuple[int, ...]
-    new: tuple[int, ...]
-    extras: EngineExtras
-
-    def is_part_of(self, whole: tuple[int, ...]) -> bool:
-        begin, end = len(self.prompt), len(self.prompt) + len(self.new)
-        return whole[begin:end] == self.new and whole[:begin] == self.prompt
-
-
-def _experts(calls: Sequence[_Known], tokens: int) -> "array[int] | None":
+def _experts(calls: Sequence[tuple[Call, EngineExtras]], tokens: int) -> "array[int] | None":
     # Each token keeps the experts of the first call that has them: its log-prob was computed with those.
     whole, stride = array("i"), 0
-    for prompt, new, extras in calls:
-        if extras.routed_experts is not None and (seen := len(prompt) + len(new) - 1):
+    for call, extras in calls:
+        if extras.routed_experts is not None and (seen := call.prompt_length + len(call.output.tokens) - 1):
             whole += extras.routed_experts[len(whole) :]
             stride = len(extras.routed_experts) // seen
     return whole if whole and len(whole) == stride * (tokens - 1) else None
 
 
-def _top_p(calls: Sequence[_Known], sample: Sample) -> "tuple[array[int], array[int]] | tuple[None, None]":
+def _top_p(
+    calls: Sequence[tuple[Call, EngineExtras]], sample: Sample
+) -> "tuple[array[int], array[int]] | tuple[None, None]":
     kept: list[Sequence[int] | None] = [None] * sample.response_length
-    for prompt, new, extras in calls:
+    for call, extras in calls:
         if (ids := extras.top_p_token_ids) is None or (offsets := extras.top_p_token_offsets) is None:
             continue
-        begin = len(prompt) - sample.prompt_length
-        for place in range(max(0, -begin), len(new)):
+        begin = call.prompt_length - sample.prompt_length
+        for place in range(max(0, -begin), len(call.output.tokens)):
             kept[begin + place] = ids[offsets[place] : offsets[place + 1]]
     mask = sample.loss_mask or [1] * len(kept)
     if not any(kept) or any(bit and ids is None for bit, ids in zip(mask, kept, strict=True)):
@@ -178,24 +180,16 @@ class SampleInFlight:
     """Name of its generator."""
     since: float = 0.0
     """Time at which that wait began."""
+    marks: list[tuple[str, float]] = field(default_factory=list)
+    """Label and start of each wait."""
     _calls: int = 0
-    _marks: list[tuple[str, float]] = field(default_factory=list)
     _token: "Token[SampleInFlight | None] | None" = None
 
     def waits_for(self, what: str) -> None:
         """Record what the sample waits for from now on."""
         self.what, self.since = what, time.monotonic()
-        if len(self._marks) < MOST_MARKS:
-            self._marks.append((what, self.since))
-
-    def is_at(self, place: str) -> None:
-        """Record which of several engines handles its call."""
-        self.place = place
-        marks = self._marks
-        if marks and marks[-1][0] == "engine":
-            marks[-1] = (place, marks[-1][1])
-        elif len(marks) < MOST_MARKS:  # the call moved from another engine
-            marks.append((place, time.monotonic()))
+        if len(self.marks) < MOST_MARKS:
+            self.marks.append((what, self.since))
 
     def call_begins(self) -> "Token[SampleInFlight | None]":
         """Count an engine call, in any task; returns what `call_ends` takes."""
@@ -230,7 +224,7 @@ class SampleInFlight:
         del in_flight.samples[self]
         in_flight.ended += 1
         if in_flight.on_end is not None:
-            in_flight.on_end(self._group, self._index, self._evaluation, self._marks, time.monotonic())
+            in_flight.on_end(self._group, self._index, self._evaluation, self.marks, time.monotonic())
 
 
 _current: ContextVar[SampleInFlight | None] = ContextVar("sample in flight", default=None)
@@ -238,8 +232,14 @@ _current: ContextVar[SampleInFlight | None] = ContextVar("sample in flight", def
 
 def waits_at(place: str) -> None:
     """Record which of several engines the current sample waits for."""
-    if (state := _current.get()) is not None:
-        state.is_at(place)
+    if (state := _current.get()) is None:
+        return
+    state.place = place
+    marks = state.marks
+    if marks and marks[-1][0] == "engine":
+        marks[-1] = (place, marks[-1][1])
+    elif len(marks) < MOST_MARKS:  # the call moved from another engine
+        marks.append((place, time.monotonic()))
 
 
 def waits_for(what: str) -> None:
@@ -390,10 +390,8 @@ class Calls:
     ) -> None:
         """Set up the calls of one sample; `where` is its group, its index and its `SampleInFlight`."""
         group, index, self._state = where
-        self.answers: list[tuple[int, GenerateOutput]] = []
-        """Prompt length and answer of each call, in order of arrival."""
-        self.known: list[Call] = []
-        """Prompts and answers of the calls with engine extras."""
+        self.finished: list[Call] = []
+        """Finished calls, in order of arrival."""
         self.measured: dict[str, list[float]] = {}
         """Measured values by name."""
         self._engine, self._policy, self._sampling, self._group = engine, policy, sampling, group
@@ -418,7 +416,7 @@ class Calls:
     @property
     def non_generation_s(self) -> float:
         """Seconds outside of engine calls, spent in tools and environments; 0 with fewer than two calls."""
-        return max(0.0, time.monotonic() - self._begun - self._busy_s) if len(self.answers) > 1 else 0.0
+        return max(0.0, time.monotonic() - self._begun - self._busy_s) if len(self.finished) > 1 else 0.0
 
     async def generate(
         self,
@@ -432,7 +430,7 @@ class Calls:
     ) -> GenerateOutput:
         """Make one engine call; see `slime_core.roles.Generate`."""
         name, asked = self._named(turn), sampling or self._sampling
-        names, answers, known = self._names, self.answers, self.known  # of a call before `restart`: the discarded ones
+        names, finished = self._names, self.finished  # of a call before `restart`: the discarded ones
         token = self._state.call_begins()
         self._busy_since = self._busy_since if self._busy else time.monotonic()
         self._busy += 1
@@ -450,14 +448,12 @@ class Calls:
             self._busy_s += 0.0 if self._busy else time.monotonic() - self._busy_since
         if session is not None:
             self._sessions.add(session)
-        answers.append((len(prompt), made))
-        if made.extras is not None:
-            known.append((tuple(prompt), made))
+        finished.append(Call(len(prompt), made, () if made.extras is None else tuple(prompt)))
         return made
 
     def restart(self) -> None:
         """Forget all calls; see `slime_core.roles.GenerateContext`."""
-        self.answers, self.known, self.measured = [], [], {}
+        self.finished, self.measured = [], {}
         self._names, self._unnamed, self._sessions = set(), 0, set()
         self.begin()
 

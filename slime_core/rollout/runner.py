@@ -11,13 +11,12 @@ Example:
 import asyncio
 import logging
 from array import array
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import groupby
 from operator import attrgetter
-from typing import TypeVar
 
-from slime_core.aio import Slots, cancel_all, cancelled_from_outside
+from slime_core.aio import Slots, cancelled_from_outside, gather_or_cancel
 from slime_core.catalog import check_generated
 from slime_core.data.rendering import Renderer
 from slime_core.data.rows import read_messages, read_tools, refuse_media
@@ -42,6 +41,7 @@ from slime_core.roles import (
 )
 from slime_core.rollout.calls import (
     A_SLOT,
+    Call,
     Calls,
     PausableEngine,
     SampleInFlight,
@@ -65,17 +65,17 @@ from slime_core.seeds import derive_seed
 # Versions: which weights generated which tokens of a finished sample.
 
 
-def note_versions(samples: Sequence[Sample], answers: Sequence[tuple[int, GenerateOutput]]) -> None:
+def note_versions(samples: Sequence[Sample], calls: Sequence[Call]) -> None:
     """Set the version of each range of tokens, if there are several and the generator has not set them.
 
-    `answers` come with their prompt lengths. A generator that rewrites the tokens of an answer must set the
-    versions itself; otherwise those tokens get the oldest version.
+    A generator that rewrites the tokens of an output must set the versions itself; otherwise those tokens get the
+    oldest version.
     """
-    if len({version for _, answer in answers for _, version in answer.versions}) < 2:
+    if len({version for call in calls for _, version in call.output.versions}) < 2:
         return
     for sample in samples:
         if len(sample.weight_version_ends) != len(sample.weight_versions):
-            found = list(_runs(_versions_of(sample, answers)))
+            found = list(_runs(_versions_of(sample, calls)))
             sample.weight_versions = [str(version) for version, _ in found]
             sample.weight_version_ends = [end for _, end in found]
 
@@ -102,20 +102,20 @@ def _runs(versions: Sequence[int | None]) -> Iterator[tuple[int, int]]:
             yield version, end
 
 
-def _versions_of(sample: Sample, answers: Sequence[tuple[int, GenerateOutput]]) -> list[int | None]:
-    """The version of each response token; tokens outside of all answers have None if masked, else the oldest version.
+def _versions_of(sample: Sample, calls: Sequence[Call]) -> list[int | None]:
+    """The version of each response token; tokens outside of all outputs have None if masked, else the oldest version.
 
-    A token is part of an answer if id and log-prob match there, and match for all tokens before it in the answer.
+    A token is part of an output if id and log-prob match there, and match for all tokens before it in the output.
     """
     length = sample.response_length
     ids, mask = sample.tokens[sample.prompt_length :], sample.loss_mask or [0] * length
     log_probs = array("f", sample.rollout_log_probs or [0.0] * length)
-    oldest = min(version for _, answer in answers for _, version in answer.versions)
+    oldest = min(version for call in calls for _, version in call.output.versions)
     found: list[int | None] = [oldest if bit else None for bit in mask]
-    for prompt, answer in answers:
-        begin = prompt - sample.prompt_length
-        versions = [version for count, version in answer.versions for _ in range(count)]
-        made = zip(answer.tokens, array("f", answer.log_probs), versions, strict=True)
+    for call in calls:
+        begin, output = call.prompt_length - sample.prompt_length, call.output
+        versions = [version for count, version in output.versions for _ in range(count)]
+        made = zip(output.tokens, array("f", output.log_probs), versions, strict=True)
         for place, (token, log_prob, version) in enumerate(made, start=begin):
             if not 0 <= place < length or ids[place] != token or (mask[place] and log_probs[place] != log_prob):
                 break
@@ -125,7 +125,6 @@ def _versions_of(sample: Sample, answers: Sequence[tuple[int, GenerateOutput]]) 
 
 # SampleRunner: one drawn sample from prompt to reward.
 
-T = TypeVar("T")
 UNUSED = (
     "generator %s of plugin %s scores samples itself, without effect: give it a weight beside the rewards, "
     "[reward] use = {..., environment = 1.0}, or 0.0 to measure it alone"
@@ -198,11 +197,11 @@ class SampleRunner:
         """
         made: list[dict[int, Execution]] = [{} for _ in groups]
         ran = await gather_or_cancel(
-            [
+            *(
                 self._run(group, place, purpose, executions, freed)
                 for group, executions in zip(groups, made, strict=True)
                 for place in range(len(group.samples))
-            ]
+            )
         )
         in_order = iter(ran)
         return [RunGroup(group, [next(in_order) for _ in group.samples]) for group in groups]
@@ -305,11 +304,11 @@ class SampleRunner:
                 self._slots.release()
             finished = check_generated(made, plugin=use.plugin, sample=sample, vocab_size=self._policy.vocab_size)
             calls.note(finished)
-            note_versions(finished, calls.answers)
+            note_versions(finished, calls.finished)
             if self._policy.mask_offpolicy_in_partial_rollout:
                 for each in finished:
                     mask_stale(each)
-            attach_engine_extras(calls.known, finished)
+            attach_engine_extras(calls.finished, finished)
             return finished
         except asyncio.CancelledError:
             if cancelled_from_outside():
@@ -352,21 +351,6 @@ def _failure(whose: str, error: Exception) -> Failure:
         case _:
             reason = type(error).__name__
     return Failure(f"{whose}_{reason}", error_text(error), error)
-
-
-async def gather_or_cancel(work: Sequence[Coroutine[object, object, T]]) -> list[T]:
-    """Run coroutines concurrently and return their results in order; if one fails, cancel the others."""
-    tasks = [asyncio.create_task(each) for each in work]
-    if not tasks:
-        return []
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        errors = [error for task in tasks if task.done() and (error := task.exception())]
-        if errors:
-            raise errors[0]
-        return [task.result() for task in tasks]
-    finally:
-        await cancel_all(tasks)
 
 
 _values = attrgetter(*(item.name for item in fields(Sample)))

@@ -23,7 +23,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from dataclasses import dataclass, replace
 from typing import NamedTuple, cast
 
-from slime_core.aio import cancel_all
+from slime_core.aio import cancel_all, gather_or_cancel
 from slime_core.catalog import check_decision
 from slime_core.catalog.catalog import BuiltChoice
 from slime_core.catalog.checks import check_removals, plugin_errors
@@ -44,7 +44,7 @@ from slime_core.roles import (
 )
 from slime_core.rollout.metrics import RolloutResult, RolloutStats, evaluation_metrics, measured_metrics
 from slime_core.rollout.policy import Choices, RewardOnError, RolloutPolicy, Scoring, UsedGenerator
-from slime_core.rollout.runner import Purpose, RunGroup, SampleRunner, gather_or_cancel
+from slime_core.rollout.runner import Purpose, RunGroup, SampleRunner
 from slime_core.rollout.scoring import execution_rewards
 from slime_core.sample import Group, GroupId, Json, Sample
 
@@ -588,7 +588,7 @@ async def evaluate(scheduler: Scheduler, sets: Sequence[EvalSet], *, rollout_id:
         stats.errors.expect(sum(len(group.samples) for group in each.groups), limit)
         purpose = Purpose(rollout_id, True, each.sampling, each.generator, each.scoring, stats.errors)
         calls.append(runner.run(each.groups, purpose))
-    ran = await gather_or_cancel(calls)
+    ran = await gather_or_cancel(*calls)
     samples: dict[str, Sequence[Sample]] = {}
     metrics: dict[str, float] = {}
     for each, stats, groups in zip(sets, all_stats, ran, strict=True):

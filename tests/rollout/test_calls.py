@@ -120,9 +120,9 @@ def test_a_sample_that_is_begun_anew_has_all_its_calls_and_names_once_more() -> 
             made.append([(await calls.generate([1], turn=turn)).tokens[0] for turn in ("plan", None)])
             with pytest.raises(LimitError, match="has made its 2 calls"):
                 await calls.generate([1], turn="more")
-            assert len(calls.answers) == 2
+            assert len(calls.finished) == 2
             calls.restart()
-            assert (calls.answers, calls.known, calls.measured) == ([], [], {})
+            assert (calls.finished, calls.measured) == ([], {})
         return made
 
     first, second = asyncio.run(asked())
@@ -137,7 +137,7 @@ def test_a_call_that_was_forgotten_leaves_nothing_when_it_ends() -> None:
         calls.restart()
         await calls.generate([1], turn="plan")
         await late
-        return len(calls.answers)
+        return len(calls.finished)
 
     assert asyncio.run(asked()) == 1
 

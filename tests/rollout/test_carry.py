@@ -42,6 +42,10 @@ def answer(number: int, prompt: Sequence[int], new: Sequence[int]) -> GenerateOu
     return GenerateOutput(list(new), [-0.5] * len(new), FinishReason.STOP, 4, extras=extras)
 
 
+def call_of(prompt: Sequence[int], output: GenerateOutput) -> Call:
+    return Call(len(prompt), output, tuple(prompt))
+
+
 def played(prompt: int, turns: Sequence[tuple[int, int]]) -> tuple[Sample, list[Call]]:
     """A sample of several turns, each so many new tokens after so many of a tool, and its calls."""
     sample, calls, token = Sample(tokens=list(range(prompt))), list[Call](), prompt
@@ -52,7 +56,7 @@ def played(prompt: int, turns: Sequence[tuple[int, int]]) -> tuple[Sample, list[
         made = answer(number, before := list(sample.tokens), range(token, token + new))
         token += new
         sample.append_response_tokens(tokens=made.tokens, log_probs=made.log_probs, weight_version="4")
-        calls.append((before, made))
+        calls.append(call_of(before, made))
     return sample, calls
 
 
@@ -97,8 +101,8 @@ def test_each_token_has_the_experts_of_the_first_call_that_saw_it_and_the_set_it
 
 def test_a_column_of_which_a_part_is_unknown_is_left_out() -> None:
     sample, calls = played(2, [(0, 3), (1, 3)])
-    prompt, last = calls[1]
-    attach_engine_extras([calls[0], (prompt, replace(last, extras=EngineExtras(retractions=1)))], [sample])
+    last = replace(calls[1].output, extras=EngineExtras(retractions=1))
+    attach_engine_extras([calls[0], calls[1]._replace(output=last)], [sample])
     assert sample.rollout_routed_experts is sample.rollout_top_p_token_ids is None
     assert sample.spec_info == SpecInfo(1, 2, 3, 3)
 
@@ -119,7 +123,7 @@ def test_a_call_goes_to_the_samples_that_hold_it_and_is_counted_once() -> None:
     other = Sample(tokens=[9])
     elsewhere = answer(1, [9], [5, 6])
     other.append_response_tokens(tokens=[5, 6], log_probs=[-0.5] * 2, weight_version="4")
-    attach_engine_extras([*calls, ([0, 1], tried), ([9], elsewhere)], [one, fork, other])
+    attach_engine_extras([*calls, call_of([0, 1], tried), call_of([9], elsewhere)], [one, fork, other])
     assert one.rollout_routed_experts == fork.rollout_routed_experts == array("i", [0, 0, 1, 1, 2, 2, 3, 3])
     assert other.rollout_routed_experts == array("i", [1000, 1000, 1001, 1001])
     assert one.spec_info.completion_token_num == 3 + 2, "what was thrown away cost something, too"
@@ -130,7 +134,7 @@ def test_a_call_goes_to_the_samples_that_hold_it_and_is_counted_once() -> None:
 def test_a_call_of_another_prompt_is_not_part_of_a_sample_that_got_the_same_answer() -> None:
     sample, calls = played(2, [(0, 3)])
     other = answer(7, [0, 9], [2, 3, 4])
-    attach_engine_extras([([0, 9], other), *calls], [Sample(tokens=[0, 9]), sample])
+    attach_engine_extras([call_of([0, 9], other), *calls], [Sample(tokens=[0, 9]), sample])
     assert list(sample.rollout_routed_experts or ()) == [0, 0, 1, 1, 2, 2, 3, 3]
     assert sample.spec_info.completion_token_num == 3
 
@@ -194,7 +198,7 @@ def by_hand(*parts: tuple[GenerateOutput, list[int]] | list[int]) -> Sample:
 
 def masked(samples: list[Sample], *answers: tuple[int, GenerateOutput]) -> list[list[int]]:
     """Masks of the samples, after answers to prompts of such lengths."""
-    note_versions(samples, answers)
+    note_versions(samples, [Call(*each) for each in answers])
     for sample in samples:
         mask_stale(sample)
         assert not list(sample.problems())
