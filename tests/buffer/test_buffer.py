@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from slime_core.buffer import CheckedBuffer, CheckedFilter, FifoBuffer, FifoFilter
 from slime_core.catalog.catalog import BuiltChoice
 from slime_core.errors import CheckpointError, ContractError, PluginError
-from slime_core.roles import Buffer, BufferContext, BufferFilter, BufferSetup, Draw, Replay, Selection
+from slime_core.roles import BufferContext, BufferFilter, BufferSetup, Draw, Replay, Selection
 from slime_core.sample import Group, GroupId
 from slime_testing.samples import make_group
 from tests.tables import table
@@ -58,22 +58,6 @@ def test_the_oldest_leave_first_and_each_once(steps: list[tuple[int, int]]) -> N
         left += draws(draw.groups)
     assert left == list(range(len(left)))
     assert len(buffer) == added - len(left)
-
-
-class Rearranges:
-    """A filter that changes what it is given."""
-
-    def select(self, groups: Sequence[Group], want: int, ctx: BufferContext) -> Selection:
-        groups.clear()  # type: ignore[attr-defined]  # a list has it
-        return Selection([], [])
-
-
-def test_a_filter_cannot_change_what_is_held() -> None:
-    buffer = make_buffer(Rearranges())
-    buffer.add(groups(2))
-    with pytest.raises(AttributeError):
-        buffer.sample(1, NOW)
-    assert len(buffer) == 2
 
 
 @given(data=st.data(), held=st.integers(0, 8))
@@ -126,30 +110,6 @@ def test_a_saved_state_continues_exactly(held: int, dropped: bool) -> None:
 def test_the_state_of_another_buffer_is_refused() -> None:
     with pytest.raises(CheckpointError, match="priorities"):
         make_buffer(FifoFilter()).load_state_dict({"priorities": []})
-
-
-def test_the_roles_are_met() -> None:
-    assert isinstance(make_buffer(FifoFilter()), Buffer)
-    assert isinstance(FifoFilter(), BufferFilter)
-
-
-def test_filters_see_a_sequence_like_any_other() -> None:
-    seen: list[list[int]] = []
-
-    class Looks:
-        def select(self, groups: Sequence[Group], want: int, ctx: BufferContext) -> Selection:
-            seen.append([group.id.draw for group in groups])
-            assert [groups[number].id.draw for number in range(len(groups))] == seen[-1]
-            assert [group.id.draw for group in groups[-2:]] == seen[-1][-2:]
-            with pytest.raises(IndexError):
-                groups[len(groups)]
-            return Selection(take=range(min(want, len(groups))), drop=[len(groups) - 1] if len(groups) > want else [])
-
-    held = make_buffer(Looks())
-    held.add(groups(10))
-    for rollout in range(4):
-        held.sample(2, BufferContext(rollout, rollout))
-    assert seen == [list(range(10)), list(range(2, 9)), [4, 5, 6, 7], [6]]
 
 
 def test_what_was_handed_out_is_not_kept_alive() -> None:

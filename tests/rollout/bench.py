@@ -73,15 +73,8 @@ class Numbers:
         return str(messages[-1]["content"])
 
 
-class ScriptedEngine:
-    """Answers as the test says; by default two tokens that depend on the seed, after a delay that does too."""
-
-    def __init__(self, answer: Answer | None = None, jitter: int = 0) -> None:
-        self.requests: list[GenerateRequest] = []
-        self.running = 0
-        self.most_at_once = 0
-        self._answer = answer
-        self._jitter = jitter
+class Idle:
+    """An engine's methods other than `generate`; they do nothing."""
 
     async def start(self) -> None: ...
 
@@ -90,6 +83,17 @@ class ScriptedEngine:
     async def abort(self) -> None: ...
 
     async def close(self) -> None: ...
+
+
+class ScriptedEngine(Idle):
+    """Answers as the test says; by default two tokens that depend on the seed, after a delay that does too."""
+
+    def __init__(self, answer: Answer | None = None, jitter: int = 0) -> None:
+        self.requests: list[GenerateRequest] = []
+        self.running = 0
+        self.most_at_once = 0
+        self._answer = answer
+        self._jitter = jitter
 
     async def generate(self, request: GenerateRequest) -> GenerateOutput:
         self.requests.append(request)

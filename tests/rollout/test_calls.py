@@ -15,37 +15,27 @@ from slime_core.roles import (
     EngineExtras,
     FinishReason,
     GenerateChunk,
-    GenerateContext,
     GenerateOutput,
     GenerateRequest,
     SamplingParams,
-    WeightChannel,
 )
 from slime_core.rollout import RolloutPolicy
 from slime_core.rollout.calls import Calls, PausableEngine, SamplesInFlight
-from slime_core.sample import GroupId, Sample, Status
+from slime_core.sample import GroupId, Sample
 from slime_core.seeds import derive_seed
-from tests.rollout.bench import checked, make_bench
+from tests.rollout.bench import Idle, checked
 from tests.tables import table
 
 GROUP = GroupId("numbers", 0, 3, 3)
 SAMPLING = SamplingParams(8)
 
 
-class Echo:
+class Echo(Idle):
     """Answers with a token that is its seed; takes a while, fails or streams as it is told."""
 
     def __init__(self, delays: Sequence[int] = (), failures: int = 0) -> None:
         self.requests: list[GenerateRequest] = []
         self.delays, self.failures = list(delays), failures
-
-    async def start(self) -> None: ...
-
-    async def load_weights(self, channel: WeightChannel, version: int) -> None: ...
-
-    async def abort(self) -> None: ...
-
-    async def close(self) -> None: ...
 
     async def generate(self, request: GenerateRequest) -> GenerateOutput:
         return GenerateOutput.joined([chunk async for chunk in self.stream(request)])
@@ -227,28 +217,6 @@ def test_a_sample_is_counted_once_whatever_calls_it_makes_at_once(spans: list[tu
     assert seen <= {"generator: 1 sample", "engine: 1 sample"}
 
 
-def test_measures_become_metrics_of_rollouts_and_evaluations() -> None:
-    from slime_core.rollout import EvalSet, evaluate
-    from slime_core.sample import Group
-
-    async def measures(sample: Sample, ctx: GenerateContext) -> list[Sample]:
-        out = await ctx.generate([1000])
-        for _ in range(2):
-            ctx.measure("tool_calls", 10.0 * (sample.group_index or 0) + (sample.index or 0))
-        sample.tokens = [1000]
-        sample.append_response_tokens(output=out)
-        sample.status = Status.COMPLETED
-        return [sample]
-
-    bench = make_bench(generator=measures, n=2)
-    metrics = asyncio.run(bench.scheduler.collect(0, 2)).metrics
-    assert metrics["rollout/scripted/tool_calls/mean"] == (0 + 1 + 10 + 11) / 4
-    assert metrics["rollout/scripted/tool_calls/p99"] == 11.0
-    group = Group(GroupId("eval:x", 0, 0, 0), [Sample(group_index=3, index=0, rollout_id=0, prompt="1")])
-    found = asyncio.run(evaluate(bench.scheduler, [EvalSet("x", [group], SAMPLING)], rollout_id=0)).metrics
-    assert found["eval/x/scripted/tool_calls/mean"] == 30.0
-
-
 @table("sessions, noted", [(("a", "a"), "a"), (("a", None), "a"), (("a", "b"), None), ((), None)])
 def test_samples_are_of_the_session_that_all_calls_named(sessions: Sequence[str | None], noted: str | None) -> None:
     async def main() -> list[Sample]:
@@ -294,71 +262,25 @@ def test_a_single_call_and_what_was_forgotten_leave_no_time_of_tools() -> None:
 # Interrupted calls go on with what they have made, as far as their settings count it.
 
 
-class Halting:
-    """Ends every call with an abort after three tokens, but the last one."""
-
-    def __init__(self) -> None:
-        self.requests: list[GenerateRequest] = []
-        self.pausable: PausableEngine | None = None
-
-    async def start(self) -> None: ...
-
-    async def load_weights(self, channel: WeightChannel, version: int) -> None: ...
-
-    async def close(self) -> None: ...
-
-    async def abort(self) -> None: ...
-
-    async def generate(self, request: GenerateRequest) -> GenerateOutput:
-        self.requests.append(request)
-        number = len(self.requests)
-        tokens = [10 * number, 10 * number + 1, 10 * number + 2]
-        if number == 3:
-            return GenerateOutput(tokens, [-1.0] * 3, FinishReason.STOP, number, "END")
-        assert self.pausable is not None
-        await self.pausable.pause()
-        self.pausable.resume()
-        return GenerateOutput(tokens, [-1.0] * 3, FinishReason.ABORT, number)
-
-
-def test_penalties_stops_and_the_least_length_count_what_was_made_before() -> None:
-    engine = Halting()
-    engine.pausable = PausableEngine(engine)
-    sampling = SamplingParams(20, min_new_tokens=5, presence_penalty=1.0, stop=("END",))
-    output = asyncio.run(engine.pausable.generate(GenerateRequest([1, 2], sampling, 7)))
-    assert list(output.tokens) == [10, 11, 12, 20, 21, 22, 30, 31, 32]
-    assert (output.finish, output.matched, output.weight_version) == (FinishReason.STOP, "END", 1)
-    first, second, third = engine.requests
-    assert (first.num_generated, second.num_generated, third.num_generated) == (0, 3, 6)
-    assert list(third.prompt) == [1, 2, 10, 11, 12, 20, 21, 22]
-    assert second.sampling == replace(sampling, max_new_tokens=17, min_new_tokens=2)
-    assert third.sampling == replace(sampling, max_new_tokens=14, min_new_tokens=0)
-
-
-class Talking:
+class Talking(Idle):
     """Makes the tokens 0, 1, 2 ... up to the budget, each of the newest weights; interrupted calls end between two."""
 
-    def __init__(self, pauses: set[int], sizes: Sequence[int], *, streams: bool) -> None:
-        self.pauses, self.sizes = pauses, sizes
+    def __init__(self, budget: int, pauses: set[int], sizes: Sequence[int], *, streams: bool) -> None:
+        self.budget, self.pauses, self.sizes = budget, pauses, sizes
         self.version = 0
         self.made = 0
         self.pausable: PausableEngine | None = None
         if streams:
             self.stream = self.parts
 
-    async def start(self) -> None: ...
-
-    async def load_weights(self, channel: WeightChannel, version: int) -> None: ...
-
-    async def close(self) -> None: ...
-
-    async def abort(self) -> None: ...
-
     async def generate(self, request: GenerateRequest) -> GenerateOutput:
         return GenerateOutput.joined([chunk async for chunk in self.parts(request)])
 
     async def parts(self, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
-        assert list(request.prompt) == [*PROMPT, *range(self.made)]
+        assert (list(request.prompt), request.num_generated) == ([*PROMPT, *range(self.made)], self.made)
+        assert request.sampling == replace(
+            SAMPLED, max_new_tokens=self.budget - self.made, min_new_tokens=max(0, 5 - self.made)
+        )
         left, version, sizes = request.sampling.max_new_tokens, self.version, itertools.cycle(self.sizes)
         while left:
             if self.made in self.pauses:
@@ -379,7 +301,7 @@ class Talking:
         self.pausable.resume()
 
 
-PROMPT = [901, 902]
+PROMPT, SAMPLED = [901, 902], SamplingParams(20, min_new_tokens=5, presence_penalty=1.0, stop=("END",))
 
 
 @given(
@@ -392,7 +314,7 @@ def test_a_stream_goes_on_over_interruptions_and_says_which_weights_made_which_t
     budget: int, pauses: set[int], sizes: list[int], streams: bool
 ) -> None:
     def engine() -> PausableEngine:
-        talking = Talking(set(pauses), sizes, streams=streams)
+        talking = Talking(budget, set(pauses), sizes, streams=streams)
         talking.pausable = PausableEngine(checked(talking))
         return talking.pausable
 
@@ -401,7 +323,7 @@ def test_a_stream_goes_on_over_interruptions_and_says_which_weights_made_which_t
         await engine().generate(request, chunks.append)
         return chunks
 
-    request = GenerateRequest(PROMPT, SamplingParams(budget), 7)
+    request = GenerateRequest(PROMPT, replace(SAMPLED, max_new_tokens=budget), 7)
     chunks = asyncio.run(streamed())
     output = GenerateOutput.joined(chunks)
     expected = [sum(pause <= place for pause in pauses) for place in range(budget)]

@@ -320,17 +320,6 @@ def test_an_execution_is_one_whatever_it_fanned_out_into() -> None:
         stats.errors.check(0.4)
 
 
-def test_what_failed_in_earlier_waves_counts() -> None:
-    stats = RolloutStats("rollout 7")
-    for failure in (Failure("bad"), *[None] * 9):
-        stats.errors.add(failure)
-    stats.errors.expect(5, limit=0.2)
-    for _ in range(2):
-        stats.errors.add(Failure("bad"))
-    with pytest.raises(RolloutError, match=r"rollout 7: 4 of 15 .* of the 2 that have not ended:\n  4 x bad"):
-        stats.errors.add(Failure("bad"))
-
-
 # evaluate: several data sets at once, the same answers at any time, failures never scored 0.
 
 

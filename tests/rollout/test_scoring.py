@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from slime_core.errors import ContractError, RolloutError
 from slime_core.processes import OnLoop
-from slime_core.roles import GenerateContext, GroupReward, Reward, RewardContext, SamplingParams
+from slime_core.roles import GenerateContext, GroupReward, RewardContext, SamplingParams
 from slime_core.rollout import (
     EvalSet,
     RewardOnError,
@@ -23,7 +23,7 @@ from slime_core.rollout import (
     executions,
     main_of,
 )
-from slime_core.rollout.scoring import LONGEST_REASON, Execution, Failure, ScoredSample, countable, score_execution
+from slime_core.rollout.scoring import LONGEST_REASON, Execution, Failure, ScoredSample, countable
 from slime_core.sample import Group, GroupId, Sample, Status
 from slime_core.score import NotApplicable, Score, Unscored, Verdict
 from slime_core.seeds import derive_seed
@@ -129,47 +129,6 @@ def test_siblings_have_what_is_said_of_the_main_one_and_it_is_counted_once() -> 
 def test_a_reason_is_one_short_word_in_a_metric() -> None:
     assert countable(" no \n answer\tat all ") == "no_answer_at_all"
     assert len(countable("r" * 300)) == LONGEST_REASON
-
-
-async def hangs(sample: object, ctx: object) -> Score:
-    await asyncio.Event().wait()
-    raise AssertionError
-
-
-async def raises(sample: object, ctx: object) -> Score:
-    raise OSError("HTTP 500")
-
-
-async def says_nothing(sample: object, ctx: object) -> Score:
-    return "good"  # type: ignore[return-value]
-
-
-async def cancels_itself(sample: object, ctx: object) -> Score:
-    raise asyncio.CancelledError
-
-
-def heard(use: UsedReward[Reward]) -> ScoredSample:
-    execution = score_execution([make_sample()], Scoring([use]), None)  # type: ignore[arg-type]  # these rewards read no context
-    return asyncio.run(execution).main
-
-
-@table(
-    "reward, reason, detail, retryable",
-    [
-        (hangs, "r_timeout", "0.01 s", True),
-        (raises, "r_OSError", "HTTP 500", False),
-        (says_nothing, "r_contract", "got str", False),
-        (cancels_itself, "r_cancelled", "the reward cancelled itself", False),
-    ],
-)
-def test_a_failure_has_a_short_reason_and_says_what_happened(
-    reward: Reward, reason: str, detail: str, retryable: bool
-) -> None:
-    found = heard(reward_use(reward, "r", timeout_s=0.01)).failure
-    assert isinstance(found, Failure)
-    assert (found.reason, found.retryable) == (reason, retryable)
-    assert detail in found.detail
-    assert (found.cause is None) == (reward is cancels_itself)
 
 
 # What one execution fans out into is one success or one failure, scored once or sample by sample.
@@ -355,18 +314,29 @@ def test_it_is_summed_by_weight_with_the_rewards() -> None:
     assert metrics["rollout/group_reward/g/size"] == 3.0
 
 
-@table("retryable", [True, False])
-def test_one_retryable_answer_asks_once_more_about_the_whole_group(retryable: bool) -> None:
+@table(
+    "first, calls",
+    [
+        (Unscored("busy", retryable=True), 2),
+        (Unscored("busy"), 1),
+        (TimeoutError(), 2),
+        (RuntimeError("down"), 1),
+    ],
+)
+def test_a_retryable_answer_is_retried_once_for_the_whole_group(first: Unscored | Exception, calls: int) -> None:
     asked: list[int] = []
 
     async def busy_at_first(samples: Sequence[Sample], ctx: RewardContext) -> Sequence[Verdict]:
         asked.append(len(samples))
-        failed = Unscored("busy", retryable=retryable)
-        return [failed if len(asked) == 1 else Score(2.0), *[Score(2.0)] * (len(samples) - 1)]
+        if len(asked) == 1 and isinstance(first, Exception):
+            raise first
+        return [first if len(asked) == 1 else Score(2.0), *[Score(2.0)] * (len(samples) - 1)]  # type: ignore[list-item]
 
-    rewards, _ = collect(make_bench(rewards=[], group_rewards=[group_use(busy_at_first)], n=3, max_error_rate=1.0))
-    assert asked == ([3, 3] if retryable else [3])
-    assert rewards == [[2.0] * (3 if retryable else 2)]
+    bench = make_bench(rewards=[], group_rewards=[group_use(busy_at_first)], n=3, max_filter_waves=2)
+    kept, _ = collect(bench)
+    assert asked[:calls] == [3] * calls
+    assert kept == [[2.0] * (2 if first == Unscored("busy") else 3)]
+    assert bench.source.drawn == (2 if isinstance(first, RuntimeError) else 1), "only a failed group is drawn again"
 
 
 def test_it_is_enough_alone_and_weight_zero_only_measures() -> None:
@@ -497,20 +467,6 @@ def rows(*changes: dict[str, object]) -> list[Group]:
 def evaluated(bench: Bench, *sets: EvalSet) -> list[list[Sample]]:
     result = asyncio.run(evaluate(bench.scheduler, sets, rollout_id=0))
     return [list(samples) for samples in result.samples.values()]
-
-
-def test_a_row_is_scored_by_its_own_reward_alone() -> None:
-    groups = rows({}, {"metadata": {"rm_type": "seven"}}, {"metadata": {"rm_type": "seven"}, "custom_rm_path": "nine"})
-    bench = make_bench(group_rewards=[GROUP_REWARD], named=NAMED)
-    [samples] = evaluated(bench, EvalSet("x", groups, SamplingParams(4)))
-    assert [sample.reward for sample in samples] == [101.0, 100.0, 7.0, 7.0, 9.0, 9.0]
-
-
-def test_a_row_is_run_by_its_own_generator() -> None:
-    [samples] = evaluated(
-        make_bench(named=NAMED), EvalSet("x", rows({}, {"generate_function_path": "loud"}), SamplingParams(4))
-    )
-    assert [sample.response == "LOUD" for sample in samples] == [False, False, True, True]
 
 
 def test_a_set_has_its_own_choices_and_a_row_goes_before_them() -> None:

@@ -29,7 +29,7 @@ from slime_core.roles import (
 from slime_core.rollout import ContinuousScheduler, Parts, RolloutResult, Scheduler, Staleness, SyncScheduler
 from slime_core.sample import Group, Json, Sample
 from slime_core.score import Score, Verdict
-from tests.rollout.bench import Bench, make_bench, reward_use
+from tests.rollout.bench import Bench, Idle, make_bench, reward_use
 from tests.tables import table
 
 BATCH = 4
@@ -38,7 +38,7 @@ LONG = SamplingParams(60)
 examples = settings(max_examples=60)
 
 
-class DecodingEngine:
+class DecodingEngine(Idle):
     """One token a tick, lengths of a heavy tail that are a function of the seed; the version is that of the start."""
 
     def __init__(self, *, whole_budget: bool = False) -> None:
@@ -46,10 +46,6 @@ class DecodingEngine:
         self.running = 0
         self.aborts = 0
         self._whole_budget = whole_budget
-
-    async def start(self) -> None: ...
-
-    async def close(self) -> None: ...
 
     async def load_weights(self, channel: WeightChannel, version: int) -> None:
         self.version = version

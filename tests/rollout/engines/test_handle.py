@@ -21,7 +21,7 @@ from slime_core.roles import (
 from slime_core.rollout import EnginePool, Limits
 from slime_core.rollout.engine_handle import EngineFailure, EngineHandle, EngineReplaced
 from slime_simulate.clock import VirtualLoop
-from tests.rollout.bench import Checked, checked
+from tests.rollout.bench import Checked, Idle, checked
 from tests.rollout.engines.fleet import Fleet, Scripted, Streaming, make_request, tokens_of
 from tests.tables import table
 
@@ -138,19 +138,11 @@ GOOD = GenerateChunk([5, 6], [-0.5, -0.5], 3)
 LAST = GenerateChunk([7], [-0.5], 3, FinishReason.STOP)
 
 
-class Whole:
+class Whole(Idle):
     """Answers at once."""
-
-    async def start(self) -> None: ...
-
-    async def load_weights(self, channel: WeightChannel, version: int) -> None: ...
 
     async def generate(self, request: GenerateRequest) -> GenerateOutput:
         return GenerateOutput.joined([GOOD, LAST])
-
-    async def abort(self) -> None: ...
-
-    async def close(self) -> None: ...
 
 
 class Parts(Whole):
@@ -171,19 +163,6 @@ class Parts(Whole):
 def streamed(engine: Whole, taken: list[GenerateChunk]) -> None:
     output = asyncio.run(cast(Checked, checked(engine)).generate(SHORT, taken.append))
     assert output == GenerateOutput.joined(taken)
-
-
-def test_good_parts_are_passed_on_as_they_are() -> None:
-    taken: list[GenerateChunk] = []
-    streamed(engine := Parts([GOOD, LAST]), taken)
-    assert taken == [GOOD, LAST]
-    assert engine.left
-
-
-def test_an_engine_that_cannot_stream_gives_one_part() -> None:
-    taken: list[GenerateChunk] = []
-    streamed(Whole(), taken)
-    assert taken == [GenerateChunk([5, 6, 7], [-0.5] * 3, 3, FinishReason.STOP)]
 
 
 @table(
@@ -267,24 +246,6 @@ def test_a_server_that_takes_long_to_start_again_is_waited_for_as_long_as_it_say
     hasty = Fleet(1, bad={0: dies}, starts=starts_again_slowly, restart_s=40.0)
     with pytest.raises(WorkerError, match="no engine has served for 40 s"):
         hasty.play(lambda pool: pool.generate(make_request(3)))
-
-
-@table("first_s, waited_s", [(0.0, 60.0), (100.0, 400.0)])
-def test_an_engine_that_hangs_at_its_start_delays_the_others_three_times_their_start_or_a_minute(
-    first_s: float, waited_s: float
-) -> None:
-    async def hangs(engine: Scripted) -> None:
-        await asyncio.sleep(FOR_EVER_S if engine.number == 1 and not engine.life else first_s)
-
-    made = Fleet(3, starts=hangs)
-
-    async def use(pool: EnginePool) -> tuple[float, tuple[int, ...], tuple[int, ...]]:
-        began, serving = asyncio.get_running_loop().time(), pool.serving
-        await asyncio.sleep(200.0)
-        return began, serving, pool.serving
-
-    assert made.play(use) == (waited_s, (0, 2), (0, 1, 2))
-    assert made.built[1] == 2
 
 
 @table("probe_s, lives", [(120.0, 2), (30.0, 4)])
@@ -492,6 +453,20 @@ def test_each_part_is_a_sign_of_life() -> None:
     assert list(GenerateOutput.joined(made.play(use)).tokens) == tokens_of(make_request(LONG))
 
 
+@table("bad, count", [({}, 2), ({0: dies_at_once}, 0)])
+def test_an_abort_ends_a_stream_that_runs_or_waits_for_an_engine(bad: dict[int, object], count: int) -> None:
+    made = Fleet(1, streams=True, bad_streams=bad, never_again=frozenset(bad))  # type: ignore[arg-type]
+
+    async def use(pool: EnginePool) -> list[GenerateChunk]:
+        reader = asyncio.create_task(all_of(pool, make_request(LONG)))
+        await asyncio.sleep(1.0 if bad else 0.12)
+        await pool.abort()
+        return await reader
+
+    found = made.play(use)
+    assert (sum(len(each.tokens) for each in found), found[-1].finish) == (count, FinishReason.ABORT)
+
+
 def test_a_reader_that_leaves_ends_the_request() -> None:
     made = Fleet(1, streams=True)
 
@@ -513,28 +488,3 @@ def test_a_reader_that_leaves_ends_the_request() -> None:
         assert made.engines[0].running == 0
 
     made.play(use)
-
-
-def test_an_abort_ends_a_stream_with_what_there_is() -> None:
-    made = Fleet(1, streams=True)
-
-    async def use(pool: EnginePool) -> list[GenerateChunk]:
-        reader = asyncio.create_task(all_of(pool, make_request(LONG)))
-        await asyncio.sleep(0.12)
-        await pool.abort()
-        return await reader
-
-    output = GenerateOutput.joined(made.play(use))
-    assert (len(output.tokens), output.finish) == (2, FinishReason.ABORT)
-
-
-def test_an_abort_ends_a_stream_that_waits_for_an_engine() -> None:
-    made = Fleet(1, streams=True, bad_streams={0: dies_at_once}, never_again=frozenset({0}))
-
-    async def use(pool: EnginePool) -> list[GenerateChunk]:
-        reader = asyncio.create_task(all_of(pool, make_request(LONG)))
-        await asyncio.sleep(1.0)
-        await pool.abort()
-        return await reader
-
-    assert made.play(use) == [GenerateChunk((), (), 0, FinishReason.ABORT)]
