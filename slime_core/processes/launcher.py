@@ -152,8 +152,8 @@ class LocalWorker(GroupWorker):
             WorkerError: the system cannot start another process.
         """
         super().__init__(f"{order.spec.name} {order.place.rank}", order.place, log)
-        self._order, self._busy = order, False
-        self._answering: asyncio.Future[bytearray] | None = None
+        self._order = order
+        self._answer: asyncio.Future[bytearray] | None = None
         try:
             log.parent.mkdir(parents=True, exist_ok=True)
             with log.open("ab") as output:
@@ -184,7 +184,8 @@ class LocalWorker(GroupWorker):
     async def end(self) -> None:
         """Wait until the process and its descendants have ended, after a kill if necessary, and close its files."""
         process = self._process
-        await process.see_end("stopped", "it was stopped", self.BUSY_GRACE_S if self._busy else self.CLOSE_S)
+        is_busy = self._answer is not None and not self._answer.done()
+        await process.see_end("stopped", "it was stopped", self.BUSY_GRACE_S if is_busy else self.CLOSE_S)
         process.disconnect()
         async with self._turn:  # a call in progress handles the end first
             await self._last_answer()
@@ -199,23 +200,22 @@ class LocalWorker(GroupWorker):
     def _how_it_died(self) -> str:
         return f"{self.title} died ({self._process.how})"
 
-    async def _exchange(self, what: str, asked: object) -> object:
+    async def _exchange(self, what: str, request: object) -> object:
         if self._is_asked_to_end:
             raise self.death()
         await self._last_answer()
-        self._answering, self._busy = asyncio.ensure_future(self._process.call(pickled(asked))), True
+        self._answer = asyncio.ensure_future(self._process.call(pickled(request)))
         try:
-            frame = await asyncio.shield(self._answering)
+            frame = await asyncio.shield(self._answer)
         except EOFError:
             self._told_of_death.set()
             raise self.death() from None
-        self._busy = False
         return self._value(what, cast(Reply, ForkingPickler.loads(frame)))
 
     async def _last_answer(self) -> None:
         """Wait for the answer of the last call, if that was cancelled, or for its failure."""
-        if self._answering is not None:
-            await asyncio.wait({self._answering})
+        if self._answer is not None:
+            await asyncio.wait({self._answer})
 
 
 ResultT = TypeVar("ResultT")
@@ -425,10 +425,6 @@ class LocalLauncher:
         taken = self._take(spec)
         ports = [free_port(LOOPBACK) for _ in taken.devices]
         rendezvous = f"{LOOPBACK}:{ports[0]}"
-        places = [
-            Place(rank, rank, address=LOOPBACK, devices=devices, port=port, rendezvous=rendezvous)
-            for rank, (devices, port) in enumerate(zip(taken.devices, ports, strict=True))
-        ]
         threads = str(max(1, int(spec.needs.cpus)))
         own = OWN_ENVIRONMENT | {name: threads for name in ENVIRONMENT if name.endswith("_THREADS")}
         # CUDA does not survive a fork, and importing some modules (megatron-core) initializes it if there is a GPU.
@@ -436,10 +432,11 @@ class LocalLauncher:
         server = shared_server([PRELOAD, *preload], own | dict(spec.environment))
         workers: list[LocalWorker] = []
         try:
-            for place in places:
-                seen = {DEVICES: ",".join(place.devices)} if place.devices else {}
-                log = self._logs / f"{spec.name}-{place.rank}.log"
-                workers.append(LocalWorker(server, Order(spec, place, self._plugins), log, seen))
+            for rank, (devices, port) in enumerate(zip(taken.devices, ports, strict=True)):
+                place = Place(rank, rank, address=LOOPBACK, devices=devices, port=port, rendezvous=rendezvous)
+                environment = {DEVICES: ",".join(devices)} if devices else {}
+                log = self._logs / f"{spec.name}-{rank}.log"
+                workers.append(LocalWorker(server, Order(spec, place, self._plugins), log, environment))
         except BaseException:
             await GroupOfWorkers(workers).close()
             raise

@@ -205,7 +205,7 @@ def shared_server(preload: Sequence[str] = (), environment: Mapping[str, str] | 
 
 LONGEST_TITLE = 15
 """Characters of a process name that Linux keeps."""
-WEIGH_S = 0.25
+CHECK_S = 0.25
 """Seconds between two measurements of limited processes."""
 LEFTOVERS_S = 5.0
 """Seconds before the end of a process is reported although a killed descendant still runs."""
@@ -222,7 +222,7 @@ def main(control_fd: int, preload: Sequence[str]) -> NoReturn:
         except BaseException:  # a worker that needs the module reports the error
             traceback.print_exc()
     set_by_modules = {name: value for name, value in os.environ.items() if name not in before}
-    _Nursery(socket.socket(fileno=control_fd), set_by_modules).serve()
+    _ForkServer(socket.socket(fileno=control_fd), set_by_modules).serve()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):
             stream.flush()
@@ -237,14 +237,14 @@ class _Child:
     excess: int = 0
 
 
-class _Nursery:
+class _ForkServer:
     """The server's forked processes; handles requests from `control`."""
 
-    def __init__(self, control: socket.socket, environment: Mapping[str, str]) -> None:
-        self._control, self._environment = control, environment
+    def __init__(self, control: socket.socket, set_by_modules: Mapping[str, str]) -> None:
+        self._control, self._set_by_modules = control, set_by_modules
         self._children: dict[int, _Child] = {}
         self._ended: list[tuple[_Child, int, float]] = []
-        self._next_weighing = 0.0
+        self._next_check = 0.0
         self._selector = selectors.DefaultSelector()
         self._woken, self._wakeup = socket.socketpair()
         for each in (self._woken, self._wakeup):
@@ -257,24 +257,27 @@ class _Nursery:
     def serve(self) -> None:
         while True:
             limited = any(child.memory_mb is not None for child in self._children.values())
-            for key, _ in self._selector.select(WEIGH_S if limited or self._ended else None):
+            for key, _ in self._selector.select(CHECK_S if limited or self._ended else None):
                 if key.fileobj is self._control:
                     if not self._accept():
-                        self._end_all()
+                        for pid in tuple(self._children):
+                            end_tree(pid)
+                        while self._reap(0):
+                            continue
                         return
                 elif key.fileobj is self._woken:
                     with suppress(BlockingIOError):
                         self._woken.recv(1 << 12)
                 else:
-                    self._let_go(int(key.data))
+                    self._end_if_released(int(key.data))
             self._reap(os.WNOHANG)
-            if limited and time.monotonic() >= self._next_weighing:
-                self._weigh()
-                self._next_weighing = time.monotonic() + WEIGH_S
+            if limited and time.monotonic() >= self._next_check:
+                self._check_limits()
+                self._next_check = time.monotonic() + CHECK_S
 
     def _accept(self) -> bool:  # whether the driver still runs
         try:
-            asked, (leash_fd, *_), _, _ = socket.recv_fds(self._control, 1, 1)
+            byte, (leash_fd, *_), _, _ = socket.recv_fds(self._control, 1, 1)
         except (OSError, ValueError):
             return False
         leash = socket.socket(fileno=leash_fd)
@@ -284,23 +287,23 @@ class _Nursery:
             request = json.loads(body)
         except (OSError, ValueError, struct.error):  # the driver was killed while sending
             leash.close()
-            return bool(asked)
+            return bool(byte)
         try:
             pid = os.fork()
         except OSError as error:
-            _tell(leash, -(error.errno or 1))
+            _report(leash, -(error.errno or 1))
             leash.close()
         else:
             if pid == 0:
-                self._become(request, leash, fds)
+                self._run_child(request, leash, fds)
             self._children[pid] = _Child(leash, request["memory_mb"], request["most_processes"])
             self._selector.register(leash, selectors.EVENT_READ, pid)
-            _tell(leash, pid)
+            _report(leash, pid)
         for each in fds:
             os.close(each)
         return True
 
-    def _become(self, request: dict[str, Any], leash: socket.socket, fds: Sequence[int]) -> NoReturn:
+    def _run_child(self, request: dict[str, Any], leash: socket.socket, fds: Sequence[int]) -> NoReturn:
         code = 1
         try:
             os.setsid()
@@ -312,28 +315,34 @@ class _Nursery:
             leashes = [child.leash for child in (*self._children.values(), *(each for each, _, _ in self._ended))]
             for each in (leash, self._control, self._woken, self._wakeup, *leashes):
                 each.close()
-            output, errors, channel = fds
-            os.dup2(output, 1)
-            os.dup2(errors, 2)
-            os.close(output)
-            os.close(errors)
+            *outputs, channel = fds
+            for number, output in enumerate(outputs, 1):
+                os.dup2(output, number)
+                os.close(output)
             os.set_inheritable(channel, False)
-            _dress(request, self._environment)
+            with suppress(OSError):
+                Path("/proc/self/comm").write_text(request["title"][:LONGEST_TITLE])
+            os.environ.clear()
+            os.environ.update({**self._set_by_modules, **request["environment"]})
+            sys.path[:] = request["path"]
+            importlib.invalidate_caches()
+            os.chdir(request["folder"])
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
             module, _, name = request["entry"].partition(":")
             getattr(importlib.import_module(module), name)(channel, *request["arguments"])
             code = 0
-        except SystemExit as leaving:
-            code = _code_of(leaving)
-        except BaseException:
-            traceback.print_exc()
+        except BaseException as error:
+            if isinstance(error, SystemExit) and isinstance(error.code, int | None):
+                code = error.code or 0
+            else:
+                traceback.print_exc()
         finally:
             for stream in (sys.stdout, sys.stderr):
                 with suppress(Exception):
                     stream.flush()
             os._exit(code)
 
-    def _let_go(self, pid: int) -> None:
+    def _end_if_released(self, pid: int) -> None:
         leash = self._children[pid].leash
         with suppress(BlockingIOError, OSError):
             if leash.recv(1, socket.MSG_DONTWAIT):
@@ -341,7 +350,7 @@ class _Nursery:
         self._selector.unregister(leash)
         end_tree(pid)
 
-    def _weigh(self) -> None:
+    def _check_limits(self) -> None:
         for pid, child in self._children.items():
             if child.memory_mb is None or child.excess:
                 continue
@@ -377,35 +386,11 @@ class _Nursery:
             if orphans and time.monotonic() < limit:
                 self._ended.append((child, code, limit))
             else:
-                _tell(child.leash, code, child.excess)
+                _report(child.leash, code, child.excess)
                 child.leash.close()
         return pid == 0
 
-    def _end_all(self) -> None:
-        for pid in tuple(self._children):
-            end_tree(pid)
-        while self._reap(0):
-            continue
 
-
-def _dress(request: dict[str, Any], defaults: Mapping[str, str]) -> None:
-    """Set the driver's folder, path and environment; `defaults` apply to variables that it does not set."""
-    with suppress(OSError):
-        Path("/proc/self/comm").write_text(request["title"][:LONGEST_TITLE])
-    os.environ.clear()
-    os.environ.update({**defaults, **request["environment"]})
-    sys.path[:] = request["path"]
-    importlib.invalidate_caches()
-    os.chdir(request["folder"])
-
-
-def _code_of(leaving: SystemExit) -> int:
-    if leaving.code is None or isinstance(leaving.code, int):
-        return leaving.code or 0
-    print(leaving.code, file=sys.stderr)  # noqa: T201  # like Python
-    return 1
-
-
-def _tell(leash: socket.socket, number: int, excess: int = 0) -> None:
+def _report(leash: socket.socket, number: int, excess: int = 0) -> None:
     with suppress(OSError):  # the driver closed its end
         leash.sendall(NOTE.pack(number, excess))
