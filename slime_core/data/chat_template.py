@@ -40,7 +40,7 @@ _ROWS = frozenset({"messages", "tools"})
 """Template variables that come from a row."""
 LONGEST_TAIL = 2_000
 """Bytes of a worker's output that an error shows."""
-MADE, REFUSED, FAILED, MEMORY = "made", "refused", "failed", "memory"
+MADE, REFUSED, FAILED = "made", "refused", "failed"
 """First item of an answer; the text or the problem follows."""
 Answer = tuple[str, str]
 CHUNK = 64
@@ -109,8 +109,7 @@ class ChatTemplate:
         if result == MADE:
             return text
         verb = "refuses" if result == REFUSED else "fails with"
-        why = f"it needs more than {MEMORY_MB} MiB of memory" if result == MEMORY else text
-        raise DataError(f"the chat template of {self._owner} {verb} the messages: {why}")
+        raise DataError(f"the chat template of {self._owner} {verb} the messages: {text}")
 
     def read_rows(self, rows: Iterable[RowT], read: Callable[[RowT], ReadT]) -> Iterator[tuple[RowT, ReadT]]:
         """Yield each row with the result of `read`, in order; one request renders the texts of many rows.
@@ -141,7 +140,7 @@ class ChatTemplate:
             raise DataError(f"messages, tools and template arguments must be plain JSON: {error}") from None
 
     def _ask(self, requests: Sequence[str]) -> list[Answer]:
-        """Return the worker's answers; if together the requests exceed a limit, send each one alone.
+        """Return the worker's answers; if together the requests exceed a limit, send each half alone.
 
         Raises:
             ModelError: as in `render`.
@@ -159,17 +158,15 @@ class ChatTemplate:
                 self._stop()
                 if len(requests) == 1:
                     return [(FAILED, str(stopped))]
-                self._stops -= 1  # counted when it is sent alone
+                self._stops -= 1  # counted when the request is sent alone
             except BaseException:
                 self._stop()
                 raise
             else:
-                if any(result == MEMORY for result, _ in answers):
-                    self._stop()  # frees the memory
-                else:
-                    self._stops = 0
+                self._stops = 0
                 return answers
-        return [answer for each in requests for answer in self._ask([each])]
+        half = len(requests) // 2
+        return self._ask(requests[:half]) + self._ask(requests[half:])
 
     def _running(self) -> "_Worker":
         """Return a worker that has compiled the templates; a fork of this process gets a new one."""
@@ -234,7 +231,8 @@ class _Worker:
         except TooLong:
             raise _Stopped(f"it has made more than {LARGEST_ANSWER} bytes") from None
         except (EOFError, OSError, ValueError):
-            raise _Stopped(f"its process ended, perhaps for want of memory{self._output.printed()}") from None
+            why = f"its process ended, perhaps because it needs more than {MEMORY_MB} MiB"
+            raise _Stopped(f"{why}{self._output.printed()}") from None
         if error:
             raise ModelError(error)
         return cast(object, value)

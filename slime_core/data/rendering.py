@@ -1,7 +1,6 @@
 """Renders messages with the chat template, checks that no text is lost, and reads media columns.
 
 The check searches the rendered text for each message. If the template drops or cuts a message, an error names it.
-names it.
 """
 
 import json
@@ -12,7 +11,7 @@ from functools import cached_property
 
 from slime_core.data.rows import calls_of, reasoning, visible
 from slime_core.errors import DataError
-from slime_core.roles import MediaKeys, Tokenizer
+from slime_core.roles import Tokenizer
 from slime_core.sample import Json, Message
 
 MARK = "qSENTINELq"
@@ -107,13 +106,10 @@ class Finder:
     """
 
     def __init__(self, text: str) -> None:
-        """Start at the beginning of the text."""
         self.text = text
         """The rendered text."""
-        self.at = 0
-        """End of the last message."""
-        self.begin = 0
-        """Start of the last message."""
+        self.begin = self.at = 0
+        """Start and end of the last message."""
         self.dropped = 0
         """Number of messages without their reasoning."""
 
@@ -209,38 +205,22 @@ KINDS = ("image", "video", "audio")
 _PLACEHOLDER = re.compile(f"<({'|'.join(KINDS)})>")
 
 
-def collect_media(values: Mapping[str, Json], keys: MediaKeys) -> dict[str, list[Json]]:
-    """Return the items of each kind in a row. A single item becomes a list; a missing column gives an empty one.
-
-    Args:
-        values: the row.
-        keys: name of the column for each kind.
-    """
-    return {kind: _as_list(values.get(key)) for kind, key in keys.items()}
-
-
-def _as_list(items: Json) -> list[Json]:
-    if items is None:
-        return []
-    return list(items) if isinstance(items, list) else [items]
-
-
 def place_media(messages: Sequence[Message], media: Mapping[str, Sequence[Json]]) -> list[Message]:
     """Return the messages with items for all placeholders. Messages with a list as content stay unchanged.
 
     Raises:
-        ValueError: the number of placeholders and items differs.
+        DataError: the number of placeholders and items differs.
     """
     left = {kind: list(items) for kind, items in media.items()}
     placed: list[Message] = []
     for message in messages:
         content = message.get("content")
         placed.append({**message, "content": _parts(content, left)} if isinstance(content, str) else dict(message))
-    if not _has_parts(messages):
+    if not any(isinstance(message.get("content"), list) for message in messages):
         for kind, items in left.items():
             if items:
                 count = len(media[kind])
-                raise ValueError(f"{count} of {kind}, but only {count - len(items)} times <{kind}> in the prompt")
+                raise DataError(f"{count} of {kind}, but only {count - len(items)} times <{kind}> in the prompt")
     return placed
 
 
@@ -257,9 +237,5 @@ def _parts(text: str, left: Mapping[str, list[Json]]) -> Json:
             item = left[piece].pop(0)
             parts.append(item if isinstance(item, dict) else {"type": piece, piece: item})
         else:
-            raise ValueError(f"the prompt says <{piece}> more often than the row has one")
+            raise DataError(f"the prompt says <{piece}> more often than the row has one")
     return parts
-
-
-def _has_parts(messages: Sequence[Message]) -> bool:
-    return any(isinstance(message.get("content"), list) for message in messages)

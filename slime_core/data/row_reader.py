@@ -6,18 +6,10 @@ Example:
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from slime_core.data.rendering import Renderer, collect_media, place_media
-from slime_core.data.rows import (
-    BadRow,
-    Row,
-    messages_in,
-    read_messages,
-    read_tools,
-    refuse_media,
-)
+from slime_core.data.rendering import Renderer, place_media
+from slime_core.data.rows import BadRow, Row, messages_in, read_messages, read_tools, refuse_media
 from slime_core.data.tokenizer import HfTokenizer, with_bos
 from slime_core.errors import DataError
 from slime_core.roles import RowFormat, Tokenizer
@@ -41,12 +33,10 @@ class Prompt(NamedTuple):
     """Media by kind, as in the row."""
 
 
-@dataclass(frozen=True, slots=True)
-class TooLong:
+class TooLong(NamedTuple):
     """A row whose prompt is longer than `max_prompt_len`."""
 
     tokens: int
-    """Tokens of the prompt."""
 
 
 Read = tuple[Prompt | TooLong | BadRow, bool]
@@ -58,20 +48,12 @@ class RowReader:
 
     def __init__(self, row_format: RowFormat, tokenizer: Tokenizer) -> None:
         """Set the format, and the tokenizer whose chat template and lengths apply."""
-        self._format = row_format
-        self._tokenizer = tokenizer
+        self._format, self._tokenizer = row_format, tokenizer
         self._renderer = Renderer(tokenizer, row_format.apply_chat_template_kwargs)
-
-    @property
-    def needed(self) -> tuple[str, ...]:
+        self.needed = tuple(filter(None, (row_format.input_key, row_format.label_key)))
         """Columns that every row must have."""
-        return tuple(filter(None, (self._format.input_key, self._format.label_key)))
-
-    @property
-    def optional(self) -> tuple[str, ...]:
+        self.optional = row_format.metadata_key, row_format.tool_key, *(row_format.multimodal_keys or {}).values()
         """Columns that are read where they exist."""
-        media = (self._format.multimodal_keys or {}).values()
-        return (self._format.metadata_key, self._format.tool_key, *media)
 
     def read(self, row: Row | BadRow) -> Read:
         """Return the row's prompt, or why it has none."""
@@ -138,7 +120,7 @@ class RowReader:
         for naming in NAMING:
             if not isinstance(name := metadata.get(naming), str | None):
                 raise DataError(f"{key}.{naming} must be a name, got {type(name).__name__}")
-        if (tools := tools_of(row, self._format.tool_key)) is not None:
+        if (tools := read_tools(row.values.get(self._format.tool_key), self._format.tool_key)) is not None:
             metadata["tools"] = tools
         elif self._format.apply_chat_template and metadata.get("tools") is not None:
             metadata["tools"] = read_tools(metadata["tools"], f"{key}.tools")
@@ -147,13 +129,13 @@ class RowReader:
     def _with_media(self, row: Row, prompt: str | list[Message]) -> tuple[str | list[Message], dict[str, Json] | None]:
         if not self._format.multimodal_keys:
             return prompt, None
-        media = collect_media(row.values, self._format.multimodal_keys)
-        try:
-            placed = place_media(as_messages(prompt), media)
-        except ValueError as error:
-            raise DataError(str(error)) from None
-        held: dict[str, Json] = {kind: items for kind, items in media.items() if items}
-        return (placed, held) if held else (prompt, None)
+        media = dict[str, list[Json]]()
+        for kind, key in self._format.multimodal_keys.items():
+            items = row.values.get(key)
+            media[kind] = items if isinstance(items, list) else [] if items is None else [items]
+        placed = place_media(as_messages(prompt), media)
+        found: dict[str, Json] = {kind: items for kind, items in media.items() if items}
+        return (placed, found) if found else (prompt, None)
 
 
 def read_row(
@@ -192,11 +174,6 @@ def read_dialog(row: Row, key: str, flag: str) -> str | list[Message]:
     raise DataError(f"{key!r} must be a text or a list of chat messages, got {got}")
 
 
-def tools_of(row: Row, key: str) -> list[Json] | None:
-    """Return the row's tool definitions, or None; DataError if they are not a list of objects."""
-    return read_tools(row.values.get(key), key)
-
-
 def as_messages(prompt: str | list[Message]) -> list[Message]:
     """Return a text as a user message; messages stay unchanged."""
     return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
@@ -217,7 +194,7 @@ class LeftOut:
         """Tokens of the shortest row that is too long."""
         self.without_reasoning = 0
         """Usable rows without the reasoning of earlier turns, which the chat template left out."""
-        self._first: list[str] = []
+        self._first = list[str]()
 
     def count(self, row: BadRow | TooLong) -> None:
         """Count a row that is left out."""
@@ -226,8 +203,7 @@ class LeftOut:
             self.shortest = row.tokens if self.shortest is None else min(self.shortest, row.tokens)
             return
         self.bad += 1
-        if len(self._first) < SHOWN:
-            self._first.append(row.why)
+        self._first = [*self._first, row.why][:SHOWN]
 
     def check(self, name: str, rows: int) -> None:
         """Check that there are not too many bad rows.
@@ -253,24 +229,20 @@ class LeftOut:
         if not rows:
             return "it has no rows"
         if self.shortest is None:
-            return f"not one of {rows} rows can be used; {self.note(name)}"
+            return f"not one of {rows} rows can be used; {self.notes(name)[0]}"
         return (
             f"all {self.too_long} prompts are longer than {self._format.max_prompt_len} tokens, the shortest has "
             f"{self.shortest}: raise --rollout-max-prompt-len"
         )
 
-    def note(self, name: str) -> str:
-        """Return a sentence about the rows that were left out; empty if there are none."""
+    def notes(self, name: str) -> list[str]:
+        """Return a sentence about the rows that were left out, and one about the reasoning."""
         parts = []
         if self.too_long:
             parts.append(f"{self.too_long} {self._kind} longer than {self._format.max_prompt_len} tokens")
         if self.bad:
             parts.append(f"{self.bad} bad row{'s' if self.bad > 1 else ''}, the first: {self._first[0]}")
-        return f"{name}: left out {'; '.join(parts)}" if parts else ""
-
-    def notes(self, name: str) -> list[str]:
-        """Return a sentence for each kind of row or text that was left out."""
-        found = [note] if (note := self.note(name)) else []
+        found = [f"{name}: left out {'; '.join(parts)}"] if parts else []
         if count := self.without_reasoning:
             rows = f"{count} row{'s' if count > 1 else ''}"
             found.append(f"{name}: the chat template leaves the reasoning of earlier turns out of {rows}")

@@ -13,6 +13,7 @@ Example:
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, NoReturn
@@ -20,7 +21,7 @@ from typing import NamedTuple, NoReturn
 from slime_core.errors import DataError
 from slime_core.sample import Json, Message
 
-_SLICE = re.compile(r"(?P<file>.*)@\[(?P<start>-?\d*):(?P<stop>-?\d*)\]", re.DOTALL)
+_SLICE = re.compile(r"(.*)@\[(-?\d*):(-?\d*)\]", re.DOTALL)
 _ARRAY = "expected a JSON object, got the beginning of an array: write one object per line, in no brackets"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -43,11 +44,10 @@ class BadRow(NamedTuple):
 
 def split_slice(path: Path) -> tuple[Path, int | None, int | None]:
     """Split `file@[start:stop]` into the file and its bounds."""
-    match = _SLICE.fullmatch(str(path))
-    if match is None:
+    if (match := _SLICE.fullmatch(str(path))) is None:
         return path, None, None
-    start, stop = (int(match[bound]) if match[bound] else None for bound in ("start", "stop"))
-    return Path(match["file"]), start, stop
+    start, stop = (int(bound) if bound else None for bound in match.groups()[1:])
+    return Path(match[1]), start, stop
 
 
 def jsonl_rows(file: Path, start: int | None, stop: int | None) -> Iterator[Row | BadRow]:
@@ -136,13 +136,13 @@ TOOL_ROLES = ("tool", "function")
 
 def arrow_values(row: Mapping[str, Json]) -> dict[str, Json]:
     """Return a row of an Arrow table without null keys in its objects; Arrow adds such keys if other rows have them."""
-    return {name: _without_added_keys(value) for name, value in row.items()}
 
+    def pruned(value: Json) -> Json:
+        if isinstance(value, dict):
+            return {key: pruned(each) for key, each in value.items() if each is not None}
+        return [pruned(each) for each in value] if isinstance(value, list) else value
 
-def _without_added_keys(value: Json) -> Json:
-    if isinstance(value, dict):
-        return {key: _without_added_keys(each) for key, each in value.items() if each is not None}
-    return [_without_added_keys(each) for each in value] if isinstance(value, list) else value
+    return {name: pruned(value) for name, value in row.items()}
 
 
 def read_messages(value: list[Json], key: str) -> list[Message]:
@@ -156,15 +156,11 @@ def read_messages(value: list[Json], key: str) -> list[Message]:
 
 def messages_in(text: str) -> list[Json] | None:
     """Return the messages in a text if it is JSON of messages, else None."""
-    if not _JSON_OF_MESSAGES.match(text):
-        return None
-    try:
-        found = parse_json(text)
-    except ValueError:
-        return None
-    return (
-        found if isinstance(found, list) and all(isinstance(each, dict) and "role" in each for each in found) else None
-    )
+    with suppress(ValueError):
+        found = parse_json(text) if _JSON_OF_MESSAGES.match(text) else None
+        if isinstance(found, list) and all(isinstance(each, dict) and "role" in each for each in found):
+            return found
+    return None
 
 
 def read_tools(value: Json, key: str) -> list[Json] | None:

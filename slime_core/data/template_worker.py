@@ -4,6 +4,7 @@ Only this module imports Jinja: a run whose prompts need no template works witho
 """
 
 import json
+import os
 import random
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time
@@ -14,7 +15,7 @@ from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from slime_core.data.chat_template import FAILED, MADE, MEMORY, REFUSED, Answer
+from slime_core.data.chat_template import FAILED, MADE, REFUSED, Answer
 from slime_core.errors import ModelError
 from slime_core.processes.limits import limit_memory
 from slime_core.sample import Json
@@ -104,7 +105,7 @@ def _rendered(template: Template, variables: Mapping[str, Json]) -> Answer:
     except TemplateError as error:
         return REFUSED, str(error)[:LONGEST_DETAIL]
     except MemoryError:
-        return MEMORY, ""
+        os._exit(1)  # frees the memory
     except Exception as error:  # templates may raise any error
         return FAILED, _described(error)
 

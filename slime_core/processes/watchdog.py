@@ -28,8 +28,6 @@ END_S = 600.0
 """Seconds after which a call that still blocks the loop ends the process."""
 ISOLATED = ("reward", "group_reward")
 """Roles whose plain `def` functions run in a separate process."""
-IN_A_PROCESS = "`await` for what takes time, or a plain `def`, which runs in a process of its own"
-IN_A_THREAD = "`await` for what takes time, and `await asyncio.to_thread(...)` for what computes"
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +39,7 @@ class Watchdog:
         """Do not watch yet; a block of `end_s` seconds will end the process."""
         self._end_s = end_s
         self._stop = threading.Event()
-        self._warned: set[str] = set()
+        self._warned = set[tuple[str, str]]()
         self._beat = 0.0
 
     def __enter__(self) -> Self:
@@ -64,7 +62,7 @@ class Watchdog:
         self._timer = self._loop.call_later(BEAT_S, self._pulse)
 
     def _watch(self) -> None:
-        """Inspect the stack while there is no heartbeat, and judge a call that stayed there too long.
+        """Inspect the stack while there is no heartbeat, and count a call that stayed there too long.
 
         Only a single long call counts; many short calls in a row are not a plugin's fault.
         """
@@ -74,7 +72,7 @@ class Watchdog:
             is_late = now - beat > 2 * BEAT_S
             seen = self._look() if is_late else None
             if suspect is not None and (seen is None or seen.entry is not suspect.entry or beat != looked):
-                self._judge(suspect, until - since)
+                self._count(suspect, until - since)
                 suspect = None
             if suspect is None and seen is not None:
                 # The first look may be late: C code that holds the GIL stops this thread too.
@@ -84,10 +82,10 @@ class Watchdog:
                 self._warn(suspect, now - since)
             if suspect is not None and now - since > self._end_s:
                 text = f"{suspect.name} has kept the event loop for {now - since:.0f} s in {suspect.place}"
-                os.write(2, f"error: {text}: the run ends. Write {_advice(suspect.calls)}\n".encode())
+                os.write(2, f"error: {text}: the run ends. Write {suspect.advice}\n".encode())
                 os._exit(1)
         if suspect is not None:
-            self._judge(suspect, until - since)
+            self._count(suspect, until - since)
 
     def _look(self) -> "_Suspect | None":
         inside: list[FrameType] = []
@@ -101,15 +99,13 @@ class Watchdog:
             frame = frame.f_back
         return None
 
-    def _judge(self, suspect: "_Suspect", seconds: float) -> None:
-        if seconds < BLOCKED_S:
-            return
-        suspect.calls.blocked += seconds
-        self._warn(suspect, seconds)
+    def _count(self, suspect: "_Suspect", seconds: float) -> None:
+        if seconds >= BLOCKED_S:
+            suspect.calls.blocked += seconds
+            self._warn(suspect, seconds)
 
     def _warn(self, suspect: "_Suspect", seconds: float) -> None:
-        calls = suspect.calls
-        key = f"{calls.role}/{calls.name}"
+        key = suspect.calls.role, suspect.calls.name
         if key not in self._warned:
             self._warned.add(key)
             log.warning(
@@ -117,7 +113,7 @@ class Watchdog:
                 suspect.name,
                 seconds,
                 suspect.place,
-                _advice(calls),
+                suspect.advice,
             )
 
 
@@ -134,9 +130,11 @@ class _Suspect:
         what = f"{calls.role} {calls.name}" if calls.name != calls.plugin else calls.role
         return f"{what} of plugin {calls.plugin}"
 
-
-def _advice(calls: CallStats) -> str:
-    return IN_A_PROCESS if calls.role in ISOLATED else IN_A_THREAD
+    @property
+    def advice(self) -> str:
+        if self.calls.role in ISOLATED:
+            return "`await` for what takes time, or a plain `def`, which runs in a process of its own"
+        return "`await` for what takes time, and `await asyncio.to_thread(...)` for what computes"
 
 
 def _is_ours(frame: FrameType) -> bool:

@@ -23,8 +23,8 @@ from slime_core.data import (
     with_bos,
 )
 from slime_core.data.rendering import MARK, joined
-from slime_core.data.row_reader import LeftOut, TooLong, as_messages, column, read_dialog, read_row, tools_of
-from slime_core.data.rows import Row, reasoning, refuse_media, scan_rows
+from slime_core.data.row_reader import LeftOut, TooLong, as_messages, column, read_dialog, read_row
+from slime_core.data.rows import Row, read_tools, reasoning, refuse_media, scan_rows
 from slime_core.errors import DataError
 from slime_core.roles import RowFormat
 from slime_core.sample import Json, Message
@@ -129,7 +129,7 @@ class DialogReader:
                     f"{form.input_key!r} ends with an answer, and label_key adds another: leave out label_key"
                 )
             answer: list[Message] = [] if response is None else [{"role": "assistant", "content": response}]
-            return self._turns(row, [*messages, *answer], tools_of(row, form.tool_key))
+            return self._turns(row, [*messages, *answer], read_tools(row.values.get(form.tool_key), form.tool_key))
         if response is None or not isinstance(given, str):
             raise DataError(
                 "without apply_chat_template a row is a prompt and a response: give label_key, the column of the "
