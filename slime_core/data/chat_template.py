@@ -85,11 +85,7 @@ class ChatTemplate:
 
     @cached_property
     def arguments(self) -> frozenset[str]:
-        """Names that the templates read, except for the ones from a row.
-
-        Raises:
-            ModelError: a template is not valid Jinja.
-        """
+        """Names that the templates read, except for those of a row; ModelError if a template is not valid Jinja."""
         with self._lock:
             self._running()
             return frozenset(self._reads) - _ROWS
@@ -140,11 +136,7 @@ class ChatTemplate:
             raise DataError(f"messages, tools and template arguments must be plain JSON: {error}") from None
 
     def _ask(self, requests: Sequence[str]) -> list[Answer]:
-        """Return the worker's answers; if together the requests exceed a limit, send each half alone.
-
-        Raises:
-            ModelError: as in `render`.
-        """
+        """Return the worker's answers. If the requests exceed a limit together, send each half alone."""
         with self._lock:
             if self._stops >= MOST_STOPS:
                 raise ModelError(
@@ -217,12 +209,7 @@ class _Worker:
         return self.exchange((method, given), LIMIT_S)
 
     def exchange(self, request: object, timeout_s: float) -> object:
-        """Return the answer to one request.
-
-        Raises:
-            ModelError: the worker raised an error.
-            _Stopped: there is no answer.
-        """
+        """Return the answer to one request; ModelError if the worker raised an error, `_Stopped` without an answer."""
         try:
             body = pickled(request)
             value, error = json.loads(self._process.call_blocking(body, limit=LARGEST_ANSWER, timeout_s=timeout_s))

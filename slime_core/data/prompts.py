@@ -54,11 +54,7 @@ class RecordFile:
     """A file of records, written once in sequence and read at random; uses eight bytes of memory per record."""
 
     def __init__(self, records: Iterable[bytes]) -> None:
-        """Write all records, each of at least one byte.
-
-        Raises:
-            DataError: the disk is full.
-        """
+        """Write all records, each of at least one byte; DataError if the disk is full."""
         self._ends = array("Q", [0])
         file: IO[bytes] = tempfile.TemporaryFile(prefix="slime-prompts-")  # noqa: SIM115  # closed with this object
         weakref.finalize(self, _close, file)
@@ -444,11 +440,7 @@ def row_source(rows: Iterable[Mapping[str, Json]], name: str, setup: DataSourceS
 
 
 def mixture_source(settings: MixtureSettings, setup: DataSourceSetup) -> PromptSource:
-    """Return a data source of several data sets, each with separate epochs, drawn by weight.
-
-    Raises:
-        DataError: a file cannot be read, or has no usable row.
-    """
+    """Return a source of several data sets with separate epochs, drawn by weight; errors as of `PromptTable`."""
     tables = {
         name: PromptTable(_member_files(name, member, setup), setup.tokenizer)
         for name, member in settings.sources.items()
@@ -476,11 +468,7 @@ class EveryPrompt:
 
 
 def every_prompt(file: PromptFile, tokenizer: Tokenizer, n_samples_per_prompt: int) -> EveryPrompt:
-    """Read all prompts of a file, for evaluation.
-
-    Raises:
-        DataError: the file cannot be read, or has no usable row.
-    """
+    """Read all prompts of a file, for evaluation; DataError if the file cannot be read, or has no usable row."""
     table, groups = PromptTable([file], tokenizer), list[Group]()
     for number in range(len(table)):
         name, row, prompts = table.read(number, n_samples_per_prompt)
@@ -490,11 +478,7 @@ def every_prompt(file: PromptFile, tokenizer: Tokenizer, n_samples_per_prompt: i
 
 
 def name_files(paths: Sequence[str]) -> list[tuple[Path, str]]:
-    """Name paths by as many trailing components as it takes to tell them apart, at least one.
-
-    Raises:
-        ConfigError: a path is given twice.
-    """
+    """Name paths by as many trailing components as distinguish them; ConfigError if a path is given twice."""
     if twice := sorted({path for path in paths if paths.count(path) > 1}):
         raise ConfigError(f"{', '.join(twice)}: given twice; a mixture gives weights ([data_source] use = 'mixture')")
     named = []

@@ -206,11 +206,7 @@ _PLACEHOLDER = re.compile(f"<({'|'.join(KINDS)})>")
 
 
 def place_media(messages: Sequence[Message], media: Mapping[str, Sequence[Json]]) -> list[Message]:
-    """Return the messages with items for all placeholders. Messages with a list as content stay unchanged.
-
-    Raises:
-        DataError: the number of placeholders and items differs.
-    """
+    """Return the messages with items for all placeholders; DataError if their numbers differ. Lists stay unchanged."""
     left = {kind: list(items) for kind, items in media.items()}
     placed: list[Message] = []
     for message in messages:

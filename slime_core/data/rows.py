@@ -83,11 +83,7 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_
 
 
 def parse_json(text: str) -> Json:
-    """Return the value of a JSON text.
-
-    Raises:
-        ValueError: it is not JSON, contains NaN or half of a surrogate pair, or has a key twice.
-    """
+    """Return the value of a JSON text. ValueError also for NaN, half of a surrogate pair, or a key that comes twice."""
     value: Json = _DECODER.decode(text)
     if "\\ud" in text or "\\uD" in text:
         try:
@@ -146,11 +142,7 @@ def arrow_values(row: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def read_messages(value: list[Json], key: str) -> list[Message]:
-    """Return the messages of a column.
-
-    Raises:
-        DataError: a message is invalid; the error names it, counted from 0.
-    """
+    """Return the messages of a column; the DataError for an invalid message names it, counted from 0."""
     return [_message(each, f"message {number} of {key!r}") for number, each in enumerate(value)]
 
 
@@ -164,11 +156,7 @@ def messages_in(text: str) -> list[Json] | None:
 
 
 def read_tools(value: Json, key: str) -> list[Json] | None:
-    """Return the tool definitions of a column, which are objects or their JSON; None if there are none.
-
-    Raises:
-        DataError: a tool is invalid; the error names it, counted from 0.
-    """
+    """Return the tool definitions of a column (objects or their JSON), or None; the DataError names an invalid one."""
     value = _parsed(value, f"{key!r}") if isinstance(value, str) else value
     if not isinstance(value, list | None):
         raise DataError(f"{key!r} must be a list of tool definitions, got {_kind(value)}")
@@ -190,11 +178,7 @@ def visible(message: Message) -> list[str]:
 
 
 def refuse_media(messages: Sequence[Message]) -> None:
-    """Check that all parts of all messages are text.
-
-    Raises:
-        DataError: a part is not text; templates would render its description.
-    """
+    """Check that all parts of all messages are text: templates would render a description of other media."""
     for number, message in enumerate(messages):
         for part in content if isinstance(content := message.get("content"), list) else []:
             if _text(part) is None:
@@ -330,11 +314,7 @@ _READ_BYTES = 1 << 20
 def parquet_rows(
     file: Path, start: int | None, stop: int | None, needed: Collection[str], optional: Collection[str]
 ) -> Iterator[Row]:
-    """Yield the rows of a parquet file.
-
-    Raises:
-        DataError: it is not a parquet file, or pyarrow is missing.
-    """
+    """Yield the rows of a parquet file; DataError if it is not a parquet file, or pyarrow is missing."""
     try:
         from pyarrow import ArrowException, parquet
     except ImportError:
@@ -364,11 +344,7 @@ def _columns(names: Collection[str], needed: Collection[str], optional: Collecti
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """Yield the rows of a file or of `file@[start:stop]`, in order, with Python's slice semantics.
-
-    Raises:
-        DataError: as in `scan_rows`, or for a bad row.
-    """
+    """Yield the rows of a file or of `file@[start:stop]`; DataError as in `scan_rows`, or for a bad row."""
     for row in scan_rows(path):
         if isinstance(row, BadRow):
             raise DataError(row.why)

@@ -131,11 +131,7 @@ class HfTokenizer:
         return ways[0] if ways else bos
 
     def notes(self, *, chat: bool) -> Sequence[str]:
-        """Return sentences about surprising behaviour; `chat`: prompts are written by the chat template.
-
-        Raises:
-            ModelError: the chat template is not valid Jinja.
-        """
+        """Return sentences about surprising behaviour; `chat`: prompts are written by the chat template."""
         found, end, owner = [], self.end_of_turn, self._owner
         if end is not None and end not in self._named_ends:
             found.append(
@@ -174,11 +170,7 @@ class HfTokenizer:
         return max([1, *(len(text if is_bytes else text.encode()) for text in own), *(len(t.encode()) for t in added)])
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text, without special tokens.
-
-        Raises:
-            DataError: the text has half of a surrogate pair.
-        """
+        """Return the ids of a text, without special tokens; DataError if the text has half of a surrogate pair."""
         # The fast method computes no offsets and takes a quarter of the time; it exists only for batches.
         try:
             return list(self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)

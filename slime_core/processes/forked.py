@@ -43,12 +43,7 @@ def send(channel: socket.socket, body: bytes) -> None:
 
 
 def receive(channel: socket.socket, limit: int | None = None) -> bytearray:
-    """Wait for the next frame.
-
-    Raises:
-        EOFError: the other end is closed.
-        TooLong: the frame has more than `limit` bytes.
-    """
+    """Wait for the next frame; EOFError if the other end is closed, TooLong for more than `limit` bytes."""
     length = _length(_exactly(channel, HEADER.size), limit)
     return _exactly(channel, length)
 

@@ -56,11 +56,7 @@ class GroupWorker(ABC):
         self._told_of_death = asyncio.Event()
 
     async def call(self, method: str, given: Sequence[object], timeout_s: float | None) -> object:
-        """Call `worker.method(*given)`; concurrent calls wait for each other.
-
-        Raises:
-            WorkerError: the worker raised, died or did not answer in time.
-        """
+        """Call `worker.method(*given)` in turn; WorkerError if the worker raised, died or did not answer in time."""
         async with self._turn:
             try:
                 async with asyncio.timeout(timeout_s) as limit:
@@ -146,11 +142,7 @@ class LocalWorker(GroupWorker):
     """One forked process."""
 
     def __init__(self, server: Server, order: Order, log: Path, environment: Mapping[str, str]) -> None:
-        """Start to fork the process, without waiting for imports; its output is appended to `log`.
-
-        Raises:
-            WorkerError: the system cannot start another process.
-        """
+        """Start to fork the process, with its output appended to `log`; WorkerError if the system cannot."""
         super().__init__(f"{order.spec.name} {order.place.rank}", order.place, log)
         self._order = order
         self._answer: asyncio.Future[bytearray] | None = None

@@ -92,11 +92,7 @@ class RewardWorker:
     """A process with a plugin's reward, and its latest output."""
 
     def __init__(self, server: Server, title: str, memory_mb: int, arguments: Mapping[str, object]) -> None:
-        """Fork the process; `arguments` are those of `RewardHost`.
-
-        Raises:
-            OSError: the system cannot start another process.
-        """
+        """Fork the process; `arguments` are those of `RewardHost`. OSError if the system cannot start another one."""
         self._spec = WorkerGroupSpec(title, 1, REWARD_HOST, arguments)
         self._output, self._busy = Output(LONGEST_TAIL), False
         with self._output.opened() as output:
@@ -259,11 +255,7 @@ class Isolated:
             self._idle.append(await self._worker())
 
     async def __call__(self, subject: Sample | Sequence[Sample], ctx: RewardContext) -> Verdict | list[Verdict]:
-        """Return the verdict on a sample, or on each sample of a group.
-
-        Raises:
-            StartError: the very first worker could not be started.
-        """
+        """Return the verdict on a sample, or on each sample of a group; StartError if no worker ever started."""
         samples = [subject] if isinstance(subject, Sample) else subject
         try:
             verdicts = await self._verdicts(samples, ctx)
@@ -395,11 +387,7 @@ class Protection:
         return self._isolated[-1]
 
     async def start(self) -> None:
-        """Start one worker for each choice that runs in processes.
-
-        Raises:
-            PluginError: a worker cannot build its plugin; the message has its output.
-        """
+        """Start one worker for each choice that runs in processes; PluginError if a worker cannot build its plugin."""
         try:
             async with asyncio.TaskGroup() as starting:
                 for each in self._isolated:
