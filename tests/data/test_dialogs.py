@@ -157,16 +157,6 @@ def test_the_mask_is_that_of_the_whole_dialog_for_every_kind_of_template(
     assert tokenizer.decode(dialog.prompt).endswith(prompt)
 
 
-def test_reasoning_that_is_left_out_is_counted_but_never_that_of_the_last_turn(
-    tokenizer: HfTokenizer, tmp_path: Path
-) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_text(json.dumps({"messages": THINKING}) + "\n" + json.dumps({"messages": says("q", "5")}) + "\n")
-    reader = DialogReader(with_template(tokenizer, templates.QWEN3), CHAT)
-    reader.read([path])
-    assert reader.notes == ["rows.jsonl: the chat template leaves the reasoning of earlier turns out of 1 row"]
-
-
 def test_a_last_turn_has_the_reasoning_that_the_template_always_drops(tokenizer: HfTokenizer, tmp_path: Path) -> None:
     """As generation makes it, also where the prompt opens the reasoning."""
     opening = templates.DEEPSEEK.replace("assistant\n{% endif %}", "assistant\n<think>\n{% endif %}")
@@ -216,9 +206,3 @@ def test_whole_and_cut_ids_agree_for_a_tokenizer_that_begins_texts_with_a_space(
     assert list(dialog.prompt) == prefixing.encode(prefixing.apply_chat_template(messages[:1]))
     [pair] = read(prefixing, folder, PAIR, {"q": "2+3=", "a": "5 it is"})
     assert [*pair.prompt, *pair.response] == [*prefixing.encode("2+3=5 it is"), 2]
-
-
-def test_a_part_that_is_no_text_is_refused(tokenizer: HfTokenizer, tmp_path: Path) -> None:
-    picture = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a.png"}}]}
-    with pytest.raises(DataError, match=r":1: message 0 \(user\) has a part of type 'image_url'"):
-        read(with_template(tokenizer, templates.CHATML), tmp_path, CHAT, {"messages": [picture, *says("", "5")[1:]]})

@@ -159,10 +159,3 @@ def test_a_text_is_messages_only_if_it_is_their_json(make_source: MakeSource) ->
     rows: list[Json] = [json.dumps(messages), "[1]", '[{"role": "user"', '[{"content": "no role"}]']
     groups = asyncio.run(make_source([{"input": row} for row in rows]).draw(4))
     assert [group.samples[0].prompt for group in groups] == [messages, *rows[1:]]
-
-
-def test_a_bad_message_is_named_with_file_and_line(make_source: MakeSource) -> None:
-    rows: list[dict[str, object]] = [{"input": "fine"}, {"input": [user("fine"), user(5)]}]
-    with pytest.raises(DataError, match=r"rows-0\.jsonl:2: the content of message 1 of 'input' \(user\) must be"):
-        make_source(rows)
-    assert len(make_source(rows, max_bad_row_rate=0.5)) == 1

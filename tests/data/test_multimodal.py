@@ -4,13 +4,11 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from slime_core.data import PromptSource
-from slime_core.data.rendering import place_media
 from slime_core.errors import DataError
-from slime_core.sample import Json, Message, Sample
+from slime_core.sample import Sample
 from tests.tables import table
 
 MakeSource = Callable[..., PromptSource]
@@ -20,17 +18,6 @@ TEXT = st.text(st.characters(blacklist_characters="<"), max_size=5)
 
 def one(source: PromptSource) -> Sample:
     return asyncio.run(source.draw(1))[0].samples[0]
-
-
-@given(pieces=st.lists(TEXT, min_size=1, max_size=5))
-def test_items_stand_where_the_text_says(pieces: list[str]) -> None:
-    items: list[Json] = [f"{number}.png" for number in range(len(pieces) - 1)]
-    message: Message = {"role": "user", "content": "<image>".join(pieces)}
-    content = place_media([message], {"image": items})[0]["content"]
-    parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
-    assert [part["image"] for part in parts if isinstance(part, dict) and part["type"] == "image"] == items
-    texts = [str(part["text"]) for part in parts if isinstance(part, dict) and part["type"] == "text"]
-    assert "".join(texts) == "".join(pieces)
 
 
 def test_a_prompt_becomes_messages_with_parts(make_source: MakeSource) -> None:

@@ -4,7 +4,6 @@ from collections import Counter
 from itertools import permutations
 from math import factorial
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,12 +27,6 @@ def test_an_entry_needs_no_other() -> None:
     rows = [order[position] for position in (0, 1, 10**9 - 1)]
     assert len(set(rows)) == 3
     assert all(0 <= row < 10**9 for row in rows)
-
-
-@table("position", [-1, 7])
-def test_a_position_outside_is_refused(position: int) -> None:
-    with pytest.raises(IndexError, match="in an epoch of 7 rows"):
-        EpochOrder(7, 0)[position]
 
 
 @table("size", [3, 4, 5])

@@ -187,13 +187,6 @@ def test_other_samples_a_prompt_go_on_from_the_same_place_with_numbers_of_their_
     assert numbers == list(range(16))
 
 
-@given(records=st.lists(st.binary(min_size=1), max_size=20))
-def test_what_was_written_is_read(records: list[bytes]) -> None:
-    kept = RecordFile(records)
-    assert len(kept) == len(records)
-    assert [kept[number] for number in reversed(range(len(kept)))] == records[::-1]
-
-
 def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     says = r"do not fit into the temporary directory .*No space left.*set TMPDIR"
     with Path("/dev/full").open("wb", buffering=0) as full:

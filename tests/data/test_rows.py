@@ -112,12 +112,6 @@ def test_what_is_no_prompt_file_is_named(tmp_path: Path, name: str, says: str) -
         values(tmp_path / name)
 
 
-def test_nested_parquet_columns_become_json(tmp_path: Path) -> None:
-    row = {"messages": [{"role": "user", "content": "hi"}], "label": None, "metadata": {"level": 3}}
-    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "rows.parquet")
-    assert values(tmp_path / "rows.parquet") == [row]
-
-
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "rows.parquet").touch()
     monkeypatch.setitem(sys.modules, "pyarrow", None)

@@ -72,14 +72,6 @@ def test_several_files_are_one_epoch(files: Path, setup_of: SetupOf) -> None:
     ]
 
 
-def test_several_files_are_shuffled_together(files: Path, setup_of: SetupOf) -> None:
-    groups = draw(several(files, setup_of, shuffle=True, seed=2), 50)
-    for epoch in range(10):
-        prompts = sorted(str(group.samples[0].prompt) for group in groups[5 * epoch : 5 * epoch + 5])
-        assert prompts == ["a0", "a1", "a2", "sub/a0", "sub/a1"]
-    assert len({tuple(group.id.source for group in groups[start : start + 5]) for start in range(0, 50, 5)}) > 3
-
-
 def test_files_are_named_by_as_much_as_tells_them_apart() -> None:
     assert name_files(["x/train.jsonl"]) == [(Path("x/train.jsonl"), "train.jsonl")]
     names = [name for _, name in name_files(["x/a.jsonl", "y/a.jsonl", "y/b.jsonl", "b.jsonl@[0:2]"])]

@@ -20,10 +20,6 @@ def digits(sample, ctx):
     return Score(sum(letter.isdigit() for letter in sample.response) / max(1, len(sample.response)))
 
 
-def dies(sample, ctx):
-    os._exit(3)
-
-
 async def blocks(sample, ctx):
     if sample.index == 0 and not ctx.evaluation:
         time.sleep(0.5)
@@ -61,10 +57,3 @@ def test_a_plain_def_trains_and_every_call_is_measured(
     assert first["rollout/reward/./isolated.py:digits"] >= 0.0
     assert first["plugin/reward/./isolated.py:blocks/blocked"] > 0.25
     assert "reward ./isolated.py:blocks of plugin ./isolated.py blocked the event loop for" in caplog.text
-
-
-def test_a_reward_that_dies_is_dropped_until_too_many_do(project: Project, run: Callable[..., Ran]) -> None:
-    ran = run("dies=1")
-    assert ran.code == 1
-    assert "samples failed, which is over --max-error-rate" in ran.err
-    assert "./isolated.py:dies_died: it ended itself, exit code 3" in ran.err

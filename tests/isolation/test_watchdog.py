@@ -83,19 +83,6 @@ def test_a_long_block_is_named_while_it_lasts(
     assert during == [1]
 
 
-def test_a_plugins_own_variable_called_calls_is_not_taken_for_the_cores(watched: Callable[..., list[str]]) -> None:
-    stats = PluginStats()
-
-    async def names_another(sample: Sample, ctx: RewardContext) -> Score:
-        calls = stats.calls("reward", "other", "slime-other")
-        busy(0.9)
-        return Score(float(len(calls.seconds)))
-
-    (text,) = watched(lambda: reward(stats, names_another)(make_sample(""), CONTEXT))
-    assert "reward math of plugin slime-tests" in text
-    assert "other" not in text
-
-
 def test_waiting_many_short_calls_and_others_code_are_no_plugins_fault(watched: Callable[..., list[str]]) -> None:
     stats = PluginStats()
     shorts = reward(stats, blocks)

@@ -141,26 +141,15 @@ def test_a_death_in_a_call_is_that_calls_error_alone_and_the_next_group_starts(
 
     async def use(group: GroupOfWorkers) -> None:
         watching = asyncio.create_task(group.watch())
-        with pytest.raises(WorkerError, match=f"worker 0 died {how}"):
+        with pytest.raises(WorkerError, match=f"worker 0 died {how}") as raised:
             await group.call(method, [number])
         await watching
+        if method == "die":
+            assert str(raised.value).endswith("last words"), "the end of its log"
+        with pytest.raises(WorkerError, match="was stopped with its group"):
+            await group.call("pid")
 
     with_group(tmp_path, use, spec(size=1))
-
-
-def test_a_worker_that_dies_is_named_with_the_end_of_its_log_and_ends_its_group(tmp_path: Path) -> None:
-    async def use(group: GroupOfWorkers) -> None:
-        pids = await group.call("pid")
-        with pytest.raises(WorkerError) as raised:
-            await group.call("die", [1, 1])
-        message = str(raised.value)
-        assert "worker 1 died (killed by SIGKILL" in message
-        assert message.endswith("last words")
-        assert all(map(gone, pids))
-        with pytest.raises(WorkerError, match="was stopped with its group"):
-            await group.call("double", [1, 2])
-
-    with_group(tmp_path, use)
 
 
 def test_an_answer_that_cannot_be_pickled_is_the_calls_error(tmp_path: Path) -> None:

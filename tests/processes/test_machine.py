@@ -28,10 +28,6 @@ def take(machine: Machine, needs: Needs, workers: int, taken: Sequence[Taken] = 
     return Taken("engine", needs, machine.share("engine", needs, workers, taken))
 
 
-def test_more_workers_than_cores_share_them() -> None:
-    assert take(machine(), Needs(), 16).devices == [()] * 16
-
-
 def test_a_refusal_says_what_was_asked_and_what_there_is() -> None:
     said = refusal(machine(), Needs(cpus=4, gpus=1.0))
     assert said.startswith("group 'trainer' needs 4 cores, 1 GPU. This machine has 2 cores, GPUs 0, 1")
@@ -62,7 +58,3 @@ def test_no_gpu_is_given_out_twice(asked: list[tuple[float, int]]) -> None:
 def test_needs_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="expected"):
         Needs(**wrong)  # type: ignore[arg-type]
-
-
-def test_what_several_workers_need_together() -> None:
-    assert str(Needs(2.0, 0.5, GIB, {"disk": 1.0}) * 3) == "6 cores, 2 GPUs, 3 GiB of memory, 3 disk"
