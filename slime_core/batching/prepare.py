@@ -276,12 +276,12 @@ def shaping_metrics(groups: Sequence[TrainGroup]) -> dict[str, float]:
 
 # The core's own columns.
 
-OWN = "slime-core"
+CORE_PLUGIN = "slime-core"
 
 
 def teacher_column() -> ColumnMaker:
     """Return the column of the teacher's log-probs that samples carry."""
-    return ColumnMaker(BuiltChoice(TEACHER_COLUMN, OWN, _teacher_log_probs), {TEACHER_COLUMN: Grain.TOKEN})
+    return ColumnMaker(BuiltChoice(TEACHER_COLUMN, CORE_PLUGIN, _teacher_log_probs), {TEACHER_COLUMN: Grain.TOKEN})
 
 
 def reward_columns(keys: Sequence[str]) -> ColumnMaker:
@@ -301,7 +301,7 @@ def reward_columns(keys: Sequence[str]) -> ColumnMaker:
                 )
         return {f"reward/{key}": there[key] for key in keys}
 
-    return ColumnMaker(BuiltChoice("reward_parts", OWN, parts), {f"reward/{key}": Grain.SAMPLE for key in keys})
+    return ColumnMaker(BuiltChoice("reward_parts", CORE_PLUGIN, parts), {f"reward/{key}": Grain.SAMPLE for key in keys})
 
 
 def _teacher_log_probs(sample: Sample, group: Group, ctx: ShapeContext) -> Mapping[str, Sequence[float]]:

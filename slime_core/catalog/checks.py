@@ -221,13 +221,13 @@ def check_extras(where: str, output: GenerateOutput, request: GenerateRequest) -
     missing = sorted(extra.value for extra in request.want if extras.lacks(extra)) if len(output.tokens) else []
     if missing:
         raise ContractError(f"{where}: the request wants {', '.join(missing)}, and the extras have none")
-    if problems := list(_misshapen(extras, output, len(request.prompt))):
+    if problems := list(_shape_problems(extras, output, len(request.prompt))):
         raise ContractError(f"{where}, extras: {'; '.join(problems)}")
 
 
-def _misshapen(extras: EngineExtras, output: GenerateOutput, prompt: int) -> Iterator[str]:
+def _shape_problems(extras: EngineExtras, output: GenerateOutput, prompt: int) -> Iterator[str]:
     count = len(output.tokens)
-    yield from _misplaced(extras, output)
+    yield from _version_problems(extras, output)
     if extras.routed_experts is not None:
         seen, size = max(0, prompt + count - 1), len(extras.routed_experts)
         if size % seen if seen else size:
@@ -246,7 +246,7 @@ def _misshapen(extras: EngineExtras, output: GenerateOutput, prompt: int) -> Ite
             yield "prompt_log_probs holds NaN or infinity"
 
 
-def _misplaced(extras: EngineExtras, output: GenerateOutput) -> Iterator[str]:
+def _version_problems(extras: EngineExtras, output: GenerateOutput) -> Iterator[str]:
     if not extras.versions:
         return
     counts, versions = ([span[part] for span in extras.versions] for part in range(2))
@@ -307,7 +307,7 @@ def _check_tokens(where: str, returned: GenerateOutput | GenerateChunk, budget: 
 
 def check_generated(returned: object, *, plugin: str, sample: Sample, vocab_size: int | None = None) -> list[Sample]:
     """Check the finished samples that a generator returned for `sample`; `vocab_size` bounds the token ids."""
-    where = f"generator of plugin {plugin}, {_named(sample)}"
+    where = f"generator of plugin {plugin}, {_sample_name(sample)}"
     if not isinstance(returned, list):
         refuse(where, "list[Sample]", returned, "return [sample]" if isinstance(returned, Sample) else "")
     if not returned:
@@ -315,7 +315,7 @@ def check_generated(returned: object, *, plugin: str, sample: Sample, vocab_size
     for position, each in enumerate(returned):
         if not isinstance(each, Sample):
             refuse(f"{where}, item {position}", "a Sample", each)
-        problems = list(_unfinished(each, sample)) or list(_unknown(each.tokens, vocab_size))
+        problems = list(_sample_problems(each, sample)) or list(_token_problems(each.tokens, vocab_size))
         if problems:
             raise ContractError(f"{where}, item {position}: {'; '.join(problems)}")
     if len({id(each) for each in returned}) < len(returned):
@@ -335,7 +335,7 @@ def as_verdict(returned: object) -> object:
 
 def check_verdict(returned: object, *, plugin: str, sample: Sample) -> Verdict:
     """Check a reward's verdict on `sample`. Numbers, bools and scalars of numpy or torch become a `Score`."""
-    return _verdict(returned, f"reward of plugin {plugin}, {_named(sample)}")
+    return _verdict(returned, f"reward of plugin {plugin}, {_sample_name(sample)}")
 
 
 def check_verdicts(returned: object, *, plugin: str, samples: Sequence[Sample]) -> Sequence[Verdict]:
@@ -346,7 +346,7 @@ def check_verdicts(returned: object, *, plugin: str, samples: Sequence[Sample]) 
     answers = check_list(where, "a list of numbers, Score, Unscored or NotApplicable", returned)
     if len(answers) != len(samples):
         raise ContractError(f"{where}: {len(answers)} verdicts for {len(samples)} samples; return one a sample")
-    return [_verdict(answer, f"{where}, {_named(each)}") for answer, each in zip(answers, samples, strict=True)]
+    return [_verdict(answer, f"{where}, {_sample_name(each)}") for answer, each in zip(answers, samples, strict=True)]
 
 
 def check_label_result(returned: object) -> str | None:
@@ -366,7 +366,7 @@ def check_drawn(returned: object, *, plugin: str, count: int) -> list[Group]:
     for position, group in enumerate(returned):
         if not isinstance(group, Group):
             refuse(f"{where}, item {position}", "a Group", group)
-        if problems := list(_undrawable(group)):
+        if problems := list(_draw_problems(group)):
             raise ContractError(f"{where}, group {group.id}: {'; '.join(problems)}")
     ids = [group.id for group in returned]
     if len(set(ids)) < count:
@@ -385,7 +385,7 @@ def _is_finite(values: Sequence[object]) -> bool:
     return all(isinstance(each, float | int) and isfinite(each) for each in values)
 
 
-def _undrawable(group: Group) -> Iterator[str]:
+def _draw_problems(group: Group) -> Iterator[str]:
     if not group.samples:
         yield "it has no samples"
     for position, sample in enumerate(group.samples):
@@ -397,7 +397,7 @@ def _undrawable(group: Group) -> Iterator[str]:
             yield f"sample {position} has no index or no group_index; number both"
 
 
-def _unfinished(made: Sample, given: Sample) -> Iterator[str]:
+def _sample_problems(made: Sample, given: Sample) -> Iterator[str]:
     if made.status is Status.PENDING:
         yield "status is still PENDING; set COMPLETED, TRUNCATED, ABORTED or FAILED"
     if made.group_index != given.group_index:
@@ -409,7 +409,7 @@ def _unfinished(made: Sample, given: Sample) -> Iterator[str]:
     yield from made.problems()
 
 
-def _unknown(tokens: Sequence[int], vocab_size: int | None) -> Iterator[str]:
+def _token_problems(tokens: Sequence[int], vocab_size: int | None) -> Iterator[str]:
     if unpackable("I", tokens):  # in two thirds of the time that `min` takes
         yield f"tokens holds {min(tokens)}; token ids are 0 or more"
     if vocab_size is not None and (high := max(tokens, default=0)) >= vocab_size:
@@ -447,5 +447,5 @@ def _float(where: str, value: object) -> float:
     return number
 
 
-def _named(sample: Sample) -> str:
+def _sample_name(sample: Sample) -> str:
     return f"sample {sample.index} of group {sample.group_index}"

@@ -247,7 +247,7 @@ def is_plugin_module(text: str) -> bool:
 
 VARIABLE = "SLIME_PLUGINS"
 """Environment variable with an allow-list: plugin names, comma-separated."""
-_ASKED_BY = {
+_KEYS = {
     "only": f"{VARIABLE} or [plugins] only",
     "without": "--no-plugin or [plugins] without",
     "require": "--plugin or [plugins] require",
@@ -281,13 +281,13 @@ def select_plugins(wanted: PluginSet) -> tuple[PluginStatus, ...]:
     excluded = []
     for each in installed:
         if each not in candidates:
-            why = f"left out ({_ASKED_BY['without']})" if each in without else f"not in the list of {_LISTED}"
+            why = f"left out ({_KEYS['without']})" if each in without else f"not in the list of {_ALLOW_LIST}"
             excluded.append(each.with_state(PluginState.EXCLUDED, why))
     modules = project_candidates(wanted.modules, wanted.root or Path.cwd())
     return (*(replace(each, required=each in require) for each in candidates), *modules, *excluded)
 
 
-_LISTED = f"what to load ({_ASKED_BY['only']})"
+_ALLOW_LIST = f"what to load ({_KEYS['only']})"
 
 
 def _refuse_contradictions(
@@ -298,17 +298,17 @@ def _refuse_contradictions(
 ) -> None:
     for each in without:
         if each.dist == CORE:
-            raise ConfigError(f"{CORE} cannot be left out ({_ASKED_BY['without']}): every run needs what it offers")
+            raise ConfigError(f"{CORE} cannot be left out ({_KEYS['without']}): every run needs what it offers")
         for field_name, named in (("require", require), ("only", only or ())):
             if each in named:
                 raise ConfigError(
-                    f"plugin {each.plugin} is both asked for ({_ASKED_BY[field_name]}) and left out "
-                    f"({_ASKED_BY['without']}): remove one"
+                    f"plugin {each.plugin} is both asked for ({_KEYS[field_name]}) and left out "
+                    f"({_KEYS['without']}): remove one"
                 )
     for each in require:
         if only is not None and each not in only and each.dist not in DEFAULTS:
             raise ConfigError(
-                f"plugin {each.plugin} is asked for ({_ASKED_BY['require']}), but not in the list of {_LISTED}: "
+                f"plugin {each.plugin} is asked for ({_KEYS['require']}), but not in the list of {_ALLOW_LIST}: "
                 f"{', '.join(allowed) or 'nothing'}"
             )
 
@@ -327,16 +327,16 @@ def _with_required(named: Sequence[PluginStatus], installed: Sequence[PluginStat
 
 
 def _resolve(field: str, names: Iterable[str], installed: Sequence[PluginStatus]) -> list[PluginStatus]:
-    return list(dict.fromkeys(each for name in names for each in _named(field, name, installed)))
+    return list(dict.fromkeys(each for name in names for each in _matches(field, name, installed)))
 
 
-def _named(field: str, name: str, installed: Sequence[PluginStatus]) -> list[PluginStatus]:
+def _matches(field: str, name: str, installed: Sequence[PluginStatus]) -> list[PluginStatus]:
     if of_dist := [each for each in installed if each.dist == normalize(name)]:
         return of_dist
     of_entry = [each for each in installed if normalize(each.name) == normalize(name)]
     if len(of_entry) > 1:
         dists = " and ".join(each.dist for each in of_entry)
-        raise ConfigError(f"plugin {name!r} ({_ASKED_BY[field]}) is an entry point of {dists}: name the distribution")
+        raise ConfigError(f"plugin {name!r} ({_KEYS[field]}) is an entry point of {dists}: name the distribution")
     if not of_entry:
         raise UnknownName(_not_installed(field, name, installed))
     return of_entry
@@ -345,7 +345,7 @@ def _named(field: str, name: str, installed: Sequence[PluginStatus]) -> list[Plu
 def _not_installed(field: str, name: str, installed: Sequence[PluginStatus]) -> str:
     known = [spelling for each in installed for spelling in (each.dist, each.name)]
     listed = ", ".join(dict.fromkeys(each.title for each in installed)) or "none"
-    text = f"no plugin {name!r} ({_ASKED_BY[field]}).{did_you_mean(name, known)} Installed: {listed}."
+    text = f"no plugin {name!r} ({_KEYS[field]}).{did_you_mean(name, known)} Installed: {listed}."
     if Path(f"{name}.py").is_file():
         text += f" For the file in this directory write ./{name}.py."
     if field == "without":

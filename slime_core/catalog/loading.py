@@ -151,17 +151,17 @@ def naming_plugin(spec: Spec[object], plugin: str) -> Spec[object]:
     """A copy of the spec whose functions for settings and keys raise errors that name the plugin."""
     where = f"plugin {plugin}: {spec.role} {spec.name!r}"
     if not isinstance(spec.settings, type):
-        spec = replace(spec, settings=_guarded(spec.settings, f"{where}: making its settings", makes_model=True))
+        spec = replace(spec, settings=_guard(spec.settings, f"{where}: making its settings", makes_model=True))
     if callable(spec.flat_keys):
-        spec = replace(spec, flat_keys=_guarded(spec.flat_keys, f"{where}: listing its keys"))
+        spec = replace(spec, flat_keys=_guard(spec.flat_keys, f"{where}: listing its keys"))
     if (installed := spec.installed) is not None:
-        model = _guarded(installed.model, f"{where}: making the settings of {installed.key}", makes_model=True)
+        model = _guard(installed.model, f"{where}: making the settings of {installed.key}", makes_model=True)
         spec = replace(spec, installed=replace(installed, model=model))
     return spec
 
 
-def _guarded(make: Callable[P, MadeT], where: str, *, makes_model: bool = False) -> Callable[P, MadeT]:
-    def guarded(*args: P.args, **kwargs: P.kwargs) -> MadeT:
+def _guard(make: Callable[P, MadeT], where: str, *, makes_model: bool = False) -> Callable[P, MadeT]:
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> MadeT:
         try:
             with redirect_stdout(sys.stderr):  # standard output is for what the user asked
                 made = make(*args, **kwargs)
@@ -171,7 +171,7 @@ def _guarded(make: Callable[P, MadeT], where: str, *, makes_model: bool = False)
             raise PluginError(f"{where} raised {describe(error)}") from error
         return made
 
-    return guarded
+    return wrapped
 
 
 class _Fault(Exception):
@@ -234,7 +234,7 @@ class Loader:
         hooks = list(marked_functions(plugin))
         for role, provider in PROVIDER_OF_ROLE.items():
             for function in (function for hook, function, _ in hooks if hook == provider):
-                for spec in _offered(provider, function, SPECS[role]):
+                for spec in _checked_offers(provider, function, SPECS[role]):
                     qualified = f"{candidate.plugin}/{spec.name}"
                     if (role, spec.name) in seen or qualified in self.choices[role]:
                         raise _Fault(f"{provider} offers {spec.name!r} twice; rename one")
@@ -250,7 +250,7 @@ class Loader:
         """
         for listener in self.listeners(NAMES_HOOK):
             try:
-                yield from _offered(NAMES_HOOK, listener.function, ForeignName)
+                yield from _checked_offers(NAMES_HOOK, listener.function, ForeignName)
             except _Fault as fault:
                 raise PluginError(f"plugin {listener.plugin}: {fault}") from fault
 
@@ -282,7 +282,7 @@ def _check_api(candidate: PluginStatus, plugin: object) -> None:
     raise _Fault(f'{found}; write SLIME_API = "{API_VERSION}" in its module')
 
 
-def _offered(hook: str, function: Callable[..., object], kind: type[OfferT]) -> list[OfferT]:
+def _checked_offers(hook: str, function: Callable[..., object], kind: type[OfferT]) -> list[OfferT]:
     """The objects that a provider hook yields, checked."""
     try:
         with redirect_stdout(sys.stderr):

@@ -42,14 +42,14 @@ class Method:
     is_sync: bool
     """Whether it may be a plain `def`."""
 
-    def written(self, name: str) -> str:
+    def source_form(self, name: str) -> str:
         """Its signature in source form, under the given name."""
         arguments = ", ".join(self.signature.parameters)
         return f"{'def' if self.is_sync else 'async def'} {name}({arguments})"
 
     def check(self, function: object, name: str, role: str, *, bound: bool) -> None:
         """Raise TypeError if the core's call does not fit a function; `bound`: it takes no `self`."""
-        wanted = self.written(name.rpartition(".")[2])
+        wanted = self.source_form(name.rpartition(".")[2])
         if not callable(function):
             raise TypeError(f"there is no {name}; {_role_text(role)} has `{wanted}`")
         if role in CALLED_AS and (why := signature_error(_bound(function, bound), name, role)) is not None:
@@ -103,14 +103,14 @@ def spec_of(role: str, name: str, offered: object) -> Spec[object]:
     methods, settings = methods_of(role), Settings
     if isinstance(offered, type):
         for method in methods:
-            found = _own(offered, method.name)
+            found = _own_attribute(offered, method.name)
             bound = isinstance(found, staticmethod)
             function = found.__func__ if isinstance(found, staticmethod) else found
             method.check(function, f"{name}.{method.name}", role, bound=bound)
         factory, settings = _class_factory(offered)
     elif inspect.isfunction(offered):
         if len(methods) > 1:
-            several = ", ".join(f"`{method.written(method.name)}`" for method in methods)
+            several = ", ".join(f"`{method.source_form(method.name)}`" for method in methods)
             raise TypeError(f"{name} is a function; {_role_text(role)} is a class with {several}")
         methods[0].check(offered, name, role, bound=True)
         factory = _function_factory(methods[0].name, offered)
@@ -119,7 +119,7 @@ def spec_of(role: str, name: str, offered: object) -> Spec[object]:
     return SPECS[role](name, functools.update_wrapper(factory, offered, updated=()), settings)
 
 
-def _own(offered: type, name: str) -> object:
+def _own_attribute(offered: type, name: str) -> object:
     # Not getattr: it would find the metaclass's `__call__` on every class.
     for owner in offered.__mro__:
         if name in vars(owner) and not getattr(owner, "_is_protocol", False):

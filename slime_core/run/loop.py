@@ -197,7 +197,7 @@ class BaseLoop(ABC):
         await self._base.trackers.log(self._step, metrics)
         await self._spans.write(rollout_id)
         self._display.row(rollout_id, metrics)
-        for alarm in self._alarms.look(row):
+        for alarm in self._alarms.check(row):
             self._display.message(str(alarm))
             if alarm.name in self._config.alarms.stop_on_alarms:
                 self._base.stop.ask(enough=True)
@@ -247,7 +247,7 @@ class BaseLoop(ABC):
         self._metrics.truncate(state.metrics_position)
         best: Path | None = None
         for row in MetricsLog.read(self._metrics.path):
-            self._alarms.look(row)  # mark alarms as shown that were shown before
+            self._alarms.check(row)  # mark alarms as shown that were shown before
             saved = self._saver.path_of(row.rollout_id)
             if self._best_link and saved.is_dir() and self._is_best(row.metrics):
                 best = saved

@@ -37,7 +37,7 @@ class GeneratedGroups:
     """Failed samples, in the groups that continued without them."""
 
 
-KeeperT = TypeVar("KeeperT")
+RecorderT = TypeVar("RecorderT")
 
 
 class SampleWriter:
@@ -95,15 +95,15 @@ class RaisedAlarm(Protocol):
 class AlarmWatch:
     """Checks rows of metrics in order, for example slime-view's `Alarms`."""
 
-    def look(self, row: MetricsRow) -> Sequence[RaisedAlarm]:
+    def check(self, row: MetricsRow) -> Sequence[RaisedAlarm]:
         """Return the alarms that this row raises and the previous row did not."""
         return ()
 
 
-def recorder(name: str, without: type[KeeperT], *given: object) -> KeeperT:
+def recorder(name: str, without: type[RecorderT], *given: object) -> RecorderT:
     """Return the recorder that an installed package provides under a name, built with `given`; else `without()`."""
     entry = entry_point_of(PARTS, name)
-    return cast(Callable[..., KeeperT], entry.load())(*given) if entry else without()
+    return cast(Callable[..., RecorderT], entry.load())(*given) if entry else without()
 
 
 def write_run_report(run_dir: Path) -> Sequence[tuple[str, Path]]:

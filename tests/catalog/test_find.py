@@ -254,7 +254,7 @@ def test_every_role_takes_code_of_the_project(catalog: Catalog, project: Path, r
 def test_the_shape_of_every_role_can_be_read_off_its_protocol() -> None:
     for role in SPECS:
         assert methods_of(role), role
-    assert [method.written(method.name) for method in methods_of("tracker")] == [
+    assert [method.source_form(method.name) for method in methods_of("tracker")] == [
         "async def log(step, metrics)",
         "async def close()",
     ]

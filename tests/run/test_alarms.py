@@ -54,7 +54,7 @@ def rows_of(changes: Mapping[str, Callable[[float], float]], rollouts: int = ROL
 
 def seen(rows: Iterable[MetricsRow], settings: AlarmArgs = DEFAULT) -> list[Alarm]:
     alarms = Alarms(settings, ROLLOUT)
-    return [each for row in rows for each in alarms.look(row)]
+    return [each for row in rows for each in alarms.check(row)]
 
 
 @table("name", BAD)
@@ -110,7 +110,7 @@ def test_a_first_rollout_of_one_reward_says_so_at_once() -> None:
     wrong = []
     for name, args, metrics, expected in table:
         alarms = Alarms(DEFAULT, args)
-        said = [each.name for number in range(2) for each in alarms.look(MetricsRow(number, number, 0.0, metrics))]
+        said = [each.name for number in range(2) for each in alarms.check(MetricsRow(number, number, 0.0, metrics))]
         if said != ["same_reward"] * expected:
             wrong.append((name, said))
     assert not wrong

@@ -120,7 +120,7 @@ class Algorithm:
             answer = cast(ValueAdvantage, self._advantage.part).returns(given)
             returns = torch.split(check_advantages(answer, plugin=plugin, tokens=sum(tokens)), tokens)
         return [
-            replace(share, advantages_T=self._distilled(share, advantage_T), returns_T=returns_T)
+            replace(share, advantages_T=self._with_distillation(share, advantage_T), returns_T=returns_T)
             for share, advantage_T, returns_T in zip(shares, torch.split(advantages_T, tokens), returns, strict=True)
         ]
 
@@ -148,7 +148,7 @@ class Algorithm:
         places = share.tokens_of(samples)
         given = LossInput(
             log_probs_T=log_probs_T,
-            old_log_probs_T=self._old(share, places, log_probs_T.detach()),
+            old_log_probs_T=self._old_log_probs(share, places, log_probs_T.detach()),
             rollout_log_probs_T=share.rollout_log_probs_T[places],
             advantages_T=share.advantages_T[places],
             loss_mask_T=share.mask_T[places],
@@ -157,10 +157,10 @@ class Algorithm:
             columns_S={name: values[list(samples)] for name, values in share.columns_S.items()},
             columns_T={name: values[places] for name, values in share.columns_T.items()},
         )
-        corrected = self._corrected(given)
+        corrected = self._correction_output(given)
         output = check_loss(self._loss.part(given), plugin=self._loss.plugin, tokens=len(places))
         kl_T, metrics = self._kl(share, places, given)
-        loss_T = _added_up(output, corrected, kl_T)
+        loss_T = _total_loss(output, corrected, kl_T)
         loss = (loss_T * share.weight_T[places]).sum()
         if not torch.isfinite(loss):
             raise NonFiniteError(f"the loss of a micro-batch of {len(samples)} samples is {loss.item()}")
@@ -191,7 +191,7 @@ class Algorithm:
             reverse_T = torch.where(mask_T > 0, sampled_T - teacher_T, 0.0)
         return replace(share, kl_penalty_T=penalty_T, reverse_kl_T=reverse_T)
 
-    def _distilled(self, share: Share, advantages_T: torch.Tensor) -> torch.Tensor:
+    def _with_distillation(self, share: Share, advantages_T: torch.Tensor) -> torch.Tensor:
         """Advantages [T] less `opd_kl_coef` times the reverse KL to the teacher (on-policy distillation).
 
         Per token, as slime has it: the policy gradient of it descends KL(policy || teacher) over the policy's own
@@ -201,7 +201,7 @@ class Algorithm:
             return advantages_T
         return advantages_T - self._setup.teacher.kl_coef * share.reverse_kl_T
 
-    def _old(self, share: Share, places: torch.Tensor, log_probs_T: torch.Tensor) -> torch.Tensor:
+    def _old_log_probs(self, share: Share, places: torch.Tensor, log_probs_T: torch.Tensor) -> torch.Tensor:
         if self._correction is None:
             return share.rollout_log_probs_T[places]
         if not self.wants_old_log_probs(share):
@@ -215,7 +215,7 @@ class Algorithm:
             )
         return share.old_log_probs_T[places]
 
-    def _corrected(self, given: LossInput) -> CorrectionOutput | None:
+    def _correction_output(self, given: LossInput) -> CorrectionOutput | None:
         if self._correction is None:
             return None
         if not torch.isfinite(given.old_log_probs_T).all():
@@ -247,7 +247,7 @@ class Algorithm:
         return added_T, {**metrics, "kl_loss": kl_T}
 
 
-def _added_up(output: LossOutput, corrected: CorrectionOutput | None, kl_T: torch.Tensor | None) -> torch.Tensor:
+def _total_loss(output: LossOutput, corrected: CorrectionOutput | None, kl_T: torch.Tensor | None) -> torch.Tensor:
     """The loss of each token [T]: the correction weighs and masks the loss, and leaves what is added to it alone."""
     loss_T = output.loss_T
     if corrected is not None:

@@ -62,7 +62,7 @@ class Groups:
         squares_S = self.total(self.weight_S * self.centred_S.square())
         return (squares_S / (self.rollouts_S - 1).clamp_min(1)).sqrt()
 
-    def deviation_of_all(self, sum_over_ranks: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    def deviation_over_ranks(self, sum_over_ranks: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
         """Unbiased standard deviation of the rewards of all groups on all ranks, a number; 0 of one rollout.
 
         Args:
@@ -74,7 +74,7 @@ class Groups:
         deviation: torch.Tensor = (squares / (count - 1).clamp_min(1)).sqrt()
         return deviation
 
-    def left_out(self) -> torch.Tensor:
+    def leave_one_out(self) -> torch.Tensor:
         """Rewards minus the mean over the other rollouts of their group [S]; 0 in a group of one rollout."""
         own_S = self.of_rollout(self.weight_S * self.reward_S)
         others_S = self.total(self.weight_S * self.reward_S) - own_S

@@ -32,10 +32,10 @@ class WhitenedSettings(EstimatorSettings):
 
 def of_tokens(batch: AdvantageInput, advantage_S: "torch.Tensor", settings: EstimatorSettings) -> "torch.Tensor":
     """Every token its sample's advantage [T], whitened if asked."""
-    return normalized(batch, advantage_S.to(batch.rewards_S.dtype)[batch.sample_index_T], settings)
+    return whiten_if_set(batch, advantage_S.to(batch.rewards_S.dtype)[batch.sample_index_T], settings)
 
 
-def normalized(batch: AdvantageInput, advantage_T: "torch.Tensor", settings: EstimatorSettings) -> "torch.Tensor":
+def whiten_if_set(batch: AdvantageInput, advantage_T: "torch.Tensor", settings: EstimatorSettings) -> "torch.Tensor":
     """Advantages [T], whitened over the trained tokens of all ranks if asked."""
     from slime_train.sequences import whiten
 

@@ -112,32 +112,32 @@ def advantage_input(shares: Sequence[Share], sum_over_ranks: Callable[[torch.Ten
 
     def joined(values: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
         given = [each for each in values if each is not None]
-        return _joined(given) if given else None
+        return _concatenated(given) if given else None
 
     return AdvantageInput(
         torch.tensor([reward for batch in batches for reward in batch.rewards_S], dtype=torch.float32),
-        _numbered([torch.tensor(batch.group_index_S, dtype=torch.int64) for batch in batches]),
-        _numbered([torch.tensor(batch.rollout_index_S, dtype=torch.int64) for batch in batches]),
-        _numbered([share.sample_T for share in shares], [len(share.lengths_S) for share in shares]),
-        _joined([share.mask_T for share in shares]),
-        {name: _joined([share.columns_S[name] for share in shares]) for name in shares[0].columns_S},
-        {name: _joined([share.columns_T[name] for share in shares]) for name in shares[0].columns_T},
+        _renumbered([torch.tensor(batch.group_index_S, dtype=torch.int64) for batch in batches]),
+        _renumbered([torch.tensor(batch.rollout_index_S, dtype=torch.int64) for batch in batches]),
+        _renumbered([share.sample_T for share in shares], [len(share.lengths_S) for share in shares]),
+        _concatenated([share.mask_T for share in shares]),
+        {name: _concatenated([share.columns_S[name] for share in shares]) for name in shares[0].columns_S},
+        {name: _concatenated([share.columns_T[name] for share in shares]) for name in shares[0].columns_T},
         sum_over_ranks,
         joined([share.kl_penalty_T for share in shares]),
         joined([share.values_T for share in shares]),
     )
 
 
-def _joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+def _concatenated(parts: Sequence[torch.Tensor]) -> torch.Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
-def _numbered(parts: Sequence[torch.Tensor], sizes: Sequence[int] | None = None) -> torch.Tensor:
+def _renumbered(parts: Sequence[torch.Tensor], sizes: Sequence[int] | None = None) -> torch.Tensor:
     found, first = [], 0
     for place, part in enumerate(parts):
         found.append(part + first)
         first += sizes[place] if sizes is not None else int(part.max()) + 1 if len(part) else 0
-    return _joined(found)
+    return _concatenated(found)
 
 
 GIVEN_S = ("prompt_index_S", "group_index_S", "rollout_index_S", "response_lengths_S", "rewards_S", "weights_S")
@@ -159,11 +159,11 @@ def save_train_data(template: str, shares: Sequence[Share], rank: int) -> Path:
     rollout_id = shares[0].batch.rollout_id
     path = Path(template.format(rollout_id=rollout_id, rank=rank))
     columns = {name: value.contiguous().cpu() for share in shares for name, value in _columns(share)}
-    beside = path.with_name(f".{path.name}.tmp")
+    temporary = path.with_name(f".{path.name}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(columns, beside, {"rollout_id": str(rollout_id), "rank": str(rank), "steps": str(len(shares))})
-        beside.replace(path)
+        save_file(columns, temporary, {"rollout_id": str(rollout_id), "rank": str(rank), "steps": str(len(shares))})
+        temporary.replace(path)
     except OSError as error:
         raise RunFolderError(f"cannot write save_debug_train_data {path}: {error}") from error
     return path

@@ -6,7 +6,7 @@ Example:
 
     alarms = Alarms(config.alarms, config.rollout)
     for row in MetricsLog.read(run_dir / "metrics.jsonl"):
-        print(*alarms.look(row))
+        print(*alarms.check(row))
 """
 
 import math
@@ -98,7 +98,7 @@ class Alarms(AlarmWatch):
         self._evaluated: dict[str, _Evaluated] = {}
         self._raised: set[tuple[AlarmName, str]] = set()
 
-    def look(self, row: MetricsRow) -> list[Alarm]:
+    def check(self, row: MetricsRow) -> list[Alarm]:
         """Alarms that begin with this row."""
         seen: list[tuple[AlarmName, str, str | None]]
         if names.REWARD in row.metrics:
@@ -247,4 +247,4 @@ def read_alarms(run: Path) -> list[Alarm]:
     except ValidationError as error:
         raise RunFolderError(f"{run / 'run.toml'} is not the file of a run: {error}") from None
     alarms = Alarms(settings, rollout)
-    return [alarm for row in MetricsLog.read(run / "metrics.jsonl") for alarm in alarms.look(row)]
+    return [alarm for row in MetricsLog.read(run / "metrics.jsonl") for alarm in alarms.check(row)]

@@ -69,7 +69,7 @@ class Grpo:
         advantage_S = groups.centred_S
         if self._settings.grpo_std_normalization:
             of_all = self._settings.scale_rewards == "batch"
-            deviation = groups.deviation_of_all(batch.sum_over_ranks) if of_all else groups.deviation()
+            deviation = groups.deviation_over_ranks(batch.sum_over_ranks) if of_all else groups.deviation()
             advantage_S = advantage_S / (deviation + EPSILON)
         return of_tokens(batch, advantage_S, self._settings)
 

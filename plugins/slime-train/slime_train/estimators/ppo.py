@@ -11,7 +11,7 @@ from pydantic import Field
 
 from slime_core.errors import ContractError
 from slime_core.roles import Advantage, AdvantageInput, AdvantageSpec, Setup
-from slime_train.normalization import WhitenedSettings, normalized
+from slime_train.normalization import WhitenedSettings, whiten_if_set
 
 if TYPE_CHECKING:
     import torch
@@ -39,7 +39,7 @@ class Ppo:
     def __call__(self, batch: AdvantageInput) -> "torch.Tensor":
         """Advantages [T], in units of reward, or of the rollout's standard deviation where they are whitened."""
         advantage_T = self._gae(batch).to(batch.rewards_S.dtype)
-        advantage_T = normalized(batch, advantage_T, self._settings)
+        advantage_T = whiten_if_set(batch, advantage_T, self._settings)
         return advantage_T * batch.loss_mask_T
 
     def returns(self, batch: AdvantageInput) -> "torch.Tensor":

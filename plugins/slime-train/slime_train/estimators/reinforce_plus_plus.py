@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from slime_core.roles import Advantage, AdvantageInput, AdvantageSpec, Setup
-from slime_train.normalization import WhitenedSettings, normalized
+from slime_train.normalization import WhitenedSettings, whiten_if_set
 
 if TYPE_CHECKING:
     import torch
@@ -48,7 +48,7 @@ class ReinforcePlusPlus:
         return_T = discount_T * batch.rewards_S.double()[sample_T]
         if batch.kl_penalty_T is not None:
             return_T = return_T - discounted_sums(batch.kl_penalty_T.double(), sample_T, self._settings.gamma)
-        return normalized(batch, return_T.to(batch.rewards_S.dtype), self._settings)
+        return whiten_if_set(batch, return_T.to(batch.rewards_S.dtype), self._settings)
 
 
 def _reinforce_plus_plus(settings: ReinforcePlusPlusSettings, setup: Setup) -> Advantage:

@@ -8,7 +8,7 @@ Example:
 from typing import TYPE_CHECKING
 
 from slime_core.roles import Advantage, AdvantageInput, AdvantageSpec, Setup
-from slime_train.normalization import EstimatorSettings, WhitenedSettings, normalized
+from slime_train.normalization import EstimatorSettings, WhitenedSettings, whiten_if_set
 
 if TYPE_CHECKING:
     import torch
@@ -35,7 +35,7 @@ class ReinforcePlusPlusBaseline:
         advantage_T = Groups.of(batch).centred_S.to(batch.rewards_S.dtype)[batch.sample_index_T]
         if batch.kl_penalty_T is not None:
             advantage_T = advantage_T - batch.kl_penalty_T
-        return normalized(batch, advantage_T, self._settings)
+        return whiten_if_set(batch, advantage_T, self._settings)
 
 
 def _reinforce_plus_plus_baseline(settings: ReinforcePlusPlusBaselineSettings, setup: Setup) -> Advantage:

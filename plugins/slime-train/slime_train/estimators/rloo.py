@@ -27,7 +27,7 @@ class Rloo:
         """Advantages [T], in units of reward: every token of a sample has its sample's."""
         from slime_train.groups import Groups
 
-        return of_tokens(batch, Groups.of(batch).left_out(), self._settings)
+        return of_tokens(batch, Groups.of(batch).leave_one_out(), self._settings)
 
 
 def _rloo(settings: EstimatorSettings, setup: Setup) -> Advantage:
