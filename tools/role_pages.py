@@ -166,17 +166,13 @@ def _introduction(spec: type[Spec[object]], module: griffe.Module, part: Part) -
 
 def _facts(spec: type[Spec[object]]) -> Iterator[str]:
     role = spec.role
-    yield from ("| | |", "|---|---|", f"| kind | {KIND_OF_ROLE[role]} |")
     if spec.selectable:
         flag = f"--{role.replace('_', '-')}"
-        yield f'| selected by | `[{role}] use = "NAME"`, or `{flag} NAME`; settings in `[{role}.NAME]` |'
-    yield f"| several at once | {_several(spec)} |"
-    yield f"| hook | `{PROVIDER_OF_ROLE[role]}() -> Iterable[{spec.__name__}]` |"
-    yield from (f"| added in | {spec.added} |", f"| promise | {spec.stability.value} |")
+        yield f'Select one with `[{role}] use = "NAME"` or `{flag} NAME`; its settings are in `[{role}.NAME]`.'
     if role in CONTRACTS:
         contract = CONTRACTS[role].__name__
-        yield f"| its contract | [`{contract}`](../checks.md#{contract.lower()}) |"
-    yield ""
+        yield f"The contract is [`{contract}`](../checks.md#{contract.lower()})."
+    yield from ("See [Roles](../roles.md) for hook, kind and promise, and for the fields of every spec.", "")
 
 
 def _fields(spec: type[Spec[object]]) -> Iterator[str]:
@@ -188,7 +184,6 @@ def _fields(spec: type[Spec[object]]) -> Iterator[str]:
         for name, row in _attribute_rows(CORE[base.__module__.removeprefix("slime_core.")][base.__name__])
         if name in spec.__dataclass_fields__
     ]
-    yield from ("A dataclass; see [Spec](../roles.md#spec) for the fields of every spec.", "")
     if rows:
         yield from ("| field | |", "|---|---|", *rows, "")
 
@@ -248,10 +243,8 @@ def hooks_page() -> str:
         lines += [f"## {title}", "", *_event(CORE[f"events.{base.__name__}"])]
         for event, hook in hooks.items():
             lines += [f"### `{hook}(event: {event.__name__})`", "", *_event(CORE[f"events.{event.__name__}"])]
-    lines += ["## Provider hooks", "", "| hook | yields |", "|---|---|"]
-    for role, hook in PROVIDER_OF_ROLE.items():
-        lines += [f"| `{hook}()` | [`{SPECS[role].__name__}`](roles/{role}.md) |"]
-    lines += [f"| `{NAMES_HOOK}()` | `ForeignName` |", "", *_class(CORE["roles.watching.ForeignName"])]
+    lines += ["## Provider hooks", "", f"[Roles](roles.md) lists them; `{NAMES_HOOK}` yields `ForeignName`.", ""]
+    lines += _class(CORE["roles.watching.ForeignName"])
     return "\n".join(lines).rstrip() + "\n"
 
 

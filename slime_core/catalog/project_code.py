@@ -11,11 +11,11 @@ Example:
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import get_args, get_type_hints
+from typing import get_args, get_origin, get_type_hints
 
 from slime_core.catalog.discovery import import_project_module
 from slime_core.catalog.loading import RegisteredChoice, naming_plugin
@@ -74,24 +74,22 @@ def _bound(function: Callable[..., object], is_bound: bool) -> Callable[..., obj
 
 @functools.cache
 def methods_of(role: str) -> tuple[Method, ...]:
-    """Methods of a role's Protocol. If the role has two Protocols, a method may fit either."""
+    """Methods of a role's Protocol. One that returns a value or an awaitable may be `def` or `async def`."""
     base: object = next(base for base in SPECS[role].__orig_bases__ if get_args(base))  # type: ignore[attr-defined]  # typing's own; a generic class has it
-    (kind,) = get_args(base)
-    protocols: tuple[type, ...] = get_args(kind) or (kind,)
-    functions: dict[str, list[Callable[..., object]]] = {}
-    for protocol in protocols:
-        for owner in protocol.__mro__:
-            for name, value in vars(owner).items():
-                if inspect.isfunction(value) and value.__qualname__ == f"{owner.__name__}.{name}":
-                    functions.setdefault(name, []).append(value)
-    return tuple(_method(name, several) for name, several in functions.items())
+    (protocol,) = get_args(base)
+    functions: dict[str, Callable[..., object]] = {}
+    for owner in protocol.__mro__:
+        for name, value in vars(owner).items():
+            if inspect.isfunction(value) and value.__qualname__ == f"{owner.__name__}.{name}":
+                functions.setdefault(name, value)
+    return tuple(_method(name, function) for name, function in functions.items())
 
 
-def _method(name: str, functions: list[Callable[..., object]]) -> Method:
-    signature = inspect.signature(functions[0])
+def _method(name: str, function: Callable[..., object]) -> Method:
+    signature, is_async = inspect.signature(function), inspect.iscoroutinefunction(function)
     own = signature.replace(parameters=list(signature.parameters.values())[1:])
-    kinds = {inspect.iscoroutinefunction(each) for each in functions}
-    return Method(name, own, is_async=True in kinds, is_sync=False in kinds)
+    awaitable = any(get_origin(each) is Awaitable for each in get_args(signature.return_annotation))
+    return Method(name, own, is_async=is_async or awaitable, is_sync=not is_async)
 
 
 def spec_of(role: str, name: str, offered: object) -> Spec[object]:

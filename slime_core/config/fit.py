@@ -8,7 +8,7 @@ Example:
     check_fit(config, roles, catalog)      # ConfigError: n_samples_per_prompt = 1: advantage 'grpo' compares ...
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, Self
 
@@ -20,6 +20,7 @@ from slime_core.config.parsing import check_template
 from slime_core.config.settings import DEFAULT_USE, Chosen, ChosenRoles
 from slime_core.errors import ConfigError, did_you_mean
 from slime_core.roles import (
+    ANY_RECEIVER,
     AdvantageSpec,
     BatchTransformSpec,
     BufferFilterSpec,
@@ -34,7 +35,6 @@ from slime_core.roles import (
     SampleField,
     TrainerSpec,
     TransportSpec,
-    agree_transport,
 )
 from slime_core.sample import SCORE
 
@@ -349,9 +349,42 @@ def name_transport(
             f"transport {forced.spec.name!r} is for one machine, and actor_num_nodes = {nodes}: leave it out, or "
             f"choose one of {', '.join(offered) or 'none, there is no other'}"
         )
-    agreed = agree_transport(trainer.name, trainer.transports, engine.name, engine.transports, offered, forced_name)
+    agreed = agree_transport(trainer, engine, offered, forced_name)
     short = offered[agreed].name
     return short if not is_project_code(agreed) and sum(each.name == short for each in there.values()) == 1 else agreed
+
+
+def agree_transport(
+    trainer: TrainerSpec, engine: EngineSpec, offered: Mapping[str, TransportSpec], forced: str | None
+) -> str:
+    """Qualified name of the engine's first transport that the trainer supports; `forced` must suit both.
+
+    Raises:
+        ConfigError: they have no transport in common, or do not both support the forced one.
+    """
+    sends, receives = trainer.transports, engine.transports
+    takes: dict[str, None] = {}
+    for wanted in receives:
+        takes |= dict.fromkeys(name for name, spec in offered.items() if _means(wanted, name, spec))
+    both = [name for name in takes if sends is None or any(_means(each, name, offered[name]) for each in sends)]
+    if forced in both:
+        return forced
+    if both and forced is None:
+        return both[0]
+    why = f"they do not both support transport {forced!r}" if forced else "they have no transport in common"
+    raise ConfigError(
+        f"trainer {trainer.name!r} cannot send weights to engine {engine.name!r}: {why}. The trainer supports "
+        f"{'any' if sends is None else _listed(sends)}, the engine {_listed(receives)}. Available are "
+        f"{_listed(offered)}. " + (f"Choose [transport] use = {both[0]!r}" if both else "Choose a matching pair")
+    )
+
+
+def _means(wanted: str, name: str, spec: TransportSpec) -> bool:
+    return spec.brings_receiver if wanted == ANY_RECEIVER else wanted in (name, spec.name)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join("any that brings a receiver" if name == ANY_RECEIVER else name for name in names) or "none"
 
 
 # Steps at which the learning rate's warm-up and decay end.

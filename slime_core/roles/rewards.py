@@ -15,7 +15,7 @@ import contextlib
 import enum
 import functools
 import inspect
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import update_wrapper
 from typing import ClassVar, Protocol, get_type_hints, runtime_checkable
@@ -141,7 +141,7 @@ def declared_isolation(spec: CallSpec[object]) -> Isolation | None:
             made = get_type_hints(spec.factory).get("return")
         except (NameError, TypeError):
             return None
-        if not isinstance(made, type) or "__call__" not in dir(made) or made is object:
+        if not isinstance(made, type) or "__call__" not in dir(made) or made in (Reward, GroupReward, object):
             return None
     return Isolation.LOOP if is_async(made) else Isolation.PROCESS
 
@@ -218,18 +218,10 @@ class RewardContext:
 
 @runtime_checkable
 class Reward(Protocol):
-    """Scores a sample without changing it. An exception makes the sample Unscored."""
+    """Scores a sample without changing it, as `def` or `async def`. An exception makes the sample Unscored."""
 
-    async def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
+    def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict | Awaitable[Verdict]:
         """Return `Score`, `Unscored` or `NotApplicable`. A float, a bool or a scalar counts as a `Score`."""
-
-
-@runtime_checkable
-class SyncReward(Protocol):
-    """A reward as a plain function. The core isolates it and wraps it as a `Reward`."""
-
-    def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
-        """Return `Score`, `Unscored` or `NotApplicable`."""
 
 
 @runtime_checkable
@@ -254,7 +246,7 @@ class ChecksLabels(Protocol):
 
 
 @dataclass(frozen=True)
-class RewardSpec(CallSpec[Reward | SyncReward]):
+class RewardSpec(CallSpec[Reward]):
     """Offers a reward: how one sample is scored."""
 
     role: ClassVar[str] = "reward"
@@ -281,7 +273,7 @@ class RewardSpec(CallSpec[Reward | SyncReward]):
         if (why := signature_error(function, getattr(function, "__name__", name), "reward")) is not None:
             raise TypeError(why)
 
-        def factory(settings: Settings, setup: Setup) -> Reward | SyncReward:
+        def factory(settings: Settings, setup: Setup) -> Reward:
             return function  # type: ignore[return-value]  # parameter names are the caller's own
 
         # Keep the function's origin for display, not this factory's.
@@ -293,22 +285,16 @@ class RewardSpec(CallSpec[Reward | SyncReward]):
 
 @runtime_checkable
 class GroupReward(Protocol):
-    """Scores a group without changing it. An exception makes all its samples Unscored."""
+    """Scores a group without changing it, as `def` or `async def`. An exception makes all its samples Unscored."""
 
-    async def __call__(self, samples: Sequence[Sample], ctx: RewardContext) -> Sequence[Verdict]:
+    def __call__(
+        self, samples: Sequence[Sample], ctx: RewardContext
+    ) -> Sequence[Verdict] | Awaitable[Sequence[Verdict]]:
         """Return one verdict per sample, in order; `ctx.seed` is the group's own."""
 
 
-@runtime_checkable
-class SyncGroupReward(Protocol):
-    """A group reward as a plain function. The core isolates it and wraps it as a `GroupReward`."""
-
-    def __call__(self, samples: Sequence[Sample], ctx: RewardContext) -> Sequence[Verdict]:
-        """Return one verdict per sample, in order."""
-
-
 @dataclass(frozen=True)
-class GroupRewardSpec(CallSpec[GroupReward | SyncGroupReward]):
+class GroupRewardSpec(CallSpec[GroupReward]):
     """Offers a group reward; its verdicts join the weighted sum of the rewards (slime: `--group-rm`)."""
 
     role: ClassVar[str] = "group_reward"

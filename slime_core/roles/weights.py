@@ -13,12 +13,12 @@ Example:
 
 import enum
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
-from slime_core.errors import ConfigError, PluginError
+from slime_core.errors import PluginError
 from slime_core.roles.spec import Setup, Spec
 
 if TYPE_CHECKING:
@@ -196,49 +196,3 @@ class TransportSpec(Spec[Transport]):
     """Whether sender and receivers run at the same time, as in a broadcast. If not, receivers read after the send."""
     brings_receiver: bool = True
     """Whether `WeightChannel.receiver` works for any engine with Python workers. If not, engines bring their own."""
-
-
-def agree_transport(
-    trainer: str,
-    sends: Sequence[str] | None,
-    engine: str,
-    receives: Sequence[str],
-    offered: Mapping[str, TransportSpec],
-    forced: str | None = None,
-) -> str:
-    """Qualified name of the transport between trainer and engine: the engine's first choice that the trainer supports.
-
-    Args:
-        trainer: name of the trainer.
-        sends: transports that it supports; None: any.
-        engine: name of the engine.
-        receives: transports that it supports, best first; `ANY_RECEIVER`: any that brings a receiver.
-        offered: available transports, by qualified name.
-        forced: the run file's choice by qualified name, which both must support.
-
-    Raises:
-        ConfigError: they have no transport in common, or do not both support the forced one.
-    """
-    takes: dict[str, None] = {}
-    for wanted in receives:
-        takes |= dict.fromkeys(name for name, spec in offered.items() if _means(wanted, name, spec))
-    both = [name for name in takes if sends is None or any(_means(each, name, offered[name]) for each in sends)]
-    if forced in both:
-        return forced
-    if both and forced is None:
-        return both[0]
-    tried = f"transport {forced!r} is not what both have" if forced else "they have no transport in common"
-    sent = "any" if sends is None else _listed(sends)
-    raise ConfigError(
-        f"weights cannot travel from trainer {trainer!r} (sends by {sent}) to engine {engine!r} (takes "
-        f"{_listed(receives)}): {tried}. There are {_listed(offered)}"
-        + (f"; [transport] use = {both[0]!r} would do, as would leaving it out" if both else ": choose a matching pair")
-    )
-
-
-def _means(wanted: str, name: str, spec: TransportSpec) -> bool:
-    return spec.brings_receiver if wanted == ANY_RECEIVER else wanted in (name, spec.name)
-
-
-def _listed(names: Sequence[str] | Mapping[str, TransportSpec]) -> str:
-    return ", ".join("any that brings a receiver" if name == ANY_RECEIVER else name for name in names) or "none"

@@ -11,7 +11,7 @@ Example:
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self, cast
 
@@ -258,10 +258,10 @@ async def _ask(
         try:
             waits_for(f"reward {use.name}")
             if group:
-                returned: object = await cast(GroupReward, use.part)(samples, ctx)
+                returned: object = await cast(Awaitable[object], cast(GroupReward, use.part)(samples, ctx))
                 answers = check_verdicts(returned, plugin=use.plugin, samples=samples)
             else:
-                returned = await cast(Reward, use.part)(samples[0], ctx)
+                returned = await cast(Awaitable[object], cast(Reward, use.part)(samples[0], ctx))
                 answers = [check_verdict(returned, plugin=use.plugin, sample=samples[0])]
         except TimeoutError as error:
             answers = [Failure(f"{use.name}_timeout", error_text(error), error, retryable=True)] * len(samples)

@@ -261,7 +261,10 @@ def plan_of(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> PlanO
             {"engine": {"use": "served"}, "trainer": {"use": "choosy"}},
             "trainer 'choosy'",
         ),
-        ({"engine": {"use": "served"}, "transport": {"use": "shared-buffer"}}, "use = 'slime-train/disk' would do"),
+        (
+            {"engine": {"use": "served"}, "transport": {"use": "shared-buffer"}},
+            "[transport] use = 'slime-train/disk'",
+        ),
         ({"transport": {"use": "dsk"}}, "Did you mean 'disk'"),
         (
             {"actor_num_nodes": 2, "actor_num_gpus_per_node": 1, "transport": {"use": "shared-buffer"}},

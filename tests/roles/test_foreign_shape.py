@@ -16,9 +16,6 @@ FUNCTIONS = """
 def trl(completions, **kwargs):
     return [float(text == gold) for text, gold in zip(completions, kwargs["answer"])]
 
-async def trl_async(prompts, completions, solution, **kwargs):
-    return [float(text == gold) for text, gold in zip(completions, solution)]
-
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
     return float(data_source == "openai/gsm8k" and solution_str == ground_truth and extra_info["difficulty"])
 
@@ -27,12 +24,6 @@ def openrlhf(queries, prompts, labels):
 
 def verifiers(completion, answer, **kwargs):
     return float(completion == answer)
-
-def with_column(completions, ground_truth, difficulty):
-    return [float(text == gold) * hard for text, gold, hard in zip(completions, ground_truth, difficulty)]
-
-def with_prompt(prompt, completion, target):
-    return float(completion == target)
 """
 
 

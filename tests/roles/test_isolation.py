@@ -13,7 +13,6 @@ from slime_core.roles import (
     RewardSpec,
     Settings,
     Setup,
-    SyncReward,
     declared_isolation,
     describe_isolation,
     is_async,
@@ -36,15 +35,20 @@ class Judge:
         return Score(1.0)
 
 
-def makes_a_reward(settings: Settings, setup: Setup) -> Reward:
+class Exact:
+    def __call__(self, sample: Sample, ctx: RewardContext) -> Score:
+        return Score(1.0)
+
+
+def makes_a_judge(settings: Settings, setup: Setup) -> Judge:
     return Judge()
 
 
-def makes_a_plain_one(settings: Settings, setup: Setup) -> SyncReward:
-    return plain
+def makes_a_plain_one(settings: Settings, setup: Setup) -> Exact:
+    return Exact()
 
 
-def makes_either(settings: Settings, setup: Setup) -> Reward | SyncReward:
+def makes_either(settings: Settings, setup: Setup) -> Reward:
     return plain
 
 
@@ -73,7 +77,7 @@ def test_limits_that_mean_nothing_are_refused(limits: dict[str, object], said: s
     [
         (RewardSpec.from_function("r", awaited), Isolation.LOOP, "loop, unprotected"),
         (RewardSpec.from_function("r", plain), Isolation.PROCESS, "process, 30 s, 1024 MiB"),
-        (RewardSpec("r", makes_a_reward), Isolation.LOOP, "loop, unprotected"),
+        (RewardSpec("r", makes_a_judge), Isolation.LOOP, "loop, unprotected"),
         (RewardSpec("r", makes_a_plain_one, timeout_s=0.5), Isolation.PROCESS, "process, 0.5 s, 1024 MiB"),
         (RewardSpec("r", makes_either), None, "loop, unprotected if it is async def; else process, 30 s, 1024 MiB"),
         (HEAVY, Isolation.PROCESS, "process, 30 s, 99 MiB"),
@@ -86,14 +90,15 @@ def test_where_calls_run_is_told_without_building(
     assert describe_isolation(spec) == described
 
 
-@table("what", [awaited, Judge, Judge(), functools.partial(awaited)])
-def test_what_is_async(what: object) -> None:
-    assert is_async(what)
-
-
-@table("what", [plain, functools.partial(plain), lambda sample, ctx: None])
-def test_what_is_not_async(what: object) -> None:
-    assert not is_async(what)
+@table(
+    "function, expected",
+    [
+        *((function, True) for function in (awaited, Judge, Judge(), functools.partial(awaited))),
+        *((function, False) for function in (plain, functools.partial(plain), lambda sample, ctx: None)),
+    ],
+)
+def test_async_functions_and_objects_are_recognised(function: object, expected: bool) -> None:
+    assert is_async(function) is expected
 
 
 def test_by_default_no_tokens_travel() -> None:

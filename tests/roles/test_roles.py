@@ -7,19 +7,20 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slime_core.config.fit import agree_transport
 from slime_core.errors import ConfigError, PluginError
 from slime_core.roles import (
     ANY_RECEIVER,
-    SPECS,
+    EngineSpec,
     GenerateChunk,
     GenerateOutput,
     RewardSpec,
     Settings,
+    TrainerSpec,
     TransportSpec,
     WeightChannel,
     WeightDtype,
     WeightSlot,
-    agree_transport,
 )
 from tests.tables import table
 
@@ -28,15 +29,16 @@ def factory(settings: object, setup: object) -> object:
     return object()
 
 
-@table("name", ["", "two words", "a/b", "a.b"])
-def test_a_name_that_could_not_be_selected_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="use letters, digits"):
-        RewardSpec(name, factory)  # type: ignore[arg-type]
-
-
-def test_settings_must_be_a_settings_model() -> None:
-    with pytest.raises(TypeError, match=r"subclass of slime_core\.Settings"):
-        RewardSpec("x", factory, dict)  # type: ignore[arg-type]
+@table(
+    "name, settings, why",
+    [
+        *((name, Settings, "use letters, digits") for name in ("", "two words", "a/b", "a.b")),
+        ("x", dict, r"subclass of slime_core\.Settings"),
+    ],
+)
+def test_a_spec_that_no_run_could_select_is_refused(name: str, settings: type[Settings], why: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=why):
+        RewardSpec(name, factory, settings)  # type: ignore[arg-type]
 
 
 def test_settings_forbid_unknown_keys_and_are_frozen() -> None:
@@ -49,19 +51,6 @@ def test_settings_forbid_unknown_keys_and_are_frozen() -> None:
         Own().width = 2  # type: ignore[misc]
 
 
-def test_every_role_knows_its_name() -> None:
-    assert all(spec.role == role for role, spec in SPECS.items())
-    assert {role for role, spec in SPECS.items() if spec.many} == {
-        "reward",
-        "group_reward",
-        "sample_filter",
-        "reward_shaper",
-        "batch_transform",
-        "tracker",
-        "check",
-    }
-
-
 def transports(*specs: TransportSpec) -> dict[str, TransportSpec]:
     return {f"plugin-of-{spec.name}/{spec.name}": spec for spec in specs}
 
@@ -69,6 +58,11 @@ def transports(*specs: TransportSpec) -> dict[str, TransportSpec]:
 SHM, TCP = TransportSpec("shm", factory), TransportSpec("tcp", factory, rendezvous=True)  # type: ignore[arg-type]
 IPC = TransportSpec("ipc", factory, brings_receiver=False)  # type: ignore[arg-type]
 OFFERED = transports(SHM, TCP, IPC)
+
+
+def pair(sends: Sequence[str] | None, receives: Sequence[str]) -> tuple[TrainerSpec, EngineSpec]:
+    own = None if sends is None else tuple(sends)
+    return TrainerSpec("a", factory, transports=own), EngineSpec("b", factory, transports=tuple(receives))  # type: ignore[arg-type]
 
 
 @table(
@@ -87,7 +81,7 @@ OFFERED = transports(SHM, TCP, IPC)
 def test_a_pair_travels_by_the_engines_favourite_that_both_have(
     sends: Sequence[str] | None, receives: Sequence[str], forced: str | None, agreed: str
 ) -> None:
-    assert agree_transport("a", sends, "b", receives, OFFERED, forced) == agreed
+    assert agree_transport(*pair(sends, receives), OFFERED, forced) == agreed
 
 
 @table(
@@ -97,24 +91,19 @@ def test_a_pair_travels_by_the_engines_favourite_that_both_have(
             None,
             (),
             None,
-            r"from trainer 'a' \(sends by any\) to engine 'b' \(takes none\): they have no .* matching pair",
+            r"trainer 'a' cannot send weights to engine 'b': they have no .* supports any, the engine none",
         ),
-        (("tcp",), ("shm",), None, r"sends by tcp\) .* \(takes shm\): they have no transport in common"),
-        (("ipc",), (ANY_RECEIVER,), None, r"takes any that brings a receiver\): they have no transport in common"),
-        (None, ("nccl",), None, r"There are plugin-of-shm/shm, plugin-of-tcp/tcp, plugin-of-ipc/ipc"),
-        (
-            None,
-            ("shm",),
-            "plugin-of-tcp/tcp",
-            r"'plugin-of-tcp/tcp' is not what both .* use = 'plugin-of-shm/shm' would",
-        ),
+        (("tcp",), ("shm",), None, r"they have no transport in common. The trainer supports tcp, the engine shm"),
+        (("ipc",), (ANY_RECEIVER,), None, r"supports ipc, the engine any that brings a receiver"),
+        (None, ("nccl",), None, r"Available are plugin-of-shm/shm, plugin-of-tcp/tcp, plugin-of-ipc/ipc"),
+        (None, ("shm",), "plugin-of-tcp/tcp", r"support transport 'plugin-of-tcp/tcp'.* use = 'plugin-of-shm/shm'"),
     ],
 )
 def test_a_pair_without_a_common_transport_is_refused(
     sends: Sequence[str] | None, receives: Sequence[str], forced: str | None, says: str
 ) -> None:
     with pytest.raises(ConfigError, match=says):
-        agree_transport("a", sends, "b", receives, OFFERED, forced)
+        agree_transport(*pair(sends, receives), OFFERED, forced)
 
 
 @given(st.sampled_from(WeightDtype), st.lists(st.integers(0, 5), max_size=3))

@@ -59,13 +59,10 @@ def metrics(run: Path) -> list[dict[str, float]]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("test", "never"), [("naive/test_naive.py", "gives"), ("halves/tests/test_halves.py", "skipped")]
-)
-def test_a_contract_holds(site: Site, tmp_path: Path, test: str, never: str) -> None:
-    said = site.pytest(HERE / test, tmp_path)
-    assert " passed" in said
-    assert never not in said, "no check of extras, or of several ranks, is skipped"
+def test_the_trainer_keeps_its_contract(site: Site, tmp_path: Path) -> None:
+    shown = site.pytest(HERE / "halves/tests/test_halves.py", tmp_path)
+    assert " passed" in shown
+    assert "skipped" not in shown, "no check of several ranks is skipped"
 
 
 def test_the_transport_keeps_its_contract(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,11 +64,6 @@ class FansOut(OneTurn):
         return [each for copy in copies for each in await super(FansOut, self).__call__(copy, ctx)]
 
 
-class NotAsync(OneTurn):
-    def __call__(self, sample: Sample, ctx: GenerateContext) -> object:  # type: ignore[override]
-        return super().__call__(sample, ctx)
-
-
 def output(change: Callable[[GenerateOutput], GenerateOutput]) -> type[OneTurn]:
     """Takes another output for the engine's."""
 
@@ -91,14 +86,61 @@ def finished(act: Callable[[Sample, GenerateOutput], object]) -> type[OneTurn]:
     return Finished
 
 
+def before(act: Callable[[], object]) -> type[OneTurn]:
+    """Does something before each sample."""
+
+    class Before(OneTurn):
+        async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
+            act()
+            return await super().__call__(sample, ctx)
+
+    return Before
+
+
+def after(kind: type[OneTurn], act: Callable[[Sample], object]) -> type[OneTurn]:
+    """Does something to each returned sample."""
+
+    class After(kind):  # type: ignore[valid-type, misc]  # a class of the caller's
+        async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
+            made: list[Sample] = await super().__call__(sample, ctx)
+            for each in made:
+                act(each)
+            return made
+
+    return After
+
+
+def on_failure(kind: type[OneTurn], status: Status | None) -> type[OneTurn]:
+    """Returns the sample with this status after a failed call; None: calls once more."""
+
+    class OnFailure(kind):  # type: ignore[valid-type, misc]  # a class of the caller's
+        async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
+            try:
+                return await super().__call__(sample, ctx)  # type: ignore[no-any-return]
+            except ConnectionError:
+                if kind is not OneTurn and not sample.response_length:
+                    raise
+                if status is None:
+                    return await super().__call__(sample, ctx)  # type: ignore[no-any-return]
+                sample.status = status
+                return [sample]
+
+    return OnFailure
+
+
+def called(change: Callable[[GenerateContext], GenerateContext], kind: type[OneTurn] = OneTurn) -> type[OneTurn]:
+    """Takes another context for the run's."""
+
+    class Called(kind):  # type: ignore[valid-type, misc]  # a class of the caller's
+        async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
+            return await super().__call__(sample, change(ctx))  # type: ignore[no-any-return]
+
+    return Called
+
+
 def sampling(change: Callable[[SamplingParams], SamplingParams]) -> type[OneTurn]:
     """Samples otherwise than the run says."""
-
-    class Otherwise(OneTurn):
-        async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
-            return await super().__call__(sample, dataclasses.replace(ctx, sampling=change(ctx.sampling)))
-
-    return Otherwise
+    return called(lambda ctx: dataclasses.replace(ctx, sampling=change(ctx.sampling)))
 
 
 def encode_again(out: GenerateOutput) -> GenerateOutput:
@@ -108,16 +150,26 @@ def encode_again(out: GenerateOutput) -> GenerateOutput:
 
 
 def leave_pending(sample: Sample, out: GenerateOutput) -> None:
-    if out.finish is FinishReason.STOP:
-        sample.status = Status.PENDING
+    sample.status = Status.PENDING if out.finish is FinishReason.STOP else sample.status
 
 
 def always_completed(sample: Sample, out: GenerateOutput) -> None:
     sample.status = Status.TRUNCATED if out.finish is FinishReason.LENGTH else Status.COMPLETED
 
 
-def cut_the_prompt(sample: Sample, out: GenerateOutput) -> None:
-    sample.tokens = sample.tokens[1:]
+def guess_log_probs_of_tools(sample: Sample) -> None:
+    pairs = zip(sample.loss_mask or (), sample.rollout_log_probs or (), strict=True)
+    sample.rollout_log_probs = [value if bit else -1.0 for bit, value in pairs]
+
+
+def leave_a_task(sample: Sample) -> None:
+    if sample.status is Status.COMPLETED:
+        TASKS.append(asyncio.ensure_future(asyncio.sleep(60)))
+
+
+def complete_a_later_abort(sample: Sample) -> None:
+    if sample.status is Status.ABORTED and len(sample.weight_versions) > 1:
+        sample.status = Status.COMPLETED
 
 
 class TrainsOnly(OneTurn):
@@ -125,10 +177,14 @@ class TrainsOnly(OneTurn):
         return [] if ctx.evaluation else await super().__call__(sample, ctx)
 
 
-class SeedsItsTool(OneTurn):
+class RetriesOnTop(OneTurn):
     async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
-        random.seed(0)
-        return await super().__call__(sample, ctx)
+        try:
+            return await super().__call__(sample, ctx)
+        except ConnectionError:
+            (first,) = await super().__call__(sample, ctx)
+            first.append_response_tokens(tokens=[1], trainable=False)
+            return [first]
 
 
 class SharesState(OneTurn):
@@ -137,15 +193,6 @@ class SharesState(OneTurn):
         out = await ctx.generate(self.prompt, ctx.sampling)
         sample.tokens = self.prompt
         return [self.finish(sample, out)]
-
-
-class CallsFailureASuccess(OneTurn):
-    async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
-        try:
-            return await super().__call__(sample, ctx)
-        except ConnectionError:
-            sample.status = Status.COMPLETED
-            return [sample]
 
 
 class GoesOnWhenCancelled(OneTurn):
@@ -165,48 +212,6 @@ class AsksUntilItIsServed(OneTurn):
             out = await ctx.generate(prompt, ctx.sampling)
         sample.tokens = prompt
         return [self.finish(sample, out)]
-
-
-class GuessesToolLogProbs(TwoTurns):
-    async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
-        (sample,) = await super().__call__(sample, ctx)
-        pairs = zip(sample.loss_mask or (), sample.rollout_log_probs or (), strict=True)
-        sample.rollout_log_probs = [value if bit else -1.0 for bit, value in pairs]
-        return [sample]
-
-
-class Retries(OneTurn):
-    """Also good: asks once more after a failure."""
-
-    async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
-        try:
-            return await super().__call__(sample, ctx)
-        except ConnectionError:
-            return await super().__call__(sample, ctx)
-
-
-class RetriesOnTop(OneTurn):
-    async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
-        try:
-            return await super().__call__(sample, ctx)
-        except ConnectionError:
-            (first,) = await super().__call__(sample, ctx)
-            first.append_response_tokens(tokens=[1], trainable=False)
-            return [first]
-
-
-class Blocks(OneTurn):
-    async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
-        time.sleep(0.3)  # noqa: ASYNC251
-        return await super().__call__(sample, ctx)
-
-
-class LeavesTasks(OneTurn):
-    async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
-        samples = await super().__call__(sample, ctx)
-        if samples[0].status is Status.COMPLETED:
-            TASKS.append(asyncio.ensure_future(asyncio.sleep(60)))
-        return samples
 
 
 class Serves(OneTurn):
@@ -247,30 +252,9 @@ class AsksTwiceAtOnce(OneTurn):
         return [self.finish(copy, call.result()) for copy, call in zip(copies, calls, strict=True)]
 
 
-class AsksTwiceNamelessly(AsksTwiceAtOnce):
-    names = (None, None)
-
-
 class KeepsItsServer(Serves):
     async def close(self) -> None:
         TASKS.append(self.server)  # type: ignore[arg-type]
-
-
-class FailsSilently(OneTurn):
-    async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
-        try:
-            return await super().__call__(sample, ctx)
-        except ConnectionError:
-            sample.status = Status.FAILED
-            return [sample]
-
-
-class MarksAll(FansOut):
-    async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
-        made = await super().__call__(sample, ctx)
-        for each in made:
-            each.metadata = {**each.metadata, "main": True}
-        return made
 
 
 class UsesATool(OneTurn):
@@ -318,36 +302,12 @@ class KnowsItsFirstWeights(UsesATool):
         sample.weight_versions, sample.weight_version_ends = sample.weight_versions[:1], [sample.response_length]
 
 
-class CallsALaterAbortAnEnd(UsesATool):
-    async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
-        (sample,) = await super().__call__(sample, ctx)
-        if sample.status is Status.ABORTED and len(sample.weight_versions) > 1:
-            sample.status = Status.COMPLETED
-        return [sample]
-
-
-class CallsALaterFailureAnEnd(UsesATool):
-    async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
-        try:
-            return await super().__call__(sample, ctx)
-        except ConnectionError:
-            if not sample.response_length:
-                raise
-            sample.status = Status.TRUNCATED
-            return [sample]
-
-
 class TriesAnAbortedTurnAgain(UsesATool):
     async def turn(self, sample: Sample, ctx: GenerateContext) -> GenerateOutput:
         out = await super().turn(sample, ctx)
         while sample.response_length and out.finish is FinishReason.ABORT:
             out = await super().turn(sample, ctx)
         return out
-
-
-class KnowsNoLaterLimit(UsesATool):
-    async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
-        return await super().__call__(sample, ctx if ctx.max_turns == 1 else dataclasses.replace(ctx, max_turns=None))
 
 
 class ForgetsTheTool(UsesATool):
@@ -358,11 +318,6 @@ class ForgetsTheTool(UsesATool):
 
     async def use(self, sample: Sample, ctx: GenerateContext) -> None:
         pass
-
-
-class SpendsItEachTurn(UsesATool):
-    async def turn(self, sample: Sample, ctx: GenerateContext) -> GenerateOutput:
-        return await ctx.generate(sample.tokens)
 
 
 class WatchesItself(OneTurn):
@@ -400,10 +355,12 @@ def scripted(kind: type[OneTurn]) -> type[Contract]:
     return contract_of(kind, SCRIPT)
 
 
-GOOD = [contract_of(kind) for kind in (OneTurn, TwoTurns, FansOut, Retries, Serves, AsksTwiceAtOnce)]
+GOOD = [contract_of(kind) for kind in (OneTurn, TwoTurns, FansOut, on_failure(OneTurn, None), Serves, AsksTwiceAtOnce)]
 GOOD += [scripted(UsesATool)]
 MUTANTS = {
-    "GEN-001": [contract_of(NotAsync)],
+    "GEN-001": [
+        contract_of(type("NotAsync", (OneTurn,), {"__call__": lambda *arguments: OneTurn.__call__(*arguments)}))
+    ],
     "GEN-002": [contract_of(finished(leave_pending))],
     "GEN-003": [
         contract_of(output(encode_again)),
@@ -411,36 +368,44 @@ MUTANTS = {
         scripted(MasksOneTooFew),
         scripted(KnowsItsFirstWeights),
     ],
-    "GEN-004": [contract_of(finished(cut_the_prompt))],
+    "GEN-004": [contract_of(finished(lambda sample, out: setattr(sample, "tokens", sample.tokens[1:])))],
     "GEN-005": [
         contract_of(sampling(lambda asked: dataclasses.replace(asked, max_new_tokens=2 * asked.max_new_tokens)))
     ],
-    "GEN-006": [contract_of(finished(always_completed)), scripted(CallsALaterAbortAnEnd)],
+    "GEN-006": [contract_of(finished(always_completed)), scripted(after(UsesATool, complete_a_later_abort))],
     "GEN-007": [contract_of(SharesState)],
-    "GEN-008": [contract_of(CallsFailureASuccess), scripted(CallsALaterFailureAnEnd)],
+    "GEN-008": [contract_of(on_failure(OneTurn, Status.COMPLETED)), scripted(on_failure(UsesATool, Status.TRUNCATED))],
     "GEN-009": [contract_of(finished(lambda sample, out: setattr(sample, "prompt", f"{sample.prompt} Think.")))],
     "GEN-010": [contract_of(finished(lambda sample, out: setattr(sample, "rollout_id", 41)))],
     "GEN-011": [contract_of(GoesOnWhenCancelled)],
     "GEN-012": [contract_of(AsksUntilItIsServed), scripted(TriesAnAbortedTurnAgain)],
-    "GEN-013": [contract_of(GuessesToolLogProbs)],
+    "GEN-013": [contract_of(after(TwoTurns, guess_log_probs_of_tools))],
     "GEN-014": [contract_of(RetriesOnTop)],
-    "GEN-015": [contract_of(Blocks)],
+    "GEN-015": [contract_of(before(lambda: time.sleep(0.3)))],
     "GEN-016": [
-        contract_of(LeavesTasks),
+        contract_of(after(OneTurn, leave_a_task)),
         contract_of(finished(lambda sample, out: socket.socket().detach())),
         contract_of(WatchesItself),
     ],
     "GEN-017": [contract_of(sampling(lambda asked: dataclasses.replace(asked, temperature=0.0)))],
     "GEN-018": [contract_of(TrainsOnly)],
-    "GEN-019": [contract_of(AsksTwiceNamelessly)],
+    "GEN-019": [contract_of(type("Nameless", (AsksTwiceAtOnce,), {"names": (None, None)}))],
     "GEN-020": [contract_of(KeepsItsServer)],
-    "GEN-021": [contract_of(FailsSilently)],
-    "GEN-022": [scripted(KnowsNoLaterLimit)],
+    "GEN-021": [contract_of(on_failure(OneTurn, Status.FAILED))],
+    "GEN-022": [
+        scripted(called(lambda ctx: ctx if ctx.max_turns == 1 else dataclasses.replace(ctx, max_turns=None), UsesATool))
+    ],
     "GEN-023": [contract_of(output(lambda out: dataclasses.replace(out, weight_version=out.versions[-1][1])))],
-    "GEN-024": [contract_of(MarksAll)],
+    "GEN-024": [
+        contract_of(after(FansOut, lambda sample: setattr(sample, "metadata", {**sample.metadata, "main": True})))
+    ],
     "GEN-025": [scripted(OneTurn)],
     "GEN-026": [scripted(ForgetsTheTool)],
-    "GEN-027": [scripted(SpendsItEachTurn)],
+    "GEN-027": [
+        scripted(
+            type("SpendsItEachTurn", (UsesATool,), {"turn": lambda self, sample, ctx: ctx.generate(sample.tokens)})
+        )
+    ],
     "GEN-028": [contract_of(Shields)],
-    "GEN-029": [contract_of(SeedsItsTool)],
+    "GEN-029": [contract_of(before(lambda: random.seed(0)))],
 }

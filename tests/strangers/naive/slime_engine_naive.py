@@ -1,11 +1,10 @@
-"""A stranger's engine: a Hugging Face model in a worker, asked for one token after the other, and all that is known of
-each: what top-p kept, the likeliest ones, log-probs of the prompt, which weights made it.
-"""
+"""A stranger's engine: a Hugging Face model in a worker, one token a call, with the tokens that top-p kept."""
 
 import itertools
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import slime_core
 from slime_core.errors import ModelError, WorkerError
@@ -26,33 +25,13 @@ from slime_core.roles import (
 from slime_core.sample import PrefixCacheInfo
 
 SLIME_API = "1"
-WORKER = "slime_engine_naive_worker:Worker"
 PRELOAD = ("torch", "transformers.models.llama.modeling_llama", "transformers.models.auto.modeling_auto")
-GIVES = frozenset({Extra.TOP_P_TOKENS, Extra.PROMPT_LOG_PROBS})
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What a worker says of its model."""
-
-    vocabulary: int
-    context: int
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """One token that a worker is asked for."""
-
-    context: Sequence[int]
-    temperature: float
-    top_p: float
-    top_k: int
-    seed: int
+GIVES = frozenset({Extra.TOP_P_TOKENS})
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """The answer."""
+    """One token from a worker."""
 
     token: int
     log_prob: float
@@ -66,17 +45,14 @@ class Naive:
     def __init__(self, settings: Settings, setup: EngineSetup) -> None:
         self._setup = setup
         self._group: WorkerGroup | None = None
-        self._facts = Facts(0, 0)
         self._version = -1
         self._aborts = 0
 
     async def start(self) -> None:
         arguments: dict[str, object] = {"model": self._setup.hf_checkpoint, "number": self._setup.number}
-        spec = WorkerGroupSpec(self._setup.name, 1, WORKER, arguments, preload=PRELOAD)
+        worker = "slime_engine_naive_worker:Worker"
+        spec = WorkerGroupSpec(self._setup.name, 1, worker, arguments, preload=PRELOAD)
         self._group = await self._setup.launcher.start(spec, timeout_s=300)
-        (facts,) = await self._group.call("facts")
-        assert isinstance(facts, Facts)
-        self._facts = facts
 
     async def load_weights(self, channel: WeightChannel, version: int) -> None:
         await self._ask("load", (channel, version))
@@ -87,31 +63,25 @@ class Naive:
         others = sampling.unsupported("temperature", "top_p", "top_k", "stop_token_ids") + request.unsupported(*GIVES)
         if others:
             raise ModelError(f"the naive engine does not do {', '.join(others)}")
-        if wrong := [token for token in request.prompt if not 0 <= token < self._facts.vocabulary]:
-            raise ModelError(f"the prompt has tokens {wrong[:3]}, the model {self._facts.vocabulary} of them")
         aborts, finish = self._aborts, FinishReason.LENGTH
         stops = self._setup.eos_token_ids | sampling.stop_token_ids
-        budget = min(sampling.max_new_tokens, max(0, self._facts.context - len(request.prompt)))
         made: list[Drawn] = []
-        while len(made) < budget and finish is FinishReason.LENGTH:
+        while len(made) < sampling.max_new_tokens and finish is FinishReason.LENGTH:
             context = [*request.prompt, *(each.token for each in made)]
-            seed = request.seed + len(made) * 1_000_003
-            draw = (sampling.temperature, sampling.top_p, sampling.top_k, seed % 2**63)
-            asked = Wanted(context, *draw)
-            drawn = await self._ask("next", asked)
+            seed = (request.seed + len(made) * 1_000_003) % 2**63
+            drawn = await self._ask("next", (context, sampling.temperature, sampling.top_p, sampling.top_k, seed))
             if self._aborts > aborts:
                 finish = FinishReason.ABORT
                 break
-            assert isinstance(drawn, Drawn)
-            made.append(drawn)
-            if drawn.token in stops:
+            made.append(cast(Drawn, drawn))
+            if made[-1].token in stops:
                 finish = FinishReason.STOP
         return GenerateOutput(
             [each.token for each in made],
             [each.log_prob for each in made],
             finish,
             min((each.version for each in made), default=self._version),
-            extras=await self._extras(request, made),
+            extras=_extras(request, made),
         )
 
     async def abort(self) -> None:
@@ -122,31 +92,24 @@ class Naive:
         if group is not None:
             await group.close()
 
-    async def watch(self) -> None:
-        if self._group is not None:
-            await self._group.watch()
-
     async def _ask(self, method: str, argument: object) -> object:
         if self._group is None:
             raise WorkerError("the naive engine is closed")
         return await self._group.call_one(0, method, argument, timeout_s=60)
 
-    async def _extras(self, request: GenerateRequest, made: Sequence[Drawn]) -> EngineExtras:
-        spans = [(len(list(run)), version) for version, run in itertools.groupby(made, lambda each: each.version)]
-        ids = offsets = prompt = None
-        if Extra.TOP_P_TOKENS in request.want:
-            ids = array("i", itertools.chain.from_iterable(each.kept for each in made))
-            offsets = array("i", itertools.accumulate((len(each.kept) for each in made), initial=0))
-        if Extra.PROMPT_LOG_PROBS in request.want:
-            prompt = await self._ask("prompt_log_probs", list(request.prompt))
-            assert isinstance(prompt, list)
-        return EngineExtras(
-            versions=tuple(spans) if len(spans) > 1 else (),
-            prefix_cache_info=PrefixCacheInfo(0, len(request.prompt)),
-            top_p_token_ids=ids,
-            top_p_token_offsets=offsets,
-            prompt_log_probs=prompt,
-        )
+
+def _extras(request: GenerateRequest, made: Sequence[Drawn]) -> EngineExtras:
+    spans = [(len(list(run)), version) for version, run in itertools.groupby(made, lambda each: each.version)]
+    ids = offsets = None
+    if Extra.TOP_P_TOKENS in request.want:
+        ids = array("i", itertools.chain.from_iterable(each.kept for each in made))
+        offsets = array("i", itertools.accumulate((len(each.kept) for each in made), initial=0))
+    return EngineExtras(
+        versions=tuple(spans) if len(spans) > 1 else (),
+        prefix_cache_info=PrefixCacheInfo(0, len(request.prompt)),
+        top_p_token_ids=ids,
+        top_p_token_offsets=offsets,
+    )
 
 
 @slime_core.hookimpl

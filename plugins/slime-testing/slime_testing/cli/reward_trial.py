@@ -3,7 +3,7 @@
 import asyncio
 import traceback
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
@@ -215,9 +215,9 @@ class Trial:
         ctx = RewardContext(rollout_id=0, evaluation=False, seed=derive_seed(SEED, rows[0].number))
         try:
             if self._grouped:
-                answers = await cast(GroupReward, self._reward)(samples, ctx)
+                answers = await cast(Awaitable[object], cast(GroupReward, self._reward)(samples, ctx))
                 return check_verdicts(answers, plugin=self._plugin, samples=samples)
-            answer = await cast(Reward, self._reward)(samples[0], ctx)
+            answer = await cast(Awaitable[object], cast(Reward, self._reward)(samples[0], ctx))
             return [check_verdict(answer, plugin=self._plugin, sample=samples[0])]
         except TimeoutError as error:
             failed = Unscored("timeout", retryable=True, detail=str(error))
