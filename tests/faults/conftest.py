@@ -132,12 +132,6 @@ class Folder:
         """Whether a checkpoint is being written."""
         return any((self.path / "checkpoints").glob(".rollout_*.tmp"))
 
-    def step_s(self) -> float:
-        """Mean seconds of a rollout and its training."""
-        rows = [row.metrics for row in MetricsLog.read(self.path / "metrics.jsonl")]
-        spent = [row["perf/step_time"] for row in rows if "perf/step_time" in row]
-        return sum(spent) / len(spent)
-
     def newest(self) -> Path:
         """Its newest whole checkpoint."""
         checkpoint = newest_checkpoint(self.path / "checkpoints", print)

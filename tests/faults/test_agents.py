@@ -1,4 +1,4 @@
-"""Agents whose processes or engines fall, and runs of agents that are killed: nothing is lost or trained on twice.
+"""Agents whose processes are killed, and runs of agents that are killed: nothing is lost or trained on twice.
 
 How each way in which an agent can fail ends is told by slime-agent-openai's test_workers and test_cli_agent.
 """
@@ -10,7 +10,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -26,14 +26,11 @@ from slime_agent_openai.workers import Workers
 from slime_core import Sample, Status
 from slime_core.data import HfTokenizer
 from slime_core.sample import Json
-from slime_core.telemetry import MetricsLog
 from slime_testing import make_pending
-from tests.faults.accounts import Accounts
 from tests.faults.conftest import running
 from tests.faults.figures import ALL, WHOLE, Figures, measured
 from tests.faults.nursery import nurseries
 from tests.faults.stories import World
-from tests.faults.toy import train, write_project
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="finds the processes of agents in /proc"),
@@ -44,7 +41,6 @@ HERE = Path(__file__).parent
 SECONDS = 20.0 if WHOLE else 15.0
 """That an agent may take."""
 ROUNDS = 8 if WHOLE else 1
-GROUPS, ROLLOUTS = 12, 25 if WHOLE else 2
 KILLS = 60 if WHOLE else 3
 WORKERS = 2
 
@@ -60,47 +56,36 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> HfTokenizer:
     return load_chat(tmp_path_factory.mktemp("chatml"))
 
 
-class Played:
-    """Agents of one generator, each with an engine that notes what it made for it."""
-
-    def __init__(self, tokenizer: HfTokenizer, agent: str, *, workers: int, at_once: int) -> None:
-        agents = Workers(agent, workers=workers, agents_per_worker=at_once, memory_mb=600)
-        self.generator = AgentGenerator(agents, Gateway(), SessionLimits(), parser="auto", seconds=SECONDS)
-        self.tokenizer = tokenizer
-
-    async def one(self, prompt: str) -> Sample:
-        """The main sample of one, all of whose samples are as the engine has it."""
-        engine = Anyone(self.tokenizer)
-        samples = await self.generator(make_pending(prompt=prompt), engine.context(max_new_tokens=4_000))
-        require_exact(samples, engine)
-        return samples[-1]
-
-    async def all(self, prompts: Sequence[str]) -> list[Sample]:
-        """Those of some, at once."""
-        return await asyncio.gather(*map(self.one, prompts))
+async def play(generator: AgentGenerator, tokenizer: HfTokenizer) -> Sample:
+    """The main sample of one agent, all of whose samples are as its engine has them."""
+    engine = Anyone(tokenizer)
+    samples = await generator(make_pending(prompt="17 + 25?"), engine.context(max_new_tokens=4_000))
+    require_exact(samples, engine)
+    return samples[-1]
 
 
 @pytest.mark.faults_full
 def test_agents_whose_processes_are_killed_run_again(tokenizer: HfTokenizer, agents: Path) -> None:
     began, killed, agent = time.monotonic(), 0, f"{agents}:waits"
 
-    async def play() -> list[Sample]:
+    async def rounds() -> list[Sample]:
         nonlocal killed
-        played, made = Played(tokenizer, agent, workers=2, at_once=4), []
-        await played.generator.start()
+        workers, made = Workers(agent, workers=2, agents_per_worker=4, memory_mb=600), list[Sample]()
+        generator = AgentGenerator(workers, Gateway(), SessionLimits(), parser="auto", seconds=SECONDS)
+        await generator.start()
         try:
             for _ in range(ROUNDS):
-                under_way = asyncio.create_task(played.all(["17 + 25?"] * 8))
+                under_way = asyncio.gather(*(play(generator, tokenizer) for _ in range(8)))
                 await asyncio.sleep(0.8)
                 for pid in running(agent):
                     os.kill(pid, signal.SIGKILL)
                     killed += 1
                 made += await under_way
         finally:
-            await played.generator.close()
+            await generator.close()
         return made
 
-    made = asyncio.run(play())
+    made = asyncio.run(rounds())
     lost = [sample for sample in made if sample.status is not Status.COMPLETED]
     ALL.append(Figures("SIGKILL of processes of agents", killed, killed, len(lost), seconds=time.monotonic() - began))
     assert [(sample.failure_reason, sample.metadata.get("failure_detail")) for sample in lost] == []
@@ -113,7 +98,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, agents: Path) -> Iterator[Wo
     """Runs of agents of two turns, on the instant engine and the toy trainer."""
     root = tmp_path_factory.mktemp("agents")
     with nurseries(root, WORKERS) as free:
-        yield World.make(root / "world", free, WORKERS, _with(agents, []), max_uses=1)
+        yield World.make(root / "world", free, WORKERS, _with_agents(agents), max_uses=1)
 
 
 def test_a_run_of_agents_that_is_killed_and_resumed_ends_like_one_that_was_not(world: World, agents: Path) -> None:
@@ -125,42 +110,11 @@ def test_a_run_of_agents_that_is_killed_and_resumed_ends_like_one_that_was_not(w
     assert _are_gone(f"{agents}:two_turns")
 
 
-@pytest.mark.faults_full
-def test_engines_that_fail_in_the_middle_of_a_conversation_cost_no_group(tmp_path: Path, agents: Path) -> None:
-    run_file = write_project(
-        tmp_path,
-        rows=10_000,
-        rollout_batch_size=GROUPS,
-        over_sampling_batch_size=None,
-        n_samples_per_prompt=4,
-        num_rollout=ROLLOUTS,
-        rollout_num_engines=4,
-        rollout_engine_timeout_s=2.0,
-        group_filter=None,
-        eval_prompt_data=None,
-        eval_interval=None,
-        engine={"use": "often_faulty"},
-        **_with(agents, ["faulty.py"]),
-    )
-    began = time.monotonic()
-    run = train(run_file)
-    accounts = Accounts.of(run, max_uses=1)
-    rows = [row.metrics for row in MetricsLog.read(run / "metrics.jsonl")]
-    causes = ("died", "hung", "garbage", "stale")
-    tried = int(sum(row.get(f"perf/engine/quarantined/{cause}", 0.0) for row in rows for cause in causes))
-    spent = time.monotonic() - began
-    what = "engines that die, hang and answer nonsense to agents"
-    ALL.append(Figures(what, tried, tried, len(accounts.lost), len(accounts.over_used), seconds=spent))
-    assert (accounts.drawn, accounts.lost, accounts.over_used) == (ROLLOUTS * GROUPS, [], [])
-    assert tried >= ROLLOUTS
-
-
-def _with(agents: Path, modules: Sequence[str]) -> dict[str, Json]:
+def _with_agents(agents: Path) -> dict[str, Json]:
     """Changes of the toys' run file: agents of two turns."""
-    settings: Json = {"agent": f"{agents}:two_turns", "workers": 1, "agents_per_worker": 32}
     return {
-        "plugins": {"only": ["slime-agent-openai"], "modules": [str(HERE / name) for name in ("toy.py", *modules)]},
-        "generator": {"use": "agent", "agent": settings},
+        "plugins": {"only": ["slime-agent-openai"], "modules": [str(HERE / "toy.py")]},
+        "generator": {"use": "agent", "agent": {"agent": f"{agents}:two_turns", "workers": 1, "agents_per_worker": 32}},
         "reward": {"use": "environment"},
         "rollout_max_response_len": 60,
     }

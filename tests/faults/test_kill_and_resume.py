@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 import time
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,42 +16,19 @@ from tests.faults.conftest import require_gone
 from tests.faults.figures import ALL, WHOLE, Figures
 
 if TYPE_CHECKING:
-    from tests.faults.conftest import Command, Folder, Scene
+    from tests.faults.conftest import Folder, Scene
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for left processes in /proc")
 
 STOPPED, INTERRUPTED = 75, 130
 RUNS = (10, *[4] * 19) if WHOLE else (10,)
 """Kills of each run."""
-START_S, SAVE_S = 4.0, 0.03
+START_S, ROWS_S = 4.0, 0.3
+"""Seconds after its start, and after a row of metrics, in which a run is killed."""
 
 
-@dataclass(frozen=True)
-class Moment:
-    """When a run is killed: so long after something happened."""
-
-    after: str
-    """start: of the command; row: it wrote metrics; save: it began a checkpoint."""
-    rows: int
-    """How many rows it wrote before."""
-    delay_s: float
-
-    def wait(self, command: Command, folder: Folder, started: float) -> None:
-        """Return at this moment."""
-        if self.after != "start":
-            command.wait_until(lambda: folder.rows_since(started) >= self.rows)
-        if self.after == "save":
-            command.wait_until(folder.is_saving)
-        time.sleep(self.delay_s)
-
-
-def draw_moments(draw: random.Random, step_s: float, most: int) -> list[Moment]:
-    """At most ten moments: starting up, generating or training, writing a checkpoint."""
-    moments = [Moment("start", 0, draw.uniform(0.1, START_S)) for _ in range(3)]
-    moments += [Moment("row", draw.randint(1, 3), draw.uniform(0, step_s)) for _ in range(4)]
-    moments += [Moment("save", draw.randint(1, 3), draw.uniform(0, SAVE_S)) for _ in range(3)]
-    draw.shuffle(moments)
-    return moments[:most]
+def has_rows(folder: Folder, started: float, count: int) -> bool:
+    return folder.rows_since(started) >= count
 
 
 @pytest.mark.long
@@ -59,13 +36,13 @@ def draw_moments(draw: random.Random, step_s: float, most: int) -> list[Moment]:
 def test_runs_killed_at_random_instants_end_like_one_that_was_not(scene: Scene, undisturbed: Folder) -> None:
     figures, began = Figures("SIGKILL at random instants, whole runs of the tiny model"), time.monotonic()
     for number, kills in enumerate(RUNS):
-        moments = draw_moments(random.Random(11 + number), undisturbed.step_s(), kills)
-        folder, commands = scene.folder(f"killed-{number}"), []
-        for moment in moments:
-            print(moment, "after", len(folder.metrics()), "rows")
+        draw, folder, commands = random.Random(11 + number), scene.folder(f"killed-{number}"), []
+        for kill in range(kills):
             started = time.time()
             commands.append(command := scene.train(folder.path.name))
-            moment.wait(command, folder, started)
+            if kill % 3:  # else while it starts
+                command.wait_until(partial(has_rows, folder, started, draw.randint(1, 3)))
+            time.sleep(draw.uniform(0, ROWS_S if kill % 3 else START_S))
             command.signal_driver(signal.SIGKILL)
             assert command.wait()[0] == -signal.SIGKILL, "it ended before it was killed"
         commands.append(last := scene.train(folder.path.name))
@@ -122,17 +99,3 @@ def test_ctrl_c_twice_stops_at_once_and_keeps_the_newest_checkpoint(scene: Scene
     assert code == INTERRUPTED, output
     assert folder.newest() == before
     require_gone(command)
-
-
-@pytest.mark.long
-def test_one_rank_and_one_worker_do_what_two_do(scene: Scene, undisturbed: Folder) -> None:
-    flags = ("--trainer.local.ranks", "1", "--engine.local.workers", "1", "--num-rollout", "2")
-    code, output = scene.train("single", *flags).wait()
-    assert code == 0, output
-    evaluation, first = (row["metrics"] for row in scene.folder("single").metrics()[:2])
-    expected_evaluation, expected = (row["metrics"] for row in undisturbed.metrics()[:2])
-    assert evaluation == expected_evaluation
-    rollout = [name for name in expected if name.startswith("rollout/")]
-    assert {name: first[name] for name in rollout} == {name: expected[name] for name in rollout}
-    # Two ranks add their gradients in another order than one does.
-    assert first == pytest.approx(expected, rel=1e-4, abs=1e-6)

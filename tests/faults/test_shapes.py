@@ -93,18 +93,6 @@ def test_no_shape_of_a_checkpoints_own_files_is_a_traceback(half_way: tuple[Worl
     assert found == []
 
 
-@pytest.mark.parametrize("name", ["ledger.jsonl", "metrics.jsonl"])
-def test_no_shape_of_a_line_is_a_traceback(half_way: tuple[World, Nursery], tmp_path: Path, name: str) -> None:
-    folder = tmp_path / "run"
-    shutil.copytree(half_way[0].root / "half-way", folder)
-    lines = (folder / name).read_text().splitlines()
-
-    def write(value: Json) -> None:
-        (folder / name).write_text("\n".join([*lines[:-1], json.dumps(value), ""]))
-
-    assert surprises(folder, variants(json.loads(lines[-1])), write) == []
-
-
 def test_what_plugins_saved_in_another_shape_ends_a_resume_with_a_sentence(
     half_way: tuple[World, Nursery], tmp_path: Path
 ) -> None:

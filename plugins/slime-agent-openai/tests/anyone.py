@@ -77,7 +77,7 @@ class Anyone:
         *,
         turn: str | None = None,
         session: str | None = None,
-        tell: Callable[[GenerateChunk], None] | None = None,
+        on_chunk: Callable[[GenerateChunk], None] | None = None,
         media: Mapping[str, Json] | None = None,
     ) -> GenerateOutput:
         assert sampling is not None
@@ -89,8 +89,8 @@ class Anyone:
             for _ in range(self.dawdles.randrange(20) if self.dawdles is not None else 0):
                 await asyncio.sleep(0)
             for place in range(0, len(made.output.tokens), PART):
-                if tell is not None:
-                    tell(_part(made.output, place))
+                if on_chunk is not None:
+                    on_chunk(_part(made.output, place))
                 await asyncio.sleep(0)
                 if fate == "hang":
                     self.hanging.set()
