@@ -58,24 +58,15 @@ def seen(rows: Iterable[MetricsRow], settings: AlarmArgs = DEFAULT) -> list[Alar
 
 
 @table("name", BAD)
-def test_a_run_that_has_it_raises_that_alarm_once(name: str) -> None:
+def test_a_run_that_has_it_raises_that_alarm_once_unless_it_is_off(name: str) -> None:
     (alarm,) = seen(rows_of(BAD[name]))
     assert alarm.name == name
     assert str(alarm).startswith(f"alarm {name}, rollout {alarm.rollout_id}: ")
-
-
-@table("name", BAD)
-def test_zero_turns_an_alarm_off(name: str) -> None:
     assert seen(rows_of(BAD[name]), AlarmArgs.model_validate({f"alarm_{name}": 0})) == []
 
 
-def test_a_run_that_learns_raises_none() -> None:
-    assert seen(rows_of({})) == []
-
-
-@table("path", REAL)
-def test_a_real_run_that_went_well_raises_none(path: Path) -> None:
-    rows = MetricsLog.read(path)
+@table("rows", [rows_of({}), *map(MetricsLog.read, REAL)])
+def test_a_run_that_learns_raises_none(rows: list[MetricsRow]) -> None:
     assert len(rows) > 40
     assert seen(rows) == []
 

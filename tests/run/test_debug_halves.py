@@ -1,8 +1,6 @@
 """Half a run: training on kept samples is the training that was, generating alone is the generating that was."""
 
-import json
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -10,6 +8,7 @@ from slime_core.sample import Json
 from slime_core.telemetry import MetricsLog
 from slime_view.samples.shard import Shard, list_shards
 from tests.conftest import Install, Project, Slime
+from tests.run.reading import ledger, training_metrics, weights
 from tests.tables import table
 
 SAYS_VERSIONS = """
@@ -40,22 +39,6 @@ def first(project: Project) -> Project:
     return project
 
 
-def trained(run: Path) -> list[tuple[int, int, dict[str, float]]]:
-    """Training metrics of each rollout."""
-    rows = [row for row in MetricsLog.read(run / "metrics.jsonl") if "rollout/step" in row.metrics]
-    names = ("train/", "rollout/raw_reward", "rollout/response_len", "rollout/zero_std")
-    return [
-        (row.rollout_id, row.step, {name: value for name, value in row.metrics.items() if name.startswith(names)})
-        for row in rows
-    ]
-
-
-def weights(run: Path) -> dict[str, bytes]:
-    """The newest checkpoint's model and optimizer."""
-    newest = max((run / "checkpoints").iterdir())
-    return {path.name: path.read_bytes() for path in newest.rglob("*.safetensors")}
-
-
 def test_training_on_kept_samples_is_the_same_in_every_bit(first: Project, slime: Slime) -> None:
     first.write_run(**FIRST_THEN_LATER)
     assert slime("train", "run.toml").code == 0
@@ -68,7 +51,7 @@ def test_training_on_kept_samples_is_the_same_in_every_bit(first: Project, slime
     said = slime("plan", "run.toml", "--load-debug-rollout-data", first.run, "--save", "again")
     assert "has samples of 4 rollouts" in said.out
     again = first.root / "again"
-    assert trained(again) == trained(first.run)
+    assert training_metrics(again) == training_metrics(first.run)
     assert weights(again) == weights(first.run)
     assert {path.name.partition("-")[0] for path in (again / "logs").iterdir()} == {"trainer"}
     assert not list((again / "samples").iterdir())
@@ -91,8 +74,7 @@ def test_generating_alone_keeps_what_the_first_rollout_of_a_run_would(
     assert len(list_shards(alone / "samples")) == 2
     assert {path.name.partition("-")[0] for path in (alone / "logs").iterdir()} == {"engine"}
     assert not list((alone / "checkpoints").iterdir())
-    lines = [json.loads(line) for line in (alone / "ledger.jsonl").read_text().splitlines()]
-    assert {line["reason"] for line in lines if line["state"] == "dropped"} == {"debug_rollout_only"}
+    assert {line["reason"] for line in ledger(alone) if line["state"] == "dropped"} == {"debug_rollout_only"}
     evaluations = [
         row.metrics["eval/held"] for row in MetricsLog.read(alone / "metrics.jsonl") if "eval/held" in row.metrics
     ]

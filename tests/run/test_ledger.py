@@ -1,6 +1,8 @@
 import json
 import tempfile
 from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,28 +12,13 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from slime_core.errors import CheckpointError
 from slime_core.run import GroupState, Ledger, LedgerError
-from slime_core.sample import GroupId
+from slime_core.sample import GroupId, Json
 from tests.tables import table
 
-PATHS: dict[GroupState, tuple[GroupState, ...]] = {
-    GroupState.DRAWN: (GroupState.DRAWN,),
-    GroupState.FINISHED: (GroupState.DRAWN, GroupState.FINISHED),
-    GroupState.BUFFERED: (GroupState.DRAWN, GroupState.FINISHED, GroupState.BUFFERED),
-    GroupState.TRAINED: (GroupState.DRAWN, GroupState.FINISHED, GroupState.BUFFERED, GroupState.TRAINED),
-    GroupState.DROPPED: (GroupState.DRAWN, GroupState.DROPPED),
-}
-ALLOWED = {
-    (None, GroupState.DRAWN),
-    (GroupState.DRAWN, GroupState.FINISHED),
-    (GroupState.FINISHED, GroupState.BUFFERED),
-    (GroupState.BUFFERED, GroupState.TRAINED),
-    (GroupState.DRAWN, GroupState.DROPPED),
-    (GroupState.FINISHED, GroupState.DROPPED),
-    (GroupState.BUFFERED, GroupState.DROPPED),
-    # An ended group is forgotten, so that memory does not grow with the run; its identity is never drawn again.
-    (GroupState.TRAINED, GroupState.DRAWN),
-    (GroupState.DROPPED, GroupState.DRAWN),
-}
+D, F, B, T, X = GroupState.DRAWN, GroupState.FINISHED, GroupState.BUFFERED, GroupState.TRAINED, GroupState.DROPPED
+PATHS = {D: (D,), F: (D, F), B: (D, F, B), T: (D, F, B, T), X: (D, X)}
+# An ended group is forgotten, so that memory does not grow with the run; its identity is never drawn again.
+ALLOWED = {(None, D), (D, F), (F, B), (B, T), (D, X), (F, X), (B, X), (T, D), (X, D)}
 
 
 def group(number: int) -> GroupId:
@@ -58,64 +45,43 @@ def test_only_the_allowed_moves_are_possible(tmp_path: Path, before: GroupState 
 def test_a_refused_move_moves_none_of_its_groups(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     ledger = Ledger(path)
-    ledger.record(GroupState.DRAWN, [group(0)], 0)
+    ledger.record(D, [group(0)], 0)
     with pytest.raises(LedgerError, match="d1 cannot become finished: it is unknown"):
-        ledger.record(GroupState.FINISHED, [group(0), group(1)], 0)
+        ledger.record(F, [group(0), group(1)], 0)
+    with pytest.raises(LedgerError, match="cannot become finished 2 times"):
+        ledger.record(F, [group(0), group(0)], 0)
     assert ledger.drawn() == {group(0)}
     ledger.close()
     assert len(lines(path)) == 1
 
 
-def test_a_group_named_twice_in_one_step_is_not_trained_twice(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger.jsonl")
-    for state in PATHS[GroupState.BUFFERED]:
-        ledger.record(state, [group(0)], 0)
-    with pytest.raises(LedgerError, match="cannot become trained 2 times"):
-        ledger.record(GroupState.TRAINED, [group(0), group(0)], 0)
-    ledger.close()
-
-
 def held(ledger: Ledger, *numbers: int) -> None:
-    for state in PATHS[GroupState.BUFFERED]:
+    for state in PATHS[B]:
         ledger.record(state, [group(number) for number in numbers], 0)
 
 
-def test_a_group_is_trained_as_often_as_it_may_be_and_each_use_is_a_line(tmp_path: Path) -> None:
+def test_a_group_is_trained_as_often_as_it_may_be_also_after_a_resume(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     ledger = Ledger(path, max_uses=2)
     held(ledger, 0, 1)
-    ledger.record(GroupState.TRAINED, [group(0)], 1)
+    ledger.record(T, [group(0)], 1)
     assert ledger.buffered() == {group(0): 1, group(1): 0}
-    ledger.record(GroupState.TRAINED, [group(0)], 2)
-    assert ledger.buffered() == {group(1): 0}
-    with pytest.raises(LedgerError, match="d0 cannot become trained: it is unknown"):
-        ledger.record(GroupState.TRAINED, [group(0)], 3)
-    ledger.record(GroupState.TRAINED, [group(1)], 3)
-    ledger.drop({group(1): "stale"}, 4)
-    assert ledger.accounts.counts() == {"drawn": 0, "finished": 0, "buffered": 0, "trained": 1, "dropped": 1}
-    ledger.close()
-    assert [(line["id"], line["use"]) for line in lines(path) if line["state"] == "trained"] == [
-        (str(group(0)), 1),
-        (str(group(0)), 2),
-        (str(group(1)), 1),
-    ]
-
-
-def test_uses_are_known_after_a_resume(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.jsonl"
-    ledger = Ledger(path, max_uses=2)
-    held(ledger, 0)
-    ledger.record(GroupState.TRAINED, [group(0)], 1)
     state = json.loads(json.dumps(ledger.state_dict()))
     ledger.close()
-    again = Ledger(path, max_uses=2)
-    again.load_state_dict(state)
-    assert (again.buffered(), again.accounts.fresh(4, ratio=2.0)) == ({group(0): 1}, 2)
-    again.record(GroupState.TRAINED, [group(0)], 2)
-    assert again.buffered() == {}
-    again.rewind()
-    assert (sum(again.accounts.counts().values()), again.accounts.fresh(4, ratio=2.0)) == (0, 2)
-    again.close()
+    ledger = Ledger(path, max_uses=2)
+    ledger.load_state_dict(state)
+    assert (ledger.buffered(), ledger.accounts.fresh(4, ratio=2.0)) == ({group(0): 1, group(1): 0}, 1)
+    ledger.record(T, [group(0)], 2)
+    with pytest.raises(LedgerError, match="d0 cannot become trained: it is unknown"):
+        ledger.record(T, [group(0)], 3)
+    ledger.record(T, [group(1)], 3)
+    ledger.drop({group(1): "stale"}, 4)
+    assert ledger.accounts.counts() == {"drawn": 0, "finished": 0, "buffered": 0, "trained": 1, "dropped": 1}
+    uses = [(line["id"], line["use"]) for line in lines(path) if line["state"] == "trained"]
+    assert uses == [(str(group(0)), 1), (str(group(0)), 2), (str(group(1)), 1)]
+    ledger.rewind()
+    assert (sum(ledger.accounts.counts().values()), ledger.accounts.fresh(4, ratio=2.0)) == (0, 2)
+    ledger.close()
 
 
 @table("ratio, expected", [(1.0, [4, 4, 4, 4]), (2.0, [4, 0, 2, 2]), (1.5, [4, 2, 2, 3])])
@@ -124,7 +90,7 @@ def test_what_is_generated_keeps_the_ratio_of_uses(tmp_path: Path, ratio: float,
     for _ in expected:
         made.append(max(4 - len(ledger.buffered()), ledger.accounts.fresh(4, ratio), 0))
         held(ledger, *range(sum(made[:-1]), sum(made)))
-        ledger.record(GroupState.TRAINED, list(ledger.buffered())[:4], 0)
+        ledger.record(T, list(ledger.buffered())[:4], 0)
     assert made == expected
     ledger.close()
 
@@ -133,8 +99,8 @@ def test_what_is_generated_keeps_the_ratio_of_uses(tmp_path: Path, ratio: float,
 def test_all_parts_hold_what_the_accounts_say(tmp_path: Path, buffered: int, in_flight: int, finished: int) -> None:
     ledger = Ledger(tmp_path / f"{buffered}{in_flight}{finished}.jsonl")
     held(ledger, 0, 1)
-    ledger.record(GroupState.DRAWN, [group(2), group(3)], 0)
-    ledger.record(GroupState.FINISHED, [group(3)], 0)
+    ledger.record(D, [group(2), group(3)], 0)
+    ledger.record(F, [group(3)], 0)
     if (buffered, in_flight, finished) == (2, 1, 1):
         ledger.reconcile(buffered, in_flight, finished)
     else:
@@ -153,43 +119,37 @@ def test_a_group_that_came_or_went_without_a_move_is_missed(tmp_path: Path) -> N
     ledger.close()
 
 
-def test_a_resume_cannot_change_how_often_a_group_may_be_used(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger.jsonl", max_uses=2)
-    state = ledger.state_dict()
-    ledger.close()
-    again = Ledger(tmp_path / "ledger.jsonl", max_uses=3)
-    with pytest.raises(CheckpointError, match="hands out a group 3 times at most, and the run was begun with 2"):
-        again.load_state_dict(state)
-    again.close()
+def of_two_groups(path: Path) -> dict[str, Json]:
+    """The state of a ledger of two trained groups."""
+    with closing(Ledger(path)) as ledger:
+        held(ledger, 0, 1)
+        ledger.record(T, [group(0), group(1)], 0)
+        return ledger.state_dict()
 
 
-def test_a_ledger_shorter_than_the_checkpoint_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.jsonl"
-    ledger = Ledger(path)
-    ledger.record(GroupState.DRAWN, [group(0)], 0)
-    state = ledger.state_dict()
-    ledger.close()
-    path.unlink()
-    fresh = Ledger(path)
-    with pytest.raises(CheckpointError, match=r"ledger.jsonl: .* the file has 0 bytes.* restore it"):
-        fresh.load_state_dict(state)
-    fresh.close()
-
-
-def test_a_ledger_of_which_a_line_was_changed_is_refused(tmp_path: Path) -> None:
+def swap_last(path: Path) -> None:
     """One group is trained on twice and another never, and no sum tells."""
-    path = tmp_path / "ledger.jsonl"
-    ledger = Ledger(path)
-    held(ledger, 0, 1)
-    ledger.record(GroupState.TRAINED, [group(0), group(1)], 0)
-    state = json.loads(json.dumps(ledger.state_dict()))
-    ledger.close()
     *others, last = path.read_text().splitlines(keepends=True)
     path.write_text("".join(others) + last.replace(str(group(1)), str(group(0))))
-    again = Ledger(path)
-    with pytest.raises(CheckpointError, match=r"ledger.jsonl was changed: .* Restore the file"):
+
+
+@table(
+    "max_uses, damage, says",
+    [
+        (3, Path.touch, "hands out a group 3 times at most, and the run was begun with 1"),
+        (1, Path.unlink, r"ledger.jsonl: .* the file has 0 bytes.* restore it"),
+        (1, swap_last, r"ledger.jsonl was changed: .* Restore the file"),
+    ],
+)
+def test_a_ledger_of_other_lines_or_uses_is_refused(
+    tmp_path: Path, max_uses: int, damage: Callable[[Path], None], says: str
+) -> None:
+    path = tmp_path / damage.__name__ / "ledger.jsonl"
+    path.parent.mkdir()
+    state = of_two_groups(path)
+    damage(path)
+    with closing(Ledger(path, max_uses)) as again, pytest.raises(CheckpointError, match=says):
         again.load_state_dict(state)
-    again.close()
 
 
 class Accounts(RuleBasedStateMachine):
@@ -216,26 +176,26 @@ class Accounts(RuleBasedStateMachine):
     def draw(self, count: int) -> object:
         ids = [group(self._next + number) for number in range(count)]
         self._next += count
-        self._ledger.record(GroupState.DRAWN, ids, 0)
+        self._ledger.record(D, ids, 0)
         for _ in ids:
             self._move(None, "drawn")
         return multiple(*ids)
 
     @rule(target=finished, one=consumes(drawn))
     def finish(self, one: GroupId) -> GroupId:
-        self._ledger.record(GroupState.FINISHED, [one], 0)
+        self._ledger.record(F, [one], 0)
         self._move("drawn", "finished")
         return one
 
     @rule(target=buffered, one=consumes(finished))
     def buffer(self, one: GroupId) -> GroupId:
-        self._ledger.record(GroupState.BUFFERED, [one], 0)
+        self._ledger.record(B, [one], 0)
         self._move("finished", "buffered")
         return one
 
     @rule(one=consumes(buffered))
     def train(self, one: GroupId) -> None:
-        self._ledger.record(GroupState.TRAINED, [one], 0)
+        self._ledger.record(T, [one], 0)
         self._move("buffered", "trained")
 
     @rule(one=consumes(drawn), reason=st.text(max_size=5))
@@ -252,7 +212,7 @@ class Accounts(RuleBasedStateMachine):
     def commit_then_die_and_resume(self, lost: int, torn: bytes) -> None:
         """Groups drawn after the commit point, and a torn last line, are as if they had never been."""
         state = json.loads(json.dumps(self._ledger.state_dict()))
-        self._ledger.record(GroupState.DRAWN, [group(self._next + number) for number in range(lost)], 0)
+        self._ledger.record(D, [group(self._next + number) for number in range(lost)], 0)
         self._ledger.close()
         with self._path.open("ab") as file:
             file.write(torn)

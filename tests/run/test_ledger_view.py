@@ -97,42 +97,28 @@ def test_a_line_that_a_kill_tore_is_not_read(run: Run) -> None:
     assert view.history("train.jsonl:e0:r") == []
 
 
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_counts(run: Run) -> None:
-    run.save(4)
-    (list_checkpoints(run.root / "checkpoints")[-1] / "state.json").unlink()
-    view = LedgerView.of(run.root)
-    assert view.checkpoint is not None
-    assert view.checkpoint.rollout_id == 2
-    assert "rollout_000004 is damaged: state.json is missing" in view.totals.problems[0]
-    assert view.totals.accounts.counts()["trained"] == 4
-
-
-def test_a_ledger_that_lost_its_end_does_not_balance(run: Run) -> None:
-    path = run.root / "ledger.jsonl"
-    path.write_bytes(path.read_bytes()[:500])
-    view = LedgerView.of(run.root)
-    assert "and no line ends there now" in view.totals.problems[0]
-
-
-def test_a_changed_line_is_found(run: Run) -> None:
-    path = run.root / "ledger.jsonl"
-    path.write_text(path.read_text().replace("zero_std_0", "zero_std_9", 1))
-    view = LedgerView.of(run.root)
-    assert view.totals.problems == [f"rollout_000002 was made of other lines: {CHANGED}"]
-
-
-def test_a_line_that_is_no_json_is_named(run: Run) -> None:
-    with (run.root / "ledger.jsonl").open("ab") as file:
-        file.write(b"\0\0\0\n")
-    with pytest.raises(RunFolderError, match=r"ledger.jsonl: the line that ends at byte \d+ is damaged"):
-        _ = LedgerView.of(run.root).totals
-
-
-def test_a_checkpoint_of_a_run_without_a_ledger_is_named_and_passed_over(run: Run) -> None:
+def test_a_checkpoint_that_does_not_fit_is_named_and_the_one_before_it_counts(run: Run) -> None:
     async def nothing(directory: Path) -> None: ...
 
+    run.save(4)
+    (list_checkpoints(run.root / "checkpoints")[-1] / "state.json").unlink()
     asyncio.run(write_checkpoint(run.root / "checkpoints", 9, NO_STATE, nothing, keep=9))
     view = LedgerView.of(run.root)
     assert view.checkpoint is not None
     assert view.checkpoint.rollout_id == 2
-    assert view.totals.problems == ["rollout_000009 is of a run without a ledger"]
+    without, damaged = view.totals.problems
+    assert without == "rollout_000009 is of a run without a ledger"
+    assert "rollout_000004 is damaged: state.json is missing" in damaged
+    assert view.totals.accounts.counts()["trained"] == 4
+
+
+def test_a_ledger_that_lost_its_end_or_was_changed_does_not_balance(run: Run) -> None:
+    path = run.root / "ledger.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:500])
+    assert "and no line ends there now" in LedgerView.of(run.root).totals.problems[0]
+    path.write_bytes(whole.replace(b"zero_std_0", b"zero_std_9", 1))
+    assert LedgerView.of(run.root).totals.problems == [f"rollout_000002 was made of other lines: {CHANGED}"]
+    path.write_bytes(whole + b"\0\0\0\n")
+    with pytest.raises(RunFolderError, match=r"ledger.jsonl: the line that ends at byte \d+ is damaged"):
+        _ = LedgerView.of(run.root).totals

@@ -10,7 +10,7 @@ import pytest
 from slime_core.catalog.catalog import BuiltChoice
 from slime_core.errors import ContractError, PluginError
 from slime_core.roles import DataSource
-from slime_core.run import GroupState, Ledger
+from slime_core.run import Ledger
 from slime_core.run.ledger import LedgeredSource
 from slime_core.sample import Group, GroupId, Json
 from slime_testing.samples import make_pending
@@ -71,31 +71,22 @@ def ledgered(source: DataSource, root: Path) -> tuple[LedgeredSource, Ledger]:
     return LedgeredSource(BuiltChoice("mine", "slime-mine", source), ledger), ledger
 
 
-def test_a_draw_is_recorded_beside_its_rollout_and_one_that_comes_again_is_not(tmp_path: Path) -> None:
+def test_a_draw_is_recorded_once_and_what_came_back_is_counted_until_it_is_drawn_again(tmp_path: Path) -> None:
     source, ledger = ledgered(Source(), tmp_path)
     first = asyncio.run(source.draw(2))
+    assert source.returned == 0
     source.add(first[1:])
+    assert source.returned == 1
     source.rollout_id = 3
     again = asyncio.run(source.draw(2))
-    assert [each.id.draw for each in again] == [1, 2]
-    ledger.close()
+    assert ([each.id.draw for each in again], source.returned) == ([1, 2], 0)
     lines = [json.loads(line) for line in (tmp_path / "ledger.jsonl").read_text().splitlines()]
     assert [(line["id"], line["state"], line["rollout_id"]) for line in lines] == [
         ("kit:e0:r0:d0", "drawn", 0),
         ("kit:e0:r1:d1", "drawn", 0),
         ("kit:e0:r2:d2", "drawn", 3),
     ]
-    assert ledger.accounts.counts()[GroupState.DRAWN.value] == 3
-
-
-def test_what_came_back_is_counted_until_it_is_drawn_again_and_after_a_resume(tmp_path: Path) -> None:
-    source, ledger = ledgered(Source(), tmp_path)
-    first = asyncio.run(source.draw(3))
-    assert source.returned == 0
-    source.add(first[1:])
-    assert source.returned == 2
-    asyncio.run(source.draw(1))
-    assert source.returned == 1
+    assert ledger.accounts.counts()["drawn"] == 3
     source.load_state_dict({"next": 3})
     assert source.returned == 3, "none is in flight in a process that begins"
     ledger.close()

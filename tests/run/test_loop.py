@@ -1,14 +1,11 @@
 """The loop end to end: dynamic sampling, the buffer, hooks, guards; each on a run of a few seconds."""
 
-import json
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 from slime_core.run import list_checkpoints, verify
-from slime_core.telemetry import MetricsLog, MetricsRow
 from slime_view.samples.shard import Shard
 from tests.conftest import Install, Project, Slime, workers
+from tests.run.reading import ledger, metrics
 
 KEEP_ALL = """
 from slime_core.roles import Keep
@@ -39,27 +36,19 @@ def slime_losses():
 """
 
 
-def rows_of(run: Path) -> list[MetricsRow]:
-    return MetricsLog.read(run / "metrics.jsonl")
-
-
-def ledger_of(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "ledger.jsonl").read_text().splitlines()]
-
-
 def test_dynamic_sampling_trains_only_groups_whose_rewards_differ(project: Project, slime: Slime) -> None:
     slime.ok("train", "run.toml", "--group-filter", "nonzero_std", "--num-rollout", 3, "--rollout-max-response-len", 3)
-    ledger = ledger_of(project.run)
-    dropped = [line["reason"] for line in ledger if line["state"] == "dropped"]
+    accounts = ledger(project.run)
+    dropped = [line["reason"] for line in accounts if line["state"] == "dropped"]
     assert dropped
     assert set(dropped) <= {"zero_std_0.0", "zero_std_0.3", "zero_std_0.7", "zero_std_1.0"}
     counted = Counter[str]()
-    for row in rows_of(project.run):
-        for name, value in row.metrics.items():
+    for row in metrics(project.run):
+        for name, value in row.items():
             if name.startswith("rollout/dynamic_filter/drop_"):
                 counted[name.removeprefix("rollout/dynamic_filter/drop_")] += int(value)
     assert counted == Counter(dropped)
-    trained = [line["id"] for line in ledger if line["state"] == "trained"]
+    trained = [line["id"] for line in accounts if line["state"] == "trained"]
     assert len(trained) == len(set(trained)) == 12
     for file in (project.run / "samples").iterdir():
         by_group: dict[str | None, set[object]] = {}
@@ -77,14 +66,14 @@ def test_surplus_groups_wait_in_the_buffer_across_steps_and_a_resume(project: Pr
     whole, parts = project.root / "whole", project.root / "parts"
     assert slime("train", "run.toml", *flags, "--num-rollout", 3, "--save", whole).code == 0
     assert slime("train", "run.toml", *flags, "--num-rollout", 1, "--save", parts).code == 0
-    buffered = Counter(line["state"] for line in ledger_of(parts))
+    buffered = Counter(line["state"] for line in ledger(parts))
     assert buffered == {"drawn": 6, "finished": 6, "buffered": 6, "trained": 4}
     ran = slime.ok("resume", parts, "--num-rollout", 3, "--no-progress")
     assert "continuing after rollout 1 of 3" in ran.out
-    assert ledger_of(parts) == ledger_of(whole)
+    assert ledger(parts) == ledger(whole)
     # Wave by wave: 6 drawn, 4 trained; 6 drawn with 2 held, 4 trained; the last 4 are held already.
-    drawn = Counter(line["rollout_id"] for line in ledger_of(whole) if line["state"] == "drawn")
-    trained = Counter(line["rollout_id"] for line in ledger_of(whole) if line["state"] == "trained")
+    drawn = Counter(line["rollout_id"] for line in ledger(whole) if line["state"] == "drawn")
+    trained = Counter(line["rollout_id"] for line in ledger(whole) if line["state"] == "trained")
     assert drawn == {0: 6, 1: 6}
     assert trained == {0: 4, 1: 4, 2: 4}
 
@@ -93,8 +82,8 @@ def test_epochs_count_rollouts_and_too_few_prompts_are_refused(project: Project,
     project.write_run(num_rollout=None, num_epoch=3)
     project.write_prompts("prompts.jsonl", 3)
     assert slime("train", "run.toml").code == 0
-    assert len(rows_of(project.run)) == 2  # 9 prompts in all, 4 a rollout
-    again = [line["id"] for line in ledger_of(project.run) if line["state"] == "drawn"]
+    assert len(metrics(project.run)) == 2  # 9 prompts in all, 4 a rollout
+    again = [line["id"] for line in ledger(project.run) if line["state"] == "drawn"]
     assert [name.split(":")[1] for name in again] == ["e0", "e0", "e0", "e1", "e1", "e1", "e2", "e2"]
     project.write_prompts("prompts.jsonl", 1)
     assert "num_epoch = 3 over 1 prompts is less than one rollout" in slime.refused(

@@ -1,10 +1,8 @@
 """Trainer and engine of the local backend agree to rounding; one that does not stops the run."""
 
-from pathlib import Path
-
-from slime_core.telemetry import MetricsLog
 from slime_view.samples.shard import Shard
 from tests.conftest import Project, Slime
+from tests.run.reading import metrics
 
 OTHERWISE = '''
 from slime_core import Sample
@@ -21,15 +19,11 @@ async def otherwise(sample: Sample, ctx: GenerateContext) -> list[Sample]:
 '''
 
 
-def rows_of(run: Path) -> list[dict[str, float]]:
-    return [dict(row.metrics) for row in MetricsLog.read(run / "metrics.jsonl")]
-
-
 def test_in_float32_the_local_backends_log_probs_are_the_engines(project: Project, slime: Slime) -> None:
     limits = {"max_logprob_abs_diff": 1e-4, "max_mean_logprob_abs_diff": 1e-6}
     project.write_run(num_rollout=4, rollout_max_response_len=48, **limits)
     slime.ok("train", "run.toml")
-    for row in rows_of(project.run):
+    for row in metrics(project.run):
         assert row["train/train_rollout_logprob_abs_diff_max"] <= 1e-4
         assert row["train/train_rollout_logprob_abs_diff"] <= 1e-6
 
@@ -47,7 +41,7 @@ def test_in_bf16_both_round_alike(project: Project, slime: Slime) -> None:
         for run in (project.run, project.root / "runs" / "bf16")
     )
     apart = [abs(a - b) for (token, a), (same, b) in zip(exact, rounded, strict=True) if token == same]
-    [row] = rows_of(project.root / "runs" / "bf16")
+    [row] = metrics(project.root / "runs" / "bf16")
     rounding = sum(apart) / len(apart)
     assert rounding > 0
     assert row["train/train_rollout_logprob_abs_diff"] < rounding / 10
@@ -60,4 +54,4 @@ def test_a_sampler_that_says_otherwise_stops_the_run(project: Project, slime: Sl
     assert ran.code == 1
     assert "rollout 0, first optimizer step: train/train_rollout_logprob_abs_diff_max is 0.1 nats" in ran.err
     assert "over max_logprob_abs_diff = 0.05" in ran.err
-    assert rows_of(project.run) == []
+    assert metrics(project.run) == []

@@ -1,12 +1,8 @@
 """Several rewards in a run whose estimator takes them apart: GDPO, beside a shaper of long responses."""
 
-from pathlib import Path
-from typing import Any
-
 from slime_core.sample import Json
-from slime_core.telemetry import MetricsLog
-from slime_view.samples.shard import Shard
 from tests.conftest import Project, Slime
+from tests.run.reading import metrics, samples
 
 REWARDS = """
 from slime_core import NotApplicable, RewardContext, Sample, Score
@@ -33,19 +29,15 @@ GDPO: dict[str, Json] = {
 }
 
 
-def rewards_of(run: Path) -> list[Any]:
-    return [row.to_dict()["reward"] for row in Shard(run / "samples" / "rollout_000000.parquet").rows()]
-
-
 def test_gdpo_reads_each_reward_that_the_run_adds_up(project: Project, slime: Slime) -> None:
     (project.root / "parts.py").write_text(REWARDS)
     project.write_run(**GDPO)
     slime.ok("train", "run.toml")
-    for reward in rewards_of(project.run):
+    for reward in (sample["reward"] for sample in samples(project.run)):
         digits, even = reward["./parts.py:digits"], reward["./parts.py:even"]
         assert reward["score"] == digits + 0.5 * even
         assert even in (0.0, 50.0)
         assert "./parts.py:digits/letters" in reward
-    (row,) = MetricsLog.read(project.run / "metrics.jsonl")
-    assert row.metrics["rollout/shaped_reward"] < row.metrics["rollout/raw_reward"]
-    assert row.metrics["train/grad_norm"] > 0
+    (row,) = metrics(project.run)
+    assert row["rollout/shaped_reward"] < row["rollout/raw_reward"]
+    assert row["train/grad_norm"] > 0

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from slime_core.telemetry import MetricsLog
-from slime_view.samples.shard import Shard
 from tests.conftest import Project, Slime
+from tests.run.reading import metrics, samples
 from tests.tables import table
 
 OWN = '''
@@ -48,15 +47,14 @@ def test_rows_choose_their_reward_and_generator(own: Project, slime: Slime) -> N
         ],
     )
     slime.ok("train", "run.toml", "--num-rollout", 1)
-    samples = [row.to_dict() for row in Shard(own.run / "samples" / "rollout_000000.parquet").rows()]
-    by_row = {number: [each for each in samples if f":r{number}:" in each["group"]] for number in range(4)}
+    by_row = {number: [each for each in samples(own.run) if f":r{number}:" in each["group"]] for number in range(4)}
     assert [each["reward"] for number in (1, 2) for each in by_row[number]] == [0.25] * 8
     assert {each["response"] for each in by_row[3]} == {"LOUD"}
     assert {each["reward"] for each in by_row[3]} == {0.0}  # no digit in it
     assert all(each["response"] != "LOUD" for each in by_row[0])
-    [metrics] = [each.metrics for each in MetricsLog.read(own.run / "metrics.jsonl")]
-    assert metrics["rollout/reward/./own.py:always"] == 0.25
-    assert "rollout/reward/math" not in metrics
+    [figures] = metrics(own.run)
+    assert figures["rollout/reward/./own.py:always"] == 0.25
+    assert "rollout/reward/math" not in figures
 
 
 UNKNOWN: list[tuple[dict[str, object], str]] = [

@@ -103,15 +103,14 @@ def test_a_watcher_that_hangs_is_given_up_after_a_few_times(
     assert len(told(1)) == MOST_TIMEOUTS + 2
 
 
-def test_stop_run_ends_the_run_after_all_have_been_told(hooks: Callable[..., RunHooks]) -> None:
+def test_stop_run_ends_the_run_after_all_have_been_called(hooks: Callable[..., RunHooks]) -> None:
     made = hooks(
         "@hookimpl\ndef slime_run_end(event): raise StopRun('good enough')\n",
         "@hookimpl\nasync def slime_run_end(event): told.append(event)\n",
     )
     with pytest.raises(StopRun, match="good enough"):
         asyncio.run(made.emit(RunEnd(Path("run"), 1)))
-    assert len(told(1)) == 1
-    assert made.errors == {}
+    assert (len(told(1)), made.errors) == (1, {})
 
 
 def test_a_cancelled_run_is_not_held_up_by_its_watchers(hooks: Callable[..., RunHooks]) -> None:

@@ -6,9 +6,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from slime_core.sample import Json
-from slime_core.telemetry import MetricsLog
-from slime_view.samples.shard import Shard
 from tests.conftest import Project, Slime
+from tests.run.reading import metrics, samples
 from tests.tables import table
 
 JUDGE = {
@@ -33,12 +32,9 @@ def refusal(slime: Slime) -> str:
 def test_a_run_serves_a_judge_and_trains_on_what_it_says(project: Project, slime: Slime) -> None:
     write(project, engines=2, settings={"workers": 1})
     slime.ok("train", "run.toml", "--no-progress")
-    rows = [row for row in MetricsLog.read(project.run / "metrics.jsonl") if "rollout/raw_reward" in row.metrics]
-    assert {row.metrics["rollout/raw_reward"] for row in rows} == {0.75}
-    assert len(rows) == 2
+    assert [row["rollout/raw_reward"] for row in metrics(project.run)] == [0.75, 0.75]
     assert list((project.run / "logs").glob("model-examiner-1*"))
-    samples = [row.to_dict() for row in Shard(next((project.run / "samples").glob("*.parquet"))).rows()]
-    assert {sample["reward"] for sample in samples} == {0.75}
+    assert {sample["reward"] for sample in samples(project.run)} == {0.75}
 
 
 @table(
@@ -82,8 +78,7 @@ def test_a_served_teacher_teaches_what_one_in_the_trainer_does(project: Project,
     for name, way in ways.items():
         project.write_run(use_opd=True, rollout_temperature=0.8, save=name, **way)
         slime.ok("train", "run.toml", "--no-progress")
-        rows = MetricsLog.read(project.root / name / "metrics.jsonl")
-        found[name] = [each for row in rows if (each := row.metrics.get("train/opd_reverse_kl")) is not None]
+        found[name] = [row["train/opd_reverse_kl"] for row in metrics(project.root / name)]
     assert len(found["held"]) == 2
     assert all(abs(each) > 1e-3 for each in found["held"])
     assert found["served"] == pytest.approx(found["held"], abs=1e-5)

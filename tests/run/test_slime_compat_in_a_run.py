@@ -1,6 +1,5 @@
 """Every function that slime takes by a path, unchanged, in one real run of the local backend, and after a stop."""
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -8,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from slime_core.sample import Json
-from slime_view.samples.shard import Shard
 from tests.conftest import Project, Ran
+from tests.run.reading import ledger, metrics, samples
 
 WRITTEN_FOR_SLIME = Path(__file__).parents[2] / "plugins" / "slime-compat" / "tests" / "written_for_slime.py"
 MODULE = "written_for_slime."
@@ -47,17 +46,10 @@ def test_functions_for_all_of_slimes_flags_run_together_and_resume(
         assert row["rollout/sample_filter/remove_sample"] >= 4
         assert row["rollout/shaped_reward"] == pytest.approx(0.0, abs=1e-6)  # its mean is subtracted
         assert 0 < row["rollout/raw_reward"] < 1
-    samples = [row.to_dict() for row in Shard(project.run / "samples" / "rollout_000000.parquet").rows()]
-    assert {sample["prompt"] for sample in samples} == {sample["label"] for sample in samples}
-    assert all(sample["response_length"] > 0 for sample in samples)
+    made = samples(project.run)
+    assert {sample["prompt"] for sample in made} == {sample["label"] for sample in made}
+    assert all(sample["response_length"] > 0 for sample in made)
 
     slime.ok("resume", project.run, "--num-rollout", "3", "--no-progress")
-    ledger = [json.loads(line) for line in (project.run / "ledger.jsonl").read_text().splitlines()]
-    drawn = [entry["id"] for entry in ledger if entry["state"] == "drawn"]
+    drawn = [entry["id"] for entry in ledger(project.run) if entry["state"] == "drawn"]
     assert len(drawn) == len(set(drawn)), "the source went on where its file in the checkpoint said"
-
-
-def metrics(run: Path) -> list[dict[str, float]]:
-    """The metrics of each rollout."""
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [row["metrics"] for row in rows]

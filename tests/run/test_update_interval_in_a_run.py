@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from slime_core.sample import Json
-from slime_core.telemetry import MetricsLog
 from slime_view.samples.shard import Shard, list_shards
 from tests.conftest import Project, Slime
+from tests.run.reading import weights
 
 
 def made_by(path: Path) -> set[str]:
@@ -14,19 +14,7 @@ def made_by(path: Path) -> set[str]:
 
 def versions(run: Path) -> list[set[str]]:
     """Of each rollout, the versions that made its tokens."""
-    return [
-        {each for row in Shard(path).rows() for each in row.weight_versions} for path in list_shards(run / "samples")
-    ]
-
-
-def staleness(run: Path) -> list[float]:
-    rows = [row.metrics for row in MetricsLog.read(run / "metrics.jsonl") if "rollout/step" in row.metrics]
-    return [metrics["rollout/staleness/max"] for metrics in rows]
-
-
-def weights(run: Path) -> dict[str, bytes]:
-    newest = max((run / "checkpoints").iterdir())
-    return {path.name: path.read_bytes() for path in newest.rglob("*.safetensors")}
+    return [made_by(path) for path in list_shards(run / "samples")]
 
 
 def test_a_run_that_is_resumed_at_a_checkpoint_is_as_if_it_had_not_stopped(project: Project, slime: Slime) -> None:
