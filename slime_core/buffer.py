@@ -131,8 +131,8 @@ class CheckedBuffer:
         if want and not draw.groups:
             held = len(self._held)
             raise ContractError(
-                f"buffer of plugin {self._use.plugin}: it holds {held} groups and handed out none of {want}: hand "
-                "groups out while `len` says that there are any"
+                f"buffer of plugin {self._use.plugin}: it holds {held} groups and returned none of {want}: return "
+                "groups while `len` is above 0"
             )
         self._out |= {group.id: self._held.pop(group.id) + 1 for group in draw.groups}
         return draw

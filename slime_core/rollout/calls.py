@@ -361,9 +361,9 @@ def _extras(parts: Sequence[GenerateOutput]) -> EngineExtras | None:
 def _after(request: GenerateRequest, parts: list[GenerateOutput]) -> GenerateRequest:
     """The rest of a request; it samples with another seed."""
     made = [token for part in parts for token in part.tokens]
-    asked = request.sampling
-    left, least = asked.max_new_tokens - len(made), max(0, asked.min_new_tokens - len(made))
-    sampling = replace(asked, max_new_tokens=left, min_new_tokens=least)
+    before = request.sampling
+    left, least = before.max_new_tokens - len(made), max(0, before.min_new_tokens - len(made))
+    sampling = replace(before, max_new_tokens=left, min_new_tokens=least)
     seed = derive_seed(request.seed, len(parts))
     prompt = [*request.prompt, *made]
     return replace(
@@ -429,15 +429,15 @@ class Calls:
         media: Mapping[str, Json] | None = None,
     ) -> GenerateOutput:
         """Make one engine call; see `slime_core.roles.Generate`."""
-        name, asked = self._named(turn), sampling or self._sampling
+        name = self._named(turn)
         names, finished = self._names, self.finished  # of a call before `restart`: the discarded ones
         token = self._state.call_begins()
         self._busy_since = self._busy_since if self._busy else time.monotonic()
         self._busy += 1
         try:
             seed = seed_of_call(*self._identity, name)
-            asked = self._within_context(prompt, asked)
-            request = GenerateRequest(prompt, asked, seed, self._group, session=session, media=media, want=self._want)
+            within = self._within_context(prompt, sampling or self._sampling)
+            request = GenerateRequest(prompt, within, seed, self._group, session=session, media=media, want=self._want)
             made = await self._engine.generate(request, on_chunk)
         except BaseException:
             names.discard(name)

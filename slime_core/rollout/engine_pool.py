@@ -277,13 +277,13 @@ class EnginePool:
         if sent:
             raise RequestError(
                 f"engine {handle.number} {failure.cause} after {sum(sent)} tokens of its answer. Another engine cannot "
-                f"continue them: ask again from the beginning. {failure}"
+                f"continue them: retry the whole request. {failure}"
             ) from None
         return [f"engine {handle.number} {failure.cause}: {failure}"] if failure.cause in ("died", "hung") else []
 
     def _count_error(self, handle: EngineHandle, error: Exception) -> None:
         """Take out an engine whose request another engine answered: at once for garbage, else after `MOST_ERRORS`."""
-        detail = f"another engine answered what this one could not: {_text(error)}"
+        detail = f"it failed a request that another engine answered: {_text(error)}"
         if isinstance(error, ContractError):
             self._take_out(handle, EngineFailure("garbage", detail))
         elif handle.errors_in_a_row >= MOST_ERRORS:
@@ -348,7 +348,7 @@ class EnginePool:
         served_long = loop.time() - handle.since >= SERVED_PAUSES * self._pause_s(handle.failures)
         handle.failures = 1 if served_long else handle.failures + 1
         log.warning(
-            "engine %d is taken out, its %d requests are asked again; %d of %d engines serve; restart in %g s. It %s",
+            "engine %d failed, its %d requests are retried; %d of %d engines serve; restart in %g s. Cause: %s",
             *(handle.number, len(handle.attempts), len(self._serving), len(self._engines)),
             *(self._pause_s(handle.failures), f"{failure.cause}: {failure}"),
         )
@@ -382,7 +382,7 @@ class EnginePool:
         listed = "\n  ".join(lines)
         self._end(
             f"no engine has served for {self._limits.restart_s:g} s, and none could be restarted:\n  {listed}\n"
-            "The newest checkpoint is as it was: see to the engines, then continue with `slime resume RUN`."
+            "The newest checkpoint is unchanged: repair the engines, then continue with `slime resume RUN`."
         )
         for task in self._restarts.values():
             task.cancel()

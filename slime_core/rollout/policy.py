@@ -188,13 +188,13 @@ class ServedTeacher:
                     tasks.create_task(self._teach(sample))
 
     async def _teach(self, sample: Sample) -> None:
-        said = (await self._model.generate(GenerateRequest(sample.tokens, self._sampling, 0, want=TEACHES))).extras
-        if said is None or said.prompt_log_probs is None:
+        extras = (await self._model.generate(GenerateRequest(sample.tokens, self._sampling, 0, want=TEACHES))).extras
+        if extras is None or extras.prompt_log_probs is None:
             raise ModelError(
                 f"the context of teacher {self._name!r} has no room for a sample of {len(sample.tokens)} tokens: lower "
                 "rollout_max_context_len, or serve the teacher with a longer context"
             )
-        sample.teacher_log_probs = list(said.prompt_log_probs[-sample.response_length :])
+        sample.teacher_log_probs = list(extras.prompt_log_probs[-sample.response_length :])
 
 
 RM_TYPE = "rm_type"

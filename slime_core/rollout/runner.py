@@ -22,11 +22,9 @@ from slime_core.data.rendering import Renderer
 from slime_core.data.rows import read_messages, read_tools, refuse_media
 from slime_core.errors import (
     ConfigError,
-    ContractError,
     DataError,
     RolloutError,
     WorkerError,
-    error_text,
     traceback_text,
 )
 from slime_core.roles import (
@@ -126,7 +124,7 @@ def _versions_of(sample: Sample, calls: Sequence[Call]) -> list[int | None]:
 # SampleRunner: one drawn sample from prompt to reward.
 
 UNUSED = (
-    "generator %s of plugin %s scores samples itself, without effect: give it a weight beside the rewards, "
+    "generator %s of plugin %s scores samples itself, without effect: give it a weight with the rewards, "
     "[reward] use = {..., environment = 1.0}, or 0.0 to measure it alone"
 )
 log = logging.getLogger(__name__)
@@ -336,21 +334,14 @@ class SampleRunner:
             log.warning(text, *arguments)
 
 
-def _failure(whose: str, error: Exception) -> Failure:
+def _failure(source: str, error: Exception) -> Failure:
     """Return a sample's failure by an error. Raises a `WorkerError` or `ConfigError`, which would fail every sample."""
     if isinstance(error, ExceptionGroup):
         final, _ = error.split((WorkerError, ConfigError))
-        return _failure(whose, (final or error).exceptions[0])
-    match error:
-        case WorkerError() | ConfigError():
-            raise error
-        case TimeoutError():
-            reason = "timeout"
-        case ContractError():
-            reason = "contract"
-        case _:
-            reason = type(error).__name__
-    return Failure(f"{whose}_{reason}", error_text(error), error)
+        return _failure(source, (final or error).exceptions[0])
+    if isinstance(error, WorkerError | ConfigError):
+        raise error
+    return Failure.of(source, error)
 
 
 _values = attrgetter(*(item.name for item in fields(Sample)))

@@ -33,15 +33,15 @@ from slime_core.score import NotApplicable, Score, Unscored, Verdict
 ENVIRONMENT = "environment"
 """Name of the reward that reads a generator's own score."""
 NO_SCORE = (
-    "environment is the reward that the generator itself gives, and it gave none. An agent returns a number, or "
+    "environment is the generator's own score, and the generator returned none. An agent returns a number, or "
     'numbers by name, as {"score": 1.0, "steps": 0.4}; a command returns none: choose a reward that judges the answer, '
     "such as math"
 )
 """Why a sample without its generator's score has no reward."""
 NO_SCORE_AT_LIMIT = (
-    "environment is the reward that the generator itself gives, and it gave none for a sample that was cut off at a "
-    "limit of the run. Return what the sample is worth, as 0.0; or raise the limit: rollout_max_response_len, "
-    "rollout_max_turns, or those in the generator's section"
+    "environment is the generator's own score, and the generator returned none for a sample that a limit of the run "
+    "cut off. Return a score, such as 0.0; or raise the limit: rollout_max_response_len, rollout_max_turns, or a limit "
+    "in the generator's section"
 )
 """The same for a truncated sample."""
 
@@ -106,11 +106,18 @@ class Failure:
     retryable: bool = False
     """Whether a retry may succeed."""
 
+    @classmethod
+    def of(cls, source: str, error: Exception) -> Self:
+        """The failure of a sample by an error of `source`, such as "generator" or a reward's name."""
+        is_timeout = isinstance(error, TimeoutError)
+        kind = "timeout" if is_timeout else "contract" if isinstance(error, ContractError) else type(error).__name__
+        return cls(f"{source}_{kind}", error_text(error), error, retryable=is_timeout)
+
 
 class ScoredSample:
     """One finished sample and its verdicts; `close` sets its reward."""
 
-    __slots__ = ("_applied", "_asked", "_keeps_parts", "_parts", "_total", "failure", "is_open", "sample", "verdicts")
+    __slots__ = ("_applied", "_keeps_parts", "_parts", "_rewards", "_total", "failure", "is_open", "sample", "verdicts")
 
     def __init__(self, sample: Sample, keeps_parts: bool = False, failure: Failure | None = None) -> None:
         """Open unless the sample failed or was interrupted; `failure` is the generator's, if the sample has none."""
@@ -127,7 +134,7 @@ class ScoredSample:
             text = f"the generator set Status.FAILED ({shortened(reason)})"
             self.failure = Failure(countable(reason), f"{text}: {shortened(str(detail)).strip()}" if detail else text)
         self._total, self._applied = 0.0, False
-        self._keeps_parts, self._parts, self._asked = keeps_parts, dict[str, float](), list[str]()
+        self._keeps_parts, self._parts, self._rewards = keeps_parts, dict[str, float](), list[str]()
 
     def add(
         self, metric: str, use: UsedReward[Reward | GroupReward], answer: Verdict | Failure, *, counted: bool = True
@@ -141,7 +148,7 @@ class ScoredSample:
             verdict = Unscored(verdict.reason[:LONGEST_REASON], verdict.retryable, shortened(verdict.detail))
         if counted:
             self.verdicts[f"{metric}/{use.name}"] = verdict
-        self._asked.append(use.name)
+        self._rewards.append(use.name)
         self._parts[use.name] = 0.0
         if isinstance(verdict, Score):
             self._parts[use.name] = verdict.value
@@ -157,9 +164,9 @@ class ScoredSample:
         sample = self.sample
         if self.is_open and self.failure is None and not self._applied:
             why = NO_SCORE_AT_LIMIT if sample.status is Status.TRUNCATED else NO_SCORE
-            own = f"; {why}" if ENVIRONMENT in self._asked else ""
+            own = f"; {why}" if ENVIRONMENT in self._rewards else ""
             self.failure = Failure(
-                "no_reward_applies", f"none of {', '.join(self._asked) or 'no rewards'} scored it{own}"
+                "no_reward_applies", f"none of {', '.join(self._rewards) or 'no rewards'} scored it{own}"
             )
         sample.reward = None
         if self.failure is not None:
@@ -227,7 +234,7 @@ async def score_execution(samples: Sequence[Sample], scoring: Scoring, ctx: Rewa
     for use in scoring.rewards:
         for scored in execution.scored if use.each_sample else [execution.main]:
             if scored.is_open:
-                (answer,) = await _ask(use, [scored.sample], ctx, group=False)
+                (answer,) = await _call(use, [scored.sample], ctx, group=False)
                 (scored if use.each_sample else execution).add("reward", use, answer)
     if not scoring.reads_own:
         for scored in execution.scored:
@@ -243,13 +250,13 @@ async def score_group(
     mains = [(each, each.main.sample) for each in executions if each.main.is_open]
     alone = [(scored, scored.sample) for each in executions for scored in each.scored if scored.is_open]
     for use in uses if mains else ():
-        asked: Sequence[tuple[Execution | ScoredSample, Sample]] = alone if use.each_sample else mains
-        answers = await _ask(use, [sample for _, sample in asked], ctx, group=True)
-        for (one, _), answer in zip(asked, answers, strict=True):
+        targets: Sequence[tuple[Execution | ScoredSample, Sample]] = alone if use.each_sample else mains
+        answers = await _call(use, [sample for _, sample in targets], ctx, group=True)
+        for (one, _), answer in zip(targets, answers, strict=True):
             one.add("group_reward", use, answer)
 
 
-async def _ask(
+async def _call(
     use: UsedReward[Reward] | UsedReward[GroupReward], samples: Sequence[Sample], ctx: RewardContext, *, group: bool
 ) -> Sequence[Verdict | Failure]:
     """Return checked verdicts on one sample or a group, with retries. A failed call is a failure of each sample."""
@@ -263,8 +270,6 @@ async def _ask(
             else:
                 returned = await cast(Awaitable[object], cast(Reward, use.part)(samples[0], ctx))
                 answers = [check_verdict(returned, plugin=use.plugin, sample=samples[0])]
-        except TimeoutError as error:
-            answers = [Failure(f"{use.name}_timeout", error_text(error), error, retryable=True)] * len(samples)
         except asyncio.CancelledError:
             if cancelled_from_outside():
                 raise
@@ -272,8 +277,7 @@ async def _ask(
         except StartError:
             raise  # every later call of this reward would fail too
         except Exception as error:
-            kind = "contract" if isinstance(error, ContractError) else type(error).__name__
-            return [Failure(f"{use.name}_{kind}", error_text(error), error)] * len(samples)
+            answers = [Failure.of(use.name, error)] * len(samples)
         if not any(isinstance(each, Failure | Unscored) and each.retryable for each in answers):
             break
     return answers
@@ -325,9 +329,10 @@ class ErrorBudget:
         if failed <= limit * samples:
             return
         running = samples - self._ended
-        still = f" whatever becomes of the {running} that have not ended" if running else ""
+        early = f" Stopped early; {running} had not ended." if running else ""
         common = (f"{n} x {why}: {self._first[why].detail}" for why, n in self.counts.most_common(MOST_REASONS))
         top = "".join("\n  " + each.replace("\n", "\n    ") for each in common)
         raise RolloutError(
-            f"{self._what}: {failed} of {samples} samples failed, which is over --max-error-rate {limit:g}{still}:{top}"
+            f"{self._what}: {failed} of {samples} samples failed; --max-error-rate {limit:g} allows "
+            f"{int(limit * samples)}.{early} Most common reasons:{top}"
         )

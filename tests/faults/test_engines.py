@@ -54,7 +54,7 @@ def test_a_run_whose_engines_are_killed_or_stopped_ends_like_one_that_was_not_di
     assert code == 0, output
     for engine, number in hurt.items():
         cause = "died" if number is signal.SIGKILL else "hung"
-        assert re.search(rf"engine {engine} is taken out, its \d+ requests .* It {cause}: ", output), output
+        assert re.search(rf"engine {engine} failed, its \d+ requests .* Cause: {cause}: ", output), output
     folder.require_same(undisturbed)
     require_gone(command)
 

@@ -282,7 +282,7 @@ async def first_fails_others_hang(sample: Sample, ctx: RewardContext) -> Verdict
 @table("wave", [2, 8])
 def test_a_wave_that_is_lost_does_not_wait_for_its_hanging_samples(wave: int) -> None:
     bench = make_bench(rewards=[reward_use(first_fails_others_hang, "judge", timeout_s=600.0)], max_error_rate=0.05)
-    with pytest.raises(RolloutError, match=r"^rollout 0: \d of \d+ samples failed, .* have not ended:\n .*judge_Zero"):
+    with pytest.raises(RolloutError, match=r"(?s)^rollout 0: \d of \d+ samples failed; .* had not ended\..*judge_Zero"):
         asyncio.run(asyncio.wait_for(bench.scheduler.collect(0, wave), 60))
     assert len(bench.source.back) == wave
 
@@ -301,7 +301,7 @@ def test_it_ends_early_exactly_when_the_whole_would_be_refused(outcomes: list[bo
     for is_last, is_lost, fails in zip([*[False] * (len(outcomes) - 1), True], lost, outcomes, strict=True):
         ended = Failure("bad") if fails else None
         if is_lost and not is_last:
-            with pytest.raises(RolloutError, match="whatever becomes of the"):
+            with pytest.raises(RolloutError, match="Stopped early"):
                 budget.add(ended)
             return
         budget.add(ended)

@@ -96,12 +96,14 @@ def test_parts_are_kept_beside_the_sum_for_who_reads_them() -> None:
     assert closed(answers, keeps_parts=True).sample.reward == {"score": 1.0, "a": 0.5, "a/style": 0.25, "b": 0.0}
 
 
-@table("status, says", [(Status.COMPLETED, "An agent returns a number"), (Status.TRUNCATED, "Return what the sample")])
+@table(
+    "status, says", [(Status.COMPLETED, "An agent returns a number"), (Status.TRUNCATED, "Return a score, such as 0.0")]
+)
 def test_a_sample_without_a_score_of_its_generators_says_what_to_return(status: Status, says: str) -> None:
     failure = closed([("environment", 1.0, NotApplicable())], status=status).failure
     assert failure is not None
     assert failure.reason == "no_reward_applies"
-    assert failure.detail.startswith("none of environment scored it; environment is the reward that the generator")
+    assert failure.detail.startswith("none of environment scored it; environment is the generator's own score, and")
     assert says in failure.detail
 
 

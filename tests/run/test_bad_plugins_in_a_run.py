@@ -49,7 +49,7 @@ def slime_losses():
     yield LossSpec("odd", lambda settings, setup: lambda batch: batch.log_probs_T)
 """
 ANSWERS = {
-    "buffer": "buffer of plugin slime-odd: it holds 4 groups and handed out none of 4: hand groups out while",
+    "buffer": "buffer of plugin slime-odd: it holds 4 groups and returned none of 4: return groups while",
     "loss-type": "loss of plugin slime-odd: expected a LossOutput, got Tensor",
 }
 """In the driver and on a rank; the kit has the others."""

@@ -439,7 +439,7 @@ def test_what_fails_after_a_part_was_told_is_asked_of_nobody_else(behaviour: obj
 
     chunks, error, again = made.play(use)
     assert f"engine 0 {cause} after {told} tokens of its answer" in str(error)
-    assert "ask again from the beginning" in str(error)
+    assert "retry the whole request" in str(error)
     assert sum(len(chunk.tokens) for chunk in chunks) == told
     assert list(GenerateOutput.joined(again).tokens) == tokens_of(make_request(LONG))
 

@@ -99,7 +99,7 @@ def test_a_bad_engine_is_taken_out_and_what_it_was_asked_is_answered_as_if_it_we
     assert all(after), "an engine that was restarted takes requests"
     assert sum(made.built.values()) == 8 + len(bad)
     for number in bad:
-        assert f"engine {number} is taken out" in caplog.text
+        assert f"engine {number} failed, its" in caplog.text
         assert f"engine {number} is back" in caplog.text
 
 
@@ -430,7 +430,7 @@ def test_falls_are_forgotten_after_ten_times_the_last_pause(caplog: pytest.LogCa
 
     made.play(use)
     assert made.built[0] > 10
-    assert caplog.text.count("is taken out") == caplog.text.count("restart in 1 s") == made.built[0] - 1
+    assert caplog.text.count("failed, its") == caplog.text.count("restart in 1 s") == made.built[0] - 1
 
 
 def test_metrics_tell_what_each_engine_did_since_the_last_time() -> None:
