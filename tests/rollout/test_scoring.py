@@ -30,7 +30,7 @@ from slime_core.seeds import derive_seed
 from slime_core.stats import CallStats
 from slime_testing.samples import make_sample
 from tests.rollout.bench import Bench, make_bench, reward_use
-from tests.rollout.test_samples import own_use
+from tests.rollout.test_runner import own_use
 from tests.tables import table
 
 

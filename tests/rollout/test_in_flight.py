@@ -1,4 +1,4 @@
-"""Whatever a rollout waits for is said when it waits long, with the samples that hold it up."""
+"""The samples in flight: what each waits for, and the report when none has ended for long."""
 
 import asyncio
 import re

@@ -312,7 +312,7 @@ def test_only_and_all_stale_tokens_are_left_out(made: Made) -> None:
 
 
 def test_in_a_rollout_forks_of_an_interrupted_call_keep_what_is_new() -> None:
-    from tests.rollout.test_stream import LONG, DecodingEngine, run, stream
+    from tests.rollout.test_continuous import LONG, DecodingEngine, run, stream
 
     async def forks(sample: Sample, ctx: GenerateContext) -> list[Sample]:
         output = await ctx.generate([1000 + int(str(sample.prompt))], turn="whole")
