@@ -53,14 +53,14 @@ class GroupWorker(ABC):
         self.title, self.place, self.log = title, place, log
         self._turn = asyncio.Lock()
         self._is_asked_to_end = False
-        self._told_of_death = asyncio.Event()
+        self._told_of_death = False
 
     async def call(self, method: str, given: Sequence[object], timeout_s: float | None) -> object:
         """Call `worker.method(*given)` in turn; WorkerError if the worker raised, died or did not answer in time."""
         async with self._turn:
             try:
                 async with asyncio.timeout(timeout_s) as limit:
-                    return await self._asked(method, given)
+                    return await self._exchange(f"{method}()", (method, tuple(given)))
             except TimeoutError:
                 if not limit.expired():
                     raise
@@ -68,11 +68,16 @@ class GroupWorker(ABC):
                     f"{self.title} did not answer {method}() within {timeout_s:g} s; its log is {self.log}"
                 ) from None
 
+    async def built(self) -> None:
+        """Build the worker's object; errors as in `call`."""
+        async with self._turn:
+            await self._exchange("its construction", None)
+
     async def died_idle(self) -> None:
         """Wait until the process ends outside of a call. If it dies in a call, the call raises instead."""
         await self._over()
         async with self._turn:
-            if not self._told_of_death.is_set():
+            if not self._told_of_death:
                 return
         await asyncio.Event().wait()
 
@@ -107,16 +112,15 @@ class GroupWorker(ABC):
         """The process as shown to users, as "pid 4711"."""
 
     @abstractmethod
-    async def built(self) -> None:
-        """Wait until the worker's object is built; errors as in `call`."""
-
-    @abstractmethod
     async def end(self) -> None:
         """End the process with its descendants, and wait for their end."""
 
     @abstractmethod
-    async def _asked(self, method: str, given: Sequence[object]) -> object:
-        """Call a method in the process; errors as in `call`, without a time limit."""
+    async def _exchange(self, what: str, call: tuple[str, tuple[object, ...]] | None) -> object:
+        """Send a call (method, arguments), or None to build the object; errors as in `call`, without a time limit.
+
+        `what` names it in errors.
+        """
 
     @abstractmethod
     async def _over(self) -> None:
@@ -153,11 +157,6 @@ class LocalWorker(GroupWorker):
         except OSError as error:
             raise WorkerError(f"{self.title} could not be started: {error}") from error
 
-    async def built(self) -> None:
-        """Send the order and wait until the object is built; errors as in `call`."""
-        async with self._turn:
-            await self._exchange("its construction", self._order)
-
     @property
     def state(self) -> str:
         """The process id, in words."""
@@ -183,24 +182,21 @@ class LocalWorker(GroupWorker):
             await self._last_answer()
             process.close()
 
-    async def _asked(self, method: str, given: Sequence[object]) -> object:
-        return await self._exchange(f"{method}()", (method, tuple(given)))
-
     async def _over(self) -> None:
         await self._process.ended()
 
     def _how_it_died(self) -> str:
         return f"{self.title} died ({self._process.how})"
 
-    async def _exchange(self, what: str, request: object) -> object:
+    async def _exchange(self, what: str, call: tuple[str, tuple[object, ...]] | None) -> object:
         if self._is_asked_to_end:
             raise self.death()
         await self._last_answer()
-        self._answer = asyncio.ensure_future(self._process.call(pickled(request)))
+        self._answer = asyncio.ensure_future(self._process.call(pickled(call or self._order)))
         try:
             frame = await asyncio.shield(self._answer)
         except EOFError:
-            self._told_of_death.set()
+            self._told_of_death = True
             raise self.death() from None
         return self._value(what, cast(Reply, ForkingPickler.loads(frame)))
 

@@ -2,8 +2,9 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import ray
@@ -53,16 +54,6 @@ class RayWorker(GroupWorker):
         self.title = f"{self._name} {order.place.rank}"
         self._task: tuple[Order, ray.ObjectRef[object]] | None = (order, spec)
 
-    async def built(self) -> None:
-        """Build the object in the actor; errors as in `call`.
-
-        Drops the reference to the spec: if a node dies, Ray ends a driver that owns objects there.
-        """
-        assert self._task is not None, "placed, and not built yet"
-        task, self._task = self._task, None
-        async with self._turn:
-            await self._exchange("its construction", lambda: self._actor.build.remote(*task))
-
     @property
     def state(self) -> str:
         """The actor's process and node."""
@@ -98,9 +89,6 @@ class RayWorker(GroupWorker):
             pass
         await self._given_back()
 
-    async def _asked(self, method: str, given: Sequence[object]) -> object:
-        return await self._exchange(f"{method}()", lambda: self._actor.call.remote(method, *given))
-
     async def _over(self) -> None:
         await self._ended.wait()
 
@@ -114,10 +102,17 @@ class RayWorker(GroupWorker):
             self._how = self._how or how_it_died(error)
         self._ended.set()
 
-    async def _exchange(self, what: str, ask: "Callable[[], ray.ObjectRef[object]]") -> object:
+    async def _exchange(self, what: str, call: tuple[str, tuple[object, ...]] | None) -> object:
         if self._is_asked_to_end or self.is_gone:
-            self._told_of_death.set()
+            self._told_of_death = True
             raise self.death()
+        # Drop the reference to the spec: if a node dies, Ray ends a driver that owns objects there.
+        task, self._task = self._task, None
+        ask = (
+            partial(self._actor.build.remote, *(task or ()))
+            if call is None
+            else partial(self._actor.call.remote, call[0], *call[1])
+        )
         self._busy = True
         try:
             reference = await self._handed_over(what, ask)
@@ -128,7 +123,7 @@ class RayWorker(GroupWorker):
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.DEATH_S):
                     await self._ended.wait()
-            self._told_of_death.set()
+            self._told_of_death = True
             raise self.death() from None
         except RayTaskError as error:
             raise WorkerError(f"{self.title}: what {what} returned cannot be sent: {_cause(error)}") from None
