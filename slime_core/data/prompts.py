@@ -31,7 +31,7 @@ from pathlib import Path
 from random import Random
 from typing import IO, cast
 
-from slime_core.data.row_reader import NAMING, LeftOut, Prompt, RowReader
+from slime_core.data.row_reader import CHOICE_KEYS, Prompt, RowReader, SkippedRows
 from slime_core.data.rows import BadRow, Row, arrow_values, scan_rows
 from slime_core.data.settings import MixtureMember, MixtureSettings
 from slime_core.data.tokenizer import check_template_kwargs
@@ -96,7 +96,7 @@ class FileRead:
     """Number of usable rows, at least one."""
     digest: str
     """Hash of prompts, labels, metadata and media; files with the same digest have the same data."""
-    left_out: LeftOut
+    skipped: SkippedRows
     """Counts of the other rows."""
 
 
@@ -147,34 +147,34 @@ class PromptTable:
 
     def notes(self) -> list[str]:
         """Return a sentence for each kind of row that was left out of a file."""
-        return [note for file in self.files for note in file.left_out.notes(file.name)]
+        return [note for file in self.files for note in file.skipped.notes(file.name)]
 
     def _scan(self, file: PromptFile, tokenizer: Tokenizer, rows: Iterable[Row | BadRow] | None) -> Iterator[bytes]:
         check_template_kwargs(file, tokenizer)
-        left_out, digest = LeftOut(file), hashlib.blake2b(digest_size=16)
+        skipped, digest = SkippedRows(file), hashlib.blake2b(digest_size=16)
         reader, number, prompts = RowReader(file, tokenizer), -1, 0
         rows = scan_rows(file.path, reader.needed, reader.optional) if rows is None else rows
         for number, (row, (read, dropped_reasoning)) in enumerate(reader.read_all(rows)):
             record = self._record(cast(Row, row).where, read, file) if isinstance(read, Prompt) else read
             if not isinstance(record, bytes):
-                left_out.count(record)
+                skipped.count(record)
                 continue
             numbered = b"%d %b" % (number, record)
-            left_out.without_reasoning += dropped_reasoning
+            skipped.without_reasoning += dropped_reasoning
             digest.update(numbered + b"\n")
             prompts += 1
             yield numbered
-        left_out.check(file.name, number + 1)
+        skipped.check(file.name, number + 1)
         if not prompts:
-            raise DataError(f"{file.path}: {left_out.nothing_left(file.name, number + 1)}")
-        self.files.append(FileRead(file.name, prompts, digest.hexdigest(), left_out))
+            raise DataError(f"{file.path}: {skipped.none_usable(file.name, number + 1)}")
+        self.files.append(FileRead(file.name, prompts, digest.hexdigest(), skipped))
 
     def _record(self, where: str, read: Prompt, file: PromptFile) -> bytes | BadRow:
         try:
             record = _ENCODER.encode([*read]).encode()
         except (TypeError, ValueError) as error:  # dates, bytes or NaN of a parquet file: no checkpoint can store them
             return BadRow(f"{where}: prompt, label, metadata and media must be plain JSON: {error}")
-        for key, role in NAMING.items():
+        for key, role in CHOICE_KEYS.items():
             if isinstance(name := read.metadata.get(key), str):
                 self.named.setdefault((role, name), f"{where}: {file.metadata_key}.{key}")
         if file.check is not None:
@@ -319,8 +319,8 @@ class PromptSource:
         for stream in self._streams:
             end, files = f"/{stream.name}" if len(self._streams) > 1 else "", stream.table.files
             found[f"data/prompts{end}"] = float(len(stream.table))
-            found[f"data/filtered{end}"] = float(sum(file.left_out.too_long for file in files))
-            found[f"data/bad_rows{end}"] = float(sum(file.left_out.bad for file in files))
+            found[f"data/filtered{end}"] = float(sum(file.skipped.too_long for file in files))
+            found[f"data/bad_rows{end}"] = float(sum(file.skipped.bad for file in files))
             found[f"data/epoch{end}"] = float(stream.epoch)
         return found
 

@@ -27,22 +27,22 @@ class Renderer:
         """Set the tokenizer and the template's arguments, `kwargs`."""
         self._tokenizer, self._kwargs = tokenizer, dict(kwargs or {})
 
-    def is_of(self, tokenizer: Tokenizer, kwargs: Mapping[str, Json]) -> bool:
+    def is_for(self, tokenizer: Tokenizer, kwargs: Mapping[str, Json]) -> bool:
         """Whether it renders with the given tokenizer and arguments."""
         return tokenizer is self._tokenizer and kwargs == self._kwargs
 
-    def text(self, messages: Sequence[Message], tools: Json = None, *, opens: bool | None = None) -> str:
+    def text(self, messages: Sequence[Message], tools: Json = None, *, open_turn: bool | None = None) -> str:
         """Return the messages as the template renders them; errors as in `prompt`.
 
         Args:
             messages: as `read_messages` returns them.
             tools: as `read_tools` returns them.
-            opens: whether to open the assistant's next turn; None: as the template's arguments say.
+            open_turn: whether to open the assistant's next turn; None: as the template's arguments say.
         """
         rows = [{**each, "content": _as_parts(each["content"])} for each in messages] if self._reads_parts else messages
         if any("tool_calls" in each for each in rows) and self.reads_text_arguments:
             rows = [_with_text_arguments(each) for each in rows]
-        kwargs = self._kwargs if opens is None else {**self._kwargs, "add_generation_prompt": opens}
+        kwargs = self._kwargs if open_turn is None else {**self._kwargs, "add_generation_prompt": open_turn}
         return self._tokenizer.apply_chat_template(rows, tools, kwargs)
 
     def prompt(self, messages: Sequence[Message], tools: Json = None) -> "Finder":
@@ -52,23 +52,23 @@ class Renderer:
             DataError: the template rejects the messages, or drops some of their text.
             ModelError: the model has no chat template.
         """
-        is_begun = messages[-1]["role"] == "assistant"
-        finder = Finder(self._begun(messages, tools) if is_begun else self.text(messages, tools))
+        is_continued = messages[-1]["role"] == "assistant"
+        finder = Finder(self._continued(messages, tools) if is_continued else self.text(messages, tools))
         if not finder.text.strip():
             raise DataError("the chat template makes nothing of its messages")
         for number, message in enumerate(messages):
-            finder.take(message, f"message {number} ({message['role']})")
-        finder.take_tools(tools)
+            finder.find_next(message, f"message {number} ({message['role']})")
+        finder.check_tools(tools)
         return finder
 
-    def _begun(self, messages: Sequence[Message], tools: Json = None) -> str:
+    def _continued(self, messages: Sequence[Message], tools: Json = None) -> str:
         *before, last = messages
         if not isinstance(last["content"], str) or not last["content"] or "tool_calls" in last:
             raise DataError("a final assistant message that is to be continued must be a text without tool calls")
         if "<think>" in last["content"] and "</think>" not in last["content"]:  # to templates it is a finished answer
-            return joined(self.text(before, tools, opens=True), last["content"])
+            return join_answer(self.text(before, tools, open_turn=True), last["content"])
         marked = {**last, "content": last["content"] + MARK}
-        text, mark, _ = self.text([*before, marked], tools, opens=False).rpartition(MARK)
+        text, mark, _ = self.text([*before, marked], tools, open_turn=False).rpartition(MARK)
         if not mark:
             raise DataError("the chat template leaves out the final assistant message, which is to be continued")
         return text
@@ -76,8 +76,8 @@ class Renderer:
     @cached_property
     def _reads_parts(self) -> bool:
         """Whether the template ignores a content that is a text, but renders a list of parts."""
-        text = self._written([{"role": "user", "content": MARK}])
-        parts = self._written([{"role": "user", "content": _as_parts(MARK)}])
+        text = self._try_render([{"role": "user", "content": MARK}])
+        parts = self._try_render([{"role": "user", "content": _as_parts(MARK)}])
         # A template that cuts off a text renders a list as its Python or JSON form.
         return MARK not in text and MARK in parts and not re.search(f"text['\"]: *['\"]{MARK}", parts)
 
@@ -87,12 +87,12 @@ class Renderer:
         call: Message = {"id": "call00000", "type": "function", "function": {"name": "f", "arguments": {MARK: True}}}
         messages: list[Message] = [{"role": "user", "content": "x"}, {"role": "assistant", "content": ""}]
         messages[1]["tool_calls"] = [call]
-        mapping = self._written(messages)
+        mapping = self._try_render(messages)
         if MARK in mapping and str({MARK: True}) not in mapping:
             return False
-        return MARK in self._written([messages[0], _with_text_arguments(messages[1])])
+        return MARK in self._try_render([messages[0], _with_text_arguments(messages[1])])
 
-    def _written(self, messages: Sequence[Message]) -> str:
+    def _try_render(self, messages: Sequence[Message]) -> str:
         try:
             return self._tokenizer.apply_chat_template(messages, None, self._kwargs)
         except DataError:
@@ -113,7 +113,7 @@ class Finder:
         self.dropped = 0
         """Number of messages without their reasoning."""
 
-    def take(self, message: Message, where: str, *, keeps_reasoning: bool = False) -> None:
+    def find_next(self, message: Message, where: str, *, keeps_reasoning: bool = False) -> None:
         """Find the next message and move to its end.
 
         Args:
@@ -137,11 +137,11 @@ class Finder:
             self.begin = min((each[0] for each in found), default=begin)
             self.at = max((each[1] for each in found), default=begin)
 
-    def holds(self, message: Message, begin: int) -> bool:
+    def contains(self, message: Message, begin: int) -> bool:
         """Whether all texts of a message come after `begin`."""
         return all(self._find(text, begin) for each in visible(message) if (text := each.strip()))
 
-    def take_tools(self, tools: Json) -> None:
+    def check_tools(self, tools: Json) -> None:
         """Check that the name of each tool is in the text; errors as in `take`."""
         for function in calls_of({"tool_calls": tools}):
             if isinstance(name := function.get("name"), str) and not self._find(name, 0):
@@ -178,7 +178,7 @@ def _left_out(text: str, where: str) -> tuple[int, int]:
     )
 
 
-def joined(opened: str, answer: str) -> str:
+def join_answer(opened: str, answer: str) -> str:
     """Join a turn's opening and its answer; if both open the thinking, keep one `<think>`."""
     head = opened.rstrip()
     both = head.endswith("<think>") and answer.lstrip().startswith("<think>")

@@ -16,7 +16,7 @@ from slime_core.roles import RowFormat, Tokenizer
 from slime_core.sample import Json, Message
 
 ReadT = TypeVar("ReadT")
-NAMING = {"rm_type": "reward", "custom_rm_path": "reward", "generate_function_path": "generator"}
+CHOICE_KEYS = {"rm_type": "reward", "custom_rm_path": "reward", "generate_function_path": "generator"}
 """Metadata keys that choose a part for a row's samples, with slime's names, and the role of each."""
 
 
@@ -117,7 +117,7 @@ class RowReader:
         if given is not None and not isinstance(given, dict):
             raise DataError(f"{key!r} must be an object, got {type(given).__name__}")
         metadata = dict(given or {})
-        for naming in NAMING:
+        for naming in CHOICE_KEYS:
             if not isinstance(name := metadata.get(naming), str | None):
                 raise DataError(f"{key}.{naming} must be a name, got {type(name).__name__}")
         if (tools := read_tools(row.values.get(self._format.tool_key), self._format.tool_key)) is not None:
@@ -183,7 +183,7 @@ SHOWN = 3
 """Most bad rows that an error or a note quotes."""
 
 
-class LeftOut:
+class SkippedRows:
     """Counts of the rows of a data set that were left out."""
 
     def __init__(self, row_format: RowFormat, kind: str = "prompts") -> None:
@@ -224,7 +224,7 @@ class LeftOut:
                 f"\n  {listed}\nMend or shorten them, or name another {other}."
             )
 
-    def nothing_left(self, name: str, rows: int) -> str:
+    def none_usable(self, name: str, rows: int) -> str:
         """Return why not one of `rows` rows of a data set can be used."""
         if not rows:
             return "it has no rows"

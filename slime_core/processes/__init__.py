@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from slime_core.processes.launcher import free_port as free_port
     from slime_core.processes.limits import own_cores as own_cores
     from slime_core.processes.program import CommandError as CommandError
-    from slime_core.processes.program import Ended as Ended
+    from slime_core.processes.program import CommandResult as CommandResult
     from slime_core.processes.program import command as command
     from slime_core.processes.protection import CallFailure as CallFailure
     from slime_core.processes.protection import OnLoop as OnLoop
@@ -34,6 +34,6 @@ if TYPE_CHECKING:
     from slime_core.processes.watchdog import Watchdog as Watchdog
     from slime_core.processes.worker import Host as Host
     from slime_core.processes.worker import Reply as Reply
-    from slime_core.processes.worker import answered as answered
+    from slime_core.processes.worker import make_reply as make_reply
 else:
     __getattr__, __all__ = exports(__name__)

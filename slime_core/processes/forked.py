@@ -221,8 +221,8 @@ class Forked:
         if self._errno:
             return f"it could not be started: {os.strerror(self._errno)}"
         if self.code is None and (words := self._last_words()):
-            return f"{how_it_ended(None)}; that printed:\n{words}"
-        return how_it_ended(self.code)
+            return f"{describe_exit(None)}; that printed:\n{words}"
+        return describe_exit(self.code)
 
     def kill(self, reason: str = "", detail: str = "") -> None:
         """Kill the process and its descendants; the first reason becomes its `cause`."""
@@ -326,7 +326,7 @@ class Forked:
         self._forget()
 
 
-def how_it_ended(code: int | None) -> str:
+def describe_exit(code: int | None) -> str:
     """Describe an exit code: exit code 7, killed by SIGSEGV. None: the server of the process ended first."""
     if code is None:
         return "gone with the process that started it"

@@ -52,8 +52,8 @@ class GroupWorker(ABC):
         """
         self.title, self.place, self.log = title, place, log
         self._turn = asyncio.Lock()
-        self._is_asked_to_end = False
-        self._told_of_death = False
+        self._is_stopping = False
+        self._raised_death = False
 
     async def call(self, method: str, given: Sequence[object], timeout_s: float | None) -> object:
         """Call `worker.method(*given)` in turn; WorkerError if the worker raised, died or did not answer in time."""
@@ -68,42 +68,42 @@ class GroupWorker(ABC):
                     f"{self.title} did not answer {method}() within {timeout_s:g} s; its log is {self.log}"
                 ) from None
 
-    async def built(self) -> None:
+    async def build(self) -> None:
         """Build the worker's object; errors as in `call`."""
         async with self._turn:
             await self._exchange("its construction", None)
 
-    async def died_idle(self) -> None:
+    async def wait_died_idle(self) -> None:
         """Wait until the process ends outside of a call. If it dies in a call, the call raises instead."""
-        await self._over()
+        await self._wait_ended()
         async with self._turn:
-            if not self._told_of_death:
+            if not self._raised_death:
                 return
         await asyncio.Event().wait()
 
     @property
-    def is_asked(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether a call is in progress."""
         return self._turn.locked()
 
     def death(self) -> WorkerError:
         """Return the error for a worker that has ended."""
-        if self._is_asked_to_end:
+        if self._is_stopping:
             return WorkerError(f"{self.title} was stopped with its group; its log is {self.log}")
-        return WorkerError(f"{self._how_it_died()}; the end of its log, {self.log}:\n{self.log_tail()}")
+        return WorkerError(f"{self._describe_death()}; the end of its log, {self.log}:\n{self.log_tail()}")
 
     def log_tail(self) -> str:
         """Return the last lines of the worker's output."""
         lines = self.log.read_text(errors="replace").splitlines() if self.log.is_file() else []
         return "\n".join(lines[-self.LOG_TAIL_LINES :])
 
-    def ask_to_end(self) -> None:
+    def request_stop(self) -> None:
         """Announce that there will be no more calls."""
-        self._is_asked_to_end = True
+        self._is_stopping = True
 
     @property
     @abstractmethod
-    def is_gone(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether its process has ended."""
 
     @property
@@ -112,7 +112,7 @@ class GroupWorker(ABC):
         """The process as shown to users, as "pid 4711"."""
 
     @abstractmethod
-    async def end(self) -> None:
+    async def stop(self) -> None:
         """End the process with its descendants, and wait for their end."""
 
     @abstractmethod
@@ -123,11 +123,11 @@ class GroupWorker(ABC):
         """
 
     @abstractmethod
-    async def _over(self) -> None:
+    async def _wait_ended(self) -> None:
         """Wait until the process has ended."""
 
     @abstractmethod
-    def _how_it_died(self) -> str:
+    def _describe_death(self) -> str:
         """Describe which worker died, where, and how, as "trainer 3 died (exit code 1)"."""
 
     def _value(self, what: str, reply: Reply) -> object:
@@ -163,16 +163,16 @@ class LocalWorker(GroupWorker):
         return f"pid {self._process.pid}"
 
     @property
-    def is_gone(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether its process has ended."""
         return self._process.is_over
 
-    def ask_to_end(self) -> None:
+    def request_stop(self) -> None:
         """Send no more calls."""
-        super().ask_to_end()
+        super().request_stop()
         self._process.end_calls()
 
-    async def end(self) -> None:
+    async def stop(self) -> None:
         """Wait until the process and its descendants have ended, after a kill if necessary, and close its files."""
         process = self._process
         is_busy = self._answer is not None and not self._answer.done()
@@ -182,21 +182,21 @@ class LocalWorker(GroupWorker):
             await self._last_answer()
             process.close()
 
-    async def _over(self) -> None:
+    async def _wait_ended(self) -> None:
         await self._process.ended()
 
-    def _how_it_died(self) -> str:
+    def _describe_death(self) -> str:
         return f"{self.title} died ({self._process.how})"
 
     async def _exchange(self, what: str, call: tuple[str, tuple[object, ...]] | None) -> object:
-        if self._is_asked_to_end:
+        if self._is_stopping:
             raise self.death()
         await self._last_answer()
         self._answer = asyncio.ensure_future(self._process.call(pickled(call or self._order)))
         try:
             frame = await asyncio.shield(self._answer)
         except EOFError:
-            self._told_of_death = True
+            self._raised_death = True
             raise self.death() from None
         return self._value(what, cast(Reply, ForkingPickler.loads(frame)))
 
@@ -237,9 +237,9 @@ class GroupOfWorkers:
         """Whether the group was closed, by its owner or after a failure."""
         return self._closing is not None
 
-    async def built(self, timeout_s: float | None) -> None:
+    async def build(self, timeout_s: float | None) -> None:
         """Wait until every worker has built its object; WorkerError if one fails or the time is over."""
-        tasks = {asyncio.create_task(worker.built()): worker for worker in self._workers}
+        tasks = {asyncio.create_task(worker.build()): worker for worker in self._workers}
         try:
             await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_EXCEPTION)
             for task in tasks:
@@ -271,12 +271,12 @@ class GroupOfWorkers:
 
     def unanswered(self) -> Mapping[int, str]:
         """Return the workers with a call in progress; see `WorkerGroup.unanswered`."""
-        return {rank: worker.state for rank, worker in enumerate(self._workers) if worker.is_asked}
+        return {rank: worker.state for rank, worker in enumerate(self._workers) if worker.is_busy}
 
     async def watch(self) -> None:
         """Wait until the group is closed; see `WorkerGroup.watch`."""
         closed = asyncio.create_task(self._is_closed.wait())
-        deaths = {asyncio.create_task(worker.died_idle()): worker for worker in self._workers}
+        deaths = {asyncio.create_task(worker.wait_died_idle()): worker for worker in self._workers}
         try:
             await asyncio.wait({closed, *deaths}, return_when=asyncio.FIRST_COMPLETED)
             dead = [worker for task, worker in deaths.items() if task.done()]
@@ -295,8 +295,8 @@ class GroupOfWorkers:
 
     async def _close(self) -> None:
         for worker in self._workers:
-            worker.ask_to_end()
-        await asyncio.gather(*(worker.end() for worker in self._workers))
+            worker.request_stop()
+        await asyncio.gather(*(worker.stop() for worker in self._workers))
         self._is_closed.set()
 
     async def _all(self, calls: Sequence[Coroutine[None, None, ResultT]]) -> list[ResultT]:
@@ -316,7 +316,7 @@ class GroupOfWorkers:
         if self._death is not None:
             return self._death
         until = asyncio.get_running_loop().time() + LAST_WORDS_S
-        while not (dead := [worker for worker in self._workers if worker.is_gone]):
+        while not (dead := [worker for worker in self._workers if worker.has_ended]):
             if asyncio.get_running_loop().time() > until:
                 return error
             await asyncio.sleep(LAST_WORDS_S / 10)
@@ -329,7 +329,7 @@ DEVICES = "CUDA_VISIBLE_DEVICES"
 """Environment variable that lists the GPUs of a process."""
 
 
-class Taken(NamedTuple):
+class GroupResources(NamedTuple):
     """Resources of a running group."""
 
     group: str
@@ -355,7 +355,7 @@ class Machine:
         gpus = f"GPUs {', '.join(self.gpus)}" if self.gpus else "no GPU"
         return f"{self.cores} core{'' if self.cores == 1 else 's'}, {gpus}"
 
-    def share(self, group: str, needs: Needs, workers: int, taken: Sequence[Taken]) -> list[tuple[str, ...]]:
+    def share(self, group: str, needs: Needs, workers: int, taken: Sequence[GroupResources]) -> list[tuple[str, ...]]:
         """Return the GPUs for each worker of another group; ConfigError if its needs do not fit."""
         free = dict.fromkeys(self.gpus, 1.0)
         for each in taken:
@@ -406,7 +406,7 @@ class LocalLauncher:
         """Detect the resources of this machine."""
         self._logs, self._plugins = setup.scratch, setup.plugins
         self._machine = Machine.here()
-        self._running: list[tuple[Taken, GroupOfWorkers]] = []
+        self._running: list[tuple[GroupResources, GroupOfWorkers]] = []
 
     async def start(self, spec: WorkerGroupSpec, *, timeout_s: float | None = None) -> GroupOfWorkers:
         """Start a group and wait until its workers are built; see `Launcher.start`."""
@@ -430,14 +430,14 @@ class LocalLauncher:
             raise
         group = GroupOfWorkers(workers)
         self._running.append((taken, group))
-        await group.built(timeout_s)
+        await group.build(timeout_s)
         return group
 
     async def close(self) -> None:
         """Stop every group."""
         await asyncio.gather(*(group.close() for _, group in self._running))
 
-    def _take(self, spec: WorkerGroupSpec) -> Taken:
+    def _take(self, spec: WorkerGroupSpec) -> GroupResources:
         """Return the resources for a group; ConfigError if they are not available."""
         self._running = [each for each in self._running if not each[1].is_closed]
         taken = [each for each, _ in self._running]
@@ -447,11 +447,11 @@ class LocalLauncher:
                 f"is one node. Have all {spec.size} on one, or choose a launcher of several nodes"
             )
         if spec.colocate_with is None:
-            return Taken(spec.name, spec.needs, self._machine.share(spec.name, spec.needs, spec.size, taken))
+            return GroupResources(spec.name, spec.needs, self._machine.share(spec.name, spec.needs, spec.size, taken))
         for other in taken:
             if other.group == spec.colocate_with:
                 shared = [other.devices[rank % len(other.devices)] for rank in range(spec.size)]
-                return Taken(spec.name, Needs(), shared)
+                return GroupResources(spec.name, Needs(), shared)
         raise ConfigError(
             f"group {spec.name!r} shares the devices of {spec.colocate_with!r}, which is not running. Running: "
             f"{', '.join(each.group for each in taken) or 'no group'}"

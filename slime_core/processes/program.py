@@ -22,7 +22,7 @@ from slime_core.processes.server import shared_server
 from slime_core.sample import Json
 from slime_core.secrets import REDACTOR
 
-__all__ = ["CommandError", "Ended", "command"]
+__all__ = ["CommandError", "CommandResult", "command"]
 
 ENTRY = f"{__name__}:execute"
 MOST_OUTPUT = 1 << 20
@@ -36,7 +36,7 @@ SHOWN = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class CommandResult:
     """Result of a program that exited without being killed at a limit."""
 
     code: int
@@ -67,7 +67,7 @@ async def command(
     memory_mb: int = 4096,
     timeout_s: float,
     most_processes: int = MOST_PROCESSES,
-) -> Ended:
+) -> CommandResult:
     """Run a program in its own session and wait until it ends.
 
     Kills all its descendants when it ends, when the call is cancelled, and when the driver dies.
@@ -116,7 +116,7 @@ async def command(
         reason = "start" if failed else (process.cause or ("killed", ""))[0]
         wrote = (stdout + stderr).strip()[-SHOWN:]
         raise CommandError(reason, f"{argv[0]}: {text}" + (f"\nit wrote:\n{wrote}" if wrote else ""))
-    return Ended(process.code, stdout, stderr, monotonic() - began)
+    return CommandResult(process.code, stdout, stderr, monotonic() - began)
 
 
 def execute(channel_fd: int, argv: list[str], env: dict[str, str], cwd: str) -> None:

@@ -109,7 +109,7 @@ class Watchdog:
         if key not in self._warned:
             self._warned.add(key)
             log.warning(
-                "%s blocked the event loop for %.1f s in %s: everything else waited. Write %s (said once)",
+                "%s blocked the event loop for %.1f s in %s: everything else waited. Write %s (logged once)",
                 suspect.name,
                 seconds,
                 suspect.place,

@@ -6,8 +6,8 @@ launcher in another package creates a `Host` in each of its processes.
 Example:
 
     host = Host()
-    reply = answered(lambda: host.build(spec, place, setup.plugins))        # a Reply, even after an error
-    reply = answered(lambda: host.call("train_step", (batch,)))
+    reply = make_reply(lambda: host.build(spec, place, setup.plugins))        # a Reply, even after an error
+    reply = make_reply(lambda: host.call("train_step", (batch,)))
     host.close()
 """
 
@@ -78,10 +78,10 @@ class Host:
     def close(self) -> None:
         """Call the object's `close` if it has one; an error is printed."""
         if callable(close := getattr(self._worker, "close", None)):
-            answered(close)
+            make_reply(close)
 
 
-def answered(call: Callable[[], object]) -> Reply:
+def make_reply(call: Callable[[], object]) -> Reply:
     """Return the reply with a call's value or error; an error is also printed."""
     try:
         return Reply(call())
@@ -151,7 +151,7 @@ def serve(channel_fd: int) -> None:
             body = receive(channel)
         except (EOFError, OSError):
             break
-        reply = answered(partial(work, body))
+        reply = make_reply(partial(work, body))
         if os.getpid() != own:
             os._exit(0)  # a plugin returned from a fork: only the first process may answer
         signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm that a plugin left on would hit the next call
@@ -165,7 +165,7 @@ def _as_pickle(reply: Reply) -> bytes:
     try:
         return pickled(reply)
     except Exception:  # the value cannot be pickled: reply with that error
-        return pickled(answered(lambda: pickled(reply)))
+        return pickled(make_reply(lambda: pickled(reply)))
 
 
 def _as_json(reply: Reply) -> bytes:

@@ -426,7 +426,7 @@ class SingleTurn:
         if isinstance(messages, str):
             return messages
         kwargs = sample.apply_chat_template_kwargs
-        if self._renderer is None or not self._renderer.is_of(tokenizer, kwargs):
+        if self._renderer is None or not self._renderer.is_for(tokenizer, kwargs):
             self._renderer = Renderer(tokenizer, kwargs)
         read, tools = read_messages([*messages], "prompt"), read_tools(sample.metadata.get("tools"), "tools")
         if read and read[-1]["role"] == "assistant":

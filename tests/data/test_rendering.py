@@ -100,9 +100,9 @@ def test_a_message_is_found_however_it_is_escaped_and_missed_where_it_is_left_ou
     gone: Message = {"role": "user", "content": "all of this is gone"}
     finder, lost = Finder(text), lost % len(contents)
     for each in messages[:lost]:
-        finder.take(each, "one that is there")
+        finder.find_next(each, "one that is there")
     with pytest.raises(DataError, match="message 7: the chat template leaves out 'all of this is gone'"):
-        finder.take(gone, "message 7")
+        finder.find_next(gone, "message 7")
 
 
 def test_a_prompt_that_ends_with_an_answer_is_refused_unless_a_key_says_what_becomes_of_it(

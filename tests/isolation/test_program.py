@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slime_core.processes import CommandError, Ended, command
+from slime_core.processes import CommandError, CommandResult, command
 from slime_core.secrets import REDACTOR
 from tests.tables import table
 
@@ -30,7 +30,7 @@ time.sleep(float(sys.argv[2]))
 """
 
 
-def run(argv: Sequence[str], **options: object) -> Ended:
+def run(argv: Sequence[str], **options: object) -> CommandResult:
     return asyncio.run(command(argv, **{"timeout_s": 60.0} | options))  # type: ignore[arg-type]
 
 

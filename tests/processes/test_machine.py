@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slime_core.errors import ConfigError
-from slime_core.processes.launcher import Machine, Taken
+from slime_core.processes.launcher import GroupResources, Machine
 from slime_core.roles import Needs
 from tests.tables import table
 
@@ -18,14 +18,14 @@ def machine() -> Machine:
     return Machine(2, ["0", "1"])
 
 
-def refusal(machine: Machine, needs: Needs, taken: Sequence[Taken] = ()) -> str:
+def refusal(machine: Machine, needs: Needs, taken: Sequence[GroupResources] = ()) -> str:
     with pytest.raises(ConfigError) as raised:
         machine.share("trainer", needs, 1, taken)
     return str(raised.value)
 
 
-def take(machine: Machine, needs: Needs, workers: int, taken: Sequence[Taken] = ()) -> Taken:
-    return Taken("engine", needs, machine.share("engine", needs, workers, taken))
+def take(machine: Machine, needs: Needs, workers: int, taken: Sequence[GroupResources] = ()) -> GroupResources:
+    return GroupResources("engine", needs, machine.share("engine", needs, workers, taken))
 
 
 def test_a_refusal_says_what_was_asked_and_what_there_is() -> None:
@@ -44,7 +44,7 @@ def test_parts_of_a_gpu_are_shared_and_whole_ones_are_not() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from([0.25, 0.5, 1.0, 2.0]), st.integers(1, 3)), max_size=6))
 def test_no_gpu_is_given_out_twice(asked: list[tuple[float, int]]) -> None:
-    taken = list[Taken]()
+    taken = list[GroupResources]()
     for gpus, workers in asked:
         try:
             taken.append(take(machine(), Needs(gpus=gpus), workers, taken))

@@ -19,7 +19,7 @@ from pathlib import Path
 import ray
 
 from slime_core.errors import WorkerError
-from slime_core.processes import Host, Reply, answered, find_project_files, free_port
+from slime_core.processes import Host, Reply, find_project_files, free_port, make_reply
 from slime_core.roles import Place, PluginSet, WorkerGroupSpec
 from slime_launcher_ray import guard
 
@@ -87,13 +87,13 @@ class Actor:
 
     def build(self, order: Order, spec: WorkerGroupSpec) -> Reply:
         """Build the group's class in the driver's folder, with its modules."""
-        return answered(lambda: self._build(order, spec))
+        return make_reply(lambda: self._build(order, spec))
 
     def call(self, method: str, *given: object) -> object:
         """Call a method of the object; returns a `Reply` only on an error: Ray transfers plain bytes without a copy."""
         host = self._host
         assert host is not None, "built before"
-        reply = answered(lambda: host.call(method, given))
+        reply = make_reply(lambda: host.call(method, given))
         return reply if reply.error is not None or reply.traceback else reply.value
 
     def close(self) -> None:

@@ -78,7 +78,7 @@ class RayLauncher:
             variables = environment(spec.needs.cpus, spec.environment)
             order = Order(place, self._plugins, str(log), str(self._token), str(Path.cwd()), tuple(sys.path), variables)
             worker.placed(order, carried)
-        await group.built(timeout_s)
+        await group.build(timeout_s)
         return group
 
     async def close(self) -> None:

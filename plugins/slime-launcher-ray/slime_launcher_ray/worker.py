@@ -28,7 +28,7 @@ class RayWorker(GroupWorker):
         actor: "ray.actor.ActorHandle[Actor]",
         site: Site,
         bundle: int,
-        given_back: Callable[[], Awaitable[None]],
+        released: Callable[[], Awaitable[None]],
     ) -> None:
         """Wrap an actor of known location; `placed` gives it its rank.
 
@@ -37,11 +37,11 @@ class RayWorker(GroupWorker):
             actor: its handle.
             site: where it is.
             bundle: which of its placement group it is in.
-            given_back: awaited when its process is gone.
+            released: awaited when its process is gone.
         """
         super().__init__(name, Place(0), Path())
         self.site, self.bundle = site, bundle
-        self._name, self._actor, self._given_back = name, actor, given_back
+        self._name, self._actor, self._released = name, actor, released
         self._ended = asyncio.Event()
         self._how = ""
         self._waiting: asyncio.Future[object] | None = None
@@ -60,7 +60,7 @@ class RayWorker(GroupWorker):
         return f"pid {self.site.pid} on {self.site.address}"
 
     @property
-    def is_gone(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether its process has ended."""
         return self._ended.is_set()
 
@@ -73,7 +73,7 @@ class RayWorker(GroupWorker):
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_exception(_Gone())
 
-    async def end(self) -> None:
+    async def stop(self) -> None:
         """End the process and its children, and wait until it is gone."""
         if not self._ended.is_set():
             with suppress(TimeoutError, RayError):
@@ -87,12 +87,12 @@ class RayWorker(GroupWorker):
         self._vigil.cancel()
         async with self._turn:  # whoever waits for an answer sees the end first
             pass
-        await self._given_back()
+        await self._released()
 
-    async def _over(self) -> None:
+    async def _wait_ended(self) -> None:
         await self._ended.wait()
 
-    def _how_it_died(self) -> str:
+    def _describe_death(self) -> str:
         return f"{self.title} on {self.site.address} died ({self._how})"
 
     async def _watch(self) -> None:
@@ -103,8 +103,8 @@ class RayWorker(GroupWorker):
         self._ended.set()
 
     async def _exchange(self, what: str, call: tuple[str, tuple[object, ...]] | None) -> object:
-        if self._is_asked_to_end or self.is_gone:
-            self._told_of_death = True
+        if self._is_stopping or self.has_ended:
+            self._raised_death = True
             raise self.death()
         # Drop the reference to the spec: if a node dies, Ray ends a driver that owns objects there.
         task, self._task = self._task, None
@@ -123,7 +123,7 @@ class RayWorker(GroupWorker):
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.DEATH_S):
                     await self._ended.wait()
-            self._told_of_death = True
+            self._raised_death = True
             raise self.death() from None
         except RayTaskError as error:
             raise WorkerError(f"{self.title}: what {what} returned cannot be sent: {_cause(error)}") from None

@@ -22,8 +22,8 @@ from slime_core.data import (
     shared_beginning,
     with_bos,
 )
-from slime_core.data.rendering import MARK, joined
-from slime_core.data.row_reader import LeftOut, TooLong, as_messages, column, read_dialog, read_row
+from slime_core.data.rendering import MARK, join_answer
+from slime_core.data.row_reader import SkippedRows, TooLong, as_messages, column, read_dialog, read_row
 from slime_core.data.rows import Row, read_tools, reasoning, refuse_media, scan_rows
 from slime_core.errors import DataError
 from slime_core.roles import RowFormat
@@ -91,17 +91,17 @@ class DialogReader:
         check_template_kwargs(form, self._tokenizer)
         needed = [form.input_key, *([form.label_key] if form.label_key else [])]
         for path in paths:
-            left_out, count = LeftOut(form, "dialogs"), 0
+            skipped, count = SkippedRows(form, "dialogs"), 0
             for row in scan_rows(path, needed, [form.tool_key]):
                 found, dropped_reasoning = read_row(row, self._dialog)
                 count += 1
                 if isinstance(found, Dialog):
                     dialogs.append(found)
-                    left_out.without_reasoning += dropped_reasoning
+                    skipped.without_reasoning += dropped_reasoning
                 else:
-                    left_out.count(found)
-            left_out.check(str(path), count)
-            self.notes += left_out.notes(path.name)
+                    skipped.count(found)
+            skipped.check(str(path), count)
+            self.notes += skipped.notes(path.name)
         return dialogs
 
     def _dialog(self, row: Row) -> tuple[Dialog | TooLong, bool]:
@@ -151,11 +151,13 @@ class DialogReader:
         for place, message in enumerate(messages):
             start = self._start(finder, messages[: place + 1], tools) if place in answers else None
             finder.at = finder.at if start is None else start
-            finder.take(message, f"message {place} ({message['role']})", keeps_reasoning=place == len(messages) - 1)
+            finder.find_next(
+                message, f"message {place} ({message['role']})", keeps_reasoning=place == len(messages) - 1
+            )
             if place in answers:
                 start = len(finder.text[: finder.begin].rstrip(" ")) if start is None else start
                 turns.append(_Turn(start, max(start, finder.at), place))
-        finder.take_tools(tools)
+        finder.check_tools(tools)
         ids, begins = self._encoded(finder.text, [turn.start for turn in turns])
         starts = [bisect_left(begins, turn.start) for turn in turns]
         mask = [0] * len(ids)
@@ -173,13 +175,13 @@ class DialogReader:
         differently now that others follow, it is the end of the next text that opens a turn.
         """
         *before, answer = messages
-        prompt = self._renderer.text(before, tools, opens=True) if before else ""
+        prompt = self._renderer.text(before, tools, open_turn=True) if before else ""
         if before and finder.text.startswith(prompt) and len(prompt) >= finder.at:
             return len(prompt)
         opened, shared = self._opening
         place = finder.text.find(shared, finder.at) if shared else -1
         start = place + len(opened if finder.text.startswith(opened, place) else shared)
-        return start if place >= 0 and finder.holds(answer, start) else None
+        return start if place >= 0 and finder.contains(answer, start) else None
 
     @cached_property
     def _opening(self) -> tuple[str, str]:
@@ -191,8 +193,8 @@ class DialogReader:
         question: list[Message] = [{"role": "user", "content": "x"}]
         answer: list[Message] = [{"role": "assistant", "content": MARK}]
         try:
-            closed, opened = text(question, opens=False), text(question, opens=True)
-            answered = text([*question, *answer, *question], opens=False)
+            closed, opened = text(question, open_turn=False), text(question, open_turn=True)
+            answered = text([*question, *answer, *question], open_turn=False)
         except DataError:
             return "", ""
         shared = shared_beginning(opened, answered)
@@ -202,7 +204,7 @@ class DialogReader:
         """End of a turn that the template renders without an end token: where it ends if rendered last."""
         if turn.message == len(messages) - 1:
             return len(text)
-        closed = self._renderer.text(messages[: turn.message + 1], tools, opens=False)
+        closed = self._renderer.text(messages[: turn.message + 1], tools, open_turn=False)
         spoken = text[turn.start : turn.end]
         if not spoken or spoken not in closed:
             return turn.end
@@ -242,12 +244,12 @@ def _whole_dialog(renderer: Renderer, messages: Sequence[Message], tools: Json =
     Such a template is given what generation would make: the prompt, the answer as the row has it, and the end that
     the template writes. Errors as of `prompt`.
     """
-    text, last = renderer.text(messages, tools, opens=False), messages[-1]
+    text, last = renderer.text(messages, tools, open_turn=False), messages[-1]
     answer = last["content"]
     if last["role"] != "assistant" or not isinstance(answer, str) or "</think>" not in answer or len(messages) < 2:
         return text
-    opened, spoken = renderer.text(messages[:-1], tools, opens=True), answer.rpartition("</think>")[2].strip()
+    opened, spoken = renderer.text(messages[:-1], tools, open_turn=True), answer.rpartition("</think>")[2].strip()
     written = text[len(shared_beginning(opened, text)) :]
     if not spoken or spoken not in written or all(each.strip() in written for each in reasoning(last)):
         return text
-    return joined(opened, answer) + written.rpartition(spoken)[2]
+    return join_answer(opened, answer) + written.rpartition(spoken)[2]
