@@ -14,28 +14,11 @@ import pytest
 from slime_core.catalog import Catalog, PluginState, PluginStatus, PluginWarning
 from slime_core.errors import PluginError
 from slime_core.roles import PluginSet
+from tests.catalog.sources import reward_plugin
 from tests.tables import table
 
 Install = Callable[..., None]
-
-HEADER = """
-from slime_core import RewardSpec, Score, hookimpl
-
-SLIME_API = "1"
-
-
-async def reward(sample, ctx):
-    return Score(1.0)
-
-"""
-GOOD = (
-    HEADER
-    + """
-@hookimpl
-def slime_rewards():
-    yield RewardSpec.from_function("one", reward)
-"""
-)
+GOOD = reward_plugin()
 
 
 @pytest.fixture(autouse=True)

@@ -11,24 +11,10 @@ from slime_core.catalog.project_code import methods_of
 from slime_core.errors import ConfigError, PluginError, SlimeError, UnknownName
 from slime_core.roles import SPECS, BufferContext, BufferFilter, RewardContext, Selection, Setup
 from slime_testing import make_group, make_sample
+from tests.catalog.sources import reward_plugin
 from tests.tables import table
 
 Install = Callable[..., None]
-
-OTHER_MATH = """
-from slime_core import RewardSpec, Score, hookimpl
-
-SLIME_API = "1"
-
-
-async def reward(sample, ctx):
-    return Score(1.0)
-
-
-@hookimpl
-def slime_rewards():
-    yield RewardSpec.from_function("math", reward)
-"""
 
 PROJECT = """
 from slime_core import RewardSpec, Score, Settings
@@ -160,7 +146,7 @@ def test_a_unique_name_needs_no_plugin(catalog: Catalog) -> None:
 
 
 def test_a_name_that_two_plugins_offer_must_be_qualified(install_plugin: Install) -> None:
-    install_plugin("slime-reward-zzz", {"zzz.py": OTHER_MATH}, entry_points={"reward-zzz": "zzz"})
+    install_plugin("slime-reward-zzz", {"zzz.py": reward_plugin("math")}, entry_points={"reward-zzz": "zzz"})
     catalog = Catalog.discover()
     with pytest.raises(ConfigError, match="write slime-reward-math/math or slime-reward-zzz/math"):
         catalog.find("reward", "math")

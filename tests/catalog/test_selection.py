@@ -19,28 +19,11 @@ from slime_core.catalog import (
 )
 from slime_core.errors import ConfigError, PluginError, UnknownName
 from slime_core.roles import PluginSet
+from tests.catalog.sources import reward_plugin
 from tests.tables import table
 
 Install = Callable[..., None]
-
-SOURCE = """
-from slime_core import RewardSpec, Score, hookimpl
-
-SLIME_API = "1"
-
-
-async def reward(sample, ctx):
-    return Score(1.0)
-
-
-@hookimpl
-def slime_rewards():
-    yield RewardSpec.from_function("NAME", reward)
-
-
-@hookimpl
-def slime_run_end(): ...
-"""
+SOURCE = reward_plugin("NAME", "@hookimpl\ndef slime_run_end(): ...")
 
 
 @pytest.fixture(autouse=True)

@@ -14,23 +14,10 @@ from slime_core.catalog import Catalog, discover_in_worker
 from slime_core.errors import PluginError
 from slime_core.roles import PluginSet
 from slime_testing import write_distribution
+from tests.catalog.sources import reward_plugin
 
 Install = Callable[..., None]
-
-SOURCE = """
-from slime_core import RewardSpec, Score, hookimpl
-
-SLIME_API = "1"
-
-
-async def reward(sample, ctx):
-    return Score(1.0)
-
-
-@hookimpl
-def slime_rewards():
-    yield RewardSpec.from_function("one", reward)
-"""
+SOURCE = reward_plugin()
 
 
 @pytest.fixture(autouse=True)
