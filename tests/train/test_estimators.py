@@ -2,8 +2,9 @@
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pytest
 import torch
@@ -107,7 +108,7 @@ def grpo(samples: Sequence[Scored], settings: GrpoSettings) -> list[float]:
             variance = variance_of_all(samples)
         scale = math.sqrt(variance) + 1e-6 if settings.grpo_std_normalization else 1.0
         found.append(centred(samples, sample) / scale if settings.rewards_normalization else sample.reward)
-    return found
+    return spread(samples, found)
 
 
 def variance_of_all(samples: Sequence[Scored]) -> float:
@@ -125,7 +126,13 @@ def rloo(samples: Sequence[Scored]) -> list[float]:
     for sample in samples:
         others = [mean for key, mean in rollouts_of(samples, sample.group).items() if key != sample.execution]
         found.append(sample.reward - math.fsum(others) / len(others) if others else 0.0)
-    return [0.0 if is_flat(samples, sample.group) else each for each, sample in zip(found, samples, strict=True)]
+    return spread(
+        samples, [0.0 if is_flat(samples, sample.group) else each for each, sample in zip(found, samples, strict=True)]
+    )
+
+
+def baseline(samples: Sequence[Scored]) -> list[float]:
+    return spread(samples, [centred(samples, sample) for sample in samples])
 
 
 def spread(samples: Sequence[Scored], advantages: Sequence[float]) -> list[float]:
@@ -154,71 +161,81 @@ def whitened(samples: Sequence[Scored], values: Sequence[float]) -> list[float]:
     return [(value - mean) / math.sqrt(variance + 1e-8) for value in values]
 
 
-def reference_of(settings: EstimatorSettings, samples: Sequence[Scored]) -> list[float]:
-    match settings:
-        case GrpoSettings():
-            values = spread(samples, grpo(samples, settings))
-        case ReinforcePlusPlusSettings():
-            values = discounted(samples, settings.gamma)
-        case ReinforcePlusPlusBaselineSettings():
-            values = spread(samples, [centred(samples, sample) for sample in samples])
-        case _:
-            values = spread(samples, rloo(samples))
-    return whitened(samples, values) if settings.normalize_advantages else values
+def max_rl(samples: Sequence[Scored]) -> list[float]:
+    found = []
+    for sample in samples:
+        means = rollouts_of(samples, sample.group).values()
+        mean = math.fsum(means) / len(means)
+        found.append(centred(samples, sample) / mean if mean else 0.0)
+    return spread(samples, found)
 
 
-def estimator_of(settings: EstimatorSettings) -> Advantage:
-    match settings:
-        case GrpoSettings():
-            return Grpo(settings)
-        case ReinforcePlusPlusSettings():
-            return ReinforcePlusPlus(settings)
-        case ReinforcePlusPlusBaselineSettings():
-            return ReinforcePlusPlusBaseline(settings)
-        case _:
-            return Rloo(settings)
+def gpg(samples: Sequence[Scored]) -> list[float]:
+    trained = {sample.rollout for sample in samples if any(sample.mask)}
+    useful = {rollout for rollout in trained if not is_flat(samples, rollout[0])}
+    scale = len(trained) / len(useful) if useful else 1.0
+    return spread(samples, [scale * centred(samples, sample) for sample in samples])
 
 
-SETTINGS = [
+GRPO = [
     GrpoSettings(),
     GrpoSettings(grpo_std_normalization=False),
-    GrpoSettings(rewards_normalization=False),
     GrpoSettings(normalize_advantages=True),
     GrpoSettings(scale_rewards="batch"),
-    EstimatorSettings(),
-    EstimatorSettings(normalize_advantages=True),
+]
+RAW = GrpoSettings(rewards_normalization=False)
+DISCOUNTED = [
     ReinforcePlusPlusSettings(),
     ReinforcePlusPlusSettings(gamma=0.9),
     ReinforcePlusPlusSettings(gamma=0.0, normalize_advantages=False),
     ReinforcePlusPlusSettings(gamma=0.5, normalize_advantages=False),
-    ReinforcePlusPlusBaselineSettings(),
-    ReinforcePlusPlusBaselineSettings(normalize_advantages=False),
 ]
-BY_SETTINGS = table("settings", SETTINGS)
+PLAIN, WHITENED = EstimatorSettings(), EstimatorSettings(normalize_advantages=True)
+Row = tuple[Advantage, Callable[[Sequence[Scored]], list[float]], bool]
+"""An estimator, its formula, and whether the result is whitened."""
+RELATIVE: list[Row] = [
+    *((Grpo(each), partial(grpo, settings=each), each.normalize_advantages) for each in GRPO),
+    *((Rloo(each), rloo, each.normalize_advantages) for each in (PLAIN, WHITENED)),
+    *((ReinforcePlusPlusBaseline(each), baseline, each.normalize_advantages) for each in (PLAIN, WHITENED)),
+    *((MaxRl(each), max_rl, each.normalize_advantages) for each in (PLAIN, WHITENED)),
+    (Gpg(), gpg, False),
+]
+ROWS: list[Row] = [
+    *RELATIVE,
+    (Grpo(RAW), partial(grpo, settings=RAW), False),
+    *(
+        (ReinforcePlusPlus(each), partial(discounted, gamma=each.gamma), each.normalize_advantages)
+        for each in DISCOUNTED
+    ),
+]
 
 
-@BY_SETTINGS
+@table("estimator, formula, is_whitened", ROWS)
 @profile(max_examples=60)
 @given(samples=SAMPLES)
-def test_it_is_the_formula(settings: EstimatorSettings, samples: list[Scored]) -> None:
-    found = estimator_of(settings)(batch_of(samples))
+def test_it_is_the_formula(
+    estimator: Advantage,
+    formula: Callable[[Sequence[Scored]], list[float]],
+    is_whitened: bool,
+    samples: Sequence[Scored],
+) -> None:
+    if isinstance(estimator, MaxRl):
+        samples = [replace(each, reward=abs(each.reward)) for each in samples]
+    found, expected = estimator(batch_of(samples)), formula(samples)
     assert found.dtype == torch.float32
     # Whitening of values that are nearly equal divides their rounding, 1e-7, by 1e-4.
-    rounding = 3e-3 if settings.normalize_advantages else 1e-4
-    assert found.tolist() == pytest.approx(reference_of(settings, samples), rel=1e-4, abs=rounding)
+    rounding = 3e-3 if is_whitened else 1e-4
+    expected = whitened(samples, expected) if is_whitened else expected
+    assert found.tolist() == pytest.approx(expected, rel=1e-4, abs=rounding)
 
 
-RELATIVE = [each for each in SETTINGS if not isinstance(each, ReinforcePlusPlusSettings) and each != SETTINGS[2]]
-
-
-@table("settings", RELATIVE)
+@table("estimator", [estimator for estimator, _, _ in RELATIVE])
 @profile(max_examples=40)
 @given(reward=st.floats(-1e6, 1e6, width=32), executions=st.lists(st.integers(0, 4), min_size=1, max_size=9))
-def test_equal_rewards_have_no_advantage_at_all(
-    settings: EstimatorSettings, reward: float, executions: list[int]
-) -> None:
+def test_equal_rewards_have_no_advantage_at_all(estimator: Advantage, reward: float, executions: list[int]) -> None:
     """Exactly none, in float32 rewards of any size and with any fan-out."""
-    found = estimator_of(settings)(batch_of([Scored(7, execution, reward) for execution in executions]))
+    reward = abs(reward) if isinstance(estimator, MaxRl) else reward
+    found = estimator(batch_of([Scored(7, execution, reward) for execution in executions]))
     assert found.tolist() == [0.0] * len(executions)
 
 
@@ -264,7 +281,9 @@ def test_the_kl_to_the_reference_comes_off_the_rewards_of_trained_tokens(
         else:
             found += [centred(samples, sample) - each for each in row]
     expected = whitened(samples, found) if settings.normalize_advantages else found
-    assert estimator_of(settings)(batch).tolist() == pytest.approx(expected, rel=1e-3, abs=1e-3)
+    is_discounted = isinstance(settings, ReinforcePlusPlusSettings)
+    estimator = ReinforcePlusPlus(settings) if is_discounted else ReinforcePlusPlusBaseline(settings)
+    assert estimator(batch).tolist() == pytest.approx(expected, rel=1e-3, abs=1e-3)
 
 
 # GDPO against a loop in float64; the parts of a reward that reach it; the soft penalty of overlong responses.
@@ -385,51 +404,7 @@ def test_a_buffer_above_the_budget_is_refused() -> None:
         OverlongSettings(max_response_len=8, overlong_buffer_len=9)
 
 
-# MaxRL and GPG against loops in float64; and what MaxRL's gradient is in expectation.
-
-PAID = SAMPLES.map(lambda samples: [replace(each, reward=abs(each.reward)) for each in samples])
-
-
-def max_rl(samples: Sequence[Scored]) -> list[float]:
-    found = []
-    for sample in samples:
-        means = rollouts_of(samples, sample.group).values()
-        mean = math.fsum(means) / len(means)
-        found.append(centred(samples, sample) / mean if mean else 0.0)
-    return spread(samples, found)
-
-
-def gpg(samples: Sequence[Scored]) -> list[float]:
-    trained = {sample.rollout for sample in samples if any(sample.mask)}
-    useful = {rollout for rollout in trained if not is_flat(samples, rollout[0])}
-    scale = len(trained) / len(useful) if useful else 1.0
-    return spread(samples, [scale * centred(samples, sample) for sample in samples])
-
-
-@table("whitens", [False, True])
-@profile(max_examples=60)
-@given(samples=PAID)
-def test_max_rl_is_the_formula(whitens: bool, samples: list[Scored]) -> None:
-    found = MaxRl(EstimatorSettings(normalize_advantages=whitens))(batch_of(samples))
-    assert found.dtype == torch.float32
-    expected = whitened(samples, max_rl(samples)) if whitens else max_rl(samples)
-    assert found.tolist() == pytest.approx(expected, rel=1e-4, abs=1e-4)
-
-
-@profile(max_examples=60)
-@given(samples=SAMPLES)
-def test_gpg_is_the_formula(samples: list[Scored]) -> None:
-    found = Gpg()(batch_of(samples))
-    assert found.dtype == torch.float32
-    assert found.tolist() == pytest.approx(gpg(samples), rel=1e-5, abs=1e-5)
-
-
-@table("estimator", [MaxRl(EstimatorSettings()), Gpg()])
-@profile(max_examples=25)
-@given(reward=st.floats(0, 1e6, width=32), executions=st.lists(st.integers(0, 4), min_size=1, max_size=9))
-def test_equal_rewards_have_none_at_any_scale(estimator: Advantage, reward: float, executions: list[int]) -> None:
-    found = estimator(batch_of([Scored(7, execution, reward) for execution in executions]))
-    assert found.tolist() == [0.0] * len(executions)
+# MaxRL and GPG: refusals, and several ranks.
 
 
 def test_a_reward_below_0_is_refused() -> None:
