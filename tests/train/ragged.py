@@ -1,5 +1,6 @@
 """Ragged micro-batches for the tests of losses: samples of several lengths with masks, tensors and plain numbers."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -61,3 +62,11 @@ def loss_input(responses: Sequence[Response], log_probs_T: torch.Tensor | None =
         entropy_T=column([token.entropy for token in tokens]).requires_grad_(),
         sample_index_T=torch.tensor([number for number, each in enumerate(responses) for _ in each.tokens]),
     )
+
+
+def whitened(values: Sequence[float], masks: Sequence[int]) -> list[float]:
+    """Values minus their mean over masked tokens, over their standard deviation."""
+    trained = [value for value, bit in zip(values, masks, strict=True) if bit]
+    mean = math.fsum(trained) / max(1, len(trained))
+    variance = math.fsum((value - mean) ** 2 for value in trained) / max(1, len(trained) - 1)
+    return [(value - mean) / math.sqrt(variance + 1e-8) for value in values]

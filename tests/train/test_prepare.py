@@ -35,31 +35,9 @@ from slime_train.filters import truncated
 from slime_train.losses import PolicyLoss
 from tests.ranks import rank_setup
 from tests.tables import table
+from tests.train.draws import groups_of
 
 Rows = Sequence[Sequence[float | None]]
-
-
-@st.composite
-def groups_of(draw: st.DrawFn) -> list[Group]:
-    """Ragged groups with masks, removed and unscored samples."""
-    groups = []
-    for number in range(draw(st.integers(1, 6))):
-        samples = []
-        for index in range(draw(st.integers(1, 4))):
-            sample = Sample(group_index=number, index=index, tokens=[7, number])
-            for token in range(draw(st.integers(0, 4))):
-                trainable = draw(st.booleans())
-                sample.append_response_tokens(
-                    tokens=[100 + token],
-                    log_probs=[-0.5] if trainable else None,
-                    trainable=trainable,
-                    weight_version="0" if trainable else None,
-                )
-            sample.reward = draw(st.none() | st.floats(-4, 4, width=16))
-            sample.remove_sample = draw(st.booleans())
-            samples.append(sample)
-        groups.append(Group(GroupId("made", 0, number, number), samples))
-    return groups
 
 
 def plus(amount: float) -> BuiltChoice[object]:
