@@ -16,11 +16,11 @@ from slime_core.roles import (
     BufferSpec,
     DataSourceSpec,
     GeneratorSpec,
-    GroupUse,
     Isolation,
     LauncherSpec,
     RewardSpec,
     Settings,
+    WorkerGroupSpec,
 )
 
 SLIME_API = "1"
@@ -99,7 +99,7 @@ def slime_launchers() -> Iterable[LauncherSpec]:
     )
 
 
-def _check_local(settings: Settings, uses: Sequence[GroupUse]) -> None:
+def _check_local(settings: Settings, uses: Sequence[WorkerGroupSpec]) -> None:
     from slime_core.catalog import install_advice
 
     if any(each.name == "trainer" for each in uses) and find_spec("slime_train") is None:

@@ -8,7 +8,7 @@ rank = LocalRank(0, 1, rank_setup(model_dir, tmp_path, lr=1e-2, settings={"lora_
 from collections.abc import Mapping
 from pathlib import Path
 
-from slime_core.roles import Choice, Optim, PluginSet, RankSetup, Rendezvous
+from slime_core.roles import Choice, Optim, PluginSet, RankSetup
 from slime_core.sample import Json
 from slime_local.settings import LocalTrainerSettings
 from slime_train.estimators.grpo import GrpoSettings
@@ -34,6 +34,6 @@ def rank_setup(
         "rollout_temperature": 1.0,
         "calculate_per_token_loss": True,
         "seed": 0,
-        "rendezvous": Rendezvous(f"file://{folder}/rendezvous"),
+        "rendezvous": f"file://{folder}/rendezvous",
     }
     return RankSetup(hf_checkpoint=model, **{**usual, **fields})  # type: ignore[arg-type]

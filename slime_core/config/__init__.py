@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from slime_core.config.companions import TEACHER_COLUMN as TEACHER_COLUMN
     from slime_core.config.companions import TEACHES as TEACHES
     from slime_core.config.companions import critic_of as critic_of
-    from slime_core.config.companions import old_actor_of as old_actor_of
+    from slime_core.config.companions import old_actor_lag as old_actor_lag
     from slime_core.config.companions import reference_of as reference_of
     from slime_core.config.companions import teacher_of as teacher_of
     from slime_core.config.companions import teaching as teaching

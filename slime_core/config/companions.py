@@ -25,7 +25,6 @@ from slime_core.roles import (
     EngineSpec,
     EngineUse,
     Extra,
-    OldActor,
     Optim,
     Reference,
     RewardSpec,
@@ -62,10 +61,9 @@ def critic_of(config: RunConfig, optim: Optim) -> Critic:
     return Critic(keys.critic_load or config.run.hf_checkpoint, own, keys.value_clip, keys.num_critic_only_steps)
 
 
-def old_actor_of(config: RunConfig) -> OldActor | None:
-    """The configuration's old actor, if any."""
-    lag = 1 if config.rollout.rollout_policy == "async" else 0
-    return OldActor(lag) if config.optim.keep_old_actor else None
+def old_actor_lag(config: RunConfig) -> int | None:
+    """Rollouts generated ahead, if a rank keeps the weights that generated a rollout."""
+    return int(config.rollout.rollout_policy == "async") if config.optim.keep_old_actor else None
 
 
 _SHAPE = ("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "tie_word_embeddings")

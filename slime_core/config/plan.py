@@ -27,7 +27,7 @@ from slime_core.config.model_dir import read_model_config
 from slime_core.config.settings import Chosen, ChosenRoles, RoleTable, read_settings
 from slime_core.errors import ConfigError
 from slime_core.outputs import is_run_folder, paths_matching, real, refuse_occupied, refuse_unwritable, run_id_of
-from slime_core.roles import EngineSpec, Extra, GeneratorSpec, GroupUse, SampleField, Spec, TrainerSpec
+from slime_core.roles import EngineSpec, Extra, GeneratorSpec, SampleField, Spec, TrainerSpec, WorkerGroupSpec
 from slime_core.sample import Json
 
 # Plan: a configuration with every name resolved, every setting typed and every file checked, before anything starts.
@@ -71,26 +71,26 @@ def choice(role: type[SpecT], name: str, weight: float, table: RoleTable, catalo
 # Resources of a plan's worker groups.
 
 
-def worker_groups(plan: Plan) -> list[GroupUse]:
+def worker_groups(plan: Plan) -> list[WorkerGroupSpec]:
     """The trainer's workers and all engines' workers, each as one group with its resources."""
-    found: dict[str, GroupUse] = {}
+    found: dict[str, WorkerGroupSpec] = {}
     for kind, use in _uses(plan):
         size = use.size + (found[kind].size if kind in found else 0)
-        found[kind] = GroupUse(kind, size, use.needs * size)
+        found[kind] = WorkerGroupSpec(kind, size, needs=use.needs * size)
     return list(found.values())
 
 
-def group_uses(plan: Plan) -> list[GroupUse]:
+def group_uses(plan: Plan) -> list[WorkerGroupSpec]:
     """Each group separately, in starting order."""
     return [use for _, use in _uses(plan)]
 
 
-def _uses(plan: Plan) -> Iterator[tuple[str, GroupUse]]:
+def _uses(plan: Plan) -> Iterator[tuple[str, WorkerGroupSpec]]:
     trains = not plan.config.debug.debug_rollout_only
     if trains:
         trainer = plan.roles.one(TrainerSpec)
         size, needs = trainer.spec.world_size(trainer.settings), trainer.spec.needs(trainer.settings)
-        yield "trainer", GroupUse("trainer", size, needs)
+        yield "trainer", WorkerGroupSpec("trainer", size, needs=needs)
     if not plan.config.generates:
         return
     beside = "trainer" if trains and plan.config.cluster.colocate else None
@@ -101,7 +101,10 @@ def _uses(plan: Plan) -> Iterator[tuple[str, GroupUse]]:
     for kind, name, engine, count, shared in engines:
         size, needs = engine.spec.workers(engine.settings), engine.spec.needs(engine.settings)
         for number in range(count):
-            yield kind, GroupUse(f"{name}-{number}" if count > 1 else name, size, needs, shared)
+            yield (
+                kind,
+                WorkerGroupSpec(f"{name}-{number}" if count > 1 else name, size, needs=needs, colocate_with=shared),
+            )
 
 
 # The plugin lock: loaded plugins and the choices used from each; stored in checkpoints.

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Protocol, Self, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
 from slime_core.roles.plugin_set import PluginSet
@@ -79,25 +79,17 @@ class Place:
     """`ADDRESS:PORT` of rank 0 for the group's rendezvous."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rendezvous:
-    """Rendezvous of a process group."""
+def file_rendezvous(path: Path) -> str:
+    """URL for a process group's rendezvous in a file that does not exist yet, in an existing folder.
 
-    url: str
-    """On one node `file:///PATH` of a file that does not exist yet; else `tcp://ADDRESS:PORT`, where rank 0 listens."""
-
-    @classmethod
-    def file(cls, path: Path) -> Self:
-        """Rendezvous by a file that does not exist yet, in an existing folder.
-
-        torch does not decode escapes in the URL, and drops or cuts at some characters. For a path with such characters,
-        the URL uses a file descriptor under /proc, which this process keeps open until it ends.
-        """
-        whole = str(path.absolute())
-        if not whole.isascii() or urlsplit(f"file://{whole}").path != whole:
-            folder = os.open(path.absolute().parent, os.O_RDONLY | os.O_DIRECTORY)
-            whole = f"/proc/{os.getpid()}/fd/{folder}/{path.name}"
-        return cls(f"file://{whole}")
+    torch does not decode escapes in the URL, and drops or cuts at some characters. For a path with such characters,
+    the URL uses a file descriptor under /proc, which this process keeps open until it ends.
+    """
+    whole = str(path.absolute())
+    if not whole.isascii() or urlsplit(f"file://{whole}").path != whole:
+        folder = os.open(path.absolute().parent, os.O_RDONLY | os.O_DIRECTORY)
+        whole = f"/proc/{os.getpid()}/fd/{folder}/{path.name}"
+    return f"file://{whole}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +100,10 @@ class WorkerGroupSpec:
     """For logs and errors: "trainer", "engine"."""
     size: int
     """Processes."""
-    target: str
+    target: str = ""
     """`package.module:Class`, built in each process as `Class(rank, size, **arguments)`, with `place=Place(...)` if it
     accepts `place`. Its optional `close` is called before the process ends."""
-    arguments: Mapping[str, object]
+    arguments: Mapping[str, object] = field(default_factory=dict)
     """Keyword arguments of the class."""
     needs: Needs = Needs()
     """Resources of each worker."""
@@ -123,20 +115,6 @@ class WorkerGroupSpec:
     """Workers on each node, in rank order; None: as few nodes as possible."""
     colocate_with: str | None = None
     """Name of a running group whose places and devices this group shares, rank by rank."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupUse:
-    """What is known, before anything starts, of a group that a run will start."""
-
-    name: str
-    """As `WorkerGroupSpec.name`."""
-    size: int
-    """Processes."""
-    needs: Needs
-    """Resources of each worker."""
-    colocate_with: str | None = None
-    """As `WorkerGroupSpec.colocate_with`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,5 +186,6 @@ class LauncherSpec(Spec[Launcher]):
     """Offers a launcher: what starts worker processes."""
 
     role: ClassVar[str] = "launcher"
-    check: Callable[[Settings, Sequence[GroupUse]], None] | None = None
-    """Checks, before anything starts, that its software is installed and the groups fit; else raises ConfigError."""
+    check: Callable[[Settings, Sequence[WorkerGroupSpec]], None] | None = None
+    """Checks, before anything starts, that its software is installed and the groups fit; raises ConfigError if not.
+    Target and arguments of the groups are not known yet."""

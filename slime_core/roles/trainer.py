@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias, runtim
 
 from slime_core.errors import ConfigError
 from slime_core.roles.engine import MemoryTags
-from slime_core.roles.launcher import Needs, Rendezvous
+from slime_core.roles.launcher import Needs
 from slime_core.roles.plugin_set import PluginSet
 from slime_core.roles.spec import Settings, Spec
 from slime_core.roles.weights import WeightSlot
@@ -125,14 +125,6 @@ class Critic:
     """Number of first rollouts that train only the critic."""
 
 
-@dataclass(frozen=True, slots=True)
-class OldActor:
-    """The weights that generated the current rollout."""
-
-    lag: int
-    """Rollouts generated ahead: 1 if the next rollout is generated during training, else 0."""
-
-
 # SampleField: training data that a sample may carry in addition to tokens, masks and log-probs.
 
 FieldValue: TypeAlias = "Json | Sequence[int]"
@@ -201,8 +193,9 @@ class RankSetup:
     """Mean over all tokens of the step, instead of the mean of per-rollout means."""
     seed: int
     """The run's seed."""
-    rendezvous: Rendezvous
-    """Rendezvous of the group's ranks."""
+    rendezvous: str
+    """URL of the process group's rendezvous: `file:///PATH` of a file that does not exist yet, on one node; else
+    `tcp://ADDRESS:PORT`, where rank 0 listens."""
     constant_loss_length: int | None = None
     """Constant divisor of a rollout's summed loss, instead of its number of trained tokens."""
     reference: Reference | None = None
@@ -211,8 +204,9 @@ class RankSetup:
     """The teacher, if any."""
     critic: Critic | None = None
     """The critic, if the advantage estimator uses values."""
-    old_actor: OldActor | None = None
-    """Older policy weights to hold, if any; the core calls `TracksVersions.published` for each version."""
+    old_actor_lag: int | None = None
+    """Rollouts generated ahead, 0 or 1, for a rank that keeps the weights which generated a rollout (it implements
+    `TracksVersions`); None: not kept."""
     train_data: str | None = None
     """Path for the training data that the rank writes; see `slime_train.save_train_data`."""
     float32_matmul_precision: str = "highest"

@@ -23,7 +23,7 @@ from slime_core.batching.prepare import MismatchLimits, TrainGroup, check_slots,
 from slime_core.batching.split import Cost, Shares, split_step, steps_of
 from slime_core.catalog.catalog import BuiltChoice
 from slime_core.catalog.checks import plugin_errors
-from slime_core.config import OptimArgs, Plan, critic_of, old_actor_of, reference_of, teacher_of
+from slime_core.config import OptimArgs, Plan, critic_of, old_actor_lag, reference_of, teacher_of
 from slime_core.config.fit import Schedule
 from slime_core.errors import ConfigError, ContractError
 from slime_core.roles import (
@@ -34,7 +34,6 @@ from slime_core.roles import (
     MemoryTags,
     Optim,
     RankSetup,
-    Rendezvous,
     StepResult,
     TrainBatch,
     TrainerSpec,
@@ -43,6 +42,7 @@ from slime_core.roles import (
     WeightSlot,
     WorkerGroup,
     WorkerGroupSpec,
+    file_rendezvous,
 )
 from slime_core.rollout import EnginePool
 from slime_core.sample import GroupId
@@ -336,11 +336,11 @@ def _rank_setup(plan: Plan, scratch: Path, train_steps: int) -> RankSetup:
         calculate_per_token_loss=keys.calculate_per_token_loss,
         constant_loss_length=keys.constant_loss_length,
         seed=config.run.seed,
-        rendezvous=Rendezvous.file(scratch / "rendezvous"),
+        rendezvous=file_rendezvous(scratch / "rendezvous"),
         reference=reference_of(config),
         teacher=teacher_of(config),
         critic=critic,
-        old_actor=old_actor_of(config),
+        old_actor_lag=old_actor_lag(config),
         train_data=config.debug.save_debug_train_data,
         float32_matmul_precision=config.run.float32_matmul_precision,
         bf16=config.run.bf16,

@@ -14,7 +14,7 @@ from torch.distributed.rendezvous import rendezvous
 from slime_core.batching.prepare import Preparation
 from slime_core.batching.split import split_step
 from slime_core.errors import ContractError, NonFiniteError, PluginError
-from slime_core.roles import Choice, Draw, OldActor, Place, PluginSet, Rendezvous, StepResult, TrainBatch, WeightChannel
+from slime_core.roles import Choice, Draw, Place, PluginSet, StepResult, TrainBatch, WeightChannel, file_rendezvous
 from slime_core.sample import Group, GroupId, Sample
 from slime_local.settings import LocalTrainerSettings
 from slime_testing.tensors.algorithm import Ranks
@@ -147,7 +147,7 @@ def test_a_rank_that_has_something_to_close_is_told_of_the_end(host: Hosts, tmp_
 def test_ranks_meet_at_a_file_where_all_are_on_the_drivers_machine(
     host: Hosts, tmp_path: Path, place: Place, meeting: str
 ) -> None:
-    told = "__import__('pathlib').Path(f'{__file__}.url').write_text(setup.rendezvous.url)"
+    told = "__import__('pathlib').Path(f'{__file__}.url').write_text(setup.rendezvous)"
     (tmp_path / "mine.py").write_text(STEPS_ALONE.replace("self.save, self.load", f"{told}; self.save, self.load"))
     plugins = PluginSet(only=("slime-local",), modules=(f"{tmp_path}/mine.py",))
     host(plugins=plugins, trainer=Choice("trainer", "steps_alone", "mine", LOCAL.settings), place=place)
@@ -298,7 +298,7 @@ def test_a_plugin_that_the_rank_lacks_is_missed_by_its_name(host: Hosts) -> None
 def test_ranks_meet_in_the_file_that_is_meant(tmp_path: Path, name: str) -> None:
     place = tmp_path / name / "rendezvous"
     place.parent.mkdir()
-    store, *_ = next(rendezvous(Rendezvous.file(place).url, rank=0, world_size=1))
+    store, *_ = next(rendezvous(file_rendezvous(place), rank=0, world_size=1))
     store.set("met", "here")
     assert b"here" in place.read_bytes()
 
@@ -308,11 +308,11 @@ def test_ranks_meet_in_the_file_that_is_meant(tmp_path: Path, name: str) -> None
 
 def trained(lag: int, interval: int, rollouts: int, *, resumed_at: int | None = None) -> list[int]:
     """Versions that generated each rollout; weights are published every so many, and when the run is resumed."""
-    served, generated = ServedWeights[str](OldActor(lag)), list[int]()
+    served, generated = ServedWeights[str](lag), list[int]()
     served.published(0, lambda: "weights 0")
     for rollout_id in range(rollouts):
         if rollout_id == resumed_at:
-            saved, served = served.saved(), ServedWeights[str](OldActor(lag))
+            saved, served = served.saved(), ServedWeights[str](lag)
             if saved is not None:
                 served.restore(*saved)
             served.published(rollout_id, lambda: f"weights {rollout_id}")  # noqa: B023  # called at once
@@ -347,7 +347,7 @@ def test_a_resumed_run_is_of_the_same(lag: int, at: int) -> None:
 
 
 def test_a_version_that_is_sent_again_is_not_copied_again() -> None:
-    served, copies = ServedWeights[int](OldActor(0)), iter((7, 8))
+    served, copies = ServedWeights[int](0), iter((7, 8))
     for _ in range(2):
         served.published(3, lambda: next(copies))
     assert served.of(3) == (3, 7)

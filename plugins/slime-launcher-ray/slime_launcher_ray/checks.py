@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from slime_core.errors import ConfigError, did_you_mean
 from slime_core.processes import own_cores
-from slime_core.roles import GroupUse, WorkerGroupSpec
+from slime_core.roles import WorkerGroupSpec
 from slime_launcher_ray.settings import RaySettings
 
 INSTALL = "pip install 'ray[default]>=2.55,<3'"
@@ -28,7 +28,7 @@ def need_ray(what: str) -> None:
         raise ConfigError(f"{what} needs Ray, which is not installed here: {INSTALL}")
 
 
-def check_use(settings: RaySettings, groups: Sequence[GroupUse]) -> None:
+def check_use(settings: RaySettings, groups: Sequence[WorkerGroupSpec]) -> None:
     """Raise ConfigError, before anything starts, if a run's groups cannot be started."""
     need_ray("the launcher 'ray'")
     from slime_launcher_ray.cluster import Node, Room, address_of, head_at
@@ -44,7 +44,7 @@ def check_use(settings: RaySettings, groups: Sequence[GroupUse]) -> None:
     for use in groups:
         if use.colocate_with is None and use.size:
             each = resources(use.needs, shared_cores=True)
-            check_room(WorkerGroupSpec(use.name, use.size, "", {}, use.needs), room, each, held)
+            check_room(use, room, each, held)
             held[use.name] = {name: amount * use.size for name, amount in each.items()}
 
 

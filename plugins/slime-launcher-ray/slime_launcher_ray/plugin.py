@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import cast
 
 from slime_core.hookspecs import hookimpl
-from slime_core.roles import CheckSpec, GroupUse, Launcher, LauncherSetup, LauncherSpec, Settings
+from slime_core.roles import CheckSpec, Launcher, LauncherSetup, LauncherSpec, Settings, WorkerGroupSpec
 from slime_launcher_ray.settings import RaySettings
 
 SLIME_API = "1"
@@ -35,7 +35,7 @@ def _launcher(settings: RaySettings, setup: LauncherSetup) -> Launcher:
     return RayLauncher(settings, setup)
 
 
-def _check(settings: Settings, groups: Sequence[GroupUse]) -> None:
+def _check(settings: Settings, groups: Sequence[WorkerGroupSpec]) -> None:
     from slime_launcher_ray.checks import check_use
 
     check_use(cast(RaySettings, settings), groups)

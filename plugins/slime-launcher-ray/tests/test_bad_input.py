@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 
 from slime_core.errors import ConfigError
-from slime_core.roles import GroupUse, Needs
+from slime_core.roles import Needs, WorkerGroupSpec
 from slime_launcher_ray import checks
 from slime_launcher_ray.checks import check_use
 from slime_launcher_ray.settings import RaySettings
@@ -22,7 +22,7 @@ def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_more_gpus_than_a_cluster_of_this_machine_will_have_are_refused() -> None:
-    groups = [GroupUse("trainer", 2, Needs()), GroupUse("engine", 1, Needs(gpus=9.0))]
+    groups = [WorkerGroupSpec("trainer", 2, needs=Needs()), WorkerGroupSpec("engine", 1, needs=Needs(gpus=9.0))]
     with pytest.raises(ConfigError) as told:
         check_use(RaySettings(num_gpus=2), groups)
     assert "group 'engine' needs 1 core, 9 GPUs. A Ray cluster of this machine has 1 node with " in str(told.value)
@@ -31,10 +31,10 @@ def test_more_gpus_than_a_cluster_of_this_machine_will_have_are_refused() -> Non
 
 
 def test_what_other_groups_of_the_run_take_is_counted() -> None:
-    groups = [GroupUse("trainer", 2, Needs(gpus=1.0)), GroupUse("engine", 1, Needs(gpus=1.0))]
+    groups = [WorkerGroupSpec("trainer", 2, needs=Needs(gpus=1.0)), WorkerGroupSpec("engine", 1, needs=Needs(gpus=1.0))]
     with pytest.raises(ConfigError, match="there is 2 GPUs in all, of which trainer took 2 GPUs"):
         check_use(RaySettings(num_gpus=2), groups)
-    beside = [groups[0], GroupUse("engine", 1, Needs(gpus=1.0), colocate_with="trainer")]
+    beside = [groups[0], WorkerGroupSpec("engine", 1, needs=Needs(gpus=1.0), colocate_with="trainer")]
     check_use(RaySettings(num_gpus=2), beside)
 
 

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from slime_core.errors import ModelError
-from slime_core.roles import OldActor, RankSetup
+from slime_core.roles import RankSetup
 from slime_local.critic import LocalCritic, Pack
 from slime_local.model import GroupTokens, LocalModel, load_model
 from slime_train import ServedWeights, Share
@@ -153,10 +153,10 @@ FILE = "old_actor.safetensors"
 class OldPolicy:
     """A model of the policy's architecture, and copies of published weights."""
 
-    def __init__(self, setup: RankSetup, about: OldActor) -> None:
+    def __init__(self, setup: RankSetup, lag: int) -> None:
         """Load a model to hold the copies."""
         self._model = FrozenModel(setup.hf_checkpoint, bf16=setup.bf16).model
-        self._served = ServedWeights[torch.Tensor](about)
+        self._served = ServedWeights[torch.Tensor](lag)
 
     def published(self, version: int, weights: torch.Tensor) -> None:
         """Record the policy's weights [N], published as a version."""

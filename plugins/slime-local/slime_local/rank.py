@@ -45,7 +45,7 @@ class LocalRank:
         torch.set_float32_matmul_precision(setup.float32_matmul_precision)
         self._rank, self._world_size, self._setup = rank, world_size, setup
         if world_size > 1:
-            dist.init_process_group("gloo", init_method=setup.rendezvous.url, rank=rank, world_size=world_size)
+            dist.init_process_group("gloo", init_method=setup.rendezvous, rank=rank, world_size=world_size)
         self._model = load_model(setup.hf_checkpoint, bf16=setup.bf16)
         self._weights = torch.empty(self._model.numel)
         self._model.read_into(self._weights)
@@ -61,7 +61,7 @@ class LocalRank:
         self._companions = CompanionModels(setup, sum_over_ranks) if has_companions else None
         if settings.gradient_checkpointing and self._companions and self._companions.critic:
             self._companions.critic.model.checkpoint_layers()
-        self._old = OldPolicy(setup, setup.old_actor) if setup.old_actor else None
+        self._old = OldPolicy(setup, setup.old_actor_lag) if setup.old_actor_lag is not None else None
         self._algorithm = Algorithm.in_rank(catalog, setup, sum_over_ranks)
         self._step = LocalStep(
             self._model,

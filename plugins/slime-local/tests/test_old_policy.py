@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 from test_rank import batches, flat
 
-from slime_core.roles import Choice, OldActor, TrainBatch
+from slime_core.roles import Choice, TrainBatch
 from slime_local.rank import LocalRank
 from slime_local.step import LocalStep
 from slime_train import Share, Sums
@@ -36,7 +36,7 @@ def old_log_probs(rank: LocalRank, folder: Path, rollout_id: int) -> torch.Tenso
 
 def test_ratios_are_against_the_weights_that_generated_the_rollout(tiny_model: Path, tmp_path: Path) -> None:
     """Version 0 is served while rollouts 0 and 1 are trained on, version 2 after that."""
-    rank = rank_of(tiny_model, tmp_path, correction=TIS, old_actor=OldActor(lag=0))
+    rank = rank_of(tiny_model, tmp_path, correction=TIS, old_actor_lag=0)
     rank.published(0)
     first = old_log_probs(rank, tmp_path, 0)
     rank.train_step(batch_of(0))

@@ -21,7 +21,6 @@ from slime_core.roles import (
     Critic,
     Draw,
     LauncherSetup,
-    OldActor,
     Reference,
     Settings,
     StepResult,
@@ -130,7 +129,7 @@ def variants(models: tuple[Path, Path]) -> dict[str, dict[str, Any]]:
         "KL in the rewards": {"reference": in_rewards, "advantage": WHITENED},
         "teacher": {"teacher": Teacher(other, 0.5)},
         "critic": {"critic": critic, "advantage": ppo, "calculate_per_token_loss": False},
-        "older weights": {"correction": TIS, "old_actor": OldActor(lag=1)},
+        "older weights": {"correction": TIS, "old_actor_lag": 1},
     }
 
 

@@ -100,7 +100,7 @@ class Algorithm:
         With a correction, which accounts for the sampler, the loss's ratio is against the policy before the rollout, or
         against a held older one. In a rollout's first step the former is the policy itself, which needs no forward.
         """
-        return self._correction is not None and (share.batch.step > 0 or self._setup.old_actor is not None)
+        return self._correction is not None and (share.batch.step > 0 or self._setup.old_actor_lag is not None)
 
     def estimate(self, shares: Sequence[Share]) -> list[Share]:
         """A rollout's shares with their advantages, and the critic's returns where they have values.

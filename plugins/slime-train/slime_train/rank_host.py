@@ -21,7 +21,6 @@ from slime_core.roles import (
     PreparesRollout,
     RankReleasesMemory,
     RankSetup,
-    Rendezvous,
     SavesAsync,
     StepResult,
     TracksVersions,
@@ -42,7 +41,7 @@ class RankHost:
     def __init__(self, rank: int, size: int, *, trainer: Choice, setup: RankSetup, place: Place | None = None) -> None:
         """Find the trainer's plugin and build the rank; ranks of other machines meet at the first one's."""
         if place is not None and (place.nodes > 1 or place.address != LOOPBACK):
-            setup = replace(setup, rendezvous=Rendezvous(f"tcp://{place.rendezvous}"))
+            setup = replace(setup, rendezvous=f"tcp://{place.rendezvous}")
         spec = discover_in_worker(setup.plugins, f"trainer {rank}").find(trainer.role, trainer.name).spec
         self._number, self._size, self._plugin = rank, size, trainer.plugin
         self._channel: WeightChannel | None = None

@@ -2,7 +2,7 @@
 
 Example:
 
-    served = ServedWeights[torch.Tensor](OldActor(lag=1))
+    served = ServedWeights[torch.Tensor](lag=1)
     served.published(4, weights.clone)              # engines have version 4 now
     version, older = served.of(rollout_id=5)        # what generated rollout 5, while rollout 4 was trained on
 """
@@ -10,17 +10,15 @@ Example:
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from slime_core.roles import OldActor
-
 WeightsT = TypeVar("WeightsT")
 
 
 class ServedWeights(Generic[WeightsT]):
     """At most two copies: the current weights and, if rollouts are generated ahead, the previous ones."""
 
-    def __init__(self, about: OldActor) -> None:
-        """Nothing is published yet."""
-        self._lag = about.lag
+    def __init__(self, lag: int) -> None:
+        """Nothing is published yet; `lag` rollouts are generated ahead."""
+        self._lag = lag
         self._held: dict[int, WeightsT] = {}
 
     def published(self, version: int, copy: Callable[[], WeightsT]) -> None:

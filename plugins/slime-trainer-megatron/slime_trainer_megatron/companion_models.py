@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from slime_core.roles import OldActor, RankSetup
+from slime_core.roles import RankSetup
 from slime_train import ServedWeights, Share
 from slime_trainer_megatron.arguments import check_model
 from slime_trainer_megatron.config_json import read_directory
@@ -206,12 +206,12 @@ VERSION = "old_actor"
 class OldPolicy:
     """A model in the policy's layout, and copies of published weights."""
 
-    def __init__(self, setup: RankSetup, about: OldActor) -> None:
+    def __init__(self, setup: RankSetup, lag: int) -> None:
         """Load a model to hold the copies."""
         self._frozen = FrozenModel(
             setup.hf_checkpoint, setup, replays=setup.settings.__dict__["use_rollout_routing_replay"]
         )
-        self._served = ServedWeights[Mapping[str, torch.Tensor]](about)
+        self._served = ServedWeights[Mapping[str, torch.Tensor]](lag)
 
     def published(self, version: int, policy: Policy) -> None:
         """Record the policy's weights, published as a version."""

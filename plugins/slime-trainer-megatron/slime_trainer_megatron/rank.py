@@ -88,7 +88,7 @@ class MegatronRank:
         )
         self._step = MegatronStep(self.passes, self._algorithm)
         self.companions = CompanionModels(setup, self.policy, self._whole)
-        self._old = OldPolicy(setup, setup.old_actor) if setup.old_actor else None
+        self._old = OldPolicy(setup, setup.old_actor_lag) if setup.old_actor_lag is not None else None
         self._saved = Saved(
             self.policy,
             self.optimizer,
@@ -283,8 +283,7 @@ def meet(rank: int, world_size: int, setup: RankSetup, layout: Layout) -> None:
     if world_size == 1:
         alone()
     elif not dist.is_initialized():
-        url = setup.rendezvous.url
-        dist.init_process_group(backend(), init_method=url, rank=rank, world_size=world_size, timeout=LONG)
+        dist.init_process_group(backend(), init_method=setup.rendezvous, rank=rank, world_size=world_size, timeout=LONG)
     if not parallel_state.is_initialized() or laid_out() != replace(layout, first=0, last=0):
         parallel_state.destroy_model_parallel()
         parallel_state.initialize_model_parallel(

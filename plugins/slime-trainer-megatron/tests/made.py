@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from slime_core.roles import Choice, Optim, PluginSet, RankSetup, Rendezvous, SampleField, TrainBatch
+from slime_core.roles import Choice, Optim, PluginSet, RankSetup, SampleField, TrainBatch
 from slime_train import Algorithm, GrpoSettings, PolicyLossSettings, Share, discover_in_worker
 from slime_trainer_megatron.arguments import settings_model
 from slime_trainer_megatron.config_json import further_layers, read_directory, with_further
@@ -210,7 +210,7 @@ def setup_of(model: Path, folder: Path, settings: Mapping[str, object], **fields
         "rollout_temperature": TEMPERATURE,
         "calculate_per_token_loss": True,
         "seed": 0,
-        "rendezvous": Rendezvous(f"file://{folder}/rendezvous"),
+        "rendezvous": f"file://{folder}/rendezvous",
     }
     return RankSetup(hf_checkpoint=model, **{**usual, **fields})  # type: ignore[arg-type]
 

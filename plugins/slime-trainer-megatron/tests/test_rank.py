@@ -12,7 +12,7 @@ from made import STRETCHED, dealt, setup_of, steps_of, write_model
 from safetensors.torch import load_file, save_file
 
 from slime_core.errors import CheckpointError, ModelError, NonFiniteError
-from slime_core.roles import Choice, Critic, OldActor, Optim, Reference, StepResult
+from slime_core.roles import Choice, Critic, Optim, Reference, StepResult
 from slime_train import Share
 from slime_train.estimators.ppo import PpoSettings
 from slime_train.settings import TisSettings
@@ -204,7 +204,7 @@ def variants(model: Path, folder: Path) -> dict[str, dict[str, object]]:
         "frozen": {"settings": {"only_train_params_name_list": [r"layers\.3\."]}},
         "reference": {"reference": Reference(model, update_interval=1, use_kl_loss=True, kl_loss_coef=0.5)},
         "critic": {"advantage": ppo, "critic": critic},
-        "older weights": {"correction": tis, "old_actor": OldActor(lag=1), "train_data": kept},
+        "older weights": {"correction": tis, "old_actor_lag": 1, "train_data": kept},
     }
 
 

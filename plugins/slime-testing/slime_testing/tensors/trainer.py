@@ -35,7 +35,6 @@ from slime_core.roles import (
     Optim,
     PreparesRollout,
     RankSetup,
-    Rendezvous,
     SavesAsync,
     Settings,
     StepResult,
@@ -45,6 +44,7 @@ from slime_core.roles import (
     TrainerSpec,
     WorkerGroup,
     WorkerGroupSpec,
+    file_rendezvous,
 )
 from slime_testing.contract import check, require
 from slime_testing.role import NOWHERE, SEED, RoleContract
@@ -75,7 +75,7 @@ def ranks(
 
     async def run(scratch: Path) -> ResultT:
         launcher = LocalLauncher(LauncherSetup(_make, setup.seed, scratch=scratch))
-        own = replace(setup, rendezvous=Rendezvous.file(scratch / "rendezvous"))
+        own = replace(setup, rendezvous=file_rendezvous(scratch / "rendezvous"))
         trainer = Choice("trainer", registered.qualified, registered.plugin, setup.settings)
         spec = WorkerGroupSpec("kit", size, TARGET, {"trainer": trainer, "setup": own}, preload=_preload(registered))
         try:
@@ -138,7 +138,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
             rollout_temperature=1.0,
             calculate_per_token_loss=True,
             seed=SEED,
-            rendezvous=Rendezvous.file(self._folder / "rendezvous"),
+            rendezvous=file_rendezvous(self._folder / "rendezvous"),
         )
 
     @cached_property

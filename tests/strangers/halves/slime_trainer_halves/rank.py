@@ -30,7 +30,7 @@ class PieceRank:
         self._rank, self._world, self._setup = rank, world_size, setup
         pieces = min(world_size, cast(HalvesSettings, setup.settings).pieces)
         if world_size > 1:
-            dist.init_process_group("gloo", init_method=setup.rendezvous.url, rank=rank, world_size=world_size)
+            dist.init_process_group("gloo", init_method=setup.rendezvous, rank=rank, world_size=world_size)
             copies = [list(range(first, first + pieces)) for first in range(0, world_size, pieces)]
             self._copy, _ = dist.new_subgroups_by_enumeration(copies)
             self._peers, _ = dist.new_subgroups_by_enumeration([list(each) for each in zip(*copies, strict=True)])
